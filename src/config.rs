@@ -133,6 +133,8 @@ pub struct StoreConfig {
     pub transfer_limits: TransferLimits,
     /// Whether topic names are validated as by a broker.
     pub validate_topic_names: bool,
+    /// Highest number of a new queue in a topic without a queue half as high.
+    pub max_queue_id: i32,
     /// Retention rules; `None` without rules or limits, which deletes nothing.
     pub retention: Option<Retention>,
     /// Hours a message is kept, by store time.
@@ -244,6 +246,7 @@ impl Default for StoreConfig {
             emulate_transfer_limits: const { default_flag("emulate_transfer_limits") },
             transfer_limits: TransferLimits::default(),
             validate_topic_names: const { default_flag("validate_topic_names") },
+            max_queue_id: 1_023,
             retention: None,
             keep_hours: None,
             keep_bytes: None,
@@ -390,6 +393,7 @@ impl StoreConfig {
                 limits.max_filter_message_size = number(setting, value)?;
             }
             "validate_topic_names" => self.validate_topic_names = flag(setting, value)?,
+            "max_queue_id" => self.max_queue_id = number(setting, value)?,
             "retention" => {
                 self.retention = Some(match value {
                     "rocketmq" => Retention::RocketMq,

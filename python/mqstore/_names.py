@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 __all__ = [
     "is_system_group",
     "is_system_topic",
+    "kind_of_name",
+    "lite_names",
+    "message_types",
     "missing_keys",
     "missing_topics",
     "nearest",
@@ -28,6 +31,10 @@ __all__ = [
 # The newest part of the log, whose keys are compared with a key that is not found.
 _RECENT_BYTES = 16 << 20
 _RECENT_MESSAGES = 5_000
+
+# `$` is not legal in the name of a topic.
+_LITE_PREFIX = "%LMQ%$"
+_KINDS = (("%LMQ%", "light queue"), ("%RETRY%", "retry"), ("%DLQ%", "dead letter"))
 
 
 def is_system_topic(topic: str) -> bool:
@@ -40,6 +47,33 @@ def is_system_group(group: str) -> bool:
     return _native._is_system_group(group)  # noqa: SLF001 - our own
 
 
+def lite_names(name: str) -> tuple[str, str] | None:
+    """The parent and the lite topic of a queue ``%LMQ%$parent$lite`` of RocketMQ 5.5."""
+    parent, separator, lite = name.removeprefix(_LITE_PREFIX).partition("$")
+    if not (name.startswith(_LITE_PREFIX) and separator and parent and lite) or "$" in lite:
+        return None
+    return parent, lite
+
+
+def kind_of_name(topic: str) -> str | None:
+    """What a topic's name says that it is for; ``None`` is a topic of producers."""
+    for prefix, kind in _KINDS:
+        if topic.startswith(prefix):
+            return "lite topic" if lite_names(topic) else kind
+    return "system" if is_system_topic(topic) else None
+
+
+def message_types(store: Store) -> dict[str, str]:
+    """The attribute ``message.type`` of the topics that have it, in lower case."""
+    types = {}
+    for topic, row in table_rows(store, "topics.json", "topicConfigTable").items():
+        given = row.get("attributes") if isinstance(row, dict) else None
+        kind = given.get("message.type") if isinstance(given, dict) else None
+        if isinstance(kind, str):
+            types[topic] = kind.lower()
+    return types
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Returns ``"; did you mean 'orders'?"``, or an empty text where no known name is near."""
     known = list(known)
@@ -49,7 +83,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def table_names(store: Store, file: str, table: str) -> set[str]:
-    """Returns the names in one of the broker's tables, such as the topics of ``topics.json``.
+    """Returns the names in one of the broker's tables, such as the topics of ``topics.json``."""
+    return set(table_rows(store, file, table))
+
+
+def table_rows(store: Store, file: str, table: str) -> dict[str, object]:
+    """Returns one of the broker's tables.
 
     A file that is missing or cannot be read has none; ``mqstore.verify`` reports it.
     """
@@ -57,8 +96,8 @@ def table_names(store: Store, file: str, table: str) -> set[str]:
     try:
         rows = json.loads(_native.read_config_json(path)).get(table)
     except (StoreError, OSError, ValueError, AttributeError):
-        return set()
-    return set(rows) if isinstance(rows, dict) else set()
+        return {}
+    return rows if isinstance(rows, dict) else {}
 
 
 def missing_topics(store: Store, names: Iterable[str]) -> list[str]:

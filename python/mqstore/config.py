@@ -128,6 +128,9 @@ class StoreConfig(
         validate_topic_names: Refuse a topic that is empty, longer than 127 bytes (255 behind
             ``%RETRY%``), or has other characters than ``%``, ``|``, letters, digits, ``_`` and
             ``-``. True.
+        max_queue_id: Refuse a new queue with a higher number in a topic that has none half as high,
+            as a mistake: a broker would be given all queues below it. Without effect where topic
+            names are not validated. 1,023.
         emulate_transfer_limits: Keep to RocketMQ's limits of one read. False.
 
     Of RocketMQ's, and without effect here; taken so that a ``broker.conf`` serves both:
@@ -226,6 +229,7 @@ class StoreConfig(
 
     rocketmq_version: Literal["5.3", "5.4", "5.5"] | None = None
     validate_topic_names: bool | None = None
+    max_queue_id: int | None = None
     emulate_transfer_limits: bool | None = None
 
     def __post_init__(self) -> None:

@@ -335,6 +335,10 @@ pub const SETTINGS: &[Setting] = &[
     flag("validate_topic_names", "", true)
         .doc("Refuse a topic that is empty, longer than 127 bytes (255 behind ``%RETRY%``), or has \
              other characters than ``%``, ``|``, letters, digits, ``_`` and ``-``."),
+    number("max_queue_id", "max_queue_id", Some(1_023), (0, INT_MAX), "")
+        .doc("Refuse a new queue with a higher number in a topic that has none half as high, as a \
+             mistake: a broker would be given all queues below it. Without effect where topic \
+             names are not validated."),
     flag("emulate_transfer_limits", "", false)
         .doc("Keep to RocketMQ's limits of one read."),
 ];

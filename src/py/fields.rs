@@ -5,7 +5,10 @@ use std::cell::Cell;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyUnicodeEncodeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyMapping, PyMemoryView, PyString, PyTuple};
+use pyo3::types::{
+    PyBool, PyBytes, PyDateTime, PyDelta, PyDeltaAccess, PyDict, PyFloat, PyInt, PyMapping,
+    PyMemoryView, PyString, PyTuple, PyTzInfo,
+};
 
 use crate::config::StoreConfig;
 use crate::format::message::host::Host;
@@ -33,13 +36,28 @@ pub(super) fn config_of(settings: &Bound<'_, PyAny>) -> PyResult<StoreConfig> {
     Ok(config)
 }
 
+/// An argument of the wrong type.
+#[cold]
+pub(super) fn expected(argument: &str, wanted: &str, found: &Bound<'_, PyAny>) -> PyErr {
+    let found = found.get_type();
+    let found = found.name().map_or_else(|_| String::new(), |name| name.to_string());
+    PyTypeError::new_err(format!("{argument}: expected {wanted}, got {found}"))
+}
+
 /// Bytes of a buffer; only `bytes` is not copied.
 #[inline]
-pub(super) fn bytes_of<'py>(buffer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+pub(super) fn bytes_of<'py>(
+    argument: &str,
+    buffer: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyBytes>> {
     match buffer.cast::<PyBytes>() {
         Ok(bytes) => Ok(bytes.clone()),
+        Err(_) if buffer.is_instance_of::<PyString>() => {
+            Err(expected(argument, "bytes (encode text: text.encode())", buffer))
+        }
         Err(_) => {
-            let view = PyMemoryView::from(buffer)?;
+            let view = PyMemoryView::from(buffer)
+                .map_err(|error| wrong_type(argument, "bytes or another buffer", buffer, error))?;
             Ok(view.call_method0("tobytes")?.cast_into::<PyBytes>()?)
         }
     }
@@ -54,7 +72,21 @@ where
     value.extract().map_err(|error: PyErr| too_wide(field, value, 8 * size_of::<T>(), error))
 }
 
-/// Replaces an overflow error; others stay unchanged.
+/// Names argument and types in a type error; others stay unchanged.
+#[cold]
+pub(super) fn wrong_type(
+    argument: &str,
+    wanted: &str,
+    found: &Bound<'_, PyAny>,
+    error: PyErr,
+) -> PyErr {
+    match error.is_instance_of::<PyTypeError>(found.py()) {
+        true => expected(argument, wanted, found),
+        false => error,
+    }
+}
+
+/// Replaces an overflow error and names the types in a type error.
 #[cold]
 pub(super) fn too_wide(
     field: &'static str,
@@ -63,7 +95,7 @@ pub(super) fn too_wide(
     error: PyErr,
 ) -> PyErr {
     if !error.is_instance_of::<PyOverflowError>(value.py()) {
-        return error;
+        return wrong_type(field, "int", value, error);
     }
     let shown: String = value.to_string().chars().take(64).collect();
     invalid(field, format!("{shown} does not fit {bits} bits"))
@@ -79,6 +111,7 @@ pub(super) fn text_bytes<'a>(
 
 /// The text's bytes; a lone surrogate is refused.
 fn utf8(field: &'static str, text: &Bound<'_, PyAny>) -> PyResult<PyBackedStr> {
+    let text = text.cast::<PyString>().map_err(|_| expected(field, "str", text))?;
     text.extract().map_err(|error: PyErr| not_utf8(text.py(), field, error))
 }
 
@@ -103,6 +136,18 @@ arguments! {
     key = utf8("key") -> PyBackedStr;
     key_if_given = optional_utf8("key") -> Option<PyBackedStr>;
     physical_offset = number("physical_offset") -> i64;
+    any_physical_offset = saturated_as("physical_offset") -> i64;
+    queue_offset = saturated_as("queue_offset") -> i64;
+    start_physical_offset = optional_saturated("start_physical_offset") -> Option<i64>;
+    stop_physical_offset = optional_saturated("stop_physical_offset") -> Option<i64>;
+    timestamp_ms = time("timestamp_ms") -> i64;
+    least_ms = time("begin_ms") -> i64;
+    most_ms = time("end_ms") -> i64;
+    now_ms = optional_time("now_ms") -> Option<i64>;
+    begin_ms = optional_time("begin_ms") -> Option<i64>;
+    end_ms = optional_time("end_ms") -> Option<i64>;
+    timeout_s = seconds("timeout_s") -> f64;
+    topic_if_given = optional_utf8("topic") -> Option<PyBackedStr>;
     index_timestamp_ms = number("store_timestamp_ms") -> i64;
     queue_id = number("queue_id") -> i32;
     flag = number("flag") -> i32;
@@ -110,16 +155,76 @@ arguments! {
     delay_level = number("delay_level") -> i32;
     reconsume_times = number("reconsume_times") -> i32;
     prepared_transaction_offset = number("prepared_transaction_offset") -> i64;
-    born_timestamp_ms = optional_number("born_timestamp_ms") -> Option<i64>;
-    store_timestamp_ms = optional_number("store_timestamp_ms") -> Option<i64>;
+    born_timestamp_ms = optional_record_time("born_timestamp_ms") -> Option<i64>;
+    store_timestamp_ms = optional_record_time("store_timestamp_ms") -> Option<i64>;
     tags = optional_utf8("tags") -> Option<PyBackedStr>;
     unique_key = optional_utf8("unique_key") -> Option<PyBackedStr>;
     max_messages = most("max_messages") -> usize;
     max_bytes = optional_most("max_bytes") -> Option<u64>;
 }
 
-fn optional_number(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
-    if value.is_none() { Ok(None) } else { number(field, value).map(Some) }
+/// A time that a record holds, which may be any number.
+fn optional_record_time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
+    match value.is_none() {
+        true => Ok(None),
+        false if value.is_exact_instance_of::<PyInt>() => number(field, value).map(Some),
+        false => time(field, value).map(Some),
+    }
+}
+
+fn optional_time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
+    if value.is_none() { Ok(None) } else { time(field, value).map(Some) }
+}
+
+/// Unix milliseconds of an `int` or an aware `datetime`, rounded down and clamped to 64 bits.
+fn time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
+    if let Ok(at) = value.cast::<PyDateTime>() {
+        if at.call_method0("utcoffset")?.is_none() {
+            return Err(PyValueError::new_err(format!(
+                "{field}: expected a datetime with a time zone, got one without; for example \
+                 datetime.now(timezone.utc), or .astimezone() for local time"
+            )));
+        }
+        let utc = PyTzInfo::utc(value.py())?;
+        let since = at.sub(PyDateTime::from_timestamp(value.py(), 0.0, Some(&utc))?)?;
+        let since = since.cast_into::<PyDelta>()?;
+        let (days, seconds) = (since.get_days(), since.get_seconds());
+        let whole = i64::from(days) * 86_400_000 + i64::from(seconds) * 1000;
+        return Ok(whole + i64::from(since.get_microseconds() / 1000));
+    }
+    if value.is_instance_of::<PyFloat>() {
+        let wanted = "int (milliseconds; int(time.time() * 1000)) or datetime";
+        return Err(expected(field, wanted, value));
+    }
+    let given = saturated(value)
+        .map_err(|error| wrong_type(field, "int (milliseconds) or datetime", value, error))?;
+    if SECONDS.contains(&given) {
+        return Err(PyValueError::new_err(format!(
+            "{field}: expected milliseconds since 1970, got {given}, which looks like seconds; \
+             multiply it by 1000, or give a datetime"
+        )));
+    }
+    Ok(given)
+}
+
+/// Seconds from 2001 to 2286, which as milliseconds are in early 1970.
+const SECONDS: std::ops::RangeInclusive<i64> = 1_000_000_000..=9_999_999_999;
+
+/// Seconds of a number or a `timedelta`.
+fn seconds(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<f64> {
+    if value.is_instance_of::<PyDelta>() {
+        return value.call_method0("total_seconds")?.extract();
+    }
+    let wanted = "a number of seconds or timedelta";
+    value.extract().map_err(|error| wrong_type(field, wanted, value, error))
+}
+
+fn saturated_as(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
+    saturated(value).map_err(|error| wrong_type(field, "int", value, error))
+}
+
+fn optional_saturated(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
+    if value.is_none() { Ok(None) } else { saturated_as(field, value).map(Some) }
 }
 
 fn optional_utf8(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Option<PyBackedStr>> {
@@ -136,13 +241,8 @@ pub(super) fn saturated(value: &Bound<'_, PyAny>) -> PyResult<i64> {
     })
 }
 
-/// [`saturated`] for an optional argument.
-pub(super) fn saturated_if_given(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
-    if value.is_none() { Ok(None) } else { saturated(value).map(Some) }
-}
-
 fn most<T: TryFrom<i64>>(name: &'static str, value: &Bound<'_, PyAny>) -> PyResult<T> {
-    let number = saturated(value)?;
+    let number = saturated_as(name, value)?;
     T::try_from(number)
         .map_err(|_| PyValueError::new_err(format!("{name} is 0 or more, not {number}")))
 }
@@ -178,6 +278,7 @@ impl<'a, 'py> Named<'a, 'py> {
         }
         let mut block = PropertyBlock::new(out);
         if let Some(tags) = self.tags {
+            check_tag(tags)?;
             block.tags(tags.as_bytes())?;
         }
         if let Some(keys) = self.keys {
@@ -223,6 +324,24 @@ impl<'a, 'py> Named<'a, 'py> {
     }
 }
 
+/// Refuses a tag that no expression selects: expressions are cut at `||` and trimmed as Java trims.
+#[inline]
+fn check_tag(tag: &str) -> PyResult<()> {
+    let outer = |byte: Option<&u8>| byte.is_some_and(|byte| *byte <= b' ');
+    let bytes = tag.as_bytes();
+    if tag != "*" && !outer(bytes.first()) && !outer(bytes.last()) && !tag.contains("||") {
+        return Ok(());
+    }
+    let why = match tag {
+        "*" => "selects every tag",
+        _ if tag.contains("||") => "has ||, which divides the tags of an expression",
+        _ => "begins or ends with white space, which an expression loses",
+    };
+    let shown: String = tag.chars().take(64).collect();
+    let instead = "give properties={\"TAGS\": ...} to store it as it is";
+    Err(invalid("tags", format!("{shown:?} could not be selected again: it {why}; {instead}")))
+}
+
 pub(super) enum Block<'a, 'py> {
     Written {
         /// Whether it has a property reserved for batches.
@@ -234,23 +353,34 @@ pub(super) enum Block<'a, 'py> {
 #[inline]
 pub(super) fn each_key<'py>(
     keys: &Bound<'py, PyAny>,
+    take: impl FnMut(&str) -> PyResult<()>,
+) -> PyResult<()> {
+    each_text("keys", keys, take)
+}
+
+/// Calls `take` with a text, or with each of a sequence.
+#[inline]
+pub(super) fn each_text<'py>(
+    argument: &'static str,
+    texts: &Bound<'py, PyAny>,
     mut take: impl FnMut(&str) -> PyResult<()>,
 ) -> PyResult<()> {
-    let py = keys.py();
-    let mut take = |key: &Bound<'py, PyString>| {
-        take(key.to_str().map_err(|error| not_utf8(py, "keys", error))?)
+    let py = texts.py();
+    let mut take = |text: &Bound<'py, PyAny>| {
+        let given = text.cast::<PyString>();
+        let text = given.map_err(|_| expected(argument, "str or a sequence of str", text))?;
+        take(text.to_str().map_err(|error| not_utf8(py, argument, error))?)
     };
-    if let Ok(one) = keys.cast::<PyString>() {
-        return take(one);
+    if texts.is_instance_of::<PyString>() {
+        return take(texts);
     }
-    if let Ok(keys) = keys.cast_exact::<PyTuple>() {
-        for key in keys.iter() {
-            take(key.cast::<PyString>()?)?;
-        }
-        return Ok(());
+    if let Ok(texts) = texts.cast_exact::<PyTuple>() {
+        return texts.iter().try_for_each(|text| take(&text));
     }
-    for key in keys.try_iter()? {
-        take(&key?.cast_into::<PyString>()?)?;
+    let wanted = "str or a sequence of str";
+    let all = texts.try_iter().map_err(|error| wrong_type(argument, wanted, texts, error))?;
+    for text in all {
+        take(&text?)?;
     }
     Ok(())
 }
@@ -263,15 +393,31 @@ pub(super) fn each_pair<'py>(
     if let Ok(pairs) = properties.cast_exact::<PyDict>() {
         // Another thread may change the dict during iteration, but not its copy.
         for (name, value) in pairs.copy()? {
-            take(name.cast()?, value.cast()?)?;
+            pair(&name, &value, &mut take)?;
         }
         return Ok(());
     }
-    for pair in properties.cast::<PyMapping>()?.items()?.iter() {
-        let (name, value): (Bound<'_, PyString>, Bound<'_, PyString>) = pair.extract()?;
-        take(&name, &value)?;
+    let wanted = "a mapping of str to str, or bytes";
+    let pairs =
+        properties.cast::<PyMapping>().map_err(|_| expected("properties", wanted, properties))?;
+    for item in pairs.items()?.iter() {
+        let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
+        pair(&name, &value, &mut take)?;
     }
     Ok(())
+}
+
+fn pair<'py>(
+    name: &Bound<'py, PyAny>,
+    value: &Bound<'py, PyAny>,
+    take: &mut impl FnMut(&Bound<'py, PyString>, &Bound<'py, PyString>) -> PyResult<()>,
+) -> PyResult<()> {
+    let name = name.cast::<PyString>().map_err(|_| expected("properties", "names of str", name))?;
+    let value = value.cast::<PyString>().map_err(|_| {
+        let name: String = name.to_string().chars().take(64).collect();
+        expected(&format!("properties[{name:?}]"), "str", value)
+    })?;
+    take(name, value)
 }
 
 thread_local! {

@@ -6,6 +6,7 @@ use pyo3::types::{PyString, PyTuple};
 
 use crate::error;
 use crate::format::message::host::{self, Host};
+use crate::format::width::{at_most_i64, to_usize};
 
 /// A value's fields by `__match_args__`.
 pub(crate) fn parts<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
@@ -149,7 +150,7 @@ value_methods!(AppendResult {
     "store_timestamp_ms",
 });
 
-/// Result of ``Store.append_arrow``.
+/// Result of ``Store.append_arrow``, and of ``Store.append_many`` with ``summary=True``.
 #[pyclass(module = "mqstore", frozen, get_all)]
 #[derive(Clone, Debug)]
 pub(crate) struct AppendSummary {
@@ -159,6 +160,26 @@ pub(crate) struct AppendSummary {
     pub(super) first_physical_offset: i64,
     /// End of the last message.
     pub(super) end_physical_offset: i64,
+}
+
+impl AppendSummary {
+    /// Of no message, in a log that ends at `end`.
+    pub(super) fn before(end: u64) -> Self {
+        let end = at_most_i64(end);
+        Self { count: 0, first_physical_offset: end, end_physical_offset: end }
+    }
+
+    pub(super) fn add(&mut self, result: &error::AppendResult) {
+        if self.count == 0 {
+            self.first_physical_offset = result.physical_offset;
+        }
+        self.count += 1;
+        self.end_physical_offset = result.physical_offset.saturating_add(result.store_size.into());
+    }
+
+    pub(super) fn len(&self) -> usize {
+        to_usize(self.count)
+    }
 }
 
 #[pymethods]

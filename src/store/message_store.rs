@@ -326,6 +326,19 @@ impl MessageStore {
         key_query::query(&self.reader, query, IndexType::Tags)
     }
 
+    /// Queries each topic that has a queue, by key or by tags; the query's own topic and
+    /// exactness do not count.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
+    pub fn query_topics(&self, query: &KeyQuery<'_>, by_tags: bool) -> Result<QueryResult> {
+        let by = if by_tags { IndexType::Tags } else { IndexType::Key };
+        let mut queues = self.queue_names()?;
+        queues.dedup_by(|a, b| a.0 == b.0);
+        let query = KeyQuery { exact: true, ..*query };
+        key_query::query_topics(&self.reader, queues.iter().map(|(topic, _)| &**topic), &query, by)
+    }
+
     /// One queue as it is now.
     pub fn queue(&self, topic: &[u8], queue_id: i32) -> Result<Option<QueueView>> {
         self.files.check_open()?;

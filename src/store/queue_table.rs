@@ -414,6 +414,31 @@ impl QueueTable {
         })
     }
 
+    /// Refuses a queue far above those that its topic has.
+    #[cold]
+    pub fn check_near(&self, topic: &[u8], queue_id: i32, most: i32) -> Result<()> {
+        let highest = {
+            let table = self.table.read();
+            table.get(topic).and_then(|queues| queues.keys().copied().max())
+        };
+        if highest.is_some_and(|highest| highest >= queue_id / 2) {
+            return Ok(());
+        }
+        let name = String::from_utf8_lossy(topic);
+        let has = highest.map_or_else(
+            || format!("topic {name:?} has no queue yet"),
+            |highest| format!("the highest of topic {name:?} is {highest}"),
+        );
+        Err(Error::InvalidMessage {
+            field: "queue_id",
+            reason: format!(
+                "expected at most {most}, found {queue_id}: {has}; the setting max_queue_id={queue_id} allows it"
+            ),
+            status: PutStatus::MessageIllegal,
+            limit: u64::try_from(most).ok(),
+        })
+    }
+
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.layout.dir

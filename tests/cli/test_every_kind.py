@@ -7,7 +7,10 @@ import pytest
 
 from helpers.running import GOLDEN
 
-KINDS = ("batch", "broker", "cqext", "delay", "lmq", "transaction")
+KINDS = (
+    *("batch", "broker", "cqext", "delay", "lmq", "transaction"),
+    *("batch-55", "broker-54", "broker-55", "delay-55", "lmq-55", "transaction-55"),
+)
 
 
 @pytest.fixture(scope="session")

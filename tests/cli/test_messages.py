@@ -62,6 +62,8 @@ def test_cat_gives_programs_every_field(mq, store):
         "real_topic": None,
         "real_queue_id": None,
         "deliver_timestamp_ms": None,
+        "lite_topic": None,
+        "priority": None,
         "multi_dispatch": [],
         "batch": None,
         "flag": 0,

@@ -1,5 +1,6 @@
 """Stores of RocketMQ 5.4 and 5.5 in the shell: ``query --tags``, ``info``, ``preflight``."""
 
+import json
 import shutil
 
 import pytest
@@ -48,13 +49,63 @@ def test_preflight_prints_what_would_be_lost_and_the_command_that_prevents_it(mq
     assert mq("preflight", store, "--to", "5.5", "--jsonl").jsonl == []
 
 
-def test_a_lite_topic_is_named_with_its_parent(mq, tmp_path):
+@pytest.fixture
+def lite(tmp_path):
+    """A store with a lite topic of RocketMQ 5.5, a light queue and a message with a priority."""
     settings = {**SMALL, "enable_lmq": True, "enable_multi_dispatch": True}
     properties = {"__LITE_TOPIC": "c1", "INNER_MULTI_DISPATCH": "%LMQ%$P$c1,%LMQ%plain"}
-    with mqstore.open(tmp_path, "a", config=settings) as opened:
+    root = tmp_path / "store"
+    with mqstore.open(root, "a", config=settings) as opened:
         opened.append("P", b"x", properties=properties)
-    rows = {row["topic"]: row for row in mq("queues", tmp_path, "--json").json}
-    lite = rows["%LMQ%$P$c1"]
-    assert (lite["parent_topic"], lite["lite_topic"]) == ("P", "c1")
+        opened.append("first", b"y", properties={"_SYS_MSG_PRIORITY_": "7"})
+        opened.append("%RETRY%g", b"z")
+    table = root / "config" / "topics.json"
+    text = json.loads(table.read_text())
+    rows = text["topicConfigTable"]
+    rows["P"]["attributes"] = {"message.type": "LITE"}
+    rows["first"]["attributes"] = {"message.type": "PRIORITY"}
+    table.write_text(json.dumps(text))
+    return root
+
+
+def test_a_lite_topic_is_named_with_its_parent(mq, lite):
+    rows = {row["topic"]: row for row in mq("queues", lite, "--json").json}
+    found = rows["%LMQ%$P$c1"]
+    assert (found["parent_topic"], found["lite_topic"]) == ("P", "c1")
     assert "lite_topic" not in rows["%LMQ%plain"]
     assert "lite_topic" not in rows["P"]
+
+
+def test_topics_say_what_they_are(mq, lite):
+    rows = {row["topic"]: row for row in mq("topics", lite, "--json").json}
+    assert {topic: row["type"] for topic, row in rows.items()} == {
+        "P": "lite",
+        "first": "priority",
+        "%LMQ%$P$c1": "lite topic",
+        "%LMQ%plain": "light queue",
+        "%RETRY%g": "retry",
+    }
+    assert (rows["%LMQ%$P$c1"]["parent_topic"], rows["%LMQ%$P$c1"]["lite_topic"]) == ("P", "c1")
+    assert "light queue" in mq("topics", lite).out
+    assert mq("info", lite, "--json").json["lite_topics"] == 1
+    assert "5, 5; lite topics: 1" in mq("info", lite).out
+    # A table that names no type, or something that is none.
+    (lite / "config" / "topics.json").write_text('{"topicConfigTable": {"P": {"attributes": 7}}}')
+    assert {row["topic"]: row["type"] for row in mq("topics", lite, "--json").json}["P"] is None
+
+
+def test_messages_of_new_kinds_are_shown_for_what_they_are(mq, lite, tmp_path):
+    rows = mq("cat", lite, "--json").json
+    assert [(row["lite_topic"], row["priority"]) for row in rows] == [
+        ("c1", None),
+        (None, 7),
+        (None, None),
+    ]
+    out = mq("cat", lite).out
+    assert "lite_topic=c1" in out
+    assert "priority=7" in out
+    assert "lite_topic                   c1" in mq("get", lite, "0").out
+    mq("report", lite, "-o", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "1 lite topics" in page
+    assert '<small class="soft">lite</small>' in page

@@ -144,7 +144,7 @@ SIGNATURES = {
     ),
     "Store.offset_at": "(self, topic, queue_id, timestamp_ms, *, boundary='lower')",
     "Store.query": (
-        "(self, topic, key=None, *, tags=None, begin_ms=None, end_ms=None, max_messages=32, "
+        "(self, topic=None, key=None, *, tags=None, begin_ms=None, end_ms=None, max_messages=32, "
         "exact=True)"
     ),
     "Store.scan": (
@@ -261,6 +261,9 @@ def test_everything_public_in_the_stub_is_documented():
     for tree in STUB:
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+                # One form of an overloaded function has the docstring of all.
+                if any(ast.unparse(one) == "overload" for one in node.decorator_list):
+                    continue
                 assert ast.get_docstring(node), node.name
 
 

@@ -2,7 +2,7 @@ from typing import Self, final
 
 from typing_extensions import Buffer
 
-from mqstore._native._types import _Keys, _Properties, _Tags
+from mqstore._native._types import _Keys, _Properties, _Tags, _Time
 
 @final
 class Message:
@@ -53,11 +53,11 @@ class Message:
         unique_key: str | None = None,
         properties: _Properties | None = None,
         flag: int = 0,
-        born_timestamp_ms: int | None = None,
+        born_timestamp_ms: _Time | None = None,
         born_host: str | None = None,
         delay_level: int = 0,
         sys_flag: int = 0,
-        store_timestamp_ms: int | None = None,
+        store_timestamp_ms: _Time | None = None,
         store_host: str | None = None,
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,

@@ -1,4 +1,5 @@
-from typing import Final, final
+from collections.abc import Iterator
+from typing import Any, Final, final
 
 @final
 class ArrowSchema:
@@ -37,6 +38,30 @@ class ArrowScan:
         Raises:
             ModuleNotFoundError: pyarrow is not installed.
         """
+
+    def to_table(self) -> Any:  # noqa: ANN401 - no dependency on its package
+        """All rows at once: a ``pyarrow.Table``, as ``read_all``.
+
+        Raises:
+            ModuleNotFoundError: pyarrow is not installed.
+        """
+
+    def to_pandas(self) -> Any:  # noqa: ANN401 - no dependency on its package
+        """All rows at once: a ``pandas.DataFrame``.
+
+        Raises:
+            ModuleNotFoundError: pyarrow or pandas is not installed.
+        """
+
+    def to_polars(self) -> Any:  # noqa: ANN401 - no dependency on its package
+        """All rows at once: a ``polars.DataFrame``.
+
+        Raises:
+            ModuleNotFoundError: polars is not installed.
+        """
+
+    # Batches of rows, one at a time: each a ``pyarrow.RecordBatch``.
+    def __iter__(self) -> Iterator[Any]: ...
 
 ARROW_SCHEMA: Final[ArrowSchema]
 """The columns of a message, all of them, in the order in which a scan gives them."""

@@ -1,6 +1,7 @@
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from types import TracebackType
-from typing import Any, Literal, Self, final
+from typing import Any, Literal, Self, final, overload
 
 from typing_extensions import Buffer
 
@@ -10,10 +11,11 @@ from mqstore._native._message_scan import MessageScan
 from mqstore._native._reading import ReadResult
 from mqstore._native._scan import ArrowScan
 from mqstore._native._stored import StoredMessage
-from mqstore._native._types import _ArrowStream, _Keys, _Path, _Properties, _Tags
+from mqstore._native._types import _ArrowStream, _Keys, _Path, _Properties, _Tags, _Time
 from mqstore._native._values import AppendResult, AppendSummary, GroupOffset, QueueInfo
 from mqstore.config import StoreConfig
 from mqstore.results import QueryResult, RecoveryReport
+from mqstore.topic import Topic
 
 def open_store(
     path: _Path,
@@ -78,7 +80,7 @@ class Store:
         unique_key: str | None = None,
         properties: _Properties | None = None,
         flag: int = 0,
-        born_timestamp_ms: int | None = None,
+        born_timestamp_ms: _Time | None = None,
         born_host: str | None = None,
         delay_level: int = 0,
     ) -> AppendResult:
@@ -112,8 +114,13 @@ class Store:
             StoreIOError: The disk is full, or a system call failed.
         """
 
+    @overload
     def append_many(
-        self, messages: Iterable[Message | Mapping[str, object]], /
+        self,
+        messages: Iterable[Message | StoredMessage | Mapping[str, object]],
+        /,
+        *,
+        summary: Literal[False] = False,
     ) -> list[AppendResult]:
         """Writes many messages, sharing flushes.
 
@@ -121,6 +128,7 @@ class Store:
             messages: Messages, or mappings by the argument names of ``Message``. They are
                 taken in chunks of at most 1,024 messages or 4 MiB of bodies, and a chunk is
                 checked before any of it is written; a crash may keep a part of a chunk.
+            summary: Return an ``AppendSummary`` instead of an object for each message.
 
         Returns:
             One result for each message, in order.
@@ -134,8 +142,16 @@ class Store:
                 ``.index`` is the index of the first message not written.
         """
 
+    @overload
+    def append_many(
+        self,
+        messages: Iterable[Message | StoredMessage | Mapping[str, object]],
+        /,
+        *,
+        summary: Literal[True],
+    ) -> AppendSummary: ...
     def append_batch(
-        self, messages: Iterable[Message | Mapping[str, object]], /
+        self, messages: Iterable[Message | StoredMessage | Mapping[str, object]], /
     ) -> list[AppendResult]:
         """Writes the messages of one queue as a producer's batch: all of them or none.
 
@@ -219,7 +235,9 @@ class Store:
 
     # append_arrow.rs
 
-    def append_arrow(self, data: _ArrowStream, /) -> AppendSummary:
+    def append_arrow(
+        self, data: _ArrowStream, /, *, atomic: bool = False, resume_from: int = 0
+    ) -> AppendSummary:
         """Writes the rows of an Arrow stream.
 
         Args:
@@ -227,9 +245,15 @@ class Store:
                 name, in any order; ``topic`` and ``body`` are needed, null means left out, and what
                 only a stored message has (offsets, sizes, ids, checksums) is not read. Columns of
                 other names are refused.
+                String bodies are stored as UTF-8; ``born_timestamp_ms`` and ``store_timestamp_ms``
+                are taken too, as integers.
+            atomic: Checks every row before the first is written, so that a row that is refused
+                leaves nothing behind. The whole stream is held in memory. A crash or a full disk
+                may keep a part.
+            resume_from: Skips so many rows: those that an error said were written.
 
         Raises:
-            InvalidMessageError: As ``append_many``.
+            InvalidMessageError: As ``append_many``. The message says how many rows were written.
             TypeError: ``data`` gives no Arrow stream, or a column has another type.
             ValueError: A column is missing, or has a name that no column of a message has.
             KeyboardInterrupt: Ctrl-C, between two chunks of rows; ``.summary`` is an
@@ -251,10 +275,12 @@ class Store:
         """The message with an id.
 
         Args:
-            message_id: A store's id (32 or 56 hex digits). Its address must be the record's own.
+            message_id: A store's id (32 or 56 hex digits), whose address must be the record's own
+                (clients call it ``offsetMsgId``), or a client's (``msgId``), which is the unique
+                key. The newest message of a unique key is returned.
 
         Raises:
-            MessageNotFoundError: Not an id, or no message of this store has it.
+            MessageNotFoundError: No message of this store has the id as either.
             CorruptionError: The record is there, and damaged.
         """
 
@@ -301,7 +327,7 @@ class Store:
         self,
         topic: str,
         queue_id: int,
-        timestamp_ms: int,
+        timestamp_ms: _Time,
         *,
         boundary: Literal["lower", "upper"] = "lower",
     ) -> int:
@@ -310,7 +336,7 @@ class Store:
         Args:
             topic: Name of the topic.
             queue_id: Number of the queue in its topic.
-            timestamp_ms: Store time.
+            timestamp_ms: Store time, in milliseconds or as a ``datetime`` with a time zone.
             boundary: ``"lower"``: the first entry whose store time is not below ``timestamp_ms``,
                 the end of the queue where there is none. ``"upper"``: the last entry whose store
                 time is not above it, the beginning of the queue where there is none. Store times
@@ -325,23 +351,24 @@ class Store:
 
     def query(
         self,
-        topic: str,
+        topic: str | None = None,
         key: str | None = None,
         *,
         tags: str | None = None,
-        begin_ms: int | None = None,
-        end_ms: int | None = None,
+        begin_ms: _Time | None = None,
+        end_ms: _Time | None = None,
         max_messages: int = 32,
         exact: bool = True,
     ) -> QueryResult:
         """Messages by key or tags, through the index (``DefaultMessageStore#queryMessage``).
 
         Args:
-            topic: Name of the topic.
+            topic: Name of the topic; ``None`` is every topic that has a queue.
             key: One key of ``KEYS``, or ``UNIQ_KEY``. Give either this or ``tags``.
             tags: The whole text of ``TAGS``, as RocketMQ 5.4 and later index it: ``"a"`` does not
                 find ``"a || b"``.
-            begin_ms: First store time that counts; ``None`` is no bound.
+            begin_ms: First store time that counts, in milliseconds or as a ``datetime`` with a time
+                zone; ``None`` is no bound.
             end_ms: Last store time that counts; ``None`` is no bound.
             max_messages: Maximum number of messages.
             exact: ``True``: newest first, each message once; topic, key and store time are checked,
@@ -354,7 +381,8 @@ class Store:
         the log, up to 1 GiB: no index file proves that it has all entries for tags.
 
         Raises:
-            TypeError: Neither a key nor tags, or both.
+            TypeError: Neither a key nor tags, or both; ``exact=False`` without a topic.
+            ValueError: A time in seconds.
             CorruptionError: The body of a message of the key is not the one that was stored, or an
                 index file was cut short.
         """
@@ -366,8 +394,8 @@ class Store:
         stop_physical_offset: int | None = None,
         topics: Iterable[str] | None = None,
         tags: _Tags = None,
-        begin_ms: int | None = None,
-        end_ms: int | None = None,
+        begin_ms: _Time | None = None,
+        end_ms: _Time | None = None,
         on_error: Literal["raise", "skip"] = "raise",
     ) -> MessageScan:
         """Every message of the log in order, those of system topics too.
@@ -387,6 +415,13 @@ class Store:
             CorruptionError: When iterated, at damage, with ``on_error="raise"``.
         """
 
+    def topic(self, name: str, /) -> Topic:
+        """A view of one topic: its newest messages, those since a time, all of them in order.
+
+        Args:
+            name: Name of the topic; it need not be there yet.
+        """
+
     def topics(self) -> list[str]:
         """Names of all topics that have a queue or a message, sorted."""
 
@@ -400,13 +435,13 @@ class Store:
             StoreIOError: The files can no longer be read.
         """
 
-    def wait(self, physical_offset: int, /, *, timeout_s: float) -> bool:
+    def wait(self, physical_offset: int, /, *, timeout_s: float | timedelta) -> bool:
         """Waits until the log is longer than a physical offset.
 
         Args:
             physical_offset: Waits for ``max_physical_offset`` to be greater than this. A read-only
                 store is refreshed meanwhile.
-            timeout_s: Timeout in seconds.
+            timeout_s: Timeout in seconds, or a ``timedelta``.
 
         Returns:
             Whether the log got there in time.
@@ -444,8 +479,8 @@ class Store:
         stop_physical_offset: int | None = None,
         topics: Iterable[str] | None = None,
         tags: _Tags = None,
-        begin_ms: int | None = None,
-        end_ms: int | None = None,
+        begin_ms: _Time | None = None,
+        end_ms: _Time | None = None,
         on_error: Literal["raise", "skip"] = "raise",
         verify_crc: bool = True,
     ) -> ArrowScan:

@@ -2,6 +2,8 @@ from typing import Literal, final
 
 from typing_extensions import Buffer
 
+from mqstore._native._message import Message
+
 @final
 class StoredMessage:
     """A message as the commit log holds it.
@@ -103,6 +105,34 @@ class StoredMessage:
     def record(self) -> bytes:
         """The whole record as it is stored, ``store_size`` bytes long."""
 
+    # documents.rs
+
+    def to_dict(self) -> dict[str, object]:
+        """All fields by name, ``body`` as bytes.
+
+        Raises:
+            CorruptionError: The body cannot be decompressed.
+        """
+
+    def json(self) -> str:
+        """A JSON document of one line, as ``mqstore get --json`` prints it.
+
+        A body that is not UTF-8 is in ``body_base64`` instead of ``body``.
+        """
+
+    def to_message(self, **changes: object) -> Message:
+        """The message to be written again, here or elsewhere.
+
+        It has topic, queue, body, properties, flag, and the producer's time and host. The store's
+        time and host and a transaction are left out.
+
+        Args:
+            changes: Arguments of ``Message`` that differ, such as ``topic`` and ``queue_id``.
+
+        Raises:
+            InvalidMessageError: The topic is no text in UTF-8.
+        """
+
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -136,6 +166,18 @@ class StoredMessage:
         By RocketMQ's own delay levels: a message does not know what ``message_delay_level`` is set
         to; its queue entry does, which holds the time as its tags code. ``None`` for a message that
         waits for no time.
+        """
+    @property
+    def lite_topic(self) -> str | None:
+        """Lite topic of RocketMQ 5.5 (property ``__LITE_TOPIC``).
+
+        Its queue is ``%LMQ%$parent$lite``; the message lies in its parent's topic.
+        """
+    @property
+    def priority(self) -> int | None:
+        """Priority (property ``_SYS_MSG_PRIORITY_`` of RocketMQ 5.4).
+
+        ``None`` if it is no number.
         """
     @property
     def multi_dispatch(self) -> tuple[tuple[str, int], ...]:

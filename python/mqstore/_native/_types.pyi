@@ -1,8 +1,10 @@
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from os import PathLike
 from typing import Protocol, TypeAlias, type_check_only
 
 _Path: TypeAlias = str | PathLike[str]
+_Time: TypeAlias = int | datetime
 _Tags: TypeAlias = str | None
 _Keys: TypeAlias = str | Iterable[str]
 _Properties: TypeAlias = Mapping[str, str] | bytes

@@ -63,7 +63,7 @@ class AppendResult:
 
 @final
 class AppendSummary:
-    """Result of ``Store.append_arrow``."""
+    """Result of ``Store.append_arrow``, and of ``Store.append_many`` with ``summary=True``."""
 
     __match_args__: Final = ("count", "first_physical_offset", "end_physical_offset")
     def __new__(cls, count: int, first_physical_offset: int, end_physical_offset: int) -> Self: ...

@@ -44,6 +44,8 @@ FIELDS = (
     "real_queue_id",
     "deliver_timestamp_ms",
     "multi_dispatch",
+    "lite_topic",
+    "priority",
     "flag",
     "sys_flag",
     "reconsume_times",
@@ -56,7 +58,14 @@ _TEMPLATE_NAMES = (*FIELDS, "store_time", "born_time", "body")
 _BEGIN_MARK, _END_MARK = "\x1b[1;31m", "\x1b[0m"
 _MEMBER_FIELDS = ("queue_offset", "flag", "tags", "keys", "unique_key", "properties")
 # Not shown to people where a message has none.
-_RARE = {"real_topic", "real_queue_id", "deliver_timestamp_ms", "multi_dispatch"}
+_RARE = {
+    "real_topic",
+    "real_queue_id",
+    "deliver_timestamp_ms",
+    "multi_dispatch",
+    "lite_topic",
+    "priority",
+}
 _DETAILS = tuple(field for field in FIELDS if field != "properties")
 _HEX_ROW = 16
 
@@ -356,6 +365,10 @@ def _kind(message: StoredMessage) -> Iterator[tuple[str, str]]:
         yield "for", f"{message.real_topic}{queue}"
     if message.deliver_timestamp_ms is not None:
         yield "deliver", time_text(message.deliver_timestamp_ms)
+    if message.lite_topic is not None:
+        yield "lite_topic", message.lite_topic
+    if message.priority is not None:
+        yield "priority", str(message.priority)
     if message.multi_dispatch:
         yield "also", _places(message.multi_dispatch)
     members, failure = _members(message)

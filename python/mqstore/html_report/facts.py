@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import mqstore
-from mqstore._names import is_system_topic
+from mqstore._names import is_system_topic, lite_names, message_types
 from mqstore._native import _survey
 from mqstore._zone import zone
 from mqstore.html_report.now import LagRow, Mood, Now, failed, lags, look
@@ -87,6 +87,7 @@ class TopicRow:
     last_ms: int
     part: float
     is_system: bool = False
+    type: str = ""
     queues: int = 0
     skew: float | None = None
 
@@ -142,6 +143,7 @@ class Facts:
     unflushed_bytes: int
     undispatched_bytes: int
     topic_count: int
+    lite_count: int
     queue_count: int
     first_ms: int | None
     last_ms: int | None
@@ -234,6 +236,7 @@ def _facts(store: Store, report: VerifyReport, found: _Survey, config: ConfigLik
         unflushed_bytes=max(end - store.flushed_offset, 0),
         undispatched_bytes=max(end - store.dispatched_offset, 0),
         topic_count=len(store.topics()),
+        lite_count=sum(lite_names(topic) is not None for topic in store.topics()),
         queue_count=len(store.queues()),
         first_ms=min((topic.first_ms for topic in topics), default=None),
         last_ms=max((topic.last_ms for topic in topics), default=None),
@@ -345,11 +348,13 @@ def _index(store: Store) -> Index:
 def _add_queues(store: Store, topics: list[TopicRow]) -> None:
     """How evenly a topic's messages lie in its queues: the fullest queue by the mean."""
     counts: dict[str, list[int]] = defaultdict(list)
+    types = message_types(store)
     for queue in store.queues():
         counts[queue.topic].append(queue.max_offset - queue.min_offset)
     for topic in topics:
         found = counts.get(topic.name, [])
         topic.is_system, topic.queues = is_system_topic(topic.name), len(found)
+        topic.type = types.get(topic.name, "")
         if sum(found) > 0:
             topic.skew = max(found) * len(found) / sum(found)
 

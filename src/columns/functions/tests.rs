@@ -124,7 +124,10 @@ fn what_no_record_can_hold_names_row_and_column() {
     for (changed, expected) in [
         (("queue_offset", Arc::clone(&missing)), "row 1: queue_offset: is null"),
         (("physical_offset", missing), "row 1: physical_offset: is null"),
-        (("queue_offset", texts(&["5", "6"])), "mq_encode: column queue_offset is Int64, not Utf8"),
+        (
+            ("queue_offset", texts(&["5", "6"])),
+            "mq_encode: column queue_offset: expected int64, got string; cast it, for example .cast(pa.int64())",
+        ),
         (("topic", texts(&["T", ""])), "row 1: topic: "),
         (("colour", texts(&["a", "b"])), "mq_encode: a message has no column \"colour\""),
     ] {

@@ -38,7 +38,12 @@ pub enum RowsError {
         name: &'static str,
     },
     /// A column of the wrong type.
-    #[error("column {name} is {wanted}, not {found}")]
+    #[error(
+        "column {name}: expected {}, got {}{}",
+        arrow_name(wanted),
+        arrow_name(found),
+        cure(wanted)
+    )]
     Type {
         /// Its name.
         name: &'static str,
@@ -55,6 +60,33 @@ pub enum RowsError {
         /// Description of the value.
         reason: String,
     },
+}
+
+/// A type as pyarrow names it.
+fn arrow_name(of: &DataType) -> String {
+    match of {
+        DataType::Utf8 => "string".to_owned(),
+        DataType::LargeUtf8 => "large_string".to_owned(),
+        DataType::Timestamp(..) => "timestamp".to_owned(),
+        DataType::Boolean => "bool".to_owned(),
+        DataType::Float64 => "double".to_owned(),
+        DataType::List(item) => format!("list<{}>", arrow_name(item.data_type())),
+        DataType::Map(..) => "map<string, string>".to_owned(),
+        other => other.to_string().to_lowercase(),
+    }
+}
+
+fn cure(wanted: &DataType) -> &'static str {
+    match wanted {
+        DataType::Binary => "; cast it, for example .cast(pa.binary())",
+        DataType::Utf8 => "; cast it, for example .cast(pa.string())",
+        DataType::Int32 => "; cast it, for example .cast(pa.int32())",
+        DataType::Int64 => "; cast it, for example .cast(pa.int64())",
+        DataType::Timestamp(..) => "; cast it, or add _ms to the name of a column of milliseconds",
+        DataType::List(_) => "; for example .cast(pa.list_(pa.string()))",
+        DataType::Map(..) => "; for example .cast(pa.map_(pa.string(), pa.string()))",
+        _ => "",
+    }
 }
 
 fn all_names() -> String {
@@ -142,7 +174,7 @@ pub(crate) fn is_text(data_type: &DataType) -> bool {
     matches!(kind(data_type), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
-fn wrong_type(column: Column, found: &DataType) -> RowsError {
+pub(super) fn wrong_type(column: Column, found: &DataType) -> RowsError {
     RowsError::Type { name: column.name(), wanted: column.data_type(), found: found.clone() }
 }
 
@@ -180,6 +212,7 @@ pub(crate) fn bytes((column, array): Given) -> Result<LargeBinaryArray, RowsErro
         Binary | LargeBinary | BinaryView | FixedSizeBinary(_) | Null => {
             Ok(cast(column, &array, &LargeBinary)?.as_binary::<i64>().clone())
         }
+        _ if is_text(array.data_type()) => Ok(all_texts(column, &array)?.into()),
         _ => Err(wrong_type(column, array.data_type())),
     }
 }
@@ -204,7 +237,8 @@ pub(crate) fn longs(given: Given) -> Result<Int64Array, RowsError> {
 pub(crate) fn times((column, array): Given) -> Result<Int64Array, RowsError> {
     let unit = match array.data_type() {
         DataType::Timestamp(unit, _) => *unit,
-        DataType::Null => TimeUnit::Millisecond,
+        // Of a column whose name ends in `_ms`.
+        DataType::Null | DataType::Int64 => TimeUnit::Millisecond,
         other => return Err(wrong_type(column, other)),
     };
     let numbers = cast(column, &array, &DataType::Int64)?;

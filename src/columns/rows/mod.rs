@@ -53,9 +53,16 @@ impl MessageRows {
     pub fn new(batch: &RecordBatch) -> Result<Self, RowsError> {
         let mut columns: [Option<ArrayRef>; Column::ALL.len()] = Default::default();
         for (field, array) in batch.schema_ref().fields().iter().zip(batch.columns()) {
-            let Some(column) = Column::by_name(field.name()) else {
+            let of_ms =
+                ["born_timestamp_ms", "store_timestamp_ms"].contains(&field.name().as_str());
+            let name = field.name().strip_suffix("_ms").filter(|_| of_ms);
+            let Some(column) = Column::by_name(name.unwrap_or(field.name())) else {
                 return Err(RowsError::Unknown { name: field.name().chars().take(64).collect() });
             };
+            let is_time = matches!(column, Column::BornTimestamp | Column::StoreTimestamp);
+            if is_time && !of_ms && array.data_type().is_integer() {
+                return Err(given::wrong_type(column, array.data_type()));
+            }
             if columns[column as usize].replace(Arc::clone(array)).is_some() {
                 return Err(RowsError::Twice { name: column.name() });
             }
@@ -63,7 +70,8 @@ impl MessageRows {
         let mut given = |column: Column| {
             let array = columns[column as usize].take()?;
             // A column of nulls counts as missing.
-            (array.null_count() < array.len() || array.is_empty()).then_some((column, array))
+            let nulls = array.logical_null_count();
+            (nulls < array.len() || array.is_empty()).then_some((column, array))
         };
         let topic = given(Column::Topic).map(texts).transpose()?;
         let body = given(Column::Body).map(bytes).transpose()?;

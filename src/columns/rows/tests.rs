@@ -3,7 +3,7 @@
 use arrow_array::types::Int32Type;
 use arrow_array::*;
 use arrow_buffer::OffsetBuffer;
-use arrow_schema::{DataType, Field, TimeUnit};
+use arrow_schema::{DataType, Field};
 
 use super::*;
 use crate::format::message::properties::{self, Indexed};
@@ -311,14 +311,22 @@ fn columns_are_checked_by_name_and_kind() {
     assert_eq!(error(vec![needed(1).remove(0)]), "column body is missing");
     let mut columns = needed(1);
     columns.push(("tags", Arc::new(Int32Array::from(vec![1]))));
-    assert_eq!(error(columns), "column tags is Utf8, not Int32");
-    let wanted = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
+    assert_eq!(
+        error(columns),
+        "column tags: expected string, got int32; cast it, for example .cast(pa.string())"
+    );
     let mut columns = needed(1);
     columns.push(("born_timestamp", Arc::new(Int64Array::from(vec![1]))));
-    assert_eq!(error(columns), format!("column born_timestamp is {wanted}, not Int64"));
+    assert_eq!(
+        error(columns),
+        "column born_timestamp: expected timestamp, got int64; cast it, or add _ms to the name of a \
+         column of milliseconds"
+    );
     let mut columns = needed(1);
     columns.push(("properties", utf8(&[Some("x")])));
-    assert!(error(columns).starts_with("column properties is Map"));
+    assert!(
+        error(columns).starts_with("column properties: expected map<string, string>, got string")
+    );
     let mut columns = needed(1);
     columns.push(("properties", utf8(&[None])));
     assert_eq!(rows_of(columns).messages(0..1, &mut Vec::new()).unwrap().len(), 1);

@@ -7,7 +7,7 @@ use arrow_array::{ArrayRef, RecordBatch, StructArray};
 use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyString};
+use pyo3::types::{PyCapsule, PyIterator, PyString};
 use pyo3_arrow::PySchema;
 use pyo3_arrow::ffi::{ArrayIterator, to_schema_pycapsule, to_stream_pycapsule};
 
@@ -20,6 +20,7 @@ use crate::store::MessageStore;
 use crate::store::progress::Halt;
 use crate::store::read::scan::Scan;
 
+use crate::py::fields;
 use crate::py::signals::{Signals, drop_aside};
 use crate::py::store::Store;
 use crate::py::store::reading::{bound, on_damage, scan_filter};
@@ -161,6 +162,36 @@ impl ArrowScan {
         reader
             .call_method1("from_stream", (Bound::new(py, Self::new(read))?,))?
             .call_method0("read_all")
+    }
+
+    /// All rows at once: a ``pyarrow.Table``, as ``read_all``.
+    ///
+    /// Raises:
+    ///     ModuleNotFoundError: pyarrow is not installed.
+    fn to_table<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.read_all(py)
+    }
+
+    /// All rows at once: a ``pandas.DataFrame``.
+    ///
+    /// Raises:
+    ///     ModuleNotFoundError: pyarrow or pandas is not installed.
+    fn to_pandas<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.read_all(py)?.call_method0("to_pandas")
+    }
+
+    /// All rows at once: a ``polars.DataFrame``.
+    ///
+    /// Raises:
+    ///     ModuleNotFoundError: polars is not installed.
+    fn to_polars<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("polars")?.call_method1("DataFrame", (&slf,))
+    }
+
+    /// Batches of rows, one at a time: each a ``pyarrow.RecordBatch``.
+    fn __iter__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyIterator>> {
+        let reader = slf.py().import("pyarrow")?.getattr("RecordBatchReader")?;
+        reader.call_method1("from_stream", (&slf,))?.try_iter()
     }
 
     fn __repr__(&self) -> String {
@@ -391,8 +422,8 @@ impl Store {
         stop_physical_offset: Option<i64>,
         topics: Option<&Bound<'_, PyAny>>,
         tags: Option<&str>,
-        begin_ms: Option<i64>,
-        end_ms: Option<i64>,
+        #[pyo3(from_py_with = fields::begin_ms)] begin_ms: Option<i64>,
+        #[pyo3(from_py_with = fields::end_ms)] end_ms: Option<i64>,
         on_error: &str,
         verify_crc: bool,
     ) -> PyResult<ArrowScan> {

@@ -15,7 +15,7 @@ use crate::store::progress::Halt;
 
 use crate::py::arrow::scan::{ArrowScan, BatchSource, Batches};
 use crate::py::errors::not_one_of;
-use crate::py::fields::config_of;
+use crate::py::fields::{self, config_of};
 use crate::py::progress::with_progress;
 use crate::py::store::reading::{on_damage, scan_filter};
 
@@ -54,8 +54,8 @@ pub(crate) fn stats<'py>(
     by: Vec<String>,
     topics: Option<&Bound<'py, PyAny>>,
     tags: Option<&str>,
-    begin_ms: Option<i64>,
-    end_ms: Option<i64>,
+    #[pyo3(from_py_with = fields::begin_ms)] begin_ms: Option<i64>,
+    #[pyo3(from_py_with = fields::end_ms)] end_ms: Option<i64>,
     on_error: &str,
     progress: Option<Py<PyAny>>,
     settings: &Bound<'py, PyAny>,

@@ -19,7 +19,7 @@ use crate::store::write::append;
 use crate::time::{Clock, SystemClock};
 
 use crate::py::errors::invalid;
-use crate::py::fields::config_of;
+use crate::py::fields::{self, config_of};
 use crate::py::progress::with_progress;
 use crate::py::store::message::Message;
 use crate::py::store::reading::scan_filter;
@@ -185,8 +185,8 @@ pub(crate) fn copy_store<'py>(
     topics: Option<&Bound<'py, PyAny>>,
     tags: Option<&str>,
     keys: Option<Vec<String>>,
-    begin_ms: Option<i64>,
-    end_ms: Option<i64>,
+    #[pyo3(from_py_with = fields::begin_ms)] begin_ms: Option<i64>,
+    #[pyo3(from_py_with = fields::end_ms)] end_ms: Option<i64>,
     renumber: bool,
     rules: Vec<GivenRule>,
     salt: Vec<u8>,

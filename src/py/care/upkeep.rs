@@ -15,7 +15,7 @@ use crate::store::open::plan::{RecoveryPlan, Refusal};
 use crate::store::write::retention::Pressure;
 use crate::time::{Clock, SystemClock};
 
-use crate::py::fields::config_of;
+use crate::py::fields::{self, config_of};
 use crate::py::progress::with_progress;
 use crate::py::store::notices;
 
@@ -122,7 +122,7 @@ type Row = (OsString, u64, bool, String);
 pub(crate) fn clean<'py>(
     py: Python<'py>,
     path: PathBuf,
-    now_ms: Option<i64>,
+    #[pyo3(from_py_with = fields::now_ms)] now_ms: Option<i64>,
     dry_run: bool,
     settings: &Bound<'py, PyAny>,
 ) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {

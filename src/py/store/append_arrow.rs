@@ -6,14 +6,13 @@ use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::ArrowError;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{PyList, PyTuple};
 use pyo3_arrow::PyRecordBatchReader;
 use pyo3_arrow::error::PyArrowError;
 
 use crate::columns::{MessageRows, RowsError};
 use crate::error::{self, Error};
 use crate::format::message::host::Host;
-use crate::format::width::at_most_i64;
 use crate::store::{MessageStore, NewMessage};
 
 use super::{CHUNK, CHUNK_BYTES, Store};
@@ -34,15 +33,27 @@ impl Store {
     ///         name, in any order; ``topic`` and ``body`` are needed, null means left out, and what
     ///         only a stored message has (offsets, sizes, ids, checksums) is not read. Columns of
     ///         other names are refused.
+    ///         String bodies are stored as UTF-8; ``born_timestamp_ms`` and ``store_timestamp_ms``
+    ///         are taken too, as integers.
+    ///     atomic: Checks every row before the first is written, so that a row that is refused
+    ///         leaves nothing behind. The whole stream is held in memory. A crash or a full disk
+    ///         may keep a part.
+    ///     resume_from: Skips so many rows: those that an error said were written.
     ///
     /// Raises:
-    ///     InvalidMessageError: As ``append_many``.
+    ///     InvalidMessageError: As ``append_many``. The message says how many rows were written.
     ///     TypeError: ``data`` gives no Arrow stream, or a column has another type.
     ///     ValueError: A column is missing, or has a name that no column of a message has.
     ///     KeyboardInterrupt: Ctrl-C, between two chunks of rows; ``.summary`` is an
     ///         ``AppendSummary`` of what was written.
-    #[pyo3(signature = (data, /))]
-    fn append_arrow(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<AppendSummary> {
+    #[pyo3(signature = (data, /, *, atomic=false, resume_from=0))]
+    fn append_arrow(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        atomic: bool,
+        resume_from: usize,
+    ) -> PyResult<AppendSummary> {
         let store = self.writing()?;
         let mut reader = reader_of(data)?;
         let no_message = store.append_many(&[]).map(|_| ());
@@ -50,37 +61,93 @@ impl Store {
         let host = store.config().store_host;
         let first = store.log().end_offset();
         let mut written = Written::new();
-        let mut blocks = Vec::new();
-        while let Some(batch) = next_batch(py, &mut reader)? {
-            let before = written.len();
+        let (mut blocks, mut kept, mut read) = (Vec::new(), Vec::new(), 0);
+        let culprit = |error, written: &Written, index| {
+            culprit(py, rows_in(py, error, resume_from + written.len()), written, index)
+        };
+        loop {
+            let next = next_batch(py, &mut reader);
+            let Some(batch) = next.map_err(|error| culprit(error, &written, read))? else { break };
+            let skipped = resume_from.saturating_sub(read).min(batch.num_rows());
+            let before = read + skipped;
+            read += batch.num_rows();
+            let batch = batch.slice(skipped, batch.num_rows() - skipped);
             let rows = py
                 .detach(|| MessageRows::new(&batch))
-                .map_err(|error| culprit(py, refusal(&error), &written, before))?;
+                .map_err(|error| culprit(refusal(&error), &written, before))?;
+            if atomic {
+                kept.push((before, rows));
+                continue;
+            }
             let mut begin = 0;
             while begin < rows.len() {
                 begin = py
                     .detach(|| append(store, host, &rows, begin, &mut blocks, &mut written))
-                    .map_err(|(row, error)| {
-                        culprit(py, raise(error, host), &written, before + row)
-                    })?;
+                    .map_err(|(row, error)| culprit(raise(error, host), &written, before + row))?;
                 py.check_signals()
                     .map_err(|error| interrupted(py, error, summary(first, &written)))?;
             }
         }
+        if resume_from > read {
+            return Err(PyValueError::new_err(format!(
+                "resume_from: expected at most the {read} rows of the stream, got {resume_from}"
+            )));
+        }
+        py.detach(|| append_whole(store, host, &kept, &mut written))
+            .map_err(|(row, error)| culprit(raise(error, host), &written, row))?;
         Ok(summary(first, &written))
     }
 }
 
+/// Appends all batches, each with the number of its first row, once every row is checked.
+fn append_whole(
+    store: &MessageStore,
+    host: Host,
+    batches: &[(usize, MessageRows)],
+    written: &mut Written,
+) -> Result<(), Failure> {
+    let mut blocks: Vec<Vec<u8>> = batches.iter().map(|_| Vec::new()).collect();
+    let mut messages = Vec::new();
+    for ((before, rows), block) in batches.iter().zip(&mut blocks) {
+        let all = rows.messages(0..rows.len(), block);
+        messages.extend(all.map_err(|(row, error)| (before + row, error))?);
+    }
+    let before = batches.first().map_or(0, |(before, _)| *before);
+    let (results, failure) = match store.append_shared(&messages) {
+        Ok(results) => (results, Ok(())),
+        Err(stopped) => (stopped.results, Err((before + stopped.index, stopped.error))),
+    };
+    let hosts = messages.iter().map(|message| message.store_host.unwrap_or(host));
+    written.extend(results.into_iter().zip(hosts));
+    failure
+}
+
+/// Adds to an error's text how many rows of the stream were written.
+fn rows_in(py: Python<'_>, error: PyErr, rows: usize) -> PyErr {
+    let told = match rows {
+        0 => "; no row was written".to_owned(),
+        _ => format!("; {rows} rows were written: go on with resume_from={rows}"),
+    };
+    let value = error.value(py);
+    let text = format!("{value}{told}");
+    // An exception that takes no attribute is raised unchanged.
+    let changed = value.getattr("args").and_then(|args| {
+        let args: Vec<Bound<'_, PyAny>> = args.extract()?;
+        let text = text.into_pyobject(py)?.into_any();
+        let rest = args.into_iter().skip(1);
+        let all: Vec<_> = std::iter::once(text.clone()).chain(rest).collect();
+        value.setattr("args", PyTuple::new(py, all)?)?;
+        if value.hasattr("message")? { value.setattr("message", text) } else { Ok(()) }
+    });
+    drop(changed);
+    error
+}
+
 /// The summary; the log ended at `first` before.
 fn summary(first: u64, written: &Written) -> AppendSummary {
-    let end = at_most_i64(first);
-    let last = written.last().map(|(last, _)| last);
-    AppendSummary {
-        count: written.len() as u64,
-        first_physical_offset: written.first().map_or(end, |(first, _)| first.physical_offset),
-        end_physical_offset: last
-            .map_or(end, |last| last.physical_offset.saturating_add(last.store_size.into())),
-    }
+    let mut summary = AppendSummary::before(first);
+    written.iter().for_each(|(result, _)| summary.add(result));
+    summary
 }
 
 fn reader_of(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn RecordBatchReader + Send>> {

@@ -11,7 +11,7 @@ use crate::store::write::property_block::check_inner_batch;
 
 use super::stored::shown_body;
 use crate::py::errors::invalid;
-use crate::py::fields::{self, Block, Named, bytes_of, each_pair, host_of};
+use crate::py::fields::{self, Block, Named, bytes_of, each_pair, host_of, wrong_type};
 
 #[derive(PartialEq, Eq, Hash)]
 enum Properties {
@@ -216,7 +216,7 @@ impl Message {
         };
         Ok(Self {
             topic,
-            body: bytes_of(body)?.into(),
+            body: bytes_of("body", body)?.into(),
             queue_id,
             tags,
             keys: keys.extract()?,
@@ -371,7 +371,8 @@ fn key_tuple<'py>(keys: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
     if keys.is_instance_of::<PyString>() {
         found.push(keys.clone());
     } else {
-        for key in keys.try_iter()? {
+        let wanted = "str or a sequence of str";
+        for key in keys.try_iter().map_err(|error| wrong_type("keys", wanted, keys, error))? {
             found.push(key?);
         }
     }

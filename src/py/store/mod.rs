@@ -1,6 +1,7 @@
 //! The store: opening, writing and its state.
 
 pub(crate) mod append_arrow;
+pub(crate) mod documents;
 pub(crate) mod group;
 pub(crate) mod message;
 pub(crate) mod message_scan;
@@ -14,11 +15,11 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PyType};
+use pyo3::types::{PyDict, PyList, PyMapping, PyType};
 use serde_json::Value;
 
 use crate::config::{DeleteRules, StoreConfig};
@@ -31,12 +32,13 @@ use crate::store::write::property_block::check_inner_batch;
 use crate::store::{MessageStore, NewMessage, OpenMode};
 
 use self::message::Message;
+use self::stored::StoredMessage;
 use super::errors::{StoreClosedError, raise};
-use super::fields::{self, Block, Named, bytes_of, host_of, with_block};
+use super::fields::{self, Block, Named, bytes_of, expected, host_of, with_block};
 use super::fork;
 
 use super::care::upkeep::recovery_report;
-use super::values::AppendResult;
+use super::values::{AppendResult, AppendSummary};
 
 /// Messages, and bytes of bodies, that are checked before any is written, and written between
 /// signal checks. The last body may exceed it.
@@ -273,7 +275,7 @@ impl Store {
         #[pyo3(from_py_with = fields::delay_level)] delay_level: i32,
     ) -> PyResult<AppendResult> {
         let store = self.writing()?;
-        let body = bytes_of(body)?;
+        let body = bytes_of("body", body)?;
         let born_host = host_of("born_host", born_host)?;
         let (tags, unique_key) = (tags.as_deref(), unique_key.as_deref());
         let named = Named { tags, keys, unique_key, delay_level, properties };
@@ -306,6 +308,7 @@ impl Store {
     ///     messages: Messages, or mappings by the argument names of ``Message``. They are
     ///         taken in chunks of at most 1,024 messages or 4 MiB of bodies, and a chunk is
     ///         checked before any of it is written; a crash may keep a part of a chunk.
+    ///     summary: Return an ``AppendSummary`` instead of an object for each message.
     ///
     /// Returns:
     ///     One result for each message, in order.
@@ -317,13 +320,15 @@ impl Store {
     ///         ``.index`` and ``.results`` too. Nothing of its chunk was written.
     ///     KeyboardInterrupt: Ctrl-C, between two chunks; ``.results`` has the results so far, and
     ///         ``.index`` is the index of the first message not written.
-    #[pyo3(signature = (messages, /))]
+    #[pyo3(signature = (messages, /, *, summary=false))]
     fn append_many<'py>(
         &self,
         py: Python<'py>,
         messages: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyList>> {
+        summary: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let store = self.writing()?;
+        let mut sum = AppendSummary::before(store.log().end_offset());
         let results = PyList::empty(py);
         let culprit = |error: PyErr, results: &Bound<'py, PyList>, index: usize| {
             let value = error.value(py);
@@ -331,8 +336,12 @@ impl Store {
             let _ = value.setattr("results", results).and_then(|()| value.setattr("index", index));
             error
         };
-        let mut rest = messages.try_iter()?;
+        let wanted = "an iterable of messages";
+        let mut rest = messages
+            .try_iter()
+            .map_err(|error| fields::wrong_type("messages", wanted, messages, error))?;
         loop {
+            let done = sum.len();
             let (mut chunk, mut bytes, mut more) = (Vec::new(), 0, false);
             for message in rest.by_ref() {
                 match message.and_then(as_message).and_then(checked) {
@@ -341,7 +350,7 @@ impl Store {
                         chunk.push(message);
                     }
                     Err(error) => {
-                        let index = results.len() + chunk.len();
+                        let index = done + chunk.len();
                         return Err(culprit(error, &results, index));
                     }
                 }
@@ -354,20 +363,24 @@ impl Store {
             let (written, failure) = match py.detach(|| store.append_many(&views)) {
                 Ok(written) => (written, None),
                 Err(stopped) => {
-                    let index = results.len() + stopped.index;
+                    let index = done + stopped.index;
                     (stopped.results, Some((stopped.error, index)))
                 }
             };
-            for (result, view) in written.iter().zip(&views) {
+            written.iter().for_each(|result| sum.add(result));
+            for (result, view) in written.iter().zip(&views).filter(|_| !summary) {
                 let host = view.store_host.unwrap_or_else(|| self.host());
                 results.append(Bound::new(py, AppendResult::new(result, host))?)?;
             }
             if let Some((error, index)) = failure {
                 return Err(culprit(raise(error, self.host()), &results, index));
             }
-            py.check_signals().map_err(|error| culprit(error, &results, results.len()))?;
+            py.check_signals().map_err(|error| culprit(error, &results, sum.len()))?;
             if !more {
-                return Ok(results);
+                return match summary {
+                    true => Ok(Bound::new(py, sum)?.into_any()),
+                    false => Ok(results.into_any()),
+                };
             }
         }
     }
@@ -572,14 +585,13 @@ fn as_message(given: Bound<'_, PyAny>) -> PyResult<Bound<'_, Message>> {
     if let Ok(message) = given.cast::<Message>() {
         return Ok(message.clone());
     }
+    if let Ok(stored) = given.cast::<StoredMessage>() {
+        return stored.get().to_message(given.py(), None);
+    }
     let py = given.py();
     let arguments = PyDict::new(py);
-    let mapping = given.cast::<pyo3::types::PyMapping>().map_err(|_| {
-        PyTypeError::new_err(format!(
-            "a Message or a mapping of its arguments, not {}",
-            given.get_type().name().map_or_else(|_| String::new(), |name| name.to_string())
-        ))
-    })?;
+    let wanted = "a Message, a StoredMessage or a mapping of a message's arguments";
+    let mapping = given.cast::<PyMapping>().map_err(|_| expected("messages", wanted, &given))?;
     arguments.update(mapping)?;
     Ok(py.get_type::<Message>().call((), Some(&arguments))?.cast_into()?)
 }

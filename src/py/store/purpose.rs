@@ -11,6 +11,10 @@ use crate::store::write::inner_batch;
 
 use super::stored::{MOST_BODY, StoredMessage, text};
 
+/// `MessageConst.PROPERTY_LITE_TOPIC` and `PROPERTY_PRIORITY`.
+const LITE_TOPIC: &[u8] = b"__LITE_TOPIC";
+const PRIORITY: &[u8] = b"_SYS_MSG_PRIORITY_";
+
 #[pymethods]
 impl StoredMessage {
     /// Purpose of the topic, by its name.
@@ -58,6 +62,23 @@ impl StoredMessage {
             view.store_timestamp_ms(),
             &DelayLevels::default(),
         ))
+    }
+
+    /// Lite topic of RocketMQ 5.5 (property ``__LITE_TOPIC``).
+    ///
+    /// Its queue is ``%LMQ%$parent$lite``; the message lies in its parent's topic.
+    #[getter]
+    fn lite_topic(&self) -> PyResult<Option<String>> {
+        Ok(self.view()?.property(LITE_TOPIC).map(|name| text(name).into_owned()))
+    }
+
+    /// Priority (property ``_SYS_MSG_PRIORITY_`` of RocketMQ 5.4).
+    ///
+    /// ``None`` if it is no number.
+    #[getter]
+    fn priority(&self) -> PyResult<Option<i32>> {
+        let value = self.view()?.property(PRIORITY);
+        Ok(value.and_then(|value| str::from_utf8(value).ok()?.parse().ok()))
     }
 
     /// The ``%LMQ%`` queues beside its own that it is in, each with its queue offset there.

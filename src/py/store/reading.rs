@@ -110,7 +110,7 @@ pub(crate) fn scan_filter(
         None => None,
         Some(topics) => {
             let mut names = HashSet::new();
-            crate::py::fields::each_key(topics, |topic| {
+            crate::py::fields::each_text("topics", topics, |topic| {
                 names.insert(Box::from(topic.as_bytes()));
                 Ok(())
             })?;
@@ -151,7 +151,7 @@ impl Store {
     fn get(
         &self,
         py: Python<'_>,
-        #[pyo3(from_py_with = fields::saturated)] physical_offset: i64,
+        #[pyo3(from_py_with = fields::any_physical_offset)] physical_offset: i64,
     ) -> PyResult<StoredMessage> {
         let store = self.reading()?;
         Ok(py.detach(|| store.get(physical_offset))?.into())
@@ -160,15 +160,17 @@ impl Store {
     /// The message with an id.
     ///
     /// Args:
-    ///     message_id: A store's id (32 or 56 hex digits). Its address must be the record's own.
+    ///     message_id: A store's id (32 or 56 hex digits), whose address must be the record's own
+    ///         (clients call it ``offsetMsgId``), or a client's (``msgId``), which is the unique
+    ///         key. The newest message of a unique key is returned.
     ///
     /// Raises:
-    ///     MessageNotFoundError: Not an id, or no message of this store has it.
+    ///     MessageNotFoundError: No message of this store has the id as either.
     ///     CorruptionError: The record is there, and damaged.
     #[pyo3(signature = (message_id, /))]
     fn get_by_id(&self, py: Python<'_>, message_id: &str) -> PyResult<StoredMessage> {
         let store = self.reading()?;
-        Ok(py.detach(|| store.get_by_id(message_id))?.into())
+        Ok(py.detach(|| store.get_by_any_id(message_id))?.into())
     }
 
     /// Reads one queue from an entry on (``DefaultMessageStore#getMessage``).
@@ -205,7 +207,7 @@ impl Store {
         py: Python<'_>,
         #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
         #[pyo3(from_py_with = fields::queue_id)] queue_id: i32,
-        #[pyo3(from_py_with = fields::saturated)] queue_offset: i64,
+        #[pyo3(from_py_with = fields::queue_offset)] queue_offset: i64,
         #[pyo3(from_py_with = fields::max_messages)] max_messages: usize,
         #[pyo3(from_py_with = fields::max_bytes)] max_bytes: Option<u64>,
         tags: Option<&str>,
@@ -237,7 +239,7 @@ impl Store {
     /// Args:
     ///     topic: Name of the topic.
     ///     queue_id: Number of the queue in its topic.
-    ///     timestamp_ms: Store time.
+    ///     timestamp_ms: Store time, in milliseconds or as a ``datetime`` with a time zone.
     ///     boundary: ``"lower"``: the first entry whose store time is not below ``timestamp_ms``,
     ///         the end of the queue where there is none. ``"upper"``: the last entry whose store
     ///         time is not above it, the beginning of the queue where there is none. Store times
@@ -254,7 +256,7 @@ impl Store {
         py: Python<'_>,
         #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
         #[pyo3(from_py_with = fields::queue_id)] queue_id: i32,
-        #[pyo3(from_py_with = fields::saturated)] timestamp_ms: i64,
+        #[pyo3(from_py_with = fields::timestamp_ms)] timestamp_ms: i64,
         boundary: &str,
     ) -> PyResult<i64> {
         let boundary = match boundary {
@@ -269,11 +271,12 @@ impl Store {
     /// Messages by key or tags, through the index (``DefaultMessageStore#queryMessage``).
     ///
     /// Args:
-    ///     topic: Name of the topic.
+    ///     topic: Name of the topic; ``None`` is every topic that has a queue.
     ///     key: One key of ``KEYS``, or ``UNIQ_KEY``. Give either this or ``tags``.
     ///     tags: The whole text of ``TAGS``, as RocketMQ 5.4 and later index it: ``"a"`` does not
     ///         find ``"a || b"``.
-    ///     begin_ms: First store time that counts; ``None`` is no bound.
+    ///     begin_ms: First store time that counts, in milliseconds or as a ``datetime`` with a time
+    ///         zone; ``None`` is no bound.
     ///     end_ms: Last store time that counts; ``None`` is no bound.
     ///     max_messages: Maximum number of messages.
     ///     exact: ``True``: newest first, each message once; topic, key and store time are checked,
@@ -286,21 +289,22 @@ impl Store {
     /// the log, up to 1 GiB: no index file proves that it has all entries for tags.
     ///
     /// Raises:
-    ///     TypeError: Neither a key nor tags, or both.
+    ///     TypeError: Neither a key nor tags, or both; ``exact=False`` without a topic.
+    ///     ValueError: A time in seconds.
     ///     CorruptionError: The body of a message of the key is not the one that was stored, or an
     ///         index file was cut short.
     #[pyo3(signature = (
-        topic, key=None, *, tags=None, begin_ms=None, end_ms=None, max_messages=32, exact=true
+        topic=None, key=None, *, tags=None, begin_ms=None, end_ms=None, max_messages=32, exact=true
     ))]
     #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
     fn query<'py>(
         &self,
         py: Python<'py>,
-        #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
+        #[pyo3(from_py_with = fields::topic_if_given)] topic: Option<PyBackedStr>,
         #[pyo3(from_py_with = fields::key_if_given)] key: Option<PyBackedStr>,
         #[pyo3(from_py_with = fields::tags)] tags: Option<PyBackedStr>,
-        #[pyo3(from_py_with = fields::saturated_if_given)] begin_ms: Option<i64>,
-        #[pyo3(from_py_with = fields::saturated_if_given)] end_ms: Option<i64>,
+        #[pyo3(from_py_with = fields::begin_ms)] begin_ms: Option<i64>,
+        #[pyo3(from_py_with = fields::end_ms)] end_ms: Option<i64>,
         #[pyo3(from_py_with = fields::max_messages)] max_messages: usize,
         exact: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
@@ -311,8 +315,11 @@ impl Store {
             (None, Some(tags)) => (true, tags),
             _ => return Err(PyTypeError::new_err("query takes either a key or tags")),
         };
+        if topic.is_none() && !exact {
+            return Err(PyTypeError::new_err("exact=False, as RocketMQ asks, needs a topic"));
+        }
         let query = KeyQuery {
-            topic: topic.as_bytes(),
+            topic: topic.as_ref().map_or(&[], |topic| topic.as_bytes()),
             key: text.as_bytes(),
             // RocketMQ's callers begin at 0.
             begin_ms: begin_ms.unwrap_or(if exact { i64::MIN } else { 0 }),
@@ -320,9 +327,10 @@ impl Store {
             max_messages,
             exact,
         };
-        let answer = py.detach(|| match by_tags {
-            true => store.query_tags(&query),
-            false => store.query(&query),
+        let answer = py.detach(|| match (&topic, by_tags) {
+            (None, _) => store.query_topics(&query, by_tags),
+            (Some(_), true) => store.query_tags(&query),
+            (Some(_), false) => store.query(&query),
         })?;
         CLASS.import(py, "mqstore.results", "QueryResult")?.call1((
             PyList::new(py, messages(py, answer.records)?)?,
@@ -355,12 +363,12 @@ impl Store {
     #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
     fn scan(
         &self,
-        #[pyo3(from_py_with = fields::saturated_if_given)] start_physical_offset: Option<i64>,
-        #[pyo3(from_py_with = fields::saturated_if_given)] stop_physical_offset: Option<i64>,
+        #[pyo3(from_py_with = fields::start_physical_offset)] start_physical_offset: Option<i64>,
+        #[pyo3(from_py_with = fields::stop_physical_offset)] stop_physical_offset: Option<i64>,
         topics: Option<&Bound<'_, PyAny>>,
         tags: Option<&str>,
-        #[pyo3(from_py_with = fields::saturated_if_given)] begin_ms: Option<i64>,
-        #[pyo3(from_py_with = fields::saturated_if_given)] end_ms: Option<i64>,
+        #[pyo3(from_py_with = fields::begin_ms)] begin_ms: Option<i64>,
+        #[pyo3(from_py_with = fields::end_ms)] end_ms: Option<i64>,
         on_error: &str,
     ) -> PyResult<MessageScan> {
         let filter = scan_filter(topics, tags, begin_ms, end_ms)?;
@@ -371,6 +379,19 @@ impl Store {
         let start = bound(start_physical_offset, 0).max(store.log().min_offset());
         let scan = Scan::new(start, bound(stop_physical_offset, end), end, filter, on_damage);
         Ok(MessageScan::new(Source::Store(store), scan))
+    }
+
+    /// A view of one topic: its newest messages, those since a time, all of them in order.
+    ///
+    /// Args:
+    ///     name: Name of the topic; it need not be there yet.
+    #[pyo3(signature = (name, /))]
+    fn topic<'py>(
+        slf: Bound<'py, Self>,
+        #[pyo3(from_py_with = fields::topic)] name: PyBackedStr,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+        CLASS.import(slf.py(), "mqstore.topic", "Topic")?.call1((&slf, name))
     }
 
     /// Names of all topics that have a queue or a message, sorted.
@@ -412,12 +433,17 @@ impl Store {
     /// Args:
     ///     physical_offset: Waits for ``max_physical_offset`` to be greater than this. A read-only
     ///         store is refreshed meanwhile.
-    ///     timeout_s: Timeout in seconds.
+    ///     timeout_s: Timeout in seconds, or a ``timedelta``.
     ///
     /// Returns:
     ///     Whether the log got there in time.
     #[pyo3(signature = (physical_offset, /, *, timeout_s))]
-    fn wait(&self, py: Python<'_>, physical_offset: i64, timeout_s: f64) -> PyResult<bool> {
+    fn wait(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = fields::any_physical_offset)] physical_offset: i64,
+        #[pyo3(from_py_with = fields::timeout_s)] timeout_s: f64,
+    ) -> PyResult<bool> {
         let store = self.reading()?;
         let deadline = Deadline::after(timeout_s);
         loop {

@@ -326,7 +326,7 @@ pub(crate) fn shown_body(py: Python<'_>, body: &[u8]) -> PyResult<String> {
 #[pyfunction]
 #[pyo3(signature = (buffer, /, *, verify_crc=true))]
 pub(crate) fn decode(buffer: &Bound<'_, PyAny>, verify_crc: bool) -> PyResult<StoredMessage> {
-    let buffer = bytes_of(buffer)?;
+    let buffer = bytes_of("buffer", buffer)?;
     let bytes = buffer.as_bytes();
     match message::read_frame(bytes) {
         Ok(Frame::Message(view)) => {
@@ -342,7 +342,7 @@ pub(crate) fn decode(buffer: &Bound<'_, PyAny>, verify_crc: bool) -> PyResult<St
 #[pyfunction]
 pub(crate) fn _stored_message(record: &Bound<'_, PyAny>) -> PyResult<StoredMessage> {
     let message = decode(record, false)?;
-    let whole = bytes_of(record)?.as_bytes().len();
+    let whole = bytes_of("record", record)?.as_bytes().len();
     if message.record.len() == whole {
         Ok(message)
     } else {

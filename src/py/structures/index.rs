@@ -392,8 +392,8 @@ impl IndexFile {
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = fields::key)] key: PyBackedStr,
-        #[pyo3(from_py_with = fields::saturated)] begin_ms: i64,
-        #[pyo3(from_py_with = fields::saturated)] end_ms: i64,
+        #[pyo3(from_py_with = fields::least_ms)] begin_ms: i64,
+        #[pyo3(from_py_with = fields::most_ms)] end_ms: i64,
         #[pyo3(from_py_with = fields::saturated)] max_entries: i64,
     ) -> PyResult<Vec<i64>> {
         let key_hash = key_hash_of(key.as_bytes());
@@ -412,8 +412,8 @@ impl IndexFile {
         &self,
         py: Python<'_>,
         keys: &Bound<'_, PyAny>,
-        #[pyo3(from_py_with = fields::saturated)] begin_ms: i64,
-        #[pyo3(from_py_with = fields::saturated)] end_ms: i64,
+        #[pyo3(from_py_with = fields::least_ms)] begin_ms: i64,
+        #[pyo3(from_py_with = fields::most_ms)] end_ms: i64,
         #[pyo3(from_py_with = fields::saturated)] max_entries: i64,
     ) -> PyResult<OffsetLists> {
         let keys = IndexKeys::of("keys", keys)?;

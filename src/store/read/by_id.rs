@@ -2,9 +2,10 @@
 
 use crate::error::{Error, Result};
 use crate::format::message::host;
+use crate::format::message::properties::names;
 use crate::format::message::{Frame, read_frame};
 
-use crate::store::MessageStore;
+use crate::store::{KeyQuery, MessageStore};
 
 impl MessageStore {
     /// Reads the message with an id: the store's address and an offset
@@ -39,6 +40,33 @@ impl MessageStore {
             }
             _ => Err(Error::MessageNotFound { what: format!("no message has the id {shown}") }),
         }
+    }
+
+    /// Reads the message with an id of the store, or else with an id of a client: its unique key.
+    ///
+    /// # Errors
+    /// As [`Self::get_by_id`].
+    pub fn get_by_any_id(&self, message_id: &str) -> Result<Box<[u8]>> {
+        let what = match self.get_by_id(message_id) {
+            Err(Error::MessageNotFound { what }) if !message_id.is_empty() => what,
+            other => return other,
+        };
+        let query = KeyQuery {
+            topic: &[],
+            key: message_id.as_bytes(),
+            begin_ms: i64::MIN,
+            end_ms: i64::MAX,
+            max_messages: 32,
+            exact: true,
+        };
+        let is_own = |record: &[u8]| {
+            let Ok(Frame::Message(view)) = read_frame(record) else { return false };
+            view.property(names::UNIQ_KEY) == Some(message_id.as_bytes())
+        };
+        let found = self.query_topics(&query, false)?;
+        found.records.into_iter().find(|record| is_own(record)).ok_or_else(|| {
+            Error::MessageNotFound { what: format!("{what}; nor has one this unique key") }
+        })
     }
 
     /// Checks that the store is open.

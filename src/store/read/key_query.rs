@@ -2,13 +2,14 @@
 //! check every message.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::java::{TAG_PREFIX, TopicHash, key_hash};
-use crate::format::message::MessageView;
 use crate::format::message::sys_flag::Transaction;
+use crate::format::message::{Frame, MessageView, read_frame};
 use crate::format::release::Release;
 use crate::format::width::{at_least_0, or_nowhere};
 use crate::log::commit_log::Found;
@@ -171,6 +172,31 @@ fn waiting_keys(reader: &Reader, from: u64) -> Result<(Vec<IndexPut>, bool)> {
             store_timestamp_ms,
         }));
     }
+}
+
+/// Answers an exact query for each of `topics` in place of the query's own, newest first.
+pub(crate) fn query_topics<'a>(
+    reader: &Reader,
+    topics: impl Iterator<Item = &'a [u8]>,
+    wanted: &KeyQuery<'_>,
+    by: IndexType,
+) -> Result<QueryResult> {
+    let mut all = QueryResult::default();
+    for topic in topics {
+        let one = query(reader, &KeyQuery { topic, ..*wanted }, by)?;
+        all.records.extend(one.records);
+        all.truncated |= one.truncated;
+        all.complete &= one.complete;
+        all.rejected_by_hash += one.rejected_by_hash;
+        all.rejected_by_time += one.rejected_by_time;
+    }
+    all.records.sort_by_cached_key(|record| match read_frame(record) {
+        Ok(Frame::Message(view)) => Reverse(view.physical_offset()),
+        _ => Reverse(-1),
+    });
+    all.truncated |= all.records.len() > wanted.max_messages;
+    all.records.truncate(wanted.max_messages);
+    Ok(all)
 }
 
 /// Every message of the key, newest first, each checked.

@@ -137,6 +137,9 @@ impl<'a> Checked<'a> {
             return Err(bad_topic(topic));
         }
         queues.check_queue_id(message.queue_id)?;
+        if message.queue_id > config.max_queue_id && config.validate_topic_names {
+            queues.check_near(topic, message.queue_id, config.max_queue_id)?;
+        }
         if let Some(time @ ..0) = message.store_timestamp_ms {
             let reason = format!("expected 0 or more, found {time}: Unix milliseconds");
             return Err(refused("store_timestamp_ms", MessageIllegal, None, reason));

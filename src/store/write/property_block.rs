@@ -30,7 +30,12 @@ fn refused(field: &'static str, reason: impl Into<String>) -> Error {
 
 fn check_value(field: &'static str, value: &[u8]) -> Result<()> {
     if value.is_empty() {
-        return Err(refused(field, "is empty, which reads back as none"));
+        let (what, cure) = match field {
+            "keys" => ("an empty key", "leave it out"),
+            "properties" => ("an empty value", "leave the property out"),
+            _ => ("an empty text", "leave it out or give None"),
+        };
+        return Err(refused(field, format!("{what} cannot be stored; {cure}")));
     }
     if value.contains(&PROPERTY_SEPARATOR) {
         return Err(refused(field, "has byte 0x02, which ends a property"));
@@ -67,7 +72,10 @@ impl<'a> PropertyBlock<'a> {
     pub fn key(&mut self, key: &[u8]) -> Result<()> {
         check_value("keys", key)?;
         if key.contains(&b' ') {
-            return Err(refused("keys", "a key has a space in it, which divides keys"));
+            return Err(refused(
+                "keys",
+                "a key cannot have a space in it, which divides keys; give keys=[...] for several",
+            ));
         }
         if self.keys_open {
             self.out.push(b' ');
@@ -121,7 +129,7 @@ impl<'a> PropertyBlock<'a> {
             return Err(refused("properties", reason));
         }
         if let Err(Error::InvalidMessage { reason, .. }) = check_value("properties", value) {
-            return Err(refused("properties", format!("the value of {:?} {reason}", shown())));
+            return Err(refused("properties", format!("{:?}: {reason}", shown())));
         }
         self.inner_num |= name == names::INNER_NUM;
         properties::push(self.out, name, value);

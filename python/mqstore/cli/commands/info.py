@@ -9,6 +9,7 @@ import click
 import msgspec
 
 import mqstore
+from mqstore._names import lite_names
 from mqstore._settings import OWN_FILE
 from mqstore.cli.options import config_option, open_store, output_options, store_argument
 from mqstore.cli.output import Column, note, table_lines
@@ -49,7 +50,7 @@ def info_command(output: Output, store: str, config: str | None) -> None:
 def _info(store: Store) -> dict[str, object]:
     locked, pid = mqstore.lock_state(store.path)
     aborted = Path(store.path, "abort").exists()
-    queues = store.queues()
+    topics, queues = store.topics(), store.queues()
     files = list_files(store.path)
     not_read = mqstore.inventory(store.path)
     firsts = _known(queue.first_store_timestamp_ms for queue in queues)
@@ -63,8 +64,9 @@ def _info(store: Store) -> dict[str, object]:
         "max_physical_offset": store.max_physical_offset,
         "flushed_offset": store.flushed_offset,
         "dispatched_offset": store.dispatched_offset,
-        "topics": len(store.topics()),
+        "topics": len(topics),
         "queues": len(queues),
+        "lite_topics": sum(lite_names(topic) is not None for topic in topics),
         "messages": sum(queue.max_offset - queue.min_offset for queue in queues),
         "first_store_timestamp_ms": min(firsts, default=None),
         "last_store_timestamp_ms": max(lasts, default=None),
@@ -156,7 +158,8 @@ def _info_lines(info: dict[str, object]) -> Iterator[str]:
     yield line("flushed", _reach(_number(info["flushed_offset"]), end))
     yield line("dispatched", _reach(_number(info["dispatched_offset"]), end))
     yield line("messages", count_text(_number(info["messages"])))
-    yield line("topics, queues", f"{info['topics']}, {info['queues']}")
+    lite = f"; lite topics: {info['lite_topics']}" if info["lite_topics"] else ""
+    yield line("topics, queues", f"{info['topics']}, {info['queues']}{lite}")
     first, last = info["first_store_timestamp_ms"], info["last_store_timestamp_ms"]
     if isinstance(first, int) and isinstance(last, int):
         yield line("store times", f"{time_text(first)} to {time_text(last)}")

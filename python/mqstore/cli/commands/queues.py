@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 import mqstore
+from mqstore._names import kind_of_name, lite_names, message_types
 from mqstore.cli.names import check_topics
 from mqstore.cli.options import (
     config_option,
@@ -32,9 +33,6 @@ _TIMES = (
     Column("last_store_timestamp_ms", time_text, title="LAST"),
 )
 
-# `$` is not legal in the name of a topic.
-_LITE_PREFIX = "%LMQ%$"
-
 _bytes_option = click.option(
     "--bytes/--no-bytes",
     "with_bytes",
@@ -50,17 +48,21 @@ _bytes_option = click.option(
 @_bytes_option
 @output_options
 def topics_command(output: Output, store: str, config: str | None, with_bytes: bool) -> int:  # noqa: FBT001
-    """List the topics: queues, messages, bytes, time span.
+    """List the topics: type, queues, messages, bytes, time span.
+
+    The type is that of topics.json, or what the name says: a lite topic, a light queue, retries.
 
     Exits with 1 where the files of a queue are damaged, so that bytes cannot be added up.
     """
     damaged: list[str] = []
     with open_store(store, config) as opened:
         rows = _queue_rows(opened, (), damaged, with_bytes=with_bytes)
+        types = message_types(opened)
         output.rows(
-            (_topic_row(topic, list(queues)) for topic, queues in groupby(rows, _topic_of)),
+            (_topic_row(topic, list(queues), types) for topic, queues in groupby(rows, _topic_of)),
             (
                 Column("topic"),
+                Column("type"),
                 Column("queues", count_text, right=True),
                 Column("messages", count_text, right=True),
                 *_bytes_columns(with_bytes=with_bytes),
@@ -157,16 +159,17 @@ def _queue_row(queue: QueueInfo) -> dict[str, object]:
 
 
 def _lite(name: str) -> dict[str, object]:
-    """The parent topic and the lite topic of a queue ``%LMQ%$parent$lite`` of RocketMQ 5.5."""
-    parent, separator, lite = name.removeprefix(_LITE_PREFIX).partition("$")
-    if not (name.startswith(_LITE_PREFIX) and separator and parent and lite) or "$" in lite:
-        return {}
-    return {"parent_topic": parent, "lite_topic": lite}
+    lite = lite_names(name)
+    return {} if lite is None else {"parent_topic": lite[0], "lite_topic": lite[1]}
 
 
-def _topic_row(topic: str, queues: list[dict[str, object]]) -> dict[str, object]:
+def _topic_row(
+    topic: str, queues: list[dict[str, object]], types: dict[str, str]
+) -> dict[str, object]:
     row: dict[str, object] = {
         "topic": topic,
+        "type": types.get(topic) or kind_of_name(topic),
+        **_lite(topic),
         "queues": len(queues),
         "messages": sum(_numbers(queues, "messages")),
         "first_store_timestamp_ms": _least(min, _numbers(queues, "first_store_timestamp_ms")),

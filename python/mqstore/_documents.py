@@ -1,0 +1,27 @@
+"""Stored messages as mappings and JSON documents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mqstore._native import StoredMessage
+
+__all__ = ["to_dict", "to_json"]
+
+
+def to_dict(message: StoredMessage) -> dict[str, object]:
+    """All fields by name, ``body`` as bytes."""
+    from mqstore.cli.messages import FIELDS
+
+    return {field: getattr(message, field) for field in FIELDS} | {"body": message.body}
+
+
+def to_json(message: StoredMessage) -> str:
+    """The document that ``mqstore get --json`` prints, in one line."""
+    import msgspec
+
+    from mqstore.cli.messages import MessageView
+
+    document = MessageView().document(message)
+    return msgspec.json.encode(document, enc_hook=str).decode()

@@ -1,0 +1,129 @@
+"""Errors name the argument, what was expected and what was found."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+import mqstore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIG = {"mapped_file_size_commit_log": 65_536}
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    with mqstore.open(tmp_path / "store", "a", config=CONFIG) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"topic": 7}, "topic: expected str, got int"),
+        ({"body": "text"}, "body: expected bytes (encode text: text.encode()), got str"),
+        ({"body": 7}, "body: expected bytes or another buffer, got int"),
+        ({"queue_id": "1"}, "queue_id: expected int, got str"),
+        ({"tags": 1}, "tags: expected str, got int"),
+        ({"keys": 1}, "keys: expected str or a sequence of str, got int"),
+        ({"keys": ["a", 1]}, "keys: expected str or a sequence of str, got int"),
+        ({"unique_key": b"u"}, "unique_key: expected str, got bytes"),
+        ({"properties": 1}, "properties: expected a mapping of str to str, or bytes, got int"),
+        ({"properties": {"a": 1}}, 'properties["a"]: expected str, got int'),
+        ({"properties": {1: "a"}}, "properties: expected names of str, got int"),
+        ({"flag": None}, "flag: expected int, got NoneType"),
+        (
+            {"born_timestamp_ms": "now"},
+            "born_timestamp_ms: expected int (milliseconds) or datetime",
+        ),
+    ],
+)
+def test_an_argument_of_the_wrong_type_is_named(store, given, says) -> None:
+    arguments = {"topic": "t", "body": b"", **given}
+    with pytest.raises(TypeError, match=re.escape(says)):
+        mqstore.Message(**arguments)
+    with pytest.raises(TypeError, match=re.escape(says)):
+        store.append(**arguments)
+    assert store.max_physical_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda s: s.append_many(7), "messages: expected an iterable of messages, got int"),
+        (
+            lambda s: s.append_many([7]),
+            "messages: expected a Message, a StoredMessage or a mapping",
+        ),
+        (lambda s: s.read("t", "0", 0), "queue_id: expected int, got str"),
+        (lambda s: s.read("t", 0, "0"), "queue_offset: expected int, got str"),
+        (lambda s: s.read("t", 0, 0, max_messages="1"), "max_messages: expected int, got str"),
+        (lambda s: s.query("t", 7), "key: expected str, got int"),
+        (lambda s: s.scan(topics=7), "topics: expected str or a sequence of str, got int"),
+        (lambda s: s.scan(start_physical_offset="0"), "start_physical_offset: expected int"),
+        (lambda s: s.get("0"), "physical_offset: expected int, got str"),
+    ],
+)
+def test_other_calls_name_theirs_too(store, call, says) -> None:
+    with pytest.raises(TypeError, match=re.escape(says)):
+        call(store)
+
+
+def test_an_empty_text_is_refused_with_the_cure(store) -> None:
+    for given, says in (
+        ({"keys": ["a", ""]}, "keys: an empty key cannot be stored; leave it out"),
+        ({"tags": ""}, "tags: an empty text cannot be stored; leave it out or give None"),
+        ({"properties": {"a": ""}}, 'properties: "a": an empty value cannot be stored'),
+        ({"keys": "a b"}, "keys: a key cannot have a space in it"),
+    ):
+        with pytest.raises(mqstore.InvalidMessageError, match=re.escape(says)):
+            store.append("t", b"", **given)
+
+
+@pytest.mark.parametrize("tag", ["*", " a", "a ", "a\t", "a || b", "||"])
+def test_a_tag_that_no_expression_selects_is_refused_with_the_reason(store, tag) -> None:
+    with pytest.raises(mqstore.InvalidMessageError, match="could not be selected again") as caught:
+        store.append("t", b"", tags=tag)
+    assert caught.value.field == "tags"
+    store.append("t", b"", properties={"TAGS": tag})
+    assert store.topic("t").latest()[0].tags == tag
+    for good in ("a b", "a|b", "**", "\u00e9"):
+        store.append("t", b"", tags=good)
+        assert store.read("t", 0, 0, tags=good).messages[0].tags == good
+
+
+def test_a_queue_far_above_the_topics_is_refused_unless_asked_for(store, tmp_path) -> None:
+    store.append("t", b"")
+    with pytest.raises(
+        mqstore.InvalidMessageError, match="queue_id: expected at most 1023"
+    ) as caught:
+        store.append("t", b"", queue_id=1_000_000)
+    assert 'the highest of topic "t" is 0; the setting max_queue_id=1000000' in str(caught.value)
+    with pytest.raises(mqstore.InvalidMessageError, match='topic "new" has no queue yet'):
+        store.append_many([mqstore.Message("new", b"", queue_id=1024)])
+    store.append("t", b"", queue_id=1023)
+    store.append("t", b"", queue_id=1500)
+    with mqstore.open(tmp_path / "b", "a", config={**CONFIG, "max_queue_id": 5000}) as other:
+        other.append("t", b"", queue_id=5000)
+
+
+def test_closed_is_said_of_what_is_closed(tmp_path) -> None:
+    store = mqstore.open(tmp_path / "store", "a", config=CONFIG)
+    store.append("t", b"", keys="k")
+    store.close()
+    with pytest.raises(mqstore.StoreClosedError, match=r"^the store is closed$"):
+        store.topics()
+    with mqstore.open(tmp_path / "store") as reader:
+        (path,) = (tmp_path / "store" / "index").iterdir()
+        index = mqstore.IndexFile(path)
+        index.close()
+        with pytest.raises(mqstore.StoreClosedError, match="the index file is closed"):
+            index.select("t#k")
+        group = reader.group("g")
+        reader.close()
+        with pytest.raises(mqstore.StoreClosedError):
+            group.lag()

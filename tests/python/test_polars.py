@@ -1,0 +1,106 @@
+"""``mqstore.polars.scan``, and a scan as DuckDB, pandas and pyarrow take it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import mqstore
+import mqstore.polars
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+COUNT = 200
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("polars") / "store"
+    with mqstore.open(folder, "a", config={"mapped_file_size_commit_log": 16_384}) as store:
+        store.append_many(
+            mqstore.Message(
+                ("orders", "pay")[n % 2],
+                b"body %d" % n,
+                queue_id=n % 3,
+                tags=("paid", "refunded", None)[n % 3],
+                unique_key=f"u{n}",
+                store_timestamp_ms=START + timedelta(seconds=n),
+            )
+            for n in range(COUNT)
+        )
+    return folder
+
+
+AT, END = (pl.lit(START + timedelta(seconds=n)) for n in (50, 59))
+PREDICATES = [
+    pl.col("topic") == "orders",
+    pl.col("topic").is_in(["pay", "none"]) & (pl.col("tags") == "paid"),
+    pl.col("tags").is_in(["paid", "refunded"]),
+    (pl.col("tags") == "paid") | (pl.col("topic") == "pay"),
+    pl.col("tags").is_null(),
+    (pl.col("store_timestamp") >= AT) & (pl.col("store_timestamp") < END),
+    pl.col("physical_offset").is_between(1000, 3000),
+    pl.col("unique_key").str.ends_with("7") & (pl.col("topic") != "pay"),
+    pl.col("topic") == "no such topic",
+    ~(pl.col("topic") == "orders"),
+]
+
+
+@pytest.mark.parametrize("predicate", PREDICATES, ids=str)
+def test_a_predicate_gives_the_rows_that_polars_itself_would(path, predicate) -> None:
+    with mqstore.open(path) as store:
+        whole = store.scan_arrow().to_polars()
+    assert whole.height == COUNT
+    lazy = mqstore.polars.scan(path)
+    assert lazy.collect().equals(whole)
+    assert lazy.filter(predicate).collect().equals(whole.filter(predicate))
+    some = lazy.filter(predicate).select("unique_key", "body")
+    assert some.collect().equals(whole.filter(predicate).select("unique_key", "body"))
+    assert some.head(3).collect().height <= 3
+
+
+def test_what_a_predicate_must_be_reaches_the_store() -> None:
+    predicate = PREDICATES[1] & PREDICATES[5] & (pl.col("physical_offset") < 900)
+    asked = mqstore.polars._narrow({"topics": ["pay", "orders"]}, predicate)
+    at = int(START.timestamp() * 1000) + 50_000
+    assert asked == {
+        "topics": ["pay"],
+        "tags": "paid",
+        "begin_ms": at,
+        "end_ms": at + 9_000,
+        "stop_physical_offset": 901,
+    }
+    assert mqstore.polars._narrow({}, PREDICATES[3]) == {}
+    assert mqstore.polars._narrow({}, pl.col("tags") == "a || b") == {}
+
+
+def test_filters_hold_beside_those_of_polars(path) -> None:
+    lazy = mqstore.polars.scan(path, topics=["orders"], tags="paid", begin_ms=START)
+    found = lazy.filter(pl.col("topic").is_in(["orders", "pay"])).collect()
+    assert found.height == len([n for n in range(COUNT) if n % 2 == 0 and n % 3 == 0])
+    assert lazy.head(2).collect()["unique_key"].to_list() == ["u0", "u6"]
+    with pytest.raises(mqstore.NotAStoreError):
+        mqstore.polars.scan(path / "none")
+
+
+def test_a_scan_is_a_table_a_frame_batches_and_a_relation(path) -> None:
+    with mqstore.open(path) as store:
+        scan = store.scan_arrow(columns=["topic", "unique_key"], batch_rows=64)
+        assert scan.to_table().equals(scan.read_all())
+        assert [type(batch) for batch in scan] == [pa.RecordBatch] * 4
+        assert scan.to_polars().height == COUNT
+        if find_spec("pandas"):
+            assert scan.to_pandas().shape == (COUNT, 2)
+        else:
+            with pytest.raises(ModuleNotFoundError, match="pandas"):
+                scan.to_pandas()
+        relation = duckdb.from_arrow(pa.RecordBatchReader.from_stream(scan))
+        assert relation.filter("topic = 'pay'").count("*").fetchall() == [(COUNT // 2,)]
