@@ -163,7 +163,6 @@ arguments! {
     max_bytes = optional_most("max_bytes") -> Option<u64>;
 }
 
-/// A time that a record holds, which may be any number.
 fn optional_record_time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     match value.is_none() {
         true => Ok(None),
@@ -176,7 +175,7 @@ fn optional_time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Opti
     if value.is_none() { Ok(None) } else { time(field, value).map(Some) }
 }
 
-/// Unix milliseconds of an `int` or an aware `datetime`, rounded down and clamped to 64 bits.
+/// Unix milliseconds of an `int` or `datetime`, clamped.
 fn time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
     if let Ok(at) = value.cast::<PyDateTime>() {
         if at.call_method0("utcoffset")?.is_none() {
@@ -207,10 +206,9 @@ fn time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
     Ok(given)
 }
 
-/// Seconds from 2001 to 2286, which as milliseconds are in early 1970.
+/// The years 2001 to 2286.
 const SECONDS: std::ops::RangeInclusive<i64> = 1_000_000_000..=9_999_999_999;
 
-/// Seconds of a number or a `timedelta`.
 fn seconds(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<f64> {
     if value.is_instance_of::<PyDelta>() {
         return value.call_method0("total_seconds")?.extract();
@@ -324,7 +322,7 @@ impl<'a, 'py> Named<'a, 'py> {
     }
 }
 
-/// Refuses a tag that no expression selects: expressions are cut at `||` and trimmed as Java trims.
+/// Refuses a tag that no expression selects.
 #[inline]
 fn check_tag(tag: &str) -> PyResult<()> {
     let outer = |byte: Option<&u8>| byte.is_some_and(|byte| *byte <= b' ');
@@ -358,7 +356,6 @@ pub(super) fn each_key<'py>(
     each_text("keys", keys, take)
 }
 
-/// Calls `take` with a text, or with each of a sequence.
 #[inline]
 pub(super) fn each_text<'py>(
     argument: &'static str,

@@ -163,7 +163,6 @@ pub(crate) struct AppendSummary {
 }
 
 impl AppendSummary {
-    /// Of no message, in a log that ends at `end`.
     pub(super) fn before(end: u64) -> Self {
         let end = at_most_i64(end);
         Self { count: 0, first_physical_offset: end, end_physical_offset: end }

@@ -326,11 +326,10 @@ impl MessageStore {
         key_query::query(&self.reader, query, IndexType::Tags)
     }
 
-    /// Queries each topic that has a queue, by key or by tags; the query's own topic and
-    /// exactness do not count.
+    /// Queries every topic exactly.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::NotDispatched`], [`Error::Closed`].
+    /// As [`Self::query`].
     pub fn query_topics(&self, query: &KeyQuery<'_>, by_tags: bool) -> Result<QueryResult> {
         let by = if by_tags { IndexType::Tags } else { IndexType::Key };
         let mut queues = self.queue_names()?;

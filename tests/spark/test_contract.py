@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import pickle
-import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -321,83 +320,6 @@ def test_every_way_gives_the_same_messages(store, options, wanted) -> None:
         for split in ("2k", "128m"):
             given = {**options, "accessPath": way, "splitBytes": split}
             assert numbers(read(given, store)) == expected, (way, split)
-
-
-@pytest.mark.parametrize("tags", ["paid", "paid || refunded", " refunded||none ", "none", "*"])
-@pytest.mark.parametrize("more", [{}, {"topics": "pay"}, {"startingTimestamp": START_MS + 99_000}])
-def test_tags_give_the_same_rows_by_every_way(store, tags, more) -> None:
-    wanted = set(tags.replace(" ", "").split("||"))
-    whole = read({**more, "accessPath": "scan"}, store)
-    expected = numbers([row for row in whole if tags == "*" or row["tags"] in wanted])
-    for way in ("auto", "scan", "consumequeue"):
-        for split in ("2k", "128m"):
-            given = {**more, "tags": tags, "accessPath": way, "splitBytes": split}
-            assert numbers(read(given, store)) == expected, (way, split)
-
-
-def rare_tags(path: Path) -> Path:
-    with mqstore.open(path, "a", config=CONFIG) as store:
-        store.append_many(
-            mqstore.Message(
-                f"t{n % 3}",
-                b"x" * 6000,
-                queue_id=n % 2,
-                tags="rare" if n % 50 == 7 else f"tag{n % 9}",
-                unique_key=f"u{n}",
-            )
-            for n in range(300)
-        )
-        store.wait_dispatched()
-    return path
-
-
-RARE = list(range(7, 300, 50))
-
-
-def test_rare_tags_are_found_by_the_codes_in_the_queues(tmp_path) -> None:
-    path = rare_tags(tmp_path / "store")
-    options = ReadOptions.parse(as_texts(path, {"tags": "rare"}))
-    parts = plan(options)
-    assert parts
-    assert all(part.by_tags for part in parts)
-    assert numbers(rows_of(parts, options)) == RARE
-    # Only they are read: damage of another message goes unseen.
-    with mqstore.open(path) as store:
-        other = store.read("t0", 0, 0, max_messages=1).messages[0].physical_offset
-    with (path / "commitlog" / f"{other // FILE * FILE:020}").open("r+b") as file:
-        file.seek(other % FILE + 200)
-        file.write(b"?")
-    assert numbers(rows_of(plan(options), options)) == RARE
-    with pytest.raises(StoreError):
-        read({"tags": "rare", "accessPath": "scan"}, path)
-    by_topic = {"tags": "rare", "topics": "t0", "accessPath": "consumequeue"}
-    assert numbers(read(by_topic, path)) == [n for n in RARE if n % 3 == 0]
-
-
-@pytest.mark.parametrize("what", ["queue", "topic", "all", "file", "foreign", "size"])
-def test_a_lost_queue_loses_no_row_that_tags_ask_for(tmp_path, what) -> None:
-    path = rare_tags(tmp_path / "store")
-    queues = path / "consumequeue"
-    if what == "queue":
-        shutil.rmtree(queues / "t1" / "1")
-    elif what == "topic":
-        shutil.rmtree(queues / "t2")
-    elif what == "all":
-        shutil.rmtree(queues)
-    elif what == "file":
-        next((queues / "t1" / "1").iterdir()).write_bytes(bytes(77))
-    elif what == "foreign":
-        (queues / "t1" / "lost+found").mkdir()
-        (queues / "OPTIONS-1").touch()
-    else:
-        # An entry that covers records behind its own.
-        with next((queues / "t0" / "0").iterdir()).open("r+b") as file:
-            file.seek(8)
-            file.write((60_000).to_bytes(4, "big"))
-    for way in ("auto", "consumequeue"):
-        for split in ("2k", "128m"):
-            options = {"tags": "rare", "accessPath": way, "splitBytes": split}
-            assert numbers(read(options, path)) == RARE, (way, split)
 
 
 def test_bounds_of_the_log(store) -> None:

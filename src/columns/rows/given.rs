@@ -237,7 +237,6 @@ pub(crate) fn longs(given: Given) -> Result<Int64Array, RowsError> {
 pub(crate) fn times((column, array): Given) -> Result<Int64Array, RowsError> {
     let unit = match array.data_type() {
         DataType::Timestamp(unit, _) => *unit,
-        // Of a column whose name ends in `_ms`.
         DataType::Null | DataType::Int64 => TimeUnit::Millisecond,
         other => return Err(wrong_type(column, other)),
     };

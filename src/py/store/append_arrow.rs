@@ -99,7 +99,7 @@ impl Store {
     }
 }
 
-/// Appends all batches, each with the number of its first row, once every row is checked.
+/// Checks all rows, then appends them.
 fn append_whole(
     store: &MessageStore,
     host: Host,
@@ -122,7 +122,6 @@ fn append_whole(
     failure
 }
 
-/// Adds to an error's text how many rows of the stream were written.
 fn rows_in(py: Python<'_>, error: PyErr, rows: usize) -> PyErr {
     let told = match rows {
         0 => "; no row was written".to_owned(),

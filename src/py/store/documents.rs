@@ -8,7 +8,6 @@ use crate::py::errors::invalid;
 use super::message::Message;
 use super::stored::StoredMessage;
 
-/// Bits of `sys_flag` that belong to the body (`MessageSysFlag`): compressed, and how.
 const COMPRESSION: i32 = 0x701;
 
 #[pymethods]

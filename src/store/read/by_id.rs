@@ -42,7 +42,7 @@ impl MessageStore {
         }
     }
 
-    /// Reads the message with an id of the store, or else with an id of a client: its unique key.
+    /// [`Self::get_by_id`], else the newest with that unique key.
     ///
     /// # Errors
     /// As [`Self::get_by_id`].

@@ -174,7 +174,7 @@ fn waiting_keys(reader: &Reader, from: u64) -> Result<(Vec<IndexPut>, bool)> {
     }
 }
 
-/// Answers an exact query for each of `topics` in place of the query's own, newest first.
+/// Asks each of `topics`, newest first.
 pub(crate) fn query_topics<'a>(
     reader: &Reader,
     topics: impl Iterator<Item = &'a [u8]>,

@@ -1,4 +1,4 @@
-//! Records that a tag expression may match, by the codes in the queues.
+//! Records whose tags code may match.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -13,17 +13,15 @@ use crate::log::commit_log::Found;
 use crate::log::queue::queue_folder::{QueueFolder, QueueUnit};
 use crate::log::{CommitLog, QueueKind};
 
-/// Parts of a byte range of the log that may hold matching messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TagPlaces {
-    /// Offsets and sizes of records whose code matches, sorted.
+    /// Offsets and sizes, sorted.
     pub records: Vec<(u64, u32)>,
-    /// Ranges that no queue entry covers: their records are unknown.
+    /// Ranges without a queue entry.
     pub gaps: Vec<Range<u64>>,
 }
 
-/// Whether the message of an entry may match. Delivery times and addresses of the extension are no
-/// codes of tags, and a batch has one code for all of its messages.
+/// Whether an entry's message may match. Batches, delivery times and extension addresses tell nothing.
 pub(super) fn may_match(filter: &TagFilter, queue: &QueueFolder, unit: &QueueUnit) -> bool {
     queue.kind() == QueueKind::Batch
         || queue.topic().as_bytes() == SCHEDULE_TOPIC
@@ -31,7 +29,7 @@ pub(super) fn may_match(filter: &TagFilter, queue: &QueueFolder, unit: &QueueUni
         || filter.matches_code(unit.tags_code)
 }
 
-/// Finds the records in `within` that `filter` may match, and what the queues say nothing of.
+/// Finds what `filter` may match in `within`.
 ///
 /// # Errors
 /// [`Error::Corrupt`] for an invalid queue folder, [`Error::Io`].
@@ -92,7 +90,7 @@ pub fn tag_places(
 }
 
 impl TagPlaces {
-    /// Adds a range unless it is empty or a file's blank.
+    /// Skips a blank.
     fn add_gap(&mut self, log: &CommitLog, gap: Range<u64>) -> Result<()> {
         if gap.is_empty() {
             return Ok(());
@@ -107,7 +105,6 @@ impl TagPlaces {
     }
 }
 
-/// Folders of all queues, those named by a number.
 fn queue_folders(storage: &dyn Storage, root: &Path) -> Result<Vec<PathBuf>> {
     let below = |dir: &Path| match storage.list(dir) {
         Ok(entries) => {
