@@ -36,7 +36,6 @@ pub(super) fn config_of(settings: &Bound<'_, PyAny>) -> PyResult<StoreConfig> {
     Ok(config)
 }
 
-/// An argument of the wrong type.
 #[cold]
 pub(super) fn expected(argument: &str, wanted: &str, found: &Bound<'_, PyAny>) -> PyErr {
     let found = found.get_type();
@@ -72,7 +71,6 @@ where
     value.extract().map_err(|error: PyErr| too_wide(field, value, 8 * size_of::<T>(), error))
 }
 
-/// Names argument and types in a type error; others stay unchanged.
 #[cold]
 pub(super) fn wrong_type(
     argument: &str,
@@ -206,7 +204,6 @@ fn time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
     Ok(given)
 }
 
-/// The years 2001 to 2286.
 const SECONDS: std::ops::RangeInclusive<i64> = 1_000_000_000..=9_999_999_999;
 
 fn seconds(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<f64> {

@@ -93,10 +93,6 @@ fn below(dir: &Path, topic: &[u8], id: i32) -> PathBuf {
 
 impl QueueTable {
     /// Reads the queues and their ends; lists invalid names and queues of the wrong kind.
-    ///
-    /// # Errors
-    /// [`Error::InvalidConfig`] for queues of the wrong kind in a writable store,
-    /// [`Error::Io`].
     pub fn load(
         storage: Arc<dyn Storage>,
         open_files: Arc<OpenFiles>,
@@ -397,9 +393,6 @@ impl QueueTable {
     }
 
     /// Checks the number of a new queue.
-    ///
-    /// # Errors
-    /// [`Error::InvalidMessage`] if it is invalid.
     #[inline]
     pub fn check_queue_id(&self, queue_id: i32) -> Result<()> {
         let most = self.layout.most_queue_id;
@@ -451,9 +444,6 @@ impl QueueTable {
     }
 
     /// Returns a queue, creating it in memory; files follow with its first entry.
-    ///
-    /// # Errors
-    /// [`Error::InvalidMessage`] for an invalid topic or number.
     pub fn get_or_create(&self, topic: &[u8], queue_id: i32) -> Result<Arc<Queue>> {
         if let Some(queue) = self.get(topic, queue_id) {
             return Ok(queue);
@@ -477,9 +467,6 @@ impl QueueTable {
     }
 
     /// Writes the entries of all queues to the files, visible to other processes.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full; the entries stay in memory.
     pub fn commit(&self) -> Result<()> {
         self.commit_all(&self.those(Queue::wants_commit))
     }

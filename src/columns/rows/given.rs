@@ -62,7 +62,6 @@ pub enum RowsError {
     },
 }
 
-/// A type as pyarrow names it.
 fn arrow_name(of: &DataType) -> String {
     match of {
         DataType::Utf8 => "string".to_owned(),

@@ -99,7 +99,6 @@ impl Store {
     }
 }
 
-/// Checks all rows, then appends them.
 fn append_whole(
     store: &MessageStore,
     host: Host,

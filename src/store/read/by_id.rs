@@ -10,10 +10,6 @@ use crate::store::{KeyQuery, MessageStore};
 impl MessageStore {
     /// Reads the message with an id: the store's address and an offset
     /// (`MessageDecoder#decodeMessageId`).
-    ///
-    /// # Errors
-    /// [`Error::MessageNotFound`] for an invalid id, no record there, or another store's
-    /// address; [`Error::Corrupt`], [`Error::Io`], [`Error::Closed`].
     pub fn get_by_id(&self, message_id: &str) -> Result<Box<[u8]>> {
         self.check_open()?;
         let shown: String = message_id.chars().take(64).collect();
@@ -43,9 +39,6 @@ impl MessageStore {
     }
 
     /// [`Self::get_by_id`], else the newest with that unique key.
-    ///
-    /// # Errors
-    /// As [`Self::get_by_id`].
     pub fn get_by_any_id(&self, message_id: &str) -> Result<Box<[u8]>> {
         let what = match self.get_by_id(message_id) {
             Err(Error::MessageNotFound { what }) if !message_id.is_empty() => what,

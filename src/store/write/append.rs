@@ -116,9 +116,6 @@ fn too_large(field: &'static str, found: usize, limit: u64, status: PutStatus) -
 
 impl<'a> Checked<'a> {
     /// Checks a message against format and settings.
-    ///
-    /// # Errors
-    /// [`Error::InvalidMessage`] with RocketMQ's status.
     #[inline]
     pub fn new(
         message: &'a NewMessage<'a>,
@@ -273,10 +270,6 @@ fn bad_topic(topic: &[u8]) -> Error {
 }
 
 /// Encodes one record without the settings' limits.
-///
-/// # Errors
-/// [`Error::InvalidMessage`] for a missing store time or address, and for a value too long
-/// for its length field.
 pub fn encode(
     message: &NewMessage<'_>,
     physical_offset: i64,
@@ -351,10 +344,6 @@ impl Appender {
 
     /// Ensures room for a whole batch in one file, before any record is placed
     /// (`CommitLog.asyncPutMessages`).
-    ///
-    /// # Errors
-    /// [`Error::InvalidMessage`] for an empty batch or one larger than a file,
-    /// [`Error::Io`] when the disk is full.
     pub fn make_room(&mut self, batch: &[Checked<'_>], config: &StoreConfig) -> Result<()> {
         let Some(first) = batch.first().map(|checked| checked.record) else { return Ok(()) };
         let (mut size, mut bodies) = (0_usize, 0_u64);
@@ -382,9 +371,6 @@ impl Appender {
     }
 
     /// Writes a record; returns it with its queue and whether the queue is new.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full; log and queue are unchanged.
     #[inline]
     pub fn place(
         &mut self,

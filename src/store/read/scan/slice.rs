@@ -242,10 +242,6 @@ impl Slice {
     }
 
     /// Passes messages to `sink` until it has enough; returns whether there may be more.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] at damage with [`AtDamage::Fail`], [`Error::OffsetOutOfRange`]
-    /// when the log no longer holds the slice, [`Error::Io`].
     pub fn run(&mut self, log: &CommitLog, sink: &mut impl Sink) -> Result<bool> {
         let Self { places, next, filter, at_damage, verify_crc, lost, met_damage } = self;
         match places {
@@ -385,10 +381,6 @@ fn gone(log: &CommitLog, at: u64) -> Error {
 }
 
 /// Opens the log at `root`, readable up to `log_end`, by listing its files only.
-///
-/// # Errors
-/// [`Error::NotAStore`], [`Error::InvalidConfig`] if files and settings differ,
-/// [`Error::Io`].
 pub fn open_log(
     storage: &Arc<dyn Storage>,
     root: &Path,
@@ -421,9 +413,6 @@ pub struct QueuePart {
 
 /// Offsets of records named by parts of queues, sorted and distinct, inside `within`. A missing
 /// queue has none, and an entry whose tags code `tags` rules out names none.
-///
-/// # Errors
-/// [`Error::Corrupt`] for an invalid queue folder, [`Error::Io`].
 pub fn places_of(
     storage: &Arc<dyn Storage>,
     root: &Path,

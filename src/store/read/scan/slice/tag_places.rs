@@ -30,9 +30,6 @@ pub(super) fn may_match(filter: &TagFilter, queue: &QueueFolder, unit: &QueueUni
 }
 
 /// Finds what `filter` may match in `within`.
-///
-/// # Errors
-/// [`Error::Corrupt`] for an invalid queue folder, [`Error::Io`].
 pub fn tag_places(
     storage: &Arc<dyn Storage>,
     root: &Path,
@@ -90,7 +87,6 @@ pub fn tag_places(
 }
 
 impl TagPlaces {
-    /// Skips a blank.
     fn add_gap(&mut self, log: &CommitLog, gap: Range<u64>) -> Result<()> {
         if gap.is_empty() {
             return Ok(());
