@@ -339,7 +339,7 @@ def test_vr05_and_vr06_each_release_has_its_own_bytes(release: str, tmp_path: Pa
 
 def test_vr07_the_whole_text_of_the_tags_is_asked_for(tmp_path: Path) -> None:
     with mqstore.open(tmp_path, "a", config={**SMALL, "rocketmq_version": "5.5"}) as store:
-        store.append("T", b"x", tags="A || B")
+        store.append("T", b"x", properties={"TAGS": "A || B"})
         for exact in (True, False):
             assert len(store.query("T", tags="A", exact=exact)) == 0
             assert len(store.query("T", tags="A || B", exact=exact)) == 1
