@@ -490,16 +490,8 @@ def test_refused_rows_are_counted_over_all_batches(tmp_path: Path) -> None:
         ({"topic": ["T"], "body": [b"b"], "color": [1]}, ValueError, "no column .color."),
         ({"topic": ["T"], "body": [7]}, TypeError, "column body: expected binary, got int64"),
         ({"topic": [b"T"], "body": [b"b"]}, TypeError, "column topic: expected string, got binary"),
-        (
-            {"topic": ["T"], "body": [b"b"], "flag": [1.5]},
-            TypeError,
-            "column flag: expected int32, got double",
-        ),
-        (
-            {"topic": ["T"], "body": [b"b"], "keys": ["k"]},
-            TypeError,
-            "column keys: expected list<string>, got string",
-        ),
+        ({"topic": ["T"], "body": [b"b"], "flag": [1.5]}, TypeError, "flag: expected int32, got d"),
+        ({"topic": ["T"], "body": [b"b"], "keys": ["k"]}, TypeError, "keys: expected list"),
     ],
 )
 def test_columns_are_checked_by_name_and_kind(
