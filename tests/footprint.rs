@@ -36,7 +36,7 @@ fn taken(flush_disk_type: FlushDiskType, count: usize) -> u64 {
     put();
     store.flush().unwrap();
     // Only this thread's memory counts. A buffer may grow once more while a helper thread is late.
-    let taken = (0..3).map(|_| measure(&put).count_total).min().unwrap();
+    let taken = (0..3).map(|_| measure(put).count_total).min().unwrap();
     store.close().unwrap();
     taken
 }

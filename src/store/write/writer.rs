@@ -224,7 +224,7 @@ impl Writer {
             if let Some(room) = files.log.room() {
                 room.needs(QUEUE_BYTES);
             }
-            self.new_queues.push(Arc::clone(&queue));
+            self.new_queues.push(Arc::clone(queue));
         }
         if files.config.flush_disk_type == FlushDiskType::Async
             && self.dispatched.load(Ordering::Acquire) >= placed.before
