@@ -140,9 +140,6 @@ pub struct BatchesAhead {
 impl BatchesAhead {
     /// Starts one thread for each maker but the last, which rebuilds parts with a wrong start.
     /// `bytes` begin with a record; the first part has about `part_bytes`.
-    ///
-    /// # Errors
-    /// The system's, when it starts no thread.
     pub fn start(
         makers: Vec<Box<dyn Maker>>,
         bytes: Range<u64>,

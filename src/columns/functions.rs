@@ -153,9 +153,6 @@ impl Function {
     }
 
     /// Applies the function row by row.
-    ///
-    /// # Errors
-    /// See [`FunctionError`].
     pub fn call(self, arguments: &[ArrayRef]) -> Result<ArrayRef> {
         match (self, arguments) {
             (Self::Decode, [raw]) => decode(&self.bytes(raw)?),

@@ -82,9 +82,6 @@ impl<S: Scans> MessageBatches<S> {
 
     /// Next batch, `None` after the last. Rows before damage come before its error; nothing follows
     /// it.
-    ///
-    /// # Errors
-    /// As [`Scan::run`].
     pub fn next(&mut self, log: &CommitLog) -> Result<Option<RecordBatch>, BatchError> {
         if let Some(error) = self.held.take() {
             return Err(error.into());

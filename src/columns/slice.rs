@@ -83,9 +83,6 @@ impl SliceBatches {
     }
 
     /// Next batch, `None` after the last. Rows before an error come first; nothing follows it.
-    ///
-    /// # Errors
-    /// As [`Slice::run`].
     pub fn next(&mut self, log: &CommitLog) -> Result<Option<RecordBatch>, BatchError> {
         if !self.ended && self.rows.damage.is_empty() {
             match self.slice.run(log, &mut self.rows) {

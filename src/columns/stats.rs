@@ -12,9 +12,6 @@ use crate::format::width::at_most_i64;
 
 /// One row for each group: the grouping columns, then `messages`, `bytes`, `first_store_timestamp`,
 /// `last_store_timestamp`. Times outside the years 1 to 9999 are null.
-///
-/// # Errors
-/// When Arrow refuses a column.
 pub fn stats_batch(stats: &Stats) -> Result<RecordBatch, ArrowError> {
     let mut columns = Vec::new();
     for grouping in &stats.by {

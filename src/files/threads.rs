@@ -20,9 +20,6 @@ pub fn processors() -> usize {
 }
 
 /// Works on each part on up to `threads` threads. Fewer may start: the caller works too.
-///
-/// # Errors
-/// The first error of `work`, which no part follows.
 pub fn each<T: Send>(
     parts: impl ExactSizeIterator<Item = T> + Send,
     threads: usize,
@@ -51,9 +48,6 @@ pub fn each<T: Send>(
 }
 
 /// Reads parts on threads, and passes them to `take` in order until it breaks.
-///
-/// # Errors
-/// Errors of `read` and `take`; [`Error::Io`] when no thread can be started.
 pub fn in_order<P: Sync, T: Send>(
     parts: &[P],
     threads: usize,
@@ -100,9 +94,6 @@ pub fn in_order<P: Sync, T: Send>(
 }
 
 /// Runs `own` while a thread called `name` runs `other`.
-///
-/// # Errors
-/// The error of `other`, or else of `own`; [`Error::Io`] at `path` if no thread can be started.
 pub fn beside<A: Send, B>(
     name: &str,
     path: &Path,

@@ -165,9 +165,6 @@ struct Named<'a> {
 
 impl BatchBuilder {
     /// A builder for these columns and their schema.
-    ///
-    /// # Errors
-    /// When a field's type does not fit its column.
     pub fn new(
         columns: &[Column],
         schema: SchemaRef,
@@ -216,9 +213,6 @@ impl BatchBuilder {
     }
 
     /// Fills the column `broker` with this name.
-    ///
-    /// # Errors
-    /// As [`BatchBuilder::new`].
     pub fn of_broker(mut self, broker: &str) -> Result<Self, ArrowError> {
         for (column, field) in self.columns.iter_mut().zip(self.schema.fields()) {
             if field.name() == Column::Broker.name() {
@@ -326,9 +320,6 @@ impl BatchBuilder {
     }
 
     /// Returns the rows as a batch and empties the builder.
-    ///
-    /// # Errors
-    /// Only for a bug.
     pub fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
         self.fill_in();
         self.block = None;

@@ -315,7 +315,9 @@ mod tests {
         let list: ArrayRef = std::sync::Arc::new(list);
         let found: Vec<_> = (0..3).map(|row| range(&list, 0, row)).collect();
         assert_eq!(found, [Some(0..1), None, None]);
-        let wrong: ArrayRef = std::sync::Arc::new(StringArray::from(vec!["x"]));
+        let text: ArrayRef = std::sync::Arc::new(StringArray::from(vec!["x"]));
+        assert_eq!(bytes((Column::Body, text)).unwrap().value(0), b"x");
+        let wrong: ArrayRef = std::sync::Arc::new(Int32Array::from(vec![1]));
         assert!(bytes((Column::Body, wrong)).is_err());
         let right: ArrayRef = std::sync::Arc::new(BinaryArray::from(vec![&b"x"[..]]));
         assert_eq!(bytes((Column::Body, right)).unwrap().value(0), b"x");

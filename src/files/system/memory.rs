@@ -21,9 +21,6 @@ pub struct Zeros(MmapMut);
 
 impl Zeros {
     /// Allocates; pages are taken when first touched.
-    ///
-    /// # Errors
-    /// The system's, when memory is exhausted.
     pub fn new(len: usize) -> io::Result<Self> {
         MmapMut::map_anon(len).map(Self)
     }

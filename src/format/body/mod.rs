@@ -61,9 +61,6 @@ impl From<BodyError> for FormatError {
 /// `max_bytes`.
 ///
 /// Memory beside the output: a block of 64 KiB, and 8 MiB for a zstd window.
-///
-/// # Errors
-/// See [`BodyError`].
 pub fn decompress(
     body: &[u8],
     sys_flag: i32,

@@ -17,17 +17,11 @@ pub const MAX_VALUES: usize = 4 << 20;
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// Parses a configuration file. The last of duplicate keys wins, as in RocketMQ.
-///
-/// # Errors
-/// For malformed JSON, or past a limit: 64 MiB, 64 levels, 4,194,304 values.
 pub fn parse(bytes: &[u8]) -> Result<Value, FormatError> {
     parse_by(bytes, |text| serde_json::from_slice(text))
 }
 
 /// [`parse`] by a caller's function, which gets strict JSON.
-///
-/// # Errors
-/// As [`parse`].
 pub fn parse_by<T>(
     bytes: &[u8],
     read: impl FnOnce(&[u8]) -> serde_json::Result<T>,
@@ -45,9 +39,6 @@ pub fn parse_by<T>(
 }
 
 /// Checks output against the limits of [`parse`].
-///
-/// # Errors
-/// When it exceeds one.
 pub fn check_limits(bytes: &[u8]) -> Result<(), FormatError> {
     within_limits(bytes).map(drop)
 }
@@ -63,9 +54,6 @@ fn within_limits(bytes: &[u8]) -> Result<(usize, Vec<BareKey>), FormatError> {
 }
 
 /// The file as strict JSON: keys quoted, no byte order mark.
-///
-/// # Errors
-/// As [`parse`].
 pub fn to_strict(bytes: &[u8]) -> Result<String, FormatError> {
     parse(bytes)?;
     let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);

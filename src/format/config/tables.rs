@@ -280,9 +280,6 @@ impl PartialEq for TopicTable {
 
 impl TopicTable {
     /// Parses the file.
-    ///
-    /// # Errors
-    /// For malformed JSON or a field of the wrong type.
     pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut table = Self::default();
         table.root = Self::each(bytes, |name, value, _| table.insert(name, &value))?;
@@ -320,9 +317,6 @@ impl TopicTable {
     }
 
     /// All topics of a file.
-    ///
-    /// # Errors
-    /// As [`TopicTable::parse`].
     pub fn configs(bytes: &[u8], mut take: impl FnMut(TopicConfig)) -> Result<(), FormatError> {
         Self::each(bytes, |_, _, config| take(config)).map(drop)
     }
@@ -386,9 +380,6 @@ pub struct OffsetTable(Root);
 
 impl OffsetTable {
     /// Parses the file.
-    ///
-    /// # Errors
-    /// For malformed JSON, or a queue or offset that is no integer.
     pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
         let table = Self(Root::parse(bytes)?);
         for (name, value) in table.0.table(OFFSET_TABLE)?.into_iter().flatten() {
@@ -488,9 +479,6 @@ fn queue_id(table: &str, key: &str) -> Result<i32, FormatError> {
 
 /// The next entry of `SCHEDULE_TOPIC_XXXX` for each delay level (`config/delayOffset.json`,
 /// `ScheduleMessageService`); level `n` has queue `n - 1`.
-///
-/// # Errors
-/// For malformed JSON, or a level or offset that is no integer.
 pub fn parse_delay_offsets(bytes: &[u8]) -> Result<Vec<(i32, i64)>, FormatError> {
     let root = Root::parse(bytes)?;
     let levels = root.table(OFFSET_TABLE)?.into_iter().flatten();

@@ -501,9 +501,6 @@ impl<'a> MessageView<'a> {
     }
 
     /// Checks the body's checksum; an empty body has none (`CommitLog#checkMessageAndReturnSize`).
-    ///
-    /// # Errors
-    /// When it differs.
     #[inline]
     pub fn check_body_crc(&self) -> Result<(), FormatError> {
         if self.body.is_empty() {
@@ -525,9 +522,6 @@ impl<'a> MessageView<'a> {
 
     /// Checks the checksum in the record's last property (`enabledAppendPropCRC`,
     /// `forceVerifyPropCRC`).
-    ///
-    /// # Errors
-    /// When it differs or is missing.
     pub fn check_property_crc(&self) -> Result<(), FormatError> {
         let covered = self.record.len() - crc::PROPERTY_CRC_LEN.min(self.properties.len());
         let wrong = |expected, found| {

@@ -173,9 +173,6 @@ pub struct InnerRange {
 
 /// Queue offsets of a record: from `INNER_BASE` and `INNER_NUM` if it has both, else `queue_offset`
 /// alone (`CommitLog#setBatchSizeIfNeeded`).
-///
-/// # Errors
-/// When one is malformed or out of range.
 pub fn inner_range(properties: &Indexed<'_>, queue_offset: i64) -> Result<InnerRange, FormatError> {
     let (Some(base), Some(count)) = (properties.inner_base, properties.inner_num) else {
         return Ok(InnerRange { base_queue_offset: queue_offset, message_count: 1 });

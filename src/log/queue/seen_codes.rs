@@ -36,9 +36,6 @@ impl SeenCodes {
     }
 
     /// Queue offset of the first message in a log that begins at `log_start`, found once.
-    ///
-    /// # Errors
-    /// Those of `find`.
     pub fn first_in(&self, log_start: u64, find: impl FnOnce() -> Result<i64>) -> Result<i64> {
         let first = || self.seen().first.lock();
         if let Some((_, known)) = first().filter(|(start, _)| *start == log_start) {

@@ -52,9 +52,6 @@ pub trait Part {
 /// Passes on the results `found` in a range of a log if one begins at `next`, the previous record's
 /// end; otherwise reads `again` from there. `take` returns where the log continues, `None` to end.
 /// Returns the position for the next range, and whether there is one.
-///
-/// # Errors
-/// Errors of `again` and `take`.
 pub fn put_together<P: Part>(
     mut next: u64,
     range: Range<u64>,

@@ -139,10 +139,6 @@ impl RangeScan {
 
     /// Passes items to `take` until it has enough; returns whether there may be more. Damage is
     /// never taken later.
-    ///
-    /// # Errors
-    /// Those of `take`; [`Error::OffsetOutOfRange`] when the log no longer holds the
-    /// range; [`Error::Io`].
     pub fn run(
         &mut self,
         log: &CommitLog,

@@ -277,6 +277,8 @@ pub(crate) fn scan_log(
     Ok(ArrowScan::new(LogSlice { log, slice, columns, limits, broker, decompress, threads }))
 }
 
+type Ranges = Vec<(u64, u64)>;
+
 /// Records of a part of a log that a tag expression may match, by the tags codes in the queues.
 ///
 /// Args:
@@ -305,7 +307,7 @@ pub(crate) fn tag_places(
     log_end: u64,
     settings: &Bound<'_, PyAny>,
     tags: &str,
-) -> PyResult<(Vec<u64>, Vec<(u64, u64)>)> {
+) -> PyResult<(Vec<u64>, Ranges)> {
     let config = config_of(settings)?;
     let filter = filter_of(Some(tags));
     let found = py.detach(|| {

@@ -2,16 +2,16 @@
 
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::{PyDict, PyMapping, PyString, PyTuple};
 
 use crate::error::Result;
 use crate::format::message::host::Host;
 use crate::store::NewMessage;
 use crate::store::write::property_block::check_inner_batch;
 
-use super::stored::shown_body;
+use super::stored::{StoredMessage, shown_body};
 use crate::py::errors::invalid;
-use crate::py::fields::{self, Block, Named, bytes_of, each_pair, host_of, wrong_type};
+use crate::py::fields::{self, Block, Named, bytes_of, each_pair, expected, host_of, wrong_type};
 
 #[derive(PartialEq, Eq, Hash)]
 enum Properties {
@@ -388,4 +388,26 @@ fn pairs(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<(PyBackedStr, PyBacke
         })?;
     }
     Ok(pairs)
+}
+
+/// Checks a message beyond what the store sees.
+pub(super) fn checked(message: Bound<'_, Message>) -> PyResult<Bound<'_, Message>> {
+    message.get().check_inner_batch()?;
+    Ok(message)
+}
+
+/// A message, or a mapping of its arguments.
+pub(super) fn as_message(given: Bound<'_, PyAny>) -> PyResult<Bound<'_, Message>> {
+    if let Ok(message) = given.cast::<Message>() {
+        return Ok(message.clone());
+    }
+    if let Ok(stored) = given.cast::<StoredMessage>() {
+        return stored.get().to_message(given.py(), None);
+    }
+    let py = given.py();
+    let arguments = PyDict::new(py);
+    let wanted = "a Message, a StoredMessage or a mapping of a message's arguments";
+    let mapping = given.cast::<PyMapping>().map_err(|_| expected("messages", wanted, &given))?;
+    arguments.update(mapping)?;
+    Ok(py.get_type::<Message>().call((), Some(&arguments))?.cast_into()?)
 }

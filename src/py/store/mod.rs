@@ -20,7 +20,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PyMapping, PyType};
+use pyo3::types::{PyDict, PyList, PyType};
 use serde_json::Value;
 
 use crate::config::{DeleteRules, StoreConfig};
@@ -32,7 +32,7 @@ use crate::store::folder::remembered;
 use crate::store::write::property_block::check_inner_batch;
 use crate::store::{MessageStore, NewMessage, OpenMode};
 
-use self::message::Message;
+use self::message::{Message, as_message, checked};
 use self::stored::StoredMessage;
 use super::errors::{StoreClosedError, raise};
 use super::fields::{self, Block, Named, bytes_of, expected, host_of, with_block};
@@ -586,26 +586,4 @@ fn pace(py: Python<'_>, store: &MessageStore, messages: &[NewMessage<'_>]) -> Py
         py.check_signals()?;
     }
     Ok(())
-}
-
-/// Checks a message beyond what the store sees.
-fn checked(message: Bound<'_, Message>) -> PyResult<Bound<'_, Message>> {
-    message.get().check_inner_batch()?;
-    Ok(message)
-}
-
-/// A message, or a mapping of its arguments.
-fn as_message(given: Bound<'_, PyAny>) -> PyResult<Bound<'_, Message>> {
-    if let Ok(message) = given.cast::<Message>() {
-        return Ok(message.clone());
-    }
-    if let Ok(stored) = given.cast::<StoredMessage>() {
-        return stored.get().to_message(given.py(), None);
-    }
-    let py = given.py();
-    let arguments = PyDict::new(py);
-    let wanted = "a Message, a StoredMessage or a mapping of a message's arguments";
-    let mapping = given.cast::<PyMapping>().map_err(|_| expected("messages", wanted, &given))?;
-    arguments.update(mapping)?;
-    Ok(py.get_type::<Message>().call((), Some(&arguments))?.cast_into()?)
 }

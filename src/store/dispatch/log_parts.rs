@@ -89,9 +89,6 @@ impl<'a> LogReading<'a> {
 
     /// Passes the parts from `from` on, where a record must begin, to `take` in order until it
     /// breaks.
-    ///
-    /// # Errors
-    /// Errors of `take`; [`Error::Io`](crate::error::Error::Io).
     pub fn each(
         &self,
         from: u64,

@@ -507,6 +507,7 @@ mod tests {
             mapped_file_size_commit_log: Some(1 << 20),
             max_hash_slot_num: Some(7),
             max_index_num: Some(28),
+            max_queue_id: 1 << 30,
             ..StoreConfig::default()
         };
         let store = MessageStore::open(dir.path(), OpenMode::Create, config).unwrap();

@@ -340,9 +340,6 @@ fn modified_ms(log: &FileRun, file: &RunFile) -> Result<i64> {
 
 /// Decides about files that lead to the log, oldest first; `last` returns the offset of a file's
 /// last message.
-///
-/// # Errors
-/// Errors of `last`.
 pub fn judge_derived<F>(
     files: &[F],
     log_start: u64,
