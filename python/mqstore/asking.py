@@ -147,8 +147,9 @@ class _Question:
         name = str(message_id if key is None else key)
         if message_id is not None:
             with suppress(StoreError, ValueError):
-                found = [self.store.get_by_id(message_id)]
-                return self._families(found, {found[0].physical_offset})
+                found = [self.store.get(mqstore.parse_message_id(message_id).physical_offset)]
+                if found[0].message_id == message_id.upper():
+                    return self._families(found, {found[0].physical_offset})
         found = self._with_key(name, self.store.topics())
         if message_id is not None:
             found = [message for message in found if message.unique_key == name]

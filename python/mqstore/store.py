@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -163,6 +162,8 @@ def doctor(
         >>> [diagnosis.code for diagnosis in report], report.will_start, report.lost
         (['MQ-DOC-01'], True, 0)
     """
+    from dataclasses import replace
+
     from mqstore.results import Diagnosis, DoctorReport, GroupFate, LostInQueue
 
     rows, verdict = _native.doctor(path, progress=progress, settings=_settings(config))

@@ -61,9 +61,9 @@ def test_a_layout_that_nothing_tells_is_asked_for_by_its_keys(mq, store, conf):
     assert "cannot be opened for writing" in finding["expected"]
     for command in (("recover", store), ("recover", store, "--apply"), ("rebuild", store)):
         assert "maxHashSlotNum and maxIndexNum in a broker.conf" in mq(*command, code=2).err
-    cure = cures(mq, store)["MQ-IX-11"]
-    assert cure == f"mqstore rebuild {store} --what index --apply --config broker.conf"
-    mq(*shlex.split(cure)[1:-1], conf)
+    # No command can name a broker.conf that nobody gave.
+    assert cures(mq, store)["MQ-IX-11"] is None
+    mq("rebuild", store, "--what", "index", "--apply", "--config", conf)
     assert mq("verify", store, "--config", conf).code == 0
     assert mq("recover", store, "--config", conf).out.endswith("nothing to do\n")
 

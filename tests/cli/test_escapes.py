@@ -26,10 +26,10 @@ def hostile(tmp_path):
         store.append(
             "t",
             HOSTILE.encode() + b"\xff",
-            tags=HOSTILE,
             keys=HOSTILE,
             unique_key=HOSTILE,
-            properties={f"name{HOSTILE}": f"value{HOSTILE}"},
+            # The argument `tags` refuses text that an expression cannot select.
+            properties={"TAGS": HOSTILE, f"name{HOSTILE}": f"value{HOSTILE}"},
         )
         store.append(innocent, b"body")
     log = path / "commitlog" / f"{0:020}"
@@ -129,10 +129,9 @@ def test_ho01_nasty_strings_through_every_output(mq, tmp_path, conf):
             mqstore.Message(
                 "t",
                 text.encode(),
-                tags=property_text,
                 keys=property_text.replace(" ", ""),
                 unique_key=property_text,
-                properties={"p": property_text},
+                properties={"TAGS": property_text, "p": property_text},
             )
         )
     with mqstore.open(path, "a", config=SETTINGS) as store:

@@ -69,7 +69,7 @@ def test_stats_past_damage(mq, store):
 def test_stats_escapes_what_messages_say(mq, tmp_path):
     path = tmp_path / "store"
     with mqstore.open(path, "a", config=SETTINGS) as store:
-        store.append("t", b"", tags="\x1b[31m\u202e")
+        store.append("t", b"", properties={"TAGS": "\x1b[31m\u202e"})
     assert r"\x1b[31m\u202e" in mq("stats", path, "--by", "tags").out
 
 

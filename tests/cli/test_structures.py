@@ -20,7 +20,7 @@ def test_topics(mq, store):
     sizes = [row["store_size"] for row in mq("cat", store, "-t", "audit", "--json").json]
     assert rows[0]["bytes"] == sum(sizes)
     assert "bytes" not in mq("topics", store, "--no-bytes", "--json").json[0]
-    assert mq("topics", store).lines[1].split()[:3] == ["audit", "1", "10"]
+    assert mq("topics", store).lines[1].split()[:4] == ["audit", "-", "1", "10"]
 
 
 def test_queues(mq, store):

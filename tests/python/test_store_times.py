@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -91,7 +92,8 @@ def test_a_time_outside_of_its_neighbours_is_a_finding(tmp_path: Path, other: in
     (finding,) = mqstore.verify(tmp_path, config=TINY).findings
     assert (finding.code, finding.severity) == ("MQ-LOG-14", "warning")
     assert finding.offset == places[30] % 4096
-    assert finding.found == str(times[30])
+    moment = datetime.fromtimestamp(times[30] / 1000, UTC)
+    assert finding.found == moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def test_steps_that_go_on_are_no_finding(tmp_path: Path) -> None:

@@ -138,9 +138,10 @@ def _by_id(store: Store, text: str) -> StoredMessage | None:
     if len(text) not in _ID_LENGTHS:
         return None
     try:
-        return store.get_by_id(text)
+        message = store.get(mqstore.parse_message_id(text).physical_offset)
     except (mqstore.StoreError, ValueError, IndexError, LookupError):
         return None
+    return message if message.message_id == text.upper() else None
 
 
 def index_reach(store: Store) -> dict[str, object]:

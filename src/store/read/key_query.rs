@@ -57,7 +57,7 @@ impl IndexType {
     }
 
     fn is_of(self, request: &DispatchRequest<'_>, query: &KeyQuery<'_>) -> bool {
-        request.topic == query.topic
+        (query.topic.is_empty() || request.topic == query.topic)
             && match self {
                 Self::Key => request.keys().any(|own| own == query.key),
                 Self::Tags => {
@@ -106,7 +106,7 @@ pub(crate) fn query(reader: &Reader, query: &KeyQuery<'_>, by: IndexType) -> Res
     reader.ask_index(|| {
         // First the offset, then the index: messages appended in between are found in the log.
         if query.exact {
-            exact(reader, query, (by, &*text), reader.indexed_offset()?)
+            exact(reader, query, (by, &*text), reader.indexed_offset()?, true)
         } else {
             as_rocketmq(reader, query, &text)
         }
@@ -174,21 +174,37 @@ fn waiting_keys(reader: &Reader, from: u64) -> Result<(Vec<IndexPut>, bool)> {
     }
 }
 
-/// Asks each of `topics`, newest first.
+/// Asks the index for each of `topics`, and the log once for what it lacks, newest first. Tags are
+/// searched in the last gibibyte of the log only.
 pub(crate) fn query_topics<'a>(
     reader: &Reader,
     topics: impl Iterator<Item = &'a [u8]>,
     wanted: &KeyQuery<'_>,
     by: IndexType,
 ) -> Result<QueryResult> {
-    let mut all = QueryResult::default();
-    for topic in topics {
-        let one = query(reader, &KeyQuery { topic, ..*wanted }, by)?;
-        all.records.extend(one.records);
-        all.truncated |= one.truncated;
-        all.complete &= one.complete;
-        all.rejected_by_hash += one.rejected_by_hash;
-        all.rejected_by_time += one.rejected_by_time;
+    let text = by.text(wanted.key);
+    let any = KeyQuery { topic: &[], ..*wanted };
+    let indexed = reader.ask_index(|| reader.indexed_offset())?;
+    let (begin, end) = (reader.log().min_offset(), reader.readable_end());
+    let from = match by {
+        IndexType::Key => indexed.max(begin),
+        _ => end.saturating_sub(MOST_READ).max(begin),
+    };
+    let mut of_log = Asking::new(reader, &any, (by, &*text), from);
+    of_log.ask_the_log(from, end)?;
+    let mut all = of_log.result;
+    if by == IndexType::Key {
+        for topic in topics {
+            let query = KeyQuery { topic, ..*wanted };
+            let one = reader.ask_index(|| exact(reader, &query, (by, &*text), from, false))?;
+            all.records.extend(one.records);
+            all.truncated |= one.truncated;
+            all.complete &= one.complete;
+            all.rejected_by_hash += one.rejected_by_hash;
+            all.rejected_by_time += one.rejected_by_time;
+        }
+    } else {
+        all.complete &= from == begin;
     }
     all.records.sort_by_cached_key(|record| match read_frame(record) {
         Ok(Frame::Message(view)) => Reverse(view.physical_offset()),
@@ -203,34 +219,19 @@ pub(crate) fn query_topics<'a>(
 fn exact(
     reader: &Reader,
     query: &KeyQuery<'_>,
-    (by, text): (IndexType, &[u8]),
+    by: (IndexType, &[u8]),
     tail_from: u64,
+    with_tail: bool,
 ) -> Result<QueryResult> {
-    // One more shows that there are more.
-    let most = query.max_messages.saturating_add(1);
-    let mut asking = Asking {
-        reader,
-        query,
-        by,
-        text,
-        key_hash: key_hash(query.topic, text),
-        most,
-        tail_from,
-        result: QueryResult::default(),
-        last: None,
-        repeats: 0,
-        behind: 0,
-        may_read: MOST_READ,
-        buffer: Vec::new(),
-    };
+    let mut asking = Asking::new(reader, query, by, tail_from);
     let log = tail_from.max(reader.log().min_offset())..reader.readable_end();
     let index = reader.files.index.as_ref().filter(|index| !index.files().is_empty());
-    let other = reader.other_index.get().filter(|_| index.is_none());
+    let other = reader.other_index.get().filter(|_| index.is_none() && with_tail);
     let found = other.and_then(|other| {
         other.ask(&OtherQuery {
             topic: query.topic,
             text: query.key,
-            is_tags: by == IndexType::Tags,
+            is_tags: by.0 == IndexType::Tags,
             span: (query.begin_ms, query.end_ms),
             log: (log.start, log.end),
         })
@@ -239,14 +240,14 @@ fn exact(
         Some(found) => asking.ask_the_other(found)?,
         None => false,
     };
-    if !is_answered {
+    if !is_answered && with_tail {
         asking.ask_the_log(log.start, log.end)?;
     }
     if let Some(index) = index {
         asking.ask_the_index(index)?;
     }
     let mut result = asking.result;
-    if result.records.len() == most {
+    if result.records.len() == asking.most {
         result.records.truncate(query.max_messages);
         result.truncated = true;
     }
@@ -281,7 +282,33 @@ enum Entry {
     Damaged,
 }
 
-impl Asking<'_> {
+impl<'a> Asking<'a> {
+    fn new(
+        reader: &'a Reader,
+        query: &'a KeyQuery<'a>,
+        (by, text): (IndexType, &'a [u8]),
+        tail_from: u64,
+    ) -> Self {
+        // A query of any topic has no hash.
+        let key_hash = if query.topic.is_empty() { -1 } else { key_hash(query.topic, text) };
+        Self {
+            reader,
+            query,
+            by,
+            text,
+            key_hash,
+            // One more shows that there are more.
+            most: query.max_messages.saturating_add(1),
+            tail_from,
+            result: QueryResult::default(),
+            last: None,
+            repeats: 0,
+            behind: 0,
+            may_read: MOST_READ,
+            buffer: Vec::new(),
+        }
+    }
+
     fn is_full(&self) -> bool {
         self.result.records.len() >= self.most
     }
