@@ -67,7 +67,7 @@ def copy(
         end_ms: Last store time that counts.
         renumber: Number each queue from 0 on.
         redact: Rules by which bodies and properties are replaced: a mapping, or the path of a TOML
-            file with the same content; ``docs/care.md`` describes them. A rule must match something
+            file with the same content; ``docs/copy.md`` describes them. A rule must match something
             that is there when the copy begins; what no rule replaces is in ``left_as_is``.
         redact_default: Replacement of bodies and properties that no rule replaces: ``"zeros"`` of
             the same length, or ``"drop"``: an empty body, no such property. Properties by which
