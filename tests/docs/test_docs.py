@@ -229,7 +229,8 @@ def test_headings_and_list_items_begin_with_the_point(page: Path) -> None:
 
 
 def test_every_promise_names_its_test() -> None:
-    page, _, tests = without_blocks(ROOT / "docs/guarantees.md").partition("## Tests of each promise")
+    text = without_blocks(ROOT / "docs/guarantees.md")
+    page, _, tests = text.partition("## Tests of each promise")
     promises = re.findall(r"^\*\*(.+?)[.,]?\*\*", page, flags=re.MULTILINE | re.DOTALL)
     assert len(promises) >= 10
     shown = dict(re.findall(r"^\| (.+?) \| (.*`\S+::\w+`.*) \|$", tests, flags=re.MULTILINE))
