@@ -56,7 +56,7 @@ def lite_names(name: str) -> tuple[str, str] | None:
 
 
 def kind_of_name(topic: str) -> str | None:
-    """What a topic's name says that it is for; ``None`` is a topic of producers."""
+    """Returns the purpose that a topic's name tells; ``None`` for a topic of producers."""
     for prefix, kind in _KINDS:
         if topic.startswith(prefix):
             return "lite topic" if lite_names(topic) else kind

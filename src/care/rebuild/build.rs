@@ -58,7 +58,6 @@ pub(super) struct Build {
     pub(super) refused: u64,
     /// Units added since the last write-out.
     waiting: usize,
-    pub(super) threads: usize,
 }
 
 /// Units in memory before all queues are written out.
@@ -66,15 +65,7 @@ const MOST_WAITING: usize = 1 << 20;
 
 impl Build {
     pub(super) fn count() -> Self {
-        Self {
-            queues: None,
-            index: None,
-            found: BTreeMap::new(),
-            keys: 0,
-            refused: 0,
-            waiting: 0,
-            threads: 1,
-        }
+        Self { queues: None, index: None, found: BTreeMap::new(), keys: 0, refused: 0, waiting: 0 }
     }
 
     pub(super) fn below(
@@ -115,15 +106,15 @@ impl Build {
     }
 
     /// Adds chunks, queues and index in parallel.
-    pub(super) fn take(&mut self, chunks: &[Chunk], path: &Path) -> Result<()> {
-        let Self { queues, index, found, keys, refused, waiting, threads } = self;
+    pub(super) fn take(&mut self, chunks: &[Chunk], threads: usize, path: &Path) -> Result<()> {
+        let Self { queues, index, found, keys, refused, waiting } = self;
         *waiting += chunks.iter().map(|chunk| chunk.gathered.units.len()).sum::<usize>();
         if let Some(queues) = queues.as_ref().filter(|_| *waiting >= MOST_WAITING) {
             queues.commit()?;
             *waiting = 0;
         }
         both(
-            *threads,
+            threads,
             path,
             || chunks.iter().try_for_each(|chunk| enter(queues.as_ref(), found, refused, chunk)),
             || {
@@ -136,13 +127,18 @@ impl Build {
         .map(|_| ())
     }
 
-    pub(super) fn finish(&mut self, storage: &dyn Storage, dir: &Path) -> Result<BuiltIndex> {
+    pub(super) fn finish(
+        &mut self,
+        storage: &dyn Storage,
+        dir: &Path,
+        threads: usize,
+    ) -> Result<BuiltIndex> {
         let (queues, index) = (self.queues.as_ref(), self.index.take());
         let flush_all = |queues: &QueueTable| {
-            each(queues.all().iter(), self.threads, |queue| queue.flush().map(|_| ()))
+            each(queues.all().iter(), threads, |queue| queue.flush().map(|_| ()))
         };
         let (_, built) = both(
-            self.threads,
+            threads,
             dir,
             || queues.map_or(Ok(()), flush_all),
             || index.map(IndexBuilder::finish).transpose(),

@@ -299,15 +299,15 @@ pub fn queues(
                 ready.push(chunk);
             }
             if ready.len() >= MOST_CHUNKS {
-                build.take(&ready, out)?;
+                build.take(&ready, 1, out)?;
                 ready.clear();
             }
         }
-        build.take(&ready, out)?;
+        build.take(&ready, 1, out)?;
         let is_own =
             |queue: &Queue| Share::of_queue(queue.topic(), queue.queue_id(), groups) == group;
         let kept = job.keep(&build, Some(out), is_own)?;
-        build.finish(&**storage, out)?;
+        build.finish(&**storage, out, 1)?;
         let refused = build.refused;
         Ok(MadeQueues {
             queues: job.queues_of(build),

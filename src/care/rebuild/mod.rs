@@ -296,7 +296,7 @@ impl<'a> Job<'a> {
         let kept = self.keep(&build, staging.as_deref(), |_| true)?;
         self.check_topics(&build, &kept)?;
         let index = match &staging {
-            Some(dir) => build.finish(&*self.storage, dir)?,
+            Some(dir) => build.finish(&*self.storage, dir, threads)?,
             None => BuiltIndex { keys: build.keys, ..BuiltIndex::default() },
         };
         Ok(NewStructures { build, walk, kept, index, staging })
@@ -376,7 +376,7 @@ impl<'a> Job<'a> {
                     ready.push(chunk);
                     if gathered > MOST_READY {
                         gathered = 0;
-                        build.take(&ready, root)?;
+                        build.take(&ready, threads, root)?;
                         reading.spare.give_back(ready.drain(..));
                     }
                     Ok(())
@@ -388,7 +388,7 @@ impl<'a> Job<'a> {
                 Ok(if walk.ended { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             },
         )?;
-        build.take(&ready, root)?;
+        build.take(&ready, threads, root)?;
         Ok(walk)
     }
 
