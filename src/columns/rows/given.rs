@@ -32,7 +32,7 @@ pub enum RowsError {
         name: &'static str,
     },
     /// A missing column.
-    #[error("column {name} is missing")]
+    #[error("column {name} is missing, or all nulls")]
     Missing {
         /// Its name.
         name: &'static str,

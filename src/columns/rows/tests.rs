@@ -307,8 +307,8 @@ fn columns_are_checked_by_name_and_kind() {
     assert!(
         error(columns).starts_with("a message has no column \"colour\"; its columns are broker")
     );
-    assert_eq!(error(needed(1).split_off(1)), "column topic is missing");
-    assert_eq!(error(vec![needed(1).remove(0)]), "column body is missing");
+    assert_eq!(error(needed(1).split_off(1)), "column topic is missing, or all nulls");
+    assert_eq!(error(vec![needed(1).remove(0)]), "column body is missing, or all nulls");
     let mut columns = needed(1);
     columns.push(("tags", Arc::new(Int32Array::from(vec![1]))));
     assert_eq!(

@@ -17,7 +17,11 @@ use crate::store::{MessageStore, NewMessage};
 
 use super::{CHUNK, CHUNK_BYTES, PACE, Store};
 use crate::py::errors::{invalid, raise};
+use crate::py::fields;
 use crate::py::values::{AppendResult, AppendSummary};
+
+/// Rows whose columns are cast at once: an interrupt waits for no more.
+const PART: usize = 64 * CHUNK;
 
 /// Results so far, and the address in message ids.
 type Written = Vec<(error::AppendResult, Host)>;
@@ -52,7 +56,7 @@ impl Store {
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
         atomic: bool,
-        resume_from: usize,
+        #[pyo3(from_py_with = fields::resume_from)] resume_from: usize,
     ) -> PyResult<AppendSummary> {
         let store = self.writing()?;
         let mut reader = reader_of(data)?;
@@ -69,24 +73,30 @@ impl Store {
             let next = next_batch(py, &mut reader);
             let Some(batch) = next.map_err(|error| culprit(error, &written, read))? else { break };
             let skipped = resume_from.saturating_sub(read).min(batch.num_rows());
-            let before = read + skipped;
+            let mut from = skipped;
+            while from == skipped || from < batch.num_rows() {
+                let part = batch.slice(from, PART.min(batch.num_rows() - from));
+                let before = read + from;
+                from += PART;
+                let rows = py
+                    .detach(|| MessageRows::new(&part))
+                    .map_err(|error| culprit(refusal(&error), &written, before))?;
+                if atomic {
+                    kept.push((before, rows));
+                    continue;
+                }
+                let mut begin = 0;
+                while begin < rows.len() {
+                    begin = py
+                        .detach(|| append(store, host, &rows, begin, &mut blocks, &mut written))
+                        .map_err(|(row, error)| {
+                            culprit(raise(error, host), &written, before + row)
+                        })?;
+                    py.check_signals()
+                        .map_err(|error| interrupted(py, error, summary(first, &written)))?;
+                }
+            }
             read += batch.num_rows();
-            let batch = batch.slice(skipped, batch.num_rows() - skipped);
-            let rows = py
-                .detach(|| MessageRows::new(&batch))
-                .map_err(|error| culprit(refusal(&error), &written, before))?;
-            if atomic {
-                kept.push((before, rows));
-                continue;
-            }
-            let mut begin = 0;
-            while begin < rows.len() {
-                begin = py
-                    .detach(|| append(store, host, &rows, begin, &mut blocks, &mut written))
-                    .map_err(|(row, error)| culprit(raise(error, host), &written, before + row))?;
-                py.check_signals()
-                    .map_err(|error| interrupted(py, error, summary(first, &written)))?;
-            }
         }
         if resume_from > read {
             return Err(PyValueError::new_err(format!(
@@ -112,7 +122,7 @@ fn append_whole(
         messages.extend(all.map_err(|(row, error)| (before + row, error))?);
     }
     let before = batches.first().map_or(0, |(before, _)| *before);
-    let (results, failure) = match store.append_shared(&messages) {
+    let (results, failure) = match store.append_whole(&messages) {
         Ok(results) => (results, Ok(())),
         Err(stopped) => (stopped.results, Err((before + stopped.index, stopped.error))),
     };
@@ -202,7 +212,6 @@ fn append(
 }
 
 fn interrupted(py: Python<'_>, error: PyErr, summary: AppendSummary) -> PyErr {
-    // An exception that takes no attribute is raised unchanged.
     let _ = Bound::new(py, summary).and_then(|summary| error.value(py).setattr("summary", summary));
     error
 }
@@ -225,7 +234,6 @@ fn culprit(py: Python<'_>, error: PyErr, written: &Written, index: usize) -> PyE
         .collect::<PyResult<Vec<_>>>()
         .and_then(|results| value.setattr("results", PyList::new(py, results)?))
         .and_then(|()| value.setattr("index", index));
-    // An exception that takes no attribute is raised unchanged.
     drop(told);
     error
 }
