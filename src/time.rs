@@ -107,10 +107,13 @@ impl CalendarTime {
     }
 }
 
-/// A time for people, in UTC.
+/// A time for people, in UTC; its number outside of the calendar.
 #[must_use]
 pub fn utc_text(ms: i64) -> String {
-    let at = Utc.timestamp_millis_opt(clamped(ms)).latest().unwrap_or_default();
+    if clamped(ms) != ms {
+        return format!("{ms} ms since 1970");
+    }
+    let at = Utc.timestamp_millis_opt(ms).latest().unwrap_or_default();
     at.format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
 }
 
@@ -129,6 +132,7 @@ mod tests {
         assert_eq!((at.year, at.month, at.day), (2026, 11, 21));
         assert_eq!((at.hour, at.minute, at.second, at.millisecond), (7, 35, 13, 325));
         assert_eq!(utc_text(1_795_246_513_325), "2026-11-21T07:35:13.325Z");
+        assert_eq!(utc_text(i64::MAX), "9223372036854775807 ms since 1970");
     }
 
     #[test]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["scan"]
 
 _BATCH_ROWS = 8192
+_MOST = 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FLIPPED = {"Eq": "Eq", "Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq"}
 # An expression of tags is cut at ``||``, and trimmed as Java trims.
@@ -174,21 +175,24 @@ def _tighten(asked: dict[str, Any], column: str, op: str, value: Any) -> None:  
             if op in ("Gt", "GtEq", "Eq"):
                 _raise(asked, "start_physical_offset", value)
             if op in ("Lt", "LtEq", "Eq"):
-                _lower(asked, "stop_physical_offset", value + 1)
+                _lower(asked, "stop_physical_offset", min(value + 1, _MOST))
         case "store_timestamp" if isinstance(value, datetime) and value.tzinfo is not None:
-            at_ms = (value - _EPOCH) // timedelta(milliseconds=1)
             if op in ("Gt", "GtEq", "Eq"):
-                _raise(asked, "begin_ms", at_ms)
+                _raise(asked, "begin_ms", value)
             if op in ("Lt", "LtEq", "Eq"):
-                _lower(asked, "end_ms", at_ms)
+                _lower(asked, "end_ms", value)
 
 
-def _raise(asked: dict[str, Any], name: str, bound: int) -> None:
-    asked[name] = max(_number(asked.get(name)), bound) if asked.get(name) is not None else bound
+def _raise(asked: dict[str, Any], name: str, bound: int | datetime) -> None:
+    given = asked.get(name)
+    if given is None or _number(given) < _number(bound):
+        asked[name] = bound
 
 
-def _lower(asked: dict[str, Any], name: str, bound: int) -> None:
-    asked[name] = min(_number(asked.get(name)), bound) if asked.get(name) is not None else bound
+def _lower(asked: dict[str, Any], name: str, bound: int | datetime) -> None:
+    given = asked.get(name)
+    if given is None or _number(given) > _number(bound):
+        asked[name] = bound
 
 
 def _number(value: Any) -> int:  # noqa: ANN401

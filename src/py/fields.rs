@@ -158,6 +158,7 @@ arguments! {
     tags = optional_utf8("tags") -> Option<PyBackedStr>;
     unique_key = optional_utf8("unique_key") -> Option<PyBackedStr>;
     max_messages = most("max_messages") -> usize;
+    resume_from = most("resume_from") -> usize;
     max_bytes = optional_most("max_bytes") -> Option<u64>;
 }
 

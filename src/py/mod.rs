@@ -87,6 +87,9 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(structures::functions::_is_system_group, module)?,
         wrap_pyfunction!(structures::functions::_settings, module)?,
         wrap_pyfunction!(structures::functions::_setting_refusal, module)?,
+        wrap_pyfunction!(structures::functions::_load_config_json, module)?,
+        wrap_pyfunction!(structures::functions::_write_config_json, module)?,
+        wrap_pyfunction!(care::doctor::_swap_commands, module)?,
     ] {
         module.setattr(function.getattr("__name__")?.cast::<PyString>()?, &function)?;
     }

@@ -31,7 +31,8 @@ use super::store_files::StoreFiles;
 use super::write::append::{NewMessage, Sum};
 use super::write::background::Services;
 use super::write::notices::Notices;
-use super::write::writer::{BatchError, Writer};
+use super::write::topics;
+use super::write::writer::{BatchError, CHUNK, Writer};
 
 /// A store of messages.
 #[derive(Debug)]
@@ -180,7 +181,7 @@ impl MessageStore {
         &self,
         messages: &[NewMessage<'_>],
     ) -> std::result::Result<Vec<AppendResult>, Box<BatchError>> {
-        self.append_all(messages, Sum::Now)
+        self.append_parts(messages.chunks(CHUNK), Sum::Now)
     }
 
     /// [`MessageStore::append_many`] for bodies in memory that another thread may write to: each
@@ -189,16 +190,24 @@ impl MessageStore {
         &self,
         messages: &[NewMessage<'_>],
     ) -> std::result::Result<Vec<AppendResult>, Box<BatchError>> {
-        self.append_all(messages, Sum::OfCopy)
+        self.append_parts(messages.chunks(CHUNK), Sum::OfCopy)
     }
 
-    fn append_all(
+    /// [`Self::append_shared`], with all messages checked before any is written.
+    pub fn append_whole(
         &self,
         messages: &[NewMessage<'_>],
+    ) -> std::result::Result<Vec<AppendResult>, Box<BatchError>> {
+        self.append_parts(std::iter::once(messages), Sum::OfCopy)
+    }
+
+    fn append_parts<'a>(
+        &self,
+        parts: impl Iterator<Item = &'a [NewMessage<'a>]>,
         sum: Sum,
     ) -> std::result::Result<Vec<AppendResult>, Box<BatchError>> {
         match self.writer() {
-            Ok(writer) => writer.append_many(messages, sum),
+            Ok(writer) => writer.append_many(parts, sum),
             Err(error) => Err(Box::new(BatchError { results: Vec::new(), index: 0, error })),
         }
     }
@@ -344,16 +353,25 @@ impl MessageStore {
         key_query::query(&self.reader, query, IndexType::Tags)
     }
 
-    /// Queries every topic exactly.
+    /// Queries every topic that has a queue or is entered, exactly.
     ///
     /// # Errors
     /// As [`Self::query`].
     pub fn query_topics(&self, query: &KeyQuery<'_>, by_tags: bool) -> Result<QueryResult> {
-        let by = if by_tags { IndexType::Tags } else { IndexType::Key };
-        let mut queues = self.queue_names()?;
-        queues.dedup_by(|a, b| a.0 == b.0);
+        self.query_all(query, if by_tags { IndexType::Tags } else { IndexType::Key })
+    }
+
+    pub(crate) fn query_all(&self, query: &KeyQuery<'_>, by: IndexType) -> Result<QueryResult> {
+        let (entered, unread) = topics::entered(&*self.files.storage, &self.files.paths)?;
+        let queues = self.queue_names()?;
+        let mut topics: Vec<&[u8]> = queues.iter().map(|(topic, _)| &**topic).collect();
+        topics.extend(entered.kinds.keys().map(|topic| &**topic));
+        topics.sort_unstable();
+        topics.dedup();
         let query = KeyQuery { exact: true, ..*query };
-        key_query::query_topics(&self.reader, queues.iter().map(|(topic, _)| &**topic), &query, by)
+        let found = key_query::query_topics(&self.reader, topics.into_iter(), &query, by)?;
+        // An unreadable table may hide a topic without queues.
+        Ok(QueryResult { complete: found.complete && unread.is_none(), ..found })
     }
 
     /// One queue as it is now.

@@ -415,7 +415,7 @@ impl QueueTable {
     pub fn check_near(&self, topic: &[u8], queue_id: i32, most: i32) -> Result<()> {
         let highest = {
             let table = self.table.read();
-            table.get(topic).and_then(|queues| queues.keys().copied().max())
+            table.get(topic).and_then(|queues| queues.last_key_value().map(|(highest, _)| *highest))
         };
         if highest.is_some_and(|highest| highest >= queue_id / 2) {
             return Ok(());

@@ -83,10 +83,40 @@ def test_what_was_dropped_is_reported_until_it_is_put_back(mq, store, conf):
     assert not any(row["in_log"] for row in listed)
     assert told["cure"] == f"mqstore recover {store} --quarantine --apply --config {conf}"
     done = mq("recover", store, "--quarantine", "--apply", "--config", conf, "--json").json
-    assert done == {"put_back": 34, "in_log": 0, "left_out": 0}
+    (folder,) = (store / "quarantine").glob("*.restored")
+    assert done == {
+        "put_back": 34,
+        "in_log": 0,
+        "left_out": 0,
+        "folders": [str(folder)],
+        "unread": [],
+    }
     assert mq("doctor", store, "--config", conf, "--json", code=None).json["ok"]
     after = {row["unique_key"] or str(row["keys"]) for row in mq("cat", store, "--json").json}
     assert len(before - after) == 1
+
+
+def test_files_that_do_not_tell_their_place_are_named_and_not_marked_done(mq, store, conf):
+    damaged(mq, store, 5)
+    mq("recover", store, "--config", conf, "--apply", "--drop-beyond")
+    (folder,) = (store / "quarantine").iterdir()
+    pieces = sorted(folder.glob("commitlog-*"))
+    moved = [piece.rename(piece.with_name(f"commitlog-9{piece.name[11:]}")) for piece in pieces]
+    packed = folder / f"commitlog-{0:020}.gz"
+    packed.write_bytes(b"x")
+    given = ("recover", store, "--quarantine", "--config", conf)
+    listed = mq(*given, "--json", code=1)
+    assert listed.json == []
+    foreign = sorted(map(str, [*moved, packed]))
+    assert all(path in listed.err for path in foreign)
+    told = mq(*given, "--apply", "--json", code=1).json
+    assert (told["put_back"], told["folders"]) == (0, [])
+    assert sorted(told["unread"]) == foreign
+    # Under their own names they come back.
+    for piece, elsewhere in zip(pieces, moved, strict=True):
+        elsewhere.rename(piece)
+    packed.unlink()
+    assert mq(*given, "--apply", "--json").json["put_back"] == 34
 
 
 KILLED = """
@@ -127,7 +157,7 @@ def test_putting_back_goes_on_where_it_was_killed(mq, store, conf):
         done += more
         assert len(mq("cat", store, "--json").json) == 5 + done
     told = mq("recover", store, "--quarantine", "--apply", "--config", conf, "--json").json
-    assert told == {"put_back": 36 - done, "in_log": done, "left_out": 0}
+    assert (told["put_back"], told["in_log"], told["left_out"]) == (36 - done, done, 0)
     after = sorted(row["body"] for row in mq("cat", store, "--json").json)
     assert len(after) == len(before) - 1
     assert after.count(before[0]) <= before.count(before[0])

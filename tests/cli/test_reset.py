@@ -113,6 +113,21 @@ def test_a_table_stays_where_it_is_until_the_new_places_are_known(mq, store, con
     assert (config / "consumerOffset.json").read_text() == "{damaged"
 
 
+def test_only_the_damaged_table_is_put_aside(mq, store, conf):
+    set_offsets(store, {"orders@billing": {"0": 3}})
+    config = store / "config"
+    sound = (config / "consumerOffset.json").read_text()
+    (config / "lmqConsumerOffset.json").write_text("{bad")
+    given = ("groups", store, "-g", "billing", "--reset-to", "latest", "--config", conf)
+    assert "lmqConsumerOffset.json" in mq(*given, code=None).err
+    assert (config / "consumerOffset.json").read_text() == sound
+    told = mq(*given, "--apply", code=None).err
+    assert not list(config.glob("consumerOffset.json.damaged*"))
+    assert (config / "lmqConsumerOffset.json.damaged").read_text() == "{bad"
+    assert "lmqConsumerOffset.json.damaged" in told
+    assert offsets(store)["orders@billing"]["0"] > 3
+
+
 def test_a_store_without_groups_says_so(mq, store, conf):
     assert "no group has committed an offset" in mq("groups", store, "--config", conf).err
 

@@ -413,3 +413,48 @@ def test_queues_in_files_come_with_the_tables_of_their_broker(tmp_path: Path) ->
     offsets.write_text(newer)
     mqstore.convert(root, queues="file", config=SMALL, dry_run=False)
     assert offsets.read_text() == newer
+
+
+def test_a_backup_that_a_broker_would_read_is_kept(tmp_path: Path) -> None:
+    root = in_rocksdb(tmp_path / "store")
+    mqstore.convert(root, queues="rocksdb", config=SMALL, dry_run=False)
+    version = b'{"counter":9,"stateVersion":0,"timestamp":1795415648896}'
+    rows = [
+        ("default", b"T@G", b'{"offsetTable":{"0":7}}'),
+        ("kvDataVersion", b"kvDataVersionKey", version),
+    ]
+    write_database(root / "config/consumerOffsets", ("default", "kvDataVersion"), rows)
+    offsets = root / "config/consumerOffset.json"
+    backup = offsets.with_name("consumerOffset.json.bak")
+    newer = '{"dataVersion":{"counter":50},"offsetTable":{"T@G":{0:29},"T@H":{0:5}}}'
+    # As a power cut leaves them.
+    offsets.write_text("")
+    backup.write_text(newer)
+    mqstore.convert(root, queues="file", config=SMALL, dry_run=False)
+    assert (offsets.read_text(), backup.read_text()) == ("", newer)
+    # The older backup goes, a damaged file does not.
+    offsets.write_text("{")
+    backup.write_text(newer.replace("50", "1"))
+    mqstore.convert(root, queues="rocksdb", config=SMALL, dry_run=False)
+    with pytest.raises(mqstore.CorruptionError, match=r"consumerOffset\.json"):
+        mqstore.convert(root, queues="file", config=SMALL, dry_run=False)
+    assert offsets.read_text() == "{"
+
+
+def test_without_a_log_no_number_is_given_up(tmp_path: Path) -> None:
+    root = with_a_lone_queue(tmp_path / "store")
+    away = tmp_path / "away"
+    (root / "commitlog").rename(away)
+    (root / "commitlog").mkdir()
+    for name in ("mqstore.mark", "mqstore.seal"):
+        (root / name).unlink(missing_ok=True)
+    before = digests(root, ".")
+    with pytest.raises(mqstore.UnsupportedError, match="put the files of the log back"):
+        mqstore.open(root, "r+", config=SMALL)
+    for dry_run in (True, False):
+        with pytest.raises(mqstore.UnsupportedError, match="put the files of the log back"):
+            mqstore.convert(root, queues="file", config=SMALL, dry_run=dry_run)
+    assert digests(root, ".") == before
+    (root / "commitlog").rmdir()
+    away.rename(root / "commitlog")
+    assert ends(root) == ENDS

@@ -50,6 +50,8 @@ PREDICATES = [
     pl.col("physical_offset").is_between(1000, 3000),
     pl.col("unique_key").str.ends_with("7") & (pl.col("topic") != "pay"),
     pl.col("topic") == "no such topic",
+    pl.col("store_timestamp") >= datetime(1970, 2, 1, tzinfo=UTC),
+    pl.col("physical_offset") <= 2**63 - 1,
     ~(pl.col("topic") == "orders"),
 ]
 
@@ -70,12 +72,12 @@ def test_a_predicate_gives_the_rows_that_polars_itself_would(path, predicate) ->
 def test_what_a_predicate_must_be_reaches_the_store() -> None:
     predicate = PREDICATES[1] & PREDICATES[5] & (pl.col("physical_offset") < 900)
     asked = mqstore.polars._narrow({"topics": ["pay", "orders"]}, predicate)
-    at = int(START.timestamp() * 1000) + 50_000
+    at = START + timedelta(seconds=50)
     assert asked == {
         "topics": ["pay"],
         "tags": "paid",
         "begin_ms": at,
-        "end_ms": at + 9_000,
+        "end_ms": at + timedelta(seconds=9),
         "stop_physical_offset": 901,
     }
     assert mqstore.polars._narrow({}, PREDICATES[3]) == {}

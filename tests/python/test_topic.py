@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -72,6 +73,23 @@ def test_a_query_without_a_topic_looks_in_all(store) -> None:
         store.query()
 
 
+def test_a_query_without_a_topic_finds_those_whose_queues_are_lost(tmp_path) -> None:
+    with mqstore.open(tmp_path, "a", config=CONFIG) as store:
+        for number in range(50):
+            store.append(f"t{number % 5}", b"%d" % number, keys="k")
+    shutil.rmtree(tmp_path / "consumequeue/t1")
+    with mqstore.open(tmp_path) as store:
+        found = store.query(key="k", max_messages=100)
+        assert (sorted(numbers(found)), found.complete) == (list(range(50)), True)
+    # Nothing tells that topic any more.
+    topics = tmp_path / "config/topics.json"
+    topics.write_text("{")
+    topics.with_name("topics.json.bak").unlink(missing_ok=True)
+    with mqstore.open(tmp_path) as store:
+        found = store.query(key="k", max_messages=100)
+        assert (len(found), found.complete) == (40, False)
+
+
 def test_a_time_is_milliseconds_or_a_datetime(store) -> None:
     begin, end = START + timedelta(seconds=10), START + timedelta(seconds=12)
     plus_two = begin.astimezone(datetime.strptime("+0200", "%z").tzinfo)
@@ -103,6 +121,9 @@ def test_a_time_of_another_unit_is_refused_with_a_hint(store) -> None:
 def test_ids_that_clients_print_are_found_or_explained(store) -> None:
     (message,) = store.query(key="k7")
     assert store.get_by_id(message.message_id) == message
+    assert store.get_by_id(message.unique_key) == message
+    # Others have it as a key.
+    store.append_many(mqstore.Message("pay", b"", keys=message.unique_key) for _ in range(100))
     assert store.get_by_id(message.unique_key) == message
     with pytest.raises(mqstore.MessageNotFoundError, match="nor has one this unique key"):
         store.get_by_id("7F0000010BA84B4EFFFFFFFFFFFFFFFF")

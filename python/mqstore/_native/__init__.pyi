@@ -25,6 +25,7 @@ lock. Python classes that the extension makes itself (it imports them by name): 
 from typing import Final
 
 from mqstore._native._array_functions import _array_function as _array_function
+from mqstore._native._doctor import _swap_commands as _swap_commands
 from mqstore._native._doctor import doctor, next_start
 from mqstore._native._files import Checkpoint, CommitLog, ConsumeQueue, QueueEntry
 from mqstore._native._functions import (
@@ -32,6 +33,9 @@ from mqstore._native._functions import (
 )
 from mqstore._native._functions import (
     _is_system_topic as _is_system_topic,
+)
+from mqstore._native._functions import (
+    _load_config_json as _load_config_json,
 )
 from mqstore._native._functions import (
     _names_a_folder as _names_a_folder,
@@ -44,6 +48,9 @@ from mqstore._native._functions import (
 )
 from mqstore._native._functions import (
     _store_name as _store_name,
+)
+from mqstore._native._functions import (
+    _write_config_json as _write_config_json,
 )
 from mqstore._native._functions import (
     encode,

@@ -48,6 +48,9 @@ def doctor(
         code, and the verdict's fields by name.
     """
 
+def _swap_commands(path: _Path, new: _Path, /) -> list[str]:
+    """Commands for a shell that put ``new`` in the place of ``path``; none for a name not text."""
+
 def next_start(
     path: _Path, /, *, to: str, settings: Mapping[str, object]
 ) -> tuple[bool, list[str], int, list[str]]:

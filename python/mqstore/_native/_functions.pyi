@@ -96,6 +96,27 @@ def _setting_refusal(name: str, value: str, /) -> str | None:
         KeyError: An unknown name.
     """
 
+def _load_config_json(path: _Path, /) -> str | None:
+    """The table of one of the broker's own JSON files as strict JSON, as a broker reads it.
+
+    Returns:
+        The text of the file, or of its backup (``.bak``) where the file is missing, empty or
+        damaged; ``None`` without either.
+
+    Raises:
+        CorruptionError: Neither can be read.
+        StoreIOError: The operating system refused something.
+    """
+
+def _write_config_json(path: _Path, text: str, /) -> None:
+    """Replaces one of the broker's own JSON files atomically; its old content becomes ``.bak``.
+
+    Raises:
+        CorruptionError: The file is damaged, and its content would be lost.
+        StoreIOError: The operating system refused something.
+        UnsupportedError: More than a broker's file may hold.
+    """
+
 def read_config_json(path: _Path, /) -> str:
     """One of the broker's own JSON files as strict JSON, such as ``config/consumerOffset.json``.
 

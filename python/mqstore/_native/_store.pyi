@@ -363,7 +363,8 @@ class Store:
         """Messages by key or tags, through the index (``DefaultMessageStore#queryMessage``).
 
         Args:
-            topic: Name of the topic; ``None`` is every topic that has a queue.
+            topic: Name of the topic; ``None`` is every topic that has a queue or
+                is in ``topics.json``.
             key: One key of ``KEYS``, or ``UNIQ_KEY``. Give either this or ``tags``.
             tags: The whole text of ``TAGS``, as RocketMQ 5.4 and later index it: ``"a"`` does not
                 find ``"a || b"``.

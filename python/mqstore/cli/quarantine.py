@@ -8,13 +8,13 @@ import re
 from collections import Counter
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mqstore
 from mqstore._durable import sync
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from mqstore import Store, StoredMessage
 
@@ -22,6 +22,7 @@ __all__ = ["folders", "kept_messages", "put_back"]
 
 _RESTORED = ".restored"
 _PREFIX = "commitlog-"
+_PLACE = re.compile(r"[0-9]{20}")
 # Notes where the log ended before the first message was put back.
 _NOTE = "put_back.json"
 # Topics of transactions: a broker would check or end their messages again.
@@ -56,10 +57,13 @@ def folders(store: str) -> list[Path]:
     )
 
 
-def kept_messages(store: str, opened: Store) -> Iterator[dict[str, Any]]:
-    """Yields a row for each whole message of the quarantine, and whether the log has it again."""
+def kept_messages(store: str, opened: Store, unread: list[str]) -> Iterator[dict[str, Any]]:
+    """Yields a row for each whole message of the quarantine, and whether the log has it again.
+
+    Adds files that do not tell their place in the log to `unread`.
+    """
     for folder in folders(store):
-        for message in _messages(folder):
+        for message in _messages(folder, unread):
             yield {
                 "folder": str(folder),
                 "topic": message.topic,
@@ -72,20 +76,33 @@ def kept_messages(store: str, opened: Store) -> Iterator[dict[str, Any]]:
             }
 
 
-def put_back(store: str, opened: Store) -> tuple[int, int, int]:
+class PutBack(NamedTuple):
+    """What `put_back` did."""
+
+    put_back: int
+    in_log: int
+    left_out: int
+    folders: list[str]
+    """Where the folders that are done lie now."""
+    unread: list[str]
+    """Files whose names or records do not tell their place in the log."""
+
+
+def put_back(store: str, opened: Store) -> PutBack:
     """Appends the messages of the quarantine that the log does not have.
 
-    Each folder gets another name once its messages are durable. Where an earlier run was stopped
-    in its midst, the messages that it appended are not appended again. Messages of transactions
-    stay in the quarantine.
-
-    Returns:
-        How many were put back, how many the log had already, and how many were left out.
+    Each folder gets another name once its messages are durable, unless a file in it is no piece
+    of the log under the name that a repair gives. Where an earlier run was stopped in its midst,
+    the messages that it appended are not appended again. Messages of transactions stay in the
+    quarantine.
     """
     put = known = left_out = 0
+    kept: list[str] = []
+    unread: list[str] = []
     for folder in folders(store):
         appended = _appended(folder, opened)
-        for message in _messages(folder):
+        foreign: list[str] = []
+        for message in _messages(folder, foreign):
             if message.topic.startswith(_TRANSACTIONS):
                 left_out += 1
             elif _is_in(opened, message):
@@ -97,9 +114,14 @@ def put_back(store: str, opened: Store) -> tuple[int, int, int]:
                 opened.append_many([_again(message)])
                 put += 1
         opened.flush()
-        folder.rename(folder.with_name(folder.name + _RESTORED))
+        if foreign:
+            unread += foreign
+            continue
+        done = folder.with_name(folder.name + _RESTORED)
+        folder.rename(done)
         sync(folder.parent)
-    return put, known, left_out
+        kept.append(str(done))
+    return PutBack(put, known, left_out, kept, unread)
 
 
 def _again(message: StoredMessage) -> mqstore.Message:
@@ -124,18 +146,26 @@ def _appended(folder: Path, opened: Store) -> Counter[tuple[object, ...]]:
     return Counter()
 
 
-def _messages(folder: Path) -> Iterator[StoredMessage]:
+def _messages(folder: Path, foreign: list[str]) -> Iterator[StoredMessage]:
+    """The messages of a folder; adds files that do not tell their place to `foreign`."""
     for path in sorted(folder.glob(_PREFIX + "*")):
-        if path.is_symlink() or path.stat().st_size == 0:
-            continue
-        begin = int(path.name.removeprefix(_PREFIX))
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            yield from _records(data, begin)
+        name = path.name.removeprefix(_PREFIX)
+        if path.is_symlink() or not path.is_file() or not _PLACE.fullmatch(name):
+            foreign.append(str(path))
+        elif path.stat().st_size > 0:
+            file = path.open("rb")
+            with file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                moved = yield from _records(data, int(name))
+            if moved:
+                foreign.append(str(path))
 
 
-def _records(data: mmap.mmap, base: int) -> Iterator[StoredMessage]:
-    """The records of a piece of the log that begins at `base`; none out of the bodies of others."""
-    at = 0
+def _records(data: mmap.mmap, base: int) -> Generator[StoredMessage, None, bool]:
+    """The records of a piece of the log that begins at `base`; none out of the bodies of others.
+
+    Returns whether it has none, but whole records of another place.
+    """
+    at, found_own, found_other = 0, False, False
     while (found := _MAGIC.search(data, at)) is not None:
         begin = found.start() - 4
         at = found.start() + 1
@@ -149,9 +179,12 @@ def _records(data: mmap.mmap, base: int) -> Iterator[StoredMessage]:
         except (mqstore.StoreError, ValueError):
             continue
         if message.physical_offset != base + begin:
+            found_other = True
             continue
+        found_own = True
         yield message
         at = begin + size
+    return found_other and not found_own
 
 
 def _is_in(store: Store, message: StoredMessage) -> bool:

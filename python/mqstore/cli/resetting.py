@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mqstore._names import is_system_group, is_system_topic, table_names
+from mqstore.errors import CorruptionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["commit", "known_groups", "put_aside", "reset"]
 
 _RETRY = "%RETRY%"
+_TABLES = ("consumerOffset.json", "lmqConsumerOffset.json")
 
 
 def known_groups(store: Store, committed: Iterable[str]) -> set[str]:
@@ -28,16 +30,25 @@ def known_groups(store: Store, committed: Iterable[str]) -> set[str]:
     return {group for group in groups if not is_system_group(group)}
 
 
-def put_aside(root: str) -> Path | None:
-    """Renames a table of offsets and its backup, which cannot be read; returns its new name."""
-    path = Path(root, "config", "consumerOffset.json")
-    backup = path.with_name(f"{path.name}.bak")
-    if not path.is_file():
-        return None
-    aside = _renamed(path)
-    if backup.is_file():
-        _renamed(backup)
-    return aside
+def put_aside(store: Store) -> Iterator[Path]:
+    """Renames each table of offsets that cannot be read, and its backup; yields the new names.
+
+    Raises:
+        CorruptionError: What cannot be read is another file.
+    """
+    while True:
+        try:
+            store.groups()
+        except CorruptionError as error:
+            path = Path(error.path or "")
+            path = path.with_name(path.name.removesuffix(".bak"))
+            named = [path, path.with_name(f"{path.name}.bak")]
+            there = [one for one in named if path.name in _TABLES and one.is_file()]
+            if not there:
+                raise
+            yield from map(_renamed, there)
+        else:
+            return
 
 
 def _renamed(path: Path) -> Path:

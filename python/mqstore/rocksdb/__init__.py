@@ -23,6 +23,7 @@ from mqstore import _native
 from mqstore.errors import CorruptionError, UnsupportedError
 from mqstore.rocksdb.index import DATABASE, KeyIndex
 from mqstore.rocksdb.queue_files import (
+    NO_LOG,
     database_of,
     log_of,
     lost_ends,
@@ -102,10 +103,15 @@ def refuse_lost_numbers(path: str | os.PathLike[str], settings: Mapping[str, obj
         raise UnsupportedError(f"{root}: {what}", what, str(root)) from error
     if lost:
         (topic, queue_id), end = min(lost.items())
+        advice = (
+            "put the files of the log back, or give their folder (store_path_commit_log)"
+            if start == NO_LOG
+            else "move the queues to files:"
+            f" mqstore convert {shlex.quote(str(root.absolute()))} --queues file --apply"
+        )
         what = (
             f"queue {queue_id} of {topic} lies in RocksDB and goes on at {end.queue_offset + 1},"
-            " which no message in the log tells; nothing was changed; move the queues to files:"
-            f" mqstore convert {shlex.quote(str(root.absolute()))} --queues file --apply"
+            f" which no message in the log tells; nothing was changed; {advice}"
         )
         raise UnsupportedError(f"{root}: {what}", what, str(root))
 

@@ -105,6 +105,13 @@ def convert(
     if not dry_run:
         _refuse_in_use(root)
     ends, told, reach = _old_ends(root, config)
+    if ends and reach == 0:
+        message = (
+            f"{root}: the log has no messages, and {len(ends)} queues go on at a number above 0,"
+            " which nothing else would tell; nothing was changed; put the files of the log back,"
+            " or give their folder (store_path_commit_log)"
+        )
+        raise UnsupportedError(message, "next numbers without a log", str(root))
     more = any(topic.startswith("%LMQ%") for topic, _ in ends)
     with queues_of_log(root, config, more=more) as made:
         work = _Work(root, config, made, _lone_ends(made, ends), reach, more=more)
@@ -245,11 +252,8 @@ class _Work:
     def _put_first(self, staging: Path) -> list[str]:
         """Puts what only databases tell: tables, and queues whose next number the log lacks."""
         database = database_of(self._root)
-        if database is not None:
-            move_tables(self._root)
         size = self._made.store.config.mapped_file_size_consume_queue or _PLAIN_SIZE
-        database = database or self._root / FOLDERS[0]
-        files = QueueFiles(staging / "consumequeue", size, database)
+        files = QueueFiles(staging / "consumequeue", size, database or self._root / FOLDERS[0])
         topics = []
         for topic, queue_id in sorted(self.ends):
             files.check((topic, queue_id))
@@ -260,6 +264,8 @@ class _Work:
                     shutil.copytree(old, staging / "consumequeue" / topic, symlinks=True)
             shutil.rmtree(staging / "consumequeue" / topic / str(queue_id), ignore_errors=True)
             files.put_end((topic, queue_id), self.ends[topic, queue_id])
+        if database is not None:
+            move_tables(self._root)
         return [f"consumequeue/{topic}" for topic in topics]
 
     def _queue_database(self, new: Path) -> Path:

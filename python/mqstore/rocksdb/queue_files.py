@@ -39,6 +39,8 @@ _ENTRY = 20
 _LOG_NAME = 20
 _VALUE = 28
 # Bytes of log that the reader walks sooner than rows are read.
+NO_LOG = 2**63 - 1
+"""The beginning of a log without files, behind every message."""
 FROM_LOG = 64 << 20
 # The reader expects files of this size aside (`queue_table.rs`).
 FILE_SIZE = 80_000
@@ -169,7 +171,7 @@ def log_of(root: Path, settings: Mapping[str, object]) -> tuple[int, int]:
         # All files have the length of the first.
         first = min(begins)
         return first, max(begins) - first + begins[first].stat().st_size
-    return 2**63 - 1, FROM_LOG + 1
+    return NO_LOG, FROM_LOG + 1
 
 
 class QueueFiles:

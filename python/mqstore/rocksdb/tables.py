@@ -11,8 +11,8 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from mqstore._durable import sync
-from mqstore.errors import CorruptionError
+from mqstore import _native
+from mqstore.errors import CorruptionError, StoreError
 from mqstore.rocksdb.reading import has_rows, is_database, read_rows
 
 if TYPE_CHECKING:
@@ -68,25 +68,18 @@ def read_tables(root: Path) -> Tables:
 def move_tables(root: Path) -> None:
     """Writes the tables to the JSON files of the store, whose old ones become ``.bak``.
 
-    A broker with queues in files reads these alone. A newer file stays.
+    A broker with queues in files reads these alone. A newer file, or its backup that a broker
+    would read, stays.
+
+    Raises:
+        CorruptionError: A file is damaged, and its content would be lost; it is as it was.
     """
     for name, table in _newer_tables(root):
         with _checked(root / "config", name.encode()):
             text = json.dumps({**_json_of(root / "config" / name), **table})
         # As RocketMQ writes the numbers of queues.
         text = _NUMBER.sub(r"\1:", text) if name == OFFSETS[0] else text
-        path = root / "config" / name
-        new = path.with_name(f"{name}.tmp")
-        new.unlink(missing_ok=True)
-        with new.open("x", encoding="utf-8") as file:
-            file.write(text)
-        sync(new)
-        if path.exists():
-            kept = path.with_name(f"{name}.bak")
-            kept.unlink(missing_ok=True)
-            kept.hardlink_to(path)
-        new.rename(path)
-        sync(path.parent)
+        _native._write_config_json(root / "config" / name, text)  # noqa: SLF001 - our own
 
 
 def _newer_tables(root: Path) -> Iterator[tuple[str, Table]]:
@@ -202,10 +195,9 @@ def _age(table: Table) -> tuple[int, int]:
 
 
 def _json_of(path: Path) -> Table:
-    from mqstore import StoreError, read_config_json
-
+    """The table that a broker would read; empty where neither file nor backup can be read."""
     try:
-        table = json.loads(read_config_json(path))
+        table = json.loads(_native._load_config_json(path) or "{}")  # noqa: SLF001 - our own
     except (StoreError, ValueError, RecursionError):
         return {}
     return table if isinstance(table, dict) else {}

@@ -98,8 +98,9 @@ pub(super) fn fates(
             }
             let was = backup.as_ref().and_then(|was| was.get(at.topic, at.group, at.queue_id));
             let was = was.map_or(offset, |was| was.min(end));
-            if offset >= 0 && was > offset {
-                add(Fate::Repeats, was - offset.max(queue.min_offset()));
+            let from = offset.max(queue.min_offset());
+            if offset >= 0 && was > from {
+                add(Fate::Repeats, was - from);
             } else if (0..end).contains(&offset) && is_old && !is_system_group(at.group) {
                 add(Fate::MayRepeat, end - offset.max(queue.min_offset()));
             }

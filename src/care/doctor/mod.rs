@@ -23,7 +23,7 @@ pub use self::losses::{Lost, LostInQueue};
 use self::next_start::foresee;
 pub use self::next_start::{NextStart, next_start};
 use self::verdict::Cause;
-pub use self::verdict::Verdict;
+pub use self::verdict::{Verdict, swap_commands};
 use super::finding::{Code, Finding, Severity};
 use super::salvage::salvage;
 use super::topics::is_deleted;

@@ -154,7 +154,8 @@ pub(super) fn commands(
         let is_salvage = cure.starts_with(SALVAGE);
         commands.push(cure);
         if is_salvage && in_root {
-            commands.extend(swapped(storage, store).unwrap_or_default());
+            let new = salvaged(storage, store);
+            commands.extend(swap_commands(storage, store, &new).unwrap_or_default());
         }
     }
     let last_resort = match cause {
@@ -190,11 +191,13 @@ fn beside(storage: &dyn Storage, store: &Path, what: &str) -> PathBuf {
     free(storage, store.parent().unwrap_or(store), &format!("{name}.{what}"))
 }
 
-fn swapped(storage: &dyn Storage, store: &Path) -> Option<Vec<String>> {
-    let (old, new) = (beside(storage, store, "damaged"), salvaged(storage, store));
+/// Commands that put `new` in the place of `store`; `None` for a name that is no text.
+#[must_use]
+pub fn swap_commands(storage: &dyn Storage, store: &Path, new: &Path) -> Option<Vec<String>> {
+    let old = beside(storage, store, "damaged");
     let mut commands = vec![
         format!("test -d {} && {}", quoted(new.to_str()?)?, moved(store, &old)?),
-        moved(&new, store)?,
+        moved(new, store)?,
     ];
     for folder in CARRIED {
         if storage.list(&store.join(folder)).is_ok_and(|entries| !entries.is_empty()) {

@@ -8,6 +8,7 @@ use pyo3::types::PyDict;
 
 use crate::care::{self, Diagnosis, Verdict};
 use crate::error::Error;
+use crate::files::Os;
 use crate::format::release::Release;
 
 use crate::py::fields::config_of;
@@ -68,6 +69,13 @@ fn row(diagnosis: Diagnosis) -> Row {
     let Diagnosis { code, severity, evidence, cure, follows } = diagnosis;
     let follows = follows.into_iter().map(|(code, count)| (code.name(), count)).collect();
     (code.name(), severity.name(), code.title(), evidence, cure, code.fix(), follows)
+}
+
+/// Commands for a shell that put ``new`` in the place of ``path``; none for a name not text.
+#[pyfunction]
+#[pyo3(signature = (path, new, /))]
+pub(crate) fn _swap_commands(py: Python<'_>, path: PathBuf, new: PathBuf) -> Vec<String> {
+    py.detach(|| care::doctor::swap_commands(&Os, &path, &new)).unwrap_or_default()
 }
 
 /// Forecasts RocketMQ's next start; ``mqstore.preflight`` uses it. Never writes.

@@ -195,6 +195,40 @@ pub(crate) fn _setting_refusal(name: &str, value: &str) -> PyResult<Option<Strin
     Ok(setting.refusal(value))
 }
 
+/// The table of one of the broker's own JSON files as strict JSON, as a broker reads it.
+///
+/// Returns:
+///     The text of the file, or of its backup (``.bak``) where the file is missing, empty or
+///     damaged; ``None`` without either.
+///
+/// Raises:
+///     CorruptionError: Neither can be read.
+///     StoreIOError: The operating system refused something.
+#[pyfunction]
+#[pyo3(signature = (path, /))]
+pub(crate) fn _load_config_json(py: Python<'_>, path: PathBuf) -> PyResult<Option<String>> {
+    let loaded = py.detach(|| config_file::load(&Os, &path, json::to_strict))?;
+    Ok(loaded.map(|loaded| loaded.table))
+}
+
+/// Replaces one of the broker's own JSON files atomically; its old content becomes ``.bak``.
+///
+/// Raises:
+///     CorruptionError: The file is damaged, and its content would be lost.
+///     StoreIOError: The operating system refused something.
+///     UnsupportedError: More than a broker's file may hold.
+#[pyfunction]
+#[pyo3(signature = (path, text, /))]
+pub(crate) fn _write_config_json(py: Python<'_>, path: PathBuf, text: &str) -> PyResult<()> {
+    Ok(py.detach(|| {
+        let before = match config_file::load(&Os, &path, json::to_strict)? {
+            Some(loaded) => loaded.for_writing()?.1,
+            None => None,
+        };
+        config_file::write(&Os, &path, before.as_deref(), text.as_bytes())
+    })?)
+}
+
 /// One of the broker's own JSON files as strict JSON, such as ``config/consumerOffset.json``.
 ///
 /// RocketMQ writes maps of numbers with bare keys (``{0:128}``); here they are quoted. Nothing else

@@ -2,9 +2,9 @@
 
 use crate::error::{Error, Result};
 use crate::format::message::host;
-use crate::format::message::properties::names;
 use crate::format::message::{Frame, read_frame};
 
+use crate::store::read::key_query::IndexType;
 use crate::store::{KeyQuery, MessageStore};
 
 impl MessageStore {
@@ -49,16 +49,14 @@ impl MessageStore {
             key: message_id.as_bytes(),
             begin_ms: i64::MIN,
             end_ms: i64::MAX,
-            max_messages: 32,
+            max_messages: 1,
             exact: true,
         };
-        let is_own = |record: &[u8]| {
-            let Ok(Frame::Message(view)) = read_frame(record) else { return false };
-            view.property(names::UNIQ_KEY) == Some(message_id.as_bytes())
-        };
-        let found = self.query_topics(&query, false)?;
-        found.records.into_iter().find(|record| is_own(record)).ok_or_else(|| {
-            Error::MessageNotFound { what: format!("{what}; nor has one this unique key") }
+        let found = self.query_all(&query, IndexType::UniqueKey)?;
+        let (complete, record) = (found.complete, found.records.into_iter().next());
+        record.ok_or_else(|| {
+            let nor = if complete { "nor has one" } else { "none that can be read has" };
+            Error::MessageNotFound { what: format!("{what}; {nor} this unique key") }
         })
     }
 

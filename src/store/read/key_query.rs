@@ -43,6 +43,8 @@ pub struct KeyQuery<'a> {
 pub(crate) enum IndexType {
     /// A key, or the unique key.
     Key,
+    /// Only the unique key.
+    UniqueKey,
     /// The tags. Only RocketMQ 5.4 and later put entries for them.
     Tags,
 }
@@ -51,7 +53,7 @@ impl IndexType {
     /// The text of the index entries, without the topic.
     fn text(self, text: &[u8]) -> Cow<'_, [u8]> {
         match self {
-            Self::Key => text.into(),
+            Self::Key | Self::UniqueKey => text.into(),
             Self::Tags => [TAG_PREFIX, text].concat().into(),
         }
     }
@@ -60,6 +62,7 @@ impl IndexType {
         (query.topic.is_empty() || request.topic == query.topic)
             && match self {
                 Self::Key => request.keys().any(|own| own == query.key),
+                Self::UniqueKey => request.properties.unique_key == Some(query.key),
                 Self::Tags => {
                     request.transaction != Transaction::Rollback
                         && request.properties.tags == Some(query.key)
@@ -187,13 +190,13 @@ pub(crate) fn query_topics<'a>(
     let indexed = reader.ask_index(|| reader.indexed_offset())?;
     let (begin, end) = (reader.log().min_offset(), reader.readable_end());
     let from = match by {
-        IndexType::Key => indexed.max(begin),
-        _ => end.saturating_sub(MOST_READ).max(begin),
+        IndexType::Key | IndexType::UniqueKey => indexed.max(begin),
+        IndexType::Tags => end.saturating_sub(MOST_READ).max(begin),
     };
     let mut of_log = Asking::new(reader, &any, (by, &*text), from);
     of_log.ask_the_log(from, end)?;
     let mut all = of_log.result;
-    if by == IndexType::Key {
+    if by != IndexType::Tags {
         for topic in topics {
             let query = KeyQuery { topic, ..*wanted };
             let one = reader.ask_index(|| exact(reader, &query, (by, &*text), from, false))?;
@@ -326,7 +329,7 @@ impl<'a> Asking<'a> {
                 chunk.clear();
                 let more = candidates.next_chunk(CHUNK, &mut chunk, &mut findings)?;
                 // Nothing in an index file proves that all of its messages' tags have entries.
-                let mut is_sound = self.by == IndexType::Key;
+                let mut is_sound = self.by != IndexType::Tags;
                 for candidate in &chunk {
                     is_sound &= self.look(candidate)? == Entry::Sound;
                     if self.is_full() {

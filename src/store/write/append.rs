@@ -141,7 +141,7 @@ impl<'a> Checked<'a> {
             let reason = format!("expected 0 or more, found {time}: Unix milliseconds");
             return Err(refused("store_timestamp_ms", MessageIllegal, None, reason));
         }
-        // Most messages are no batch, and most stores have no batch topics.
+        // Rarely true.
         let is_batch = sys_flag::is_inner_batch(message.sys_flag);
         let inner_count = match is_batch || !queues.has_no_batches() {
             true => inner_batch::count_of(message, queues)?,

@@ -100,30 +100,33 @@ impl Writer {
         self.wait_durable(result)
     }
 
-    /// Appends messages in order. Each chunk is checked before any of it is written; all wait for
-    /// one flush.
-    pub(crate) fn append_many(
+    /// Appends messages in order, each part checked before any of it is written; all wait for one
+    /// flush.
+    pub(crate) fn append_many<'a>(
         &self,
-        messages: &[NewMessage<'_>],
+        parts: impl Iterator<Item = &'a [NewMessage<'a>]>,
         sum: Sum,
     ) -> Result<Vec<AppendResult>, Box<BatchError>> {
-        let mut results = Vec::with_capacity(messages.len());
+        let mut results = Vec::new();
         let fail = |results, index, error| Err(Box::new(BatchError { results, index, error }));
         let mut stopped = None;
-        'chunks: for chunk in messages.chunks(CHUNK) {
-            let mut checked = Vec::with_capacity(chunk.len());
-            for message in chunk {
+        'parts: for part in parts {
+            results.reserve(part.len());
+            let mut checked = Vec::with_capacity(part.len());
+            for message in part {
                 match self.check(message, sum) {
                     Ok(message) => checked.push(message),
                     Err(error) => {
                         stopped = Some((results.len() + checked.len(), error));
-                        break 'chunks;
+                        break 'parts;
                     }
                 }
             }
-            if let Err(error) = self.append_chunk(&checked, &mut results) {
-                stopped = Some((results.len(), error));
-                break 'chunks;
+            for chunk in checked.chunks(CHUNK) {
+                if let Err(error) = self.append_chunk(chunk, &mut results) {
+                    stopped = Some((results.len(), error));
+                    break 'parts;
+                }
             }
         }
         // Reported messages are durable even if a later one failed.

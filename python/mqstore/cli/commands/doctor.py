@@ -109,7 +109,7 @@ def _verdict(report: DoctorReport) -> Iterator[str]:
     starts = "starts" if report.will_start else "does not start"
     yield f"verdict: RocketMQ {report.release} {starts} on this store"
     for obstacle in report.obstacles[:_MOST_QUEUES]:
-        yield f"    {escape(obstacle)}"
+        yield f"    {_in_zone(escape(obstacle))}"
     yield from _lost(report)
     yield from _groups(report)
     if report.commands:

@@ -145,10 +145,13 @@ def _reset(
             note("mqstore: nothing to reset: no group has such a queue")
             return 1
         if unreadable is not None:
-            aside = put_aside(store.path) if apply else None
-            if aside is None:
+            if not apply:
                 raise unreadable
-            note(f"mqstore: the offsets cannot be read; the file is {escape(str(aside))} now")
+            for aside in put_aside(store):
+                note(f"mqstore: the offsets cannot be read; the file is {escape(str(aside))} now")
+            # Another table may be sound.
+            committed = store.groups()
+            rows = list(reset(store, committed, groups, to, topics, only_negative=only_negative))
         if apply:
             commit(store, rows)
     columns = (

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mqstore import RecoveryReport
     from mqstore.cli.output import Output
 
+_UNREAD = "not read, since name and records do not tell their place"
 _KEPT = (
     Column("topic"),
     Column("queue_id", right=True, title="QUEUE"),
@@ -110,20 +111,24 @@ def _quarantine(output: Output, store: str, *, apply: bool, config: str | None) 
         if not folders(store):
             note(f"mqstore: no messages in the quarantine of {escape(store)}")
         if not apply:
-            output.rows(kept_messages(store, opened), _KEPT)
-            return 0
-        put, known, left_out = put_back(store, opened)
-    document = {"put_back": put, "in_log": known, "left_out": left_out}
+            unread: list[str] = []
+            output.rows(kept_messages(store, opened, unread), _KEPT)
+            for path in unread:
+                note(f"mqstore: {_UNREAD}: {escape(path)}")
+            return int(bool(unread))
+        done = put_back(store, opened)
     text = [
-        f"{count_text(put)} messages put back at the end of the log",
-        f"{count_text(known)} were in the log already",
+        f"{count_text(done.put_back)} messages put back at the end of the log",
+        f"{count_text(done.in_log)} were in the log already",
     ]
-    if left_out:
+    if done.left_out:
         text.append(
-            f"{count_text(left_out)} of transactions were left out: they stay in the folder"
+            f"{count_text(done.left_out)} of transactions were left out: they stay in the folder"
         )
-    output.document(document, lambda: iter(text))
-    return 0
+    text += [f"done: {escape(folder)}" for folder in done.folders]
+    text += [f"{_UNREAD}: {escape(path)}" for path in done.unread]
+    output.document(done._asdict(), lambda: iter(text))
+    return int(bool(done.unread))
 
 
 def _lines(report: RecoveryReport) -> Iterator[str]:

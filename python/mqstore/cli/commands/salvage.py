@@ -12,6 +12,7 @@ import click
 import msgspec
 
 import mqstore
+from mqstore import _native
 from mqstore._log_files import log_folders
 from mqstore.cli.lost import lost_messages
 from mqstore.cli.options import config_option, output_options
@@ -42,16 +43,6 @@ _LOST = (
     Column("keys", " ".join),
     Column("unique_key", title="UNIQUE KEY"),
 )
-# Folders that a salvaged store takes over as they are, and those of queues in RocksDB.
-_CARRIED = (
-    "quarantine",
-    "config/topics",
-    "config/subscriptionGroups",
-    "config/consumerOffsets",
-    "config/metadata",
-    "config/rdb",
-)
-_DATABASES = ("consumequeue", "consumequeue_rocksdb")
 _MOST_NAMED = 20
 _MOST_LISTED = 10_000
 
@@ -118,17 +109,8 @@ def _next(report: SalvageReport, config: str | None) -> list[str]:
     log = log_folders(report.source, config)
     in_root = all(source.absolute() in folder.absolute().parents for folder in log)
     if in_root and any(folder.is_dir() for folder in log):
-        kept = f"{source}.damaged"
-        commands.append(f"mv -n -T {shlex.quote(report.source)} {shlex.quote(kept)}")
-        commands.append(f"mv -n -T {shlex.quote(report.out)} {shlex.quote(report.source)}")
-        for name in _CARRIED:
-            folder = source / name
-            if folder.is_dir() and any(folder.iterdir()):
-                old, new = shlex.quote(f"{kept}/{name}"), shlex.quote(str(folder))
-                commands.append(f"cp -a -n -T {old} {new}")
-        if any((source / name / "CURRENT").is_file() for name in _DATABASES):
-            name = shlex.quote(report.source)
-            commands.append(f"mqstore convert {name} --queues rocksdb --apply{given}")
+        moves = _native._swap_commands(report.source, report.out)  # noqa: SLF001 - our own
+        commands += [move + given if move.startswith("mqstore ") else move for move in moves]
     return commands
 
 
