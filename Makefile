@@ -216,6 +216,11 @@ licenses-check: $(MADE)/venv ## Is THIRD_PARTY_LICENSES.md current?
 develop: $(MADE)/native-debug ## Build the extension into python/ (debug)
 	@echo "ready: $(PY), $(VENV)/bin/mqstore"
 
+.PHONY: wheel
+wheel: $(MADE)/native-debug ## A wheel that holds the extension of `make develop`
+	@$(call say,Wheel (debug))
+	@$(call quietly,$(MATURIN) build --locked $(ARGS))
+
 .PHONY: build
 build: $(MADE)/venv ## Wheel and source archive into dist/
 	@scripts/prerequisites.sh rust
