@@ -8,6 +8,7 @@ both are told here and are errors unless ``failOnDataLoss`` is off.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ import pyarrow as pa
 import mqstore
 from mqstore.errors import ConfigError, OffsetOutOfRangeError, UnsupportedError
 from mqstore.spark.plan import LogRange, find_stores
+from mqstore.spark.stores import first_time, log_files
 
 if TYPE_CHECKING:
     from mqstore.spark.options import ReadOptions
@@ -61,6 +63,7 @@ class Progress:
         ends = (
             ("endingOffsets", options.ending_offsets or options.ending_at_earliest),
             ("endingPhysicalOffset", options.ending_physical_offset is not None),
+            ("endingTimestamp", options.ending_timestamp_ms is not None),
             ("startingOffsets by queue", options.starting_offsets),
             ("table", options.table != "messages"),
         )
@@ -68,11 +71,14 @@ class Progress:
             if given:
                 raise UnsupportedError(
                     f"option {name} is for batch reads; a stream is read by physical offset "
-                    "from startingOffsets (earliest, latest) or startingPhysicalOffset on",
+                    "from startingOffsets (earliest, latest), startingPhysicalOffset or "
+                    "startingTimestamp on",
                     name,
                     options.paths[0],
                 )
-        self.options = options
+        self.start_ms = options.starting_timestamp_ms
+        # A place from the first batch on: as a filter of rows it would move with each start.
+        self.options = dataclasses.replace(options, starting_timestamp_ms=None)
 
     def reaches(self) -> dict[str, Reach]:
         """Current bounds of the stores, by broker.
@@ -121,8 +127,32 @@ class Progress:
                     reach.log_end,
                 )
             latest = self.options.starting_from_latest
-            first[broker] = reach.end if latest else max(reach.begin, given)
+            at = reach.end if latest else max(reach.begin, given)
+            first[broker] = at if self.start_ms is None else max(at, self._at_time(reach))
         return first
+
+    def _at_time(self, reach: Reach) -> int:
+        """Where the first message lies that was stored at the starting time or later."""
+        with mqstore.open(reach.store.path, config=self.options.config) as store:
+            begin = reach.begin
+            bases = log_files(reach.store.path, self.options.config)
+            for base in sorted((at for at, _ in bases if begin < at < reach.end), reverse=True):
+                time_ms = first_time(store, base)
+                if time_ms is not None and time_ms < (self.start_ms or 0):
+                    begin = base
+                    break
+            scan = store.scan_arrow(
+                columns=["physical_offset"],
+                start_physical_offset=begin,
+                stop_physical_offset=reach.end,
+                begin_ms=self.start_ms,
+                on_error="skip",
+            )
+            for batch in pa.RecordBatchReader.from_stream(scan):
+                if batch.num_rows:
+                    place: int = batch.column(0)[0].as_py()
+                    return place
+        return reach.end
 
     def last(self) -> Offset:
         """Up to where a stream can read now."""

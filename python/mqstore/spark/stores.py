@@ -30,6 +30,7 @@ __all__ = [
     "StoreDir",
     "Summary",
     "find_stores",
+    "first_time",
     "log_files",
     "settings_of",
     "summarize",
@@ -189,7 +190,7 @@ def summarize(
     with mqstore.open(store_dir.path, config=options.config) as store:
         file_size = store.config.mapped_file_size_commit_log or 0
         files = tuple(
-            LogFile(base, _first_time(store, base) if reads_time else None)
+            LogFile(base, first_time(store, base) if reads_time else None)
             for base, _ in _log_files(store_dir.path, store.config.store_path_commit_log)
         )
         topics = _topics(store, options)
@@ -225,7 +226,8 @@ def _log_files(path: str, folders: str | None) -> list[tuple[int, int]]:
     return sorted(files.items())
 
 
-def _first_time(store: mqstore.Store, base: int) -> int | None:
+def first_time(store: mqstore.Store, base: int) -> int | None:
+    """Store time of the record at `base`; ``None`` where none can be read."""
     try:
         return store.get(base).store_timestamp_ms
     except StoreError:

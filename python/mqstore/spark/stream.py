@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.datasource import DataSourceStreamReader
 
@@ -35,6 +35,11 @@ else:
 
 __all__ = ["make_stream_reader"]
 
+Mark = dict[str, Any]
+"""An offset as Spark's checkpoint has it: ``Offset``, and the first batch's beginning."""
+FROM = "/from"
+"""Name of that beginning: no directory is called so."""
+
 
 def make_stream_reader(options: ReadOptions, columns: Sequence[str]) -> DataSourceStreamReader:
     """The stream reader for some options and columns.
@@ -64,6 +69,12 @@ def check_limits(options: ReadOptions) -> None:
             )
 
 
+def _places(mark: object) -> Offset:
+    if isinstance(mark, dict):
+        return {name: at for name, at in mark.items() if name != FROM}
+    return cast("Offset", mark)  # `Progress` refuses it
+
+
 class _Reader(DataSourceStreamReader):
     """Stream reader for every version of Spark.
 
@@ -75,14 +86,28 @@ class _Reader(DataSourceStreamReader):
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self.progress = Progress(options)
         self.columns = columns
+        self.initial: Offset | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's
         """Where a stream without a checkpoint begins."""
-        return self.progress.first()
+        self.initial = self.progress.first()
+        return self.initial
 
-    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+    def partitions(self, start: object, end: object) -> Sequence[InputPartition]:
         """Partitions for the tasks of a batch."""
-        return self.progress.ranges(start, end)
+        self.initial = None
+        if isinstance(end, dict) and FROM in end:
+            start = end[FROM]
+        return self.progress.ranges(_places(start), _places(end))
+
+    def _ending(self, end: Offset, start: Mark | None = None) -> Mark:
+        """The end of a batch; that of the first one names the beginning too.
+
+        Spark logs only ends, and asks for the beginning again if the driver dies in that batch.
+        """
+        if self.initial is not None:
+            return {**end, FROM: self.initial}
+        return start if start is not None and _places(start) == end else end
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The record batches of one partition."""
@@ -94,9 +119,9 @@ class _Reader(DataSourceStreamReader):
 class StreamReader(_Reader):
     """For Spark before 4.2: a batch is all that there is."""
 
-    def latestOffset(self) -> Offset:  # type: ignore[override]  # noqa: N802 - Spark's
+    def latestOffset(self) -> Mark:  # type: ignore[override]  # noqa: N802 - Spark's
         """Up to where the next batch reads."""
-        return self.progress.last()
+        return self._ending(self.progress.last())
 
 
 if HAS_LIMITS:
@@ -122,16 +147,17 @@ if HAS_LIMITS:
                 return ReadMaxRows(options.max_rows_per_trigger)
             return ReadAllAvailable()
 
-        def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's
+        def latestOffset(self, start: Mark, limit: ReadLimit) -> Mark:  # noqa: N802 - Spark's
             """Up to where the next batch reads."""
             options = self.progress.options
             unlimited = isinstance(limit, ReadAllAvailable)
-            return self.progress.next(
-                start,
+            end = self.progress.next(
+                _places(start),
                 most_bytes=None if unlimited else options.max_bytes_per_trigger,
                 most_rows=None if unlimited else options.max_rows_per_trigger,
                 final=self.final,
             )
+            return self._ending(end, start)
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
             """Takes what there is now as the stream's end."""
