@@ -22,6 +22,8 @@ def scan_log(
     only_these_queues: bool = False,
     tags: str | None = None,
     keys: Iterable[str] | None = None,
+    delivered_only: bool = False,
+    business_only: bool = False,
     begin_ms: int | None = None,
     end_ms: int | None = None,
     on_error: Literal["fail", "skip", "rows"] = "fail",
@@ -55,6 +57,8 @@ def scan_log(
         only_these_queues: Whether queues that have no bounds are left out.
         tags: A tag expression.
         keys: Only messages with one of these as key or unique key.
+        delivered_only: Whether messages that no queue names are left out: prepared, rolled back.
+        business_only: Whether a broker's own topics, retries and dead letters are left out.
         begin_ms: First store time that counts.
         end_ms: Last store time that counts.
         on_error: At damage: ``"fail"`` ends with an error, ``"skip"`` goes on, ``"rows"`` gives a

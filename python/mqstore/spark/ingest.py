@@ -9,6 +9,7 @@ each message to each sink once.
 from __future__ import annotations
 
 import datetime as dt
+import json
 import logging
 import tomllib
 from collections.abc import Mapping
@@ -20,17 +21,18 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 from pyspark.storagelevel import StorageLevel
 
 from mqstore.errors import ConfigError
-from mqstore.spark.options import ReadOptions, as_texts, unknown_name
+from mqstore.spark.options import ReadOptions, as_texts
 from mqstore.spark.progress import Progress
 from mqstore.spark.schema import columns_schema, message_schema
 from mqstore.spark.source import MqStoreDataSource
 from mqstore.spark.stream import check_limits
+from mqstore.spark.values import unknown_name
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["PipelineConfig", "pipeline"]
@@ -118,6 +120,7 @@ class PipelineConfig:
         usual = [name for name in message_schema().fieldNames() if name != "raw_body"]
         options.setdefault("columns", usual)
         options.setdefault("onError", "rows")
+        options.setdefault("include", "business")
         many = [paths] if isinstance(paths, str) else [str(path) for path in _list(paths)]
         texts = as_texts(many, options)
         parsed = ReadOptions.parse(texts, streaming=True)
@@ -229,15 +232,27 @@ class Sinks:
             self._write("quarantine", damaged, query, number, [])
             good = batch.where("error IS NULL").drop("error")
             self._write("messages", good, query, number, ["broker", "topic", "date"])
-            metrics = self._metrics(batch)
+            metrics = self._metrics(batch, self._batch_end(number))
             self._write("metrics", metrics, query, number, [])
             rows = [row.asDict() for row in metrics.collect()]
         finally:
             batch.unpersist()
         self.progress({"batch": number, "state": "done", "brokers": rows})
 
-    def _metrics(self, batch: DataFrame) -> DataFrame:
-        """A row for each broker of a batch, with its lag as of now."""
+    def _batch_end(self, number: int) -> Mapping[str, int]:
+        """Where a batch ends, by broker, if the checkpoint lies in a folder of this machine."""
+        try:
+            log = Path(self.settings.checkpoint.removeprefix("file:"), "offsets", str(number))
+            end = json.loads(log.read_text(encoding="utf-8").splitlines()[-1])
+        except (OSError, ValueError, IndexError):
+            return {}
+        return end if isinstance(end, dict) else {}
+
+    def _metrics(self, batch: DataFrame, batch_end: Mapping[str, int]) -> DataFrame:
+        """A row for each broker of a batch, with its lag as of now.
+
+        The lag counts from the batch's end: behind the last message may be records of other kinds.
+        """
         now = dt.datetime.now(dt.UTC)
         ends = {broker: reach.log_end for broker, reach in self.source.reaches().items()}
         counted = batch.groupBy("broker").agg(
@@ -251,7 +266,7 @@ class Sinks:
         rows = [
             (
                 *row,
-                max(0, ends.get(row["broker"], 0) - (row["end_physical_offset"] or 0)),
+                max(0, ends.get(row["broker"], 0) - self._read_up_to(row, batch_end)),
                 now,
             )
             for row in counted.collect()
@@ -262,6 +277,10 @@ class Sinks:
             "last_store_timestamp timestamp, lag_bytes bigint, written_at timestamp"
         )
         return batch.sparkSession.createDataFrame(rows, fields)
+
+    @staticmethod
+    def _read_up_to(row: Row, batch_end: Mapping[str, int]) -> int:
+        return max(row["end_physical_offset"] or 0, batch_end.get(row["broker"], 0))
 
     def _write(self, table: str, frame: DataFrame, query: str, number: int, by: list[str]) -> None:
         path = {

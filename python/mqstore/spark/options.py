@@ -6,34 +6,34 @@ workers; nothing here needs Spark.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal, Self, TypeVar
+from typing import Final, Literal, Self
 
 from mqstore.errors import ConfigError
-from mqstore.text import parse_size, parse_time
+from mqstore.spark.values import (
+    EARLIEST,
+    Given,
+    QueueOffset,
+    check_names,
+    read_boolean,
+    read_count,
+    read_long,
+    read_names,
+    read_offsets,
+    read_one_of,
+    read_paths,
+    read_pattern,
+    read_queues,
+    read_some_bytes,
+    read_some_of,
+)
+from mqstore.text import parse_time
 
-__all__ = [
-    "EARLIEST",
-    "LATEST",
-    "OPTIONS",
-    "TABLES",
-    "QueueOffset",
-    "ReadOptions",
-    "as_texts",
-    "check_names",
-    "unknown_name",
-]
-
-EARLIEST: Final = -2
-"""In ``startingOffsets`` and ``endingOffsets``: the first queue offset that is held."""
-LATEST: Final = -1
-"""The same: one past the last."""
+__all__ = ["OPTIONS", "TABLES", "ReadOptions", "as_texts"]
 
 OPTIONS: Final = (
     "accessPath",
@@ -45,6 +45,7 @@ OPTIONS: Final = (
     "endingPhysicalOffset",
     "endingTimestamp",
     "failOnDataLoss",
+    "include",
     "keys",
     "maxBytesPerTrigger",
     "maxRowsPerTrigger",
@@ -66,8 +67,6 @@ OPTIONS: Final = (
     "verifyCrc",
 )
 """Every option that a read or a stream can have."""
-_T = TypeVar("_T")
-_D = TypeVar("_D")
 
 _ACCESS_PATHS: Final[tuple[Literal["auto", "scan", "consumequeue", "index"], ...]] = (
     "auto",
@@ -75,6 +74,7 @@ _ACCESS_PATHS: Final[tuple[Literal["auto", "scan", "consumequeue", "index"], ...
     "consumequeue",
     "index",
 )
+_INCLUDE: Final = ("business", "system", "half", "all")
 _ON_ERROR: Final[tuple[Literal["fail", "skip", "rows"], ...]] = ("fail", "skip", "rows")
 _STREAM_ONLY = ("maxBytesPerTrigger", "maxRowsPerTrigger", "until")
 
@@ -91,24 +91,6 @@ TABLES: Final = (
 )
 """Values of ``table``."""
 
-_INT32_MAX = 2**31 - 1
-_INT64_MAX = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class QueueOffset:
-    """From where, or up to where, a queue is read.
-
-    Attributes:
-        topic: The topic.
-        queue_id: Its queue.
-        queue_offset: An entry number, ``EARLIEST`` or ``LATEST``.
-    """
-
-    topic: str
-    queue_id: int
-    queue_offset: int
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
@@ -121,6 +103,7 @@ class ReadOptions:
         queues: Only these queues, by topic.
         tags: A tag expression.
         keys: Only messages with one of these keys, ``KEYS`` or ``UNIQ_KEY``.
+        include: Kinds of messages: ``business``, and ``system``, ``half`` or ``all`` beside it.
         starting_offsets: By queue, where it says; others are read from their first.
         ending_offsets: By queue, one past the last; others are read to their end.
         starting_from_latest: Whether ``startingOffsets`` is the word ``latest``.
@@ -152,6 +135,7 @@ class ReadOptions:
     queues: tuple[tuple[str, tuple[int, ...]], ...] | None = None
     tags: str | None = None
     keys: tuple[str, ...] | None = None
+    include: tuple[str, ...] = ("system",)
     starting_offsets: tuple[QueueOffset, ...] = ()
     ending_offsets: tuple[QueueOffset, ...] = ()
     starting_from_latest: bool = False
@@ -188,46 +172,53 @@ class ReadOptions:
             ConfigError: No such option, a value that it cannot have, or two that contradict each
                 other; ``field`` names the option.
         """
-        given = _Given(check_names(options, OPTIONS))
+        given = Given(check_names(options, OPTIONS))
         if not streaming:
             for name in _STREAM_ONLY:
                 if name in given.texts:
                     raise ConfigError(f"option {name} is for streams (spark.readStream)", name)
         value = given.get
-        starting = value("startingOffsets", _offsets, ())
-        ending = value("endingOffsets", _offsets, ())
+        starting = value("startingOffsets", read_offsets, ())
+        ending = value("endingOffsets", read_offsets, ())
+        table = value("table", read_one_of(TABLES), "messages")
         parsed = cls(
-            paths=_paths(given),
-            topics=value("topics", _names, None),
-            topic_pattern=value("topicPattern", _pattern, None),
-            queues=value("queues", _queues, None),
+            paths=read_paths(given),
+            topics=value("topics", read_names, None),
+            topic_pattern=value("topicPattern", read_pattern, None),
+            queues=value("queues", read_queues, None),
             tags=value("tags", str.strip, None) or None,
-            keys=value("keys", _names, None),
+            keys=value("keys", read_names, None),
+            # The other tables show the log as it is.
+            include=value(
+                "include", read_some_of(_INCLUDE), ("system",) if table == "messages" else ("all",)
+            ),
             starting_offsets=() if isinstance(starting, str) else starting,
             starting_from_latest=starting == "latest",
             ending_offsets=() if isinstance(ending, str) else ending,
             ending_at_earliest=ending == "earliest",
-            starting_physical_offset=value("startingPhysicalOffset", _long, None),
-            ending_physical_offset=value("endingPhysicalOffset", _long, None),
+            starting_physical_offset=value("startingPhysicalOffset", read_long, None),
+            ending_physical_offset=value("endingPhysicalOffset", read_long, None),
             starting_timestamp_ms=value("startingTimestamp", parse_time, None),
             ending_timestamp_ms=value("endingTimestamp", parse_time, None),
-            access_path=value("accessPath", _one_of(_ACCESS_PATHS), "auto"),
-            split_bytes=value("splitBytes", _some_bytes, 128 << 20),
-            min_partitions=value("minPartitions", _count, 1),
-            pushdown=value("pushdown", _boolean, False),  # noqa: FBT003 - a default
-            on_error=value("onError", _one_of(_ON_ERROR), "fail"),
-            verify_crc=value("verifyCrc", _boolean, True),  # noqa: FBT003
-            decompress=value("decompress", _boolean, True),  # noqa: FBT003
-            fail_on_data_loss=value("failOnDataLoss", _boolean, True),  # noqa: FBT003
-            until=value("until", _one_of(("flushed", "dispatched", "end")), "flushed"),
-            max_bytes_per_trigger=value("maxBytesPerTrigger", _some_bytes, None),
-            max_rows_per_trigger=value("maxRowsPerTrigger", _count, None),
+            access_path=value("accessPath", read_one_of(_ACCESS_PATHS), "auto"),
+            split_bytes=value("splitBytes", read_some_bytes, 128 << 20),
+            min_partitions=value("minPartitions", read_count, 1),
+            pushdown=value("pushdown", read_boolean, False),  # noqa: FBT003 - a default
+            on_error=value("onError", read_one_of(_ON_ERROR), "fail"),
+            verify_crc=value("verifyCrc", read_boolean, True),  # noqa: FBT003
+            decompress=value("decompress", read_boolean, True),  # noqa: FBT003
+            fail_on_data_loss=value("failOnDataLoss", read_boolean, True),  # noqa: FBT003
+            until=value("until", read_one_of(("flushed", "dispatched", "end")), "flushed"),
+            max_bytes_per_trigger=value("maxBytesPerTrigger", read_some_bytes, None),
+            max_rows_per_trigger=value("maxRowsPerTrigger", read_count, None),
             broker_name=value("brokerName", str, None),
             config=value("config", str, None),
-            table=value("table", _one_of(TABLES), "messages"),
-            columns=value("columns", _names, None),
+            table=table,
+            columns=value("columns", read_names, None),
         )
         parsed._check_together()
+        if "include" in given.texts and parsed.shows_undelivered and parsed.access_path != "auto":
+            parsed._check_scan()
         if not streaming:
             parsed._check_batch()
         return parsed
@@ -236,6 +227,25 @@ class ReadOptions:
     def selects_tags(self) -> bool:
         """Whether the tags leave messages out."""
         return self.tags not in (None, "", "*")
+
+    @property
+    def shows_undelivered(self) -> bool:
+        """Whether messages count that no queue names: half messages of RocketMQ before 4.3."""
+        return "half" in self.include or "all" in self.include
+
+    @property
+    def hides_system(self) -> bool:
+        """Whether a broker's own topics are left out; a topic that is named is not."""
+        named = self.topics is not None or self.queues is not None
+        return not named and "system" not in self.include and "all" not in self.include
+
+    def _check_scan(self) -> None:
+        if self.access_path != "scan":
+            raise ConfigError(
+                f"accessPath={self.access_path} does not find half messages, which "
+                f"include={','.join(self.include)} asks for; leave accessPath out",
+                "accessPath",
+            )
 
     def _check_together(self) -> None:
         for topic, _ in self.queues or ():
@@ -247,6 +257,11 @@ class ReadOptions:
             raise ConfigError(
                 "options topics and topicPattern are two ways to say which topics; give one",
                 "topicPattern",
+            )
+        if self.table == "dispatch" and self.on_error == "rows":
+            raise ConfigError(
+                "table=dispatch has no column for damage; take onError=skip, or table=raw",
+                "onError",
             )
         if self.access_path == "index" and self.keys is None:
             raise ConfigError("accessPath=index looks up keys; option keys names none", "keys")
@@ -271,35 +286,6 @@ class ReadOptions:
                 "endingOffsets: earliest leaves nothing to read; say latest or an offset",
                 "endingOffsets",
             )
-
-
-def check_names(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
-    """The options by their proper names.
-
-    Args:
-        options: Texts by name, in any case.
-        known: The proper names.
-
-    Raises:
-        ConfigError: No such option; the nearest names are offered.
-    """
-    proper = {name.lower(): name for name in known}
-    given = {}
-    for name, text in options.items():
-        if name.lower() not in proper:
-            raise ConfigError(unknown_name("option", name, proper.values()), name)
-        given[proper[name.lower()]] = text
-    return given
-
-
-def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
-    """Hint for an unknown name: the nearest ones, or all."""
-    by_lower = {one.lower(): one for one in known}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)
-    shown = name[:64]
-    if near:
-        return f"no {what} {shown!r}; did you mean {' or '.join(by_lower[one] for one in near)}?"
-    return f"no {what} {shown!r}; there are {', '.join(by_lower.values())}"
 
 
 def as_texts(
@@ -329,157 +315,3 @@ def _text(value: object) -> str:
         case Iterable():
             return json.dumps(list(value))
     return str(value)
-
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """The options that were given, by their proper names."""
-
-    texts: Mapping[str, str]
-
-    def get(self, name: str, read: Callable[[str], _T], default: _D) -> _T | _D:
-        """An option parsed by `read`, or its default."""
-        if name not in self.texts:
-            return default
-        try:
-            return read(self.texts[name])
-        except ValueError as error:
-            raise ConfigError(f"option {name}: {error}", name) from None
-
-
-def _paths(given: _Given) -> tuple[str, ...]:
-    paths = [*given.get("path", lambda text: [text], []), *given.get("paths", _texts, [])]
-    if not paths:
-        raise ConfigError("no path was given; load(path) names a store's directory", "path")
-    for path in paths:
-        scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", path)
-        if scheme and scheme[1] != "file":
-            raise ConfigError(
-                f"path {path!r}: stores are read through the file system of each worker; "
-                f"mount {scheme[1]} there or copy the store",
-                "path",
-            )
-    return tuple(re.sub(r"^file:(//)?(?=/)", "", path) for path in paths)
-
-
-def _texts(text: str) -> list[str]:
-    many = _json(text)
-    if not isinstance(many, list) or not all(isinstance(one, str) for one in many):
-        raise ValueError(f"{_shown(text)} is no JSON array of texts")
-    return many
-
-
-def _names(text: str) -> tuple[str, ...]:
-    """``a,b`` or a JSON array."""
-    if text.lstrip().startswith("["):
-        names = tuple(_texts(text))
-    else:
-        names = tuple(name.strip() for name in text.split(","))
-    if not names or not all(names):
-        raise ValueError(f"{_shown(text)} has an empty name in it")
-    return tuple(dict.fromkeys(names))
-
-
-def _pattern(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"{_shown(text)} is no regular expression: {error}") from None
-    return text
-
-
-def _queues(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    wanted = '{"topic": [0, 1]}'
-    found = _object(text, wanted)
-    queues = []
-    for topic, ids in found.items():
-        if not isinstance(ids, list) or not all(_is_int(one) for one in ids):
-            raise ValueError(f"topic {topic!r} has {_shown(json.dumps(ids))}; say {wanted}")
-        if not all(0 <= one <= _INT32_MAX for one in ids):
-            raise ValueError(f"topic {topic!r}: a queue is a number from 0 to {_INT32_MAX}")
-        queues.append((topic, tuple(sorted(set(ids)))))
-    return tuple(queues)
-
-
-def _offsets(text: str) -> str | tuple[QueueOffset, ...]:
-    if text.strip().lower() in ("earliest", "latest"):
-        return text.strip().lower()
-    wanted = 'earliest, latest or {"topic": {"0": 23, "1": -2}}'
-    offsets = []
-    for topic, by_queue in _object(text, wanted).items():
-        if not isinstance(by_queue, dict):
-            raise ValueError(  # noqa: TRY004 - it is the value of an option
-                f"topic {topic!r} has {_shown(json.dumps(by_queue))}; say {wanted}"
-            )
-        for queue_id, offset in by_queue.items():
-            if not re.fullmatch("[0-9]{1,10}", queue_id) or int(queue_id) > _INT32_MAX:
-                raise ValueError(f"topic {topic!r}: {queue_id!r} is no queue")
-            if not _is_int(offset) or not EARLIEST <= offset <= _INT64_MAX:
-                raise ValueError(
-                    f"topic {topic!r}, queue {queue_id}: {_shown(json.dumps(offset))} is no "
-                    "offset; say a number from 0, -2 for the earliest or -1 for the latest"
-                )
-            offsets.append(QueueOffset(topic, int(queue_id), offset))
-    return tuple(offsets)
-
-
-def _object(text: str, wanted: str) -> dict[str, object]:
-    found = _json(text)
-    if not isinstance(found, dict):
-        raise ValueError(f"{_shown(text)} is not what is asked for; say {wanted}")  # noqa: TRY004
-    return found
-
-
-def _json(text: str) -> object:
-    try:
-        found: object = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{_shown(text)} is no JSON: {error}") from None
-    return found
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _long(text: str) -> int:
-    if not re.fullmatch(r"\s*[0-9]{1,19}\s*", text) or int(text) > _INT64_MAX:
-        raise ValueError(f"{_shown(text)} is no number from 0 to {_INT64_MAX}")
-    return int(text)
-
-
-def _count(text: str) -> int:
-    number = _long(text)
-    if number == 0:
-        raise ValueError("must be at least 1")
-    return number
-
-
-def _some_bytes(text: str) -> int:
-    size = parse_size(text)
-    if size == 0:
-        raise ValueError("must be at least 1 byte")
-    return size
-
-
-def _boolean(text: str) -> bool:
-    match text.strip().lower():
-        case "true":
-            return True
-        case "false":
-            return False
-    raise ValueError(f"{_shown(text)} is neither true nor false")
-
-
-def _one_of(known: Sequence[_T]) -> Callable[[str], _T]:
-    def read(text: str) -> _T:
-        for one in known:
-            if text.strip().lower() == one:
-                return one
-        raise ValueError(unknown_name("value", text, map(str, known)))
-
-    return read
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 80 else text[:77] + "...")

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from mqstore.errors import ConfigError
-from mqstore.spark.options import EARLIEST, LATEST, ReadOptions
 from mqstore.spark.stores import Queue, StoreDir, Summary, find_stores, summarize_all
+from mqstore.spark.values import EARLIEST, LATEST
 from mqstore.text import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from mqstore.spark.options import ReadOptions
 
 __all__ = ["LogRange", "StoreDir", "find_stores", "plan", "plan_stores", "split_range"]
 
@@ -192,8 +194,11 @@ def _choose(store: Summary, options: ReadOptions) -> _Way:
     ranges = _ranges(store, options)
     scan = _Way("scan", sum(e - b for b, e in ranges), store, ranges, bounds)
     ways = {"scan": scan}
-    # Only a scan meets every damaged range.
-    if options.access_path != "auto" or options.on_error != "rows":
+    # Only a scan meets every damaged range, and what no queue names.
+    only_scan = options.shows_undelivered or (
+        options.access_path == "auto" and options.on_error == "rows"
+    )
+    if not only_scan:
         if store.queues is not None and _chooses_queues(options):
             ways["consumequeue"] = _by_queues(store, options, bounds, ranges)
         elif store.queues is not None and options.selects_tags:

@@ -12,6 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader
 
 from mqstore import _native
+from mqstore._names import is_system_topic
 from mqstore.errors import StoreError
 from mqstore.spark.filters import narrow
 from mqstore.spark.plan import LogRange, plan
@@ -33,6 +34,8 @@ __all__ = [
     "read_range",
     "task_cpus",
 ]
+
+_HALF_TOPICS = ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
 
 BATCH_ROWS = 8192
 """Most rows of a record batch."""
@@ -141,6 +144,8 @@ def _read_piece(
             only_these_queues=options.queues is not None,
             tags=options.tags,
             keys=options.keys,
+            delivered_only=not options.shows_undelivered,
+            business_only=options.hides_system and "half" not in options.include,
             begin_ms=options.starting_timestamp_ms,
             end_ms=options.ending_timestamp_ms,
             on_error=options.on_error,
@@ -172,10 +177,13 @@ def task_cpus() -> int | None:
 
 
 def _topic_test(options: ReadOptions) -> Callable[[str], bool] | None:
-    if options.topic_pattern is None:
-        return None
-    matches = re.compile(options.topic_pattern).fullmatch
-    return lambda topic: matches(topic) is not None
+    tests: list[Callable[[str], bool]] = []
+    if options.topic_pattern is not None:
+        matches = re.compile(options.topic_pattern).fullmatch
+        tests.append(lambda topic: matches(topic) is not None)
+    if options.hides_system and "half" in options.include:
+        tests.append(lambda topic: topic in _HALF_TOPICS or not is_system_topic(topic))
+    return (lambda topic: all(test(topic) for test in tests)) if tests else None
 
 
 @contextlib.contextmanager

@@ -11,12 +11,22 @@ from pyspark.sql.types import StructType
 
 import mqstore
 from mqstore.errors import ConfigError
-from mqstore.spark.options import unknown_name
+from mqstore.spark.values import unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["ON_REQUEST", "check_schema", "columns_schema", "message_schema", "usual_columns"]
+    from mqstore.spark.options import ReadOptions
+
+__all__ = [
+    "ON_REQUEST",
+    "check_read_schema",
+    "check_schema",
+    "columns_schema",
+    "message_schema",
+    "read_schema",
+    "usual_columns",
+]
 
 ON_REQUEST = ("raw_body", "error")
 """Columns of a message that are there only when they are asked for."""
@@ -31,6 +41,44 @@ def message_schema() -> StructType:
 def usual_columns() -> list[str]:
     """The columns of a message unless others are asked for."""
     return [name for name in message_schema().fieldNames() if name not in ON_REQUEST]
+
+
+def read_schema(options: ReadOptions, every: StructType) -> StructType:
+    """The columns of a read: those that were asked for, and `error` where rows tell damage.
+
+    Args:
+        options: The options.
+        every: All columns of the table.
+
+    Raises:
+        ConfigError: No such column, or one that is named twice.
+    """
+    is_messages = options.table == "messages"
+    names = list(options.columns or (usual_columns() if is_messages else every.fieldNames()))
+    if options.on_error == "rows" and "error" not in names and "error" in every.fieldNames():
+        names.append("error")
+    return columns_schema(names, every)
+
+
+def check_read_schema(schema: StructType, every: StructType, options: ReadOptions) -> list[str]:
+    """The names in a schema that a user gave to a read.
+
+    Args:
+        schema: What was given to ``.schema(...)``.
+        every: All columns of the table.
+        options: The options.
+
+    Raises:
+        ConfigError: No such column, one of another type, or no `error` where rows tell damage.
+    """
+    names = check_schema(schema, every)
+    if options.on_error == "rows" and "error" not in names and "error" in every.fieldNames():
+        raise ConfigError(
+            "onError=rows gives a row for each damaged range, and the schema has no column to tell "
+            "it from a message; add `error string`, or take onError=skip",
+            "onError",
+        )
+    return names
 
 
 def columns_schema(names: Iterable[str], every: StructType | None = None) -> StructType:

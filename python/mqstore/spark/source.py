@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from mqstore.spark.options import ReadOptions
-from mqstore.spark.schema import check_schema, columns_schema, usual_columns
+from mqstore.spark.schema import check_read_schema, message_schema, read_schema
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -36,12 +36,9 @@ class MqStoreDataSource(DataSource):
         """
         # Whether it is a batch or a stream is not known here.
         options = ReadOptions.parse(self.options, streaming=True)
-        if options.table == "messages":
-            return columns_schema(options.columns or usual_columns())
         from mqstore.spark.tables import table_schema
 
-        every = table_schema(options.table)
-        return columns_schema(options.columns or every.fieldNames(), every)
+        return read_schema(options, table_schema(options.table))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Returns the reader that plans a batch.
@@ -55,7 +52,8 @@ class MqStoreDataSource(DataSource):
         from mqstore.spark.tables import make_table_reader, table_schema
 
         options = ReadOptions.parse(self.options)
-        return make_table_reader(options, check_schema(schema, table_schema(options.table)))
+        every = table_schema(options.table)
+        return make_table_reader(options, check_read_schema(schema, every, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Returns the reader that plans a stream's batches.
@@ -68,9 +66,8 @@ class MqStoreDataSource(DataSource):
         """
         from mqstore.spark.stream import make_stream_reader
 
-        return make_stream_reader(
-            ReadOptions.parse(self.options, streaming=True), check_schema(schema)
-        )
+        options = ReadOptions.parse(self.options, streaming=True)
+        return make_stream_reader(options, check_read_schema(schema, message_schema(), options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
         """Returns the writer of new stores.

@@ -16,9 +16,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from mqstore.config import load_config
 from mqstore.errors import ConfigError
-from mqstore.spark.options import check_names, unknown_name
 from mqstore.spark.schema import columns_schema
 from mqstore.spark.staging import Staging, append, check_out, stores_in
+from mqstore.spark.values import check_names, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

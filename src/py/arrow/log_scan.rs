@@ -9,12 +9,14 @@ use arrow_schema::{Schema, SchemaRef};
 use hashbrown::HashSet;
 use pyo3::prelude::*;
 
+use crate::care::topics;
 use crate::columns::{
     BatchBuilder, BatchError, BatchLimits, BatchesAhead, Column, Maker, QueueBatches, SliceBatches,
     makers, queue_schema, schema_like, schema_of,
 };
 use crate::error::Error;
 use crate::files::{Os, Storage};
+use crate::format::message::purpose::Purpose;
 use crate::log::CommitLog;
 use crate::log::queue::queue_folder::QueueFolder;
 use crate::log::read::range_scan::{Lost, RangeScan};
@@ -131,6 +133,10 @@ fn topic_test(test: Py<PyAny>) -> TopicTest {
     })
 }
 
+fn is_business(topic: &[u8]) -> bool {
+    Purpose::of(topic) == Purpose::Normal && !topics::is_system(topic)
+}
+
 fn at_damage(on_error: &str) -> PyResult<AtDamage> {
     match on_error {
         "fail" => Ok(AtDamage::Fail),
@@ -163,6 +169,8 @@ fn at_damage(on_error: &str) -> PyResult<AtDamage> {
 ///     only_these_queues: Whether queues that have no bounds are left out.
 ///     tags: A tag expression.
 ///     keys: Only messages with one of these as key or unique key.
+///     delivered_only: Whether messages that no queue names are left out: prepared, rolled back.
+///     business_only: Whether a broker's own topics, retries and dead letters are left out.
 ///     begin_ms: First store time that counts.
 ///     end_ms: Last store time that counts.
 ///     on_error: At damage: ``"fail"`` ends with an error, ``"skip"`` goes on, ``"rows"`` gives a
@@ -186,7 +194,7 @@ fn at_damage(on_error: &str) -> PyResult<AtDamage> {
 #[pyo3(signature = (
     path, begin, end, /, *, log_end, settings, columns=None, batch_rows=8192, batch_bytes=8388608,
     broker=None, topics=None, topic_test=None, queues=Vec::new(), only_these_queues=false, tags=None,
-    keys=None, begin_ms=None, end_ms=None, on_error="fail", verify_crc=true, decompress=true,
+    keys=None, delivered_only=false, business_only=false, begin_ms=None, end_ms=None, on_error="fail", verify_crc=true, decompress=true,
     fail_on_data_loss=true, places=None, queue_parts=None, threads=None
 ))]
 #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
@@ -208,6 +216,8 @@ pub(crate) fn scan_log(
     only_these_queues: bool,
     tags: Option<&str>,
     keys: Option<&Bound<'_, PyAny>>,
+    delivered_only: bool,
+    business_only: bool,
     begin_ms: Option<i64>,
     end_ms: Option<i64>,
     on_error: &str,
@@ -224,7 +234,16 @@ pub(crate) fn scan_log(
         body_bytes: at_least_one("batch_bytes", batch_bytes)?,
     };
     let mut filter = SliceFilter::new(scan_filter(topics, tags, begin_ms, end_ms)?);
+    // A test needs the interpreter, which a thread waiting for the makers may hold.
+    let threads = if topic_test.is_some() { Some(1) } else { threads };
     filter.topic_test = topic_test.map(self::topic_test);
+    if business_only {
+        let given = filter.topic_test.take();
+        filter.topic_test = Some(Arc::new(move |topic| {
+            is_business(topic) && given.as_ref().is_none_or(|test| test(topic))
+        }));
+    }
+    filter.delivered_only = delivered_only;
     filter.only_these_queues = only_these_queues;
     for (topic, queue_id, begin, end) in queues {
         let topic = topic.into_bytes().into_boxed_slice();
@@ -271,8 +290,6 @@ pub(crate) fn scan_log(
         };
         Ok::<_, Error>((log, places))
     })?;
-    // The test needs the interpreter, which a thread waiting for the makers may hold.
-    let threads = if filter.topic_test.is_some() { Some(1) } else { threads };
     let (log, slice) = (Arc::new(log), Slice::new(places, filter, at_damage, verify_crc, lost));
     Ok(ArrowScan::new(LogSlice { log, slice, columns, limits, broker, decompress, threads }))
 }

@@ -14,6 +14,7 @@ use crate::error::{Corruption, Error, FormatError, Result};
 use crate::files::{Access, FileRun, Roots, Storage};
 use crate::format::message::MessageView;
 use crate::format::message::properties;
+use crate::format::message::sys_flag::Transaction;
 use crate::format::message::tag_filter::TagFilter;
 use crate::format::queue::consume_queue;
 use crate::format::width::{at_least_0, at_most_i64, to_usize};
@@ -46,6 +47,8 @@ pub struct SliceFilter {
     /// Whether to skip queues without bounds.
     pub only_these_queues: bool,
     pub keys: Option<HashSet<Box<[u8]>>>,
+    /// Whether to skip prepared and rolled back messages, which no queue names.
+    pub delivered_only: bool,
     tested: HashMap<Box<[u8]>, bool>,
 }
 
@@ -67,12 +70,14 @@ impl SliceFilter {
             queues: HashMap::new(),
             only_these_queues: false,
             keys: None,
+            delivered_only: false,
             tested: HashMap::new(),
         }
     }
 
     fn takes(&mut self, view: &MessageView<'_>) -> bool {
         self.scan.takes(view)
+            && !(self.delivered_only && is_undelivered(view))
             && self.takes_queue(view)
             && self.takes_topic(view.topic())
             && self.takes_keys(view)
@@ -111,6 +116,10 @@ impl SliceFilter {
     }
 }
 
+const fn is_undelivered(view: &MessageView<'_>) -> bool {
+    matches!(view.transaction(), Transaction::Prepared | Transaction::Rollback)
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtDamage {
     Fail,
@@ -132,7 +141,6 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// One line with everything known.
     #[must_use]
     pub fn error(&self) -> Error {
         let mut corruption = self.corruption.clone();
@@ -205,7 +213,7 @@ impl Slice {
         }
     }
 
-    /// Moves to the first message, before taking parts.
+    /// Moves to the first message.
     pub fn settle(&mut self, log: &CommitLog) -> Result<()> {
         match &mut self.places {
             Places::Range(range) => range.settle(log),

@@ -1,0 +1,260 @@
+"""Values of options: reads each from its text, and names what it cannot be."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from mqstore.errors import ConfigError
+from mqstore.text import parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Given",
+    "QueueOffset",
+    "check_names",
+    "read_boolean",
+    "read_count",
+    "read_long",
+    "read_names",
+    "read_offsets",
+    "read_one_of",
+    "read_paths",
+    "read_pattern",
+    "read_queues",
+    "read_some_bytes",
+    "read_some_of",
+    "unknown_name",
+]
+
+EARLIEST: Final = -2
+"""In ``startingOffsets`` and ``endingOffsets``: the first queue offset that is held."""
+LATEST: Final = -1
+"""The same: one past the last."""
+
+_T = TypeVar("_T")
+_D = TypeVar("_D")
+_INT32_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOffset:
+    """From where, or up to where, a queue is read.
+
+    Attributes:
+        topic: The topic.
+        queue_id: Its queue.
+        queue_offset: An entry number, ``EARLIEST`` or ``LATEST``.
+    """
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+
+def check_names(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
+    """The options by their proper names.
+
+    Args:
+        options: Texts by name, in any case.
+        known: The proper names.
+
+    Raises:
+        ConfigError: No such option; the nearest names are offered.
+    """
+    proper = {name.lower(): name for name in known}
+    given = {}
+    for name, text in options.items():
+        if name.lower() not in proper:
+            raise ConfigError(unknown_name("option", name, proper.values()), name)
+        given[proper[name.lower()]] = text
+    return given
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
+    """Hint for an unknown name: the nearest ones, or all."""
+    by_lower = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)
+    shown = name[:64]
+    if near:
+        return f"no {what} {shown!r}; did you mean {' or '.join(by_lower[one] for one in near)}?"
+    return f"no {what} {shown!r}; there are {', '.join(by_lower.values())}"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The options that were given, by their proper names."""
+
+    texts: Mapping[str, str]
+
+    def get(self, name: str, read: Callable[[str], _T], default: _D) -> _T | _D:
+        """An option parsed by `read`, or its default."""
+        if name not in self.texts:
+            return default
+        try:
+            return read(self.texts[name])
+        except ValueError as error:
+            raise ConfigError(f"option {name}: {error}", name) from None
+
+
+def read_paths(given: Given) -> tuple[str, ...]:
+    """Reads the paths of ``load``."""
+    paths = [*given.get("path", lambda text: [text], []), *given.get("paths", read_texts, [])]
+    if not paths:
+        raise ConfigError("no path was given; load(path) names a store's directory", "path")
+    for path in paths:
+        scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", path)
+        if scheme and scheme[1] != "file":
+            raise ConfigError(
+                f"path {path!r}: stores are read through the file system of each worker; "
+                f"mount {scheme[1]} there or copy the store",
+                "path",
+            )
+    return tuple(re.sub(r"^file:(//)?(?=/)", "", path) for path in paths)
+
+
+def read_texts(text: str) -> list[str]:
+    """Reads a JSON array of texts."""
+    many = _json(text)
+    if not isinstance(many, list) or not all(isinstance(one, str) for one in many):
+        raise ValueError(f"{_shown(text)} is no JSON array of texts")
+    return many
+
+
+def read_names(text: str) -> tuple[str, ...]:
+    """Reads ``a,b`` or a JSON array."""
+    if text.lstrip().startswith("["):
+        names = tuple(read_texts(text))
+    else:
+        names = tuple(name.strip() for name in text.split(","))
+    if not names or not all(names):
+        raise ValueError(f"{_shown(text)} has an empty name in it")
+    return tuple(dict.fromkeys(names))
+
+
+def read_pattern(text: str) -> str:
+    """Reads a regular expression."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{_shown(text)} is no regular expression: {error}") from None
+    return text
+
+
+def read_queues(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Reads queues by topic."""
+    wanted = '{"topic": [0, 1]}'
+    found = _object(text, wanted)
+    queues = []
+    for topic, ids in found.items():
+        if not isinstance(ids, list) or not all(_is_int(one) for one in ids):
+            raise ValueError(f"topic {topic!r} has {_shown(json.dumps(ids))}; say {wanted}")
+        if not all(0 <= one <= _INT32_MAX for one in ids):
+            raise ValueError(f"topic {topic!r}: a queue is a number from 0 to {_INT32_MAX}")
+        queues.append((topic, tuple(sorted(set(ids)))))
+    return tuple(queues)
+
+
+def read_offsets(text: str) -> str | tuple[QueueOffset, ...]:
+    """Reads offsets by topic and queue, or the word for them."""
+    if text.strip().lower() in ("earliest", "latest"):
+        return text.strip().lower()
+    wanted = 'earliest, latest or {"topic": {"0": 23, "1": -2}}'
+    offsets = []
+    for topic, by_queue in _object(text, wanted).items():
+        if not isinstance(by_queue, dict):
+            raise ValueError(  # noqa: TRY004 - it is the value of an option
+                f"topic {topic!r} has {_shown(json.dumps(by_queue))}; say {wanted}"
+            )
+        for queue_id, offset in by_queue.items():
+            if not re.fullmatch("[0-9]{1,10}", queue_id) or int(queue_id) > _INT32_MAX:
+                raise ValueError(f"topic {topic!r}: {queue_id!r} is no queue")
+            if not _is_int(offset) or not EARLIEST <= offset <= _INT64_MAX:
+                raise ValueError(
+                    f"topic {topic!r}, queue {queue_id}: {_shown(json.dumps(offset))} is no "
+                    "offset; say a number from 0, -2 for the earliest or -1 for the latest"
+                )
+            offsets.append(QueueOffset(topic, int(queue_id), offset))
+    return tuple(offsets)
+
+
+def _object(text: str, wanted: str) -> dict[str, object]:
+    found = _json(text)
+    if not isinstance(found, dict):
+        raise ValueError(f"{_shown(text)} is not what is asked for; say {wanted}")  # noqa: TRY004
+    return found
+
+
+def _json(text: str) -> object:
+    try:
+        found: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{_shown(text)} is no JSON: {error}") from None
+    return found
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def read_long(text: str) -> int:
+    """Reads a number from 0."""
+    if not re.fullmatch(r"\s*[0-9]{1,19}\s*", text) or int(text) > _INT64_MAX:
+        raise ValueError(f"{_shown(text)} is no number from 0 to {_INT64_MAX}")
+    return int(text)
+
+
+def read_count(text: str) -> int:
+    """Reads a number from 1."""
+    number = read_long(text)
+    if number == 0:
+        raise ValueError("must be at least 1")
+    return number
+
+
+def read_some_bytes(text: str) -> int:
+    """Reads a size above 0."""
+    size = parse_size(text)
+    if size == 0:
+        raise ValueError("must be at least 1 byte")
+    return size
+
+
+def read_boolean(text: str) -> bool:
+    """Reads ``true`` or ``false``."""
+    match text.strip().lower():
+        case "true":
+            return True
+        case "false":
+            return False
+    raise ValueError(f"{_shown(text)} is neither true nor false")
+
+
+def read_one_of(known: Sequence[_T]) -> Callable[[str], _T]:
+    """Returns a function that reads one of the known words."""
+
+    def read(text: str) -> _T:
+        for one in known:
+            if text.strip().lower() == one:
+                return one
+        raise ValueError(unknown_name("value", text, map(str, known)))
+
+    return read
+
+
+def read_some_of(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
+    """Reads one of the known words, or several."""
+    one_of = read_one_of(known)
+    return lambda text: tuple(one_of(name) for name in read_names(text))
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:77] + "...")
