@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.dataset as ds
 import pytest
 
 import mqstore
 from helpers.stores import TINY, message
-from mqstore.spark import stream
+from mqstore.spark import reach, stream
+from mqstore.spark.ingest import pipeline
 from mqstore.spark.options import ReadOptions
+from mqstore.spark.packing import ranges_of
+from mqstore.spark.plan import plan
 from mqstore.spark.progress import Progress
+from mqstore.spark.source import MqStoreDataSource
+from mqstore.spark.telling import PySparkException, sentence
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 START_MS = 1_700_000_000_000
 COLUMNS = ["broker", "queue_offset", "body"]
@@ -94,3 +103,163 @@ def test_an_end_in_time_is_not_for_a_stream(tmp_path: Path) -> None:
     fill(tmp_path / "a", range(1))
     with pytest.raises(mqstore.UnsupportedError, match="endingTimestamp"):
         reader(tmp_path / "a", endingTimestamp="-2h")
+
+
+def progress(path: Path, **options: str) -> Progress:
+    texts = {"path": str(path), "until": "end", **options}
+    return Progress(ReadOptions.parse(texts, streaming=True))
+
+
+def test_the_last_message_of_a_broker_that_idles_arrives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is open, nothing was flushed, and no later message moves its mark."""
+    now: list[float] = [100.0]
+    flushed: list[Path] = []
+    sync = reach.sync
+    monkeypatch.setattr(reach, "sync", lambda path: (sync(path), flushed.append(path)))
+    monkeypatch.setattr(reach.time, "monotonic", lambda: now[0])
+    root = tmp_path / "a"
+    with mqstore.open(root, "a", config=TINY) as store:
+        store.append_many([message(body=b"%d" % n) for n in range(60)])
+        idle = progress(root, until="flushed")
+        with mqstore.open(root, config=TINY) as seen:
+            assert seen.flushed_offset < seen.max_physical_offset
+        assert idle.last() == {"a": store.max_physical_offset}
+        # The bytes are on the disk, and so are the names of their files.
+        names = {path.name for path in flushed}
+        assert names == {"commitlog", *(file.name for file in (root / "commitlog").iterdir())}
+        # A broker that is busy is not made to flush more often than it does by itself.
+        flushed.clear()
+        before = idle.last()
+        store.append("T", b"60")
+        assert idle.last() == before
+        now[0] += reach.SYNC_EVERY_S
+        assert idle.last() == {"a": store.max_physical_offset}
+        assert len(flushed) == 2
+
+
+def test_a_disk_that_refuses_to_flush_promises_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise OSError(5, "Input/output error", str(path))
+
+    monkeypatch.setattr(reach, "sync", refuse)
+    with mqstore.open(tmp_path / "a", "a", config=TINY) as store:
+        store.append_many([message(body=b"%d" % n) for n in range(9)])
+        with mqstore.open(tmp_path / "a", config=TINY) as seen:
+            assert progress(tmp_path / "a", until="flushed").last() == {"a": seen.flushed_offset}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"topics": "T,ordrs"}, "no store has topic 'ordrs'; did you mean 'orders'?"),
+        ({"topicPattern": "paid-.*"}, "no topic of a store matches 'paid-.*'"),
+    ],
+)
+def test_a_topic_that_no_store_has_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, str], says: str
+) -> None:
+    for name, topic in (("x-a", "orders"), ("x-b", "T")):
+        with mqstore.open(tmp_path / name, "a", config=TINY) as store:
+            store.append(topic, b"1")
+    texts = {"path": str(tmp_path / "x-*"), **options}
+    plan(ReadOptions.parse(texts))
+    progress(tmp_path / "x-*", **options).first()
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2
+    assert all(says in one and "strict=true" in one for one in told)
+    with pytest.raises(mqstore.ConfigError) as batch:
+        plan(ReadOptions.parse({**texts, "strict": "true"}))
+    with pytest.raises(mqstore.ConfigError) as started:
+        progress(tmp_path / "x-*", strict="true", **options).first()
+    assert says in str(batch.value) == str(started.value)
+
+
+def test_missing_stores_fail_wait_or_are_dropped(tmp_path: Path) -> None:
+    roots = [tmp_path / "a", tmp_path / "b"]
+    for root in roots:
+        fill(root, range(10))
+    paths = json.dumps([str(root) for root in roots])
+
+    def of(**options: str) -> Progress:
+        texts = {"paths": paths, "until": "end", **options}
+        return Progress(ReadOptions.parse(texts, streaming=True))
+
+    at = of().next(of().first())
+    shutil.move(roots[1], tmp_path / "away")
+    with pytest.raises(mqstore.NotAStoreError, match="no such path"):
+        of().next(at)
+    assert of(missingStores="wait").next(at) == at
+    assert of(missingStores="drop").next(at) == {"a": at["a"]}
+    # Rows that a batch was planned with are not passed over while the store may come back.
+    with pytest.raises(mqstore.OffsetOutOfRangeError, match="broker b: its store is gone"):
+        of(missingStores="wait").ranges({"a": 0, "b": 0}, at)
+    assert [part.broker for part in of(missingStores="drop").ranges({"a": 0, "b": 0}, at)] == ["a"]
+    shutil.move(tmp_path / "away", roots[1])
+    assert of(missingStores="wait").next(at) == at
+    shutil.rmtree(roots[1])
+    batch = {"paths": paths, "missingStores": "drop"}
+    assert {part.broker for part in plan(ReadOptions.parse(batch))} == {"a"}
+    shutil.rmtree(roots[0])
+    with pytest.raises(mqstore.NotAStoreError):
+        plan(ReadOptions.parse(batch))
+    with pytest.raises(mqstore.ConfigError, match="missingStores=wait is for streams"):
+        ReadOptions.parse(batch | {"missingStores": "wait"})
+
+
+def test_a_retired_broker_is_taken_out_of_the_checkpoint(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for name in ("x-a", "x-b"):
+        fill(tmp_path / name, range(10))
+    config = {
+        "source": {"paths": [str(tmp_path / "x-*")], "until": "end"},
+        "sink": {"path": str(tmp_path / "lake")},
+        "trigger": {"available_now": True},
+    }
+
+    def run(**given: Any) -> None:
+        pipeline(spark, config, **given).awaitTermination()
+
+    run()
+    with pytest.raises(mqstore.ConfigError, match="the store of broker x-b is still there"):
+        run(retire=["x-b"])
+    shutil.rmtree(tmp_path / "x-b")
+    fill(tmp_path / "x-a", range(10, 20))
+    if stream.HAS_LIMITS:
+        with pytest.raises(PySparkException) as caught:
+            run()
+        told = sentence(caught.value)
+        assert told.startswith("broker x-b: its store is gone; it was read up to ")
+        assert "\n" not in told
+    run(retire=["x-b"])
+    fill(tmp_path / "x-a", range(20, 30))
+    run()
+    table = ds.dataset(tmp_path / "lake", format="parquet", partitioning="hive").to_table()
+    found = [(row["broker"], int(row["body"])) for row in table.to_pylist()]
+    assert sorted(found) == [
+        *(("x-a", n) for n in range(30)),
+        *(("x-b", n) for n in range(10)),
+    ]
+
+
+def test_small_stores_share_a_task(tmp_path: Path) -> None:
+    for n in range(50):
+        fill(tmp_path / f"s{n}", range(3))
+    source = MqStoreDataSource({"path": str(tmp_path / "s*"), "columns": "broker,body"})
+    reader: Any = source.reader(source.schema())
+    parts = reader.partitions()
+    assert len(parts) == 2
+    rows = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+    wanted = [(f"s{n}", b"%d" % m) for n in range(50) for m in range(3)]
+    assert sorted((row["broker"], row["body"]) for row in rows) == sorted(wanted)
+    many = MqStoreDataSource({"path": str(tmp_path / "s*"), "minPartitions": "20"})
+    assert 20 <= len(many.reader(many.schema()).partitions()) <= 50
+    texts = {"path": str(tmp_path / "s*"), "until": "end"}
+    streamed: Any = MqStoreDataSource(texts).streamReader(source.schema())
+    batch = streamed.partitions({}, streamed.progress.last())
+    assert len(batch) == 2
+    assert sum(len(list(ranges_of(part))) for part in batch) == 50

@@ -151,6 +151,7 @@ def pipeline(
     spark: SparkSession,
     config: str | os.PathLike[str] | Mapping[str, object],
     *,
+    retire: Iterable[str] = (),
     progress: Callable[[Mapping[str, object]], object] | None = None,
 ) -> StreamingQuery:
     """Starts continuous ingest of stores into tables.
@@ -164,6 +165,7 @@ def pipeline(
             format, ``paths`` among them; ``[sink]`` ``path``, ``checkpoint``, ``quarantine``,
             ``metrics``, ``format``; ``[trigger]`` ``available_now``, ``interval``; ``[spark]``
             settings of a session that the command starts.
+        retire: Brokers whose stores are gone for good: they are taken out of the checkpoint.
         progress: Called in the driver when a batch begins (``{"batch": n, "state": "begun"}``),
             after each sink, and with its metrics when it is done.
 
@@ -172,7 +174,8 @@ def pipeline(
 
     Raises:
         ConfigError: A name or value in `config` that cannot be.
-        NotAStoreError: A path that is no store, or a glob that no store matches.
+        NotAStoreError: A path that is no store, or a glob that no store matches, unless
+            ``missingStores`` says otherwise.
         UnsupportedError: A limit of a batch's size where Spark is older than 4.2.
 
     Examples:
@@ -181,6 +184,7 @@ def pipeline(
     """
     settings = PipelineConfig.load(config)
     texts = settings.options()
+    texts |= {"retire": json.dumps(sorted(retire))} if (retire := set(retire)) else {}
     options = ReadOptions.parse(texts, streaming=True)
     # In the user's own call, and not where the query has begun.
     check_limits(options)

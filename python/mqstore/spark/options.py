@@ -50,15 +50,18 @@ OPTIONS: Final = (
     "maxBytesPerTrigger",
     "maxRowsPerTrigger",
     "minPartitions",
+    "missingStores",
     "onError",
     "path",
     "paths",
     "pushdown",
     "queues",
+    "retire",
     "splitBytes",
     "startingOffsets",
     "startingPhysicalOffset",
     "startingTimestamp",
+    "strict",
     "table",
     "tags",
     "topicPattern",
@@ -76,7 +79,8 @@ _ACCESS_PATHS: Final[tuple[Literal["auto", "scan", "consumequeue", "index"], ...
 )
 _INCLUDE: Final = ("business", "system", "half", "all")
 _ON_ERROR: Final[tuple[Literal["fail", "skip", "rows"], ...]] = ("fail", "skip", "rows")
-_STREAM_ONLY = ("maxBytesPerTrigger", "maxRowsPerTrigger", "until")
+_STREAM_ONLY = ("maxBytesPerTrigger", "maxRowsPerTrigger", "retire", "until")
+_MISSING: Final[tuple[Literal["fail", "wait", "drop"], ...]] = ("fail", "wait", "drop")
 
 TABLES: Final = (
     "messages",
@@ -120,6 +124,9 @@ class ReadOptions:
         verify_crc: Whether each body is compared with its checksum.
         decompress: Whether ``body`` is what the producer sent.
         fail_on_data_loss: Whether it is an error when what was planned is gone.
+        strict: Whether a topic that no store has is an error, and not a warning.
+        missing_stores: ``fail``, ``wait`` or ``drop``, where a store is gone.
+        retire: Streams: brokers to be taken out of the checkpoint.
         until: Streams: ``flushed``, ``dispatched`` or ``end``.
         max_bytes_per_trigger: Streams: most bytes of the log in a batch.
         max_rows_per_trigger: Streams: most messages in a batch.
@@ -152,6 +159,9 @@ class ReadOptions:
     verify_crc: bool = True
     decompress: bool = True
     fail_on_data_loss: bool = True
+    strict: bool = False
+    missing_stores: Literal["fail", "wait", "drop"] = "fail"
+    retire: tuple[str, ...] = ()
     until: str = "flushed"
     max_bytes_per_trigger: int | None = None
     max_rows_per_trigger: int | None = None
@@ -181,6 +191,7 @@ class ReadOptions:
         starting = value("startingOffsets", read_offsets, ())
         ending = value("endingOffsets", read_offsets, ())
         table = value("table", read_one_of(TABLES), "messages")
+        lossy = streaming and not value("failOnDataLoss", read_boolean, True)  # noqa: FBT003
         parsed = cls(
             paths=read_paths(given),
             topics=value("topics", read_names, None),
@@ -208,6 +219,11 @@ class ReadOptions:
             verify_crc=value("verifyCrc", read_boolean, True),  # noqa: FBT003
             decompress=value("decompress", read_boolean, True),  # noqa: FBT003
             fail_on_data_loss=value("failOnDataLoss", read_boolean, True),  # noqa: FBT003
+            strict=value("strict", read_boolean, False),  # noqa: FBT003
+            missing_stores=value(
+                "missingStores", read_one_of(_MISSING), "wait" if lossy else "fail"
+            ),
+            retire=value("retire", read_names, ()),
             until=value("until", read_one_of(("flushed", "dispatched", "end")), "flushed"),
             max_bytes_per_trigger=value("maxBytesPerTrigger", read_some_bytes, None),
             max_rows_per_trigger=value("maxRowsPerTrigger", read_count, None),
@@ -276,6 +292,11 @@ class ReadOptions:
                 )
 
     def _check_batch(self) -> None:
+        if self.missing_stores == "wait":
+            raise ConfigError(
+                "missingStores=wait is for streams (spark.readStream); say fail or drop",
+                "missingStores",
+            )
         if self.starting_from_latest:
             raise ConfigError(
                 "startingOffsets=latest leaves nothing to a batch; it is for streams",

@@ -6,7 +6,6 @@ that a task that runs again reads the same rows.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
 from dataclasses import dataclass
@@ -14,27 +13,23 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from mqstore.errors import ConfigError
-from mqstore.spark.stores import Queue, StoreDir, Summary, find_stores, summarize_all
-from mqstore.spark.values import EARLIEST, LATEST
+from mqstore.spark.bounds import INT64_MAX, bounds_of, check_queues_known, check_topics
+from mqstore.spark.stores import StoreDir, Summary, find_stores, summarize_all
 from mqstore.text import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from mqstore.spark.bounds import QueuePart
     from mqstore.spark.options import ReadOptions
 
 __all__ = ["LogRange", "StoreDir", "find_stores", "plan", "plan_stores", "split_range"]
 
 _LOG = logging.getLogger("mqstore.spark")
-_INT64_MAX = 2**63 - 1
 _ENTRY_BYTES = 20
 # A record that is read by itself takes a page of the disk at least.
 _PAGE_BYTES = 4096
 _LEAST_SPLIT = 1024
-
-QueuePart = tuple[str, int, int, int]
-"""Topic, queue, and a half-open range of queue offsets."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +67,12 @@ class LogRange(InputPartition):
         return where
 
 
-def plan(options: ReadOptions) -> list[LogRange]:
+def plan(options: ReadOptions, *, asked: Sequence[str] | None = None) -> list[LogRange]:
     """The partitions of a read of messages.
+
+    Args:
+        options: The options.
+        asked: Topics that the caller named, where a filter has narrowed those of the options.
 
     Raises:
         NotAStoreError: A path that is no store, or a glob that no store matches.
@@ -84,7 +83,11 @@ def plan(options: ReadOptions) -> list[LogRange]:
     if options.topics == () or options.keys == ():
         find_stores(options)
         return []
-    return plan_stores(summarize_all(options), options)
+    stores = summarize_all(options)
+    if all(store.topic_names is not None for store in stores):
+        known = frozenset().union(*(store.topic_names or () for store in stores))
+        check_topics(options.topics if asked is None else asked, known, options)
+    return plan_stores(stores, options)
 
 
 def plan_stores(stores: Sequence[Summary], options: ReadOptions) -> list[LogRange]:
@@ -93,7 +96,7 @@ def plan_stores(stores: Sequence[Summary], options: ReadOptions) -> list[LogRang
     Raises:
         ConfigError: Offsets out of range, or of a queue that no store has.
     """
-    _check_queues_known(stores, options)
+    check_queues_known(stores, options)
     chosen = [_choose(store, options) for store in stores]
     total = sum(way.shared for way in chosen)
     split = options.split_bytes
@@ -190,7 +193,7 @@ def split_range(begin: int, end: int, split: int, file_size: int) -> list[tuple[
 
 def _choose(store: Summary, options: ReadOptions) -> _Way:
     """The way that reads least, or the one that was asked for."""
-    bounds = _bounds(store, options)
+    bounds = bounds_of(store, options)
     ranges = _ranges(store, options)
     scan = _Way("scan", sum(e - b for b, e in ranges), store, ranges, bounds)
     ways = {"scan": scan}
@@ -267,7 +270,7 @@ def _by_queues(
         named = (queue.topic, queue.queue_id)
         if options.queues is not None and named not in wanted:
             continue
-        begin, end = wanted.get(named, (0, _INT64_MAX))
+        begin, end = wanted.get(named, (0, INT64_MAX))
         begin, end = max(begin, queue.min_offset), min(end, queue.max_offset)
         if begin < end:
             queues.append(((*named, begin, end), queue.mean_bytes))
@@ -329,73 +332,3 @@ def _grouped(queues: Iterable[tuple[QueuePart, int]], split: int) -> Iterable[li
             begin += count
     if group:
         yield group
-
-
-def _bounds(store: Summary, options: ReadOptions) -> tuple[QueuePart, ...]:
-    """The bounds of queue offsets that the options set in a store, words resolved."""
-    known = {(queue.topic, queue.queue_id): queue for queue in store.queues or ()}
-    bounds: dict[tuple[str, int], list[int]] = {}
-    for topic, ids in options.queues or ():
-        for queue_id in ids:
-            bounds[topic, queue_id] = [0, _INT64_MAX]
-    for side, option, given in (
-        (0, "startingOffsets", options.starting_offsets),
-        (1, "endingOffsets", options.ending_offsets),
-    ):
-        for one in given:
-            queue = known.get((one.topic, one.queue_id))
-            if queue is None:
-                continue
-            if options.queues is not None and (one.topic, one.queue_id) not in bounds:
-                continue
-            pair = bounds.setdefault((one.topic, one.queue_id), [0, _INT64_MAX])
-            pair[side] = _resolve(store, option, queue, one.queue_offset, options)
-    for (topic, queue_id), (begin, end) in bounds.items():
-        if begin > end:
-            raise ConfigError(
-                f"{store.store.path}: topic {topic}, queue {queue_id}: startingOffsets ({begin}) "
-                f"lies behind endingOffsets ({end})",
-                "startingOffsets",
-            )
-    return tuple((*named, begin, end) for named, (begin, end) in bounds.items())
-
-
-def _resolve(
-    store: Summary, option: str, queue: Queue, queue_offset: int, options: ReadOptions
-) -> int:
-    if queue_offset == EARLIEST:
-        return queue.min_offset
-    if queue_offset == LATEST:
-        return queue.max_offset
-    inside = queue.min_offset <= queue_offset <= queue.max_offset
-    if not inside and options.fail_on_data_loss:
-        raise ConfigError(
-            f"option {option}: {store.store.path}: topic {queue.topic}, queue {queue.queue_id} "
-            f"holds offsets {queue.min_offset} to {queue.max_offset}, not {queue_offset}; "
-            "failOnDataLoss=false takes what is there",
-            option,
-        )
-    return queue_offset
-
-
-def _check_queues_known(stores: Sequence[Summary], options: ReadOptions) -> None:
-    """Refuses offsets of queues that are in no store: they are misspelt."""
-    known = {(one.topic, one.queue_id) for store in stores for one in store.queues or ()}
-    for option, given in (
-        ("startingOffsets", options.starting_offsets),
-        ("endingOffsets", options.ending_offsets),
-    ):
-        for one in given:
-            if (one.topic, one.queue_id) in known:
-                continue
-            topics = sorted({topic for topic, _ in known})
-            if one.topic in topics:
-                ids = sorted(queue_id for topic, queue_id in known if topic == one.topic)
-                there = f"its queues are {', '.join(map(str, ids))}"
-            else:
-                near = difflib.get_close_matches(one.topic, topics, n=3)
-                there = f"did you mean {' or '.join(near)}?" if near else "no store has the topic"
-            raise ConfigError(
-                f"option {option}: no store has topic {one.topic}, queue {one.queue_id}; {there}",
-                option,
-            )

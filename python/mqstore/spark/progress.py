@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
 import mqstore
+from mqstore._names import nearest
 from mqstore.errors import ConfigError, OffsetOutOfRangeError, UnsupportedError
-from mqstore.spark.plan import LogRange, find_stores
+from mqstore.spark.plan import LogRange
+from mqstore.spark.reach import Bounds, Reach
 from mqstore.spark.stores import first_time, log_files
 
 if TYPE_CHECKING:
@@ -30,23 +31,6 @@ Offset = dict[str, int]
 """A physical offset for each broker."""
 
 _log = logging.getLogger("mqstore.spark")
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """Current bounds of a store.
-
-    Attributes:
-        store: Its directory and broker.
-        begin: Where its log begins: retention moves this.
-        end: Up to where a stream may read.
-        log_end: The end of its last whole record.
-    """
-
-    store: StoreDir
-    begin: int
-    end: int
-    log_end: int
 
 
 class Progress:
@@ -79,35 +63,12 @@ class Progress:
         self.start_ms = options.starting_timestamp_ms
         # A place from the first batch on: as a filter of rows it would move with each start.
         self.options = dataclasses.replace(options, starting_timestamp_ms=None)
+        self._bounds = Bounds(self.options)
+        self._to_retire = set(options.retire)
 
     def reaches(self) -> dict[str, Reach]:
-        """Current bounds of the stores, by broker.
-
-        Raises:
-            ConfigError: Two stores have one broker's name.
-            NotAStoreError: A path that is no store.
-        """
-        reaches: dict[str, Reach] = {}
-        for found in find_stores(self.options):
-            if found.broker in reaches:
-                raise ConfigError(
-                    f"two stores are called {found.broker!r}: {reaches[found.broker].store.path} "
-                    f"and {found.path}; a stream keeps its place by broker, so read them as "
-                    "streams of their own, each with its brokerName",
-                    "brokerName",
-                )
-            with mqstore.open(found.path, config=self.options.config) as store:
-                log_end = store.max_physical_offset
-                begin = store.min_physical_offset
-                match self.options.until:
-                    case "flushed":
-                        end = store.flushed_offset
-                    case "dispatched":
-                        end = store.dispatched_offset
-                    case _:
-                        end = log_end
-            reaches[found.broker] = Reach(found, begin, max(begin, min(end, log_end)), log_end)
-        return reaches
+        """Current bounds of the stores, by broker; see ``Bounds.look``."""
+        return self._bounds.look()
 
     def first(self) -> Offset:
         """Where a stream begins that has no checkpoint.
@@ -190,10 +151,13 @@ class Progress:
             # A truncated log continues at its new end; rows held back by `until` were read already.
             stop = min(max(reach.end, begin), reach.log_end)
             end[broker] = stop if final is None else min(stop, max(final.get(broker, begin), begin))
+        for broker in self._to_retire - start.keys():
+            near = nearest(broker, start)
+            _log.warning("option retire: the checkpoint has no broker %r%s", broker, near)
+        self._to_retire = set()
         for broker in start.keys() - reaches.keys():
-            what = f"broker {broker}: its store is gone; it was read up to {start[broker]}"
-            self._lost(what, start[broker], 0, 0)
-            end[broker] = start[broker]
+            if self._gone(broker, start[broker]) == "wait":
+                end[broker] = start[broker]
         begins = {
             broker: max(start.get(broker, 0), reach.begin) for broker, reach in reaches.items()
         }
@@ -213,11 +177,15 @@ class Progress:
         start, end = _offset(start), _offset(end)
         reaches = self.reaches()
         ranges = []
+        for broker in start.keys() - end.keys() - reaches.keys():
+            if self._gone(broker, start[broker]) == "wait":
+                raise self._is_gone(broker, start[broker])
         for broker, planned in end.items():
             stop, reach = planned, reaches.get(broker)
             if reach is None:
-                if start.get(broker, 0) < stop:
-                    self._lost(f"broker {broker}: its store is gone", start.get(broker, 0), 0, 0)
+                # Rows of a planned batch: a store that comes back has them still.
+                if (at := start.get(broker, 0)) < stop and self._gone(broker, at) == "wait":
+                    raise self._is_gone(broker, at)
                 continue
             at = start.get(broker, reach.begin)
             if at < stop:
@@ -262,6 +230,33 @@ class Progress:
                 reach.begin,
                 reach.log_end,
             )
+
+    def _gone(self, broker: str, at: int) -> Literal["wait", "drop"]:
+        """What is done about a broker whose store is not there.
+
+        Raises:
+            OffsetOutOfRangeError: ``missingStores`` is ``fail``, and the broker is not retired.
+        """
+        mode = "drop" if broker in self.options.retire else self.options.missing_stores
+        if mode == "fail":
+            raise self._is_gone(broker, at)
+        _log.warning(
+            "broker %s: its store is gone; it was read up to %d, and the stream %s",
+            broker,
+            at,
+            "goes on without it" if mode == "drop" else "waits for it to come back",
+        )
+        return mode
+
+    def _is_gone(self, broker: str, at: int) -> OffsetOutOfRangeError:
+        return OffsetOutOfRangeError(
+            f"broker {broker}: its store is gone; it was read up to {at}; option retire={broker} "
+            "(mqstore pipeline --retire) takes it out of the checkpoint, missingStores=wait reads "
+            "the others until it is back",
+            at,
+            0,
+            0,
+        )
 
     def _lost(self, what: str, at: int, begin: int, end: int) -> None:
         if self.options.fail_on_data_loss:

@@ -15,7 +15,8 @@ from mqstore import _native
 from mqstore._names import is_system_topic
 from mqstore.errors import StoreError
 from mqstore.spark.filters import narrow
-from mqstore.spark.plan import LogRange, plan
+from mqstore.spark.packing import pack, ranges_of
+from mqstore.spark.plan import plan
 from mqstore.spark.stores import settings_of
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter, InputPartition
 
     from mqstore.spark.options import ReadOptions
+    from mqstore.spark.plan import LogRange
 
 __all__ = [
     "MessageReader",
@@ -64,6 +66,7 @@ class Reader(DataSourceReader):
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self.options = options
         self.columns = columns
+        self.asked = options.topics
 
 
 class MessageReader(Reader):
@@ -71,13 +74,13 @@ class MessageReader(Reader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Partitions for the tasks."""
-        return plan(self.options)
+        return pack(plan(self.options, asked=self.asked), self.options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The record batches of one partition."""
         # Where there is nothing to read Spark makes a partition of its own.
-        if isinstance(partition, LogRange):
-            yield from read_range(partition, self.options, self.columns)
+        for part in ranges_of(partition):
+            yield from read_range(part, self.options, self.columns)
 
 
 class PushdownReader(MessageReader):

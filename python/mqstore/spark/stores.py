@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import logging
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 import mqstore
 from mqstore import _native
+from mqstore._names import table_names
 from mqstore.config import load_config
 from mqstore.errors import NotAStoreError, StoreError
 
@@ -32,10 +34,14 @@ __all__ = [
     "find_stores",
     "first_time",
     "log_files",
+    "log_paths",
     "settings_of",
     "summarize",
     "summarize_all",
+    "topic_names",
 ]
+
+_log = logging.getLogger("mqstore.spark")
 
 _GLOB = re.compile(r"[*?\[]")
 _SAMPLED_ENTRIES = 64
@@ -109,6 +115,7 @@ class Summary:
         queues: The queues that matter to the options; ``None`` where none were asked for.
         found: Where the messages with the wanted keys lie, and the bytes that these have; ``None``
             where the index was not asked or had too much to say.
+        topic_names: The names of all topics; ``None`` where no name was asked for.
     """
 
     store: StoreDir
@@ -119,6 +126,7 @@ class Summary:
     files: tuple[LogFile, ...]
     queues: tuple[Queue, ...] | None = None
     found: tuple[tuple[int, ...], int] | None = None
+    topic_names: frozenset[str] | None = None
 
 
 def find_stores(options: ReadOptions) -> list[StoreDir]:
@@ -128,9 +136,11 @@ def find_stores(options: ReadOptions) -> list[StoreDir]:
     skipped.
 
     Raises:
-        NotAStoreError: A path that is no store, or a glob that no store matches.
+        NotAStoreError: A path that is no store, or a glob that no store matches, and
+            ``missingStores`` is ``fail``, or no store is left.
     """
     found: dict[str, None] = {}
+    missing: list[NotAStoreError] = []
     for given in options.paths:
         path = os.path.abspath(given)  # noqa: PTH100 - links are not followed, dots are resolved
         if _is_store(path, options):
@@ -138,12 +148,17 @@ def find_stores(options: ReadOptions) -> list[StoreDir]:
             continue
         if not _GLOB.search(given):
             reason = "no folder `commitlog` in it" if Path(path).exists() else "no such path"
-            raise NotAStoreError(f"{given}: not a store: {reason}", given, reason)
+            missing.append(NotAStoreError(f"{given}: not a store: {reason}", given, reason))
+            continue
         matches = [one for one in sorted(glob.glob(path)) if _is_store(one, options)]  # noqa: PTH207
         if not matches:
             reason = "no directory that it matches holds a `commitlog`"
-            raise NotAStoreError(f"{given}: no store: {reason}", given, reason)
+            missing.append(NotAStoreError(f"{given}: no store: {reason}", given, reason))
         found |= dict.fromkeys(matches)
+    for error in missing:
+        if options.missing_stores == "fail" or (options.missing_stores == "drop" and not found):
+            raise error
+        _log.warning("%s; missingStores=%s goes on without it", error, options.missing_stores)
     return [StoreDir(path, options.broker_name or broker_of(path)) for path in found]
 
 
@@ -203,7 +218,15 @@ def summarize(
             files=files,
             queues=None if topics is None else _queues(store, store_dir, topics, options),
             found=_look_up(store, options),
+            topic_names=topic_names(store, options),
         )
+
+
+def topic_names(store: mqstore.Store, options: ReadOptions) -> frozenset[str] | None:
+    """The names of a store's topics, if the options name some."""
+    if options.topics is None and options.topic_pattern is None:
+        return None
+    return frozenset(store.topics()) | table_names(store, "topics.json", "topicConfigTable")
 
 
 def log_files(path: str, config: ConfigLike) -> list[tuple[int, int]]:
@@ -211,7 +234,13 @@ def log_files(path: str, config: ConfigLike) -> list[tuple[int, int]]:
     return _log_files(path, load_config(config).store_path_commit_log)
 
 
-def _log_files(path: str, folders: str | None) -> list[tuple[int, int]]:
+def log_paths(path: str, folders: str | None) -> dict[int, Path]:
+    """The files of a store's log by where they begin, as a physical offset.
+
+    Args:
+        path: The store.
+        folders: ``store_path_commit_log`` of its settings.
+    """
     files = {}
     for folder in (folders or "commitlog").split(","):
         at = Path(path, folder.strip())
@@ -222,8 +251,16 @@ def _log_files(path: str, folders: str | None) -> list[tuple[int, int]]:
                 # Retention may take a file away meanwhile.
                 with contextlib.suppress(FileNotFoundError):
                     if re.fullmatch("[0-9]{20}", entry.name) and entry.is_file():
-                        files[int(entry.name)] = entry.stat().st_size
-    return sorted(files.items())
+                        files[int(entry.name)] = Path(entry.path)
+    return dict(sorted(files.items()))
+
+
+def _log_files(path: str, folders: str | None) -> list[tuple[int, int]]:
+    files = []
+    for base, file in log_paths(path, folders).items():
+        with contextlib.suppress(FileNotFoundError):
+            files.append((base, file.stat().st_size))
+    return files
 
 
 def first_time(store: mqstore.Store, base: int) -> int | None:

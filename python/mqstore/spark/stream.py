@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark.sql.datasource import DataSourceStreamReader
 
 from mqstore.errors import UnsupportedError
-from mqstore.spark.plan import LogRange
+from mqstore.spark.packing import pack, ranges_of
 from mqstore.spark.progress import Progress
 from mqstore.spark.reader import read_range
 
@@ -87,6 +87,7 @@ class _Reader(DataSourceStreamReader):
         self.progress = Progress(options)
         self.columns = columns
         self.initial: Offset | None = None
+        self.planned: Offset | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's
         """Where a stream without a checkpoint begins."""
@@ -98,7 +99,9 @@ class _Reader(DataSourceStreamReader):
         self.initial = None
         if isinstance(end, dict) and FROM in end:
             start = end[FROM]
-        return self.progress.ranges(_places(start), _places(end))
+        ranges = self.progress.ranges(_places(start), _places(end))
+        self.planned = _places(end)
+        return pack(ranges, self.progress.options)
 
     def _ending(self, end: Offset, start: Mark | None = None) -> Mark:
         """The end of a batch; that of the first one names the beginning too.
@@ -111,9 +114,9 @@ class _Reader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The record batches of one partition."""
-        if isinstance(partition, LogRange):
-            self.progress.check_range(partition)
-            yield from read_range(partition, self.progress.options, self.columns)
+        for part in ranges_of(partition):
+            self.progress.check_range(part)
+            yield from read_range(part, self.progress.options, self.columns)
 
 
 class StreamReader(_Reader):
@@ -121,7 +124,9 @@ class StreamReader(_Reader):
 
     def latestOffset(self) -> Mark:  # type: ignore[override]  # noqa: N802 - Spark's
         """Up to where the next batch reads."""
-        return self._ending(self.progress.last())
+        if self.planned is None:
+            return self._ending(self.progress.last())
+        return self._ending(self.progress.next(self.planned))
 
 
 if HAS_LIMITS:

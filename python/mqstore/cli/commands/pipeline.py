@@ -10,6 +10,7 @@ import click
 
 from mqstore.cli.options import output_options
 from mqstore.cli.output import Column, note, table_lines
+from mqstore.errors import StoreError
 from mqstore.text import count_text, size_text
 
 if TYPE_CHECKING:
@@ -30,8 +31,14 @@ _COLUMNS = (
 
 @click.command("pipeline", short_help="Bring stores into Parquet or Delta, with Spark.")
 @click.argument("file", metavar="FILE.toml", type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--retire",
+    metavar="BROKER",
+    multiple=True,
+    help="Take a broker out of the checkpoint whose store is gone for good. May be repeated.",
+)
 @output_options
-def pipeline_command(output: Output, file: str) -> int:
+def pipeline_command(output: Output, file: str, retire: tuple[str, ...]) -> int:
     """Bring the messages of stores into Parquet or Delta tables, and go on as they come.
 
     FILE.toml says which stores, where to, and how often; docs/spark.md shows one. It can be killed
@@ -41,6 +48,7 @@ def pipeline_command(output: Output, file: str) -> int:
     try:
         from mqstore.spark import pipeline
         from mqstore.spark.ingest import PipelineConfig
+        from mqstore.spark.telling import PySparkException, sentence
     except ModuleNotFoundError as error:
         raise click.UsageError(
             f"this needs Spark: pip install 'mqstore[spark]' ({error.name} is not installed)"
@@ -64,11 +72,13 @@ def pipeline_command(output: Output, file: str) -> int:
     config = PipelineConfig.load(file)
     spark = _session(config.spark)
     try:
-        query = pipeline(spark, file, progress=tell)
+        query = pipeline(spark, file, retire=retire, progress=tell)
         try:
             query.awaitTermination()
         except KeyboardInterrupt:
             query.stop()
+        except PySparkException as error:
+            raise StoreError(sentence(error)) from None
     finally:
         spark.stop()
     rows = list(totals.values())
@@ -96,7 +106,8 @@ def _session(settings: Mapping[str, str]) -> SparkSession:
         "spark.master": "local[*]",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
+        # What Spark logs of an error is a traceback; the command says it in a sentence.
+        "spark.log.level": "FATAL",
         "spark.sql.shuffle.partitions": "8",
         "spark.sql.session.timeZone": "UTC",
     }

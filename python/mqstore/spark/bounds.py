@@ -1,0 +1,125 @@
+"""Bounds of queue offsets, and the names of topics and queues that no store has."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from typing import TYPE_CHECKING
+
+from mqstore._names import nearest
+from mqstore.errors import ConfigError
+from mqstore.spark.values import EARLIEST, LATEST
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
+
+    from mqstore.spark.options import ReadOptions
+    from mqstore.spark.stores import Queue, Summary
+
+__all__ = ["INT64_MAX", "QueuePart", "bounds_of", "check_queues_known", "check_topics"]
+
+_log = logging.getLogger("mqstore.spark")
+
+INT64_MAX = 2**63 - 1
+QueuePart = tuple[str, int, int, int]
+"""Topic, queue, and a half-open range of queue offsets."""
+
+
+def check_topics(
+    topics: Sequence[str] | None, known: AbstractSet[str], options: ReadOptions
+) -> None:
+    """Warns of topics that no store has, which is an error with ``strict``.
+
+    Args:
+        topics: The topics that the caller named.
+        known: The topics of all stores.
+        options: The options.
+
+    Raises:
+        ConfigError: ``strict`` is on.
+    """
+    complaints = [
+        (f"option topics: no store has topic {name!r}{nearest(name, known)}", "topics")
+        for name in sorted(set(topics or ()) - known)
+    ]
+    pattern = options.topic_pattern
+    if pattern is not None and not any(map(re.compile(pattern).fullmatch, known)):
+        complaints.append(
+            (f"option topicPattern: no topic of a store matches {pattern!r}", "topicPattern")
+        )
+    for text, option in complaints:
+        if options.strict:
+            raise ConfigError(text, option)
+        _log.warning("%s; nothing is read of it (strict=true makes this an error)", text)
+
+
+def bounds_of(store: Summary, options: ReadOptions) -> tuple[QueuePart, ...]:
+    """The bounds of queue offsets that the options set in a store, words resolved."""
+    known = {(queue.topic, queue.queue_id): queue for queue in store.queues or ()}
+    bounds: dict[tuple[str, int], list[int]] = {}
+    for topic, ids in options.queues or ():
+        for queue_id in ids:
+            bounds[topic, queue_id] = [0, INT64_MAX]
+    for side, option, given in (
+        (0, "startingOffsets", options.starting_offsets),
+        (1, "endingOffsets", options.ending_offsets),
+    ):
+        for one in given:
+            queue = known.get((one.topic, one.queue_id))
+            if queue is None:
+                continue
+            if options.queues is not None and (one.topic, one.queue_id) not in bounds:
+                continue
+            pair = bounds.setdefault((one.topic, one.queue_id), [0, INT64_MAX])
+            pair[side] = _resolve(store, option, queue, one.queue_offset, options)
+    for (topic, queue_id), (begin, end) in bounds.items():
+        if begin > end:
+            raise ConfigError(
+                f"{store.store.path}: topic {topic}, queue {queue_id}: startingOffsets ({begin}) "
+                f"lies behind endingOffsets ({end})",
+                "startingOffsets",
+            )
+    return tuple((*named, begin, end) for named, (begin, end) in bounds.items())
+
+
+def _resolve(
+    store: Summary, option: str, queue: Queue, queue_offset: int, options: ReadOptions
+) -> int:
+    if queue_offset == EARLIEST:
+        return queue.min_offset
+    if queue_offset == LATEST:
+        return queue.max_offset
+    inside = queue.min_offset <= queue_offset <= queue.max_offset
+    if not inside and options.fail_on_data_loss:
+        raise ConfigError(
+            f"option {option}: {store.store.path}: topic {queue.topic}, queue {queue.queue_id} "
+            f"holds offsets {queue.min_offset} to {queue.max_offset}, not {queue_offset}; "
+            "failOnDataLoss=false takes what is there",
+            option,
+        )
+    return queue_offset
+
+
+def check_queues_known(stores: Sequence[Summary], options: ReadOptions) -> None:
+    """Refuses offsets of queues that are in no store: they are misspelt."""
+    known = {(one.topic, one.queue_id) for store in stores for one in store.queues or ()}
+    for option, given in (
+        ("startingOffsets", options.starting_offsets),
+        ("endingOffsets", options.ending_offsets),
+    ):
+        for one in given:
+            if (one.topic, one.queue_id) in known:
+                continue
+            topics = sorted({topic for topic, _ in known})
+            if one.topic in topics:
+                ids = sorted(queue_id for topic, queue_id in known if topic == one.topic)
+                there = f"its queues are {', '.join(map(str, ids))}"
+            else:
+                near = difflib.get_close_matches(one.topic, topics, n=3)
+                there = f"did you mean {' or '.join(near)}?" if near else "no store has the topic"
+            raise ConfigError(
+                f"option {option}: no store has topic {one.topic}, queue {one.queue_id}; {there}",
+                option,
+            )

@@ -1,0 +1,153 @@
+"""Bounds of the stores of a stream: where each log begins, and up to where it may be read."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import mqstore
+from mqstore._durable import sync
+from mqstore.errors import ConfigError
+from mqstore.spark.bounds import check_topics
+from mqstore.spark.stores import find_stores, log_paths, topic_names
+
+if TYPE_CHECKING:
+    from mqstore.spark.options import ReadOptions
+    from mqstore.spark.stores import StoreDir
+
+__all__ = ["Bounds", "Reach"]
+
+SYNC_EVERY_S = 10.0
+"""RocketMQ flushes its whole log as often (``flushCommitLogThoroughInterval``)."""
+_LOCAL = frozenset(
+    ["bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"]
+)
+_THREADS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Current bounds of a store.
+
+    Attributes:
+        store: Its directory and broker.
+        begin: Where its log begins: retention moves this.
+        end: Up to where a stream may read.
+        log_end: The end of its last whole record.
+    """
+
+    store: StoreDir
+    begin: int
+    end: int
+    log_end: int
+
+
+class Bounds:
+    """Looks at the stores of one stream, again and again.
+
+    Args:
+        options: The options of the stream.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.options = options
+        self._synced: dict[str, tuple[float, int]] = {}
+        self._names_checked = False
+
+    def look(self) -> dict[str, Reach]:
+        """Current bounds of the stores, by broker.
+
+        Raises:
+            ConfigError: Two stores have one broker's name, a store of a retired broker is there, or
+                no store has a topic and ``strict`` is on.
+            NotAStoreError: A path that is no store, and ``missingStores`` is ``fail``.
+        """
+        found: dict[str, StoreDir] = {}
+        for store in find_stores(self.options):
+            if store.broker in found:
+                raise ConfigError(
+                    f"two stores are called {store.broker!r}: {found[store.broker].path} "
+                    f"and {store.path}; a stream keeps its place by broker, so read them as "
+                    "streams of their own, each with its brokerName",
+                    "brokerName",
+                )
+            if store.broker in self.options.retire:
+                raise ConfigError(
+                    f"option retire: the store of broker {store.broker} is still there, and would "
+                    f"be read again from its beginning: move {store.path} out of the paths first",
+                    "retire",
+                )
+            found[store.broker] = store
+        with ThreadPoolExecutor(max(1, min(_THREADS, len(found)))) as threads:
+            seen = list(threads.map(self._look_at, found.values()))
+        if not self._names_checked and any(names is not None for _, names in seen):
+            self._names_checked = True
+            known = frozenset().union(*(names or () for _, names in seen))
+            check_topics(self.options.topics, known, self.options)
+        return {reach.store.broker: reach for reach, _ in seen}
+
+    def _look_at(self, found: StoreDir) -> tuple[Reach, frozenset[str] | None]:
+        with mqstore.open(found.path, config=self.options.config) as store:
+            log_end, begin = store.max_physical_offset, store.min_physical_offset
+            match self.options.until:
+                case "flushed":
+                    end = self._flushed(found, store, log_end)
+                case "dispatched":
+                    end = store.dispatched_offset
+                case _:
+                    end = log_end
+            names = None if self._names_checked else topic_names(store, self.options)
+        return Reach(found, begin, max(begin, min(end, log_end)), log_end), names
+
+    def _flushed(self, found: StoreDir, store: mqstore.Store, log_end: int) -> int:
+        """Up to where a power cut takes nothing of the log.
+
+        The store's own mark or checkpoint leaves out the last messages of a broker that idles. Here
+        the system is asked to write what the broker has in the log's files, so that it is known.
+        """
+        known = min(store.flushed_offset, log_end)
+        at, synced = self._synced.get(found.path, (-SYNC_EVERY_S, 0))
+        if synced > log_end:
+            self._synced.pop(found.path)
+            at, synced = -SYNC_EVERY_S, 0
+        known = max(known, synced)
+        if known < log_end and time.monotonic() - at >= SYNC_EVERY_S:
+            files = log_paths(found.path, store.config.store_path_commit_log)
+            if _sync(files, known, log_end):
+                self._synced[found.path] = (time.monotonic(), log_end)
+                known = log_end
+        return known
+
+
+def _sync(files: dict[int, Path], begin: int, end: int) -> bool:
+    """Makes a range of a log durable, files and names; whether that is known to have worked."""
+    bases = [at for at in files if at < end]
+    held = [files[at] for n, at in enumerate(bases) if n + 1 == len(bases) or bases[n + 1] > begin]
+    try:
+        if not held or not all(_file_system(path) in _LOCAL for path in held):
+            return False
+        for path in (*held, *{path.parent for path in held}):
+            sync(path)
+    except OSError:
+        return False
+    return True
+
+
+def _file_system(path: Path) -> str | None:
+    """The kind of file system that a file lies in.
+
+    Another machine's file system may answer a flush before the data is on its disk.
+    """
+    real, mounts = os.path.realpath(path), Path("/proc/self/mountinfo")
+    best, kind = "", None
+    for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
+        fields, _, rest = line.partition(" - ")
+        mount = fields.split()[4].encode().decode("unicode_escape")
+        inside = real == mount or real.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, rest.split()[0]
+    return kind
