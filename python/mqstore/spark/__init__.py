@@ -11,8 +11,11 @@ After ``pip install 'mqstore[spark]'`` Spark finds the format by itself::
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 from typing import TYPE_CHECKING
+
+from mqstore.errors import ConfigError, UnsupportedError
 
 if TYPE_CHECKING:
     import os
@@ -21,11 +24,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mqstore.spark.ingest import pipeline
+    from mqstore.spark.micro import micro_batch
     from mqstore.spark.rebuilding import rebuild
     from mqstore.spark.verifying import verify
     from mqstore.spark.writer import write_store
 
-__all__ = ["pipeline", "read", "rebuild", "register", "verify", "write_store"]
+__all__ = ["micro_batch", "pipeline", "read", "rebuild", "register", "verify", "write_store"]
+
+
+_SINCE_4 = (
+    "the format, streams, the pipeline, write_store and the SQL functions need Spark 4.0 or newer; "
+    "mqstore.spark.read(spark, path) and mqstore.spark.micro_batch work from 3.5 on"
+)
 
 
 def register(spark: SparkSession) -> None:
@@ -35,9 +45,21 @@ def register(spark: SparkSession) -> None:
         spark: The session.
     """
     with _extra():
+        from mqstore.spark.compat import HAS_SOURCES
+    if not HAS_SOURCES:
+        raise UnsupportedError(_SINCE_4, "register", "")
+    with _extra():
+        from mqstore.spark.source import register_format
+
+    register_format(spark)
+    with _extra():
+        import pyspark.sql.pandas.functions as arrow
+    if not hasattr(arrow, "arrow_udf"):
+        logging.getLogger("mqstore.spark").warning("the SQL functions mq_* need Spark 4.1 or newer")
+        return
+    with _extra():
         from mqstore.spark.functions import register_functions
 
-    _register_format(spark)
     register_functions(spark)
 
 
@@ -47,6 +69,8 @@ def _extra() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
+        if error.name == "pyspark.sql.datasource":
+            raise UnsupportedError(_SINCE_4, "pipeline", "") from None
         name = (error.name or "").partition(".")[0]
         if name not in ("pyarrow", "pyspark"):
             raise
@@ -57,23 +81,22 @@ def _extra() -> Iterator[None]:
         ) from None
 
 
-def _register_format(spark: SparkSession) -> None:
-    with _extra():
-        from mqstore.spark.source import MqStoreDataSource
-
-    spark.dataSource.register(MqStoreDataSource)
-
-
 def read(
     spark: SparkSession,
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    engine: str = "auto",
     **options: object,
 ) -> DataFrame:
     """The messages of stores, or one of their structures, as a data frame.
 
     Args:
-        spark: The session.
+        spark: The session; Spark 3.5 or newer, classic or Connect.
         paths: Directories of stores or globs of them, one or several.
+        engine: ``"source"`` is the format ``mqstore``, which Spark 4.0 and newer have; ``"arrow"``
+            plans here, at once, and reads by ``mapInArrow``, which also Spark 3.5 has (a classic
+            session needs pandas for it). Both give the same rows. ``"auto"`` takes the format where
+            it is.
         **options: The options of the format by their names, as Python values: a list for
             ``topics``, ``keys`` and ``columns``, a mapping for ``queues`` and the offsets, a number
             or a ``datetime`` for times. ``None`` is an option that is not given.
@@ -84,20 +107,42 @@ def read(
     Raises:
         ConfigError: No such option, or a value that it cannot have; the nearest names are offered.
         NotAStoreError: A path that is no store, or a glob that no store matches.
+        UnsupportedError: ``engine="source"`` where Spark is older than 4.0.
 
     Examples:
         >>> frame = read(spark, "/data/*/store", topics=["orders"])  # doctest: +SKIP
     """
-    from mqstore.spark.options import ReadOptions, as_texts
+    with _extra():
+        from mqstore.spark.compat import HAS_SOURCES
+        from mqstore.spark.options import ReadOptions, as_texts
 
     texts = as_texts(paths, options)
     # Here the user's own call is in the traceback; the source would check in a worker of Spark's.
-    ReadOptions.parse(texts)
-    _register_format(spark)
-    return spark.read.format("mqstore").options(**texts).load()
+    parsed = ReadOptions.parse(texts)
+    if engine not in ("auto", "source", "arrow"):
+        raise ConfigError(f"engine is auto, source or arrow, not {engine!r}", "engine")
+    if engine == "source" and not HAS_SOURCES:
+        raise UnsupportedError(
+            "engine='source' needs Spark 4.0 or newer", "engine", parsed.paths[0]
+        )
+    if engine == "source" or (engine == "auto" and HAS_SOURCES):
+        with _extra():
+            from mqstore.spark.source import register_format
+
+        register_format(spark)
+        return spark.read.format("mqstore").options(**texts).load()
+    with _extra():
+        from mqstore.spark.mapping import map_parts
+        from mqstore.spark.schema import read_schema
+        from mqstore.spark.tables import make_table_reader, table_schema
+
+    schema = read_schema(parsed, table_schema(parsed.table))
+    reader = make_table_reader(parsed, schema.fieldNames())
+    return map_parts(spark, reader, list(reader.partitions()), schema)
 
 
 _LATER = {
+    "micro_batch": "mqstore.spark.micro",
     "pipeline": "mqstore.spark.ingest",
     "rebuild": "mqstore.spark.rebuilding",
     "verify": "mqstore.spark.verifying",

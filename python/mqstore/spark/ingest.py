@@ -24,7 +24,7 @@ from mqstore.errors import ConfigError
 from mqstore.spark.options import ReadOptions, as_texts
 from mqstore.spark.progress import Progress
 from mqstore.spark.schema import columns_schema, message_schema
-from mqstore.spark.source import MqStoreDataSource
+from mqstore.spark.source import register_format
 from mqstore.spark.stream import check_limits
 from mqstore.spark.values import unknown_name
 
@@ -190,7 +190,7 @@ def pipeline(
     check_limits(options)
     source = Progress(options)
     source.reaches()
-    spark.dataSource.register(MqStoreDataSource)
+    register_format(spark)
     sinks = Sinks(settings, source, progress or (lambda _: None))
     stream = spark.readStream.format("mqstore").options(**texts).load()
     writer = (

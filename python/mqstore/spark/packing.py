@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import InputPartition
-
+from mqstore.spark.compat import InputPartition
 from mqstore.spark.plan import LogRange
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import InputPartition
-
 from mqstore.spark.bounds import INT64_MAX, bounds_of, check_queues_known, check_topics
+from mqstore.spark.compat import InputPartition
 from mqstore.spark.stores import StoreDir, Summary, find_stores, summarize_all
 from mqstore.text import size_text
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceReader
 
 from mqstore import _native
 from mqstore._names import is_system_topic
 from mqstore.errors import StoreError
-from mqstore.spark.filters import narrow
+from mqstore.spark.compat import DataSourceReader
 from mqstore.spark.packing import pack, ranges_of
 from mqstore.spark.plan import plan
 from mqstore.spark.stores import settings_of
@@ -88,6 +87,8 @@ class PushdownReader(MessageReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's
         """Keeps what planning can use, and yields every filter back."""
+        from mqstore.spark.filters import narrow  # Spark 4.1 and newer
+
         self.options = narrow(self.options, filters)
         yield from filters
 

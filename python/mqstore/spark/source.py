@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource
 
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.schema import check_read_schema, message_schema, read_schema
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.datasource import (
         DataSourceReader,
         DataSourceStreamReader,
@@ -17,7 +19,17 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-__all__ = ["MqStoreDataSource"]
+__all__ = ["MqStoreDataSource", "register_format"]
+
+
+def register_format(spark: SparkSession) -> None:
+    """Makes the format known to a session, once or again."""
+    try:
+        spark.dataSource.register(MqStoreDataSource)
+    except PySparkException as error:
+        # Spark 4.0 refuses a format that it has found by itself.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 class MqStoreDataSource(DataSource):

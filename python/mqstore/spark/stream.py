@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from pyspark.sql.datasource import DataSourceStreamReader
-
 from mqstore.errors import UnsupportedError
+from mqstore.spark.compat import DataSourceStreamReader
 from mqstore.spark.packing import pack, ranges_of
 from mqstore.spark.progress import Progress
 from mqstore.spark.reader import read_range

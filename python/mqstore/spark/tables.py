@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import mqstore
 from mqstore import _native
 from mqstore.errors import StoreError
 from mqstore.layout import index_files
+from mqstore.spark.compat import InputPartition
 from mqstore.spark.reader import MessageReader, Reader, batches_of, make_reader, task_cpus
 from mqstore.spark.stores import StoreDir, find_stores
 

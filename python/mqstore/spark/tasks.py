@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
-from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.sql.types import BinaryType
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from mqstore.spark.mapping import map_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -31,24 +33,18 @@ def each(
     What the function holds on to travels once to each executor, an item only to its task. A task
     may run twice, so that the function must be one that can.
     """
-
-    def run(numbers: pa.Array, given: pa.Array) -> pa.Array:
-        return pa.array(
-            [
-                pickle.dumps((number.as_py(), work(pickle.loads(one.as_py()))))  # noqa: S301 - our own
-                for number, one in zip(numbers, given, strict=True)
-            ]
-        )
-
     if not items:
         return []
-    run.__annotations__ = {"numbers": pa.Array, "given": pa.Array, "return": pa.Array}
-    # Spark's stub wants the kind of function that it finds out from the hints.
-    udf = arrow_udf(run, BinaryType())  # type: ignore[call-overload]
-    rows = [(number, pickle.dumps(item)) for number, item in enumerate(items)]
-    frame = spark.createDataFrame(rows, "number int, item binary")
-    # A number a partition: rows of one hash would share a task.
-    spread = frame.repartitionByRange(len(items), "number")
-    done = spread.select(udf("number", "item").alias("result")).collect()
+    schema = StructType([StructField("result", BinaryType())])
+    done = map_parts(spark, _Work(work), list(enumerate(items)), schema).collect()
     results: dict[int, _Result] = dict(pickle.loads(row["result"]) for row in done)  # noqa: S301 - our own
     return [results[number] for number in range(len(items))]
+
+
+@dataclass(frozen=True)
+class _Work:
+    work: Callable[[Any], object]
+
+    def read(self, part: tuple[int, object]) -> Iterator[pa.RecordBatch]:
+        number, item = part
+        yield pa.RecordBatch.from_pydict({"result": [pickle.dumps((number, self.work(item)))]})

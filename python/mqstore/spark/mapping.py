@@ -1,0 +1,88 @@
+"""Reads through ``mapInArrow``, which every Spark from 3.5 on has, classic and Connect.
+
+The driver plans the partitions; task N of a range of numbers reads partition N.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from typing import TYPE_CHECKING, Protocol
+from unittest import mock
+
+from pyspark import cloudpickle
+
+import mqstore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["PartReader", "map_parts"]
+
+
+class PartReader(Protocol):
+    """Reads one partition; it travels to the workers."""
+
+    def read(self, partition: object, /) -> Iterator[pa.RecordBatch]:
+        """The record batches of a partition."""
+
+
+def map_parts(
+    spark: SparkSession, reader: object, parts: Sequence[object], schema: StructType
+) -> DataFrame:
+    """A frame of the rows of some partitions, a task each.
+
+    Args:
+        spark: The session.
+        reader: A ``PartReader``; Spark's own classes of readers are some.
+        parts: The partitions.
+        schema: The columns.
+    """
+    driver = (mqstore.__version__, "{}.{}.{}".format(*sys.version_info[:3]))
+    payload: bytes = cloudpickle.dumps(reader)  # type: ignore[no-untyped-call]
+    read = _reading(payload, [pickle.dumps(part) for part in parts], driver)
+    count = len(parts)
+    numbers = spark.range(0, count, 1, max(count, 1))
+    try:
+        return numbers.mapInArrow(read, schema)
+    except ImportError as error:
+        if "pandas" not in str(error).lower():
+            raise
+    # A classic session asks for pandas, which functions over Arrow do not use.
+    with mock.patch("pyspark.sql.pandas.functions.require_minimum_pandas_version"):
+        return numbers.mapInArrow(read, schema)
+
+
+def _reading(
+    payload: bytes, parts: list[bytes], driver: tuple[str, str]
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    # A nested function travels by its code: it can tell a worker without the package.
+    def read(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pickle
+        import socket
+        import sys
+
+        version, python = driver
+        cure = "give every worker the driver's package; docs/spark.md, On a cluster, shows how"
+        place = f"worker {socket.gethostname()}, {sys.executable}"
+        try:
+            import mqstore
+        except ImportError as error:
+            raise RuntimeError(
+                f"{place} (Python {sys.version.split()[0]}) has no mqstore ({error}); the driver "
+                f"has mqstore {version} with Python {python}: {cure}"
+            ) from None
+        if mqstore.__version__ != version:
+            raise RuntimeError(
+                f"{place} has mqstore {mqstore.__version__}, the driver has {version}: {cure}"
+            )
+        reader = pickle.loads(payload)  # noqa: S301 - our own
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from reader.read(pickle.loads(parts[number]))  # noqa: S301 - our own
+
+    return read

@@ -1,0 +1,166 @@
+"""Batches of new messages without streams: for Spark 3.5, and for jobs that run now and then.
+
+A folder keeps the books: ``planned-N.json`` says where batch N begins and ends, and is written
+before the batch; ``done-N.json`` is written after it. A batch that is not done is the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mqstore._durable import sync
+from mqstore.errors import ConfigError, StoreError
+from mqstore.spark.mapping import map_parts
+from mqstore.spark.options import ReadOptions, as_texts
+from mqstore.spark.packing import pack, ranges_of
+from mqstore.spark.progress import Progress
+from mqstore.spark.reader import read_range
+from mqstore.spark.schema import message_schema, read_schema
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from mqstore.spark.progress import Offset
+
+__all__ = ["micro_batch"]
+
+_PLANNED = re.compile(r"planned-([0-9]{8})\.json")
+_KEPT = 100
+
+
+def micro_batch(
+    spark: SparkSession,
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    folder: str | os.PathLike[str],
+    write: Callable[[DataFrame, int], object],
+    **options: object,
+) -> int:
+    """Brings the messages that are new since the last call to a sink, batch by batch.
+
+    A batch that was interrupted comes again with the same number and the same rows. So each message
+    is in the sink once, if the sink replaces what it has of a batch: a folder for each number, or
+    ``txnVersion`` of Delta.
+
+    Args:
+        spark: The session; Spark 3.5 or newer, classic or Connect.
+        paths: Directories of stores or globs of them, one or several.
+        folder: Where the books are kept: a local folder, of this job alone; created where missing.
+        write: Called with a frame and the batch's number; a batch is done when it returns.
+        **options: The options of a stream by their names, as Python values.
+
+    Returns:
+        How many batches were written; 0 where nothing is new.
+
+    Raises:
+        ConfigError: No such option, or books that are not of this job.
+        StoreError: Another process uses the folder.
+        OffsetOutOfRangeError: Messages that were to be read are gone.
+
+    Examples:
+        >>> def write(frame, number):
+        ...     frame.write.mode("overwrite").parquet(f"/lake/batch={number:08}")
+        >>> micro_batch(spark, "/data/*/store", "/lake/_books", write)  # doctest: +SKIP
+    """
+    parsed = ReadOptions.parse(as_texts(paths, options), streaming=True)
+    progress = Progress(parsed)
+    schema = read_schema(parsed, message_schema())
+    reader = _Reader(progress, schema.fieldNames())
+    count = 0
+    with _Books.open(Path(folder)) as books:
+        final = progress.last()
+        while True:
+            batch = books.interrupted() or _next(books, progress, final)
+            if batch is None:
+                return count
+            number, start, end = batch
+            parts = pack(progress.ranges(start, end), parsed)
+            write(map_parts(spark, reader, parts, schema), number)
+            books.write("done", number, {})
+            count += 1
+
+
+def _next(books: _Books, progress: Progress, final: Offset) -> tuple[int, Offset, Offset] | None:
+    last = books.last()
+    start = progress.first() if last is None else last[2]
+    options = progress.options
+    end = progress.next(
+        start,
+        most_bytes=options.max_bytes_per_trigger,
+        most_rows=options.max_rows_per_trigger,
+        final=final,
+    )
+    if end == start:
+        return None
+    number = 0 if last is None else last[0] + 1
+    books.write("planned", number, {"start": start, "end": end})
+    return number, start, end
+
+
+@dataclass(frozen=True)
+class _Reader:
+    progress: Progress
+    columns: Sequence[str]
+
+    def read(self, partition: object) -> Iterator[pa.RecordBatch]:
+        for part in ranges_of(partition):
+            self.progress.check_range(part)
+            yield from read_range(part, self.progress.options, self.columns)
+
+
+@dataclass(frozen=True)
+class _Books:
+    """The folder that says which batch is next."""
+
+    folder: Path
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, folder: Path) -> Iterator[_Books]:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StoreError(f"{folder}: another process is writing batches with it") from None
+            yield cls(folder)
+
+    def last(self) -> tuple[int, Offset, Offset] | None:
+        """Number, beginning and end of the newest batch that was planned."""
+        names = [page.name for page in self.folder.iterdir()]
+        numbers = [int(m[1]) for m in map(_PLANNED.fullmatch, names) if m]
+        if not numbers:
+            return None
+        path = self._path("planned", max(numbers))
+        try:
+            books = json.loads(path.read_text(encoding="utf-8"))
+            return max(numbers), books["start"], books["end"]
+        except (ValueError, LookupError, TypeError) as error:
+            raise ConfigError(f"{path}: not of a micro batch: {error}", "folder") from None
+
+    def interrupted(self) -> tuple[int, Offset, Offset] | None:
+        """The newest batch, if it is not done."""
+        last = self.last()
+        return last if last and not self._path("done", last[0]).exists() else None
+
+    def write(self, kind: str, number: int, content: dict[str, Offset]) -> None:
+        """Writes a page, whole and durable; pages of long ago go."""
+        path = self._path(kind, number)
+        new = path.with_suffix(".tmp")
+        new.write_text(json.dumps(content), encoding="utf-8")
+        sync(new)
+        new.replace(path)
+        sync(self.folder)
+        self._path(kind, number - _KEPT).unlink(missing_ok=True)
+
+    def _path(self, kind: str, number: int) -> Path:
+        return self.folder / f"{kind}-{number:08}.json"

@@ -1,0 +1,179 @@
+"""Reads that work on every Spark from 3.5 on: the same rows as the format, and micro batches.
+
+``MQSTORE_SPARKS`` names Pythons with another pyspark, separated by colons: each runs this file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import mqstore
+import mqstore.spark
+from helpers.stores import TINY, message
+from mqstore.spark import compat
+from mqstore.spark.compat import HAS_SOURCES
+from mqstore.spark.mapping import _reading
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ENGINES = ("source", "arrow") if HAS_SOURCES else ("arrow",)
+ROOT = Path(__file__).parents[2]
+SPARKS = [python for python in os.environ.get("MQSTORE_SPARKS", "").split(":") if python]
+
+
+def fill(root: Path, numbers: range) -> None:
+    with mqstore.open(root, "a", config=TINY) as store:
+        store.append_many(
+            [
+                message(
+                    f"T{n % 2}", body=b"%d" % n, tags=("a", "b")[n % 3 % 2], keys=f"k{n}", flag=n
+                )
+                for n in numbers
+            ]
+        )
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two stores, one of them with a damaged body."""
+    folder = tmp_path_factory.mktemp("stores")
+    for name in ("x-a", "x-b"):
+        fill(folder / name, range(40))
+    with mqstore.open(folder / "x-b", config=TINY) as store:
+        broken = list(store.scan())[11]
+    with min((folder / "x-b" / "commitlog").iterdir()).open("r+b") as file:
+        file.seek(broken.physical_offset + 88)
+        file.write(b"?")
+    return folder
+
+
+def rows(frame: DataFrame) -> list[tuple[object, ...]]:
+    return sorted(map(repr, frame.collect()))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"onError": "rows", "splitBytes": "500"},
+        {"onError": "skip", "columns": ["flag", "keys", "store_timestamp"]},
+        {"topics": ["T1"], "tags": "b", "onError": "skip"},
+        {"table": "files"},
+        {"topics": ["none"]},
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_each_engine_gives_the_same_rows(
+    spark: SparkSession, stores: Path, options: dict[str, Any]
+) -> None:
+    found = [mqstore.spark.read(spark, stores / "x-*", engine=one, **options) for one in ENGINES]
+    assert len({frame.schema.simpleString() for frame in found}) == 1
+    first, *others = [rows(frame) for frame in found]
+    assert bool(first) == (options.get("topics") != ["none"])
+    assert all(other == first for other in others)
+    if options.get("onError") == "rows":
+        errors = [row for row in found[-1].collect() if row.error is not None]
+        assert len(errors) == 1
+        assert len(first) == 80
+
+
+def test_mistakes_are_told_at_once(spark: SparkSession, stores: Path, tmp_path: Path) -> None:
+    def read(path: Path, **options: object) -> DataFrame:
+        return mqstore.spark.read(spark, path, engine="arrow", **options)
+
+    with pytest.raises(mqstore.NotAStoreError, match="no such path"):
+        read(tmp_path / "none")
+    with pytest.raises(mqstore.ConfigError, match="did you mean topics"):
+        read(stores / "x-a", topcs="T")
+    with pytest.raises(mqstore.ConfigError, match="auto, source or arrow"):
+        mqstore.spark.read(spark, stores / "x-a", engine="map")
+    with pytest.raises(Exception, match="topic T1, queue 0, queue offset 5"):
+        read(stores / "x-b").collect()
+
+
+def test_a_worker_with_another_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = [pa.RecordBatch.from_pydict({"id": [0]})]
+    read = _reading(b"", [b""], ("0.0.1", "3.9.1"))
+    with pytest.raises(RuntimeError, match=rf"has mqstore {mqstore.__version__}, .* has 0.0.1"):
+        list(read(numbers))
+    monkeypatch.setitem(sys.modules, "mqstore", None)
+    with pytest.raises(RuntimeError, match=r"has no mqstore .* has mqstore 0\.0\.1 with Python 3"):
+        list(read(numbers))
+
+
+def test_micro_batches_bring_each_message_once(spark: SparkSession, tmp_path: Path) -> None:
+    fill(tmp_path / "x-a", range(20))
+    books, lake = tmp_path / "books", tmp_path / "lake"
+    killed: list[int] = []
+
+    def write(frame: DataFrame, number: int) -> None:
+        if number == 1 and not killed:
+            frame.limit(3).write.mode("overwrite").parquet(str(lake / f"batch={number}"))
+            killed.append(number)
+            raise KeyboardInterrupt
+        frame.write.mode("overwrite").parquet(str(lake / f"batch={number}"))
+
+    def run(**options: object) -> int:
+        options = {"until": "end", "columns": ["broker", "body"], **options}
+        return mqstore.spark.micro_batch(spark, tmp_path / "x-*", books, write, **options)
+
+    assert run() == 1
+    assert run() == 0
+    fill(tmp_path / "x-a", range(20, 30))
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    # What comes meanwhile is of the next batch, and a store that joins too.
+    fill(tmp_path / "x-a", range(30, 35))
+    fill(tmp_path / "x-b", range(100, 105))
+    assert run(maxBytesPerTrigger="100k") == 2
+    found = [pq.read_table(lake / f"batch={n}").column("body").to_pylist() for n in range(3)]
+    assert [len(batch) for batch in found] == [20, 10, 10]
+    wanted = [b"%d" % n for n in (*range(35), *range(100, 105))]
+    assert Counter(body for batch in found for body in batch) == Counter(wanted)
+    pages = sorted(page.name for page in books.iterdir())
+    assert pages == ["done-00000000.json", "done-00000001.json", "done-00000002.json", "lock"] + [
+        f"planned-0000000{n}.json" for n in range(3)
+    ]
+    (books / "planned-00000002.json").write_text(json.dumps({"start": 1}))
+    with pytest.raises(mqstore.ConfigError, match=r"planned-00000002\.json: not of a micro batch"):
+        run()
+
+
+def test_a_spark_without_sources_says_what_to_use(
+    stores: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compat, "HAS_SOURCES", False)
+    monkeypatch.setitem(sys.modules, "pyspark.sql.datasource", None)
+    for name in ("ingest", "source"):
+        monkeypatch.delitem(sys.modules, f"mqstore.spark.{name}", raising=False)
+    spark: Any = None
+    for ask in (
+        lambda: mqstore.spark.register(spark),
+        lambda: mqstore.spark.read(spark, stores / "x-a", engine="source"),
+        lambda: mqstore.spark.pipeline,
+    ):
+        with pytest.raises(mqstore.UnsupportedError, match=r"needs? Spark 4\.0 or newer"):
+            ask()
+
+
+def test_every_other_spark_that_is_named() -> None:
+    for python in SPARKS:
+        done = subprocess.run(
+            [python, "-W", "ignore", "-m", "pytest", "-q", "-W", "ignore", __file__],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"PYTHONPATH": str(ROOT / "python"), "MQSTORE_SPARKS": ""},
+            cwd=ROOT,
+        )
+        assert done.returncode == 0, python + done.stdout[-4000:] + done.stderr[-1000:]
