@@ -241,6 +241,10 @@ def read_delta(table: Path, *_: str) -> list[dict[str, Any]]:
         ({"source": {"paths": ["x"]}, "sink": {"path": "y", "fromat": "delta"}}, "mean format"),
         ({"source": {"paths": ["x"]}, "sink": {"path": "y", "format": "orc"}}, "parquet or delta"),
         ({"sorce": {}}, "did you mean source"),
+        (
+            {"source": {"path": "x"}, "sink": {"path": "y"}, "trigger": {"available_now": "true"}},
+            "without quotes, not 'true'",
+        ),
         ({"source": ["x"]}, "is a table"),
         ({"source": {"paths": ["x"], "tpics": ["a"]}, "sink": {"path": "y"}}, "mean topics"),
         ({"source": {"paths": ["x"], "columns": ["body"]}, "sink": {"path": "y"}}, "needs broker"),

@@ -235,7 +235,7 @@ def test_a_workers_python_without_the_package_is_named_before_any_task(
     with monkeypatch.context() as patch:
         patch.setattr(spark.sparkContext, "pythonExec", str(python))
         with pytest.raises(AnalysisException, match="No module named 'mqstore'"):
-            read(spark, stores / "broker-a" / "store")
+            read(spark, stores / "broker-a" / "store", engine="source")
     # Spark keeps the source with the Python it was registered from.
     register(spark)
 

@@ -245,3 +245,37 @@ def test_write_store_makes_one_store_of_each_broker(
     with pytest.raises(mqstore.ConfigError, match="broker is missing"):
         mqstore.spark.write_store(given.drop("broker"), out)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broker.conf", "out"]
+
+
+def test_lossless_casts_are_taken_and_others_refused_at_planning(
+    spark: SparkSession, tmp_path: Path, conf: str
+) -> None:
+    frame = spark.sql(
+        "SELECT 'orders' AS topic, concat('body ', id) AS body, cast(id AS bigint) AS queue_id, "
+        "array(concat('k', id)) AS keys, concat('r', id) AS region, "
+        "if(id = 1, null, id * 10) AS amount, map('own', 'p') AS properties FROM range(3)"
+    ).coalesce(1)
+    writing = frame.write.format("mqstore").mode("append").option("config", conf)
+    writing.option("propertiesFrom", "region,amount").save(str(tmp_path / "out"))
+    (path,) = (tmp_path / "out").iterdir()
+    with mqstore.open(path) as store:
+        found = {one.body: (one.queue_id, one.properties) for one in store.scan()}
+    assert sorted(found) == [b"body 0", b"body 1", b"body 2"]
+    queue_id, properties = found[b"body 2"]
+    assert queue_id == 2
+    assert {name: properties[name] for name in ("own", "region", "amount")} == {
+        "own": "p",
+        "region": "r2",
+        "amount": "20",
+    }
+    assert "amount" not in found[b"body 1"][1]
+    for wrong, options, says in (
+        ("cast(1 AS double) AS queue_id", {}, "column queue_id: expected int, got double"),
+        ("'k' AS keys", {}, r"column keys: expected array<string>, got string"),
+        ("1 AS amount", {}, "no column 'amount'"),
+        ("1.5 AS amount", {"propertiesFrom": "amount"}, "column amount is decimal"),
+        ("1 AS amount", {"propertiesFrom": "amonut"}, "did you mean amount"),
+    ):
+        schema = spark.sql(f"SELECT 'orders' AS topic, 'b' AS body, {wrong}").schema
+        with pytest.raises(mqstore.ConfigError, match=says):
+            make_writer({"path": str(tmp_path / "out"), **options}, schema, overwrite=False)

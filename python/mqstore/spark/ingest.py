@@ -108,7 +108,7 @@ class PipelineConfig:
             quarantine=str(sink.get("quarantine", f"{path}_quarantine")),
             metrics=str(sink.get("metrics", f"{path}_metrics")),
             format=kind,
-            available_now=trigger.get("available_now") is True,
+            available_now=_boolean("trigger", "available_now", trigger),
             interval=str(trigger["interval"]) if "interval" in trigger else None,
             spark={name: str(value) for name, value in given["spark"].items()},
         )
@@ -141,6 +141,14 @@ def _check(section: str, given: Mapping[str, object], known: Iterable[str] | Non
     for name in given if known is not None else ():
         if name not in (known := tuple(known or ())):
             raise ConfigError(f"[{section}] {unknown_name('name', name, known)}", name)
+
+
+def _boolean(section: str, name: str, given: Mapping[str, object]) -> bool:
+    value = given.get(name, False)
+    if not isinstance(value, bool):
+        text = f"[{section}] {name} is true or false without quotes, not {value!r}"
+        raise ConfigError(text, name)
+    return value
 
 
 def _list(value: object) -> list[object]:

@@ -203,10 +203,11 @@ def summarize(
             options.starting_timestamp_ms is None and options.ending_timestamp_ms is None
         )
     with mqstore.open(store_dir.path, config=options.config) as store:
-        file_size = store.config.mapped_file_size_commit_log or 0
+        config = store.config
+        file_size = config.mapped_file_size_commit_log or 0
         files = tuple(
             LogFile(base, first_time(store, base) if reads_time else None)
-            for base, _ in _log_files(store_dir.path, store.config.store_path_commit_log)
+            for base, _ in _log_files(store_dir.path, config.store_path_commit_log)
         )
         topics = _topics(store, options)
         return Summary(

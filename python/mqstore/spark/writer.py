@@ -13,24 +13,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from mqstore.config import load_config
 from mqstore.errors import ConfigError
 from mqstore.spark.schema import columns_schema
 from mqstore.spark.staging import Staging, append, check_out, stores_in
-from mqstore.spark.values import check_names, unknown_name
+from mqstore.spark.values import Given, check_names, read_names, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
     from mqstore.config import ConfigLike
 
 __all__ = ["make_writer", "write_store"]
 
-WRITE_OPTIONS = ("path", "config", "storeBy")
+WRITE_OPTIONS = ("path", "config", "propertiesFrom", "storeBy")
 """Every option that a write can have."""
 
 WAYS = ("task", "broker")
@@ -47,12 +58,14 @@ def make_writer(
         StoreLockedError: ``overwrite`` would replace a store that is being written.
     """
     given = check_names(options, WRITE_OPTIONS)
+    given_values = Given(given)
     if "path" not in given:
         raise ConfigError("no path was given; save(path) names the directory", "path")
     by = given.get("storeBy", "task").strip().lower()
     if by not in ("task", "broker"):
         raise ConfigError(f"option storeBy: {unknown_name('value', by, WAYS)}", "storeBy")
-    check_columns(schema)
+    extra = given_values.get("propertiesFrom", read_names, ())
+    check_columns(schema, extra)
     if by == "broker" and "broker" not in schema.fieldNames():
         raise ConfigError("column broker is missing: it says whose store a row goes to", "broker")
     out = check_out(re.sub(r"^file:(//)?(?=/)", "", given["path"]))
@@ -60,7 +73,7 @@ def make_writer(
         stores_in(out)
     staging = Staging(str(out.absolute()), _settings(given.get("config")))
     kind = StoreWriter if by == "task" else BrokerWriter
-    return kind(staging, overwrite=overwrite)
+    return kind(staging, overwrite=overwrite, properties_from=extra)
 
 
 def _settings(config: str | None) -> ConfigLike:
@@ -74,18 +87,74 @@ def _settings(config: str | None) -> ConfigLike:
     return settings.given()
 
 
-def check_columns(schema: StructType) -> None:
+def check_columns(schema: StructType, properties_from: Sequence[str] = ()) -> None:
     """Whether rows of a schema can be messages.
 
+    Args:
+        schema: The columns of the frame.
+        properties_from: Columns that become properties.
+
     Raises:
-        ConfigError: A column that no message has, or one that is missing.
+        ConfigError: A column that no message has, one that is missing, or one of a type that cannot
+            be stored without loss.
     """
     names = schema.fieldNames()
-    columns_schema(names)
-    if "topic" not in names:
+    for name in properties_from:
+        if name not in names:
+            text = f"option propertiesFrom: {unknown_name('column', name, names)}"
+            raise ConfigError(text, "propertiesFrom")
+        if not isinstance(schema[name].dataType, _AS_TEXT):
+            raise ConfigError(
+                f"option propertiesFrom: column {name} is {schema[name].dataType.simpleString()}; "
+                "a property is a text: cast it",
+                "propertiesFrom",
+            )
+    own = columns_schema(name for name in names if name not in properties_from)
+    for wanted in own:
+        found = schema[wanted.name].dataType
+        expected, got = wanted.dataType.simpleString(), found.simpleString()
+        if got != expected and not isinstance(found, _casts(wanted)):
+            text = f"column {wanted.name}: expected {expected}, got {got}; cast it"
+            raise ConfigError(text, "columns")
+    if "topic" not in own.fieldNames():
         raise ConfigError("column topic is missing", "columns")
     if "body" not in names and "raw_body" not in names:
         raise ConfigError("column body (or raw_body) is missing", "columns")
+
+
+_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+_AS_TEXT = (StringType, BooleanType, *_INTEGERS)
+
+
+def _casts(column: StructField) -> tuple[type[DataType], ...]:
+    """Types that ``append_arrow`` takes for a column beside its own."""
+    match column.dataType:
+        case BinaryType() if column.name == "body":
+            return (StringType,)
+        case IntegerType() | LongType():
+            return _INTEGERS
+        case StringType():
+            return (StringType,)
+        case TimestampType():
+            return (TimestampNTZType,)
+    return ()
+
+
+def _with_properties(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """Moves columns into ``properties``; what is null is left out."""
+    if not names:
+        return batch
+    texts = {name: pc.cast(batch.column(name), pa.string()).to_pylist() for name in names}
+    has = "properties" in batch.schema.names
+    before = batch.column("properties").to_pylist() if has else [None] * batch.num_rows
+    rows = [
+        [*(given or ()), *((name, texts[name][n]) for name in names if texts[name][n] is not None)]
+        for n, given in enumerate(before)
+    ]
+    made = pa.array(rows, pa.map_(pa.string(), pa.string()))
+    kept = [name for name in batch.schema.names if name not in (*names, "properties")]
+    columns = [*(batch.column(name) for name in kept), made]
+    return pa.RecordBatch.from_arrays(columns, names=[*kept, "properties"])
 
 
 @dataclass
@@ -107,17 +176,22 @@ class StoreWriter(DataSourceArrowWriter):
     Args:
         staging: Where.
         overwrite: Whether the stores that are there are replaced.
+        properties_from: Columns that become properties.
     """
 
-    def __init__(self, staging: Staging, *, overwrite: bool) -> None:
+    def __init__(
+        self, staging: Staging, *, overwrite: bool, properties_from: Sequence[str] = ()
+    ) -> None:
         self.staging = staging
         self.overwrite = overwrite
+        self.properties_from = tuple(properties_from)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Stages a store of the rows of one task."""
         context = _task()
         partition = context.partitionId()
-        filled = (batch for batch in iterator if batch.num_rows)
+        made = (_with_properties(batch, self.properties_from) for batch in iterator)
+        filled = (batch for batch in made if batch.num_rows)
         first = next(filled, None)
         if first is None:
             return Written(partition, [])
@@ -156,7 +230,7 @@ class BrokerWriter(StoreWriter):
         """Stages the stores of one task."""
         context = _task()
         stores = []
-        runs = _runs(iterator)
+        runs = _runs(_with_properties(batch, self.properties_from) for batch in iterator)
         run = next(runs, None)
         while run is not None:
             broker, batch = run
