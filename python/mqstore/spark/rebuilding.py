@@ -21,7 +21,7 @@ from mqstore.errors import ConfigError
 from mqstore.spark.options import ReadOptions, as_texts
 from mqstore.spark.staging import Staging
 from mqstore.spark.stores import find_stores, log_files
-from mqstore.spark.tasks import TASKS_PER_SLOT, each
+from mqstore.spark.tasks import TASKS_PER_SLOT, each, slots
 from mqstore.store import _settings
 from mqstore.upkeep_results import RebuildReport, RebuiltQueue
 
@@ -104,7 +104,7 @@ def _make(
 ) -> tuple[RebuildReport, list[Path]]:
     """Makes everything in folders of its tasks; what is to be moved, and what was done."""
     settings = _settings(config)
-    groups = TASKS_PER_SLOT * spark.sparkContext.defaultParallelism
+    groups = TASKS_PER_SLOT * slots(spark)
     now_ms = time.time_ns() // 1_000_000
 
     def scan(part: tuple[int, int]) -> bytes:

@@ -17,7 +17,7 @@ from mqstore._native import _verify_join, _verify_log, _verify_structures
 from mqstore.results import Finding, VerifyReport
 from mqstore.spark.options import ReadOptions, as_texts
 from mqstore.spark.stores import find_stores, log_files
-from mqstore.spark.tasks import TASKS_PER_SLOT, each
+from mqstore.spark.tasks import TASKS_PER_SLOT, each, slots
 from mqstore.store import _settings
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def verify(
     settings = _settings(config)
     stores = [one.path for one in find_stores(ReadOptions.parse(as_texts(paths, {})))]
     bases = {store: [base for base, _ in log_files(store, config)] for store in stores}
-    slots = spark.sparkContext.defaultParallelism
+    at_a_time = slots(spark)
 
     def read(share: _Share) -> bytes:
         return _verify_structures(
@@ -96,7 +96,7 @@ def verify(
 
     shares = []
     for store in stores:
-        count = max(1, min(TASKS_PER_SLOT * slots, len(bases[store]) // _FILES_PER_SHARE))
+        count = max(1, min(TASKS_PER_SLOT * at_a_time, len(bases[store]) // _FILES_PER_SHARE))
         shares += [_Share(store, number, count) for number in range(count)]
     structures: dict[str, list[bytes]] = {store: [] for store in stores}
     for share, told in zip(shares, each(spark, read, shares), strict=True):
@@ -113,7 +113,7 @@ def verify(
             settings=settings,
         )
 
-    most = -(-sum(map(len, bases.values())) // (TASKS_PER_SLOT * slots))
+    most = -(-sum(map(len, bases.values())) // (TASKS_PER_SLOT * at_a_time))
     files = [share for store in stores for share in _shares(store, bases[store], max(1, most))]
     walks: dict[str, list[bytes]] = {store: [] for store in stores}
     for share, told in zip(files, each(spark, walk, files), strict=True):
