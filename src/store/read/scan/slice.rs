@@ -47,7 +47,7 @@ pub struct SliceFilter {
     /// Whether to skip queues without bounds.
     pub only_these_queues: bool,
     pub keys: Option<HashSet<Box<[u8]>>>,
-    /// Whether to skip prepared and rolled back messages, which no queue names.
+    /// Whether to skip messages that no queue names.
     pub delivered_only: bool,
     tested: HashMap<Box<[u8]>, bool>,
 }
