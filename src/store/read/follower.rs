@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::Access;
@@ -29,7 +29,8 @@ const SWAP_WAIT: Duration = Duration::from_millis(1);
 pub(crate) struct Follower {
     pub(crate) files: Arc<StoreFiles>,
     view: RwLock<View>,
-    refreshing: Mutex<()>,
+    /// Held while files are listed and the view is made, so that no queue is looked up halfway.
+    refreshing: RwLock<()>,
 }
 
 #[derive(Debug, Default)]
@@ -48,7 +49,7 @@ pub(crate) struct View {
 impl Follower {
     /// Reads the files for the first time; returns errors of files that tell the view.
     pub(crate) fn new(files: Arc<StoreFiles>) -> Result<(Self, Vec<Error>)> {
-        let follower = Self { files, view: RwLock::default(), refreshing: Mutex::default() };
+        let follower = Self { files, view: RwLock::default(), refreshing: RwLock::default() };
         let unread = follower.look()?;
         Ok((follower, unread))
     }
@@ -57,9 +58,14 @@ impl Follower {
         self.view.read()
     }
 
+    /// Keeps the view as it is.
+    pub(crate) fn still(&self) -> RwLockReadGuard<'_, ()> {
+        self.refreshing.read()
+    }
+
     pub(crate) fn refresh(&self) -> Result<()> {
         let files = &*self.files;
-        let _turn = self.refreshing.lock();
+        let _turn = self.refreshing.write();
         files.log.run().refresh()?;
         if let Ok((entered, _)) = topics::entered(&*files.storage, &files.paths) {
             files.queues.set_kinds(entered.kinds);
@@ -70,7 +76,7 @@ impl Follower {
 
     /// Lists queues and index again after files were missing. The log's end stays.
     pub(crate) fn list_again(&self) -> Result<()> {
-        let _turn = self.refreshing.lock();
+        let _turn = self.refreshing.write();
         self.files.list_again()?;
         let left_out = self.view().left_out;
         let (is_open_or_crashed, unread) = self.was_left_open();

@@ -7,6 +7,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::RwLockReadGuard;
+
 use crate::error::{Error, Result};
 use crate::log::index::query::OtherIndex;
 use crate::log::{CommitLog, Queue};
@@ -17,6 +19,8 @@ use super::queue_view::{Overlay, QueueView};
 use crate::store::store_files::StoreFiles;
 use crate::store::write::writer::Writer;
 
+/// Longest time between a message's append and a waiting reader's look at the log.
+const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 const ATTEMPTS: usize = 16;
 
 #[derive(Debug)]
@@ -113,7 +117,7 @@ impl Reader {
                 return Ok(false);
             }
             std::thread::sleep(pause.min(left));
-            pause = (pause * 2).min(Duration::from_millis(100));
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
@@ -168,6 +172,7 @@ impl Reader {
 
     fn queue(&self, topic: &[u8], queue_id: i32) -> Result<Option<QueueView>> {
         let StoreFiles { log, queues, paths, .. } = &*self.files;
+        let _still = self.still();
         let overlay = self.overlay()?;
         let queue = queues.get(topic, queue_id);
         match overlay {
@@ -190,7 +195,15 @@ impl Reader {
         Ok(view)
     }
 
+    fn still(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        match &self.source {
+            Source::Files(follower) => Some(follower.still()),
+            Source::Writer(_) => None,
+        }
+    }
+
     pub(crate) fn queue_names(&self) -> Result<Vec<(Box<[u8]>, i32)>> {
+        let _still = self.still();
         let overlay = self.overlay()?;
         let is_writer = self.is_writers();
         let mut names: Vec<(Box<[u8]>, i32)> = self
