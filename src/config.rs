@@ -129,6 +129,8 @@ pub struct StoreConfig {
     pub max_msgs_num_batch: usize,
     /// Whether reads obey RocketMQ's transfer limits.
     pub emulate_transfer_limits: bool,
+    /// Whether this writer delivers delayed and failed messages.
+    pub delivery: bool,
     /// Values of RocketMQ's transfer limits.
     pub transfer_limits: TransferLimits,
     /// Whether topic names are validated as by a broker.
@@ -244,6 +246,7 @@ impl Default for StoreConfig {
             store_host: Host::V4([127, 0, 0, 1], 10911),
             max_msgs_num_batch: width::to_usize(const { default_number("max_msgs_num_batch") }),
             emulate_transfer_limits: const { default_flag("emulate_transfer_limits") },
+            delivery: const { default_flag("delivery") },
             transfer_limits: TransferLimits::default(),
             validate_topic_names: const { default_flag("validate_topic_names") },
             max_queue_id: 1_023,
@@ -374,6 +377,7 @@ impl StoreConfig {
             }
             "max_msgs_num_batch" => self.max_msgs_num_batch = number(setting, value)?,
             "emulate_transfer_limits" => self.emulate_transfer_limits = flag(setting, value)?,
+            "delivery" => self.delivery = flag(setting, value)?,
             "max_transfer_bytes_on_message_in_memory" => {
                 limits.max_transfer_bytes_on_message_in_memory = number(setting, value)?;
             }

@@ -23,7 +23,6 @@ from mqstore._native import (
     Checkpoint,
     CommitLog,
     ConsumeQueue,
-    ConsumerGroup,
     GroupOffset,
     IndexEntry,
     IndexFile,
@@ -73,6 +72,8 @@ if TYPE_CHECKING:
     from mqstore.asking import why
     from mqstore.asking_results import WhyAnswer, WhyPlace, WhyReport
     from mqstore.config import ConfigWarning, StoreConfig
+    from mqstore.consuming.group import ConsumerGroup
+    from mqstore.consuming.processing import Processed
     from mqstore.exchange import (
         CopyReport,
         Difference,
@@ -161,6 +162,7 @@ __all__ = [
     "PassedOver",
     "PreflightNote",
     "PreflightReport",
+    "Processed",
     "PutStatus",
     "QuarantinedMessage",
     "QueryResult",
@@ -225,6 +227,8 @@ __all__ = [
 _LATER = {
     "ConfigWarning": "mqstore.config",
     "StoreConfig": "mqstore.config",
+    "ConsumerGroup": "mqstore.consuming.group",
+    "Processed": "mqstore.consuming.processing",
     "Diagnosis": "mqstore.results",
     "DoctorReport": "mqstore.results",
     "GroupFate": "mqstore.results",

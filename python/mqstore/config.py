@@ -131,6 +131,8 @@ class StoreConfig(
         max_queue_id: Refuse a new queue with a higher number in a topic that has none half as high,
             as a mistake: a broker would be given all queues below it. Without effect where topic
             names are not validated. 1,023.
+        delivery: Deliver delayed messages when they are due, and the failed messages of consumer
+            groups, while this writer has the store open. A broker does it by itself. False.
         emulate_transfer_limits: Keep to RocketMQ's limits of one read. False.
 
     Of RocketMQ's, and without effect here; taken so that a ``broker.conf`` serves both:
@@ -230,6 +232,7 @@ class StoreConfig(
     rocketmq_version: Literal["5.3", "5.4", "5.5"] | None = None
     validate_topic_names: bool | None = None
     max_queue_id: int | None = None
+    delivery: bool | None = None
     emulate_transfer_limits: bool | None = None
 
     def __post_init__(self) -> None:

@@ -75,7 +75,23 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
         from mqstore.rocksdb import refuse_lost_numbers
 
         refuse_lost_numbers(path, settings)
-    return _native.open_store(path, mode, settings)
+    store = _native.open_store(path, mode, settings)
+    if mode != "r" and settings.get("delivery"):
+        _start_delivery(store)
+    return store
+
+
+def _start_delivery(store: _native.Store) -> None:
+    """Starts the delivery of delayed and failed messages, which ``close`` stops."""
+    from mqstore.consuming.delays import Delivery  # most stores have none
+
+    try:
+        delivery = Delivery(store)
+    except BaseException:
+        store.close()
+        raise
+    store._keep_delivery(delivery)  # noqa: SLF001 - of this package
+    delivery.start()
 
 
 def _has_databases(path: str | os.PathLike[str]) -> bool:

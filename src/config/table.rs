@@ -339,6 +339,9 @@ pub const SETTINGS: &[Setting] = &[
         .doc("Refuse a new queue with a higher number in a topic that has none half as high, as a \
              mistake: a broker would be given all queues below it. Without effect where topic \
              names are not validated."),
+    flag("delivery", "", false)
+        .doc("Deliver delayed messages when they are due, and the failed messages of consumer \
+             groups, while this writer has the store open. A broker does it by itself."),
     flag("emulate_transfer_limits", "", false)
         .doc("Keep to RocketMQ's limits of one read."),
 ];

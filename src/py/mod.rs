@@ -31,7 +31,6 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<store::reading::ReadResult>()?;
     module.add_class::<store::message_scan::MessageScan>()?;
     module.add_class::<store::Store>()?;
-    module.add_class::<store::group::ConsumerGroup>()?;
     module.add_class::<arrow::scan::ArrowSchema>()?;
     module.add_class::<arrow::scan::ArrowScan>()?;
     module.add_class::<structures::index::IndexHeader>()?;
@@ -68,6 +67,8 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(care::upkeep::recover, module)?)?;
     module.add_function(wrap_pyfunction!(care::upkeep::clean, module)?)?;
     // Internal, so not in `__all__`.
+    let places = module.py().get_type::<store::group::GroupPlaces>();
+    module.setattr("_GroupPlaces", places)?;
     let stored_message = wrap_pyfunction!(store::stored::_stored_message, module)?;
     module.setattr("_stored_message", stored_message)?;
     for function in [

@@ -1,5 +1,6 @@
 //! Acceptance cases FL: when an append returns, and what a flush that is held, late or failing means.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -463,5 +464,5 @@ fn a_group_that_writes_its_places_has_the_lock_until_it_is_done() {
     drop(group);
     let again =
         ConsumerGroup::open(Arc::new(home.open(OpenMode::Read).unwrap()), "readers").unwrap();
-    assert_eq!(again.lag().unwrap()[0].queue_offset, 1);
+    assert_eq!(again.lag(&BTreeMap::new()).unwrap()[0].queue_offset, 1);
 }

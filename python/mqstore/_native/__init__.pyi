@@ -62,7 +62,7 @@ from mqstore._native._functions import (
     read_config_json,
     tags_code,
 )
-from mqstore._native._group import ConsumerGroup
+from mqstore._native._group import _GroupPlaces as _GroupPlaces
 from mqstore._native._index import IndexEntry, IndexFile, IndexHeader
 from mqstore._native._index_arrow import OffsetLists
 from mqstore._native._log_scan import scan_log, scan_queue, tag_places
@@ -101,7 +101,6 @@ __all__ = [
     "Checkpoint",
     "CommitLog",
     "ConsumeQueue",
-    "ConsumerGroup",
     "GroupOffset",
     "IndexEntry",
     "IndexFile",

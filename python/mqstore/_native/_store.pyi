@@ -5,7 +5,6 @@ from typing import Any, Literal, Self, final, overload
 
 from typing_extensions import Buffer
 
-from mqstore._native._group import ConsumerGroup
 from mqstore._native._message import Message
 from mqstore._native._message_scan import MessageScan
 from mqstore._native._reading import ReadResult
@@ -14,6 +13,8 @@ from mqstore._native._stored import StoredMessage
 from mqstore._native._types import _ArrowStream, _Keys, _Path, _Properties, _Tags, _Time
 from mqstore._native._values import AppendResult, AppendSummary, GroupOffset, QueueInfo
 from mqstore.config import StoreConfig
+from mqstore.consuming.delays import Delivery
+from mqstore.consuming.group import ConsumerGroup
 from mqstore.results import QueryResult, RecoveryReport
 from mqstore.topic import Topic
 
@@ -83,6 +84,7 @@ class Store:
         born_timestamp_ms: _Time | None = None,
         born_host: str | None = None,
         delay_level: int = 0,
+        delay: timedelta | float | None = None,
     ) -> AppendResult:
         """Writes one message.
 
@@ -101,11 +103,16 @@ class Store:
             flag: An application-defined number.
             born_timestamp_ms: The producer's time; ``None`` is now.
             born_host: The producer's address; ``None`` is the store's own.
-            delay_level: Stored as property ``DELAY`` unless 0.
+            delay_level: Stored as property ``DELAY`` unless 0; the message is not delayed.
+            delay: Keeps the message back for so long: a ``timedelta``, or seconds, of the store's
+                delay levels (``message_delay_level``). It waits in ``SCHEDULE_TOPIC_XXXX``, where
+                the result leads, until a broker or a writer with ``delivery=True`` delivers it.
 
         Raises:
             InvalidMessageError: The message cannot be stored; ``.status`` is RocketMQ's status
                 for the reason. Nothing was written.
+            ConfigError: ``delay`` in a store opened without ``delivery=True``; nothing was written.
+            ValueError: ``delay`` is none of the delay levels; nothing was written.
             FlushTimeoutError: It is stored, but was not flushed in ``sync_flush_timeout``;
                 ``.result`` says where.
             StorePoisonedError: A flush failed, now or before; the store is read-only until opened
@@ -184,6 +191,7 @@ class Store:
             StorePoisonedError: A flush failed: ``abort`` stays, and the next open recovers.
         """
 
+    def _keep_delivery(self, delivery: Delivery) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self,

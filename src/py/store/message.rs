@@ -40,8 +40,8 @@ enum Properties {
 ///     born_timestamp_ms: The producer's time; ``None`` is the time of the append.
 ///     born_host: The producer's address, ``"ip:port"`` or ``"[v6]:port"``; ``None`` is the store's
 ///         own.
-///     delay_level: Written as property ``DELAY`` where it is not 0, and no more: this library
-///         has no delivery service. Below 0 is written too, and a broker takes it for none.
+///     delay_level: Written as property ``DELAY`` where it is not 0, and no more:
+///         ``append(..., delay=)`` delays. Below 0 is written too; a broker takes it for none.
 ///     sys_flag: RocketMQ's bits, such as compression or transaction type. The two bits that say
 ///         whether a host is IPv6 are set from the hosts.
 ///     store_timestamp_ms: The store's time; ``None`` is the time of the append. Any number is

@@ -68,6 +68,8 @@ pub(crate) struct Store {
     generation: u64,
     /// A forked child's own read-only store.
     reopened: Mutex<Option<(u64, Arc<MessageStore>)>>,
+    /// Stopped before the store closes.
+    delivery: Mutex<Option<Py<PyAny>>>,
 }
 
 impl Store {
@@ -188,7 +190,19 @@ pub(super) fn open_store(
         aside,
         generation: fork::generation(),
         reopened: Mutex::default(),
+        delivery: Mutex::default(),
     })
+}
+
+#[cold]
+fn append_delayed(
+    store: &Bound<'_, Store>,
+    delay: &Bound<'_, PyAny>,
+    given: &Bound<'_, PyDict>,
+) -> PyResult<AppendResult> {
+    let module = store.py().import("mqstore.consuming.delays")?;
+    let result = module.call_method1("append_delayed", (store, delay, given))?;
+    Ok(result.cast_into::<AppendResult>()?.get().clone())
 }
 
 /// An index that Python asks.
@@ -241,11 +255,16 @@ impl Store {
     ///     flag: An application-defined number.
     ///     born_timestamp_ms: The producer's time; ``None`` is now.
     ///     born_host: The producer's address; ``None`` is the store's own.
-    ///     delay_level: Stored as property ``DELAY`` unless 0.
+    ///     delay_level: Stored as property ``DELAY`` unless 0; the message is not delayed.
+    ///     delay: Keeps the message back for so long: a ``timedelta``, or seconds, of the store's
+    ///         delay levels (``message_delay_level``). It waits in ``SCHEDULE_TOPIC_XXXX``, where
+    ///         the result leads, until a broker or a writer with ``delivery=True`` delivers it.
     ///
     /// Raises:
     ///     InvalidMessageError: The message cannot be stored; ``.status`` is RocketMQ's status
     ///         for the reason. Nothing was written.
+    ///     ConfigError: ``delay`` in a store opened without ``delivery=True``; nothing was written.
+    ///     ValueError: ``delay`` is none of the delay levels; nothing was written.
     ///     FlushTimeoutError: It is stored, but was not flushed in ``sync_flush_timeout``;
     ///         ``.result`` says where.
     ///     StorePoisonedError: A flush failed, now or before; the store is read-only until opened
@@ -255,15 +274,15 @@ impl Store {
     #[pyo3(
         signature = (
             topic, body, *, queue_id=0, tags=None, keys=None, unique_key=None, properties=None,
-            flag=0, born_timestamp_ms=None, born_host=None, delay_level=0
+            flag=0, born_timestamp_ms=None, born_host=None, delay_level=0, delay=None
         ),
         text_signature = "($self, topic, body, *, queue_id=0, tags=None, keys=(), \
             unique_key=None, properties=None, flag=0, born_timestamp_ms=None, born_host=None, \
-            delay_level=0)"
+            delay_level=0, delay=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "a message has as many fields")]
     fn append(
-        &self,
+        slf: &Bound<'_, Self>,
         py: Python<'_>,
         #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
         body: &Bound<'_, PyAny>,
@@ -276,8 +295,25 @@ impl Store {
         #[pyo3(from_py_with = fields::born_timestamp_ms)] born_timestamp_ms: Option<i64>,
         born_host: Option<&str>,
         #[pyo3(from_py_with = fields::delay_level)] delay_level: i32,
+        delay: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<AppendResult> {
-        let store = self.writing()?;
+        let this = slf.get();
+        let store = this.writing()?;
+        if let Some(delay) = delay {
+            let given = PyDict::new(py);
+            given.set_item("topic", &topic)?;
+            given.set_item("body", body)?;
+            given.set_item("queue_id", queue_id)?;
+            given.set_item("tags", tags)?;
+            given.set_item("keys", keys)?;
+            given.set_item("unique_key", unique_key)?;
+            given.set_item("properties", properties)?;
+            given.set_item("flag", flag)?;
+            given.set_item("born_timestamp_ms", born_timestamp_ms)?;
+            given.set_item("born_host", born_host)?;
+            given.set_item("delay_level", delay_level)?;
+            return append_delayed(slf, delay, &given);
+        }
         let body = bytes_of("body", body)?;
         let born_host = host_of("born_host", born_host)?;
         let (tags, unique_key) = (tags.as_deref(), unique_key.as_deref());
@@ -300,8 +336,8 @@ impl Store {
             };
             pace(py, store, std::slice::from_ref(&message))?;
             match py.detach(|| store.append(&message)) {
-                Ok(result) => Ok(AppendResult::new(&result, self.host())),
-                Err(error) => Err(raise(error, self.host())),
+                Ok(result) => Ok(AppendResult::new(&result, this.host())),
+                Err(error) => Err(raise(error, this.host())),
             }
         })
     }
@@ -446,6 +482,10 @@ impl Store {
     ///     StorePoisonedError: A flush failed: ``abort`` stays, and the next open recovers.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let store = &self.store;
+        let delivery = self.delivery.lock().take();
+        if let Some(delivery) = delivery.filter(|_| !store.is_of_parent()) {
+            delivery.call_method0(py, "stop")?;
+        }
         let closed = py.detach(|| {
             if let Some((_, reopened)) = self.reopened.lock().take() {
                 reopened.close()?;
@@ -456,6 +496,11 @@ impl Store {
             notices::log_new(store);
         }
         Ok(closed?)
+    }
+
+    /// Keeps the delivery of delayed messages, to be stopped by ``close``.
+    fn _keep_delivery(&self, delivery: Py<PyAny>) {
+        *self.delivery.lock() = Some(delivery);
     }
 
     fn __enter__(slf: Py<Self>, py: Python<'_>) -> PyResult<Py<Self>> {

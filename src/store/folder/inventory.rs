@@ -108,11 +108,16 @@ const CONTROLLER: &str = "RocketMQ's controller mode";
 const TIMED: &str = "RocketMQ's timed messages";
 
 /// Every name that RocketMQ or mqstore creates below a store's root.
-const NAMES: [KnownName; 20] = [
+const NAMES: [KnownName; 21] = [
     known("abort", None, "there while the store is open, left behind by a crash"),
     known("abort.bak", None, "former content of abort"),
     known("mqstore.mark", None, "up to which place the log is on the disk"),
     known("mqstore.seal", None, "state of the files at a clean close"),
+    known(
+        "mqstore.failed",
+        Some(Below::Files),
+        "failed messages that the writer takes to be retried",
+    ),
     known("checkpoint", None, "how far log, queues and index are known to be flushed"),
     known("lock", None, "held by the writer"),
     known(paths::COMMIT_LOG, Some(Below::Log), "the messages"),

@@ -2,13 +2,14 @@
 //! (`DefaultMessageStore.start`, `createTempFile`).
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::paths::StorePaths;
 use crate::error::{Error, Result};
 use crate::files::{Access, FileKind, Storage, StorageFile};
+use crate::format::digest::sha256;
 
 /// The writer's lock, held until dropped.
 #[derive(Debug)]
@@ -80,6 +81,37 @@ impl OffsetsLock {
             std::thread::sleep(TRY_AGAIN);
         }
         Err(Error::Locked { path: path.to_owned(), pid: None })
+    }
+}
+
+/// Locks of consumer groups' queues: a byte of `lock` for each, far behind the others.
+#[derive(Debug)]
+pub struct QueueLocks {
+    file: Arc<dyn StorageFile>,
+    path: PathBuf,
+}
+
+impl QueueLocks {
+    pub fn open(storage: &dyn Storage, paths: &StorePaths) -> Result<Self> {
+        let path = paths.lock();
+        Ok(Self { file: open_or_create(storage, &path)?, path })
+    }
+
+    /// `false` while another open file has the queue.
+    pub fn try_take(&self, group: &str, topic: &str, queue_id: i32) -> Result<bool> {
+        let byte = Self::byte(group, topic, queue_id);
+        self.file.try_lock_beside(byte).map_err(Error::io("lock", &self.path))
+    }
+
+    pub fn release(&self, group: &str, topic: &str, queue_id: i32) {
+        let _ = self.file.unlock(Self::byte(group, topic, queue_id));
+    }
+
+    fn byte(group: &str, topic: &str, queue_id: i32) -> u64 {
+        let queue = queue_id.to_be_bytes();
+        let sum = sha256(&[group.as_bytes(), b"\0", topic.as_bytes(), b"\0", &queue]);
+        let number = sum.iter().take(7).fold(0, |number, &byte| number << 8 | u64::from(byte));
+        1 << 62 | number
     }
 }
 

@@ -17,7 +17,7 @@ use crate::log::queue::Unit;
 
 use super::queue_read::GetStatus;
 use crate::store::folder::config_file;
-use crate::store::folder::lock::OffsetsLock;
+use crate::store::folder::lock::{OffsetsLock, QueueLocks};
 use crate::store::message_store::MessageStore;
 
 /// Maximum length of a group's name (`Validators.CHARACTER_MAX_LENGTH`).
@@ -113,16 +113,16 @@ impl MessageStore {
 
 type Queue = (String, i32);
 
-/// A message to deliver, with the positions before and after it.
+/// A message to deliver, with its place in the queue.
 #[derive(Debug)]
 pub struct Delivery {
     pub record: Box<[u8]>,
-    queue_id: i32,
-    after: i64,
-    next: i64,
+    /// Place of a group that has taken all before it.
+    pub after: i64,
 }
 
-/// A consumer group that reads queues and keeps its position; one for each name.
+/// A consumer group's places in its queues; one for each name and store. The caller says which
+/// messages are done.
 #[derive(Debug)]
 pub struct ConsumerGroup {
     store: Arc<MessageStore>,
@@ -135,20 +135,12 @@ struct Places {
     next: BTreeMap<Queue, i64>,
     /// Queues moved since the last commit.
     moved: BTreeSet<Queue>,
-    turn: BTreeMap<String, i32>,
+    /// Queues that no other process of the group may take now.
+    taken: BTreeSet<Queue>,
+    locks: Option<QueueLocks>,
     /// Offset up to which another process's log was flushed for a commit.
     durable: u64,
     closed: bool,
-}
-
-impl Places {
-    fn put(&mut self, topic: &str, queue_id: i32, next: i64) {
-        let queue = (topic.to_owned(), queue_id);
-        if self.next.get(&queue) != Some(&next) {
-            self.next.insert(queue.clone(), next);
-            self.moved.insert(queue);
-        }
-    }
 }
 
 impl ConsumerGroup {
@@ -177,15 +169,17 @@ impl ConsumerGroup {
             let pid = i32::try_from(std::process::id()).ok();
             return Err(Error::Locked { path, pid });
         }
-        let mut places = Places::default();
-        let committed = store.files.committed()?.1;
-        let all = committed.iter().flat_map(|loaded| loaded.table.iter());
-        for at in all.filter(|at| at.group == name) {
-            places.next.insert((at.topic.to_owned(), at.queue_id), at.queue_offset);
+        let group =
+            Self { store: Arc::clone(&store), name: name.to_owned(), places: Mutex::default() };
+        let loaded = group.load(&mut group.places.lock());
+        if let Err(error) = loaded {
+            // Dropping it would release the name, which another may have.
+            group.places.lock().closed = true;
+            return Err(error);
         }
         live.insert(name.to_owned());
         drop(live);
-        Ok(Self { store, name: name.to_owned(), places: Mutex::new(places) })
+        Ok(group)
     }
 
     #[must_use]
@@ -204,101 +198,105 @@ impl ConsumerGroup {
         if places.closed { Err(Error::Closed) } else { Ok(places) }
     }
 
-    /// Next messages of a topic, from its queues in turn; moves behind them.
-    pub fn poll(&self, topic: &str, most: usize, filter: &TagFilter) -> Result<Vec<Box<[u8]>>> {
-        let mut places = self.places()?;
-        let taken = self.fetch(&mut places, topic, most, filter)?;
-        for message in &taken {
-            places.put(topic, message.queue_id, message.next);
-        }
-        Ok(taken.into_iter().map(|message| message.record).collect())
-    }
-
-    /// Next messages without moving, until they are [taken](Self::take).
-    pub fn peek(&self, topic: &str, most: usize, filter: &TagFilter) -> Result<Vec<Delivery>> {
-        let mut places = self.places()?;
-        self.fetch(&mut places, topic, most, filter)
-    }
-
-    /// Moves behind a message; returns `false` without moving if the group was moved since the
-    /// message was read.
-    pub fn take(&self, topic: &str, message: &Delivery) -> Result<bool> {
-        let mut places = self.places()?;
-        let place = places.next.get(&(topic.to_owned(), message.queue_id));
-        if place.is_some_and(|&place| place != message.after) {
-            return Ok(false);
-        }
-        places.put(topic, message.queue_id, message.next);
-        Ok(true)
-    }
-
-    fn fetch(
-        &self,
-        places: &mut Places,
-        topic: &str,
-        most: usize,
-        filter: &TagFilter,
-    ) -> Result<Vec<Delivery>> {
-        let mut queues = self.store.queues_of(topic)?;
-        if let Some(last) = places.turn.get(topic) {
-            let behind = queues.partition_point(|queue| queue <= last);
-            queues.rotate_left(behind);
-        }
-        let mut taken = Vec::new();
-        for queue_id in queues {
-            if taken.len() >= most {
-                break;
-            }
-            let before = taken.len();
-            self.fetch_queue(places, topic, queue_id, most, filter, &mut taken)?;
-            if taken.len() > before {
-                places.turn.insert(topic.to_owned(), queue_id);
+    /// Reads the committed offsets again; queues moved since the last commit keep their places.
+    fn load(&self, places: &mut Places) -> Result<()> {
+        let committed = self.store.files.committed()?.1;
+        let moved = std::mem::take(&mut places.next);
+        places.next.extend(moved.into_iter().filter(|(queue, _)| places.moved.contains(queue)));
+        for at in committed.iter().flat_map(|loaded| loaded.table.iter()) {
+            if at.group == self.name {
+                let queue = (at.topic.to_owned(), at.queue_id);
+                places.next.entry(queue).or_insert(at.queue_offset);
             }
         }
-        Ok(taken)
+        Ok(())
     }
 
-    fn fetch_queue(
+    /// Numbers of a topic's queues, ascending.
+    pub fn queues(&self, topic: &str) -> Result<Vec<i32>> {
+        drop(self.places()?);
+        self.store.queues_of(topic)
+    }
+
+    /// Takes a queue for this handle alone; returns its place, or `None` while it is taken, here
+    /// or in another process. The system releases the queues of a process that ends.
+    ///
+    /// # Errors
+    /// As [`ConsumerGroup::open`].
+    pub fn take(&self, topic: &str, queue_id: i32) -> Result<Option<i64>> {
+        let mut places = self.places()?;
+        let queue = (topic.to_owned(), queue_id);
+        if places.taken.contains(&queue) {
+            return Ok(None);
+        }
+        if self.store.is_of_parent() {
+            return Err(Error::Closed);
+        }
+        if places.locks.is_none() {
+            let files = &*self.store.files;
+            // Where nothing can be written, nothing is shared.
+            places.locks = QueueLocks::open(&*files.storage, &files.paths).ok();
+        }
+        if let Some(locks) = &places.locks
+            && !locks.try_take(&self.name, topic, queue_id)?
+        {
+            return Ok(None);
+        }
+        places.taken.insert(queue.clone());
+        // Another process may have moved on.
+        self.load(&mut places)?;
+        match places.next.get(&queue) {
+            Some(&place) => Ok(Some(place)),
+            None => self.least(topic, queue_id).map(Some),
+        }
+    }
+
+    fn least(&self, topic: &str, queue_id: i32) -> Result<i64> {
+        let queue = self.store.queue(topic.as_bytes(), queue_id)?;
+        Ok(queue.map_or(0, |queue| queue.min_offset))
+    }
+
+    /// Lets other processes take a queue.
+    pub fn release(&self, topic: &str, queue_id: i32) {
+        let mut places = self.places.lock();
+        if places.taken.remove(&(topic.to_owned(), queue_id))
+            && !self.store.is_of_parent()
+            && let Some(locks) = &places.locks
+        {
+            locks.release(&self.name, topic, queue_id);
+        }
+    }
+
+    /// Reads messages of a queue from a place on; returns them and the place behind them.
+    pub fn read(
         &self,
-        places: &mut Places,
         topic: &str,
         queue_id: i32,
+        start: i64,
         most: usize,
         filter: &TagFilter,
-        taken: &mut Vec<Delivery>,
-    ) -> Result<()> {
-        let start = match places.next.get(&(topic.to_owned(), queue_id)) {
-            Some(&next) => next,
-            None => {
-                let queue = self.store.queue(topic.as_bytes(), queue_id)?;
-                queue.map_or(0, |queue| queue.min_offset)
-            }
-        };
-        let first = taken.len();
+    ) -> Result<(Vec<Delivery>, i64)> {
+        drop(self.places()?);
+        let mut found = Vec::new();
         let (mut place, mut after) = (start, start);
-        while taken.len() < most {
-            let room = most - taken.len();
+        while found.len() < most {
+            let room = most - found.len();
             let answer = self.store.read(topic.as_bytes(), queue_id, place, room, None, filter)?;
             let next = answer.next_queue_offset;
-            let found = answer.status == GetStatus::Found;
-            for (record, next) in answer.records.into_iter().zip(answer.ends) {
-                taken.push(Delivery { record, queue_id, after, next });
-                after = next;
+            for (record, end) in answer.records.into_iter().zip(answer.ends) {
+                found.push(Delivery { record, after });
+                after = end;
             }
-            if found && let Some(last) = taken.last_mut() {
+            if answer.status == GetStatus::Found {
                 // Filtered messages behind it are done, too.
-                (last.next, after) = (next, next);
+                after = next;
             }
             if next == place {
                 break;
             }
             place = next;
         }
-        if taken.len() == first && place != start {
-            // Nothing was delivered, so there is nothing to return to.
-            places.put(topic, queue_id, place);
-        }
-        Ok(())
+        Ok((found, place))
     }
 
     /// Commits durably, and flushes the messages before the position. Readers can commit too,
@@ -404,14 +402,20 @@ impl ConsumerGroup {
                 return Err(Error::InvalidMessage { field, reason, status, limit: None });
             }
         }
-        places.put(topic, queue_id, queue_offset);
+        let queue = (topic.to_owned(), queue_id);
+        if places.next.insert(queue.clone(), queue_offset) != Some(queue_offset) {
+            places.moved.insert(queue);
+        }
         Ok(())
     }
 
-    /// Lag of each queue of the group's topics, from the current position.
-    pub fn lag(&self) -> Result<Vec<GroupOffset>> {
-        let places = self.places()?;
-        let mut queues: BTreeSet<Queue> = places.next.keys().cloned().collect();
+    /// Lag of each queue of the group's topics, from `current` places where given.
+    pub fn lag(&self, current: &BTreeMap<(String, i32), i64>) -> Result<Vec<GroupOffset>> {
+        let mut places = self.places()?;
+        self.load(&mut places)?;
+        let mut next = places.next.clone();
+        next.extend(current.iter().map(|(queue, place)| (queue.clone(), *place)));
+        let mut queues: BTreeSet<Queue> = next.keys().cloned().collect();
         let topics: BTreeSet<String> = queues.iter().map(|(topic, _)| topic.clone()).collect();
         for topic in topics {
             let ids = self.store.queues_of(&topic)?;
@@ -423,7 +427,7 @@ impl ConsumerGroup {
                 let view = self.store.queue(queue.0.as_bytes(), queue.1)?;
                 let (min, max_offset) =
                     view.map_or((0, 0), |view| (view.min_offset, view.max_offset));
-                let queue_offset = places.next.get(&queue).copied().unwrap_or(min);
+                let queue_offset = next.get(&queue).copied().unwrap_or(min);
                 Ok(GroupOffset { topic: queue.0, queue_id: queue.1, queue_offset, max_offset })
             })
             .collect()
@@ -432,6 +436,10 @@ impl ConsumerGroup {
     /// Releases the name without a commit; a second call does nothing.
     pub fn close(&self) {
         let mut places = self.places.lock();
+        if !self.store.is_of_parent() {
+            // Closing the file releases its locks.
+            places.locks = None;
+        }
         if !std::mem::replace(&mut places.closed, true) && !self.store.is_of_parent() {
             self.store.groups.lock().remove(&self.name);
         }

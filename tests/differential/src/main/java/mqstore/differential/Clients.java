@@ -241,7 +241,7 @@ final class Clients implements AutoCloseable {
 
     /**
      * Subscribes and takes {@code count} messages as the broker hands them out; with {@code fail} it gives each back at
-     * its first try, which makes it a dead letter.
+     * each try, at most {@code maxReconsumeTimes} times, which by default makes it a dead letter at once.
      */
     void push(JSONObject command, Consumer<JSONObject> rows) throws Exception {
         long deadline = deadline(command);
@@ -255,7 +255,7 @@ final class Clients implements AutoCloseable {
         consumer.setPersistConsumerOffsetInterval(POLL_MS);
         boolean fail = command.getBooleanValue("fail");
         if (fail) {
-            consumer.setMaxReconsumeTimes(0);
+            consumer.setMaxReconsumeTimes(command.getIntValue("maxReconsumeTimes", 0));
         }
         String tags = command.getString("tags");
         for (Object topic : command.getJSONArray("topics")) {

@@ -1,0 +1,293 @@
+"""Delayed messages: RocketMQ's schedule topic, and its delivery by a writer of ours.
+
+A delayed message waits in ``SCHEDULE_TOPIC_XXXX``, level `n` in queue `n - 1`, with its topic and
+queue as properties. ``config/delayOffset.json`` holds the next entry of each level, so that a
+broker (``ScheduleMessageService``) and a writer of ours go on where the other stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+import time
+import weakref
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from mqstore._native import Message, _load_config_json, _names_a_folder, _write_config_json
+from mqstore._settings import DEFAULTS
+from mqstore.errors import (
+    ConfigError,
+    CorruptionError,
+    InvalidMessageError,
+    StoreClosedError,
+    StoreError,
+    StorePoisonedError,
+)
+
+if TYPE_CHECKING:
+    from mqstore._native import AppendResult, Store, StoredMessage
+
+__all__ = ["SCHEDULE_TOPIC", "Delivery", "Seconds", "append_delayed", "level_for", "levels_ms"]
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+Seconds: TypeAlias = float | timedelta
+
+_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_AT_ONCE = 64
+_PAUSE_S = 0.1
+_AFTER_ERROR_S = 1.0
+# What a broker takes away when a message is due, and our checksum, which is made anew.
+_ENDS_WITH_DELAY = (
+    b"DELAY",
+    b"TIMER_DELIVER_MS",
+    b"TIMER_DELAY_SEC",
+    b"TIMER_DELAY_MS",
+    b"__CRC32#",
+)
+_TOPIC = re.compile(r"(?=%RETRY%|%DLQ%)[%|\w-]{1,255}|[%|\w-]{1,127}", re.ASCII)
+_LOG = logging.getLogger("mqstore")
+
+
+def levels_ms(store: Store) -> list[int]:
+    """Milliseconds of each delay level, from level 1 on."""
+    text = store.config.message_delay_level or str(DEFAULTS["message_delay_level"])
+    return [int(level[:-1]) * _UNITS_MS[level[-1]] for level in text.split()]
+
+
+def milliseconds(delay: Seconds, argument: str) -> int:
+    """A time span in milliseconds.
+
+    Raises:
+        TypeError: Neither a number nor a ``timedelta``.
+        ValueError: Below 0.
+    """
+    try:
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay + 0.0
+    except TypeError:
+        kind = type(delay).__name__
+        raise TypeError(
+            f"{argument}: expected a timedelta or a number of seconds, got {kind}"
+        ) from None
+    if not 0 <= seconds < 2**40:
+        raise ValueError(f"{argument}: expected 0 s or more, got {seconds} s")
+    return round(seconds * 1000)
+
+
+def level_for(levels: list[int], delay: Seconds, argument: str) -> int:
+    """The level with the shortest delay that is not below `delay`.
+
+    Raises:
+        ValueError: No level is as long.
+    """
+    wanted = milliseconds(delay, argument)
+    long_enough = [(ms, number) for number, ms in enumerate(levels, 1) if ms >= wanted]
+    if not long_enough:
+        raise ValueError(
+            f"{argument}: expected at most {_span(max(levels))}, the longest delay level, got "
+            f"{_span(wanted)}; set message_delay_level for longer ones"
+        )
+    return min(long_enough)[1]
+
+
+def append_delayed(store: Store, delay: Seconds, given: dict[str, Any]) -> AppendResult:
+    """Appends a message that is delivered after `delay`; `given` are arguments of ``append``."""
+    settings = store.config
+    if store.mode != "r" and not settings.delivery:
+        raise ConfigError(
+            "delay: this writer delivers no delayed messages, and nothing was written; open the "
+            "store with StoreConfig(delivery=True)",
+            "delivery",
+        )
+    levels = levels_ms(store)
+    wanted = milliseconds(delay, "delay")
+    if wanted not in levels:
+        longer = [ms for ms in levels if ms > wanted]
+        hint = f"; the next longer one is {_span(min(longer))}" if longer else ""
+        raise ValueError(
+            f"delay: expected one of the delay levels ({', '.join(map(_span, levels))}), got "
+            f"{_span(wanted)}{hint}, and message_delay_level sets others"
+        )
+    level = levels.index(wanted) + 1
+    topic, queue_id, properties = given["topic"], given["queue_id"], given["properties"]
+    legal = _TOPIC.fullmatch(topic) if settings.validate_topic_names is not False else True
+    if not legal or not _names_a_folder(topic.encode()):
+        raise _refused("topic", f"{topic[:64]!r} is no name of a topic")
+    if queue_id < 0:
+        raise _refused("queue_id", f"{queue_id} is below 0")
+    if given["delay_level"]:
+        raise _refused("delay_level", "cannot stand beside delay")
+    if isinstance(properties, bytes):
+        raise _refused("properties", "given as bytes cannot stand beside delay; give a mapping")
+    given |= {
+        "topic": SCHEDULE_TOPIC,
+        "queue_id": level - 1,
+        "delay_level": level,
+        "keys": () if given["keys"] is None else given["keys"],
+        "properties": {**(properties or {}), "REAL_TOPIC": topic, "REAL_QID": str(queue_id)},
+    }
+    return store.append_many([Message(**given)])[0]
+
+
+def _refused(field: str, reason: str) -> InvalidMessageError:
+    return InvalidMessageError(f"{field}: {reason}", field, "MESSAGE_ILLEGAL")
+
+
+def _span(ms: int) -> str:
+    return f"{ms} ms" if ms % 1000 else str(timedelta(milliseconds=ms))
+
+
+class Delivery:
+    """Delivers due messages of the schedule topic, and failed messages that readers left.
+
+    Each step appends what is due, flushes the log, and then saves the levels' offsets: a crash in
+    between delivers at most one step's messages again, at most 64 of a level.
+
+    Args:
+        store: A store opened for writing. It is not kept alive.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = weakref.ref(store)
+        self._path = Path(store.path, "config", "delayOffset.json")
+        self._levels = levels_ms(store)
+        self._next_due = dict.fromkeys(range(1, len(self._levels) + 1), 0)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="mqstore-delivery", daemon=True)
+        text = _load_config_json(self._path)
+        self._table: dict[str, Any] = json.loads(text) if text else {}
+        places = self._table.setdefault("offsetTable", {})
+        try:
+            self._places = {int(level): int(place) for level, place in places.items()}
+        except (AttributeError, TypeError, ValueError) as error:
+            raise CorruptionError(
+                f"{self._path}: offsetTable: expected numbers of levels and entries: {error}; "
+                "nothing is delivered until the file is mended or moved away",
+                str(self._path),
+                0,
+                "json",
+                "numbers of levels and entries",
+                str(error),
+            ) from None
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread after its step."""
+        self._stopping.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        told = ""
+        pause = _PAUSE_S
+        while not self._stopping.wait(pause):
+            store = self._store()
+            if store is None:
+                return
+            pause = _PAUSE_S
+            try:
+                self.step(store)
+                told = ""
+            except StoreClosedError:
+                return
+            except (StoreError, OSError) as error:
+                if str(error) != told:
+                    told = str(error)
+                    _LOG.error("delivery of delayed messages: %s", error)
+                if isinstance(error, StorePoisonedError):
+                    return
+                pause = _AFTER_ERROR_S
+            del store
+
+    def step(self, store: Store, now_ms: int | None = None) -> int:
+        """Delivers what is due; returns how many messages were appended."""
+        from mqstore.consuming.failed import take_mail
+
+        count = take_mail(store)
+        errors: list[StoreError] = []
+        for level in self._next_due:
+            try:
+                count += self._deliver(store, level, now_ms)
+            except CorruptionError as error:
+                errors.append(error)  # the other levels go on
+        if errors:
+            raise errors[0]
+        return count
+
+    def _deliver(self, store: Store, level: int, at_ms: int | None) -> int:
+        delay_ms = self._levels[level - 1]
+        now_ms = _now_ms() if at_ms is None else at_ms
+        # A clock that was set back does not hold messages longer than their delay.
+        if now_ms < self._next_due[level] <= now_ms + delay_ms:
+            return 0
+        count = 0
+        while not self._stopping.is_set():
+            place = self._places.get(level, 0)
+            read = store.read(SCHEDULE_TOPIC, level - 1, place, max_messages=_AT_ONCE)
+            # After the read, else a message stored meanwhile would seem to be from the future.
+            now_ms = _now_ms() if at_ms is None else at_ms
+            due = []
+            self._next_due[level] = 0
+            for message in read.messages:
+                due_ms = self._due_ms(message)
+                if now_ms < due_ms <= now_ms + delay_ms:
+                    self._next_due[level] = due_ms
+                    break
+                due.append(message)
+            place = due[-1].queue_offset + 1 if due else place
+            if not read.messages:
+                place = min(max(place, read.min_queue_offset), read.max_queue_offset)
+            if place == self._places.get(level, 0):
+                break
+            delivered = [found for message in due if (found := _delivered(message))]
+            store.append_many(delivered)
+            count += len(delivered)
+            if due:
+                store.flush()
+            self._save(level, place)
+            if len(due) < len(read.messages) or not due:
+                break
+        return count
+
+    def _due_ms(self, message: StoredMessage) -> int:
+        level = min(max(message.delay_level, 1), len(self._levels))
+        return message.store_timestamp_ms + self._levels[level - 1]
+
+    def _save(self, level: int, place: int) -> None:
+        self._places[level] = place
+        version = self._table.setdefault("dataVersion", {})
+        version["counter"] = int(version.get("counter") or 0) + 1
+        version["timestamp"] = _now_ms()
+        version.setdefault("stateVersion", 0)
+        self._table["offsetTable"] = {str(n): at for n, at in sorted(self._places.items())}
+        self._path.parent.mkdir(exist_ok=True)
+        _write_config_json(self._path, json.dumps(self._table))
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def _delivered(message: StoredMessage) -> Message | None:
+    """A due message as its topic gets it (``ScheduleMessageService#messageTimeUp``)."""
+    topic, queue_id = message.real_topic, message.real_queue_id
+    if topic is None or queue_id is None or topic == "RMQ_SYS_TRANS_HALF_TOPIC":
+        _LOG.error(
+            "delayed message at physical offset %d: no topic and queue to deliver it to; skipped",
+            message.physical_offset,
+        )
+        return None
+    properties = without(message.raw_properties, *_ENDS_WITH_DELAY)
+    return message.to_message(topic=topic, queue_id=queue_id, properties=properties)
+
+
+def without(raw_properties: bytes, *names: bytes) -> bytes:
+    """A property block without some properties."""
+    pairs = [pair for pair in raw_properties.split(b"\x02") if pair]
+    return b"".join(pair + b"\x02" for pair in pairs if pair.split(b"\x01", 1)[0] not in names)

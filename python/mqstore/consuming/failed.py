@@ -1,0 +1,144 @@
+"""Failed messages: retries in ``%RETRY%GROUP`` and dead letters in ``%DLQ%GROUP``, as in a broker.
+
+They are written as ``AbstractSendMessageProcessor#consumerSendMsgBack`` does it: a retry waits in
+the schedule topic for its delay. A store opened with ``"r"`` leaves a note in ``mqstore.failed``,
+which the writer with ``delivery=True`` takes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from mqstore._durable import sync
+from mqstore.consuming.delays import SCHEDULE_TOPIC, without
+from mqstore.errors import ConfigError, MessageNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mqstore._native import Message, Store, StoredMessage
+
+__all__ = ["MAX_ATTEMPTS", "Failed", "check_delivery", "send_back", "take_mail"]
+
+MAX_ATTEMPTS = 16
+"""RocketMQ's default (``SubscriptionGroupConfig.retryMaxTimes``)."""
+
+_FOLDER = "mqstore.failed"
+_NUMBERS = itertools.count()
+_LOG = logging.getLogger("mqstore")
+
+
+class Failed(NamedTuple):
+    """A message that was not consumed."""
+
+    message: StoredMessage
+    level: int
+    """Delay level of the retry; 0 makes it a dead letter."""
+
+
+def check_delivery(store: Store) -> None:
+    """Refuses a writer that would leave retries where they are.
+
+    Raises:
+        ConfigError: It was opened without ``delivery=True``.
+    """
+    if store.mode != "r" and not store.config.delivery:
+        raise ConfigError(
+            "delivery: this writer delivers no retries, and nothing was changed; open the store "
+            "with StoreConfig(delivery=True)",
+            "delivery",
+        )
+
+
+def send_back(store: Store, group: str, failed: Sequence[Failed]) -> None:
+    """Makes each failed message a retry or a dead letter; durable on return."""
+    if store.mode == "r":
+        _leave_mail(store, group, failed)
+    else:
+        check_delivery(store)
+        store.append_many(_sent_back(group, *one) for one in failed)
+        store.flush()
+
+
+def _sent_back(group: str, message: StoredMessage, level: int) -> Message:
+    known = message.properties
+    added = {}
+    if "RETRY_TOPIC" not in known:
+        added["RETRY_TOPIC"] = message.topic
+    if not known.get("ORIGIN_MESSAGE_ID", "").strip():
+        added["ORIGIN_MESSAGE_ID"] = message.message_id
+    topic, queue_id = f"%DLQ%{group}", 0
+    if level:
+        added |= {"DELAY": str(level), "REAL_TOPIC": f"%RETRY%{group}", "REAL_QID": "0"}
+        topic, queue_id = SCHEDULE_TOPIC, level - 1
+    replaced = [name.encode() for name in (*added, "DELAY", "__CRC32#")]
+    properties = without(message.raw_properties, *replaced)
+    properties += "".join(f"{name}\x01{value}\x02" for name, value in added.items()).encode()
+    return message.to_message(
+        topic=topic,
+        queue_id=queue_id,
+        properties=properties,
+        reconsume_times=message.reconsume_times + 1,
+    )
+
+
+def _leave_mail(store: Store, group: str, failed: Sequence[Failed]) -> None:
+    folder = Path(store.path, _FOLDER)
+    folder.mkdir(exist_ok=True)
+    name = f"{time.time_ns():020}-{os.getpid()}-{next(_NUMBERS)}"
+    rows = [{"place": _place(message), "level": level} for message, level in failed]
+    draft = folder / f"{name}.tmp"
+    draft.write_text(json.dumps({"version": 1, "group": group, "messages": rows}))
+    sync(draft)
+    draft.rename(folder / f"{name}.json")
+    sync(folder)
+    sync(folder.parent)
+
+
+def _place(message: StoredMessage) -> list[object]:
+    return [message.physical_offset, message.topic, message.queue_id, message.queue_offset]
+
+
+def take_mail(store: Store) -> int:
+    """Sends back what readers left; returns how many messages.
+
+    A crash between the append and the removal of a note sends its messages back again.
+    """
+    try:
+        notes = sorted(Path(store.path, _FOLDER).iterdir())
+    except FileNotFoundError:
+        return 0
+    return sum(_take(store, note) for note in notes if note.suffix == ".json")
+
+
+def _take(store: Store, note: Path) -> int:
+    failed, whole = [], True
+    try:
+        told = json.loads(note.read_bytes())
+        group, rows = str(told["group"]), list(told["messages"])
+    except (ValueError, LookupError, TypeError) as error:
+        _LOG.error("%s: no note of failed messages: %s; kept as .bad", note, error)
+        note.rename(note.with_suffix(".bad"))
+        return 0
+    for row in rows:
+        try:
+            message = store.get(row["place"][0])
+            if _place(message) != row["place"]:
+                raise MessageNotFoundError(f"another message lies at {row['place'][0]}")
+            failed.append(Failed(message, int(row["level"])))
+        except (LookupError, TypeError, ValueError) as error:
+            _LOG.error("%s: %s: cannot be retried: %s; kept as .bad", note, row, error)
+            whole = False
+    if failed:
+        send_back(store, group, failed)
+    if whole:
+        note.unlink()
+    else:
+        note.rename(note.with_suffix(".bad"))
+    return len(failed)

@@ -1,0 +1,350 @@
+"""Consumer groups: ``Store.group`` returns a ``ConsumerGroup``."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Self
+
+from mqstore.consuming.delays import level_for, levels_ms, milliseconds
+from mqstore.consuming.failed import MAX_ATTEMPTS, Failed, check_delivery, send_back
+from mqstore.consuming.in_flight import InFlight, TakenQueue
+from mqstore.errors import InvalidMessageError, StoreClosedError, StoreLockedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from mqstore._native import GroupOffset, StoredMessage
+    from mqstore.consuming.delays import Seconds
+    from mqstore.consuming.in_flight import QueueKey
+    from mqstore.consuming.processing import Processed
+
+__all__ = ["ConsumerGroup"]
+
+_AHEAD = 32
+_SLICE_S = 0.05
+
+
+class ConsumerGroup(InFlight):
+    """A consumer group: reads topics, and keeps its place in each queue. See ``Store.group``.
+
+    Offsets are stored in ``config/consumerOffset.json``, with ``enable_lmq`` in
+    ``config/lmqConsumerOffset.json``, as in a broker. Without that setting the file changed last is
+    used. A new topic is read from the first entry of each queue.
+
+    Several processes may use a group, also with a store in mode ``"r"``, but not while a broker has
+    the store open. A process has a queue for itself from ``poll`` until its messages are done; the
+    system releases the queues of a process that ends.
+
+    A message that was returned is in flight until ``ack``, ``nack`` or ``commit``, and comes again,
+    here or elsewhere, after ``visibility_s``, ``close``, or the end of the process. Any number of
+    threads may use a group.
+    """
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        """Name of the group."""
+        return self._places.name
+
+    @property
+    def retry_topic(self) -> str:
+        """Topic of failed messages that are to be tried again, ``%RETRY%`` and the name."""
+        return f"%RETRY%{self.name}"
+
+    @property
+    def dead_letter_topic(self) -> str:
+        """Topic of messages that failed too often, ``%DLQ%`` and the name."""
+        return f"%DLQ%{self.name}"
+
+    def poll(
+        self,
+        topic: str,
+        *,
+        max_messages: int = 32,
+        tags: str | None = None,
+        timeout_s: Seconds = 0,
+        visibility_s: Seconds | None = None,
+    ) -> list[StoredMessage]:
+        """Returns the next messages of a topic, its queues in turn.
+
+        Args:
+            topic: Name of the topic; ``retry_topic`` has the failed messages.
+            max_messages: At most this many.
+            tags: A tag expression; other messages are skipped.
+            timeout_s: Waits up to so many seconds for the first message, of any process.
+            visibility_s: After so many seconds messages in flight come again, to any process.
+                ``None``: not while this group is open.
+
+        Returns:
+            The messages, in order in each queue; empty after a timeout, and while other processes
+            have the queues.
+
+        Raises:
+            ValueError: ``max_messages`` below 0.
+        """
+        if max_messages < 0:
+            raise ValueError(f"max_messages is 0 or more, not {max_messages}")
+        visible_ms = None if visibility_s is None else milliseconds(visibility_s, "visibility_s")
+        wait_s = timeout_s if isinstance(timeout_s, int | float) else timeout_s.total_seconds()
+        deadline = time.monotonic() + wait_s
+        while True:
+            end = self._store.max_physical_offset
+            with self._lock:
+                found = self._next(topic, max_messages, tags)
+                if found:
+                    if visible_ms is not None:
+                        self._hide({key for key, *_ in found}, visible_ms / 1000)
+                    return [self._fly(*one) for one in found]
+            left = deadline - time.monotonic()
+            if left <= 0 or max_messages == 0:
+                return []
+            self._store.wait(end, timeout_s=min(left, _SLICE_S))
+
+    def messages(self, topic: str, *, tags: str | None = None) -> Iterator[StoredMessage]:
+        """Iterates over the messages of a topic; waits for new ones until the store is closed.
+
+        The next step counts a message as done; ``commit`` and ``ack`` make that durable. After
+        ``seek`` or ``poll`` the iteration goes on from the new place.
+        """
+        self._places.queues(topic)
+        return self._each(topic, tags)
+
+    def _each(self, topic: str, tags: str | None) -> Iterator[StoredMessage]:
+        ahead: deque[tuple[QueueKey, StoredMessage, int, int]] = deque()
+        last: StoredMessage | None = None
+        try:
+            while True:
+                end = self._store.max_physical_offset
+                if not ahead:
+                    ahead.extend(self._next(topic, _AHEAD, tags))
+                while ahead:
+                    key, message, before, after = ahead.popleft()
+                    with self._lock:
+                        queue = self._take(key)
+                        if queue is None or before not in (queue.place, *queue.returned):
+                            ahead.clear()  # the group was moved
+                            break
+                        if last is not None:
+                            self._land(last)
+                        last = self._fly(key, message, before, after)
+                    yield message
+                else:
+                    self._store.wait(end, timeout_s=_SLICE_S)
+        except StoreClosedError:
+            return
+
+    def ack(self, message: StoredMessage) -> bool:
+        """Counts a message as done; the last one in flight of its queue commits the queue's offset.
+
+        A crash before that brings the queue's messages since the last commit again.
+
+        Returns:
+            ``False`` if the message is not in flight, such as after ``visibility_s``: it comes, or
+            came, again.
+        """
+        with self._lock:
+            self._expire()
+            key = self._land(message)
+            if key is None:
+                return False
+            queue = self._open[key]
+            if not queue.waiting:
+                self._settle(key, queue)
+            return True
+
+    def nack(self, message: StoredMessage, delay_s: Seconds | None = None) -> bool:
+        """Gives a failed message back: it comes again in ``retry_topic``, and counts as done here.
+
+        After 16 attempts it goes to ``dead_letter_topic`` instead. A writer needs
+        ``delivery=True``; with a store in mode ``"r"`` the writer beside it does the work.
+
+        Args:
+            message: A message in flight.
+            delay_s: Wait at least so long: the next delay level counts. ``None``: level 3 for the
+                first retry, and one more for each further one, as in RocketMQ: 10 s, 30 s, 1 min.
+
+        Returns:
+            ``False`` if the message is not in flight; nothing was changed.
+
+        Raises:
+            ConfigError: The store was opened for writing without ``delivery=True``.
+            ValueError: ``delay_s`` is longer than every delay level.
+        """
+        with self._lock:
+            self._expire()
+            check_delivery(self._store)
+            if message.physical_offset not in self._flight:
+                return False
+            dead = message.reconsume_times + 1 >= MAX_ATTEMPTS
+            level = 0 if dead else self._level(message, delay_s, "delay_s")
+            send_back(self._store, self.name, [Failed(message, level)])
+            return self.ack(message)
+
+    def _level(self, message: StoredMessage, delay: Seconds | None, argument: str) -> int:
+        levels = levels_ms(self._store)
+        if delay is not None:
+            return level_for(levels, delay, argument)
+        return min(3 + message.reconsume_times, len(levels))
+
+    def process(
+        self,
+        topic: str,
+        handler: Callable[[StoredMessage], object],
+        *,
+        max_attempts: int = MAX_ATTEMPTS,
+        backoff: Callable[[int], Seconds | None] | None = None,
+        concurrency: int = 1,
+        max_messages: int = 32,
+        tags: str | None = None,
+        stop: threading.Event | None = None,
+        idle_s: Seconds | None = None,
+    ) -> Processed:
+        """Calls `handler` with each message of a topic, and of ``retry_topic``.
+
+        A message is done when `handler` returns. If it raises an ``Exception``, the message comes
+        again in ``retry_topic`` after a delay, and goes to ``dead_letter_topic`` after
+        `max_attempts`. ``reconsume_times`` counts its failures, and property ``RETRY_TOPIC`` names
+        its first topic. All topics of a group share ``retry_topic``: give them one handler.
+
+        Each queue is handled in order by one thread of one process at a time. Offsets are committed
+        after `max_messages`, or a second: a process that is killed repeats at most so many messages
+        for each of its threads.
+
+        Args:
+            topic: Name of the topic.
+            handler: Called with one message.
+            max_attempts: How often a message is tried before it is a dead letter.
+            backoff: Gives the delay before the next attempt, for the number of failed ones; at
+                least as long, as in ``nack``. ``None``: as in RocketMQ.
+            concurrency: Number of threads; more than queues have nothing to do.
+            max_messages: How many messages to take from a queue at once.
+            tags: A tag expression; other messages are skipped.
+            stop: Set it to end; messages that were not begun stay for the next call.
+            idle_s: End when no message came for so long. ``None``: wait for more.
+
+        Returns:
+            How many messages were handled, retried, and dead, when `stop` is set, the store is
+            closed, or after `idle_s`.
+
+        Raises:
+            ConfigError: The store was opened for writing without ``delivery=True``.
+            ValueError: `max_attempts`, `concurrency` or `max_messages` below 1.
+        """
+        from mqstore.consuming.processing import Processing
+
+        check_delivery(self._store)
+        for name, number in (
+            ("max_attempts", max_attempts),
+            ("concurrency", concurrency),
+            ("max_messages", max_messages),
+        ):
+            if number < 1:
+                raise ValueError(f"{name}: expected 1 or more, got {number}")
+
+        def level(message: StoredMessage) -> int:
+            failures = message.reconsume_times + 1
+            if failures >= max_attempts:
+                return 0
+            delay = None if backoff is None else backoff(failures)
+            return self._level(message, delay, "backoff")
+
+        topics = [topic] if topic == self.retry_topic else [topic, self.retry_topic]
+        idle = float("inf") if idle_s is None else milliseconds(idle_s, "idle_s") / 1000
+        work = Processing(self._store, self._places, topics, handler, level, max_messages, tags)
+        return work.run(concurrency, stop or threading.Event(), idle)
+
+    def commit(self) -> None:
+        """Counts everything in flight as done, and commits the group's offsets.
+
+        They and the messages before them are durable on return.
+
+        Raises:
+            UnsupportedError: A broker has the store open and would overwrite the offsets; nothing
+                was committed.
+        """
+        with self._lock:
+            done = {
+                key: min(queue.returned, default=queue.place) for key, queue in self._open.items()
+            }
+            for key, place in done.items():
+                if place != self._open[key].began:
+                    self._places.seek(*key, place)
+            self._places.commit()
+            for key, queue in list(self._open.items()):
+                if queue.returned:
+                    for physical_offset in self._drop_flight(key):
+                        del queue.waiting[physical_offset]
+                else:
+                    self._release(key)
+
+    def seek(self, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Sets the group's place in one queue; ``commit`` makes it durable.
+
+        Raises:
+            InvalidMessageError: The queue does not reach there.
+            StoreLockedError: Another process of the group has the queue.
+        """
+        with self._lock:
+            if queue_id >= 0 and queue_offset >= 0:
+                self._check_bounds(topic, queue_id, queue_offset)
+            key = (topic, queue_id)
+            queue = self._take(key) if queue_id >= 0 else TakenQueue(0)
+            if queue is None:
+                raise StoreLockedError(
+                    f"group {self.name}: another consumer has queue {queue_id} of topic {topic}; "
+                    "the place was not changed: stop that consumer first",
+                    self._store.path,
+                )
+            self._places.seek(topic, queue_id, queue_offset)
+            self._drop_flight(key)
+            queue.waiting.clear()
+            queue.returned.clear()
+            queue.place, queue.began = queue_offset, -1
+
+    def _check_bounds(self, topic: str, queue_id: int, queue_offset: int) -> None:
+        if self._store.mode == "r":
+            self._store.refresh()
+        bounds = [
+            (queue.min_offset, queue.max_offset)
+            for queue in self._store.queues(topic)
+            if queue.queue_id == queue_id
+        ]
+        least, most = bounds[0] if bounds else (0, 0)
+        if not least <= queue_offset <= most:
+            raise InvalidMessageError(
+                f"queue_offset: queue {queue_id} of topic {topic}: expected {least} to {most}, got "
+                f"{queue_offset}; the place was not changed",
+                "queue_offset",
+                "MESSAGE_ILLEGAL",
+            )
+
+    def lag(self) -> list[GroupOffset]:
+        """Returns the group's lag in each queue, from its current places, committed or not."""
+        with self._lock:
+            return self._places.lag({key: queue.place for key, queue in self._open.items()})
+
+    def close(self) -> None:
+        """Releases the group's name and its queues, without a commit; again does nothing."""
+        with self._lock:
+            self._open.clear()
+            self._flight.clear()
+            self._places.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f'<ConsumerGroup "{self.name}">'

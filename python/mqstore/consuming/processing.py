@@ -1,0 +1,179 @@
+"""A handler over the messages of a topic: ``ConsumerGroup.process``."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mqstore.consuming.failed import Failed, send_back
+from mqstore.errors import StoreClosedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mqstore._native import Store, StoredMessage, _GroupPlaces
+
+__all__ = ["Processed", "Processing"]
+
+_COMMIT_S = 1.0
+_SLICE_S = 0.05
+# A look at all queues though the log did not grow: another process may have released one.
+_LOOK_S = 0.5
+_LOG = logging.getLogger("mqstore")
+
+
+@dataclass(frozen=True, slots=True)
+class Processed:
+    """What ``ConsumerGroup.process`` did.
+
+    Attributes:
+        handled: Messages whose handler returned.
+        retried: Messages that failed and are tried again later.
+        dead: Messages that failed for the last time.
+    """
+
+    handled: int = 0
+    retried: int = 0
+    dead: int = 0
+
+
+class Processing:
+    """One call of ``process``; its threads take queue after queue."""
+
+    def __init__(
+        self,
+        store: Store,
+        places: _GroupPlaces,
+        topics: Sequence[str],
+        handler: Callable[[StoredMessage], object],
+        level: Callable[[StoredMessage], int],
+        max_messages: int,
+        tags: str | None,
+    ) -> None:
+        self._store, self._places, self._topics = store, places, topics
+        self._handler, self._level = handler, level
+        self._max_messages, self._tags = max_messages, tags
+        self._done = Processed()
+        self._lock = threading.Lock()
+        self._error: BaseException | None = None
+        self._last_s = time.monotonic()
+
+    def run(self, concurrency: int, stop: threading.Event, idle_s: float) -> Processed:
+        """Works until it is told to stop, the store is closed, or nothing came for `idle_s`."""
+        if concurrency == 1:
+            self._work(0, (stop,), idle_s)
+            return self._done
+        halt = threading.Event()  # `stop` is the caller's
+        threads = [
+            threading.Thread(target=self._guarded, args=(number, (stop, halt), idle_s), daemon=True)
+            for number in range(concurrency)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                thread.join()
+        finally:
+            halt.set()
+            for thread in threads:
+                thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._done
+
+    def _guarded(
+        self, number: int, stops: tuple[threading.Event, threading.Event], idle_s: float
+    ) -> None:
+        try:
+            self._work(number, stops, idle_s)
+        except BaseException as error:
+            self._error = self._error or error
+            stops[-1].set()
+
+    def _work(self, number: int, stops: Sequence[threading.Event], idle_s: float) -> None:
+        looked_s = 0.0
+        try:
+            while not any(stop.is_set() for stop in stops):
+                end = self._store.max_physical_offset
+                if self._store.mode == "r":
+                    self._store.refresh()
+                looked_s = time.monotonic()
+                if self._take_turns(number, stops):
+                    self._last_s = time.monotonic()
+                    continue
+                while not any(stop.is_set() for stop in stops):
+                    if time.monotonic() - self._last_s >= idle_s:
+                        return
+                    grown = self._store.wait(end, timeout_s=min(_SLICE_S, idle_s))
+                    if grown or time.monotonic() - looked_s > _LOOK_S:
+                        break
+        except StoreClosedError:
+            return
+
+    def _take_turns(self, number: int, stops: Sequence[threading.Event]) -> bool:
+        """Takes each queue that no other thread or process has; whether there was a message."""
+        found = False
+        for topic in self._topics:
+            queues = self._places.queues(topic)
+            first = number % len(queues) if queues else 0
+            for queue_id in queues[first:] + queues[:first]:
+                place = self._places.take(topic, queue_id)
+                if place is not None:
+                    try:
+                        found |= self._handle(topic, queue_id, place, stops)
+                    finally:
+                        self._places.release(topic, queue_id)
+        return found
+
+    def _handle(
+        self, topic: str, queue_id: int, place: int, stops: Sequence[threading.Event]
+    ) -> bool:
+        read = self._places.read(topic, queue_id, place, self._max_messages, self._tags)
+        messages, places, end = read
+        behind = [*places[1:], end]
+        done = end if not messages else place
+        failed: list[Failed] = []
+        committed_s = time.monotonic()
+        try:
+            for message, after in zip(messages, behind, strict=False):
+                if any(stop.is_set() for stop in stops):
+                    break
+                self._call(message, failed)
+                done = after
+                if time.monotonic() - committed_s > _COMMIT_S:
+                    place = self._commit(topic, queue_id, place, done, failed)
+                    committed_s = time.monotonic()
+        finally:
+            self._commit(topic, queue_id, place, done, failed)
+        return bool(messages)
+
+    def _call(self, message: StoredMessage, failed: list[Failed]) -> None:
+        try:
+            self._handler(message)
+        except Exception as error:
+            _LOG.info("message %s failed: %r", message.message_id, error)
+            level = self._level(message)
+            failed.append(Failed(message, level))
+            self._count(retried=int(level > 0), dead=int(level == 0))
+        else:
+            self._count(handled=1)
+
+    def _count(self, handled: int = 0, retried: int = 0, dead: int = 0) -> None:
+        with self._lock:
+            was = self._done
+            self._done = Processed(was.handled + handled, was.retried + retried, was.dead + dead)
+
+    def _commit(
+        self, topic: str, queue_id: int, place: int, done: int, failed: list[Failed]
+    ) -> int:
+        # Retries are durable before the offset that passes their messages.
+        if failed:
+            send_back(self._store, self._places.name, failed)
+            failed.clear()
+        if done != place:
+            self._places.seek(topic, queue_id, done)
+            self._places.commit()
+        return done

@@ -1,0 +1,177 @@
+"""Delayed messages: kept until due, delivered by a writer that asks for it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import mqstore
+from helpers.stores import TINY
+from mqstore.consuming.delays import SCHEDULE_TOPIC, Delivery
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# Long enough for no thread to deliver anything: the tests take the steps.
+SLOW: dict[str, Any] = {**TINY, "delivery": True, "message_delay_level": "1h 2h"}
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[mqstore.Store]:
+    with mqstore.open(tmp_path, "a", config=SLOW) as store:
+        yield store
+
+
+def bodies(store: mqstore.Store, topic: str = "orders") -> list[bytes]:
+    return [message.body for message in store.topic(topic)]
+
+
+def delay_offsets(store: mqstore.Store) -> dict[str, int]:
+    text = mqstore.read_config_json(f"{store.path}/config/delayOffset.json")
+    table: dict[str, int] = json.loads(text)["offsetTable"]
+    return table
+
+
+def test_a_delayed_message_waits_and_is_delivered_whole(store: mqstore.Store) -> None:
+    sent = store.append(
+        "orders", b"later", queue_id=2, tags="t", keys="k", properties={"a": "b"}, delay=3600
+    )
+    waiting = store.get(sent.physical_offset)
+    assert (waiting.topic, waiting.queue_id, waiting.delay_level) == (SCHEDULE_TOPIC, 0, 1)
+    assert (waiting.real_topic, waiting.real_queue_id) == ("orders", 2)
+    due_ms = waiting.store_timestamp_ms + HOUR_MS
+    delivery = Delivery(store)
+    assert delivery.step(store, due_ms - 1) == 0
+    assert bodies(store) == []
+    assert delivery.step(store, due_ms) == 1
+    (message,) = store.topic("orders")
+    assert (message.body, message.queue_id, message.tags, message.keys) == (
+        b"later",
+        2,
+        "t",
+        ("k",),
+    )
+    assert message.delay_level == 0
+    assert message.properties["a"] == "b"
+    assert message.born_timestamp_ms == waiting.born_timestamp_ms
+    assert delay_offsets(store) == {"1": 1}
+    assert delivery.step(store, due_ms + HOUR_MS) == 0
+
+
+def test_levels_are_delivered_each_in_order_and_go_on_after_a_restart(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config=SLOW) as store:
+        for number in range(200):
+            delay = timedelta(hours=1 + number % 2)
+            last = store.append("orders", b"%d" % number, delay=delay)
+        due_ms = last.store_timestamp_ms + HOUR_MS
+        assert Delivery(store).step(store, due_ms) == 100
+    with mqstore.open(tmp_path, "a", config=SLOW) as store:
+        delivery = Delivery(store)
+        assert delivery.step(store, due_ms) == 0
+        assert delivery.step(store, due_ms + HOUR_MS) == 100
+        numbers = [int(body) for body in bodies(store)]
+        assert numbers == [*range(0, 200, 2), *range(1, 200, 2)]
+        assert delay_offsets(store) == {"1": 100, "2": 100}
+
+
+def test_the_writer_delivers_by_itself(tmp_path: Path) -> None:
+    quick = {**TINY, "delivery": True, "message_delay_level": "1s"}
+    with mqstore.open(tmp_path, "a", config=quick) as store, store.group("g") as group:
+        store.append("orders", b"later", delay=1)
+        (message,) = group.poll("orders", timeout_s=60)
+        waited_ms = message.store_timestamp_ms - message.born_timestamp_ms
+        assert waited_ms >= 1000
+    with mqstore.open(tmp_path) as reader:
+        assert bodies(reader) == [b"later"]
+    assert mqstore.verify(tmp_path).ok
+
+
+def test_a_message_that_is_stored_during_a_step_waits_its_time(
+    store: mqstore.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivery = Delivery(store)
+
+    def append(_: object) -> int:
+        threading.Event().wait(0.01)
+        store.append("orders", b"1", delay=3600)
+        return 0
+
+    monkeypatch.setattr("mqstore.consuming.failed.take_mail", append)
+    assert delivery.step(store) == 0
+
+
+def test_a_clock_that_was_set_back_holds_nothing_longer(store: mqstore.Store) -> None:
+    sent = store.append("orders", b"1", delay=3600)
+    assert Delivery(store).step(store, sent.store_timestamp_ms - 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("delay", "expected"),
+    [
+        (1800, "got 0:30:00; the next longer one is 1:00:00, and message_delay_level sets others"),
+        (timedelta(days=1), "got 1 day, 0:00:00, and message_delay_level sets others"),
+        (-1, "expected 0 s or more, got -1.0 s"),
+    ],
+)
+def test_a_delay_that_is_no_level_is_refused(
+    store: mqstore.Store, delay: float, expected: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^delay: .*{expected}"):
+        store.append("orders", b"", delay=delay)
+    with pytest.raises(TypeError, match=r"^delay: expected a timedelta or a number of seconds"):
+        store.append("orders", b"", delay="1h")  # type: ignore[arg-type]
+    assert store.topics() == []
+
+
+@pytest.mark.parametrize(
+    ("topic", "more", "expected"),
+    [
+        ("a b", {}, "^topic: 'a b' is no name of a topic"),
+        ("t", {"delay_level": 1}, "^delay_level: cannot stand beside delay"),
+        ("t", {"properties": b""}, "^properties: given as bytes cannot stand beside delay"),
+        ("t", {"queue_id": -1}, "^queue_id: -1 is below 0"),
+    ],
+)
+def test_what_cannot_be_delivered_is_refused_at_once(
+    store: mqstore.Store, topic: str, more: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(mqstore.InvalidMessageError, match=expected):
+        store.append(topic, b"", delay=3600, **more)
+    assert store.topics() == []
+
+
+def test_a_writer_that_delivers_nothing_refuses_delays(tmp_path: Path) -> None:
+    with (
+        mqstore.open(tmp_path, "a", config=TINY) as store,
+        pytest.raises(mqstore.ConfigError, match=r"StoreConfig\(delivery=True\)"),
+    ):
+        store.append("orders", b"", delay=1)
+
+
+def test_a_message_that_says_no_topic_is_told_and_skipped(
+    store: mqstore.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = store.append(SCHEDULE_TOPIC, b"lost", delay_level=1)
+    store.append("orders", b"kept", delay=3600)
+    with caplog.at_level(logging.ERROR, "mqstore"):
+        assert Delivery(store).step(store, sent.store_timestamp_ms + 2 * HOUR_MS) == 1
+    assert "no topic and queue to deliver it to" in caplog.text
+    assert bodies(store) == [b"kept"]
+
+
+def test_offsets_that_cannot_be_read_stop_the_opening(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config=SLOW):
+        pass
+    path = tmp_path / "config" / "delayOffset.json"
+    path.write_text('{"offsetTable":{"x":0}}')
+    with pytest.raises(mqstore.CorruptionError, match="offsetTable: expected numbers"):
+        mqstore.open(tmp_path, "a", config=SLOW)
+    with mqstore.open(tmp_path, "a", config=TINY):
+        pass

@@ -1,0 +1,430 @@
+"""Consumer groups that share queues: acknowledgement, retries, dead letters, killed consumers."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import mqstore
+from helpers.stores import TINY
+from mqstore.consuming.delays import Delivery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SLOW: dict[str, Any] = {**TINY, "delivery": True, "message_delay_level": "1h 2h 3h 4h"}
+HOUR_MS = 3_600_000
+FAR_MS = 2**42
+SEED = int(os.environ.get("MQSTORE_SEED", "23"))
+KILLS = int(os.environ.get("MQSTORE_CONSUMER_KILLS", "50"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[mqstore.Store]:
+    with mqstore.open(tmp_path, "a", config=SLOW) as store:
+        for number in range(6):
+            store.append("orders", b"%d" % number, queue_id=number % 2, tags="t", keys=f"k{number}")
+        yield store
+
+
+def bodies(messages: list[mqstore.StoredMessage]) -> list[bytes]:
+    return [message.body for message in messages]
+
+
+def committed(store: mqstore.Store, group: str = "g") -> dict[tuple[str, int], int]:
+    offsets = store.groups().get(group, [])
+    return {(at.topic, at.queue_id): at.queue_offset for at in offsets}
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    for _ in range(1200):
+        if is_true():
+            return
+        threading.Event().wait(0.1)
+    raise AssertionError("it did not come true in two minutes")
+
+
+def deliver(store: mqstore.Store) -> None:
+    """As if a long time had passed, once the writer's thread has taken what readers left."""
+    notes = Path(store.path, "mqstore.failed")
+    wait_until(lambda: not notes.exists() or not any(notes.iterdir()))
+    newest = max(message.store_timestamp_ms for message in store.scan())
+    Delivery(store).step(store, newest + 4 * HOUR_MS)
+
+
+def test_an_offset_moves_when_the_last_message_is_acknowledged(store: mqstore.Store) -> None:
+    with store.group("g") as group:
+        first, second, third = group.poll("orders", max_messages=3)
+        assert group.ack(second)
+        assert group.ack(first)
+        assert not group.ack(first)
+        assert committed(store) == {}
+        assert group.ack(third)
+        assert committed(store) == {("orders", 0): 3}
+
+
+def test_a_crash_brings_back_what_was_in_flight(store: mqstore.Store) -> None:
+    with store.group("g") as group:
+        first, *_ = group.poll("orders", max_messages=2)
+        group.ack(first)
+    with store.group("g") as group:
+        assert bodies(group.poll("orders", max_messages=3)) == [b"0", b"2", b"4"]
+
+
+def test_two_handles_share_queues(tmp_path: Path, store: mqstore.Store) -> None:
+    store.wait_dispatched()
+    with (
+        mqstore.open(tmp_path, config=TINY) as reader,
+        store.group("g") as one,
+        reader.group("g") as other,
+    ):
+        mine = one.poll("orders", max_messages=1)
+        theirs = other.poll("orders")
+        assert (bodies(mine), bodies(theirs)) == ([b"0"], [b"1", b"3", b"5"])
+        with pytest.raises(mqstore.StoreLockedError, match="another consumer has queue 0"):
+            other.seek("orders", 0, 0)
+        for message in (*mine, *theirs):
+            assert (one if message in mine else other).ack(message)
+        assert committed(store) == {("orders", 0): 1, ("orders", 1): 3}
+        assert bodies(other.poll("orders")) == [b"2", b"4"]
+
+
+def test_what_is_not_acknowledged_in_time_comes_again_elsewhere(
+    tmp_path: Path, store: mqstore.Store
+) -> None:
+    store.wait_dispatched()
+    with (
+        mqstore.open(tmp_path, config=TINY) as reader,
+        store.group("g") as slow,
+        reader.group("g") as other,
+    ):
+        late, *_ = slow.poll("orders", max_messages=3, visibility_s=0.02)
+        found: list[bytes] = []
+        while len(found) < 6:
+            found += bodies(other.poll("orders", timeout_s=60))
+        assert sorted(found) == [b"%d" % number for number in range(6)]
+        assert not slow.ack(late)
+        assert not slow.nack(late)
+
+
+def test_an_iterator_s_message_can_be_acknowledged(store: mqstore.Store) -> None:
+    with store.group("g") as group:
+        messages = group.messages("orders")
+        for _ in range(4):
+            assert group.ack(next(messages))
+        assert sum(committed(store).values()) == 4
+
+
+def test_bounds_of_seek(store: mqstore.Store) -> None:
+    with store.group("g") as group:
+        group.seek("orders", 0, 3)
+        for queue_id, offset, bounds in ((0, 4, "0 to 3"), (7, 1, "0 to 0")):
+            with pytest.raises(
+                mqstore.InvalidMessageError, match=f"expected {bounds}, got {offset}"
+            ):
+                group.seek("orders", queue_id, offset)
+        group.commit()
+    assert committed(store) == {("orders", 0): 3}
+
+
+def test_a_failed_message_goes_the_way_of_a_broker(store: mqstore.Store) -> None:
+    """``AbstractSendMessageProcessor#consumerSendMsgBack``, field by field."""
+    with store.group("g") as group:
+        message, *_ = group.poll("orders", max_messages=1)
+        assert group.nack(message)
+        assert not group.nack(message)
+        (waiting,) = store.topic("SCHEDULE_TOPIC_XXXX")
+        assert (waiting.queue_id, waiting.delay_level, waiting.reconsume_times) == (2, 3, 1)
+        deliver(store)
+        (retry,) = group.poll(group.retry_topic)
+    assert (retry.topic, retry.queue_id, retry.body) == ("%RETRY%g", 0, message.body)
+    assert (retry.reconsume_times, retry.tags, retry.keys) == (1, "t", ("k0",))
+    expected = {
+        **message.properties,
+        "RETRY_TOPIC": "orders",
+        "ORIGIN_MESSAGE_ID": message.message_id,
+        "REAL_TOPIC": "%RETRY%g",
+        "REAL_QID": "0",
+    }
+    assert retry.properties == expected
+    with store.group("g") as group:
+        (again,) = group.poll(group.retry_topic)
+        assert group.nack(again, delay_s=HOUR_MS / 1000 + 1)
+        *_, waiting = store.topic("SCHEDULE_TOPIC_XXXX")
+        assert (waiting.delay_level, waiting.reconsume_times) == (2, 2)
+        assert waiting.properties["ORIGIN_MESSAGE_ID"] == message.message_id
+
+
+def test_process_retries_and_gives_up(store: mqstore.Store) -> None:
+    seen: list[tuple[str, bytes, int]] = []
+
+    def handle(message: mqstore.StoredMessage) -> None:
+        seen.append((message.topic, message.body, message.reconsume_times))
+        if message.body == b"3":
+            raise RuntimeError("cannot")
+
+    with store.group("g") as group:
+        done = group.process("orders", handle, max_attempts=2, idle_s=0)
+        assert (done.handled, done.retried, done.dead) == (5, 1, 0)
+        assert committed(store) == {("orders", 0): 3, ("orders", 1): 3}
+        assert [body for _, body, _ in seen] == [b"0", b"2", b"4", b"1", b"3", b"5"]
+        deliver(store)
+        done = group.process("orders", handle, max_attempts=2, idle_s=0)
+        assert (done.handled, done.retried, done.dead) == (0, 0, 1)
+        assert seen[-1] == ("%RETRY%g", b"3", 1)
+        (dead,) = store.topic(group.dead_letter_topic)
+        assert (dead.body, dead.reconsume_times, dead.queue_id) == (b"3", 2, 0)
+        assert dead.properties["RETRY_TOPIC"] == "orders"
+        assert group.process("orders", handle, idle_s=0) == mqstore.Processed()
+
+
+def test_backoff_names_the_delay(store: mqstore.Store) -> None:
+    def fail(_: mqstore.StoredMessage) -> None:
+        raise RuntimeError
+
+    with store.group("g") as group:
+        group.process("orders", fail, backoff=lambda failures: failures * 3600.0, idle_s=0)
+        assert {message.delay_level for message in store.topic("SCHEDULE_TOPIC_XXXX")} == {1}
+    with store.group("h") as group, pytest.raises(ValueError, match="the longest delay level"):
+        group.process("orders", fail, backoff=lambda _: 1e6, idle_s=0)
+    assert committed(store, "h") == {}
+
+
+@pytest.mark.parametrize("name", ["max_attempts", "concurrency", "max_messages"])
+def test_numbers_below_1_are_refused(store: mqstore.Store, name: str) -> None:
+    options: dict[str, Any] = {name: 0}
+    with store.group("g") as group, pytest.raises(ValueError, match=f"{name}: expected 1 or more"):
+        group.process("orders", print, **options)
+
+
+def test_a_writer_that_delivers_nothing_is_told_at_once(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config=TINY) as store, store.group("g") as group:
+        store.append("orders", b"")
+        with pytest.raises(mqstore.ConfigError, match=r"StoreConfig\(delivery=True\)"):
+            group.process("orders", print)
+        (message,) = group.poll("orders")
+        with pytest.raises(mqstore.ConfigError, match=r"StoreConfig\(delivery=True\)"):
+            group.nack(message)
+        assert group.ack(message)
+
+
+def test_an_interrupt_keeps_what_was_done(store: mqstore.Store) -> None:
+    seen: list[bytes] = []
+
+    def handle(message: mqstore.StoredMessage) -> None:
+        if message.body == b"4":
+            raise KeyboardInterrupt
+        seen.append(message.body)
+
+    with store.group("g") as group:
+        with pytest.raises(KeyboardInterrupt):
+            group.process("orders", handle)
+        assert (seen, committed(store)) == ([b"0", b"2"], {("orders", 0): 2})
+        with pytest.raises(KeyboardInterrupt):
+            group.process("orders", handle, concurrency=2)
+
+
+def test_threads_keep_each_queue_in_order(tmp_path: Path) -> None:
+    config = {
+        **SLOW,
+        "mapped_file_size_commit_log": 1 << 20,
+        "mapped_file_size_consume_queue": 2000,
+    }
+    seen: dict[int, list[int]] = {}
+    stop = threading.Event()
+    count = 2000
+
+    def handle(message: mqstore.StoredMessage) -> None:
+        seen.setdefault(message.queue_id, []).append(message.queue_offset)
+        if sum(map(len, seen.values())) == count:
+            stop.set()
+
+    with mqstore.open(tmp_path, "a", config=config) as store, store.group("g") as group:
+        appending = threading.Thread(
+            target=lambda: [store.append("orders", b"", queue_id=n % 8) for n in range(count)]
+        )
+        appending.start()
+        done = group.process("orders", handle, concurrency=4, stop=stop)
+        appending.join()
+        assert done.handled == count
+        assert seen == {queue_id: list(range(count // 8)) for queue_id in range(8)}
+        assert sum(at.lag for at in group.lag()) == 0
+
+
+def test_a_reader_hands_its_failures_to_the_writer(tmp_path: Path, store: mqstore.Store) -> None:
+    def fail(_: mqstore.StoredMessage) -> None:
+        raise RuntimeError
+
+    store.wait_dispatched()
+    with mqstore.open(tmp_path, config=TINY) as reader, reader.group("g") as group:
+        done = group.process("orders", fail, idle_s=0)
+        assert done.retried == 6
+    deliver(store)
+    retries = list(store.topic("%RETRY%g"))
+    assert sorted(bodies(retries)) == [b"%d" % number for number in range(6)]
+    assert list((tmp_path / "mqstore.failed").iterdir()) == []
+
+
+def test_a_note_that_leads_nowhere_is_kept_and_told(
+    tmp_path: Path, store: mqstore.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "mqstore.failed"
+    folder.mkdir()
+    good = next(iter(store.topic("orders")))
+    place = [good.physical_offset, good.topic, good.queue_id, good.queue_offset]
+    rows = [{"place": [1 << 40, "orders", 0, 0], "level": 1}, {"place": place, "level": 0}]
+    note = folder / "1.json"
+    draft = folder / "1.tmp"
+    draft.write_text(json.dumps({"version": 1, "group": "g", "messages": rows}))
+    draft.rename(note)
+    (folder / "2.tmp").write_text("[")
+    (folder / "2.tmp").rename(folder / "2.json")
+    wait_until(lambda: not note.exists() and not (folder / "2.json").exists())
+    assert sorted(path.name for path in folder.iterdir()) == ["1.bad", "2.bad"]
+    assert bodies(list(store.topic("%DLQ%g"))) == [good.body]
+    assert "no note of failed messages" in caplog.text
+
+
+CONSUMERS = """
+import os, signal, sys, mqstore
+path, log, mode = sys.argv[1:4]
+config = {"delivery": True, "message_delay_level": "0s 0s 0s 0s 0s"} if mode != "r" else None
+log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+def handle(message):
+    number = int(message.body)
+    failing = number % 5 == 0 and message.reconsume_times == 0
+    os.write(log, b"%s%d\\n" % (b"f" if failing else b"d", number))
+    if failing:
+        raise RuntimeError("the first attempt fails")
+
+def consume():
+    while True:
+        try:
+            store = mqstore.open(path, mode, config=config)
+            break
+        except mqstore.StoreLockedError:
+            continue  # the one that was killed is not gone yet
+    with store, store.group("g") as group:
+        os.write(1, b"%d\\n" % os.getpid())
+        group.process("orders", handle, max_messages=4, concurrency=2)
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+while os.read(0, 1):
+    if os.fork() == 0:
+        consume()
+        os._exit(0)
+"""
+BATCH, THREADS = 4, 2
+KILLED: dict[str, Any] = {
+    **TINY,
+    "mapped_file_size_commit_log": 1 << 20,
+    "mapped_file_size_consume_queue": 20_000,
+    "delivery": True,
+    "message_delay_level": "0s 0s 0s 0s 0s",
+}
+
+
+class Consumers:
+    """Consumers that are forked off one process, so that a new one starts at once."""
+
+    def __init__(self, root: Path, log: Path, mode: str) -> None:
+        log.touch()
+        self._log = log
+        command = [sys.executable, "-c", CONSUMERS, str(root), str(log), mode]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
+
+    def start(self) -> int:
+        """The process id of a consumer that has begun."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(b".")
+        return int(self._process.stdout.readline())
+
+    def lines(self) -> list[bytes]:
+        return self._log.read_bytes().splitlines()
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def check_counts(lines: list[bytes], appended: int, kills: int, delivered: int = 0) -> None:
+    """Nothing is lost, and a kill repeats little.
+
+    Each thread repeats its batch, a repeated failure is a retry more, and a writer delivers at most
+    ``delivered`` messages again.
+    """
+    counts = Counter(lines)
+    assert {b"d%d" % number for number in range(appended)} <= counts.keys()
+    assert {b"f%d" % number for number in range(0, appended, 5)} <= counts.keys()
+    repeats = sum(counts.values()) - len(counts)
+    bound = (2 * BATCH * THREADS + delivered) * kills
+    assert repeats <= bound, f"{appended} messages, {kills} kills, {repeats} repeats"
+
+
+@pytest.mark.parametrize("seed", [SEED])
+def test_killed_consumers_lose_nothing_and_repeat_little(tmp_path: Path, seed: int) -> None:
+    """Consumers beside a writer are killed at random moments, counted against what was appended.
+
+    ``MQSTORE_CONSUMER_KILLS`` sets how many kills.
+    """
+    choose = random.Random(seed)
+    root = tmp_path / "store"
+    with mqstore.open(root, "a", config=KILLED) as store:
+        store.append("orders", b"0")
+        appended = 1
+        consumers = Consumers(root, tmp_path / "log", "r")
+        running = [consumers.start(), consumers.start()]
+        for _ in range(KILLS):
+            for _ in range(choose.randrange(1, 40)):
+                store.append("orders", b"%d" % appended, queue_id=appended % 4)
+                appended += 1
+            threading.Event().wait(choose.random() * 0.05)
+            os.kill(running.pop(choose.randrange(2)), signal.SIGKILL)
+            running.append(consumers.start())
+        expected = {b"d%d" % number for number in range(appended)}
+        wait_until(lambda: expected <= set(consumers.lines()))
+        for pid in running:
+            os.kill(pid, signal.SIGKILL)
+        consumers.close()
+        check_counts(consumers.lines(), appended, KILLS + 2)
+        assert list(store.topic("%DLQ%g")) == []
+    assert mqstore.verify(root).ok
+
+
+@pytest.mark.parametrize("seed", [SEED])
+def test_a_killed_writer_that_consumes_and_delivers_loses_nothing(
+    tmp_path: Path, seed: int
+) -> None:
+    choose = random.Random(seed)
+    root = tmp_path / "store"
+    kills, appended = KILLS // 5, 40 * (KILLS // 5)
+    with mqstore.open(root, "a", config=KILLED) as store:
+        store.append_many(
+            mqstore.Message("orders", b"%d" % number, queue_id=number % 4)
+            for number in range(appended)
+        )
+    consumers = Consumers(root, tmp_path / "log", "r+")
+    for _ in range(kills):
+        pid = consumers.start()
+        threading.Event().wait(choose.random() * 0.2)
+        os.kill(pid, signal.SIGKILL)
+    pid = consumers.start()
+    expected = {b"d%d" % number for number in range(appended)}
+    wait_until(lambda: expected <= set(consumers.lines()))
+    os.kill(pid, signal.SIGKILL)
+    consumers.close()
+    check_counts(consumers.lines(), appended, kills + 1, delivered=64)
+    assert mqstore.verify(root).ok
