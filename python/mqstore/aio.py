@@ -1,0 +1,342 @@
+"""The store for asyncio: the names of ``mqstore``, awaitable.
+
+>>> import asyncio, tempfile, mqstore.aio
+>>> async def main() -> list[bytes]:
+...     async with await mqstore.aio.open(tempfile.mkdtemp(), "a") as store:
+...         await store.append("orders", b"paid")
+...         async with await store.group("billing") as group:
+...             messages = await group.poll("orders")
+...             await group.commit()
+...             return [message.body for message in messages]
+>>> asyncio.run(main())
+[b'paid']
+
+Each call runs on a thread of the store's own, so the event loop is never blocked. A call that is
+cancelled in between is finished first: an append is stored, and the messages of a ``poll`` are
+given back to the group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+
+from mqstore import _native
+from mqstore import store as _store
+from mqstore.consuming.group import ConsumerGroup
+from mqstore.errors import StoreClosedError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+    from types import TracebackType
+
+    from mqstore._native import StoredMessage
+    from mqstore.config import ConfigLike, StoreConfig
+    from mqstore.consuming.delays import Seconds
+    from mqstore.consuming.processing import Processed
+
+__all__ = ["AsyncConsumerGroup", "AsyncStore", "open"]
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_AT_ONCE = 64
+_THREADS = 8
+_LONGEST_PAUSE_S = 0.01
+# Another process may have released a queue, though the log did not grow.
+_LOOK_S = 0.5
+
+
+class _Threaded:
+    """An object whose calls run on a pool of threads."""
+
+    def __init__(self, inner: Any, pool: ThreadPoolExecutor) -> None:  # noqa: ANN401
+        self._inner = inner
+        self._pool = pool
+
+    async def _run(self, call: Callable[[], _T], undo: Callable[[_T], object] | None = None) -> _T:
+        """Runs a call to its end; if it is cancelled, undoes its outcome."""
+        future = asyncio.get_running_loop().run_in_executor(self._pool, call)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait([future])
+            if undo is not None and not future.cancelled() and future.exception() is None:
+                undo(future.result())
+            raise
+
+    async def _each(self, make: Callable[[], Iterator[_T]]) -> AsyncIterator[_T]:
+        """Items of an iterator, a number of them from each visit to a thread."""
+        items = await self._run(make)
+
+        def some() -> list[_T]:
+            return [item for _, item in zip(range(_AT_ONCE), items, strict=False)]
+
+        while found := await self._run(some):
+            for item in found:
+                yield item
+
+
+def _awaitable(
+    method: Callable[Concatenate[Any, _P], _T],
+) -> Callable[Concatenate[Any, _P], Coroutine[Any, Any, _T]]:
+    """A method that runs the one of the same name on a thread."""
+
+    @functools.wraps(method)
+    async def call(self: _Threaded, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return await self._run(functools.partial(method, self._inner, *args, **kwargs))
+
+    return call
+
+
+class AsyncStore(_Threaded):
+    """A store for asyncio, made by ``open``; see ``mqstore.Store`` for the methods.
+
+    ``scan`` and ``topic`` are iterated with ``async for``.
+    """
+
+    _inner: _native.Store
+
+    append = _awaitable(_native.Store.append)
+    append_many = _awaitable(_native.Store.append_many)
+    append_batch = _awaitable(_native.Store.append_batch)
+    append_arrow = _awaitable(_native.Store.append_arrow)
+    flush = _awaitable(_native.Store.flush)
+    wait_dispatched = _awaitable(_native.Store.wait_dispatched)
+    get = _awaitable(_native.Store.get)
+    get_by_id = _awaitable(_native.Store.get_by_id)
+    read = _awaitable(_native.Store.read)
+    offset_at = _awaitable(_native.Store.offset_at)
+    query = _awaitable(_native.Store.query)
+    topics = _awaitable(_native.Store.topics)
+    queues = _awaitable(_native.Store.queues)
+    groups = _awaitable(_native.Store.groups)
+    refresh = _awaitable(_native.Store.refresh)
+
+    async def wait(self, physical_offset: int, *, timeout_s: Seconds) -> bool:
+        """Waits until the log goes beyond a physical offset; ``False`` after the timeout."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _seconds(timeout_s)
+        look = functools.partial(self._inner.wait, physical_offset, timeout_s=0)
+        pause = 0.001
+        # No thread is held, however many tasks wait.
+        while not await self._run(look):
+            left = deadline - loop.time()
+            if left <= 0:
+                return False
+            await asyncio.sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+        return True
+
+    def scan(self, **filters: Any) -> AsyncIterator[StoredMessage]:  # noqa: ANN401
+        """Iterates over the messages of the log; see ``mqstore.Store.scan``."""
+        return self._each(lambda: iter(self._inner.scan(**filters)))
+
+    def topic(self, name: str) -> AsyncIterator[StoredMessage]:
+        """Iterates over the messages of a topic that are there now."""
+        return self._each(lambda: iter(self._inner.topic(name)))
+
+    async def group(self, name: str, /) -> AsyncConsumerGroup:
+        """A consumer group of this store; see ``mqstore.Store.group``."""
+        group = await self._run(
+            functools.partial(self._inner.group, name), lambda group: group.close()
+        )
+        return AsyncConsumerGroup(group, self)
+
+    async def close(self) -> None:
+        """Closes the store after the calls that run; a second call does nothing."""
+        await self._run(self._inner.close)
+        self._pool.shutdown(wait=False)
+
+    @property
+    def path(self) -> str:
+        """The store's root folder, absolute."""
+        return self._inner.path
+
+    @property
+    def mode(self) -> Literal["r", "r+", "a"]:
+        """How it was opened."""
+        return self._inner.mode
+
+    @property
+    def config(self) -> StoreConfig:
+        """The settings in use."""
+        return self._inner.config
+
+    @property
+    def max_physical_offset(self) -> int:
+        """End of the log."""
+        return self._inner.max_physical_offset
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._inner)[1:]}"
+
+
+class AsyncConsumerGroup(_Threaded):
+    """A consumer group for asyncio; see ``mqstore.ConsumerGroup`` for the methods."""
+
+    _inner: ConsumerGroup
+
+    def __init__(self, group: ConsumerGroup, store: AsyncStore) -> None:
+        super().__init__(group, store._pool)  # noqa: SLF001 - of this module
+        self._store = store
+
+    ack = _awaitable(ConsumerGroup.ack)
+    nack = _awaitable(ConsumerGroup.nack)
+    commit = _awaitable(ConsumerGroup.commit)
+    seek = _awaitable(ConsumerGroup.seek)
+    lag = _awaitable(ConsumerGroup.lag)
+    close = _awaitable(ConsumerGroup.close)
+
+    @property
+    def name(self) -> str:
+        """Name of the group."""
+        return self._inner.name
+
+    @property
+    def retry_topic(self) -> str:
+        """Topic of failed messages that are to be tried again."""
+        return self._inner.retry_topic
+
+    @property
+    def dead_letter_topic(self) -> str:
+        """Topic of messages that failed too often."""
+        return self._inner.dead_letter_topic
+
+    async def poll(
+        self,
+        topic: str,
+        *,
+        max_messages: int = 32,
+        tags: str | None = None,
+        timeout_s: Seconds = 0,
+        visibility_s: Seconds | None = None,
+    ) -> list[StoredMessage]:
+        """Returns the next messages of a topic; see ``mqstore.ConsumerGroup.poll``.
+
+        If it is cancelled, its messages are given back to the group.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _seconds(timeout_s)
+        poll = functools.partial(
+            self._inner.poll,
+            topic,
+            max_messages=max_messages,
+            tags=tags,
+            visibility_s=visibility_s,
+        )
+        while True:
+            end = self._store.max_physical_offset
+            found = await self._run(poll, lambda got: self._inner.give_back(got, tags=tags))
+            left = deadline - loop.time()
+            if found or left <= 0 or max_messages == 0:
+                return found
+            await self._store.wait(end, timeout_s=min(left, _LOOK_S))
+
+    async def messages(
+        self, topic: str, *, tags: str | None = None
+    ) -> AsyncIterator[StoredMessage]:
+        """Iterates over the messages of a topic; see ``mqstore.ConsumerGroup.messages``."""
+        last: StoredMessage | None = None
+        try:
+            while True:
+                found = await self.poll(topic, max_messages=1, tags=tags, timeout_s=_LOOK_S)
+                for message in found:
+                    if last is not None:
+                        self._inner.skip(last)
+                    last = message
+                    yield message
+        except StoreClosedError:
+            return
+
+    async def process(
+        self,
+        topic: str,
+        handler: Callable[[StoredMessage], Awaitable[object]],
+        **options: Any,  # noqa: ANN401 - those of `ConsumerGroup.process`
+    ) -> Processed:
+        """Awaits `handler` for each message; see ``mqstore.ConsumerGroup.process``.
+
+        If it is cancelled, the messages in hand are finished, and the others stay for the next
+        call.
+
+        Args:
+            topic: Name of the topic.
+            handler: Called with one message; as many run at a time as ``concurrency`` says.
+            options: As for ``mqstore.ConsumerGroup.process``.
+        """
+        loop = asyncio.get_running_loop()
+        stop = options.setdefault("stop", threading.Event())
+
+        async def handled(message: StoredMessage) -> object:
+            return await handler(message)
+
+        def handle(message: StoredMessage) -> object:
+            return asyncio.run_coroutine_threadsafe(handled(message), loop).result()
+
+        with ThreadPoolExecutor(1, "mqstore-process") as thread:
+            work = functools.partial(self._inner.process, topic, handle, **options)
+            future = loop.run_in_executor(thread, work)
+            try:
+                return await asyncio.shield(future)
+            except asyncio.CancelledError:
+                stop.set()
+                await asyncio.wait([future])
+                raise
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._inner)[1:]}"
+
+
+def _seconds(span: Seconds) -> float:
+    return span.total_seconds() if isinstance(span, timedelta) else span
+
+
+async def open(  # noqa: A001 - `mqstore.aio.open`, as `mqstore.open`
+    path: str | os.PathLike[str],
+    mode: Literal["r", "r+", "a"] = "r",
+    *,
+    config: ConfigLike = None,
+) -> AsyncStore:
+    """Opens a store; see ``mqstore.open``.
+
+    Returns:
+        The store, an asynchronous context manager.
+    """
+    pool = ThreadPoolExecutor(_THREADS, "mqstore-aio")
+    opening = _Threaded(None, pool)
+    try:
+        opened = functools.partial(_store.open, path, mode, config=config)
+        store = await opening._run(opened, lambda store: store.close())  # noqa: SLF001
+    except BaseException:
+        pool.shutdown(wait=False)
+        raise
+    return AsyncStore(store, pool)
