@@ -211,21 +211,6 @@ class Store:
         """The settings in use: explicit ones, those of the files, and defaults."""
     @property
     def _leaves_out_last(self) -> bool: ...
-    def versions(self) -> dict[str, Any]:
-        """Which releases of RocketMQ can have written the store, and what shows it.
-
-        No file carries a version of RocketMQ, and a store may have been written by several.
-
-        Returns:
-            ``can_be``: the releases, of ``"5.3"``, ``"5.4"`` and ``"5.5"``; ``writes``: whose files
-            this store writes, ``None`` in mode ``"r"``; ``marks``: a mapping for each mark, with
-            the oldest and the newest release that leave it (``since``, ``until``), its ``path``
-            below the root, and ``what`` it is.
-
-        Raises:
-            StoreIOError: A file cannot be read.
-        """
-
     @property
     def recovery(self) -> RecoveryReport | None:
         """Result of opening for writing; ``None`` in mode ``"r"``."""
@@ -535,4 +520,21 @@ class Store:
         Raises:
             StoreLockedError: This group is in use already; one live group of a name.
             InvalidMessageError: Not a name that RocketMQ takes for a group.
+        """
+
+    # versions.rs
+
+    def versions(self) -> dict[str, Any]:
+        """Which releases of RocketMQ can have written the store, and what shows it.
+
+        No file carries a version of RocketMQ, and a store may have been written by several.
+
+        Returns:
+            ``can_be``: the releases, of ``"5.3"``, ``"5.4"`` and ``"5.5"``; ``writes``: whose files
+            this store writes, ``None`` in mode ``"r"``; ``marks``: a mapping for each mark, with
+            the oldest and the newest release that leave it (``since``, ``until``), its ``path``
+            below the root, and ``what`` it is.
+
+        Raises:
+            StoreIOError: A file cannot be read.
         """

@@ -50,10 +50,6 @@ impl Drop for OffsetsLock {
 
 impl OffsetsLock {
     /// Waits for the lock, beside a writer of this library or none.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] beside a broker, which overwrites all offsets;
-    /// [`Error::Locked`] when another process keeps the lock; [`Error::Io`].
     pub fn take_beside(storage: &dyn Storage, paths: &StorePaths) -> Result<Self> {
         let path = paths.lock();
         let file = open_or_create(storage, &path)?;
@@ -97,7 +93,6 @@ impl QueueLocks {
         Ok(Self { file: open_or_create(storage, &path)?, path })
     }
 
-    /// `false` while another open file has the queue.
     pub fn try_take(&self, group: &str, topic: &str, queue_id: i32) -> Result<bool> {
         let byte = Self::byte(group, topic, queue_id);
         self.file.try_lock_beside(byte).map_err(Error::io("lock", &self.path))
@@ -127,9 +122,6 @@ fn open_or_create(storage: &dyn Storage, path: &Path) -> Result<Arc<dyn StorageF
 
 impl StoreLock {
     /// Takes the lock, a writer's first action.
-    ///
-    /// # Errors
-    /// [`Error::Locked`] when another writer has it, RocketMQ or this library.
     pub fn take(storage: &dyn Storage, paths: &StorePaths) -> Result<Self> {
         let path = paths.lock();
         let file = open_or_create(storage, &path)?;
@@ -142,9 +134,6 @@ impl StoreLock {
     }
 
     /// Waits for the lock of the offsets.
-    ///
-    /// # Errors
-    /// [`Error::Locked`] when another process keeps it; [`Error::Io`].
     pub fn offsets(&self, paths: &StorePaths) -> Result<OffsetsLock> {
         OffsetsLock::wait(Arc::clone(&self.file), &paths.lock())
     }
@@ -222,9 +211,6 @@ pub fn read_start(storage: &dyn Storage, path: &Path, most: usize) -> Result<Vec
 }
 
 /// Replaces a small file atomically: a temporary name, flushed, then renamed.
-///
-/// # Errors
-/// [`Error::Io`]; the old file is unchanged then.
 pub fn replace(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".tmp");

@@ -58,7 +58,6 @@ impl Follower {
         self.view.read()
     }
 
-    /// Keeps the view as it is.
     pub(crate) fn still(&self) -> RwLockReadGuard<'_, ()> {
         self.refreshing.read()
     }

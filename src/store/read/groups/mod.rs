@@ -44,10 +44,6 @@ type Parse = fn(&[u8]) -> std::result::Result<(), FormatError>;
 
 impl MessageStore {
     /// Committed offsets of each group.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] for an unreadable table; [`Error::Io`],
-    /// [`Error::NotDispatched`], [`Error::Closed`].
     pub fn groups(&self) -> Result<BTreeMap<String, Vec<GroupOffset>>> {
         self.check_open()?;
         let mut groups: BTreeMap<String, Vec<GroupOffset>> = BTreeMap::new();
@@ -145,10 +141,6 @@ struct Places {
 
 impl ConsumerGroup {
     /// Opens the group at its committed offsets.
-    ///
-    /// # Errors
-    /// [`Error::InvalidMessage`] for an invalid name, [`Error::Locked`] when the group is
-    /// in use, [`Error::Corrupt`] for an unreadable table, [`Error::Io`], [`Error::Closed`].
     pub fn open(store: Arc<MessageStore>, name: &str) -> Result<Self> {
         store.check_open()?;
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"%|_-".contains(&byte);
@@ -212,7 +204,6 @@ impl ConsumerGroup {
         Ok(())
     }
 
-    /// Numbers of a topic's queues, ascending.
     pub fn queues(&self, topic: &str) -> Result<Vec<i32>> {
         drop(self.places()?);
         self.store.queues_of(topic)
@@ -220,9 +211,6 @@ impl ConsumerGroup {
 
     /// Takes a queue for this handle alone; returns its place, or `None` while it is taken, here
     /// or in another process. The system releases the queues of a process that ends.
-    ///
-    /// # Errors
-    /// As [`ConsumerGroup::open`].
     pub fn take(&self, topic: &str, queue_id: i32) -> Result<Option<i64>> {
         let mut places = self.places()?;
         let queue = (topic.to_owned(), queue_id);
@@ -256,7 +244,6 @@ impl ConsumerGroup {
         Ok(queue.map_or(0, |queue| queue.min_offset))
     }
 
-    /// Lets other processes take a queue.
     pub fn release(&self, topic: &str, queue_id: i32) {
         let mut places = self.places.lock();
         if places.taken.remove(&(topic.to_owned(), queue_id))
@@ -301,12 +288,6 @@ impl ConsumerGroup {
 
     /// Commits durably, and flushes the messages before the position. Readers can commit too,
     /// unless a broker writes.
-    ///
-    /// # Errors
-    /// [`Error::InvalidMessage`] for a position beyond its queue, after a seek;
-    /// [`Error::Unsupported`] beside a broker, or for a table too large to read again;
-    /// [`Error::Locked`] when another process keeps the offsets locked; [`Error::Corrupt`] for an
-    /// unreadable table; [`Error::Io`], [`Error::Closed`]. Nothing is committed then.
     pub fn commit(&self) -> Result<()> {
         let mut places = self.places()?;
         let files = &*self.store.files;
@@ -391,9 +372,6 @@ impl ConsumerGroup {
     }
 
     /// Moves to an offset of a queue.
-    ///
-    /// # Errors
-    /// [`Error::InvalidMessage`] for a negative queue or offset; [`Error::Closed`].
     pub fn seek(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<()> {
         let mut places = self.places()?;
         for (field, number) in [("queue_id", i64::from(queue_id)), ("queue_offset", queue_offset)] {
@@ -437,7 +415,6 @@ impl ConsumerGroup {
     pub fn close(&self) {
         let mut places = self.places.lock();
         if !self.store.is_of_parent() {
-            // Closing the file releases its locks.
             places.locks = None;
         }
         if !std::mem::replace(&mut places.closed, true) && !self.store.is_of_parent() {
