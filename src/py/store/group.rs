@@ -92,7 +92,6 @@ impl GroupPlaces {
     }
 
     /// Reads messages from a place on: they, the place before each, and the place behind all.
-    #[expect(clippy::type_complexity, reason = "messages, their places, and the place behind")]
     fn read<'py>(
         &self,
         py: Python<'py>,
