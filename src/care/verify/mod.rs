@@ -27,6 +27,7 @@ use self::index::tag_runs::TagRuns;
 use self::index::{Index, IndexState};
 use self::log_walk::FileWalk;
 use self::queues::{Queue, Queues};
+pub(super) use self::tables::NO_OFFSET;
 use self::tables::Tables;
 use super::finding::{Code, Finding, Findings, Severity};
 use super::meter::{Meter, both, thread_count, watched};
