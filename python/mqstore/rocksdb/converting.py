@@ -221,9 +221,8 @@ class _Work:
         """Replaces the old by the new; gives the folders with the old."""
         kept: list[str] = []
         try:
-            for folder in self._steps(queues, index):
-                if folder is not None:
-                    kept.append(folder)
+            # One by one: an error leaves those before it.
+            kept.extend(folder for folder in self._steps(queues, index) if folder is not None)
         except (StoreError, OSError) as error:
             if not kept:
                 raise

@@ -16,7 +16,9 @@ use std::sync::atomic::{Ordering, fence};
 use super::chain::{Head, MapBytes, ReadBytes};
 use super::lookup::Witnesses;
 use crate::error::{CorruptionKind, Error, Result};
-use crate::files::{Access, Ahead, LARGEST_PAGE, MappedFile, Storage, StorageFile, fill_holes};
+use crate::files::{
+    Access, Ahead, LARGEST_PAGE, MappedFile, Storage, StorageFile, fill_holes, give_back,
+};
 use crate::format::bytes::i32_in;
 use crate::format::index::{
     ENTRY_LEN, IndexEntry, IndexHeader, IndexLayout, SLOT_LEN, seconds_since,
@@ -26,6 +28,8 @@ use crate::format::width::{at_most_u32, to_usize};
 /// Step in which disk space for entries is taken and pages are loaded: the preferred piece of the
 /// page cache.
 pub const RESERVE_STEP: usize = 2 << 20;
+/// With an entry for fewer bytes of slots most of their pages are in use.
+const SPARSE: u64 = 64 << 10;
 
 /// Entries put before pages are prepared: a file of a few keys is not worth its slot table.
 const UNPREPARED_ENTRIES: u32 = 4096;
@@ -82,6 +86,8 @@ pub(crate) struct Writer {
     room_end: u32,
     /// Whether the slots' pages are loaded.
     is_prepared: bool,
+    /// Whether header and slots have disk space.
+    is_backed: bool,
 }
 
 impl IndexFile {
@@ -167,17 +173,11 @@ impl IndexFile {
                 Bytes::Mapped(MappedFile::map(path, file, Access::Read, RESERVE_STEP)?)
             }
             IndexOpen::Write => {
-                let slots_end = position(layout.entry_position(0));
-                fill_holes(&*file, path, 0..slots_end)?;
                 let goes_on = position(layout.entry_position(head.count));
-                // A page not checked with the slots.
-                if goes_on >= slots_end.next_multiple_of(LARGEST_PAGE) {
-                    fill_holes(&*file, path, goes_on..goes_on)?;
-                }
                 let mut map = MappedFile::map(path, file, Access::ReadWrite, RESERVE_STEP)?;
                 map.assume_reserved(goes_on);
                 map.ahead().went_to(goes_on);
-                Bytes::Written(Writer::new(map, head.header))
+                Bytes::Written(Writer { is_backed: false, ..Writer::new(map, head.header) })
             }
         };
         Ok(Self { path: path.to_owned(), layout, bytes, witnesses: Witnesses::default() })
@@ -356,8 +356,25 @@ impl IndexFile {
 
     /// Writes the header; done before each flush.
     pub(crate) fn write_header(&mut self) -> Result<()> {
-        let Bytes::Written(writer) = &mut self.bytes else { return Ok(()) };
-        writer.write_header()
+        match &mut self.bytes {
+            Bytes::Written(writer) if writer.is_backed => writer.write_header(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives back space without data, if few slots are used. Nothing may be put meanwhile.
+    pub(crate) fn give_back(&self) -> Result<()> {
+        let Bytes::Written(writer) = &self.bytes else { return Ok(()) };
+        let (file, count) = (&**writer.map.file(), u64::from(writer.count()));
+        let slots = position(self.layout.entry_position(0));
+        if count < slots as u64 / SPARSE {
+            give_back(file, &self.path, 0..slots)?;
+        }
+        give_back(
+            file,
+            &self.path,
+            position(self.layout.entry_position(writer.count()))..writer.map.reserved(),
+        )
     }
 
     /// Removes the entries from number `count` on. The caller gives the store time of the last
@@ -378,6 +395,7 @@ impl IndexFile {
         if count >= writer.count() {
             return Ok(true);
         }
+        writer.back(&layout)?;
         let [from, to] = [count, writer.count()].map(|n| position(layout.entry_position(n)));
         fill_holes(&**writer.map.file(), writer.map.path(), from..to)?;
         while writer.count() > count {
@@ -393,7 +411,23 @@ impl IndexFile {
 
 impl Writer {
     fn new(map: MappedFile, header: IndexHeader) -> Self {
-        Self { map, header, room_end: 0, is_prepared: false }
+        Self { map, header, room_end: 0, is_prepared: false, is_backed: true }
+    }
+
+    /// Takes disk space for header, slots and the page of the next entry.
+    fn back(&mut self, layout: &IndexLayout) -> Result<()> {
+        if self.is_backed {
+            return Ok(());
+        }
+        let (file, path) = (&**self.map.file(), self.map.path());
+        let slots_end = position(layout.entry_position(0));
+        fill_holes(file, path, 0..slots_end)?;
+        let goes_on = position(layout.entry_position(self.count()));
+        if goes_on >= slots_end.next_multiple_of(LARGEST_PAGE) {
+            fill_holes(file, path, goes_on..goes_on)?;
+        }
+        self.is_backed = true;
+        Ok(())
     }
 
     #[inline]
@@ -479,6 +513,7 @@ impl Writer {
     /// than puts, so the pages of the slots and of each step of entries are loaded at once.
     #[cold]
     fn make_room(&mut self, layout: &IndexLayout, end: u32) -> Result<()> {
+        self.back(layout)?;
         self.map.reserve(position(layout.entry_position(end)))?;
         let begin = layout.entry_position(0);
         let entries = (self.map.reserved() as u64).saturating_sub(begin) / ENTRY_LEN as u64;
