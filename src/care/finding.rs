@@ -288,8 +288,7 @@ impl Finding {
 
 /// Findings, all counted and listed up to a limit.
 ///
-/// Beyond the limit the first findings of each code are kept, equally many of each. So the list
-/// does not depend on the order of threads.
+/// Beyond the limit the first of each code are kept, whatever the order of threads.
 #[derive(Debug)]
 pub struct Findings {
     root: PathBuf,

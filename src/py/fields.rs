@@ -196,7 +196,6 @@ fn time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
     }
     let given = saturated(value)
         .map_err(|error| wrong_type(field, "int (milliseconds) or datetime", value, error))?;
-    // A subclass's maker knows the unit.
     let is_plain = !value.is_instance_of::<PyInt>() || value.is_exact_instance_of::<PyInt>();
     if SECONDS.contains(&given) && is_plain {
         return Err(PyValueError::new_err(format!(

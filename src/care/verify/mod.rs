@@ -124,10 +124,6 @@ pub struct VerifyReport {
 }
 
 /// Checks the store at `path`. `progress` is called on the calling thread.
-///
-/// # Errors
-/// [`Error::NotAStore`], [`Error::InvalidConfig`] if a setting contradicts the files,
-/// [`Error::Io`] when a folder cannot be read, or of kind `Interrupted` if `progress` ended it.
 pub fn verify(
     path: &Path,
     config: StoreConfig,

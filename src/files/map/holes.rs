@@ -30,7 +30,6 @@ pub fn give_back(file: &dyn StorageFile, path: &Path, range: Range<usize>) -> Re
     })
 }
 
-/// Calls once for each run of blocks of zeros.
 fn each_of_zeros(
     file: &dyn StorageFile,
     path: &Path,
@@ -78,7 +77,6 @@ mod tests {
         let before = std::fs::read(&path).unwrap();
         give_back(&*file, &path, 100..before.len()).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), before);
-        // The first page lies before the range.
         let taken = std::fs::metadata(&path).unwrap().blocks() * 512;
         assert!(taken <= 4 * PAGE as u64, "{taken}");
     }

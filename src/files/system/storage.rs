@@ -1,8 +1,5 @@
 //! Every system call goes through this trait, so tests can fail the n-th call or reorder pages on
 //! their way to disk.
-//!
-//! Dynamic dispatch is cheap beside a system call; bytes of a map are reached through a pointer
-//! without a call.
 
 use std::ffi::OsString;
 use std::fmt;

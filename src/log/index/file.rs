@@ -95,10 +95,6 @@ impl IndexFile {
     ///
     /// `previous` is the header of the full file before it; this file begins with its end if above
     /// 0 (`IndexFile`'s constructor).
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the name is taken or the disk full, for instance; nothing is
-    /// left behind.
     pub fn create(
         storage: &dyn Storage,
         path: &Path,
@@ -150,10 +146,6 @@ impl IndexFile {
     }
 
     /// Opens a file of a known layout; see [`detect_layout`](super::layout::detect_layout).
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] for a wrong length or an impossible count, [`Error::Io`]
-    /// otherwise.
     pub fn open(
         storage: &dyn Storage,
         path: &Path,
@@ -206,10 +198,6 @@ impl IndexFile {
     }
 
     /// Reads the header.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] for an impossible count or a truncated file, [`Error::Io`] when
-    /// it cannot be read.
     pub fn header(&self) -> Result<IndexHeader> {
         Ok(self.head()?.header)
     }
@@ -277,10 +265,6 @@ impl IndexFile {
     }
 
     /// Puts one key; `false` when the file is full (`IndexFile#putKey`).
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full, [`Error::ReadOnly`] for readers; nothing
-    /// changes then.
     #[inline]
     pub fn put_key(
         &mut self,
@@ -346,9 +330,6 @@ impl IndexFile {
     }
 
     /// Flushes all puts; does nothing for readers.
-    ///
-    /// # Errors
-    /// [`Error::Io`]; no later flush can tell what was lost.
     pub fn flush(&mut self) -> Result<()> {
         self.write_header()?;
         if let Bytes::Written(writer) = &self.bytes { writer.map.flush() } else { Ok(()) }
@@ -382,10 +363,6 @@ impl IndexFile {
     ///
     /// Returns `false` without a change if no entry would remain: the header's begin comes from the
     /// previous file.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] when a slot does not name the removed entry, [`Error::Io`] and
-    /// [`Error::ReadOnly`] as for puts.
     pub fn truncate(&mut self, count: u32, end_timestamp_ms: i64) -> Result<bool> {
         let layout = self.layout;
         let writer = self.writer()?;

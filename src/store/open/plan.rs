@@ -46,10 +46,6 @@ pub struct Refusal {
 }
 
 /// Analyses the store at `path` like opening for writing, without a change.
-///
-/// # Errors
-/// [`Error::NotAStore`], [`Error::Locked`] when a process writes to it,
-/// [`Error::InvalidConfig`] when a setting contradicts the files, [`Error::Io`].
 pub fn plan(
     path: &Path,
     mut config: StoreConfig,

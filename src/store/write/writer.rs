@@ -389,7 +389,6 @@ impl Writer {
         if let Some(lock) = &*self.lock.lock() {
             outcome = outcome.and_then(|end| lock.confirm_flush(&files.paths).map(|()| end));
         }
-        // The flush reached the open files; later ones are found by path.
         outcome = outcome.and_then(|end| self.check_place().map(|()| end));
         // Under `ASYNC_FLUSH` a damaged last message is an unclean end, as in RocketMQ.
         let is_sync = files.config.flush_disk_type == FlushDiskType::Sync;
@@ -508,7 +507,6 @@ impl Writer {
         let size = files.log.run().file_size();
         let first_unused = if end == 0 { 0 } else { end.div_ceil(size) * size };
         files.log.run().remove_from(first_unused)?;
-        // A store that keeps it is as good.
         let _ = self.give_back(end);
         if self.dispatched.load(Ordering::Acquire) >= files.log.end_offset() {
             let newest_ms = self.appender.lock().newest_timestamp_ms;
@@ -520,7 +518,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Gives back disk space that was taken ahead.
     fn give_back(&self, end: u64) -> Result<()> {
         let run = self.files.log.run();
         if let Some(file) = run.find(end) {
