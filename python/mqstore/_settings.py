@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, cast
 
 import msgspec
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _INT_MAX: Final = 2**31 - 1
+_SPANS: Final = {"milliseconds": timedelta(milliseconds=1), "hours": timedelta(hours=1)}
 _Type: TypeAlias = type[bool | int | str]
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "check",
     "check_index_file",
     "check_retention",
+    "duration",
     "read",
     "unknown",
 ]
@@ -41,6 +44,7 @@ class Setting(msgspec.Struct, frozen=True, tag_field="kind"):
     """Name in a ``broker.conf``; empty for a setting that is not read there."""
     doc: str
     """Meaning, without the default; empty for a setting that has no effect here."""
+    type_name: ClassVar[str]
 
 
 class Flag(Setting, frozen=True, tag="flag"):
@@ -110,8 +114,24 @@ def read(name: str, value: object) -> object:
         try:
             return msgspec.convert(value.strip(), setting.type, strict=False)
         except msgspec.ValidationError:
-            raise ConfigError(_must_be(name, setting.type_name, value), name) from None
+            raise ConfigError(_must_be(name, _type_name(setting), value), name) from None
     return value
+
+
+def duration(name: str, value: timedelta) -> int:
+    """A time span in the unit of setting `name`.
+
+    Raises:
+        ConfigError: The setting has no such unit, or the span is no whole number of it.
+    """
+    setting = SETTINGS[name]
+    unit = _SPANS.get(setting.unit) if isinstance(setting, Number) else None
+    if unit is None:
+        raise ConfigError(_must_be(name, _type_name(setting), value), name)
+    whole, rest = divmod(value, unit)
+    if rest:
+        raise ConfigError(_must_be(name, f"whole {setting.unit}", value), name)  # type: ignore[union-attr] # a Number
+    return whole
 
 
 def check(name: str, value: object) -> None:
@@ -123,7 +143,7 @@ def check(name: str, value: object) -> None:
     setting = SETTINGS[name]
     # A bool is an int to Python, and not to a setting.
     if not isinstance(value, setting.type) or (setting.type is int and isinstance(value, bool)):
-        raise ConfigError(_must_be(name, setting.type_name, value), name)
+        raise ConfigError(_must_be(name, _type_name(setting), value), name)
     expected = _setting_refusal(name, str(value))
     if expected is not None:
         raise ConfigError(_must_be(name, expected, value), name)
@@ -147,7 +167,7 @@ def check_index_file(slots: int | None, entries: int | None) -> None:
         )
 
 
-def check_retention(retention: str | None, **limits: int | None) -> None:
+def check_retention(retention: str | None, **limits: int | timedelta | None) -> None:
     """Refuses limits of our own beside a rule that they would contradict.
 
     Raises:
@@ -158,6 +178,12 @@ def check_retention(retention: str | None, **limits: int | None) -> None:
             raise ConfigError(
                 f'{name}: cannot be given with retention="{retention}"; leave out one of them', name
             )
+
+
+def _type_name(setting: Setting) -> str:
+    if isinstance(setting, Number) and setting.unit in _SPANS:
+        return f"a whole number of {setting.unit} or a timedelta"
+    return setting.type_name
 
 
 def _must_be(name: str, what: str, value: object) -> str:

@@ -74,7 +74,7 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
     if mode != "r" and _has_databases(path):
         from mqstore.rocksdb import refuse_lost_numbers
 
-        refuse_lost_numbers(path, settings)
+        refuse_lost_numbers(path, settings, _broker_conf(config))
     store = _native.open_store(path, mode, settings)
     if mode != "r" and settings.get("delivery"):
         _start_delivery(store)
@@ -186,7 +186,8 @@ def doctor(
     given = _broker_conf(config)
 
     def with_config(command: str) -> str | None:
-        return _with(given, command) if command.startswith("mqstore ") else command
+        is_ours = command.rpartition(" && ")[2].startswith("mqstore ")
+        return _with(given, command) if is_ours else command
 
     def diagnosis(row: tuple[Any, ...]) -> Diagnosis:
         code, severity, title, evidence, cure, fix, follows = row
@@ -213,7 +214,7 @@ def doctor(
         found += databases
         if not verdict["in_use"]:
             cures = dict.fromkeys(one.cure for one in databases if one.cure)
-            commands += [cure for cure in cures if cure not in commands]
+            commands += [cure for cure in cures if not any(one.endswith(cure) for one in commands)]
     return DoctorReport(
         path=str(path),
         diagnoses=tuple(found),

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    import pyarrow as pa
+
     from mqstore._native import ArrowScan, ArrowSchema
     from mqstore.config import ConfigLike
 
@@ -106,7 +108,7 @@ class StoreStats:
         """The rows as a capsule of an Arrow stream."""
         return self._scan.__arrow_c_stream__(requested_schema)
 
-    def read_all(self) -> object:
+    def read_all(self) -> pa.Table:
         """All rows: a ``pyarrow.Table``.
 
         Raises:

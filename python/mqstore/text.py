@@ -51,6 +51,12 @@ UNSAFE = re.compile(
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
+class _Milliseconds(int):
+    """Milliseconds from a text with a date, which cannot be seconds by mistake."""
+
+    __slots__ = ()
+
+
 def parse_time(text: str, now_ms: Callable[[], int] | None = None) -> int:
     """Unix milliseconds out of ISO 8601, epoch milliseconds, ``now``, or a time relative to now.
 
@@ -60,11 +66,18 @@ def parse_time(text: str, now_ms: Callable[[], int] | None = None) -> int:
         now_ms: Current time, Unix milliseconds; the system's by default.
 
     Raises:
-        ValueError: Nothing of the kind, or out of 64 bits.
+        ValueError: Nothing of the kind, out of 64 bits, or a number that looks like seconds.
     """
     text = text.strip()
     if re.fullmatch(r"-?[0-9]{1,19}", text):
-        return _in_64_bits(int(text), text)
+        number = _in_64_bits(int(text), text)
+        if number in _SECONDS:
+            moment = utc_text(number)
+            raise ValueError(
+                f"{text!r} looks like seconds: multiply it by 1000, or say {moment} if it is"
+                " milliseconds"
+            )
+        return number
     relative = _RELATIVE.fullmatch(text)
     if relative or text == "now":
         now = now_ms() if now_ms else time.time_ns() // 1_000_000
@@ -80,7 +93,12 @@ def parse_time(text: str, now_ms: Callable[[], int] | None = None) -> int:
             f"{text!r} is no time: say ISO 8601 (2026-11-21T07:35:13Z), epoch milliseconds, "
             "or a time relative to now (-2h)"
         ) from None
-    return since // timedelta(milliseconds=1)
+    number = since // timedelta(milliseconds=1)
+    return _Milliseconds(number) if number in _SECONDS else number
+
+
+# As the store refuses them: milliseconds of these were stored in 1970 or never.
+_SECONDS = range(1_000_000_000, 10_000_000_000)
 
 
 def is_relative(text: str) -> bool:

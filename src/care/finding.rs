@@ -149,6 +149,8 @@ codes! {
         "rename them with `mv`, in the order that is printed; nothing in them is damaged"
     DocQuarantine "MQ-DOC-15" "a repair took whole messages out of the log, and they are still aside"
         "`mqstore recover STORE --quarantine --apply` puts back those that the log does not have, at its end; without --apply it lists them"
+    DocBeginning "MQ-DOC-16" "the log begins behind messages that queues know"
+        "put the files of the log back if there is a copy; where retention deleted them, none needed: readers begin with the first message that is there"
     FileLength "MQ-FS-01" "a file has the wrong length"
         "of the log: put the whole file back, else `mqstore salvage STORE --out OUT` copies out what is whole; `mqstore rebuild STORE --what consumequeue -t TOPIC --apply` makes a queue again"
     FileGap "MQ-FS-02" "files leave a gap, overlap, or do not begin where they must"
@@ -286,8 +288,7 @@ impl Finding {
 
 /// Findings, all counted and listed up to a limit.
 ///
-/// Beyond the limit the first findings of each code are kept, equally many of each. So the list
-/// does not depend on the order of threads.
+/// Beyond the limit the first of each code are kept, whatever the order of threads.
 #[derive(Debug)]
 pub struct Findings {
     root: PathBuf,

@@ -7,7 +7,7 @@ pub mod system;
 pub mod threads;
 
 pub use self::map::ahead::{Ahead, Bell, Front, FrontFiles};
-pub use self::map::holes::fill_holes;
+pub use self::map::holes::{fill_holes, give_back};
 pub use self::map::mapped_file::MappedFile;
 pub use self::map::room::Room;
 pub use self::run::file_run::FileRun;

@@ -196,7 +196,8 @@ fn time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
     }
     let given = saturated(value)
         .map_err(|error| wrong_type(field, "int (milliseconds) or datetime", value, error))?;
-    if SECONDS.contains(&given) {
+    let is_plain = !value.is_instance_of::<PyInt>() || value.is_exact_instance_of::<PyInt>();
+    if SECONDS.contains(&given) && is_plain {
         return Err(PyValueError::new_err(format!(
             "{field}: expected milliseconds since 1970, got {given}, which looks like seconds; \
              multiply it by 1000, or give a datetime"

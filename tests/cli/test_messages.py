@@ -8,6 +8,7 @@ import pytest
 
 import mqstore
 from helpers.running import BEGIN_MS, SETTINGS, messages
+from mqstore.cli.keys import query
 
 ALL = messages()
 BODY_FIELDS = {"body", "body_base64", "body_hex", "body_json", "body_error", "raw_body_base64"}
@@ -307,3 +308,27 @@ def test_at_each_queue_of_a_topic(mq, store):
 def test_at_where_there_is_no_such_queue(mq, store):
     assert "no queue 7 of topic 'orders'" in mq("at", store, "-t", "orders", "-q", 7, 0, code=1).err
     assert "no topic 'none'" in mq("at", store, "-t", "none", 0, code=1).err
+
+
+class ReadsLittle:
+    """A store whose queries by tags read nothing, as of a log longer than a gibibyte."""
+
+    def __init__(self, store):
+        self._store = store
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def query(self, *_given, **_named):
+        return mqstore.QueryResult([], complete=False)
+
+
+def test_a_query_by_tags_reads_on_where_the_store_stops(store):
+    with mqstore.open(store) as opened:
+        wanted = [one for one in opened.scan() if one.tags == "paid"]
+        for topics in ((), ("orders",)):
+            found = query(ReadsLittle(opened), topics, None, tags="paid", max_messages=3)
+            expected = [one for one in wanted if not topics or one.topic in topics][-3:][::-1]
+            places = [one.physical_offset for one in found]
+            assert places == [one.physical_offset for one in expected]
+            assert (found.complete, found.truncated) == (True, True)

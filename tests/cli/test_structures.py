@@ -282,3 +282,28 @@ def test_looking_changes_nothing(mq, store, conf):
     ):
         mq(command[0], store, *command[1:], "--config", conf)
     assert state() == before
+
+
+def test_the_printed_broker_conf_opens_the_store(mq, tmp_path):
+    root = tmp_path / "store"
+    config = mqstore.StoreConfig(
+        mapped_file_size_commit_log=1 << 20, max_hash_slot_num=50, max_index_num=200
+    )
+    with mqstore.open(root, "a", config=config) as store:
+        store.append("orders", b"one", keys="k")
+    printed = mq("config", root, "--broker-conf").out
+    conf = tmp_path / "broker.conf"
+    conf.write_text(printed)
+    assert printed.splitlines()[:4] == [
+        f"storePathRootDir={root}",
+        "mappedFileSizeCommitLog=1048576",
+        "maxHashSlotNum=50",
+        "maxIndexNum=200",
+    ]
+    read = mqstore.StoreConfig.from_broker_conf(conf)
+    assert read == config
+    lines = mq("config", root, "--broker-conf", "--json").json
+    assert lines["maxIndexNum"] == "200"
+    (root / "config" / "mqstore.json").unlink()
+    assert mq("verify", root, "--config", conf).code == 0
+    assert "found both" in mq("config", root, "--broker-conf", "--file", "a", code=2).err

@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+import mqstore
 from helpers.running import BEGIN_MS
 from mqstore.cli import command
+from mqstore.text import parse_time
 
 
 @pytest.mark.parametrize(
@@ -75,3 +77,24 @@ def test_the_zone_may_stand_before_the_command(run, made_once):
     assert run("--tz", "UTC", "cat", made_once, "--tz", "+05:30") == behind
     assert run("--tz", "Bad/Zone", "cat", made_once)[0] == 2
     assert run("--no-pager", "cat", made_once)[0] == 0
+
+
+def test_times_of_early_1970_are_said_with_a_date(mq, tmp_path):
+    # In milliseconds they look like today's seconds.
+    day_ms = 86_400_000
+    with mqstore.open(tmp_path, "a", config={"mapped_file_size_commit_log": 4096}) as store:
+        store.append_many(
+            mqstore.Message("t", b"x", keys="k", store_timestamp_ms=day * day_ms)
+            for day in (1, 40, 60, 100)
+        )
+    wanted = ("--from", "1970-02-01T00:00:00Z", "--to", "1970-03-20T00:00:00Z", "--json")
+    for command_line in (("cat", tmp_path), ("query", tmp_path, "-k", "k")):
+        found = mq(*command_line, *wanted).json
+        rows = found["messages"] if isinstance(found, dict) else found
+        assert sorted(row["store_timestamp_ms"] for row in rows) == [40 * day_ms, 60 * day_ms]
+    at = mq("at", tmp_path, "-t", "t", "1970-02-01T00:00:00Z", "--json").json
+    assert [row["queue_offset"] for row in at] == [1]
+    said = mq("cat", tmp_path, "--from", 40 * day_ms, code=2).err
+    assert "looks like seconds" in said
+    assert "1970-02-10T00:00:00.000Z" in said
+    assert parse_time("1970-02-10T00:00:00.000Z") == 40 * day_ms

@@ -95,3 +95,30 @@ def test_rocketmq_confirms_the_verdict_and_reads_what_was_cured(
     assert ours <= messages, ours - messages
     assert queued <= entries | {place for place in queued if place[0].startswith("%")}
     assert not before - after
+
+
+@pytest.mark.skipif(not ALL, reason="MQSTORE_BROKEN_STORES=all starts a broker on each")
+@pytest.mark.parametrize("base", ["broker-53", "broker-55"])
+def test_a_broker_starts_on_lost_offsets_where_the_verdict_says_so(
+    running: Callable[[str], RocketMQ], bases: dict[str, Path], base: str, tmp_path: Path
+) -> None:
+    rocketmq = running("5.5.0" if base.endswith("55") else "")
+    damaged, none = "{damaged", '{"offsetTable":{}}'
+    states = [(damaged, ""), (damaged, damaged), (None, damaged), (None, None), (none, damaged)]
+    for number, texts in enumerate(states):
+        root = shutil.copytree(bases[base], tmp_path / str(number)) / "store"
+        for name, text in zip(
+            ("consumerOffset.json", "consumerOffset.json.bak"), texts, strict=True
+        ):
+            (root / "config" / name).unlink(missing_ok=True)
+            if text is not None:
+                (root / "config" / name).write_text(text)
+        report = mqstore.doctor(root, config=root.parent / "broker.conf")
+        assert "MQ-OFF-05" in {diagnosis.code for diagnosis in report}
+        try:
+            rocketmq.start_broker(root, Case(BASES[base][0]).params)
+            rocketmq.stop_broker()
+            starts = True
+        except RocketMQError:
+            starts = False
+        assert starts == report.will_start, (texts, report.obstacles)

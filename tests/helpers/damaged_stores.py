@@ -102,6 +102,34 @@ def last_file_gone_without_queues(root: Path) -> None:
     shutil.rmtree(root / "consumequeue")
 
 
+def spare(root: Path) -> Path:
+    """The next file of the log, made ahead and without data."""
+    last = filled(root)[-1]
+    path = last.with_name(f"{int(last.name) + last.stat().st_size:020}")
+    path.write_bytes(bytes(last.stat().st_size))
+    return path
+
+
+def last_file_gone_beside_a_spare(root: Path) -> None:
+    spare(root)
+    filled(root)[-1].unlink()
+
+
+def last_file_gone_beside_an_empty_spare(root: Path) -> None:
+    os.truncate(spare(root), 0)
+    filled(root)[-1].unlink()
+
+
+def last_file_emptied_beside_a_spare(root: Path) -> None:
+    spare(root)
+    os.truncate(filled(root)[-1], 0)
+
+
+def last_file_zeroed(root: Path) -> None:
+    last = filled(root)[-1]
+    last.write_bytes(bytes(last.stat().st_size))
+
+
 def all_files_gone(root: Path) -> None:
     for path in log_files(root):
         path.unlink()
@@ -375,6 +403,10 @@ DAMAGES = [
     damage(last_files_gone, "MQ-DOC-13", **END),
     damage(last_file_gone_with_an_old_checkpoint, "MQ-DOC-13", **END),
     damage(last_file_gone_without_queues, "MQ-DOC-13", **END),
+    damage(last_file_gone_beside_a_spare, "MQ-DOC-13", **END),
+    damage(last_file_gone_beside_an_empty_spare, "MQ-DOC-13", **END),
+    damage(last_file_emptied_beside_a_spare, "MQ-DOC-13", starts=False, **END),
+    damage(last_file_zeroed, "MQ-DOC-13", **END),
     damage(all_files_gone, "MQ-DOC-13", **END),
     damage(disk_not_mounted, "MQ-LOG-17", curable=False, bases=("closed-53", "closed-55")),
     damage(body_damaged, "MQ-LOG-02", **INSIDE),

@@ -5,6 +5,7 @@ import pickle
 import re
 import typing
 import warnings
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -68,6 +69,8 @@ def test_the_fields_are_the_rows_of_the_cores_table():
         expected = setting.type
         if isinstance(setting, Choice):
             expected = typing.Literal[setting.choices]
+        if setting.doc and getattr(setting, "unit", "") in {"milliseconds", "hours"}:
+            expected |= timedelta
         assert hints[name] == expected | None, name
 
 

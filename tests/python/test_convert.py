@@ -316,6 +316,46 @@ def test_queues_and_index_are_both_built_before_either_is_replaced(
     assert digests(root, "consumequeue") == before
 
 
+def test_a_failure_after_the_first_step_names_what_was_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = with_a_lone_queue(tmp_path / "store")
+    real, calls = converting._native._replace_folders, []
+
+    def second_fails(*given: Any, **more: Any) -> Any:
+        calls.append(given)
+        if len(calls) > 1:
+            raise OSError(28, "No space left on device")
+        return real(*given, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(converting._native, "_replace_folders", second_fails)
+        with pytest.raises(mqstore.StoreIOError) as failed:
+            mqstore.convert(root, queues="file", index="rocksdb", config=SMALL, dry_run=False)
+    assert "nothing was changed" not in str(failed.value)
+    named = [path for path in (root / "quarantine").iterdir() if str(path) in str(failed.value)]
+    assert named, failed.value
+    assert ends(root) == ENDS
+    report = mqstore.convert(root, queues="file", index="rocksdb", config=SMALL, dry_run=False)
+    assert report.quarantine == report.quarantines[-1]
+    assert all(Path(path).is_dir() for path in report.quarantines)
+    assert ends(root) == ENDS
+    assert mqstore.verify(root, config=SMALL).ok
+
+
+def test_a_refusal_to_write_prints_a_command_to_copy(tmp_path: Path) -> None:
+    conf = tmp_path / "a broker.conf"
+    conf.write_text("mappedFileSizeCommitLog=4096\nmaxHashSlotNum=50\nmaxIndexNum=200\n")
+    root = with_a_lone_queue(tmp_path / "a store")
+    for _ in range(2):
+        with pytest.raises(mqstore.UnsupportedError) as refused:
+            mqstore.open(root, "r+", config=conf)
+        command = f"mqstore convert '{root}' --queues file --apply --config '{conf}'"
+        assert str(refused.value).endswith(command)
+        for table in (root / "consumequeue").glob("*.sst"):
+            table.write_bytes(table.read_bytes()[:-30])
+
+
 def test_rows_have_the_tags_code_where_files_have_a_place_in_an_extension(tmp_path: Path) -> None:
     root = tmp_path / "store"
     config = {**SMALL, "enable_consume_queue_ext": True}

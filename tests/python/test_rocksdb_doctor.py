@@ -48,7 +48,9 @@ def test_damage_in_the_log_is_no_damage_of_the_database(root: Path) -> None:
     assert report.lost == 1
     assert [lost.messages for lost in report.lost_queues] == [1]
     assert report.commands[0].startswith("mqstore salvage ")
-    assert report.commands[-1] == f"mqstore convert '{root}' --queues rocksdb --apply"
+    assert report.commands[-1] == (
+        f"test -d '{root}.damaged' && mqstore convert '{root}' --queues rocksdb --apply"
+    )
     assert len([one for one in report.commands if "convert" in one]) == 1
 
 

@@ -485,7 +485,8 @@ fn a_store_gives_way_to_a_salvaged_one_that_is_there_and_keeps_its_quarantine() 
     assert!(more.contains(&format!(
         "cp -a -n -T DIR/{name}.damaged/config/topics DIR/{name}/config/topics"
     )));
-    assert!(more.contains(&format!("mqstore convert DIR/{name} --queues rocksdb --apply")));
+    let convert = format!("mqstore convert DIR/{name} --queues rocksdb --apply");
+    assert!(more.contains(&format!("test -d DIR/{name}.damaged && {convert}")), "{more:?}");
 }
 
 #[test]

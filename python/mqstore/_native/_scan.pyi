@@ -1,6 +1,9 @@
 from collections.abc import Iterator
 from typing import Any, Final, final
 
+import polars as pl
+import pyarrow as pa
+
 @final
 class ArrowSchema:
     """An Arrow schema, for anything that takes ``__arrow_c_schema__``."""
@@ -32,28 +35,28 @@ class ArrowScan:
             requested_schema: A schema capsule; where it asks for view types (``string_view``,
                 ``binary_view``) the stream has them.
         """
-    def read_all(self) -> object:
+    def read_all(self) -> pa.Table:
         """All rows at once: a ``pyarrow.Table``.
 
         Raises:
             ModuleNotFoundError: pyarrow is not installed.
         """
 
-    def to_table(self) -> Any:  # noqa: ANN401 - no dependency on its package
+    def to_table(self) -> pa.Table:
         """All rows at once: a ``pyarrow.Table``, as ``read_all``.
 
         Raises:
             ModuleNotFoundError: pyarrow is not installed.
         """
 
-    def to_pandas(self) -> Any:  # noqa: ANN401 - no dependency on its package
+    def to_pandas(self) -> Any:  # noqa: ANN401 - pandas has no types
         """All rows at once: a ``pandas.DataFrame``.
 
         Raises:
             ModuleNotFoundError: pyarrow or pandas is not installed.
         """
 
-    def to_polars(self) -> Any:  # noqa: ANN401 - no dependency on its package
+    def to_polars(self) -> pl.DataFrame:
         """All rows at once: a ``polars.DataFrame``.
 
         Raises:
@@ -61,7 +64,7 @@ class ArrowScan:
         """
 
     # Batches of rows, one at a time: each a ``pyarrow.RecordBatch``.
-    def __iter__(self) -> Iterator[Any]: ...
+    def __iter__(self) -> Iterator[pa.RecordBatch]: ...
 
 ARROW_SCHEMA: Final[ArrowSchema]
 """The columns of a message, all of them, in the order in which a scan gives them."""

@@ -47,7 +47,7 @@ EXAMPLES = {
     ),
     "config": (
         "mqstore config /data/store",
-        "mqstore config /data/store --file topics.json",
+        "mqstore config /data/store --broker-conf > broker.conf",
     ),
     "verify": (
         "mqstore verify /data/store",

@@ -53,7 +53,7 @@ def _json_spelt(match: re.Match[str]) -> str:
 
 def to_json(value: object, *, indent: int = 0) -> str:
     """One JSON document, with the same characters escaped as JSON escapes them."""
-    encoded = msgspec.json.encode(value)
+    encoded = msgspec.json.encode(value, enc_hook=int)
     if indent:
         encoded = msgspec.json.format(encoded, indent=indent)
         # The line breaks are the layout's own; inside of strings they are escaped already.

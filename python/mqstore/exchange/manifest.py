@@ -80,7 +80,7 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         """Writes it into the export's folder."""
-        text = msgspec.json.format(msgspec.json.encode(asdict(self)), indent=2)
+        text = msgspec.json.format(msgspec.json.encode(asdict(self), enc_hook=int), indent=2)
         (folder / NAME).write_bytes(text + b"\n")
 
     @classmethod

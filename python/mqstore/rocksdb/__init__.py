@@ -75,14 +75,19 @@ def open_beside(path: str | os.PathLike[str], settings: Mapping[str, object]) ->
     return store
 
 
-def refuse_lost_numbers(path: str | os.PathLike[str], settings: Mapping[str, object]) -> None:
+def refuse_lost_numbers(
+    path: str | os.PathLike[str], settings: Mapping[str, object], given: str = ""
+) -> None:
     """Refuses to write where only RocksDB knows, or may know, the next number of a queue.
+
+    `given` is the option that names the configuration in a printed command.
 
     Raises:
         UnsupportedError: A queue in RocksDB has no message in the log any more, or the database
             that would tell cannot be read.
     """
     root = Path(path)
+    cure = f"mqstore convert {shlex.quote(str(root.absolute()))} --queues file --apply{given}"
     folder = database_of(root)
     # A writer that is there is told by its lock.
     if folder is None or not has_rows(folder) or _native.lock_state(path)[0]:
@@ -99,15 +104,14 @@ def refuse_lost_numbers(path: str | os.PathLike[str], settings: Mapping[str, obj
             f" messages lie in {folder}, which cannot be read: {why}; nothing was changed"
         )
         if isinstance(error, CorruptionError):
-            what += f"; to go on without them: mqstore convert {root} --queues file --apply"
+            what += f"; to go on without them: {cure}"
         raise UnsupportedError(f"{root}: {what}", what, str(root)) from error
     if lost:
         (topic, queue_id), end = min(lost.items())
         advice = (
             "put the files of the log back, or give their folder (store_path_commit_log)"
             if start == NO_LOG
-            else "move the queues to files:"
-            f" mqstore convert {shlex.quote(str(root.absolute()))} --queues file --apply"
+            else f"move the queues to files: {cure}"
         )
         what = (
             f"queue {queue_id} of {topic} lies in RocksDB and goes on at {end.queue_offset + 1},"

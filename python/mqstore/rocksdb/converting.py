@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Literal
 
 import mqstore
 from mqstore import _native
-from mqstore.errors import ConfigError, CorruptionError, StoreLockedError, UnsupportedError
+from mqstore.errors import (
+    ConfigError,
+    CorruptionError,
+    StoreError,
+    StoreIOError,
+    StoreLockedError,
+    UnsupportedError,
+)
 from mqstore.results import Finding, _Report
 from mqstore.rocksdb.checking import LogQueues, _Findings, check_queues, queues_of_log
 from mqstore.rocksdb.index import DATABASE, check_index, count_index_rows, index_rows, sum_of_log
@@ -50,7 +57,8 @@ class ConvertReport(_Report):
         queue_count: How many queues.
         messages: How many entries or rows they have.
         findings: What is wrong with the old rows; the new ones are made from the log.
-        quarantine: Where the old ones are kept.
+        quarantine: Where the old ones of the last step are kept.
+        quarantines: Where the old ones of each step are kept, one folder a step.
     """
 
     path: str
@@ -61,6 +69,7 @@ class ConvertReport(_Report):
     messages: int
     findings: tuple[Finding, ...] = ()
     quarantine: str | None = None
+    quarantines: tuple[str, ...] = ()
 
 
 def convert(
@@ -93,7 +102,9 @@ def convert(
         StoreLockedError: A process writes to the store.
         ConfigError: Neither `queues` nor `index`, or another value of them.
         CorruptionError: The new rows do not hold against the log; the store is as it was.
-        StoreIOError: The operating system refused something; the store is as it was.
+        StoreIOError: The operating system refused something. After the first step the message says
+            where the old ones are; all messages and numbers are in the store, and the next call
+            finishes the work.
         UnsupportedError: ``rocksdict`` is not installed, or batches are to go to RocksDB.
     """
     for name, value in (("queues", queues), ("index", index)):
@@ -119,7 +130,7 @@ def convert(
             _check_old(root, made, told)
         if index is not None:
             _check_old_index(root, made, told)
-        kept = None if dry_run else work.apply(queues, index)
+        kept = () if dry_run else work.apply(queues, index)
         return ConvertReport(
             path=os.fspath(path),
             queues=queues,
@@ -128,7 +139,8 @@ def convert(
             queue_count=len(made.bounds.keys() | work.ends.keys()),
             messages=sum(end - first for first, end in made.bounds.values()),
             findings=tuple(told.findings),
-            quarantine=kept,
+            quarantine=kept[-1] if kept else None,
+            quarantines=kept,
         )
 
 
@@ -205,8 +217,19 @@ class _Work:
         if more:
             self._given = {**self._given, "enable_lmq": True, "enable_multi_dispatch": True}
 
-    def apply(self, queues: Kind | None, index: Kind | None) -> str | None:
-        """Replaces the old by the new; gives the folder with the old."""
+    def apply(self, queues: Kind | None, index: Kind | None) -> tuple[str, ...]:
+        """Replaces the old by the new; gives the folders with the old."""
+        kept: list[str] = []
+        try:
+            # One by one: an error leaves those before it.
+            kept.extend(folder for folder in self._steps(queues, index) if folder is not None)
+        except (StoreError, OSError) as error:
+            if not kept:
+                raise
+            raise _partly(error, kept) from error
+        return tuple(kept)
+
+    def _steps(self, queues: Kind | None, index: Kind | None) -> Iterator[str | None]:
         is_apart = is_database(self._root / FOLDERS[1])
         with tempfile.TemporaryDirectory(prefix="mqstore-") as folder:
             new: dict[str, Path] = {}
@@ -216,11 +239,10 @@ class _Work:
                 new[DATABASE] = self._index_database(Path(folder, "index"))
             kinds = {"consumequeue": queues, "index": index}
             what = tuple(name for name, kind in kinds.items() if kind == "file")
-            kept = None
             if what:
                 if queues == "file":
-                    self._replace(self._put_first)
-                kept = mqstore.rebuild(self._root, what=what, config=self._given).quarantine
+                    yield self._replace(self._put_first)
+                yield mqstore.rebuild(self._root, what=what, config=self._given).quarantine
             gone = [FOLDERS[1]] if queues == "file" and is_apart else []
             if new or gone:
 
@@ -229,8 +251,7 @@ class _Work:
                         shutil.copytree(built, staging / name)
                     return [*new, *gone]
 
-                kept = self._replace(put) or kept
-            return kept
+                yield self._replace(put)
 
     def _replace(self, build: Callable[[Path], list[str]]) -> str | None:
         """Replaces the folders that `build` puts, unless the log has grown meanwhile."""
@@ -290,6 +311,20 @@ class _Work:
             what = f"expected {expected.rows} rows of the index as of the log, found {found.rows}"
             raise _does_not_hold(self._root, what)
         return new
+
+
+def _partly(error: StoreError | OSError, kept: list[str]) -> StoreError:
+    """The error, with the state of a store of which a part was replaced."""
+    done = (
+        f"a part was replaced before, with the old ones in {', '.join(kept)}; all messages and"
+        " numbers are in the store, and `mqstore convert` finishes the work when it is run again"
+    )
+    if not isinstance(error, StoreError):
+        path = error.filename or kept[-1]
+        return StoreIOError(f"{error}; {done}", error.errno, os.fsdecode(path), "copy")
+    said, found, rest = error.message.partition("nothing was changed")
+    message = f"{said}{done}{rest}" if found else f"{said}; {done}"
+    return type(error)(message, *error.args[1:])
 
 
 def _does_not_hold(root: Path, found: str) -> CorruptionError:

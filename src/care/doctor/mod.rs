@@ -1,6 +1,7 @@
 //! Diagnoses known broken states of a store, each with evidence and a cure, and gives a verdict. A
 //! finding outside the known states is its own diagnosis.
 
+mod beginning;
 mod cure;
 mod diagnosis;
 mod groups;
@@ -117,6 +118,7 @@ pub fn doctor(
         diagnoses: BTreeMap::new(),
     };
     examined.examine(&report, &start, &cause, config)?;
+    queues.map_or(Ok(()), |queues| examined.tell_beginning(queues))?;
     let barred = Barred::by(&report, &paths, &cause);
     let out = verdict::salvaged(&*storage, path);
     let diagnoses: Vec<_> = gathered(examined.diagnoses, &cause)
@@ -410,7 +412,7 @@ impl Examined<'_> {
             Code::EmptyFile if in_queues => Code::DocEmptyLast,
             // Another state covers the next start.
             Code::NotClosed => return,
-            Code::OffsetBefore => Code::OffsetBefore,
+            told @ (Code::OffsetBefore | Code::ConfigTopicsGone) => told,
             _ if finding.severity == Severity::Info => return,
             other => other,
         };

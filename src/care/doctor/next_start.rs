@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::care::finding::{Code, Finding};
-use crate::care::verify::{Level, VerifyOptions, verify};
+use crate::care::verify::{Level, NO_OFFSET, VerifyOptions, verify};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::{Access, FileKind, Os, Storage};
@@ -69,7 +69,8 @@ pub(super) fn obstacles(
             is_stray_file(found, paths)
                 && (is_in_log(found, paths) || found.path.components().count() > TOPIC_FILE)
         }
-        Code::ConfigUnreadable => {
+        Code::OffsetsGone if found.found == NO_OFFSET => false,
+        Code::ConfigUnreadable | Code::OffsetsGone => {
             let backup = config_file::backup_of(&paths.root().join(&found.path));
             let backup = config_file::read_json(storage, &backup);
             backup.is_ok_and(|bytes| bytes.is_some_and(|bytes| !bytes.is_empty()))

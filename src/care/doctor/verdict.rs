@@ -102,7 +102,11 @@ impl Cause {
                 is_derived
                     || matches!(
                         code,
-                        Code::LogShort | Code::LogEmpty | Code::FileLength | Code::EmptyFile
+                        Code::LogShort
+                            | Code::LogEmpty
+                            | Code::FileLength
+                            | Code::FileGap
+                            | Code::EmptyFile
                     )
             }
             Self::BrokenRun => is_of_log || is_derived,
@@ -114,6 +118,7 @@ impl Cause {
 const REBUILD: &str = "mqstore rebuild ";
 pub(super) const SALVAGE: &str = "mqstore salvage ";
 
+const DAMAGED: &str = "damaged";
 const CARRIED: [&str; 6] = [
     "quarantine",
     "config/topics",
@@ -144,22 +149,30 @@ pub(super) fn commands(
     let cures = cures.filter_map(|found| found.cure.clone());
     let mut cures: Vec<_> = cures.map(|cure| (rank(&cure), cure)).collect();
     cures.sort_by_key(|(rank, cure)| (*rank, *cure != all_queues));
+    let (mut known, mut guard) = (Vec::new(), String::new());
     for (_, cure) in cures {
         let is_covered = |known: &String| {
             known == &cure || (known == &all_queues && cure.starts_with(&of_queues))
         };
-        if commands.iter().any(is_covered) {
+        if known.iter().any(is_covered) {
             continue;
         }
-        let is_salvage = cure.starts_with(SALVAGE);
-        commands.push(cure);
-        if is_salvage && in_root {
+        commands.push(format!("{guard}{cure}"));
+        if cure.starts_with(SALVAGE) && in_root {
             let new = salvaged(storage, store);
             commands.extend(swap_commands(storage, store, &new).unwrap_or_default());
+            guard = only_with(&beside(storage, store, DAMAGED)).unwrap_or_default();
         }
+        known.push(cure);
     }
     let last_resort = match cause {
-        Cause::EndMissing(_) => vec![format!("mqstore recover {name} --apply --drop-beyond")],
+        Cause::EndMissing(missing) => {
+            let spares = missing.spares.iter().filter_map(|spare| {
+                let file = spare.file_name()?.to_str()?;
+                moved(spare, &free(storage, store, &format!("{file}.empty")))
+            });
+            spares.chain([format!("mqstore recover {name} --apply --drop-beyond")]).collect()
+        }
         _ => Vec::new(),
     };
     (commands, last_resort)
@@ -194,11 +207,9 @@ fn beside(storage: &dyn Storage, store: &Path, what: &str) -> PathBuf {
 /// Commands that put `new` in the place of `store`; `None` for a name that is no text.
 #[must_use]
 pub fn swap_commands(storage: &dyn Storage, store: &Path, new: &Path) -> Option<Vec<String>> {
-    let old = beside(storage, store, "damaged");
-    let mut commands = vec![
-        format!("test -d {} && {}", quoted(new.to_str()?)?, moved(store, &old)?),
-        moved(new, store)?,
-    ];
+    let old = beside(storage, store, DAMAGED);
+    let mut commands =
+        vec![format!("{}{}", only_with(new)?, moved(store, &old)?), moved(new, store)?];
     for folder in CARRIED {
         if storage.list(&store.join(folder)).is_ok_and(|entries| !entries.is_empty()) {
             let (from, to) = (old.join(folder), store.join(folder));
@@ -211,9 +222,15 @@ pub fn swap_commands(storage: &dyn Storage, store: &Path, new: &Path) -> Option<
     }
     if DATABASES.iter().any(|file| matches!(storage.kind(&store.join(file)), Ok(Some(_)))) {
         let store = quoted(store.to_str()?)?;
-        commands.push(format!("mqstore convert {store} --queues rocksdb --apply"));
+        let guard = only_with(&old)?;
+        commands.push(format!("{guard}mqstore convert {store} --queues rocksdb --apply"));
     }
     Some(commands)
+}
+
+/// Begins a command that runs only after the one that makes `dir`.
+fn only_with(dir: &Path) -> Option<String> {
+    Some(format!("test -d {} && ", quoted(dir.to_str()?)?))
 }
 
 /// Ends the name of a restored quarantine folder.

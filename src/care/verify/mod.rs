@@ -27,6 +27,7 @@ use self::index::tag_runs::TagRuns;
 use self::index::{Index, IndexState};
 use self::log_walk::FileWalk;
 use self::queues::{Queue, Queues};
+pub(super) use self::tables::NO_OFFSET;
 use self::tables::Tables;
 use super::finding::{Code, Finding, Findings, Severity};
 use super::meter::{Meter, both, thread_count, watched};
@@ -123,10 +124,6 @@ pub struct VerifyReport {
 }
 
 /// Checks the store at `path`. `progress` is called on the calling thread.
-///
-/// # Errors
-/// [`Error::NotAStore`], [`Error::InvalidConfig`] if a setting contradicts the files,
-/// [`Error::Io`] when a folder cannot be read, or of kind `Interrupted` if `progress` ended it.
 pub fn verify(
     path: &Path,
     config: StoreConfig,

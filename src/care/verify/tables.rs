@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::context::{Context, State};
-use super::queues::Queues;
+use super::queues::{Queue, Queues};
 use crate::care::finding::{Code, Severity};
 use crate::care::topics::{is_deleted, is_system, is_system_group};
 use crate::error::{Error, FormatError};
@@ -28,6 +28,9 @@ const OTHERS: [&str; 4] = [
     "consumerOrderInfo.json",
     "topicQueueMapping.json",
 ];
+
+/// Found in a table that a broker reads as it is.
+pub(in crate::care) const NO_OFFSET: &str = "no offset in it";
 
 const MOST_NAMED: usize = 10;
 
@@ -51,6 +54,7 @@ impl Tables {
     pub(super) fn read(cx: &Context<'_>) -> crate::error::Result<Self> {
         let mut tables = Self::default();
         if !cx.is_folder(&cx.paths.config())? {
+            tables.topics_are_gone = true;
             return Ok(tables);
         }
         match read_table(cx, &cx.paths.topics(), TopicTable::parse) {
@@ -68,7 +72,7 @@ impl Tables {
                     let places = of_groups(&table);
                     has_offsets |= !places.is_empty();
                     if !enable_lmq {
-                        "no offset in it".clone_into(&mut why);
+                        NO_OFFSET.clone_into(&mut why);
                     }
                     tables.places.push((path, places));
                 }
@@ -115,7 +119,7 @@ impl Tables {
         groups.retain(|group| !is_system_group(group));
         let path = cx.paths.consumer_offsets(false);
         if groups.is_empty() {
-            if why != "no such file" && why != "no offset in it" {
+            if why != "no such file" && why != NO_OFFSET {
                 unreadable(cx, &path, why);
             }
             return;
@@ -266,23 +270,47 @@ fn group_names(bytes: &[u8]) -> Vec<String> {
 
 fn tell_topics_gone(cx: &Context<'_>, queues: &Queues) {
     let config = cx.paths.config();
-    let others = OTHERS.iter().chain(&["consumerOffset.json"]);
-    let is_of_broker =
-        others.clone().any(|name| matches!(cx.storage.kind(&config.join(name)), Ok(Some(_))));
+    let is_there = |path: PathBuf| matches!(cx.storage.kind(&path), Ok(Some(_)));
+    let has_folder = is_there(config.clone());
+    let mut others = OTHERS.iter().chain(&["consumerOffset.json"]);
+    let is_retried = |queue: &Queue| queue.topic.starts_with(b"%RETRY%");
+    let is_of_broker = match has_folder {
+        true => others.any(|name| is_there(config.join(name))),
+        // A writer of ours leaves marks, a broker with consumers retry topics.
+        false => {
+            [cx.paths.mark(), cx.paths.seal()].into_iter().any(is_there)
+                || queues.list.iter().any(is_retried)
+        }
+    };
     let mut names = BTreeSet::new();
     for queue in &queues.list {
         if queue.first < queue.end && !is_system(&queue.topic) && is_broker_topic(&queue.topic) {
             names.insert(String::from_utf8_lossy(&queue.topic).into_owned());
         }
     }
-    if is_of_broker && !names.is_empty() {
-        let named: Vec<_> = names.iter().take(MOST_NAMED).cloned().collect();
-        let more = if names.len() > MOST_NAMED { ", ..." } else { "" };
-        let expected = format!("{} topics with queues: {}{more}", names.len(), named.join(", "));
-        let (code, severity) = (Code::ConfigTopicsGone, Severity::Error);
-        let found = "neither the table of topics nor its backup";
-        cx.findings.add(code, severity, &cx.paths.topics(), None, expected, found);
+    if names.is_empty() || (has_folder && !is_of_broker) {
+        return;
     }
+    let named: Vec<_> = names.iter().take(MOST_NAMED).cloned().collect();
+    let more = if names.len() > MOST_NAMED { ", ..." } else { "" };
+    let expected = format!("{} topics with queues: {}{more}", names.len(), named.join(", "));
+    let (severity, path, found) = match (has_folder, is_of_broker) {
+        (true, _) => {
+            (Severity::Error, cx.paths.topics(), "neither the table of topics nor its backup")
+        }
+        (false, true) => (
+            Severity::Error,
+            config,
+            "no folder: the offsets of groups and all settings are gone with the topics",
+        ),
+        (false, false) => (
+            Severity::Info,
+            config,
+            "no folder: a broker would serve no topic, and no group would have an offset; nothing \
+             tells whether there ever was one",
+        ),
+    };
+    cx.findings.add(Code::ConfigTopicsGone, severity, &path, None, expected, found);
 }
 
 fn check_topics(cx: &Context<'_>, topics: &TopicTable, queues: &Queues) {

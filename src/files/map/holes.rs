@@ -9,43 +9,77 @@ use crate::format::width::to_usize;
 
 /// Search unit for holes: a disk's smallest block.
 const BLOCK: usize = 1024;
+const PAGE: usize = 4096;
 
 /// Takes disk space for the parts of a range that may lack it, and for the pages at its ends. Only
 /// a block of zeros can be a hole.
 pub fn fill_holes(file: &dyn StorageFile, path: &Path, range: Range<usize>) -> Result<()> {
+    let range = range.start / LARGEST_PAGE * LARGEST_PAGE..range.end.next_multiple_of(LARGEST_PAGE);
+    each_of_zeros(file, path, range, BLOCK, |hole| {
+        let reserved = file.reserve(hole.start as u64, hole.len() as u64);
+        reserved.map_err(Error::io("reserve space in", path))
+    })
+}
+
+/// Gives back the disk space of the pages of zeros in a range.
+pub fn give_back(file: &dyn StorageFile, path: &Path, range: Range<usize>) -> Result<()> {
+    let range = range.start.next_multiple_of(PAGE)..range.end / PAGE * PAGE;
+    each_of_zeros(file, path, range, PAGE, |zeros| {
+        let released = file.release(zeros.start as u64, zeros.len() as u64);
+        released.map_err(Error::io("release space in", path))
+    })
+}
+
+fn each_of_zeros(
+    file: &dyn StorageFile,
+    path: &Path,
+    range: Range<usize>,
+    block: usize,
+    mut call: impl FnMut(Range<usize>) -> Result<()>,
+) -> Result<()> {
     let len = file.stat().map_err(Error::io("stat", path))?.len;
-    let len = to_usize(len);
-    let end = range.end.next_multiple_of(LARGEST_PAGE).min(len);
-    let mut at = range.start / LARGEST_PAGE * LARGEST_PAGE;
+    let end = range.end.min(to_usize(len));
+    let mut at = range.start;
     let mut buffer = vec![0; LARGEST_PAGE.min(end.saturating_sub(at))];
-    // One call for each run of empty blocks.
-    let mut hole: Option<Range<usize>> = None;
+    let mut zeros: Option<Range<usize>> = None;
     while at < end {
         let len = buffer.len().min(end - at);
         let chunk = buffer.get_mut(..len).unwrap_or_default();
         let read = file.read_at(chunk, at as u64).map_err(Error::io("read", path))?;
         chunk.get_mut(read..).unwrap_or_default().fill(0);
-        for block in chunk.chunks(BLOCK) {
+        for block in chunk.chunks(block) {
             let next = at + block.len();
             if block.iter().all(|byte| *byte == 0) {
-                hole = Some(hole.map_or(at, |hole| hole.start)..next);
-            } else if let Some(hole) = hole.take() {
-                reserve(file, path, &hole)?;
+                zeros = Some(zeros.map_or(at, |zeros| zeros.start)..next);
+            } else if let Some(zeros) = zeros.take() {
+                call(zeros)?;
             }
             at = next;
         }
     }
-    hole.map_or(Ok(()), |hole| reserve(file, path, &hole))
-}
-
-fn reserve(file: &dyn StorageFile, path: &Path, hole: &Range<usize>) -> Result<()> {
-    file.reserve(hole.start as u64, hole.len() as u64).map_err(Error::io("reserve space in", path))
+    zeros.map_or(Ok(()), call)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::files::{Os, Storage};
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn space_of_zeros_is_given_back_and_no_byte_changes() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let file = Os.create(&path, 3 * LARGEST_PAGE as u64).unwrap();
+        file.reserve(0, 3 * LARGEST_PAGE as u64).unwrap();
+        file.write_at(&[7; PAGE], LARGEST_PAGE as u64 - 5).unwrap();
+        let before = std::fs::read(&path).unwrap();
+        give_back(&*file, &path, 100..before.len()).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+        let taken = std::fs::metadata(&path).unwrap().blocks() * 512;
+        assert!(taken <= 4 * PAGE as u64, "{taken}");
+    }
 
     #[test]
     #[cfg(target_os = "linux")]

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::ahead::Ahead;
 use crate::error::{Error, Result};
-use crate::files::system::storage::{Access, StorageFile};
+use crate::files::system::storage::{Access, LARGEST_PAGE, StorageFile};
 
 const CACHE_LINE: usize = 64;
 
@@ -30,11 +30,13 @@ pub struct MappedFile {
     writable: bool,
     /// Bytes from the start known to have disk space.
     reserved: usize,
+    /// Where this map began to take space.
+    begun: usize,
     reserve_step: usize,
 }
 
 impl MappedFile {
-    /// Maps all of `file`; disk space is taken in steps of `reserve_step` bytes.
+    /// Maps all of `file`; disk space is taken in doubling steps of up to `reserve_step` bytes.
     pub fn map(
         path: &Path,
         file: Arc<dyn StorageFile>,
@@ -50,7 +52,7 @@ impl MappedFile {
         let (start, len) = (AtomicPtr::new(region.pointer()), region.len());
         let ahead = Arc::new(Ahead::new(path, Arc::clone(&file), region));
         let path = path.to_owned();
-        Ok(Self { path, file, ahead, start, len, writable, reserved: 0, reserve_step })
+        Ok(Self { path, file, ahead, start, len, writable, reserved: 0, begun: 0, reserve_step })
     }
 
     #[must_use]
@@ -90,6 +92,7 @@ impl MappedFile {
         if self.writable {
             self.ahead.assume_reserved(position.min(self.len()));
             self.reserved = self.ahead.reserved();
+            self.begun = self.reserved;
         }
     }
 
@@ -114,7 +117,8 @@ impl MappedFile {
         if end <= self.reserved {
             return Ok(());
         }
-        let reserved = self.ahead.reserve(end, self.reserve_step);
+        let taken = self.reserved.saturating_sub(self.begun).max(LARGEST_PAGE);
+        let reserved = self.ahead.reserve(end, self.reserve_step.min(taken));
         self.reserved = self.ahead.reserved();
         reserved.map_err(Error::io("reserve space in", &self.path))
     }
@@ -242,7 +246,7 @@ pub(crate) fn close_copy(descriptor: std::os::fd::RawFd) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::{LARGEST_PAGE, Os, Storage};
+    use crate::files::{Os, Storage};
 
     fn mapped(len: u64) -> (tempfile::TempDir, MappedFile) {
         let dir = tempfile::tempdir().unwrap();

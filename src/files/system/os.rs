@@ -325,6 +325,20 @@ impl StorageFile for OsFile {
         Ok(())
     }
 
+    #[cfg(target_os = "linux")]
+    fn release(&self, position: u64, len: u64) -> io::Result<()> {
+        use nix::errno::Errno;
+        use nix::fcntl::{FallocateFlags, fallocate};
+        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        let (Ok(start), Ok(length)) = (i64::try_from(position), i64::try_from(len)) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        match fallocate(&self.file, flags, start, length) {
+            Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
     fn next_data(&self, position: u64) -> io::Result<Option<u64>> {
         #[cfg(target_os = "linux")]
         {

@@ -1,8 +1,5 @@
 //! Every system call goes through this trait, so tests can fail the n-th call or reorder pages on
 //! their way to disk.
-//!
-//! Dynamic dispatch is cheap beside a system call; bytes of a map are reached through a pointer
-//! without a call.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -148,6 +145,10 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     /// Takes disk space for a range without data. Once all of a [`LARGEST_PAGE`] has it, a write
     /// through a map cannot fail.
     fn reserve(&self, position: u64, len: u64) -> io::Result<()>;
+    /// Gives back the disk space of a range of zeros; does nothing where the system cannot.
+    fn release(&self, _position: u64, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
     /// First position from `position` on that may hold non-zero bytes; `None` if none does.
     fn next_data(&self, position: u64) -> io::Result<Option<u64>>;
     /// Starts writeback of a range, which shortens a later flush.

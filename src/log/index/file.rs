@@ -16,7 +16,9 @@ use std::sync::atomic::{Ordering, fence};
 use super::chain::{Head, MapBytes, ReadBytes};
 use super::lookup::Witnesses;
 use crate::error::{CorruptionKind, Error, Result};
-use crate::files::{Access, Ahead, LARGEST_PAGE, MappedFile, Storage, StorageFile, fill_holes};
+use crate::files::{
+    Access, Ahead, LARGEST_PAGE, MappedFile, Storage, StorageFile, fill_holes, give_back,
+};
 use crate::format::bytes::i32_in;
 use crate::format::index::{
     ENTRY_LEN, IndexEntry, IndexHeader, IndexLayout, SLOT_LEN, seconds_since,
@@ -26,6 +28,8 @@ use crate::format::width::{at_most_u32, to_usize};
 /// Step in which disk space for entries is taken and pages are loaded: the preferred piece of the
 /// page cache.
 pub const RESERVE_STEP: usize = 2 << 20;
+/// With an entry for fewer bytes of slots most of their pages are in use.
+const SPARSE: u64 = 64 << 10;
 
 /// Entries put before pages are prepared: a file of a few keys is not worth its slot table.
 const UNPREPARED_ENTRIES: u32 = 4096;
@@ -82,6 +86,8 @@ pub(crate) struct Writer {
     room_end: u32,
     /// Whether the slots' pages are loaded.
     is_prepared: bool,
+    /// Whether header and slots have disk space.
+    is_backed: bool,
 }
 
 impl IndexFile {
@@ -89,10 +95,6 @@ impl IndexFile {
     ///
     /// `previous` is the header of the full file before it; this file begins with its end if above
     /// 0 (`IndexFile`'s constructor).
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the name is taken or the disk full, for instance; nothing is
-    /// left behind.
     pub fn create(
         storage: &dyn Storage,
         path: &Path,
@@ -144,10 +146,6 @@ impl IndexFile {
     }
 
     /// Opens a file of a known layout; see [`detect_layout`](super::layout::detect_layout).
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] for a wrong length or an impossible count, [`Error::Io`]
-    /// otherwise.
     pub fn open(
         storage: &dyn Storage,
         path: &Path,
@@ -167,17 +165,11 @@ impl IndexFile {
                 Bytes::Mapped(MappedFile::map(path, file, Access::Read, RESERVE_STEP)?)
             }
             IndexOpen::Write => {
-                let slots_end = position(layout.entry_position(0));
-                fill_holes(&*file, path, 0..slots_end)?;
                 let goes_on = position(layout.entry_position(head.count));
-                // A page not checked with the slots.
-                if goes_on >= slots_end.next_multiple_of(LARGEST_PAGE) {
-                    fill_holes(&*file, path, goes_on..goes_on)?;
-                }
                 let mut map = MappedFile::map(path, file, Access::ReadWrite, RESERVE_STEP)?;
                 map.assume_reserved(goes_on);
                 map.ahead().went_to(goes_on);
-                Bytes::Written(Writer::new(map, head.header))
+                Bytes::Written(Writer { is_backed: false, ..Writer::new(map, head.header) })
             }
         };
         Ok(Self { path: path.to_owned(), layout, bytes, witnesses: Witnesses::default() })
@@ -206,10 +198,6 @@ impl IndexFile {
     }
 
     /// Reads the header.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] for an impossible count or a truncated file, [`Error::Io`] when
-    /// it cannot be read.
     pub fn header(&self) -> Result<IndexHeader> {
         Ok(self.head()?.header)
     }
@@ -277,10 +265,6 @@ impl IndexFile {
     }
 
     /// Puts one key; `false` when the file is full (`IndexFile#putKey`).
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full, [`Error::ReadOnly`] for readers; nothing
-    /// changes then.
     #[inline]
     pub fn put_key(
         &mut self,
@@ -346,9 +330,6 @@ impl IndexFile {
     }
 
     /// Flushes all puts; does nothing for readers.
-    ///
-    /// # Errors
-    /// [`Error::Io`]; no later flush can tell what was lost.
     pub fn flush(&mut self) -> Result<()> {
         self.write_header()?;
         if let Bytes::Written(writer) = &self.bytes { writer.map.flush() } else { Ok(()) }
@@ -356,8 +337,25 @@ impl IndexFile {
 
     /// Writes the header; done before each flush.
     pub(crate) fn write_header(&mut self) -> Result<()> {
-        let Bytes::Written(writer) = &mut self.bytes else { return Ok(()) };
-        writer.write_header()
+        match &mut self.bytes {
+            Bytes::Written(writer) if writer.is_backed => writer.write_header(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives back space without data, if few slots are used. Nothing may be put meanwhile.
+    pub(crate) fn give_back(&self) -> Result<()> {
+        let Bytes::Written(writer) = &self.bytes else { return Ok(()) };
+        let (file, count) = (&**writer.map.file(), u64::from(writer.count()));
+        let slots = position(self.layout.entry_position(0));
+        if count < slots as u64 / SPARSE {
+            give_back(file, &self.path, 0..slots)?;
+        }
+        give_back(
+            file,
+            &self.path,
+            position(self.layout.entry_position(writer.count()))..writer.map.reserved(),
+        )
     }
 
     /// Removes the entries from number `count` on. The caller gives the store time of the last
@@ -365,10 +363,6 @@ impl IndexFile {
     ///
     /// Returns `false` without a change if no entry would remain: the header's begin comes from the
     /// previous file.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] when a slot does not name the removed entry, [`Error::Io`] and
-    /// [`Error::ReadOnly`] as for puts.
     pub fn truncate(&mut self, count: u32, end_timestamp_ms: i64) -> Result<bool> {
         let layout = self.layout;
         let writer = self.writer()?;
@@ -378,6 +372,7 @@ impl IndexFile {
         if count >= writer.count() {
             return Ok(true);
         }
+        writer.back(&layout)?;
         let [from, to] = [count, writer.count()].map(|n| position(layout.entry_position(n)));
         fill_holes(&**writer.map.file(), writer.map.path(), from..to)?;
         while writer.count() > count {
@@ -393,7 +388,23 @@ impl IndexFile {
 
 impl Writer {
     fn new(map: MappedFile, header: IndexHeader) -> Self {
-        Self { map, header, room_end: 0, is_prepared: false }
+        Self { map, header, room_end: 0, is_prepared: false, is_backed: true }
+    }
+
+    /// Takes disk space for header, slots and the page of the next entry.
+    fn back(&mut self, layout: &IndexLayout) -> Result<()> {
+        if self.is_backed {
+            return Ok(());
+        }
+        let (file, path) = (&**self.map.file(), self.map.path());
+        let slots_end = position(layout.entry_position(0));
+        fill_holes(file, path, 0..slots_end)?;
+        let goes_on = position(layout.entry_position(self.count()));
+        if goes_on >= slots_end.next_multiple_of(LARGEST_PAGE) {
+            fill_holes(file, path, goes_on..goes_on)?;
+        }
+        self.is_backed = true;
+        Ok(())
     }
 
     #[inline]
@@ -479,6 +490,7 @@ impl Writer {
     /// than puts, so the pages of the slots and of each step of entries are loaded at once.
     #[cold]
     fn make_room(&mut self, layout: &IndexLayout, end: u32) -> Result<()> {
+        self.back(layout)?;
         self.map.reserve(position(layout.entry_position(end)))?;
         let begin = layout.entry_position(0);
         let entries = (self.map.reserved() as u64).saturating_sub(begin) / ENTRY_LEN as u64;

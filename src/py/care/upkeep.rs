@@ -62,7 +62,10 @@ pub(crate) fn recovery_report<'py>(
 }
 
 fn cure(refusal: &Refusal) -> &'static str {
-    if refusal.can_cut {
+    if refusal.missing.as_ref().is_some_and(|missing| !missing.spares.is_empty()) {
+        "put the missing files back in their place; if they are gone for good, `mqstore doctor` prints \
+         the commands that end the log before them"
+    } else if refusal.can_cut {
         "`mqstore salvage` copies every whole message into a new store; `mqstore recover --apply \
          --drop-beyond` ends the log here and keeps what lies behind in the quarantine"
     } else {

@@ -287,7 +287,8 @@ impl Store {
     /// Index entries are compared with their messages, slots and links with neighbouring entries.
     /// If one is wrong, that file's part of the log is read instead; ``complete`` is ``False`` if
     /// it could not all be read. A query by tags always reads
-    /// the log, up to 1 GiB: no index file proves that it has all entries for tags.
+    /// the log, up to 1 GiB: no index file proves that it has all entries for tags. If ``complete``
+    /// is ``False``, ``scan(topics=..., on_error="skip")`` reads the whole log; compare ``tags``.
     ///
     /// Raises:
     ///     TypeError: Neither a key nor tags, or both; ``exact=False`` without a topic.

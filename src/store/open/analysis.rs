@@ -237,8 +237,12 @@ impl FoundStore<'_> {
         // A crash may lose the name of a new file that queues already lead into.
         if strict || run.files().is_empty() || self.is_clean {
             let index = self.index.filter(|_| strict);
-            // After a crash the queues may be ahead inside of the last file.
-            let end = match strict && self.is_clean && analysis.tail.data_end.is_none() {
+            // After a crash the queues may be ahead of what was flushed, inside of a file.
+            let place = self.flushed.place;
+            let was_flushed = place <= self.log.min_offset() || place > analysis.end;
+            let is_whole = was_flushed && analysis.end.checked_rem(run.file_size()) == Some(0);
+            let ends_there = (self.is_clean || is_whole) && analysis.tail.data_end.is_none();
+            let end = match strict && ends_there {
                 true => analysis.end,
                 false => files_end,
             };
@@ -259,7 +263,7 @@ impl FoundStore<'_> {
     pub fn refuse_damage(&self, analysis: &Analysis, strict: bool) -> Result<()> {
         let (log, place) = (self.log, self.flushed.place);
         if let Some(missing) = self.missing_end(analysis, strict)? {
-            return Err(gone(log, &missing));
+            return Err(Error::Corrupt(Box::new(gone(log, &missing))));
         }
         let refused = if strict { analysis.tail.beyond } else { analysis.tail.flushed };
         if refused == 0 && analysis.end >= place {
@@ -304,7 +308,7 @@ impl FoundStore<'_> {
     }
 }
 
-fn gone(log: &CommitLog, missing: &MissingEnd) -> Error {
+pub(super) fn gone(log: &CommitLog, missing: &MissingEnd) -> Corruption {
     let known = match missing.messages() {
         0 => format!("by the durable mark it reached {}", missing.reach),
         count => format!("queues and index know {count} messages up to {}", missing.reach),
@@ -315,8 +319,13 @@ fn gone(log: &CommitLog, missing: &MissingEnd) -> Error {
          is left",
         missing.from
     );
-    let expected = format!("{} at the end of the commit log", missing.files());
-    Error::corrupt(&log.run().dir(), 0, CorruptionKind::Gap, expected, found)
+    Corruption {
+        path: Some(log.run().dir()),
+        offset: 0,
+        kind: CorruptionKind::Gap,
+        expected: format!("{} at the end of the commit log", missing.files()),
+        found,
+    }
 }
 
 /// Offsets of records with entries in the index.

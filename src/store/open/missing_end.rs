@@ -1,11 +1,15 @@
 //! Finds files that are missing at the log's end.
 
+use std::path::PathBuf;
+
 use crate::error::Result;
 use crate::format::file_name::offset_name;
 use crate::format::width::{at_least_0, to_usize};
 use crate::log::index::run::IndexRun;
 use crate::log::{CommitLog, Queue};
 use crate::store::queue_table::QueueTable;
+
+use super::tail::data_end;
 
 const BLOCK: usize = 512;
 const MOST_ENTRIES: u64 = 1 << 20;
@@ -26,6 +30,8 @@ pub struct MissingEnd {
     pub file_size: u64,
     pub queues: Vec<MissingRange>,
     pub indexed: u64,
+    /// Files without data behind the gap.
+    pub spares: Vec<PathBuf>,
 }
 
 impl MissingEnd {
@@ -69,6 +75,25 @@ impl MissingEnd {
             false => end,
         };
         Ok(Some(found))
+    }
+
+    /// As [`Self::look`], for a log that ends at a gap or an empty file with no data behind it.
+    pub fn before_spares(
+        log: &CommitLog,
+        queues: &QueueTable,
+        index: Option<&IndexRun>,
+    ) -> Result<Option<Self>> {
+        let (files, size) = (log.run().files(), log.run().file_size());
+        let (mut end, mut whole) = (log.min_offset(), 0);
+        while files.get(whole).is_some_and(|file| file.base_offset == end && file.len == size) {
+            (end, whole) = (end.saturating_add(size), whole + 1);
+        }
+        let spares: Vec<_> = files.iter().skip(whole).map(|file| file.path.clone()).collect();
+        if spares.is_empty() || data_end(log, end)?.is_some() {
+            return Ok(None);
+        }
+        let found = Self::look(log, end, queues, index)?;
+        Ok(found.map(|found| Self { spares, ..found }))
     }
 
     #[must_use]

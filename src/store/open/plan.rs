@@ -12,7 +12,7 @@ use crate::log::index::run::IndexRun;
 use crate::log::{CommitLog, StoreCheckpoint};
 use crate::time::{Clock, FAR_MS, SystemClock};
 
-use super::analysis::{Analysis, FoundStore};
+use super::analysis::{Analysis, FoundStore, gone};
 use super::inspect::{Parts, is_store, layout_to_write, load_parts, not_a_store};
 use super::missing_end::MissingEnd;
 use super::recover::{RecoveryMode, RecoveryReport};
@@ -46,10 +46,6 @@ pub struct Refusal {
 }
 
 /// Analyses the store at `path` like opening for writing, without a change.
-///
-/// # Errors
-/// [`Error::NotAStore`], [`Error::Locked`] when a process writes to it,
-/// [`Error::InvalidConfig`] when a setting contradicts the files, [`Error::Io`].
 pub fn plan(
     path: &Path,
     mut config: StoreConfig,
@@ -71,19 +67,6 @@ pub fn plan(
     parts.refuse_what_is_in_the_way()?;
     let Parts { log, queues, index, .. } = parts;
     let layout = layout_to_write(index, &mut config)?;
-    if let Some(damage) = broken_run(&log) {
-        let end_physical_offset = log.min_offset();
-        let report = RecoveryReport { mode, end_physical_offset, ..nothing_done(mode) };
-        let refusal = Some(Refusal {
-            damage,
-            messages_beyond: 0,
-            can_cut: false,
-            opens: false,
-            missing: None,
-        });
-        return Ok(RecoveryPlan { report, refusal });
-    }
-    let checkpoint = StoreCheckpoint::load(&**storage, &paths.checkpoint(), Access::Read)?;
     let index = match layout {
         Some(layout) => {
             let how = IndexOpen::Read;
@@ -91,6 +74,22 @@ pub fn plan(
         }
         None => None,
     };
+    let spares = MissingEnd::before_spares(&log, &queues, index.as_ref())?;
+    if let Some(damage) =
+        spares.as_ref().map(|missing| gone(&log, missing)).or_else(|| broken_run(&log))
+    {
+        let end_physical_offset = log.min_offset();
+        let report = RecoveryReport { mode, end_physical_offset, ..nothing_done(mode) };
+        let refusal = Some(Refusal {
+            damage,
+            messages_beyond: 0,
+            can_cut: false,
+            opens: false,
+            missing: spares,
+        });
+        return Ok(RecoveryPlan { report, refusal });
+    }
+    let checkpoint = StoreCheckpoint::load(&**storage, &paths.checkpoint(), Access::Read)?;
     let is_clean = mode == RecoveryMode::Clean;
     let seal = if is_clean { Seal::holding(&**storage, &paths, &config)? } else { None };
     let run = index.as_ref().filter(|_| seal.is_none());

@@ -128,10 +128,10 @@ impl<'a> Checked<'a> {
         let topic = message.topic;
         if config.validate_topic_names {
             if !is_broker_topic(topic) {
-                return Err(bad_topic(topic));
+                return Err(bad_topic(topic, true));
             }
         } else if !names_a_folder(topic) {
-            return Err(bad_topic(topic));
+            return Err(bad_topic(topic, false));
         }
         queues.check_queue_id(message.queue_id)?;
         if message.queue_id > config.max_queue_id && config.validate_topic_names {
@@ -256,15 +256,20 @@ fn check_size(
 }
 
 #[cold]
-fn bad_topic(topic: &[u8]) -> Error {
+fn bad_topic(topic: &[u8], validated: bool) -> Error {
     let limit = if topic.starts_with(b"%RETRY%") { 255 } else { 127 };
     let shown: String = String::from_utf8_lossy(topic).chars().take(64).collect();
     let reason = if topic.is_empty() {
         "is empty".to_owned()
     } else if topic.len() > limit {
         format!("{} bytes, at most {limit} may be", topic.len())
+    } else if validated {
+        format!(
+            "{shown:?} has a character outside of letters, digits, %, |, _ and -; a store that no \
+             broker shares takes it with validate_topic_names=False"
+        )
     } else {
-        format!("{shown:?} has a character outside of letters, digits, %, |, _ and -")
+        format!("{shown:?} cannot name a folder")
     };
     refused("topic", PutStatus::MessageIllegal, Some(limit as u64), reason)
 }

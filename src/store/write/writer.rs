@@ -16,6 +16,7 @@ use crate::files::{Bell, Front, Moved};
 use crate::format::release::Release;
 use crate::format::width::at_least_0;
 use crate::log::StoreCheckpoint;
+use crate::log::index::file::IndexFile;
 use crate::log::index::writer::IndexService;
 use crate::log::read::scanner::{Scanned, Scanner, Stop};
 
@@ -388,7 +389,6 @@ impl Writer {
         if let Some(lock) = &*self.lock.lock() {
             outcome = outcome.and_then(|end| lock.confirm_flush(&files.paths).map(|()| end));
         }
-        // The flush reached the open files; later ones are found by path.
         outcome = outcome.and_then(|end| self.check_place().map(|()| end));
         // Under `ASYNC_FLUSH` a damaged last message is an unclean end, as in RocketMQ.
         let is_sync = files.config.flush_disk_type == FlushDiskType::Sync;
@@ -507,6 +507,7 @@ impl Writer {
         let size = files.log.run().file_size();
         let first_unused = if end == 0 { 0 } else { end.div_ceil(size) * size };
         files.log.run().remove_from(first_unused)?;
+        let _ = self.give_back(end);
         if self.dispatched.load(Ordering::Acquire) >= files.log.end_offset() {
             let newest_ms = self.appender.lock().newest_timestamp_ms;
             let end = files.log.end_offset();
@@ -515,6 +516,19 @@ impl Writer {
             lock::remove_abort(&*files.storage, &files.paths)?;
         }
         Ok(())
+    }
+
+    fn give_back(&self, end: u64) -> Result<()> {
+        let run = self.files.log.run();
+        if let Some(file) = run.find(end) {
+            let position = (end - file.base_offset).next_multiple_of(4096);
+            let released =
+                run.open(&file)?.release(position, run.file_size().saturating_sub(position));
+            released.map_err(Error::io("release space in", &file.path))?;
+        }
+        let dispatcher = self.dispatcher.lock();
+        let index = dispatcher.index.as_ref().and_then(IndexService::current);
+        index.map_or(Ok(()), IndexFile::give_back)
     }
 
     pub(crate) fn close_files(&self) {

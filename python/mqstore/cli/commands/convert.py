@@ -55,6 +55,7 @@ def convert_command(
             for found in report.findings
         ],
         "quarantine": report.quarantine,
+        "quarantines": list(report.quarantines),
     }
     output.document(document, lambda: _lines(report))
     return 0
@@ -74,7 +75,7 @@ def _lines(report: ConvertReport) -> Iterator[str]:
         yield f"the broker needs storeType={kind}"
     if report.index is not None:
         yield f"the index {done} to {names[report.index]}"
-    if report.quarantine is not None:
-        yield f"the old ones are kept in {escape(report.quarantine)}"
+    for folder in report.quarantines:
+        yield f"old ones are kept in {escape(folder)}"
     if not report.applied:
         yield "nothing was changed; --apply does it"

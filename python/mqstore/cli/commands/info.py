@@ -10,7 +10,7 @@ import msgspec
 
 import mqstore
 from mqstore._names import lite_names
-from mqstore._settings import OWN_FILE
+from mqstore._settings import DEFAULTS, OWN_FILE, SETTINGS
 from mqstore.cli.options import config_option, open_store, output_options, store_argument
 from mqstore.cli.output import Column, note, table_lines
 from mqstore.layout import index_files, list_files, open_index_file
@@ -250,12 +250,27 @@ def _number(value: object) -> int:
 @click.command("config")
 @store_argument
 @click.option("--file", "only", metavar="NAME", help="Only this file, such as topics.json.")
+@click.option(
+    "--broker-conf", is_flag=True, help="Print the broker.conf with which a broker opens the store."
+)
 @config_option
 @output_options
-def config_command(output: Output, store: str, only: str | None, config: str | None) -> None:
+def config_command(
+    output: Output,
+    store: str,
+    only: str | None,
+    broker_conf: bool,  # noqa: FBT001 - click passes it by name
+    config: str | None,
+) -> None:
     """Print the settings in force and the broker's own JSON files."""
+    if broker_conf and only is not None:
+        raise click.UsageError("--broker-conf and --file: expected one of them, found both.")
     with open_store(store, config) as opened:
         settings = opened.config.given()
+        if broker_conf:
+            lines = _broker_conf(Path(store).absolute(), settings)
+            output.document(lines, lambda: _conf_lines(lines))
+            return
         files = _config_files(Path(opened.path, "config"), only)
     if only is not None and not files:
         raise click.ClickException(f"no file {only!r} below config in {store}")
@@ -266,6 +281,49 @@ def config_command(output: Output, store: str, only: str | None, config: str | N
     if only is None:
         document = {"settings": settings, **document}
     output.document(document, lambda: _config_lines({} if only else settings, files))
+
+
+# What decides whether and how a broker reads the files that are there.
+_OF_FILES = (
+    "store_path_commit_log",
+    "read_only_commit_log_store_paths",
+    "mapped_file_size_commit_log",
+    "mapped_file_size_consume_queue",
+    "mapper_file_size_batch_consume_queue",
+    "enable_consume_queue_ext",
+    "mapped_file_size_consume_queue_ext",
+    "max_hash_slot_num",
+    "max_index_num",
+    "enable_lmq",
+    "enable_multi_dispatch",
+    "message_delay_level",
+    "enabled_append_prop_crc",
+    "flush_disk_type",
+)
+
+
+def _broker_conf(root: Path, settings: Row) -> dict[str, str]:
+    """The lines of a broker.conf for the store, without what is a broker's default."""
+    lines = {"storePathRootDir": str(root)}
+    if any(
+        (root / folder / "CURRENT").is_file() for folder in ("consumequeue", "consumequeue_rocksdb")
+    ):
+        lines["storeType"] = "defaultRocksDB"
+    for name in _OF_FILES:
+        value = settings.get(name)
+        if value is None or value == DEFAULTS[name]:
+            continue
+        if name.startswith(("store_path", "read_only")):
+            value = ",".join(str(root / folder.strip()) for folder in str(value).split(","))
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        lines[SETTINGS[name].conf_name] = text
+    return lines
+
+
+def _conf_lines(lines: dict[str, str]) -> Iterator[str]:
+    for name, value in lines.items():
+        yield f"{name}={escape(value)}"
+    yield "# A broker deletes files of the log after fileReservedTime hours, 72 by default."
 
 
 class _ConfigFile(NamedTuple):
