@@ -19,5 +19,5 @@ for part in Path(_native.__file__).with_name("_native").glob("_[!_]*.pyi"):
     vars(module).update(NAMES)
     sys.modules[module.__name__] = module
 
-sys.argv[1:] = [_native.__name__, *sys.argv[1:]]
+sys.argv[1:] = [_native.__name__, "--mypy-config-file", "pyproject.toml", *sys.argv[1:]]
 sys.exit(stubtest.main())
