@@ -85,6 +85,66 @@ def test_a_store_on_a_full_disk_is_closed_in_good_order(flush: str, length: int)
         gc.collect()
 
 
+QUERIES = """
+import sys
+from pathlib import Path
+import mqstore
+
+root, ballast = map(Path, sys.argv[1:])
+with mqstore.open(root, "r+") as store:
+    (index,) = (root / "index").iterdir()
+    with mqstore.IndexFile(index) as file, ballast.open("wb", buffering=0) as filler:
+        try:
+            while filler.write(bytes(1 << 16)):
+                pass
+        except OSError:
+            pass
+        for number in range(100):
+            assert not list(store.query("T", f"unknown{number}"))
+            assert not list(file.select(f"T#unknown{number}"))
+    ballast.unlink()
+"""
+
+
+def test_a_query_on_a_full_disk_in_memory_sends_no_signal() -> None:
+    """There a read of a hole through a map takes space."""
+    need_disk("ext4")
+    with memory_disk(64 * MIB) as folder:
+        with mqstore.open(
+            folder / "store", "a", config={"mapped_file_size_commit_log": 4 * MIB}
+        ) as store:
+            store.append("T", b"body", keys="known")
+        program = [sys.executable, "-c", QUERIES, folder / "store", folder / "ballast"]
+        done = subprocess.run(program, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (done.returncode, done.stderr)
+
+
+def test_a_store_whose_room_others_took_says_so_and_refuses_appends() -> None:
+    """Close gave its space back, and appends must find it."""
+    need_disk("ext4")
+    config = {"mapped_file_size_commit_log": 4 * MIB}
+    with disk("ext4", size=96 * MIB) as made:
+        root, ballast = made.folder / "store", made.folder / "ballast"
+        with mqstore.open(root, "a", config=config) as store:
+            store.append("T", b"first", keys="k0")
+        for left in (6 * MIB, 30 * MIB):
+            room = os.statvfs(made.folder)
+            ballast.write_bytes(bytes(room.f_bavail * room.f_frsize - left))
+            with mqstore.open(root, "r+") as store:
+                assert "nothing can be appended" in store.warnings[-1]
+                with pytest.raises(OSError, match="bytes free, and") as full:
+                    store.append("T", b"refused", keys="k0")
+                assert full.value.errno == errno.ENOSPC
+                assert [m.body for m in store.query("T", "k0")] == [b"first"]
+            ballast.unlink()
+        with mqstore.open(root, "r+") as store:
+            store.append("T", b"second", keys="k1")
+        with mqstore.open(root) as store:
+            assert [m.body for m in store.query("T", "k1")] == [b"second"]
+        assert mqstore.verify(root).ok
+        gc.collect()
+
+
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 def test_fl06_a_disk_that_fills_up_block_by_block_sends_no_signal(kind: str) -> None:
     """A page with half of its space, be it a large one of the cache, must not be written."""

@@ -329,6 +329,11 @@ impl StorageFile for OsFile {
     fn release(&self, position: u64, len: u64) -> io::Result<()> {
         use nix::errno::Errno;
         use nix::fcntl::{FallocateFlags, fallocate};
+        use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+        // There a read of a hole through a map takes space.
+        if fstatfs(&self.file)?.filesystem_type() == TMPFS_MAGIC {
+            return Ok(());
+        }
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         let (Ok(start), Ok(length)) = (i64::try_from(position), i64::try_from(len)) else {
             return Err(io::ErrorKind::InvalidInput.into());

@@ -86,8 +86,6 @@ pub(crate) struct Writer {
     room_end: u32,
     /// Whether the slots' pages are loaded.
     is_prepared: bool,
-    /// Whether header and slots have disk space.
-    is_backed: bool,
 }
 
 impl IndexFile {
@@ -165,11 +163,17 @@ impl IndexFile {
                 Bytes::Mapped(MappedFile::map(path, file, Access::Read, RESERVE_STEP)?)
             }
             IndexOpen::Write => {
+                let slots_end = position(layout.entry_position(0));
+                fill_holes(&*file, path, 0..slots_end)?;
                 let goes_on = position(layout.entry_position(head.count));
+                // A page not checked with the slots.
+                if goes_on >= slots_end.next_multiple_of(LARGEST_PAGE) {
+                    fill_holes(&*file, path, goes_on..goes_on)?;
+                }
                 let mut map = MappedFile::map(path, file, Access::ReadWrite, RESERVE_STEP)?;
                 map.assume_reserved(goes_on);
                 map.ahead().went_to(goes_on);
-                Bytes::Written(Writer { is_backed: false, ..Writer::new(map, head.header) })
+                Bytes::Written(Writer::new(map, head.header))
             }
         };
         Ok(Self { path: path.to_owned(), layout, bytes, witnesses: Witnesses::default() })
@@ -337,10 +341,8 @@ impl IndexFile {
 
     /// Writes the header; done before each flush.
     pub(crate) fn write_header(&mut self) -> Result<()> {
-        match &mut self.bytes {
-            Bytes::Written(writer) if writer.is_backed => writer.write_header(),
-            _ => Ok(()),
-        }
+        let Bytes::Written(writer) = &mut self.bytes else { return Ok(()) };
+        writer.write_header()
     }
 
     /// Gives back space without data, if few slots are used. Nothing may be put meanwhile.
@@ -372,7 +374,6 @@ impl IndexFile {
         if count >= writer.count() {
             return Ok(true);
         }
-        writer.back(&layout)?;
         let [from, to] = [count, writer.count()].map(|n| position(layout.entry_position(n)));
         fill_holes(&**writer.map.file(), writer.map.path(), from..to)?;
         while writer.count() > count {
@@ -388,23 +389,7 @@ impl IndexFile {
 
 impl Writer {
     fn new(map: MappedFile, header: IndexHeader) -> Self {
-        Self { map, header, room_end: 0, is_prepared: false, is_backed: true }
-    }
-
-    /// Takes disk space for header, slots and the page of the next entry.
-    fn back(&mut self, layout: &IndexLayout) -> Result<()> {
-        if self.is_backed {
-            return Ok(());
-        }
-        let (file, path) = (&**self.map.file(), self.map.path());
-        let slots_end = position(layout.entry_position(0));
-        fill_holes(file, path, 0..slots_end)?;
-        let goes_on = position(layout.entry_position(self.count()));
-        if goes_on >= slots_end.next_multiple_of(LARGEST_PAGE) {
-            fill_holes(file, path, goes_on..goes_on)?;
-        }
-        self.is_backed = true;
-        Ok(())
+        Self { map, header, room_end: 0, is_prepared: false }
     }
 
     #[inline]
@@ -490,7 +475,6 @@ impl Writer {
     /// than puts, so the pages of the slots and of each step of entries are loaded at once.
     #[cold]
     fn make_room(&mut self, layout: &IndexLayout, end: u32) -> Result<()> {
-        self.back(layout)?;
         self.map.reserve(position(layout.entry_position(end)))?;
         let begin = layout.entry_position(0);
         let entries = (self.map.reserved() as u64).saturating_sub(begin) / ENTRY_LEN as u64;

@@ -131,7 +131,7 @@ impl Tail {
 }
 
 /// End of the last non-zero byte from `end` on.
-pub(super) fn data_end(log: &CommitLog, end: u64) -> Result<Option<u64>> {
+pub(crate) fn data_end(log: &CommitLog, end: u64) -> Result<Option<u64>> {
     let mut found = None;
     let most = to_usize(log.run().file_size());
     for file in log.run().files().iter() {

@@ -363,9 +363,10 @@ fn reckon_room(files: &StoreFiles) {
     let queues = files.queues.all().len() as u64;
     room.needs(SMALL_FILES.saturating_add(queues.saturating_mul(QUEUE_BYTES)));
     if let Some(index) = &files.index {
-        // The next index file: slots and first entries.
+        // Slots and first entries of the next index file, and of one whose space was given back.
         let first = index.layout().entry_position(0).next_multiple_of(LARGEST_PAGE as u64);
-        room.needs(index.layout().file_len().min(first.saturating_add(LARGEST_PAGE as u64)));
+        let each = index.layout().file_len().min(first.saturating_add(LARGEST_PAGE as u64));
+        room.needs(each << u32::from(!index.files().is_empty()));
     }
     if let Err(error) = room.check_root() {
         let root = files.paths.root().display();

@@ -29,6 +29,7 @@ use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::mark::DurableMark;
 use crate::store::open::recover::RecoveryReport;
 use crate::store::open::seal::Seal;
+use crate::store::open::tail::data_end;
 use crate::store::store_files::StoreFiles;
 
 /// Bytes of log after which queue entries are written to files, to save memory.
@@ -507,10 +508,10 @@ impl Writer {
         let size = files.log.run().file_size();
         let first_unused = if end == 0 { 0 } else { end.div_ceil(size) * size };
         files.log.run().remove_from(first_unused)?;
-        let _ = self.give_back(end);
         if self.dispatched.load(Ordering::Acquire) >= files.log.end_offset() {
             let newest_ms = self.appender.lock().newest_timestamp_ms;
             let end = files.log.end_offset();
+            self.give_back(end);
             // A missing seal only makes the next open slower.
             let _ = Seal::put(&*files.storage, &files.paths, &files.config, end, newest_ms);
             lock::remove_abort(&*files.storage, &files.paths)?;
@@ -518,17 +519,20 @@ impl Writer {
         Ok(())
     }
 
-    fn give_back(&self, end: u64) -> Result<()> {
+    /// Space that stays taken does no harm.
+    fn give_back(&self, end: u64) {
         let run = self.files.log.run();
-        if let Some(file) = run.find(end) {
+        let is_zeros = || matches!(data_end(&self.files.log, end), Ok(None));
+        if let Some(file) = run.find(end).filter(|_| is_zeros())
+            && let Ok(open) = run.open(&file)
+        {
             let position = (end - file.base_offset).next_multiple_of(4096);
-            let released =
-                run.open(&file)?.release(position, run.file_size().saturating_sub(position));
-            released.map_err(Error::io("release space in", &file.path))?;
+            let len = run.file_size().saturating_sub(position);
+            let _ = if len > 0 { open.release(position, len) } else { Ok(()) };
         }
         let dispatcher = self.dispatcher.lock();
         let index = dispatcher.index.as_ref().and_then(IndexService::current);
-        index.map_or(Ok(()), IndexFile::give_back)
+        let _ = index.map_or(Ok(()), IndexFile::give_back);
     }
 
     pub(crate) fn close_files(&self) {
