@@ -273,13 +273,14 @@ fn tell_topics_gone(cx: &Context<'_>, queues: &Queues) {
     let is_there = |path: PathBuf| matches!(cx.storage.kind(&path), Ok(Some(_)));
     let has_folder = is_there(config.clone());
     let mut others = OTHERS.iter().chain(&["consumerOffset.json"]);
-    let is_retried = |queue: &Queue| queue.topic.starts_with(b"%RETRY%");
+    let has_queue = |is_so: fn(&Queue) -> bool| queues.list.iter().any(is_so);
     let is_of_broker = match has_folder {
         true => others.any(|name| is_there(config.join(name))),
-        // A writer of ours leaves marks, a broker with consumers retry topics.
+        // A writer of ours leaves marks. A broker delays what it puts into a retry topic.
         false => {
             [cx.paths.mark(), cx.paths.seal()].into_iter().any(is_there)
-                || queues.list.iter().any(is_retried)
+                || (has_queue(|queue| queue.topic.starts_with(b"%RETRY%"))
+                    && has_queue(|queue| &*queue.topic == SCHEDULE_TOPIC))
         }
     };
     let mut names = BTreeSet::new();
