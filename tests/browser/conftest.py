@@ -27,9 +27,9 @@ _ARGUMENTS = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """The one browser that all tests share."""
+    """The one browser of a file of tests: its event loop, while it runs, lets no other begin."""
     found = subprocess.run(
         [_PREREQUISITES, "browser"], capture_output=True, text=True, check=False, timeout=60
     )
