@@ -97,14 +97,15 @@ def test_rocketmq_confirms_the_verdict_and_reads_what_was_cured(
     assert not before - after
 
 
-@pytest.mark.skipif(not ALL, reason="MQSTORE_BROKEN_STORES=all starts a broker on each")
-@pytest.mark.parametrize("base", ["broker-53", "broker-55"])
+@pytest.mark.parametrize("base", ["broker-53", "broker-55"] if ALL else ["broker-55"])
 def test_a_broker_starts_on_lost_offsets_where_the_verdict_says_so(
     running: Callable[[str], RocketMQ], bases: dict[str, Path], base: str, tmp_path: Path
 ) -> None:
     rocketmq = running("5.5.0" if base.endswith("55") else "")
     damaged, none = "{damaged", '{"offsetTable":{}}'
-    states = [(damaged, ""), (damaged, damaged), (None, damaged), (None, None), (none, damaged)]
+    states = [(damaged, damaged), (None, None)]
+    if ALL:
+        states += [(damaged, ""), (None, damaged), (none, damaged)]
     for number, texts in enumerate(states):
         root = shutil.copytree(bases[base], tmp_path / str(number)) / "store"
         for name, text in zip(
