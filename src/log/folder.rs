@@ -11,10 +11,6 @@ const OPEN_FILES: usize = 16;
 
 /// Opens a folder's files for reading. Their size is `file_size`, or detected, or `otherwise`
 /// without files; there may be no gap.
-///
-/// # Errors
-/// [`Error::NotAStore`] without such a folder, [`Error::Corrupt`] for an invalid name or
-/// length or a gap, [`Error::Io`].
 pub fn open(
     storage: Arc<dyn Storage>,
     path: &Path,

@@ -513,7 +513,8 @@ impl QueueTable {
                 let device = identity.map(|identity| identity.device);
                 if device.is_none() || !devices.contains(&device) {
                     devices.push(device);
-                    self.storage.sync_all(dir).map_err(Error::io("flush", dir))?;
+                    let synced = self.open_files.with_room(|| self.storage.sync_all(dir));
+                    synced.map_err(Error::io("flush", dir))?;
                 }
             }
         }

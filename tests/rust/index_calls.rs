@@ -185,12 +185,9 @@ fn what_of_a_sparse_slot_table_has_no_space_gets_it_in_one_call_for_each_hole() 
             }
         }
         let before = stage.count(Call::Reserve);
-        let mut file = IndexFile::open(&*stage.storage(), &path, layout, IndexOpen::Write).unwrap();
-        file.flush().unwrap();
-        assert_eq!(stage.count(Call::Reserve), before, "nothing is taken before the first put");
-        file.put_key(slot.unwrap_or(2_100), 1, START_MS).unwrap();
-        // The last call is for entries.
-        stage.count(Call::Reserve) - before - 1
+        let file = IndexFile::open(&*stage.storage(), &path, layout, IndexOpen::Write).unwrap();
+        drop(file);
+        stage.count(Call::Reserve) - before
     };
     assert_eq!(sparse(None), 1);
     assert!(space() >= 5 * 4096, "{}", space());

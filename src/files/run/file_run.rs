@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::file_size::file_size_of;
 use super::folder::make_folder;
 pub use super::open_files::OpenFiles;
-use super::open_files::{RunFile, are_too_many};
+use super::open_files::RunFile;
 use super::roots::Roots;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::map::ahead::Ahead;
@@ -358,14 +358,7 @@ impl FileRun {
 
     /// Creates a sparse, zeroed file without making its name durable.
     pub(crate) fn make(&self, path: &Path) -> Result<Arc<dyn StorageFile>> {
-        let create = || self.storage.create(path, self.file_size());
-        let made = create().or_else(|error| {
-            if !are_too_many(&error) {
-                return Err(error);
-            }
-            self.open_files.clear();
-            create()
-        });
+        let made = self.open_files.with_room(|| self.storage.create(path, self.file_size()));
         made.map_err(|error| in_the_way(error, path))
     }
 
@@ -379,7 +372,8 @@ impl FileRun {
     }
 
     fn sync_name(&self, dir: &Path) -> Result<()> {
-        self.storage.sync_dir(dir).map_err(Error::io("flush", dir))
+        let synced = self.open_files.with_room(|| self.storage.sync_dir(dir));
+        synced.map_err(Error::io("flush", dir))
     }
 
     /// Removes the files from `offset` on, the last first.

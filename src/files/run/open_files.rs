@@ -1,6 +1,7 @@
 //! A bounded cache of open files, shared by runs.
 
 use parking_lot::Mutex;
+use std::io;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,6 +17,9 @@ use crate::format::width::to_usize;
 const MOST_OPEN: usize = 256;
 /// Part of the process's limit that one store may use.
 const PART_OF_ALLOWED: u64 = 4;
+const LEAST_OPEN: usize = 16;
+/// Other threads may take the room meanwhile.
+const ATTEMPTS: usize = 4;
 
 #[derive(Debug)]
 pub struct RunFile {
@@ -64,12 +68,7 @@ impl OpenFiles {
             }
             cache.forgotten
         };
-        let mut open = storage.open(&file.path, access);
-        if open.as_ref().is_err_and(are_too_many) {
-            // Other parts of the process have files open, too.
-            self.clear();
-            open = storage.open(&file.path, access);
-        }
+        let open = self.with_room(|| storage.open(&file.path, access));
         let open = open.map_err(Error::io("open", &file.path))?;
         let mut cache = self.cache.lock();
         if cache.forgotten == forgotten {
@@ -78,6 +77,26 @@ impl OpenFiles {
             drop(closed);
         }
         Ok(open)
+    }
+
+    /// Runs a call that opens a file; if too many are open, keeps fewer here and runs it again.
+    pub(crate) fn with_room<T>(&self, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        let mut opened = open();
+        for _ in 1..ATTEMPTS {
+            if !opened.as_ref().is_err_and(are_too_many) {
+                break;
+            }
+            let mut cache = self.cache.lock();
+            let fewer = (cache.open.len() / 2).max(LEAST_OPEN);
+            cache.open.clear();
+            if let Some(fewer) = NonZeroUsize::new(fewer).filter(|fewer| *fewer < cache.open.cap())
+            {
+                cache.open.resize(fewer);
+            }
+            drop(cache);
+            opened = open();
+        }
+        opened
     }
 
     pub(crate) fn put(&self, id: u64, open: &Arc<dyn StorageFile>) {
@@ -108,7 +127,44 @@ impl Default for OpenFiles {
     }
 }
 
-pub(crate) fn are_too_many(error: &std::io::Error) -> bool {
+fn are_too_many(error: &io::Error) -> bool {
     use nix::errno::Errno::{EMFILE, ENFILE};
     error.raw_os_error().is_some_and(|code| code == EMFILE as i32 || code == ENFILE as i32)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::files::Os;
+
+    #[test]
+    fn where_the_process_has_too_many_files_open_fewer_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = Os.create(&dir.path().join("file"), 1).unwrap();
+        let files = OpenFiles::new(100);
+        let fill = || (0..100).for_each(|id| files.put(id, &open));
+        fill();
+        let calls = Cell::new(0);
+        let is_open_at = |nth: usize| {
+            calls.set(calls.get() + 1);
+            if calls.get() == nth { Ok(()) } else { Err(io::Error::from_raw_os_error(24)) }
+        };
+        files.with_room(|| is_open_at(2)).unwrap();
+        assert_eq!((calls.get(), files.kept()), (2, 0));
+        fill();
+        assert_eq!(files.kept(), 50);
+        calls.set(0);
+        let error = files.with_room(|| is_open_at(ATTEMPTS + 1)).unwrap_err();
+        assert_eq!((calls.get(), error.raw_os_error()), (ATTEMPTS, Some(24)));
+        fill();
+        assert_eq!(files.kept(), LEAST_OPEN);
+        calls.set(0);
+        let other = files.with_room(|| -> io::Result<()> {
+            calls.set(calls.get() + 1);
+            Err(io::ErrorKind::NotFound.into())
+        });
+        assert_eq!((calls.get(), other.unwrap_err().kind()), (1, io::ErrorKind::NotFound));
+    }
 }

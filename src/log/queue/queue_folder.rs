@@ -56,10 +56,6 @@ pub struct QueueFolder {
 
 impl QueueFolder {
     /// Opens the queue in `path`, an absolute path that ends in topic and number.
-    ///
-    /// # Errors
-    /// [`Error::NotAStore`] without such a folder, [`Error::Corrupt`] for an invalid name
-    /// or length or a gap, [`Error::Io`].
     pub fn open(storage: Arc<dyn Storage>, path: &Path, file_size: Option<u64>) -> Result<Self> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let above = path.parent().and_then(Path::file_name);

@@ -109,8 +109,7 @@ impl Follower {
         Ok(end.unwrap_or(0).max(log_start))
     }
 
-    /// End of the log known to be durable: the log's end if `abort` is missing, else the durable
-    /// mark; if RocketMQ has written since, the last record older than the checkpoint's newest.
+    /// See `MessageStore::flushed_offset`.
     pub(crate) fn flushed_offset(&self) -> Result<u64> {
         let log = &*self.files.log;
         let flushed = self.view().flushed;
