@@ -110,6 +110,8 @@ class RocketMQ:
             f"-Duser.home={folder}",
             f"-Dharness.log={folder / 'log'}",
             "-Drmq.logback.configurationFile=quiet.logback.xml",
+            # A broker would make a certificate of its own at each start, for clients with TLS.
+            "-Dtls.server.mode=disabled",
         ]
         with self._stderr.open("wb") as stderr:
             self._process = subprocess.Popen(
