@@ -71,7 +71,12 @@ def _build(digest: str, version: str) -> None:
         if version:
             maven += [f"-Drocketmq.version={version}", f"-Dbuild.folder=target/{version}"]
         done = subprocess.run(
-            maven, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+            maven,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env={"MAVEN_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"} | os.environ,
         )
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(maven)} failed:\n{done.stdout}{done.stderr}")
