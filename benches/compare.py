@@ -458,7 +458,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="0.01 for a trial")
-    parser.add_argument("--document", action="store_true", help="write into docs/performance.md")
+    parser.add_argument("--document", action="store_true", help="write into docs/performance/race.md")
     parser.add_argument(
         "--smoke", action="store_true", help="everything once, small and not optimized"
     )
@@ -491,7 +491,7 @@ def main() -> None:
         kept = ROOT / "docs" / "performance" / "race.json"
         kept.parent.mkdir(exist_ok=True)
         kept.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-        put_section(ROOT / "docs" / "performance.md", "race", text)
+        put_section(ROOT / "docs" / "performance" / "race.md", "race", text)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,8 @@ def test_each_kind_is_found_by_queue_by_key_and_by_time(mq, golden, name):
     messages = {row["phyOffset"]: row for row in expected(name, "message")}
     queues = mq("queues", path, "--config", conf, "--json").json
     seen = set()
-    for queue in queues:
+    # Each is a process; the golden tests of the package read every queue.
+    for queue in queues[:: max(1, len(queues) // 6)]:
         of = ("-t", queue["topic"], "-q", queue["queue_id"], "--config", conf, "--json")
         # A light queue leads to messages of another topic.
         found = [row["physical_offset"] for row in mq("cat", path, *of).json]

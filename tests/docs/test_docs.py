@@ -228,6 +228,13 @@ def test_headings_and_list_items_begin_with_the_point(page: Path) -> None:
     assert re.findall(begin, without_blocks(page), flags=re.MULTILINE) == []
 
 
+def test_first_pages_stay_short() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    performance = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
+    assert len(readme.splitlines()) <= 150
+    assert len(performance.split()) <= 2500
+
+
 def test_every_promise_names_its_test() -> None:
     text = without_blocks(ROOT / "docs/guarantees.md")
     page, _, tests = text.partition("## Tests of each promise")

@@ -71,7 +71,12 @@ def _build(digest: str, version: str) -> None:
         if version:
             maven += [f"-Drocketmq.version={version}", f"-Dbuild.folder=target/{version}"]
         done = subprocess.run(
-            maven, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+            maven,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env={"MAVEN_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"} | os.environ,
         )
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(maven)} failed:\n{done.stdout}{done.stderr}")
@@ -110,6 +115,8 @@ class RocketMQ:
             f"-Duser.home={folder}",
             f"-Dharness.log={folder / 'log'}",
             "-Drmq.logback.configurationFile=quiet.logback.xml",
+            # A broker would make a certificate of its own at each start, for clients with TLS.
+            "-Dtls.server.mode=disabled",
         ]
         with self._stderr.open("wb") as stderr:
             self._process = subprocess.Popen(

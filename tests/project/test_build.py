@@ -104,9 +104,11 @@ def test_ci_runs_every_linter() -> None:
 
 def test_ci_runs_every_folder_of_tests() -> None:
     asked = re.findall(r"make test-python ARGS='([^']*)'", read(".ci/run"))
-    some, others = (set(arguments.split()) for arguments in asked)
-    assert others == {f"--ignore={folder}" for folder in some}
-    assert all((ROOT / folder).is_dir() for folder in some)
+    words = [word for arguments in asked for word in arguments.split()]
+    alone = [word for word in words if not word.startswith("-")]
+    # One step runs all folders but those that have a step of their own.
+    assert sorted(words) == sorted([*alone, *(f"--ignore={folder}" for folder in alone)])
+    assert all((ROOT / folder).is_dir() for folder in alone)
 
 
 @pytest.fixture

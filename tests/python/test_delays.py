@@ -12,7 +12,8 @@ import pytest
 
 import mqstore
 from helpers.stores import TINY
-from mqstore.consuming.delays import SCHEDULE_TOPIC, Delivery
+from mqstore.consuming.delays import Delivery
+from mqstore.consuming.schedule import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

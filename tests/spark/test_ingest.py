@@ -20,11 +20,14 @@ import pytest
 import mqstore
 from helpers import environment
 from helpers.stores import TINY, message
+from mqstore.spark import pipeline
 from mqstore.spark.ingest import PipelineConfig, Sinks
 from mqstore.spark.stream import HAS_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
 
     Read = Callable[..., list[dict[str, Any]]]
 
@@ -127,15 +130,17 @@ def run(file: Path, *, kill_at: str | None) -> list[str]:
     return told
 
 
-def test_each_message_once_though_the_driver_is_killed(tmp_path: Path) -> None:
-    ingest_and_kill(tmp_path, "parquet", "", read)
+def test_each_message_once_though_the_driver_is_killed(spark: SparkSession, tmp_path: Path) -> None:
+    ingest_and_kill(tmp_path, "parquet", "", read, spark)
 
 
 def test_each_message_once_in_delta_too(tmp_path: Path) -> None:
     ingest_and_kill(tmp_path, "delta", DELTA.format(jars=delta_jars()), read_delta)
 
 
-def ingest_and_kill(tmp_path: Path, kind: str, spark: str, read: Read) -> None:
+def ingest_and_kill(
+    tmp_path: Path, kind: str, spark: str, read: Read, session: SparkSession | None = None
+) -> None:
     stores = [tmp_path / "store-a", tmp_path / "store-b"]
     for root in stores:
         fill(root, range(150))
@@ -151,7 +156,10 @@ def ingest_and_kill(tmp_path: Path, kind: str, spark: str, read: Read) -> None:
     run(file, kill_at=None)
     if not second:
         # The first batch was planned before there was more.
-        run(file, kill_at=None)
+        if session is None:
+            run(file, kill_at=None)
+        else:
+            pipeline(session, file).awaitTermination()
 
     check(tmp_path, stores, damaged, read)
 

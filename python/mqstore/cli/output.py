@@ -7,7 +7,6 @@ control and direction characters are escaped wherever a terminal may show them, 
 from __future__ import annotations
 
 import itertools
-import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 
 from mqstore._zone import zone
+from mqstore.cli.terminal import in_colour, note, on_terminal
 from mqstore.text import UNSAFE, day_text, escape, minute_text, time_text
 
 if TYPE_CHECKING:
@@ -62,22 +62,6 @@ def to_json(value: object, *, indent: int = 0) -> str:
         # The layout of a part that was taken over as it stands: inside of strings there is none.
         encoded = msgspec.json.format(encoded, indent=-1)
     return UNSAFE.sub(_json_spelt, encoded.decode())
-
-
-def on_terminal(*, standard_error: bool = False) -> bool:
-    """Whether people look at what is printed, and not a program."""
-    stream = sys.stderr if standard_error else sys.stdout
-    return stream.isatty() and os.environ.get("TERM") != "dumb"
-
-
-def in_colour() -> bool:
-    """Whether text may be coloured (https://no-color.org)."""
-    return on_terminal() and not os.environ.get("NO_COLOR")
-
-
-def note(text: str) -> None:
-    """One line that is not data, on standard error."""
-    print(escape(text), file=sys.stderr)  # noqa: T201 - this is the door out
 
 
 @dataclass(frozen=True, slots=True)

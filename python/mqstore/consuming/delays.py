@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mqstore._native import Message, _load_config_json, _names_a_folder, _write_config_json
 from mqstore._settings import DEFAULTS
+from mqstore.consuming.failed import take_mail
+from mqstore.consuming.schedule import SCHEDULE_TOPIC, without
 from mqstore.errors import (
     ConfigError,
     CorruptionError,
@@ -31,9 +33,8 @@ from mqstore.errors import (
 if TYPE_CHECKING:
     from mqstore._native import AppendResult, Store, StoredMessage
 
-__all__ = ["SCHEDULE_TOPIC", "Delivery", "Seconds", "append_delayed", "level_for", "levels_ms"]
+__all__ = ["Delivery", "Seconds", "append_delayed", "level_for", "levels_ms"]
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 Seconds: TypeAlias = float | timedelta
 
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -207,8 +208,6 @@ class Delivery:
 
     def step(self, store: Store, now_ms: int | None = None) -> int:
         """Delivers what is due; returns how many messages were appended."""
-        from mqstore.consuming.failed import take_mail
-
         count = take_mail(store)
         errors: list[StoreError] = []
         for level in self._next_due:
@@ -285,9 +284,3 @@ def _delivered(message: StoredMessage) -> Message | None:
         return None
     properties = without(message.raw_properties, *_ENDS_WITH_DELAY)
     return message.to_message(topic=topic, queue_id=queue_id, properties=properties)
-
-
-def without(raw_properties: bytes, *names: bytes) -> bytes:
-    """A property block without some properties."""
-    pairs = [pair for pair in raw_properties.split(b"\x02") if pair]
-    return b"".join(pair + b"\x02" for pair in pairs if pair.split(b"\x01", 1)[0] not in names)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mqstore._durable import sync
-from mqstore.consuming.delays import SCHEDULE_TOPIC, without
+from mqstore.consuming.schedule import SCHEDULE_TOPIC, without
 from mqstore.errors import ConfigError, MessageNotFoundError
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ use crate::format::file_name::offset_name;
 use crate::format::width::to_usize;
 use crate::log::queue::queue_folder::{QueueFolder, QueueUnit};
 use crate::log::{self, folder};
-use crate::store::read::queue_view::find_end;
 use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
+use crate::store::read::view::log_end::find_end;
 
 use crate::py::store::message_scan::{MessageScan, Source};
 use crate::py::store::reading::{bound, on_damage};

@@ -112,20 +112,7 @@ pub fn plan(
         latest_ms: SystemClock.now_ms().saturating_add(FAR_MS),
     };
     let analysis = found.analyse(progress)?;
-    let refused = |strict| match found.refuse_damage(&analysis, strict) {
-        Err(Error::Corrupt(damage)) => Ok(Some(damage)),
-        other => other.map(|()| None),
-    };
-    let refusal = match refused(true)? {
-        Some(damage) => Some(Refusal {
-            missing: found.missing_end(&analysis, true)?,
-            damage: *damage,
-            messages_beyond: analysis.tail.count,
-            can_cut: true,
-            opens: refused(false)?.is_none(),
-        }),
-        None => None,
-    };
+    let refusal = refusal(&found, &analysis)?;
     let mut rebuilt = rebuilt_queues(&analysis, &queues);
     if let Some(index) = &index
         && !analysis.sealed
@@ -143,6 +130,22 @@ pub fn plan(
         ..nothing_done(mode)
     };
     Ok(RecoveryPlan { report, refusal })
+}
+
+/// Reason for which a writer refuses the store: damage before whole messages.
+fn refusal(found: &FoundStore<'_>, analysis: &Analysis) -> Result<Option<Refusal>> {
+    let refused = |strict| match found.refuse_damage(analysis, strict) {
+        Err(Error::Corrupt(damage)) => Ok(Some(damage)),
+        other => other.map(|()| None),
+    };
+    let Some(damage) = refused(true)? else { return Ok(None) };
+    Ok(Some(Refusal {
+        missing: found.missing_end(analysis, true)?,
+        damage: *damage,
+        messages_beyond: analysis.tail.count,
+        can_cut: true,
+        opens: refused(false)?.is_none(),
+    }))
 }
 
 fn nothing_done(mode: RecoveryMode) -> RecoveryReport {

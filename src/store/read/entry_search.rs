@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use crate::error::{Corruption, CorruptionKind, Error, Result};
+use crate::format::message::sys_flag::{Transaction, transaction};
 use crate::format::message::{Frame, MessageView, read_frame};
 use crate::format::queue::batch::InnerRange;
 use crate::format::queue::consume_queue::DelayLevels;
@@ -14,8 +15,7 @@ use crate::log::queue::Unit;
 use crate::log::read::scanner::{Scanned, Scanner, Stop, zeros};
 use crate::log::{CommitLog, Queue, QueueKind};
 
-use super::queue_read::points_back;
-use super::queue_view::QueueView;
+use super::view::queue_view::QueueView;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
 
@@ -313,4 +313,31 @@ pub fn end_of_queues(log: &CommitLog, queues: &[Arc<Queue>]) -> Result<Option<u6
         }
     }
     Ok(farthest.is_empty().then_some(0))
+}
+
+/// Whether `unit` may lead to this record: its own queue offset, or one of an additional queue.
+#[must_use]
+pub fn points_back(
+    view: &MessageView<'_>,
+    kind: QueueKind,
+    topic: &[u8],
+    queue_id: i32,
+    unit: &Unit,
+) -> bool {
+    if matches!(transaction(view.sys_flag()), Transaction::Prepared | Transaction::Rollback) {
+        return false;
+    }
+    if view.topic() == topic {
+        return view.queue_id() == queue_id
+            && match kind {
+                QueueKind::Plain => view.queue_offset() == unit.number,
+                QueueKind::Batch => {
+                    let range = DispatchRequest::of(view).range(kind);
+                    (range.base_queue_offset, range.message_count) == (unit.number, unit.count)
+                }
+            };
+    }
+    let request = DispatchRequest::of(view);
+    lmq::pairs(request.topic, &request.properties)
+        .any(|(name, number)| name == topic && queue_id == 0 && number == unit.number)
 }

@@ -3,20 +3,17 @@
 use crate::config::TransferLimits;
 use crate::error::Result;
 use crate::format::message::properties::names;
-use crate::format::message::sys_flag::{Transaction, transaction};
 use crate::format::message::{Frame, MessageView, read_frame};
 use crate::format::queue::consume_queue::{self, SCHEDULE_TOPIC, TagFilter};
 use crate::format::width::{at_least_0, or_nowhere, to_usize};
+use crate::log::CommitLog;
 use crate::log::commit_log::Found;
 use crate::log::queue::Unit;
 use crate::log::queue::consume_queue_ext::TagsCode;
 use crate::log::queue::seen_codes::Seen256;
-use crate::log::{CommitLog, QueueKind};
 
-use super::entry_search::{EntrySearch, NextMessage};
-use super::queue_view::QueueView;
-use crate::store::dispatch::dispatcher::DispatchRequest;
-use crate::store::dispatch::lmq;
+use super::entry_search::{EntrySearch, NextMessage, points_back};
+use super::view::queue_view::QueueView;
 use crate::store::progress::{ASK_EVERY, Halt};
 
 /// Status of a read (`GetMessageStatus`).
@@ -431,33 +428,6 @@ impl<'a> QueueRead<'a> {
         };
         bytes > most_bytes || count as u64 >= most_count
     }
-}
-
-/// Whether `unit` may lead to this record: its own queue offset, or one of an additional queue.
-#[must_use]
-pub fn points_back(
-    view: &MessageView<'_>,
-    kind: QueueKind,
-    topic: &[u8],
-    queue_id: i32,
-    unit: &Unit,
-) -> bool {
-    if matches!(transaction(view.sys_flag()), Transaction::Prepared | Transaction::Rollback) {
-        return false;
-    }
-    if view.topic() == topic {
-        return view.queue_id() == queue_id
-            && match kind {
-                QueueKind::Plain => view.queue_offset() == unit.number,
-                QueueKind::Batch => {
-                    let range = DispatchRequest::of(view).range(kind);
-                    (range.base_queue_offset, range.message_count) == (unit.number, unit.count)
-                }
-            };
-    }
-    let request = DispatchRequest::of(view);
-    lmq::pairs(request.topic, &request.properties)
-        .any(|(name, number)| name == topic && queue_id == 0 && number == unit.number)
 }
 
 /// View of a record that was checked when read.

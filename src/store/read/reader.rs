@@ -1,7 +1,7 @@
 //! The reader of a store: how far log, queues and index can be read, and single queues.
 //!
 //! In a writer's process it asks the writer. In mode `"r"` another process may write the files, and
-//! the reader follows them (`follower.rs`).
+//! the reader follows them (`view/follower.rs`).
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -14,8 +14,9 @@ use crate::log::index::query::OtherIndex;
 use crate::log::{CommitLog, Queue};
 
 use super::entry_search::EntrySearch;
-use super::follower::Follower;
-use super::queue_view::{Overlay, QueueView};
+use super::view::follower::Follower;
+use super::view::overlay::Overlay;
+use super::view::queue_view::QueueView;
 use crate::store::store_files::StoreFiles;
 use crate::store::write::writer::Writer;
 

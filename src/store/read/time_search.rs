@@ -5,7 +5,7 @@ use crate::log::queue::Unit;
 use crate::log::{CommitLog, QueueKind};
 use crate::time::is_far_outside;
 
-use super::queue_view::QueueView;
+use super::view::queue_view::QueueView;
 
 /// Choice among messages around a time (`org.apache.rocketmq.common.BoundaryType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

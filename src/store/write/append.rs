@@ -19,7 +19,7 @@ use crate::log::Queue;
 use crate::log::log_writer::LogWriter;
 use crate::store::queue_table::{self, QueueTable};
 
-use super::inner_batch;
+use super::property_block::{inner_count, with_base};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
 
@@ -144,7 +144,7 @@ impl<'a> Checked<'a> {
         // Rarely true.
         let is_batch = sys_flag::is_inner_batch(message.sys_flag);
         let inner_count = match is_batch || !queues.has_no_batches() {
-            true => inner_batch::count_of(message, queues)?,
+            true => inner_count(topic, message.sys_flag, message.properties, queues)?,
             false => None,
         };
         let properties = if config.enabled_append_prop_crc {
@@ -401,8 +401,7 @@ impl Appender {
         let mut stored_properties = Cow::Borrowed(&*checked.properties);
         let mut size = checked.size;
         if checked.inner_count.is_some() {
-            stored_properties =
-                Cow::Owned(inner_batch::with_base(&stored_properties, queue_offset));
+            stored_properties = Cow::Owned(with_base(&stored_properties, queue_offset));
         }
         if !more_queues.is_empty() {
             let numbered = lmq::with_numbers(&stored_properties, &more_queues).into_owned();

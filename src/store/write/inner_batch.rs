@@ -1,56 +1,14 @@
-//! Inner batches: one record with several messages of its queue (`queue.type=BatchCQ`).
-//!
-//! The producer sets `INNER_NUM`; the store adds the first queue offset as `INNER_BASE`
-//! (`BatchConsumeQueue.assignQueueOffset`).
+//! Splits a stored inner batch: one record with several messages of its queue.
 
-use crate::error::{CorruptionKind, Error, FormatError, PutStatus, Result};
+use crate::error::{CorruptionKind, FormatError, Result};
 use crate::format::body;
 use crate::format::message::MessageView;
-use crate::format::message::properties::{self, names};
+use crate::format::message::properties;
 use crate::format::message::sys_flag;
 use crate::format::queue::batch;
 use crate::format::width::at_most_i64;
-use crate::log::QueueKind;
 
 use super::append::{self, NewMessage};
-use crate::store::queue_table::QueueTable;
-
-fn refused(field: &'static str, reason: String) -> Error {
-    Error::InvalidMessage { field, reason, status: PutStatus::MessageIllegal, limit: None }
-}
-
-/// Number of messages of a new inner batch (`HookUtils.checkInnerBatch`,
-/// `DefaultMessageStore.getMessageNum`).
-#[inline]
-pub(crate) fn count_of(message: &NewMessage<'_>, queues: &QueueTable) -> Result<Option<i16>> {
-    let is_batch = sys_flag::is_inner_batch(message.sys_flag);
-    let keeps = queues.kind_of(message.topic) == QueueKind::Batch;
-    let count = || properties::get(message.properties, names::INNER_NUM);
-    match (is_batch, keeps) {
-        (false, false) => Ok(None),
-        (true, false) => Err(refused(
-            "sys_flag",
-            format!(
-                "a batch that is kept together needs a topic with queue.type=BatchCQ, {:?} is none",
-                String::from_utf8_lossy(message.topic)
-            ),
-        )),
-        (false, true) if count().is_none() => Ok(None),
-        (false, true) => Err(refused(
-            "properties",
-            "INNER_NUM stands in a message that is no inner batch".to_owned(),
-        )),
-        (true, true) => {
-            let number = count().and_then(|count| str::from_utf8(count).ok()?.parse().ok());
-            let number = number.filter(|&number: &i16| number > 0);
-            number.map(Some).ok_or_else(|| {
-                let found = count().map(String::from_utf8_lossy);
-                let reason = format!("expected 1 to 32767 as INNER_NUM, found {found:?}");
-                refused("properties", reason)
-            })
-        }
-    }
-}
 
 /// Splits a stored inner batch into records with the batch's offset, times and hosts and
 /// consecutive queue offsets; `None` for another record (`MessageDecoder.decodeMessage`).
@@ -112,22 +70,14 @@ const OF_THE_WHOLE: i32 = sys_flag::COMPRESSED
     | sys_flag::NEED_UNWRAP
     | sys_flag::INNER_BATCH;
 
-/// A batch's properties with its first queue offset.
-pub(crate) fn with_base(raw: &[u8], base: i64) -> Vec<u8> {
-    let mut out = properties::without(raw, names::INNER_BASE).into_owned();
-    if out.last().is_some_and(|&last| last != properties::PROPERTY_SEPARATOR) {
-        out.push(properties::PROPERTY_SEPARATOR);
-    }
-    properties::push(&mut out, names::INNER_BASE, base.to_string().as_bytes());
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::format::message::host::Host;
+    use crate::format::message::properties::names;
     use crate::format::message::{Frame, read_frame};
     use crate::format::queue::batch::BatchItem;
+    use crate::store::write::property_block::with_base;
 
     fn record(inner_num: &str, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
         let mut body = Vec::new();
@@ -184,15 +134,5 @@ mod tests {
         ] {
             assert_eq!(split(&bad).unwrap_err().kind, CorruptionKind::Batch);
         }
-    }
-
-    #[test]
-    fn the_base_stands_behind_what_was_given_and_once() {
-        assert_eq!(with_base(b"a\x01b", 7), b"a\x01b\x02INNER_BASE\x017\x02");
-        assert_eq!(
-            with_base(b"INNER_BASE\x011\x02a\x01b\x02", 7),
-            b"a\x01b\x02INNER_BASE\x017\x02"
-        );
-        assert_eq!(with_base(b"", 0), b"INNER_BASE\x010\x02");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Open `writer.rs` first: [`writer::Writer`] has every step in the order in which a message passes
 //! them. `append.rs` checks a message, places it and encodes it; `property_block.rs` builds
-//! properties, `inner_batch.rs` inner batches. `group_commit.rs` lets callers under `SYNC_FLUSH`
+//! properties, `inner_batch.rs` splits inner batches. `group_commit.rs` lets callers under `SYNC_FLUSH`
 //! share a flush. `background.rs` runs the steps on threads; `allocate.rs` and `prepare.rs` work
 //! ahead of the writer, `new_queues.rs` too. `topics.rs` keeps `topics.json`, `retention/` decides which files are
 //! deleted, `notices.rs` reports it.

@@ -4,6 +4,8 @@
 use crate::error::{Error, PutStatus, Result};
 use crate::format::message::properties::{self, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, names};
 use crate::format::message::sys_flag::is_inner_batch;
+use crate::log::QueueKind;
+use crate::store::queue_table::QueueTable;
 
 /// Writes properties, and refuses what could not be read back.
 ///
@@ -153,6 +155,54 @@ pub fn check_inner_batch(counts_inner_messages: bool, sys_flag: i32) -> Result<(
     Ok(())
 }
 
+/// Number of messages of a new inner batch (`HookUtils.checkInnerBatch`,
+/// `DefaultMessageStore.getMessageNum`).
+#[inline]
+pub(crate) fn inner_count(
+    topic: &[u8],
+    sys_flag: i32,
+    properties: &[u8],
+    queues: &QueueTable,
+) -> Result<Option<i16>> {
+    let is_batch = is_inner_batch(sys_flag);
+    let keeps = queues.kind_of(topic) == QueueKind::Batch;
+    let count = || properties::get(properties, names::INNER_NUM);
+    match (is_batch, keeps) {
+        (false, false) => Ok(None),
+        (true, false) => Err(refused(
+            "sys_flag",
+            format!(
+                "a batch that is kept together needs a topic with queue.type=BatchCQ, {:?} is none",
+                String::from_utf8_lossy(topic)
+            ),
+        )),
+        (false, true) if count().is_none() => Ok(None),
+        (false, true) => {
+            Err(refused("properties", "INNER_NUM stands in a message that is no inner batch"))
+        }
+        (true, true) => {
+            let number = count().and_then(|count| str::from_utf8(count).ok()?.parse().ok());
+            let number = number.filter(|&number: &i16| number > 0);
+            number.map(Some).ok_or_else(|| {
+                let found = count().map(String::from_utf8_lossy);
+                let reason = format!("expected 1 to 32767 as INNER_NUM, found {found:?}");
+                refused("properties", reason)
+            })
+        }
+    }
+}
+
+/// An inner batch's properties with its first queue offset, `INNER_BASE`
+/// (`BatchConsumeQueue.assignQueueOffset`).
+pub(crate) fn with_base(raw: &[u8], base: i64) -> Vec<u8> {
+    let mut out = properties::without(raw, names::INNER_BASE).into_owned();
+    if out.last().is_some_and(|&last| last != properties::PROPERTY_SEPARATOR) {
+        out.push(properties::PROPERTY_SEPARATOR);
+    }
+    properties::push(&mut out, names::INNER_BASE, base.to_string().as_bytes());
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -232,5 +282,15 @@ mod tests {
         block.tags(b"a").unwrap();
         assert_eq!(field_of(block.pair(b"TAGS", b"b")), "properties");
         block.pair(b"KEYS", b"k1 k2").unwrap();
+    }
+
+    #[test]
+    fn the_base_stands_behind_what_was_given_and_once() {
+        assert_eq!(with_base(b"a\x01b", 7), b"a\x01b\x02INNER_BASE\x017\x02");
+        assert_eq!(
+            with_base(b"INNER_BASE\x011\x02a\x01b\x02", 7),
+            b"a\x01b\x02INNER_BASE\x017\x02"
+        );
+        assert_eq!(with_base(b"", 0), b"INNER_BASE\x010\x02");
     }
 }

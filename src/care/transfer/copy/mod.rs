@@ -173,36 +173,55 @@ pub fn copy(
         expected: 0,
     };
     let mut transfer = Transfer::begin(Arc::clone(&storage), out, plan)?;
+    each_record(path, &store, progress, |at, view| {
+        if !options.takes(view) {
+            report.left_out += 1;
+            return Ok(());
+        }
+        deleted.see(view.topic());
+        let record = Record::of(view);
+        if record.property_crc {
+            // A new checksum must not hide damage.
+            view.check_property_crc().map_err(|error| error.in_file(path, at))?;
+        }
+        match options.redaction.changed(view)? {
+            None => transfer.put(&record),
+            Some(changed) => {
+                report.redacted += 1;
+                transfer.put(&changed.of(&record))
+            }
+        }
+    })?;
+    report.messages = transfer.messages;
+    report.bytes = transfer.bytes;
+    report.stand_ins = transfer.stand_ins;
+    report.in_place = transfer.in_place;
+    report.deleted_topics = deleted.into_names();
+    transfer.delete_topics(report.deleted_topics.clone());
+    transfer.finish()?;
+    Ok(report)
+}
+
+/// Gives each record of the log, with its offset, to `take`. Damage is an error.
+fn each_record(
+    path: &Path,
+    store: &MessageStore,
+    progress: &mut Progress<'_>,
+    mut take: impl FnMut(u64, &MessageView<'_>) -> Result<()>,
+) -> Result<()> {
+    let begin = store.log().min_offset();
     let mut scanner = store.scanner(begin, None, true);
     let total = store.end_offset().saturating_sub(begin);
     let mut told = 0;
     loop {
-        let done = scanner.position().saturating_sub(begin);
+        let at = scanner.position();
+        let done = at.saturating_sub(begin);
         if done >= told {
             told = done + TELL_EVERY;
             tell(progress, (done, total), "copy", path)?;
         }
-        let at = scanner.position();
         match scanner.step()? {
-            Ok(Scanned::Message(view)) => {
-                if !options.takes(&view) {
-                    report.left_out += 1;
-                    continue;
-                }
-                deleted.see(view.topic());
-                let record = Record::of(&view);
-                if record.property_crc {
-                    // A new checksum must not hide damage.
-                    view.check_property_crc().map_err(|error| error.in_file(path, at))?;
-                }
-                match options.redaction.changed(&view)? {
-                    None => transfer.put(&record)?,
-                    Some(changed) => {
-                        report.redacted += 1;
-                        transfer.put(&changed.of(&record))?;
-                    }
-                }
-            }
+            Ok(Scanned::Message(view)) => take(at, &view)?,
             Ok(Scanned::Blank { .. }) => {}
             Err(Stop::End) => break,
             Err(Stop::Empty) => {
@@ -212,12 +231,5 @@ pub fn copy(
         }
     }
     let _ = progress(total, total);
-    report.messages = transfer.messages;
-    report.bytes = transfer.bytes;
-    report.stand_ins = transfer.stand_ins;
-    report.in_place = transfer.in_place;
-    report.deleted_topics = deleted.into_names();
-    transfer.delete_topics(report.deleted_topics.clone());
-    transfer.finish()?;
-    Ok(report)
+    Ok(())
 }

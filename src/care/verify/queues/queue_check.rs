@@ -22,7 +22,7 @@ use crate::log::queue::Unit;
 use crate::log::read::frames::{Record, probe};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
-use crate::store::read::queue_read::points_back;
+use crate::store::read::entry_search::points_back;
 
 /// Maximum memory for queue entries of all walks.
 const BUDGET: usize = 48 << 20;

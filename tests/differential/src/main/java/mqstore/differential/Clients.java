@@ -252,7 +252,6 @@ final class Clients implements AutoCloseable {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setConsumeThreadMin(1);
         consumer.setConsumeThreadMax(1);
-        consumer.setPersistConsumerOffsetInterval(POLL_MS);
         boolean fail = command.getBooleanValue("fail");
         if (fail) {
             consumer.setMaxReconsumeTimes(command.getIntValue("maxReconsumeTimes", 0));
@@ -279,16 +278,22 @@ final class Clients implements AutoCloseable {
                     message.getQueueId());
                 reached.merge(queue, message.getQueueOffset() + 1, Math::max);
             }
-            awaitCommitted(command.getString("group"), reached, deadline);
+            awaitCommitted(consumer, reached, deadline);
         } finally {
             consumer.shutdown();
         }
     }
 
-    /** A client commits behind the listener's back and one way: only the broker knows when it has the offsets. */
-    private void awaitCommitted(String group, Map<MessageQueue, Long> reached, long deadline) throws Exception {
+    /**
+     * A client commits behind the listener's back and one way: only the broker knows when it has the offsets. Its timer
+     * first commits after ten seconds, so it is told to.
+     */
+    private void awaitCommitted(DefaultMQPushConsumer consumer, Map<MessageQueue, Long> reached, long deadline)
+        throws Exception {
         while (true) {
-            Map<MessageQueue, OffsetWrapper> held = admin().examineConsumeStats(group).getOffsetTable();
+            consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
+            Map<MessageQueue, OffsetWrapper> held =
+                admin().examineConsumeStats(consumer.getConsumerGroup()).getOffsetTable();
             if (reached.entrySet().stream().allMatch(queue -> held.containsKey(queue.getKey())
                 && held.get(queue.getKey()).getConsumerOffset() >= queue.getValue())) {
                 return;

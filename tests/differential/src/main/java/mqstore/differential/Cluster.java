@@ -31,6 +31,7 @@ final class Cluster implements AutoCloseable {
     private final String nameServer;
     private final String broker;
     private final Clients clients;
+    private final ShortWaits waits = new ShortWaits();
 
     private Cluster(NamesrvController names, BrokerController controller, String nameServer, String broker) {
         this.names = names;
@@ -161,5 +162,6 @@ final class Cluster implements AutoCloseable {
         clients.close();
         controller.shutdown();
         names.shutdown();
+        waits.close();
     }
 }

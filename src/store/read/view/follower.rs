@@ -13,7 +13,8 @@ use crate::format::width::at_least_0;
 use crate::log::read::scanner::{Scanned, Scanner, Stop};
 use crate::log::{CommitLog, StoreCheckpoint};
 
-use super::queue_view::{self, Overlay};
+use super::log_end;
+use super::overlay::Overlay;
 use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::mark::{Flushed, Mark};
 use crate::store::folder::swap;
@@ -124,7 +125,7 @@ impl Follower {
     fn look(&self) -> Result<Vec<Error>> {
         let (log, queues) = (&self.files.log, &self.files.queues);
         let (is_open_or_crashed, mut unread) = self.was_left_open();
-        let left_out = queue_view::find_end(log, Some(queues), !is_open_or_crashed)?;
+        let left_out = log_end::find_end(log, Some(queues), !is_open_or_crashed)?;
         unread.extend(left_out.map(|at| half_there(log, at)));
         self.judge(is_open_or_crashed, left_out, unread)
     }
@@ -176,7 +177,7 @@ impl Follower {
                 // That process was killed; the next writer finishes the swap.
                 break;
             }
-            let doubt = queue_view::start_of_doubt(log, queues, checkpoint, crashed)?;
+            let doubt = log_end::start_of_doubt(log, queues, checkpoint, crashed)?;
             if !is_swapping && !queues.have_lost_files() {
                 return Ok(doubt);
             }

@@ -1,0 +1,157 @@
+//! The overlay: queue entries that a reader finds in the log and not in the queues' files.
+
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use crate::error::{Error, Result};
+use crate::log::queue::Unit;
+use crate::log::read::scanner::{Scanned, Scanner, Stop};
+use crate::log::{CommitLog, Queue, QueueKind};
+
+use super::queue_view::{Extra, QueueView};
+use crate::store::dispatch::dispatcher::DispatchRequest;
+use crate::store::dispatch::queue_audit::Audit;
+use crate::store::queue_table::QueueTable;
+use crate::store::read::entry_search::EntrySearch;
+
+/// Maximum entries of the overlay: 64 MiB.
+const MOST_EXTRA: usize = (64 << 20) / size_of::<Unit>();
+
+type Name = (Box<[u8]>, i32);
+
+#[derive(Debug, Default)]
+pub struct Overlay {
+    /// Offset from which queues were compared with the log.
+    from: u64,
+    extra: HashMap<Name, Extra>,
+    /// Start and bytes of a part too large to keep.
+    overflow: Option<(u64, u64)>,
+    /// Queues asked for, whose bounds were searched in their files.
+    seen: RwLock<SeenQueues>,
+}
+
+type SeenQueues = HashMap<Box<[u8]>, BTreeMap<i32, Seen>>;
+
+/// A queue compared with the log's bytes at that time.
+#[derive(Debug)]
+struct Seen {
+    log: Range<u64>,
+    view: QueueView,
+}
+
+impl Overlay {
+    /// Reads the log from `from` to `end` and keeps entries that the queues lack.
+    pub fn read(log: &CommitLog, queues: &QueueTable, from: u64, end: u64) -> Result<Self> {
+        let mut scanner = Scanner::new(log, from, end, false);
+        let mut audit = Audit::new(queues);
+        let mut extra: HashMap<Name, Vec<Unit>> = HashMap::new();
+        let mut kept = 0;
+        loop {
+            match scanner.step()? {
+                Ok(Scanned::Message(view)) => {
+                    let request = DispatchRequest::of(&view);
+                    if audit.see(&request)? {
+                        continue;
+                    }
+                    kept += 1;
+                    if kept > MOST_EXTRA {
+                        let first = audit.first_missing.unwrap_or(from);
+                        let overflow = Some((first, end - first));
+                        return Ok(Self { from, overflow, ..Self::default() });
+                    }
+                    extra.entry((request.topic.into(), request.queue_id)).or_default().push(
+                        request.unit(
+                            request.range(queues.kind_of(request.topic)),
+                            queues.delay_levels(),
+                        ),
+                    );
+                }
+                Ok(Scanned::Blank { .. }) => {}
+                Err(Stop::End) => break,
+                Err(Stop::Empty | Stop::Damage(_)) => {
+                    if !scanner.resync()? {
+                        break;
+                    }
+                }
+            }
+        }
+        let extra = extra
+            .into_iter()
+            .map(|(name, mut entries)| {
+                // The first of two records with one number wins.
+                entries.sort_by_key(|unit| (unit.number, unit.entry.physical_offset));
+                entries.dedup_by_key(|unit| unit.number);
+                (name, Arc::new(entries))
+            })
+            .collect();
+        Ok(Self { from, extra, ..Self::default() })
+    }
+
+    /// One queue with its overlay.
+    ///
+    /// # Errors
+    /// [`Error::NotDispatched`] if too much is undispatched, [`Error::Corrupt`] if the
+    /// last entries are wrong and the log is too long to search for the right ones.
+    pub fn view(
+        &self,
+        log: &CommitLog,
+        queue: Option<Arc<Queue>>,
+        kind: QueueKind,
+        topic: &[u8],
+        queue_id: i32,
+        root: &Path,
+    ) -> Result<Option<QueueView>> {
+        if let Some((physical_offset, bytes)) = self.overflow {
+            return Err(Error::NotDispatched {
+                path: root.to_owned(),
+                physical_offset,
+                bytes,
+                limit: (MOST_EXTRA * size_of::<Unit>()) as u64,
+            });
+        }
+        let bytes = log.min_offset()..log.end_offset();
+        if let Some(view) = self.known(topic, queue_id, &bytes) {
+            return Ok(Some(view));
+        }
+        let extra = self.extra.get(&(Box::from(topic), queue_id)).map(Arc::clone);
+        let (mut min_offset, mut max_offset) = (0, 0);
+        match (&queue, &extra) {
+            (None, None) => return Ok(None),
+            (Some(queue), _) => {
+                let view = &QueueView::whole(Arc::clone(queue));
+                let held = EntrySearch { log, view, topic, queue_id };
+                queue.correct_min_offset(bytes.start)?;
+                min_offset = held.first(queue, bytes.start)?;
+                max_offset = held.end(queue, self.from)?;
+            }
+            (None, Some(_)) => {}
+        }
+        if let Some((first, last)) =
+            extra.as_ref().and_then(|extra| Some((extra.first()?.number, extra.last()?.end())))
+        {
+            min_offset = if max_offset == min_offset { first } else { min_offset.min(first) };
+            max_offset = max_offset.max(last);
+        }
+        let view = QueueView { queue, extra, kind, min_offset, max_offset };
+        let seen = Seen { log: bytes, view: view.clone() };
+        let mut all = self.seen.write();
+        all.entry(topic.into()).or_default().insert(queue_id, seen);
+        Ok(Some(view))
+    }
+
+    fn known(&self, topic: &[u8], queue_id: i32, bytes: &Range<u64>) -> Option<QueueView> {
+        let all = self.seen.read();
+        let seen = all.get(topic)?.get(&queue_id)?;
+        (seen.log == *bytes).then(|| seen.view.clone())
+    }
+
+    /// Queues that exist in the log alone.
+    pub fn names(&self) -> impl Iterator<Item = (&[u8], i32)> {
+        self.extra.keys().map(|(topic, id)| (&**topic, *id))
+    }
+}

@@ -1,0 +1,109 @@
+//! A queue as a reader sees it: its files, and entries that only the log has.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::format::width::at_most_i64;
+use crate::log::queue::Unit;
+use crate::log::queue::consume_queue_ext::TagsCode;
+use crate::log::queue::seen_codes::Seen256;
+use crate::log::{Queue, QueueKind};
+
+pub(super) type Extra = Arc<Vec<Unit>>;
+
+#[derive(Clone, Debug)]
+pub struct QueueView {
+    pub(super) queue: Option<Arc<Queue>>,
+    pub(super) extra: Option<Extra>,
+    pub kind: QueueKind,
+    /// First queue offset still in the log.
+    pub min_offset: i64,
+    pub max_offset: i64,
+}
+
+impl QueueView {
+    #[must_use]
+    pub fn whole(queue: Arc<Queue>) -> Self {
+        let (min_offset, max_offset) = (queue.min_offset(), queue.max_offset());
+        Self { kind: queue.kind(), queue: Some(queue), extra: None, min_offset, max_offset }
+    }
+
+    /// Whether files were missing, so that no answer counts.
+    #[must_use]
+    pub fn has_lost_files(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.has_lost_files())
+    }
+
+    /// At most `count` units from the one that holds or follows `from`.
+    pub fn units(&self, from: i64, count: usize) -> Result<Vec<Unit>> {
+        let mut units = match &self.queue {
+            Some(queue) => queue.units(from, count)?,
+            None => Vec::new(),
+        };
+        // A queue may hold more than the log confirms.
+        units.truncate(units.partition_point(|unit| unit.number < self.max_offset));
+        let Some(extra) = &self.extra else { return Ok(units) };
+        let start = extra.partition_point(|unit| unit.end() <= from);
+        let extra = extra.get(start..).unwrap_or_default();
+        let extra = extra.get(..count).unwrap_or(extra);
+        if !extra.is_empty() {
+            // Where both have a number, the log is right.
+            units.extend_from_slice(extra);
+            units.reverse();
+            units.sort_by_key(|unit| unit.number);
+            units.dedup_by_key(|unit| unit.number);
+            units.truncate(count);
+        }
+        Ok(units)
+    }
+
+    #[must_use]
+    pub fn path(&self) -> Option<PathBuf> {
+        let queue = self.queue.as_deref()?;
+        queue.run().files().first()?.path.parent().map(Path::to_path_buf)
+    }
+
+    /// Checked entries among the 256 from `first` on.
+    #[must_use]
+    pub fn seen_codes(&self, first: i64) -> Option<Seen256> {
+        self.queue.as_ref().map(|queue| queue.seen_codes().get(first))
+    }
+
+    pub fn put_seen_codes(&self, first: i64, seen: Seen256) {
+        if let Some(queue) = &self.queue {
+            queue.seen_codes().put(first, seen);
+        }
+    }
+
+    #[must_use]
+    pub fn first_listed(&self) -> i64 {
+        match self.queue.as_deref() {
+            Some(Queue::Plain(queue)) => {
+                let start =
+                    queue.run().min_offset().unwrap_or(0) / QueueKind::Plain.entry_len() as u64;
+                at_most_i64(start)
+            }
+            _ => 0,
+        }
+    }
+
+    /// The unit that holds a queue offset.
+    pub fn unit(&self, number: i64) -> Result<Option<Unit>> {
+        Ok(self.units(number, 1)?.pop().filter(|unit| unit.holds(number)))
+    }
+
+    /// Resolves a tags code.
+    #[inline]
+    pub fn resolve(&self, tags_code: i64) -> Result<TagsCode> {
+        match &self.queue {
+            Some(queue) => queue.resolve(tags_code),
+            None => Ok(TagsCode::Known(tags_code)),
+        }
+    }
+
+    /// Units in a file from a queue offset on, for RocketMQ's limits.
+    pub fn units_to_file_end(&self, number: i64) -> Result<usize> {
+        self.queue.as_ref().map_or(Ok(usize::MAX), |queue| queue.units_to_file_end(number))
+    }
+}
