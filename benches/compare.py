@@ -458,7 +458,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="0.01 for a trial")
-    parser.add_argument("--document", action="store_true", help="write into docs/performance/race.md")
+    parser.add_argument("--document", action="store_true", help="write docs/performance/race.md")
     parser.add_argument(
         "--smoke", action="store_true", help="everything once, small and not optimized"
     )

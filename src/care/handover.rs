@@ -6,13 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// Encodes a part's result.
 pub(super) fn encode(path: &Path, part: &impl Serialize) -> Result<Vec<u8>> {
     postcard::to_allocvec(part)
         .map_err(|error| Error::io("hand on a part of", path)(std::io::Error::other(error)))
 }
 
-/// Decodes a previous part's result.
 pub(super) fn decode<'a, T: Deserialize<'a>>(path: &Path, part: &'a [u8]) -> Result<T> {
     postcard::from_bytes(part)
         .map_err(|error| Error::io("take a part of", path)(std::io::Error::other(error)))

@@ -76,7 +76,6 @@ pub(super) fn watched<T: Send>(
     })
 }
 
-/// Requested threads, or one for each processor.
 pub(super) fn thread_count(asked: Option<usize>) -> usize {
     asked.unwrap_or_else(processors).clamp(1, 1024)
 }

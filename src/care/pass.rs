@@ -7,7 +7,6 @@ use crate::store::MessageStore;
 use crate::store::progress::{Progress, tell};
 use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
 
-/// Bytes between calls of `progress`.
 const STEP: u64 = 16 << 20;
 
 /// Skipped damage.

@@ -21,7 +21,6 @@ const SYSTEM_TOPICS: [&[u8]; 6] = [
 const SYSTEM_PREFIXES: [&[u8]; 3] = [b"RMQ_SYS_", b"rmq_sys_", lmq::PREFIX];
 const REPLY_TOPIC: &[u8] = b"_REPLY_TOPIC";
 
-/// Prefixes of a broker's own groups.
 const SYSTEM_GROUPS: [&str; 8] = [
     "CID_RMQ_SYS_",
     "CID_SYS_",

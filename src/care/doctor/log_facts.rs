@@ -23,7 +23,6 @@ use crate::store::progress::interrupted;
 const KEYS: usize = 1 << 20;
 const MOST_NAMES: usize = 100_000;
 const MOST_GAPS: usize = 100_000;
-/// Bytes between calls of `progress`.
 const STEP: u64 = 16 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +78,6 @@ pub(super) struct LogFacts {
     pub(super) last_ms: Option<i64>,
 }
 
-/// Walks the log and skips damage.
 pub(super) fn read(
     log: &CommitLog,
     queue_file_size: u64,

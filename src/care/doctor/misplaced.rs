@@ -117,7 +117,6 @@ fn stated(storage: &dyn Storage, path: &Path) -> std::io::Result<Option<u64>> {
     Ok(is_sure.then_some(first))
 }
 
-/// An unused name in `dir`.
 pub(super) fn free(storage: &dyn Storage, dir: &Path, name: &str) -> PathBuf {
     let names = std::iter::once(name.to_owned()).chain((2..100).map(|n| format!("{name}-{n}")));
     let mut paths = names.map(|name| dir.join(name));

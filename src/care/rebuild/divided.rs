@@ -76,7 +76,6 @@ impl KeyCount {
     }
 }
 
-/// A chunk that belongs to the log.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 struct Accepted {
     spill: u32,

@@ -445,7 +445,6 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Swaps the output with the old structures.
     fn swap(&self, dir: &Path, walk: &Walk, index: &BuiltIndex) -> Result<Option<PathBuf>> {
         // Queues and index must not become durable before their records.
         for file in self.log.files().iter() {

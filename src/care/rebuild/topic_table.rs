@@ -92,7 +92,6 @@ impl FoundTopics {
         Ok(())
     }
 
-    /// Returns the number of messages.
     fn see_messages(
         &mut self,
         store: &MessageStore,

@@ -23,7 +23,6 @@ const MOST_FUEL: u64 = 256 << 20;
 const LEAST_HOLE: usize = 64 << 10;
 /// Bytes read at a time around unreadable places.
 const PIECE: usize = 4 << 10;
-/// `EIO`: the disk fails.
 const EIO: i32 = 5;
 const TELL_EVERY: u64 = 8 << 20;
 

@@ -181,7 +181,6 @@ pub fn salvage_on(
     Ok(report)
 }
 
-/// Finds the whole messages of all sources.
 fn carve_all(
     sources: &[Source],
     most_record: usize,

@@ -135,7 +135,6 @@ pub struct Group {
     pub tags: Option<Box<[u8]>>,
 }
 
-/// A borrowed [`Group`].
 struct GroupOf<'a> {
     topic: &'a [u8],
     queue_id: i32,

@@ -20,7 +20,6 @@ pub(super) enum State {
     InUse,
 }
 
-/// Inputs of every part of the check.
 pub(super) struct Context<'a> {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) paths: StorePaths,

@@ -43,7 +43,6 @@ impl FilePart {
     }
 }
 
-/// Result of walking a file, beside findings.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(super) struct FileWalk {
     pub(super) messages: u64,

@@ -361,7 +361,6 @@ const INDEX_READERS: usize = 4;
 
 type States = Vec<Option<IndexState>>;
 
-/// Lists the index files; `states` checks each.
 fn read_index(
     cx: &Context<'_>,
     states: impl FnOnce(&[Arc<IndexRunFile>], &IndexRun) -> Result<States>,

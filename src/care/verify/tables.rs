@@ -50,7 +50,6 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Reads the tables and reports unreadable ones.
     pub(super) fn read(cx: &Context<'_>) -> crate::error::Result<Self> {
         let mut tables = Self::default();
         if !cx.is_folder(&cx.paths.config())? {

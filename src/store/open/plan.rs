@@ -181,7 +181,6 @@ fn rebuilt_queues(analysis: &Analysis, queues: &QueueTable) -> Vec<String> {
     analysis.queues.iter().map(name).collect()
 }
 
-/// Whether keys would be put again.
 fn is_index_rebuilt(index: &IndexRun, analysis: &Analysis, known_ms: i64) -> Result<bool> {
     let Some((first_keyed, last_keyed)) = analysis.keyed else { return Ok(false) };
     if analysis.unsound_index.is_some() || !index.unusable().is_empty() {

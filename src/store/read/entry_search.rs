@@ -27,7 +27,6 @@ const MOST_BEFORE: u64 = 16 << 20;
 const NEIGHBOURS: i64 = 64;
 /// Queues examined for the end of their last record.
 const ASKED: usize = 8;
-/// Maximum record read behind the log's end.
 const MOST_BEHIND: usize = 64 << 20;
 
 #[derive(Clone, Copy, Debug)]

@@ -1,11 +1,10 @@
 //! Reading by queue offset, time, key, and in log order.
 //!
-//! Open `reader.rs` first: [`reader::Reader`] knows how far log, queues and index can be read, and
-//! `view/` what it sees of them. Then open the file of your question: `queue_read.rs` (messages of a
-//! queue), `time_search.rs` (queue offset for a time), `key_query.rs` (messages by key), `by_id.rs`
-//! (one message by id), `scan/` (all messages in order), `groups/` (consumer groups).
-//! `entry_search.rs` finds the message of a wrong queue entry in the log. `tag_entries.rs` detects
-//! whether an index file has entries for tags.
+//! Open `reader.rs` first: [`reader::Reader`] knows how far log, queues and index can be read;
+//! `view/` is its view of them. Then open the file of your question: `queue_read.rs` (messages of a
+//! queue), `time_search.rs` (queue offset for a time), `key_query.rs` and `by_id.rs` (messages by
+//! key and id), `scan/` (all messages in order), `groups/` (consumer groups). `entry_search.rs`
+//! finds the message of a wrong queue entry. `tag_entries.rs` looks for entries of tags in an index.
 
 pub(crate) mod by_id;
 pub mod entry_search;

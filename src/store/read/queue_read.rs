@@ -333,7 +333,6 @@ impl<'a> QueueRead<'a> {
         self.give(unit, &view)
     }
 
-    /// Takes a message if its tags match.
     fn give(&mut self, unit: &Unit, view: &MessageView<'_>) -> Result<bool> {
         self.last_was_gone = false;
         let filter = self.request.filter;

@@ -28,7 +28,7 @@ _COLUMNS = (
 )
 
 
-@click.command("clean", short_help="Which files may be deleted; delete them with --apply.")
+@click.command("clean", short_help="List files that may be deleted; delete them with --apply.")
 @store_argument
 @click.option(
     "--keep-hours",

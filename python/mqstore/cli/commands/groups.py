@@ -64,7 +64,7 @@ def groups_command(
     apply: bool,  # noqa: FBT001
     config: str | None,
 ) -> int:
-    """List the consumer groups and what each has still to take.
+    """List the consumer groups: offsets and lag of each queue.
 
     LAG counts the messages that a group has not taken. OLDEST UNREAD is the age of the first of
     them that is still there. DELETED UNREAD counts those that retention deleted. Offsets are those

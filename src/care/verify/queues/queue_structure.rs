@@ -140,7 +140,6 @@ impl<'a> Structure<'a> {
         self.last = Some(physical_offset);
     }
 
-    /// Reports what only the end shows.
     fn finish(&self) {
         if let Some(from) = self.blanks {
             let found = "fillers up to the end".to_owned();

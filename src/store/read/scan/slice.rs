@@ -34,7 +34,6 @@ use tag_places::may_match;
 pub use tag_places::{TagPlaces, tag_places};
 
 pub type TopicTest = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
-/// Bounds of queue offsets by queue number.
 type Bounds = HashMap<i32, (i64, i64)>;
 
 #[derive(Clone)]

@@ -1,5 +1,4 @@
-//! How far a reader trusts a store that was not closed or grows: the log's end, and the offset from
-//! which queues are compared with it.
+//! The end of a log that was not closed or grows, and the offset from which queues are in doubt.
 
 use crate::error::{Error, Result};
 use crate::format::checkpoint::CheckpointFields;

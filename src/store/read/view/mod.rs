@@ -1,7 +1,5 @@
-//! What a reader sees of log and queues. Open `queue_view.rs` first: one queue.
-//!
-//! `overlay.rs` adds entries that only the log has. `follower.rs` is the view of a store that
-//! another process may write; `log_end.rs` finds the end of its log.
+//! Log and queues as a reader sees them. Open `queue_view.rs` first; `overlay.rs` adds entries of the
+//! log. `follower.rs` follows another process's store, `log_end.rs` finds its log's end.
 
 pub(crate) mod follower;
 pub mod log_end;

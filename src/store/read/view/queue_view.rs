@@ -1,4 +1,4 @@
-//! A queue as a reader sees it: its files, and entries that only the log has.
+//! A queue as a reader sees it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
