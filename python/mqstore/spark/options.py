@@ -28,6 +28,7 @@ from mqstore.spark.values import (
     read_paths,
     read_pattern,
     read_queues,
+    read_resume,
     read_some_bytes,
     read_some_of,
 )
@@ -56,6 +57,7 @@ OPTIONS: Final = (
     "paths",
     "pushdown",
     "queues",
+    "resume",
     "retire",
     "splitBytes",
     "startingOffsets",
@@ -79,7 +81,7 @@ _ACCESS_PATHS: Final[tuple[Literal["auto", "scan", "consumequeue", "index"], ...
 )
 _INCLUDE: Final = ("business", "system", "half", "all")
 _ON_ERROR: Final[tuple[Literal["fail", "skip", "rows"], ...]] = ("fail", "skip", "rows")
-_STREAM_ONLY = ("maxBytesPerTrigger", "maxRowsPerTrigger", "retire", "until")
+_STREAM_ONLY = ("maxBytesPerTrigger", "maxRowsPerTrigger", "resume", "retire", "until")
 _MISSING: Final[tuple[Literal["fail", "wait", "drop"], ...]] = ("fail", "wait", "drop")
 
 TABLES: Final = (
@@ -127,6 +129,7 @@ class ReadOptions:
         strict: Whether a topic that no store has is an error, and not a warning.
         missing_stores: ``fail``, ``wait`` or ``drop``, where a store is gone.
         retire: Streams: brokers to be taken out of the checkpoint.
+        resume: Streams: where the first batch begins and ends, by broker, without a checkpoint.
         until: Streams: ``flushed``, ``dispatched`` or ``end``.
         max_bytes_per_trigger: Streams: most bytes of the log in a batch.
         max_rows_per_trigger: Streams: most messages in a batch.
@@ -162,6 +165,7 @@ class ReadOptions:
     strict: bool = False
     missing_stores: Literal["fail", "wait", "drop"] = "fail"
     retire: tuple[str, ...] = ()
+    resume: tuple[dict[str, int], dict[str, int]] | None = None
     until: str = "flushed"
     max_bytes_per_trigger: int | None = None
     max_rows_per_trigger: int | None = None
@@ -224,6 +228,7 @@ class ReadOptions:
                 "missingStores", read_one_of(_MISSING), "wait" if lossy else "fail"
             ),
             retire=value("retire", read_names, ()),
+            resume=value("resume", read_resume, None),
             until=value("until", read_one_of(("flushed", "dispatched", "end")), "flushed"),
             max_bytes_per_trigger=value("maxBytesPerTrigger", read_some_bytes, None),
             max_rows_per_trigger=value("maxRowsPerTrigger", read_count, None),

@@ -29,6 +29,7 @@ __all__ = [
     "read_paths",
     "read_pattern",
     "read_queues",
+    "read_resume",
     "read_some_bytes",
     "read_some_of",
     "unknown_name",
@@ -161,6 +162,17 @@ def read_queues(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
             raise ValueError(f"topic {topic!r}: a queue is a number from 0 to {_INT32_MAX}")
         queues.append((topic, tuple(sorted(set(ids)))))
     return tuple(queues)
+
+
+def read_resume(text: str) -> tuple[dict[str, int], dict[str, int]]:
+    """Reads the beginning and the end of a batch, by broker."""
+    found = _object(text, wanted := '{"start": {"broker": 0}, "end": {"broker": 9}}')
+    start, end = found.get("start"), found.get("end")
+    if not (isinstance(start, dict) and isinstance(end, dict) and start.keys() <= end.keys()):
+        raise ValueError(f"{_shown(text)}; say {wanted}")
+    if not all(_is_int(place) for place in (*start.values(), *end.values())):
+        raise ValueError(f"{_shown(text)}: a place is a physical offset")
+    return start, end
 
 
 def read_offsets(text: str) -> str | tuple[QueueOffset, ...]:
