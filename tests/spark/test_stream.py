@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -206,13 +207,14 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path, offset: Any) 
 
 def test_limits_need_a_spark_that_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "HAS_LIMITS", False)
+    session: Any = SimpleNamespace(conf={"spark.sql.session.timeZone": "UTC"})
     root = make(tmp_path / "a", range(3))
     for name in ("maxBytesPerTrigger", "maxRowsPerTrigger"):
         with pytest.raises(mqstore.UnsupportedError, match=f"{name} needs Spark 4.2"):
             stream.make_stream_reader(progress(root, **{name: "1"}).options, COLUMNS)
         config = {"source": {"paths": [str(root)], name: "1"}, "sink": {"path": "x"}}
         with pytest.raises(mqstore.UnsupportedError, match=f"{name} needs Spark 4.2"):
-            mqstore.spark.pipeline(cast("Any", None), config)
+            mqstore.spark.pipeline(session, config)
     reader: Any = stream.make_stream_reader(progress(root).options, COLUMNS)
     assert stream._places(reader.latestOffset()) == progress(root).last()
 

@@ -19,7 +19,7 @@ from pyspark.errors import AnalysisException
 
 from mqstore.errors import ConfigError
 from mqstore.spark.books import Books
-from mqstore.spark.options import ReadOptions, as_texts
+from mqstore.spark.options import ReadOptions, as_texts, session_zone
 from mqstore.spark.progress import Progress
 from mqstore.spark.schema import columns_schema, message_schema
 from mqstore.spark.sinks import Place, Sinks
@@ -237,6 +237,8 @@ def pipeline(
     settings = PipelineConfig.load(config)
     texts = settings.options()
     texts |= {"retire": json.dumps(sorted(retire))} if (retire := set(retire)) else {}
+    if zone := session_zone(spark):
+        texts.setdefault("timeZone", zone)
     options = ReadOptions.parse(texts, streaming=True)
     # In the user's own call, and not where the query has begun.
     check_limits(options)

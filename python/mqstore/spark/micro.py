@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from mqstore._durable import sync
 from mqstore.errors import ConfigError, StoreError
 from mqstore.spark.mapping import map_parts
-from mqstore.spark.options import ReadOptions, as_texts
+from mqstore.spark.options import ReadOptions, as_texts, session_zone
 from mqstore.spark.packing import pack, ranges_of
 from mqstore.spark.progress import Progress
 from mqstore.spark.reader import read_range
@@ -71,7 +71,8 @@ def micro_batch(
         ...     frame.write.mode("overwrite").parquet(f"/lake/batch={number:08}")
         >>> micro_batch(spark, "/data/*/store", "/lake/_books", write)  # doctest: +SKIP
     """
-    parsed = ReadOptions.parse(as_texts(paths, options), streaming=True)
+    texts = as_texts(paths, {"timeZone": session_zone(spark), **options})
+    parsed = ReadOptions.parse(texts, streaming=True)
     progress = Progress(parsed)
     schema = read_schema(parsed, message_schema())
     reader = _Reader(progress, schema.fieldNames())

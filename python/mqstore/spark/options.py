@@ -11,8 +11,9 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
 
+from mqstore._zone import parse_zone
 from mqstore.errors import ConfigError
 from mqstore.spark.values import (
     EARLIEST,
@@ -31,10 +32,14 @@ from mqstore.spark.values import (
     read_resume,
     read_some_bytes,
     read_some_of,
+    read_time_in,
 )
 from mqstore.text import parse_time
 
-__all__ = ["OPTIONS", "TABLES", "ReadOptions", "as_texts"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["OPTIONS", "TABLES", "ReadOptions", "as_texts", "session_zone"]
 
 OPTIONS: Final = (
     "accessPath",
@@ -66,6 +71,7 @@ OPTIONS: Final = (
     "strict",
     "table",
     "tags",
+    "timeZone",
     "topicPattern",
     "topics",
     "until",
@@ -195,6 +201,8 @@ class ReadOptions:
         starting = value("startingOffsets", read_offsets, ())
         ending = value("endingOffsets", read_offsets, ())
         table = value("table", read_one_of(TABLES), "messages")
+        zone = value("timeZone", parse_zone, None)
+        read_time = parse_time if zone is None else read_time_in(zone)
         lossy = streaming and not value("failOnDataLoss", read_boolean, True)  # noqa: FBT003
         parsed = cls(
             paths=read_paths(given),
@@ -213,8 +221,8 @@ class ReadOptions:
             ending_at_earliest=ending == "earliest",
             starting_physical_offset=value("startingPhysicalOffset", read_long, None),
             ending_physical_offset=value("endingPhysicalOffset", read_long, None),
-            starting_timestamp_ms=value("startingTimestamp", parse_time, None),
-            ending_timestamp_ms=value("endingTimestamp", parse_time, None),
+            starting_timestamp_ms=value("startingTimestamp", read_time, None),
+            ending_timestamp_ms=value("endingTimestamp", read_time, None),
             access_path=value("accessPath", read_one_of(_ACCESS_PATHS), "auto"),
             split_bytes=value("splitBytes", read_some_bytes, 128 << 20),
             min_partitions=value("minPartitions", read_count, 1),
@@ -312,6 +320,11 @@ class ReadOptions:
                 "endingOffsets: earliest leaves nothing to read; say latest or an offset",
                 "endingOffsets",
             )
+
+
+def session_zone(spark: SparkSession) -> str | None:
+    """The zone of a session, for times without an offset."""
+    return spark.conf.get("spark.sql.session.timeZone", None)
 
 
 def as_texts(
