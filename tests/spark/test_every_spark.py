@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -87,6 +88,31 @@ def test_each_engine_gives_the_same_rows(
         assert len(first) == 80
 
 
+def test_times_without_an_offset_are_in_the_sessions_zone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with mqstore.open(tmp_path / "a", "a", config=TINY) as store:
+        for hour in range(4):
+            at = 1_700_006_400_000 + hour * 3_600_000
+            store.append_many([message(body=b"%d" % hour, store_timestamp_ms=at)])
+
+    def bodies(**options: object) -> set[str]:
+        frame = mqstore.spark.read(spark, tmp_path / "a", columns=["body"], **options)
+        return {row.body.decode() for row in frame.collect()}
+
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        # 2023-11-15 00:00 UTC is one o'clock in Berlin.
+        for one in ENGINES:
+            assert bodies(engine=one, startingTimestamp="2023-11-15 03:00") == {"2", "3"}
+        assert bodies(startingTimestamp="2023-11-15 03:00", timeZone="UTC") == {"3"}
+        assert bodies(startingTimestamp="2023-11-15T03:00:00Z") == {"3"}
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    with pytest.raises(mqstore.ConfigError, match="option timeZone: 'Mars' is no time zone"):
+        bodies(timeZone="Mars")
+
+
 def test_mistakes_are_told_at_once(spark: SparkSession, stores: Path, tmp_path: Path) -> None:
     def read(path: Path, **options: object) -> DataFrame:
         return mqstore.spark.read(spark, path, engine="arrow", **options)
@@ -156,7 +182,7 @@ def test_a_spark_without_sources_says_what_to_use(
     monkeypatch.setitem(sys.modules, "pyspark.sql.datasource", None)
     for name in ("ingest", "source"):
         monkeypatch.delitem(sys.modules, f"mqstore.spark.{name}", raising=False)
-    spark: Any = None
+    spark: Any = SimpleNamespace(conf={})
     for ask in (
         lambda: mqstore.spark.register(spark),
         lambda: mqstore.spark.read(spark, stores / "x-a", engine="source"),

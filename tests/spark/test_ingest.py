@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import fastavro
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -20,14 +21,12 @@ import pytest
 import mqstore
 from helpers import environment
 from helpers.stores import TINY, message
-from mqstore.spark import pipeline
+from mqstore.spark.books import Entry
 from mqstore.spark.ingest import PipelineConfig, Sinks
 from mqstore.spark.stream import HAS_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from pyspark.sql import SparkSession
 
     Read = Callable[..., list[dict[str, Any]]]
 
@@ -58,6 +57,25 @@ DELTA = """
 "spark.sql.catalog.spark_catalog" = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 "spark.databricks.delta.snapshotPartitions" = "1"
 """
+
+
+ICEBERG = """
+"spark.jars" = "{jars}"
+"spark.sql.catalog.lake" = "org.apache.iceberg.spark.SparkCatalog"
+"spark.sql.catalog.lake.type" = "hadoop"
+"spark.sql.catalog.lake.warehouse" = "{root}"
+"""
+
+
+def iceberg_jar() -> str:
+    """Iceberg's runtime for this Spark, out of Maven's own folder; nothing is fetched."""
+    maven = Path.home() / ".m2" / "repository" / "org" / "apache" / "iceberg"
+    name = f"iceberg-spark-runtime-{SPARK}_2.13"
+    jars = sorted(maven.glob(f"{name}/*/*.jar"))
+    if not jars:
+        get = "mvn dependency:get -Dartifact=org.apache.iceberg:" + name + ":RELEASE"
+        pytest.skip(f"[no-iceberg] no {name} in {maven}, if there is one for this Spark: {get}")
+    return str(jars[-1])
 
 
 def delta_jars() -> str:
@@ -103,15 +121,19 @@ SPOILT = (40, 70, 100, 101, 102)
 
 
 def start(file: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "mqstore", "pipeline", str(file), "--json"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-        # Its JVM and workers die with it.
-        start_new_session=True,
-    )
+    with file.with_suffix(".out").open("w") as out:
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-m", "mqstore", "pipeline", str(file), "--jsonl"),
+                *("--health", str(file.with_name("health.json"))),
+            ],
+            stdout=out,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+            # Its JVM and workers die with it.
+            start_new_session=True,
+        )
 
 
 def run(file: Path, *, kill_at: str | None) -> list[str]:
@@ -130,17 +152,20 @@ def run(file: Path, *, kill_at: str | None) -> list[str]:
     return told
 
 
-def test_each_message_once_though_the_driver_is_killed(spark: SparkSession, tmp_path: Path) -> None:
-    ingest_and_kill(tmp_path, "parquet", "", read, spark)
+def test_each_message_once_though_the_driver_is_killed(tmp_path: Path) -> None:
+    ingest_and_kill(tmp_path, "parquet", "", read)
 
 
 def test_each_message_once_in_delta_too(tmp_path: Path) -> None:
     ingest_and_kill(tmp_path, "delta", DELTA.format(jars=delta_jars()), read_delta)
 
 
-def ingest_and_kill(
-    tmp_path: Path, kind: str, spark: str, read: Read, session: SparkSession | None = None
-) -> None:
+def test_each_message_once_in_iceberg_too(tmp_path: Path) -> None:
+    spark = ICEBERG.format(jars=iceberg_jar(), root=tmp_path)
+    ingest_and_kill(tmp_path, "iceberg", spark, read_iceberg)
+
+
+def ingest_and_kill(tmp_path: Path, kind: str, spark: str, read: Read) -> None:
     stores = [tmp_path / "store-a", tmp_path / "store-b"]
     for root in stores:
         fill(root, range(150))
@@ -148,7 +173,11 @@ def ingest_and_kill(
     file = tmp_path / "ingest.toml"
     # Before 4.2 a batch is all that there is.
     limit, second = ("maxRowsPerTrigger = 200", 1) if HAS_LIMITS else ("", 0)
-    file.write_text(CONFIG.format(root=tmp_path, format=kind, limit=limit) + spark)
+    config = CONFIG.format(root=tmp_path, format=kind, limit=limit) + spark
+    if kind == "iceberg":
+        names = f'table = "lake.lake.messages"\ncheckpoint = "{tmp_path}/checkpoint"'
+        config = config.replace(f'path = "{tmp_path}/lake/messages"', names)
+    file.write_text(config)
     # In the middle of a sink, and between two of them.
     run(file, kill_at="batch 0: quarantine")
     run(file, kill_at=f"batch {second}: messages")
@@ -156,12 +185,16 @@ def ingest_and_kill(
     run(file, kill_at=None)
     if not second:
         # The first batch was planned before there was more.
-        if session is None:
-            run(file, kill_at=None)
-        else:
-            pipeline(session, file).awaitTermination()
+        run(file, kill_at=None)
 
     check(tmp_path, stores, damaged, read)
+    lines = file.with_suffix(".out").read_text(encoding="utf-8").splitlines()
+    last = json.loads(lines[-1])
+    assert last["state"] == "done"
+    assert last["messages"] == sum(broker["messages"] for broker in last["brokers"]) > 0
+    health = json.loads(file.with_name("health.json").read_text(encoding="utf-8"))
+    assert health["state"] == "ended"
+    assert health["last_batch"] == last
 
 
 def check(
@@ -170,7 +203,7 @@ def check(
     wanted = Counter(b"store-a %d" % n for n in range(180))
     wanted += Counter(b"store-b %d" % n for n in range(150) if n not in SPOILT)
     lake = tmp_path / "lake"
-    rows = read(lake / "messages", "broker", "topic", "date")
+    rows = read(lake / "messages", "date", "topic", "broker")
     assert Counter(row["body"] for row in rows) == wanted
     assert {(row["topic"], row["date"]) for row in rows} == {
         ("T0", "2023-10-01"),
@@ -201,27 +234,32 @@ class Writer:
         return lambda *given: self.asked.append((name, *given)) or self
 
 
-def test_delta_gets_a_transaction_for_each_table_and_batch(tmp_path: Path) -> None:
-    sink = {"path": str(tmp_path / "t"), "format": "delta"}
+ENTRY = Entry("a-pipeline", 7, "a-query", 2, {"a": 0}, {"a": 9})
+
+
+def sinks(**sink: Any) -> Sinks:
     settings = PipelineConfig.load({"source": {"paths": ["x"]}, "sink": sink})
-    sinks = Sinks(settings, cast("Any", None), lambda _: None)
-    for table, by in (("messages", ["broker", "topic", "date"]), ("metrics", [])):
+    return Sinks(settings, cast("Any", None), lambda _: None)
+
+
+def test_delta_gets_a_transaction_for_each_table_and_batch(tmp_path: Path) -> None:
+    of = sinks(path=str(tmp_path / "t"), format="delta")
+    for table, by in (("messages", ["date", "topic"]), ("metrics", [])):
         frame = Writer()
-        sinks._write(table, cast("Any", frame), "a-query", 7, by)
+        of._write(table, cast("Any", frame), ENTRY, by)
         partitioned = [("partitionBy", *by)] if by else []
-        path = settings.path if table == "messages" else settings.metrics
         assert frame.asked == [
             *partitioned,
-            ("option", "txnAppId", f"a-query-{table}"),
+            ("option", "txnAppId", f"a-pipeline-{table}"),
             ("option", "txnVersion", 7),
             ("format", "delta"),
             ("mode", "append"),
-            ("save", path),
+            ("save", of.settings.place(table).name),
         ]
 
 
 def read(table: Path, *by: str) -> list[dict[str, Any]]:
-    names = pa.schema([(name, pa.string()) for name in ("query", "batch", *by)])
+    names = pa.schema([(name, pa.string()) for name in (*by, "batch")])
     schemes = ds.partitioning(names, flavor="hive")
     return ds.dataset(table, format="parquet", partitioning=schemes).to_table().to_pylist()
 
@@ -241,13 +279,50 @@ def read_delta(table: Path, *_: str) -> list[dict[str, Any]]:
     return [row for file in rows.values() for row in file]
 
 
+def read_iceberg(table: Path, *_: str) -> list[dict[str, Any]]:
+    """The rows of a table's newest snapshot, without Iceberg's code."""
+
+    def avro(path: str) -> list[Any]:
+        with open(path.removeprefix("file:"), "rb") as file:  # noqa: PTH123 - a URL perhaps
+            return list(fastavro.reader(file))
+
+    newest = max(
+        (table / "metadata").glob("v*.metadata.json"), key=lambda path: int(path.name[1:-14])
+    )
+    found = json.loads(newest.read_text(encoding="utf-8"))
+    (snapshot,) = (
+        one for one in found["snapshots"] if one["snapshot-id"] == found["current-snapshot-id"]
+    )
+    files = [
+        entry["data_file"]["file_path"]
+        for manifest in avro(snapshot["manifest-list"])
+        for entry in avro(manifest["manifest_path"])
+        if entry["status"] != 2
+    ]
+    rows = [
+        row
+        for path in files
+        for row in pq.ParquetFile(path.removeprefix("file:")).read().to_pylist()
+    ]
+    return [row | {"date": str(row["date"])} if "date" in row else row for row in rows]
+
+
 @pytest.mark.parametrize(
     ("config", "says"),
     [
         ({}, "paths"),
-        ({"source": {"paths": ["x"]}}, "path says where"),
+        ({"source": {"paths": ["x"]}}, "says where messages go"),
         ({"source": {"paths": ["x"]}, "sink": {"path": "y", "fromat": "delta"}}, "mean format"),
-        ({"source": {"paths": ["x"]}, "sink": {"path": "y", "format": "orc"}}, "parquet or delta"),
+        (
+            {"source": {"paths": ["x"]}, "sink": {"path": "y", "format": "orc"}},
+            "parquet, delta or iceberg",
+        ),
+        ({"source": {"paths": ["x"]}, "sink": {"path": "y", "format": "iceberg"}}, "needs table"),
+        ({"source": {"paths": ["x"]}, "sink": {"table": "y"}}, "checkpoint: with table"),
+        (
+            {"source": {"paths": ["x"]}, "sink": {"path": "y", "partition_by": ["date", "topics"]}},
+            "did you mean topic",
+        ),
         ({"sorce": {}}, "did you mean source"),
         (
             {"source": {"path": "x"}, "sink": {"path": "y"}, "trigger": {"available_now": "true"}},

@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -206,15 +207,16 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path, offset: Any) 
 
 def test_limits_need_a_spark_that_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "HAS_LIMITS", False)
+    session: Any = SimpleNamespace(conf={"spark.sql.session.timeZone": "UTC"})
     root = make(tmp_path / "a", range(3))
     for name in ("maxBytesPerTrigger", "maxRowsPerTrigger"):
         with pytest.raises(mqstore.UnsupportedError, match=f"{name} needs Spark 4.2"):
             stream.make_stream_reader(progress(root, **{name: "1"}).options, COLUMNS)
         config = {"source": {"paths": [str(root)], name: "1"}, "sink": {"path": "x"}}
         with pytest.raises(mqstore.UnsupportedError, match=f"{name} needs Spark 4.2"):
-            mqstore.spark.pipeline(cast("Any", None), config)
+            mqstore.spark.pipeline(session, config)
     reader: Any = stream.make_stream_reader(progress(root).options, COLUMNS)
-    assert reader.latestOffset() == progress(root).last()
+    assert stream._places(reader.latestOffset()) == progress(root).last()
 
 
 WRITER = """
@@ -318,3 +320,38 @@ def test_damage_in_a_stream_is_a_row_where_that_is_asked_for(tmp_path: Path) -> 
     (bad,) = (row for row in rows if row["error"] is not None)
     assert bad["physical_offset"] == broken.physical_offset
     assert bad["store_size"] == broken.store_size
+
+
+@pytest.mark.parametrize("longer", [False, True])
+def test_a_store_that_another_one_replaced_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, longer: bool
+) -> None:
+    root = make(tmp_path / "a", range(200))
+
+    def reader(**options: str) -> Any:
+        return stream.make_stream_reader(progress(root, **options).options, COLUMNS)
+
+    def end_of(of: Any, start: Any) -> Any:
+        limit = (start, of.getDefaultReadLimit()) if stream.HAS_LIMITS else ()
+        return json.loads(json.dumps(of.latestOffset(*limit)))
+
+    first = reader()
+    end = end_of(first, first.initialOffset())
+    # Closed, opened again and moved it is the store that it was.
+    make(root, range(200, 210))
+    shutil.move(root, tmp_path / "away")
+    shutil.copytree(tmp_path / "away", root)
+    again = reader()
+    assert len(again.partitions(end, {"a": progress(root).last()["a"]})) == 1
+    shutil.rmtree(root)
+    make(root, range(1000, 1400 if longer else 1005))
+    says = "is another store than the one that was read" if longer else "or it is another store"
+    with pytest.raises(mqstore.OffsetOutOfRangeError, match=says):
+        reader().partitions(end, {"a": progress(root).last()["a"]} if longer else end)
+    if not longer:
+        return
+    later = reader(failOnDataLoss="false")
+    parts = later.partitions(end, {"a": progress(root).last()["a"]})
+    bodies = [body for part in parts for b in later.read(part) for body in b.column("body")]
+    assert [body.as_py() for body in bodies] == sent(range(1000, 1400))
+    assert "is another store" in caplog.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,9 +13,10 @@ from pyspark.sql.types import StructField, StructType
 
 import mqstore
 import mqstore.spark
-from helpers.stores import TIME, TINY
+from helpers.stores import TIME, TINY, message
 from mqstore.spark import writer
 from mqstore.spark.schema import columns_schema
+from mqstore.spark.source import MqStoreDataSource
 from mqstore.spark.writer import make_writer
 
 if TYPE_CHECKING:
@@ -279,3 +281,80 @@ def test_lossless_casts_are_taken_and_others_refused_at_planning(
         schema = spark.sql(f"SELECT 'orders' AS topic, 'b' AS body, {wrong}").schema
         with pytest.raises(mqstore.ConfigError, match=says):
             make_writer({"path": str(tmp_path / "out"), **options}, schema, overwrite=False)
+
+
+def stream_writer(out: Path, conf: str, checkpoint: Path, **more: str) -> Any:
+    options = {"path": str(out), "config": conf, "checkpointLocation": str(checkpoint), **more}
+    source = MqStoreDataSource(options)
+    return source.streamWriter(columns_schema(COLUMNS), overwrite=False)
+
+
+def test_a_stream_writes_each_batch_once(tmp_path: Path, conf: str, as_task: Any) -> None:
+    out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    (checkpoint / "metadata").write_text('{"id": "a-query"}')
+
+    def stores() -> list[str]:
+        return sorted(path.name for path in out.iterdir() if path.is_dir())
+
+    def write(number: int, *rows: range, commit: Any = None) -> None:
+        # Tasks have another writer than the commit.
+        made = stream_writer(out, conf, checkpoint)
+        done = [as_task(made, n, n, batches(of)) for n, of in enumerate(rows)]
+        (commit or stream_writer(out, conf, checkpoint)).commit([*done, None], number)
+
+    write(0, range(10), range(10, 15))
+    before = digests(out)
+    # The driver died behind the commit, and the batch comes again.
+    write(0, range(7), range(7, 15))
+    assert digests(out) == before
+    assert stores() == ["batch-00000000-part-00000", "batch-00000000-part-00001"]
+    # It died in the middle of a commit: other tasks may have the rows now.
+    dying = stream_writer(out, conf, checkpoint)
+    dying.writer.staging = SimpleNamespace(out=str(out), publish=lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        write(1, range(15, 20), commit=dying)
+    (left,) = out.glob("_mqstore-*/part-0.0")
+    left.rename(out / "batch-00000001-part-00007")
+    write(1, range(15, 17), range(17, 20))
+    assert stores() == [f"batch-0000000{n}-part-0000{m}" for n in (0, 1) for m in (0, 1)]
+    assert bodies(*(out / name for name in stores())) == sent(range(20))
+    (checkpoint / "metadata").write_text('{"id": "another"}')
+    with pytest.raises(mqstore.StoreError, match="batches up to 1 of another query, a-query"):
+        write(0, range(3))
+    assert bodies(*(out / name for name in stores() if name[0] != "_")) == sent(range(20))
+    for more, says in (({"storeBy": "broker"}, "sorted rows"), ({"topcs": "x"}, "no option")):
+        with pytest.raises(mqstore.ConfigError, match=says):
+            stream_writer(out, conf, checkpoint, **more)
+    with pytest.raises(mqstore.ConfigError, match="checkpointLocation is missing"):
+        MqStoreDataSource({"path": str(out)}).streamWriter(columns_schema(COLUMNS), overwrite=False)
+
+
+def test_a_stream_through_spark_becomes_stores(
+    spark: SparkSession, tmp_path: Path, conf: str
+) -> None:
+    out, root = tmp_path / "out", tmp_path / "store-a"
+
+    def run() -> None:
+        rows = spark.readStream.format("mqstore").options(columns="topic,body,keys", until="end")
+        query = (
+            rows.load(str(root))
+            .writeStream.format("mqstore")
+            .options(config=conf, checkpointLocation=str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(out))
+        )
+        query.awaitTermination()
+
+    for numbers in (range(10), range(10, 25)):
+        with mqstore.open(root, "a", config=TINY) as store:
+            store.append_many([message(body=b"body %d" % n) for n in numbers])
+        run()
+    # The commit of the newest batch is lost.
+    for page in (tmp_path / "checkpoint" / "commits").glob("*1*"):
+        page.unlink()
+    run()
+    assert not list((tmp_path / "checkpoint" / "commits").glob("2"))
+    found = sorted(out.glob("batch-*"))
+    assert [path.name[:14] for path in found] == ["batch-00000000", "batch-00000001"]
+    assert bodies(*found) == sent(range(25))

@@ -79,7 +79,10 @@ EXAMPLES = {
         "mqstore report /data/store -o store.html",
         "mqstore report /data/store -o store.html --overwrite --config broker.conf",
     ),
-    "pipeline": ("mqstore pipeline ingest.toml", "mqstore pipeline ingest.toml --jsonl"),
+    "pipeline": (
+        "mqstore pipeline ingest.toml --dry-run",
+        "mqstore pipeline ingest.toml --jsonl --health /run/ingest.json",
+    ),
     "export": (
         "mqstore export /data/store /backup/store",
         "mqstore export /data/store /backup/orders -t orders --format parquet",

@@ -119,9 +119,9 @@ def read(
     """
     with _extra():
         from mqstore.spark.compat import HAS_SOURCES
-        from mqstore.spark.options import ReadOptions, as_texts
+        from mqstore.spark.options import ReadOptions, as_texts, session_zone
 
-    texts = as_texts(paths, options)
+    texts = as_texts(paths, {"timeZone": session_zone(spark), **options})
     # Here the user's own call is in the traceback; the source would check in a worker of Spark's.
     parsed = ReadOptions.parse(texts)
     if engine not in ("auto", "source", "arrow"):

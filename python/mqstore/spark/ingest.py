@@ -1,46 +1,41 @@
 """Continuous ingest of stores into tables: messages, what was damaged, and how it went.
 
 One streaming query reads all stores. Each of its batches goes to three sinks, and each sink can
-take the same batch again without doubling it: Parquet overwrites the directory of the batch, Delta
-skips a transaction that it knows. So a driver that is killed at any moment and started again brings
-each message to each sink once.
+take the same batch again without doubling it: Parquet overwrites the directories of the batch,
+Delta and Iceberg skip a batch that they know. So a driver that is killed at any moment and started
+again brings each message to each sink once.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import json
-import logging
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
-from pyspark.storagelevel import StorageLevel
+from pyspark.errors import AnalysisException
 
 from mqstore.errors import ConfigError
-from mqstore.spark.options import ReadOptions, as_texts
+from mqstore.spark.books import Books
+from mqstore.spark.options import ReadOptions, as_texts, session_zone
 from mqstore.spark.progress import Progress
 from mqstore.spark.schema import columns_schema, message_schema
+from mqstore.spark.sinks import Place, Sinks
 from mqstore.spark.source import register_format
 from mqstore.spark.stream import check_limits
-from mqstore.spark.values import unknown_name
+from mqstore.spark.values import read_names, unknown_name
+from mqstore.text import parse_size
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable
 
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["PipelineConfig", "pipeline"]
-
-_log = logging.getLogger("mqstore.spark")
-
-_DAY = "date_from_unix_date(cast(floor(unix_micros(store_timestamp) / 86400000000) AS int))"
-"""The day in UTC, whatever zone the session has: a batch must come out the same everywhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +44,16 @@ class PipelineConfig:
 
     Attributes:
         source: Options of the format by name; ``paths`` says which stores.
-        path: The table of messages, partitioned by broker, topic and date.
+        path: The table of messages: a path, or a name in the catalog.
+        is_table: Whether the tables are names in the session's catalog.
         checkpoint: Where Spark keeps how far it is; ``<path>/_checkpoint`` where left out.
+        books: Where the pipeline keeps its last batch, in case the checkpoint is lost;
+            ``<path>_books`` where left out.
         quarantine: The table of damaged ranges; ``<path>_quarantine`` where left out.
         metrics: The table of counts, bytes and lag; ``<path>_metrics`` where left out.
-        format: ``parquet``, or ``delta`` where the session has it.
+        format: ``parquet``, or ``delta`` or ``iceberg`` where the session has it.
+        partition_by: Columns that partition the table of messages; ``date`` is the day in UTC.
+        file_bytes: Bytes of the log that go to one file.
         available_now: Whether the pipeline ends when it has read what there is now.
         interval: How often a batch begins, such as ``"30 seconds"``; ``None`` is at once.
         spark: Settings of a session that the command starts.
@@ -62,9 +62,13 @@ class PipelineConfig:
     source: Mapping[str, object]
     path: str
     checkpoint: str
+    books: str
     quarantine: str
     metrics: str
     format: str = "parquet"
+    is_table: bool = False
+    partition_by: tuple[str, ...] = ("date", "topic", "broker")
+    file_bytes: int = 256 << 20
     available_now: bool = False
     interval: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
@@ -95,23 +99,18 @@ class PipelineConfig:
         source, sink, trigger = given["source"], given["sink"], given["trigger"]
         if not (source.get("paths") or source.get("path")):
             raise ConfigError("[source] paths says which stores are read; it is missing", "paths")
-        if "path" not in sink:
-            raise ConfigError("[sink] path says where messages go; it is missing", "path")
-        path = str(sink["path"]).rstrip("/")
-        kind = str(sink.get("format", "parquet"))
-        if kind not in ("parquet", "delta"):
-            raise ConfigError(f"[sink] format is parquet or delta, not {kind!r}", "format")
         return cls(
             source=source,
-            path=path,
-            checkpoint=str(sink.get("checkpoint", f"{path}/_checkpoint")),
-            quarantine=str(sink.get("quarantine", f"{path}_quarantine")),
-            metrics=str(sink.get("metrics", f"{path}_metrics")),
-            format=kind,
             available_now=_boolean("trigger", "available_now", trigger),
             interval=str(trigger["interval"]) if "interval" in trigger else None,
             spark={name: str(value) for name, value in given["spark"].items()},
+            **_sink(sink),
         )
+
+    def place(self, table: str) -> Place:
+        """Where a table lies: ``messages``, ``quarantine`` or ``metrics``."""
+        names = {"messages": self.path, "quarantine": self.quarantine, "metrics": self.metrics}
+        return Place(names[table], self.is_table)
 
     def options(self) -> dict[str, str]:
         """The options of the source, as texts."""
@@ -124,17 +123,60 @@ class PipelineConfig:
         many = [paths] if isinstance(paths, str) else [str(path) for path in _list(paths)]
         texts = as_texts(many, options)
         parsed = ReadOptions.parse(texts, streaming=True)
-        missing = _NEEDED.difference(columns_schema(parsed.columns or ()).fieldNames())
+        columns = columns_schema(parsed.columns or ()).fieldNames()
+        missing = _NEEDED.difference(columns)
         if missing:
             raise ConfigError(
                 f"[source] columns: a pipeline needs {', '.join(sorted(missing))} too", "columns"
             )
+        for name in set(self.partition_by) - {"date"}:
+            if name not in _PARTS or name not in columns:
+                known = ["date", *(one for one in _PARTS if one in columns)]
+                text = f"[sink] partition_by: {unknown_name('column', name, known)}"
+                raise ConfigError(text, "partition_by")
         return texts
 
 
-_SINK = ("path", "checkpoint", "quarantine", "metrics", "format")
+_SINK = (
+    *("path", "table", "checkpoint", "books", "quarantine", "metrics", "format"),
+    *("partition_by", "file_bytes"),
+)
+_PARTS = ("broker", "topic", "queue_id", "tags", "flag", "sys_flag")
 _TRIGGER = ("available_now", "interval")
 _NEEDED = {"broker", "topic", "physical_offset", "store_size", "store_timestamp", "error"}
+
+
+def _sink(sink: Mapping[str, object]) -> dict[str, Any]:
+    """The attributes that the section ``[sink]`` gives."""
+    if ("path" in sink) == ("table" in sink):
+        text = "[sink] path, or table for a name in the catalog, says where messages go: give one"
+        raise ConfigError(text, "path")
+    kind = str(sink.get("format", "parquet"))
+    if kind not in ("parquet", "delta", "iceberg"):
+        raise ConfigError(f"[sink] format is parquet, delta or iceberg, not {kind!r}", "format")
+    if kind == "iceberg" and "table" not in sink:
+        text = "[sink] format=iceberg needs table, a name in a catalog of Iceberg's"
+        raise ConfigError(text, "table")
+    if "table" in sink and "checkpoint" not in sink:
+        text = "[sink] checkpoint: with table it must be given, a folder that lasts"
+        raise ConfigError(text, "checkpoint")
+    path = str(sink.get("path", sink.get("table"))).rstrip("/")
+    checkpoint = str(sink.get("checkpoint", f"{path}/_checkpoint")).rstrip("/")
+    by = sink.get("partition_by", ["date", "topic", "broker"])
+    size = parse_size(str(sink.get("file_bytes", "256m")))
+    if size < 1:
+        raise ConfigError(f"[sink] file_bytes: {size} is not positive", "file_bytes")
+    return {
+        "path": path,
+        "is_table": "table" in sink,
+        "checkpoint": checkpoint,
+        "books": str(sink.get("books", f"{checkpoint if 'table' in sink else path}_books")),
+        "quarantine": str(sink.get("quarantine", f"{path}_quarantine")),
+        "metrics": str(sink.get("metrics", f"{path}_metrics")),
+        "format": kind,
+        "partition_by": read_names(by) if isinstance(by, str) else tuple(map(str, _list(by))),
+        "file_bytes": size,
+    }
 
 
 def _check(section: str, given: Mapping[str, object], known: Iterable[str] | None) -> None:
@@ -165,13 +207,15 @@ def pipeline(
     """Starts continuous ingest of stores into tables.
 
     Three tables are written, in the order quarantine, messages, metrics; of Parquet each batch has
-    a directory of its own, ``query=<id>/batch=<number>``, below the table's path.
+    directories of its own, ``batch=<number>``. Without its checkpoint a pipeline repeats the last
+    batch of the tables and goes on behind it.
 
     Args:
         spark: The session.
         config: A TOML file or a mapping of the same form: ``[source]`` has the options of the
-            format, ``paths`` among them; ``[sink]`` ``path``, ``checkpoint``, ``quarantine``,
-            ``metrics``, ``format``; ``[trigger]`` ``available_now``, ``interval``; ``[spark]``
+            format, ``paths`` among them; ``[sink]`` ``path`` or ``table``, ``format``,
+            ``partition_by``, ``file_bytes``, ``checkpoint``, ``books``, ``quarantine``,
+            ``metrics``; ``[trigger]`` ``available_now``, ``interval``; ``[spark]``
             settings of a session that the command starts.
         retire: Brokers whose stores are gone for good: they are taken out of the checkpoint.
         progress: Called in the driver when a batch begins (``{"batch": n, "state": "begun"}``),
@@ -193,12 +237,24 @@ def pipeline(
     settings = PipelineConfig.load(config)
     texts = settings.options()
     texts |= {"retire": json.dumps(sorted(retire))} if (retire := set(retire)) else {}
+    if zone := session_zone(spark):
+        texts.setdefault("timeZone", zone)
     options = ReadOptions.parse(texts, streaming=True)
     # In the user's own call, and not where the query has begun.
     check_limits(options)
     source = Progress(options)
     source.reaches()
     register_format(spark)
+    last = Books(settings.books).last(spark)
+    if last is not None:
+        texts["resume"] = json.dumps({"start": last.start, "end": last.end})
+    elif not _is_there(spark, settings.checkpoint) and _has_rows(spark, settings):
+        raise ConfigError(
+            f"[sink] {settings.path} has rows, and neither the checkpoint {settings.checkpoint} "
+            f"nor the books {settings.books} are there: each message would come again; nothing "
+            "was written. Bring one of them back, or name a new table",
+            "path",
+        )
     sinks = Sinks(settings, source, progress or (lambda _: None))
     stream = spark.readStream.format("mqstore").options(**texts).load()
     writer = (
@@ -213,105 +269,19 @@ def pipeline(
     return writer.start()
 
 
-class Sinks:
-    """Where the batches of a pipeline go.
+def _is_there(spark: SparkSession, checkpoint: str) -> bool:
+    try:
+        return bool(spark.read.text(f"{checkpoint}/metadata").schema)
+    except AnalysisException:
+        return False
 
-    Args:
-        settings: Destinations.
-        source: Progress of the stores.
-        progress: Called with the report of each batch.
-    """
 
-    def __init__(
-        self,
-        settings: PipelineConfig,
-        source: Progress,
-        progress: Callable[[Mapping[str, object]], object],
-    ) -> None:
-        self.settings = settings
-        self.source = source
-        self.progress = progress
-
-    def write(self, batch: DataFrame, number: int) -> None:
-        """Brings a batch to all sinks; the same batch any number of times."""
-        query = _query_id(batch)
-        self.progress({"batch": number, "state": "begun"})
-        batch = batch.withColumn("date", F.expr(_DAY)).persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            damaged = batch.where("error IS NOT NULL").select(
-                "broker", "physical_offset", "store_size", "error"
-            )
-            self._write("quarantine", damaged, query, number, [])
-            good = batch.where("error IS NULL").drop("error")
-            self._write("messages", good, query, number, ["broker", "topic", "date"])
-            metrics = self._metrics(batch, self._batch_end(number))
-            self._write("metrics", metrics, query, number, [])
-            rows = [row.asDict() for row in metrics.collect()]
-        finally:
-            batch.unpersist()
-        self.progress({"batch": number, "state": "done", "brokers": rows})
-
-    def _batch_end(self, number: int) -> Mapping[str, int]:
-        """Where a batch ends, by broker, if the checkpoint lies in a folder of this machine."""
-        try:
-            log = Path(self.settings.checkpoint.removeprefix("file:"), "offsets", str(number))
-            end = json.loads(log.read_text(encoding="utf-8").splitlines()[-1])
-        except (OSError, ValueError, IndexError):
-            return {}
-        return end if isinstance(end, dict) else {}
-
-    def _metrics(self, batch: DataFrame, batch_end: Mapping[str, int]) -> DataFrame:
-        """A row for each broker of a batch, with its lag as of now.
-
-        The lag counts from the batch's end: behind the last message may be records of other kinds.
-        """
-        now = dt.datetime.now(dt.UTC)
-        ends = {broker: reach.log_end for broker, reach in self.source.reaches().items()}
-        counted = batch.groupBy("broker").agg(
-            F.count_if(F.col("error").isNull()).alias("messages"),
-            F.sum(F.when(F.col("error").isNull(), F.col("store_size"))).alias("bytes"),
-            F.count("error").alias("damaged_ranges"),
-            F.min("physical_offset").alias("first_physical_offset"),
-            F.max(F.col("physical_offset") + F.col("store_size")).alias("end_physical_offset"),
-            F.max("store_timestamp").alias("last_store_timestamp"),
-        )
-        rows = [
-            (
-                *row,
-                max(0, ends.get(row["broker"], 0) - self._read_up_to(row, batch_end)),
-                now,
-            )
-            for row in counted.collect()
-        ]
-        fields = (
-            "broker string, messages bigint, bytes bigint, damaged_ranges bigint, "
-            "first_physical_offset bigint, end_physical_offset bigint, "
-            "last_store_timestamp timestamp, lag_bytes bigint, written_at timestamp"
-        )
-        return batch.sparkSession.createDataFrame(rows, fields)
-
-    @staticmethod
-    def _read_up_to(row: Row, batch_end: Mapping[str, int]) -> int:
-        return max(row["end_physical_offset"] or 0, batch_end.get(row["broker"], 0))
-
-    def _write(self, table: str, frame: DataFrame, query: str, number: int, by: list[str]) -> None:
-        path = {
-            "messages": self.settings.path,
-            "quarantine": self.settings.quarantine,
-            "metrics": self.settings.metrics,
-        }[table]
-        writer = frame.write.partitionBy(*by) if by else frame.write
-        if self.settings.format == "delta":
-            writer = writer.option("txnAppId", f"{query}-{table}").option("txnVersion", number)
-            writer.format("delta").mode("append").save(path)
+def _has_rows(spark: SparkSession, settings: PipelineConfig) -> bool:
+    try:
+        if settings.is_table:
+            rows = spark.table(settings.path)
         else:
-            writer.mode("overwrite").parquet(f"{path}/query={query}/batch={number:08}")
-        self.progress({"batch": number, "state": table})
-
-
-def _query_id(batch: DataFrame) -> str:
-    """The id that a query keeps over restarts from its checkpoint."""
-    query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-    if not query:
-        raise RuntimeError("Spark does not tell which query this batch belongs to")
-    return query
+            rows = spark.read.format(settings.format).load(settings.path)
+        return bool(rows.limit(1).count())
+    except AnalysisException:
+        return False

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from mqstore._durable import sync
 from mqstore.errors import ConfigError, StoreError
 from mqstore.spark.mapping import map_parts
-from mqstore.spark.options import ReadOptions, as_texts
+from mqstore.spark.options import ReadOptions, as_texts, session_zone
 from mqstore.spark.packing import pack, ranges_of
 from mqstore.spark.progress import Progress
 from mqstore.spark.reader import read_range
@@ -25,12 +25,12 @@ from mqstore.spark.schema import message_schema, read_schema
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from mqstore.spark.progress import Offset
+    from mqstore.spark.progress import Marks, Offset
 
 __all__ = ["micro_batch"]
 
@@ -71,7 +71,8 @@ def micro_batch(
         ...     frame.write.mode("overwrite").parquet(f"/lake/batch={number:08}")
         >>> micro_batch(spark, "/data/*/store", "/lake/_books", write)  # doctest: +SKIP
     """
-    parsed = ReadOptions.parse(as_texts(paths, options), streaming=True)
+    texts = as_texts(paths, {"timeZone": session_zone(spark), **options})
+    parsed = ReadOptions.parse(texts, streaming=True)
     progress = Progress(parsed)
     schema = read_schema(parsed, message_schema())
     reader = _Reader(progress, schema.fieldNames())
@@ -91,7 +92,9 @@ def micro_batch(
 
 def _next(books: _Books, progress: Progress, final: Offset) -> tuple[int, Offset, Offset] | None:
     last = books.last()
-    start = progress.first() if last is None else last[2]
+    start = (
+        progress.first() if last is None else progress.same_stores(last[2], books.marks(last[0]))
+    )
     options = progress.options
     end = progress.next(
         start,
@@ -102,7 +105,7 @@ def _next(books: _Books, progress: Progress, final: Offset) -> tuple[int, Offset
     if end == start:
         return None
     number = 0 if last is None else last[0] + 1
-    books.write("planned", number, {"start": start, "end": end})
+    books.write("planned", number, {"start": start, "end": end, "id": progress.marks(end)})
     return number, start, end
 
 
@@ -147,12 +150,18 @@ class _Books:
         except (ValueError, LookupError, TypeError) as error:
             raise ConfigError(f"{path}: not of a micro batch: {error}", "folder") from None
 
+    def marks(self, number: int) -> Marks:
+        """What tells a batch's stores from others."""
+        books = json.loads(self._path("planned", number).read_text(encoding="utf-8"))
+        marks: Marks = books.get("id", {})
+        return marks
+
     def interrupted(self) -> tuple[int, Offset, Offset] | None:
         """The newest batch, if it is not done."""
         last = self.last()
         return last if last and not self._path("done", last[0]).exists() else None
 
-    def write(self, kind: str, number: int, content: dict[str, Offset]) -> None:
+    def write(self, kind: str, number: int, content: Mapping[str, Mapping[str, object]]) -> None:
         """Writes a page, whole and durable; pages of long ago go."""
         path = self._path(kind, number)
         new = path.with_suffix(".tmp")

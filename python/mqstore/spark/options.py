@@ -11,8 +11,9 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
 
+from mqstore._zone import parse_zone
 from mqstore.errors import ConfigError
 from mqstore.spark.values import (
     EARLIEST,
@@ -28,12 +29,17 @@ from mqstore.spark.values import (
     read_paths,
     read_pattern,
     read_queues,
+    read_resume,
     read_some_bytes,
     read_some_of,
+    read_time_in,
 )
 from mqstore.text import parse_time
 
-__all__ = ["OPTIONS", "TABLES", "ReadOptions", "as_texts"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["OPTIONS", "TABLES", "ReadOptions", "as_texts", "session_zone"]
 
 OPTIONS: Final = (
     "accessPath",
@@ -56,6 +62,7 @@ OPTIONS: Final = (
     "paths",
     "pushdown",
     "queues",
+    "resume",
     "retire",
     "splitBytes",
     "startingOffsets",
@@ -64,6 +71,7 @@ OPTIONS: Final = (
     "strict",
     "table",
     "tags",
+    "timeZone",
     "topicPattern",
     "topics",
     "until",
@@ -79,7 +87,7 @@ _ACCESS_PATHS: Final[tuple[Literal["auto", "scan", "consumequeue", "index"], ...
 )
 _INCLUDE: Final = ("business", "system", "half", "all")
 _ON_ERROR: Final[tuple[Literal["fail", "skip", "rows"], ...]] = ("fail", "skip", "rows")
-_STREAM_ONLY = ("maxBytesPerTrigger", "maxRowsPerTrigger", "retire", "until")
+_STREAM_ONLY = ("maxBytesPerTrigger", "maxRowsPerTrigger", "resume", "retire", "until")
 _MISSING: Final[tuple[Literal["fail", "wait", "drop"], ...]] = ("fail", "wait", "drop")
 
 TABLES: Final = (
@@ -127,6 +135,7 @@ class ReadOptions:
         strict: Whether a topic that no store has is an error, and not a warning.
         missing_stores: ``fail``, ``wait`` or ``drop``, where a store is gone.
         retire: Streams: brokers to be taken out of the checkpoint.
+        resume: Streams: where the first batch begins and ends, by broker, without a checkpoint.
         until: Streams: ``flushed``, ``dispatched`` or ``end``.
         max_bytes_per_trigger: Streams: most bytes of the log in a batch.
         max_rows_per_trigger: Streams: most messages in a batch.
@@ -162,6 +171,7 @@ class ReadOptions:
     strict: bool = False
     missing_stores: Literal["fail", "wait", "drop"] = "fail"
     retire: tuple[str, ...] = ()
+    resume: tuple[dict[str, int], dict[str, int]] | None = None
     until: str = "flushed"
     max_bytes_per_trigger: int | None = None
     max_rows_per_trigger: int | None = None
@@ -191,6 +201,8 @@ class ReadOptions:
         starting = value("startingOffsets", read_offsets, ())
         ending = value("endingOffsets", read_offsets, ())
         table = value("table", read_one_of(TABLES), "messages")
+        zone = value("timeZone", parse_zone, None)
+        read_time = parse_time if zone is None else read_time_in(zone)
         lossy = streaming and not value("failOnDataLoss", read_boolean, True)  # noqa: FBT003
         parsed = cls(
             paths=read_paths(given),
@@ -209,8 +221,8 @@ class ReadOptions:
             ending_at_earliest=ending == "earliest",
             starting_physical_offset=value("startingPhysicalOffset", read_long, None),
             ending_physical_offset=value("endingPhysicalOffset", read_long, None),
-            starting_timestamp_ms=value("startingTimestamp", parse_time, None),
-            ending_timestamp_ms=value("endingTimestamp", parse_time, None),
+            starting_timestamp_ms=value("startingTimestamp", read_time, None),
+            ending_timestamp_ms=value("endingTimestamp", read_time, None),
             access_path=value("accessPath", read_one_of(_ACCESS_PATHS), "auto"),
             split_bytes=value("splitBytes", read_some_bytes, 128 << 20),
             min_partitions=value("minPartitions", read_count, 1),
@@ -224,6 +236,7 @@ class ReadOptions:
                 "missingStores", read_one_of(_MISSING), "wait" if lossy else "fail"
             ),
             retire=value("retire", read_names, ()),
+            resume=value("resume", read_resume, None),
             until=value("until", read_one_of(("flushed", "dispatched", "end")), "flushed"),
             max_bytes_per_trigger=value("maxBytesPerTrigger", read_some_bytes, None),
             max_rows_per_trigger=value("maxRowsPerTrigger", read_count, None),
@@ -307,6 +320,11 @@ class ReadOptions:
                 "endingOffsets: earliest leaves nothing to read; say latest or an offset",
                 "endingOffsets",
             )
+
+
+def session_zone(spark: SparkSession) -> str | None:
+    """The zone of a session, for times without an offset."""
+    return spark.conf.get("spark.sql.session.timeZone", None)
 
 
 def as_texts(

@@ -10,25 +10,33 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import zlib
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
 import mqstore
 from mqstore._names import nearest
+from mqstore.config import load_config
 from mqstore.errors import ConfigError, OffsetOutOfRangeError, UnsupportedError
 from mqstore.spark.plan import LogRange
 from mqstore.spark.reach import Bounds, Reach
-from mqstore.spark.stores import first_time, log_files
+from mqstore.spark.stores import find_stores, first_time, log_files, log_paths
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mqstore.spark.options import ReadOptions
     from mqstore.spark.plan import StoreDir
 
-__all__ = ["Offset", "Progress", "Reach"]
+__all__ = ["Marks", "Offset", "Progress", "Reach"]
 
 Offset = dict[str, int]
 """A physical offset for each broker."""
+Marks = Mapping[str, Sequence[int]]
+"""By broker the physical offset of a log file and a checksum of its first bytes."""
+_MARKED_BYTES = 64
 
 _log = logging.getLogger("mqstore.spark")
 
@@ -76,6 +84,8 @@ class Progress:
         Raises:
             OffsetOutOfRangeError: ``startingPhysicalOffset`` lies behind a log.
         """
+        if self.options.resume is not None:
+            return dict(self.options.resume[0])
         given = self.options.starting_physical_offset or 0
         first = {}
         for broker, reach in self.reaches().items():
@@ -167,6 +177,52 @@ class Progress:
             end = self._limit_rows(reaches, begins, end, most_rows)
         return end
 
+    def marks(self, offset: Offset) -> Marks:
+        """What tells the stores from others that take their places, by broker."""
+        found = {}
+        for store in find_stores(self.options):
+            at = offset.get(store.broker, 0)
+            files = self._log_paths(store)
+            base = max((base for base in files if base < at), default=None)
+            if base is not None and (mark := _mark(files[base])) is not None:
+                found[store.broker] = (base, mark)
+        return found
+
+    def same_stores(self, start: Offset, marks: Marks) -> Offset:
+        """The offsets of the stores that are still those that were read.
+
+        Args:
+            start: Up to where they were read.
+            marks: What ``marks`` told of them then.
+
+        Returns:
+            ``start``; without ``failOnDataLoss`` a broker that has another store now is left out,
+            and so is read from its beginning.
+
+        Raises:
+            OffsetOutOfRangeError: A broker has another store now.
+        """
+        same = dict(start)
+        for store in find_stores(self.options) if marks else ():
+            base, mark = marks.get(store.broker, (0, None))
+            file = self._log_paths(store).get(base)
+            if mark is None or file is None or store.broker not in start:
+                continue
+            if _mark(file) not in (mark, None):
+                self._lost(
+                    f"broker {store.broker}: {store.path} is another store than the one that was "
+                    f"read up to {start[store.broker]}: its log file at {base} begins with other "
+                    "bytes",
+                    start[store.broker],
+                    base,
+                    base,
+                )
+                del same[store.broker]
+        return same
+
+    def _log_paths(self, store: StoreDir) -> dict[int, Path]:
+        return log_paths(store.path, load_config(self.options.config).store_path_commit_log)
+
     def ranges(self, start: Offset, end: Offset) -> list[LogRange]:
         """The partitions of a batch; the same for the same offsets.
 
@@ -225,7 +281,7 @@ class Progress:
         if at > reach.log_end:
             self._lost(
                 f"broker {broker}: the log of {reach.store.path} ends at {reach.log_end}, and was "
-                f"read up to {at}: a crash cut its tail",
+                f"read up to {at}: a crash cut its tail, or it is another store",
                 at,
                 reach.begin,
                 reach.log_end,
@@ -300,6 +356,15 @@ class Progress:
                     place = min(at + size, end)
                     break
         return count, place
+
+
+def _mark(file: Path) -> int | None:
+    """A checksum of the first record's head, with its times; ``None`` where it cannot be read."""
+    try:
+        with file.open("rb") as log:
+            return zlib.crc32(log.read(_MARKED_BYTES))
+    except OSError:
+        return None
 
 
 def _offset(given: object) -> Offset:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceReader,
         DataSourceStreamReader,
+        DataSourceStreamWriter,
         DataSourceWriter,
     )
     from pyspark.sql.types import StructType
@@ -94,3 +95,17 @@ class MqStoreDataSource(DataSource):
         from mqstore.spark.writer import make_writer
 
         return make_writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802
+        """Returns the writer of new stores for each batch of a stream.
+
+        Args:
+            schema: The columns of the frame.
+            overwrite: Whether the stream's output mode is ``complete``.
+
+        Raises:
+            ConfigError: An option or column that is none.
+        """
+        from mqstore.spark.stream_writer import make_stream_writer
+
+        return make_stream_writer(self.options, schema, overwrite=overwrite)

@@ -35,9 +35,11 @@ else:
 __all__ = ["make_stream_reader"]
 
 Mark = dict[str, Any]
-"""An offset as Spark's checkpoint has it: ``Offset``, and the first batch's beginning."""
+"""An offset as Spark's checkpoint has it: ``Offset``, and beside it ``FROM`` and ``ID``."""
 FROM = "/from"
-"""Name of that beginning: no directory is called so."""
+"""The first batch's beginning; no directory is called so."""
+ID = "/id"
+"""``Marks`` of the stores."""
 
 
 def make_stream_reader(options: ReadOptions, columns: Sequence[str]) -> DataSourceStreamReader:
@@ -70,7 +72,7 @@ def check_limits(options: ReadOptions) -> None:
 
 def _places(mark: object) -> Offset:
     if isinstance(mark, dict):
-        return {name: at for name, at in mark.items() if name != FROM}
+        return {name: at for name, at in mark.items() if name not in (FROM, ID)}
     return cast("Offset", mark)  # `Progress` refuses it
 
 
@@ -87,6 +89,7 @@ class _Reader(DataSourceStreamReader):
         self.columns = columns
         self.initial: Offset | None = None
         self.planned: Offset | None = None
+        self.told: Mark | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's
         """Where a stream without a checkpoint begins."""
@@ -98,18 +101,31 @@ class _Reader(DataSourceStreamReader):
         self.initial = None
         if isinstance(end, dict) and FROM in end:
             start = end[FROM]
-        ranges = self.progress.ranges(_places(start), _places(end))
+        ranges = self.progress.ranges(self._same(start), _places(end))
         self.planned = _places(end)
         return pack(ranges, self.progress.options)
+
+    def _repeated(self) -> Offset | None:
+        """The end of the batch that ``resume`` repeats, while that is the next one."""
+        resume = self.progress.options.resume
+        return resume[1] if resume is not None and self.initial is not None else None
 
     def _ending(self, end: Offset, start: Mark | None = None) -> Mark:
         """The end of a batch; that of the first one names the beginning too.
 
         Spark logs only ends, and asks for the beginning again if the driver dies in that batch.
         """
-        if self.initial is not None:
-            return {**end, FROM: self.initial}
-        return start if start is not None and _places(start) == end else end
+        known = self.told if start is None else start
+        if self.initial is None and known is not None and _places(known) == end:
+            return known
+        first = {} if self.initial is None else {FROM: self.initial}
+        self.told = {**end, ID: self.progress.marks(end), **first}
+        return self.told
+
+    def _same(self, mark: object) -> Offset:
+        """An offset without the stores that others have replaced."""
+        marks = mark.get(ID) if isinstance(mark, dict) else None
+        return self.progress.same_stores(_places(mark), marks) if marks else _places(mark)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The record batches of one partition."""
@@ -123,6 +139,8 @@ class StreamReader(_Reader):
 
     def latestOffset(self) -> Mark:  # type: ignore[override]  # noqa: N802 - Spark's
         """Up to where the next batch reads."""
+        if (repeated := self._repeated()) is not None:
+            return self._ending(repeated)
         if self.planned is None:
             return self._ending(self.progress.last())
         return self._ending(self.progress.next(self.planned))
@@ -153,10 +171,12 @@ if HAS_LIMITS:
 
         def latestOffset(self, start: Mark, limit: ReadLimit) -> Mark:  # noqa: N802 - Spark's
             """Up to where the next batch reads."""
+            if (repeated := self._repeated()) is not None:
+                return self._ending(repeated)
             options = self.progress.options
             unlimited = isinstance(limit, ReadAllAvailable)
             end = self.progress.next(
-                _places(start),
+                self._same(start),
                 most_bytes=None if unlimited else options.max_bytes_per_trigger,
                 most_rows=None if unlimited else options.max_rows_per_trigger,
                 final=self.final,

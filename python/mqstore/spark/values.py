@@ -6,13 +6,16 @@ import difflib
 import json
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from mqstore.errors import ConfigError
-from mqstore.text import parse_size
+from mqstore.text import parse_size, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from mqstore._zone import Zone
 
 __all__ = [
     "EARLIEST",
@@ -29,8 +32,10 @@ __all__ = [
     "read_paths",
     "read_pattern",
     "read_queues",
+    "read_resume",
     "read_some_bytes",
     "read_some_of",
+    "read_time_in",
     "unknown_name",
 ]
 
@@ -161,6 +166,32 @@ def read_queues(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
             raise ValueError(f"topic {topic!r}: a queue is a number from 0 to {_INT32_MAX}")
         queues.append((topic, tuple(sorted(set(ids)))))
     return tuple(queues)
+
+
+def read_time_in(zone: Zone) -> Callable[[str], int]:
+    """Reads times; one without an offset is in a zone."""
+
+    def read(text: str) -> int:
+        if re.fullmatch("-?[0-9]+", text.strip()):
+            return parse_time(text)
+        try:
+            moment = datetime.fromisoformat(text.strip())
+        except ValueError:
+            return parse_time(text)
+        return parse_time(zone.read(moment).isoformat())
+
+    return read
+
+
+def read_resume(text: str) -> tuple[dict[str, int], dict[str, int]]:
+    """Reads the beginning and the end of a batch, by broker."""
+    found = _object(text, wanted := '{"start": {"broker": 0}, "end": {"broker": 9}}')
+    start, end = found.get("start"), found.get("end")
+    if not (isinstance(start, dict) and isinstance(end, dict) and start.keys() <= end.keys()):
+        raise ValueError(f"{_shown(text)}; say {wanted}")
+    if not all(_is_int(place) for place in (*start.values(), *end.values())):
+        raise ValueError(f"{_shown(text)}: a place is a physical offset")
+    return start, end
 
 
 def read_offsets(text: str) -> str | tuple[QueueOffset, ...]:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from mqstore.config import ConfigLike
 
-__all__ = ["make_writer", "write_store"]
+__all__ = ["StoreWriter", "Written", "make_writer", "write_options", "write_store"]
 
 WRITE_OPTIONS = ("path", "config", "propertiesFrom", "storeBy")
 """Every option that a write can have."""
@@ -58,22 +58,34 @@ def make_writer(
         StoreLockedError: ``overwrite`` would replace a store that is being written.
     """
     given = check_names(options, WRITE_OPTIONS)
-    given_values = Given(given)
-    if "path" not in given:
-        raise ConfigError("no path was given; save(path) names the directory", "path")
     by = given.get("storeBy", "task").strip().lower()
     if by not in ("task", "broker"):
         raise ConfigError(f"option storeBy: {unknown_name('value', by, WAYS)}", "storeBy")
-    extra = given_values.get("propertiesFrom", read_names, ())
-    check_columns(schema, extra)
     if by == "broker" and "broker" not in schema.fieldNames():
         raise ConfigError("column broker is missing: it says whose store a row goes to", "broker")
-    out = check_out(re.sub(r"^file:(//)?(?=/)", "", given["path"]))
+    out, config, extra = write_options(given, schema)
     if overwrite:
         stores_in(out)
-    staging = Staging(str(out.absolute()), _settings(given.get("config")))
+    staging = Staging(str(out.absolute()), config)
     kind = StoreWriter if by == "task" else BrokerWriter
     return kind(staging, overwrite=overwrite, properties_from=extra)
+
+
+def write_options(
+    options: Mapping[str, str], schema: StructType
+) -> tuple[Path, ConfigLike, tuple[str, ...]]:
+    """The target, the settings of new stores, and the columns that become properties.
+
+    Raises:
+        ConfigError: An unknown option or column, no path, or a path that is a store itself.
+    """
+    given = check_names(options, WRITE_OPTIONS)
+    if "path" not in given:
+        raise ConfigError("no path was given; save(path) names the directory", "path")
+    extra = Given(given).get("propertiesFrom", read_names, ())
+    check_columns(schema, extra)
+    out = check_out(re.sub(r"^file:(//)?(?=/)", "", given["path"]))
+    return out, _settings(given.get("config")), tuple(extra)
 
 
 def _settings(config: str | None) -> ConfigLike:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mqstore.cli.options import output_options
-from mqstore.cli.output import Column, note, table_lines
+from mqstore.cli.output import Column, note, table_lines, to_json
 from mqstore.errors import StoreError
-from mqstore.text import count_text, size_text
+from mqstore.text import count_text, escape, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -27,9 +29,16 @@ _COLUMNS = (
     Column("damaged_ranges", right=True),
     Column("lag_bytes", right=True),
 )
+_STORES = (
+    Column("broker"),
+    Column("store"),
+    Column("from", right=True),
+    Column("to", right=True),
+    Column("bytes", right=True),
+)
 
 
-@click.command("pipeline", short_help="Bring stores into Parquet or Delta, with Spark.")
+@click.command("pipeline", short_help="Bring stores into Parquet, Delta or Iceberg, with Spark.")
 @click.argument("file", metavar="FILE.toml", type=click.Path(exists=True, dir_okay=False))
 @click.option(
     "--retire",
@@ -37,13 +46,29 @@ _COLUMNS = (
     multiple=True,
     help="Take a broker out of the checkpoint whose store is gone for good. May be repeated.",
 )
+@click.option("--dry-run", is_flag=True, help="Show what would be read and written, and end.")
+@click.option("--compact", is_flag=True, help="Join the Parquet files of days that are over; end.")
+@click.option(
+    "--health",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write how the pipeline is to FILE, as JSON, every 10 seconds.",
+)
 @output_options
-def pipeline_command(output: Output, file: str, retire: tuple[str, ...]) -> int:
-    """Bring the messages of stores into Parquet or Delta tables, and go on as they come.
+def pipeline_command(
+    output: Output,
+    file: str,
+    retire: tuple[str, ...],
+    *,
+    dry_run: bool,
+    compact: bool,
+    health: Path | None,
+) -> int:
+    """Bring the messages of stores into Parquet, Delta or Iceberg tables, and go on as they come.
 
-    FILE.toml says which stores, where to, and how often; docs/spark.md shows one. It can be killed
-    at any moment and started again: each message is in each table once. Ctrl-C ends it behind the
-    batch that runs.
+    FILE.toml says which stores, where to, and how often; docs/spark-jobs.md shows one. It can be
+    killed at any moment and started again: each message is in each table once. Ctrl-C ends it
+    behind the batch that runs. With --jsonl each batch is a line.
     """
     try:
         from mqstore.spark import pipeline
@@ -53,37 +78,98 @@ def pipeline_command(output: Output, file: str, retire: tuple[str, ...]) -> int:
         raise click.UsageError(
             f"this needs Spark: pip install 'mqstore[spark]' ({error.name} is not installed)"
         ) from None
-    totals: dict[str, dict[str, int]] = {}
+    if dry_run:
+        from mqstore.spark.preview import preview
 
-    def tell(event: Mapping[str, object]) -> None:
+        _show(output, preview(file))
+        return 0
+    config = PipelineConfig.load(file)
+    spark = _session(config.spark)
+    told = _Told(output, health)
+    try:
+        if compact:
+            from mqstore.spark.compacting import compact as join
+
+            count = join(spark, file)
+            output.document({"joined": count}, lambda: [f"{count} folders of batches joined"])
+            return 0
+        query = pipeline(spark, file, retire=retire, progress=told.tell)
+        try:
+            told.write_health("running")
+            while not query.awaitTermination(_HEALTH_S):
+                told.write_health("running")
+            told.write_health("ended")
+        except KeyboardInterrupt:
+            query.stop()
+            told.write_health("ended")
+        except PySparkException as error:
+            told.write_health("failed", error=sentence(error))
+            raise StoreError(sentence(error)) from None
+    finally:
+        spark.stop()
+    rows = list(told.totals.values())
+    if output.form != "jsonl":
+        output.document({"brokers": rows}, lambda: table_lines(rows, _COLUMNS))
+    return 0
+
+
+_HEALTH_S = 10
+
+
+class _Told:
+    """Reports of a running pipeline: lines, totals, the health file."""
+
+    def __init__(self, output: Output, health: Path | None) -> None:
+        self.output = output
+        self.health = health
+        self.totals: dict[str, dict[str, int]] = {}
+        self.last: Mapping[str, object] | None = None
+
+    def tell(self, event: Mapping[str, object]) -> None:
         brokers = event.get("brokers")
         if not isinstance(brokers, list):
             note(f"batch {event['batch']}: {event['state']}")
             return
         for row in brokers:
-            _add(totals, row)
+            _add(self.totals, row)
         messages = sum(row["messages"] for row in brokers)
         behind = sum(row["lag_bytes"] for row in brokers)
         note(
             f"batch {event['batch']}: done, {count_text(messages)} messages, "
             f"{size_text(behind)} behind"
         )
+        self.last = {**event, "messages": messages, "lag_bytes": behind, "time": _now()}
+        if self.output.form == "jsonl":
+            self.output.line(to_json(self.last))
+            self.output.flush()
 
-    config = PipelineConfig.load(file)
-    spark = _session(config.spark)
-    try:
-        query = pipeline(spark, file, retire=retire, progress=tell)
-        try:
-            query.awaitTermination()
-        except KeyboardInterrupt:
-            query.stop()
-        except PySparkException as error:
-            raise StoreError(sentence(error)) from None
-    finally:
-        spark.stop()
-    rows = list(totals.values())
-    output.document({"brokers": rows}, lambda: table_lines(rows, _COLUMNS))
-    return 0
+    def write_health(self, state: str, **more: object) -> None:
+        """Replaces the health file, so that a reader sees a whole one."""
+        if self.health is None:
+            return
+        text = to_json({"state": state, "time": _now(), "last_batch": self.last, **more})
+        new = self.health.with_name(self.health.name + ".tmp")
+        new.write_text(text + "\n", encoding="utf-8")
+        new.replace(self.health)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _show(output: Output, plan: Mapping[str, Any]) -> None:
+    def lines() -> Iterator[str]:
+        yield from table_lines(plan["stores"], _STORES)
+        yield ""
+        for name, value in [("begins", plan["begins"]), *plan["tables"].items()]:
+            yield f"{name:12} {escape(str(value))}"
+        for name in ("format", "partition_by", "checkpoint", "trigger"):
+            value = plan[name]
+            shown = ", ".join(value) if isinstance(value, list) else str(value)
+            yield f"{name:12} {escape(shown)}"
+        yield "nothing was read into tables or written"
+
+    output.document(plan, lines)
 
 
 def _add(totals: dict[str, dict[str, int]], row: Mapping[str, int]) -> None:

@@ -1,0 +1,122 @@
+"""Fewer and larger Parquet files for the days of a pipeline's table that are over."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mqstore._durable import sync
+from mqstore.errors import UnsupportedError
+from mqstore.spark.books import Books
+from mqstore.spark.ingest import PipelineConfig
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+__all__ = ["compact"]
+
+_STAGED, _READY = "_compacting", "_compacted"
+_LIST = "_replaces.json"
+
+
+def compact(
+    spark: SparkSession,
+    config: str | os.PathLike[str] | Mapping[str, object],
+    *,
+    before: dt.date | None = None,
+) -> int:
+    """Joins the batches of days that are over, in a table of Parquet files.
+
+    The pipeline may run meanwhile. A compaction that is killed is finished by the next one. While
+    it replaces the files of a day a reader may miss some; it never sees a row twice.
+
+    Args:
+        spark: The session.
+        config: As for ``pipeline``.
+        before: The first day (UTC) that is left alone; today if left out.
+
+    Returns:
+        How many folders of batches were joined.
+
+    Raises:
+        UnsupportedError: The table is no folder of Parquet files on a file system of this machine.
+    """
+    settings = PipelineConfig.load(config)
+    if settings.format != "parquet" or settings.is_table or "://" in settings.path:
+        raise UnsupportedError(
+            "compaction is for Parquet files in a folder of this machine; Delta has OPTIMIZE, "
+            "Iceberg CALL system.rewrite_data_files",
+            "compact",
+            settings.path,
+        )
+    table = Path(settings.path.removeprefix("file:"))
+    today = before or dt.datetime.now(dt.UTC).date()
+    last = Books(settings.books).last()
+    newest = 0 if last is None else last.number
+    joined = 0
+    for folder in list(_leaves(table)):
+        _finish(folder)
+        days = [part.removeprefix("date=") for part in folder.parts if part.startswith("date=")]
+        if days and not days[0] < today.isoformat():
+            continue
+        # The newest batch may come again.
+        batches = [one for one in _batches(folder) if _number(one) < newest]
+        if len(batches) > 1:
+            _join(spark, folder, batches, settings.file_bytes)
+            joined += len(batches)
+    return joined
+
+
+def _leaves(table: Path) -> Iterator[Path]:
+    for folder in sorted(path for path in table.iterdir() if path.is_dir()):
+        if folder.name.startswith(("_", ".")):
+            continue
+        if folder.name.startswith("batch="):
+            yield table
+            return
+        yield from _leaves(folder)
+
+
+def _batches(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.name.startswith("batch="))
+
+
+def _number(batch: Path) -> int:
+    return int(batch.name.removeprefix("batch=").split("-")[-1])
+
+
+def _join(spark: SparkSession, folder: Path, batches: list[Path], file_bytes: int) -> None:
+    staged = folder / _STAGED
+    shutil.rmtree(staged, ignore_errors=True)
+    size = sum(file.stat().st_size for one in batches for file in one.glob("*.parquet"))
+    rows = spark.read.parquet(*map(str, batches))
+    files = max(1, -(-size // file_bytes))
+    ordered = rows.repartitionByRange(files, "physical_offset").sortWithinPartitions(
+        "physical_offset"
+    )
+    ordered.write.parquet(str(staged))
+    (staged / _LIST).write_text(json.dumps([one.name for one in batches]), encoding="utf-8")
+    for path in (*staged.iterdir(), staged):
+        sync(path)
+    staged.rename(folder / _READY)
+    sync(folder)
+    _finish(folder)
+
+
+def _finish(folder: Path) -> None:
+    """Puts joined files in the place of their batches, also after a kill."""
+    ready = folder / _READY
+    if not ready.exists():
+        return
+    names = json.loads((ready / _LIST).read_text(encoding="utf-8"))
+    for name in names:
+        shutil.rmtree(folder / name, ignore_errors=True)
+    first = names[0].removeprefix("batch=").split("-")[0]
+    ready.rename(folder / f"batch={first}-{_number(folder / names[-1]):08}")
+    sync(folder)

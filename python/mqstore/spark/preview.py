@@ -1,0 +1,86 @@
+"""What a pipeline would do, found out without a session and without writing anything."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mqstore.spark.books import Books
+from mqstore.spark.ingest import PipelineConfig
+from mqstore.spark.options import ReadOptions
+from mqstore.spark.progress import Progress
+from mqstore.spark.stream import FROM, ID
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from mqstore.spark.progress import Offset
+
+__all__ = ["preview"]
+
+
+def preview(config: str | os.PathLike[str] | Mapping[str, object]) -> dict[str, Any]:
+    """What ``pipeline`` would read and where it would write it.
+
+    Args:
+        config: As for ``pipeline``.
+
+    Returns:
+        ``stores``: broker, directory, physical offsets ``from`` and ``to``, ``bytes`` between them;
+        ``begins``: ``checkpoint``, ``books`` (the checkpoint is lost), ``beginning``, or
+        ``unknown`` where the checkpoint is not in a folder of this machine; ``tables``, ``format``,
+        ``partition_by``, ``options`` and ``trigger``.
+
+    Raises:
+        ConfigError: A name or value in `config` that cannot be.
+        NotAStoreError: A path that is no store.
+    """
+    settings = PipelineConfig.load(config)
+    options = settings.options()
+    source = Progress(ReadOptions.parse(options, streaming=True))
+    reaches = source.reaches()
+    begins, start = _begins(settings, source)
+    stores = []
+    for broker, reach in reaches.items():
+        at = None if start is None else start.get(broker, reach.begin)
+        stores.append(
+            {
+                "broker": broker,
+                "store": reach.store.path,
+                "from": at,
+                "to": reach.end,
+                "bytes": None if at is None else max(reach.end - at, 0),
+            }
+        )
+    names = ("messages", "quarantine", "metrics")
+    trigger = settings.interval or "at once"
+    return {
+        "begins": begins,
+        "stores": stores,
+        "gone": sorted((start or {}).keys() - reaches.keys()),
+        "tables": {name: settings.place(name).name for name in names},
+        "format": settings.format,
+        "partition_by": list(settings.partition_by),
+        "checkpoint": settings.checkpoint,
+        "books": settings.books,
+        "trigger": "available now" if settings.available_now else trigger,
+        "options": {name: text for name, text in options.items() if name != "columns"},
+    }
+
+
+def _begins(settings: PipelineConfig, source: Progress) -> tuple[str, Offset | None]:
+    """Where the pipeline would go on, and who says so."""
+    if "://" in settings.checkpoint:
+        return "unknown", None
+    folder = Path(settings.checkpoint.removeprefix("file:"))
+    if (folder / "metadata").exists():
+        done = [int(path.name) for path in (folder / "commits").glob("[0-9]*")]
+        if not done:
+            return "checkpoint", source.first()
+        text = (folder / "offsets" / str(max(done))).read_text(encoding="utf-8")
+        places: Offset = json.loads(text.splitlines()[-1])
+        return "checkpoint", {name: at for name, at in places.items() if name not in (FROM, ID)}
+    last = Books(settings.books).last()
+    return ("beginning", source.first()) if last is None else ("books", last.start)

@@ -1,0 +1,235 @@
+"""Tables of a pipeline: each takes a batch any number of times and has it once."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+from pyspark.storagelevel import StorageLevel
+
+from mqstore.errors import ConfigError
+from mqstore.spark.books import Books, Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from mqstore.spark.ingest import PipelineConfig
+    from mqstore.spark.progress import Progress
+
+__all__ = ["Place", "Sinks"]
+
+_DAY = "date_from_unix_date(cast(floor(unix_micros(store_timestamp) / 86400000000) AS int))"
+"""The day in UTC, whatever zone the session has: a batch must come out the same everywhere."""
+_METRICS = (
+    "broker string, messages bigint, bytes bigint, damaged_ranges bigint, "
+    "first_physical_offset bigint, end_physical_offset bigint, "
+    "last_store_timestamp timestamp, lag_bytes bigint, written_at timestamp"
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """Where a table lies.
+
+    Attributes:
+        name: A path, or a name in the session's catalog.
+        is_table: Whether it is a name.
+    """
+
+    name: str
+    is_table: bool
+
+
+class Sinks:
+    """Where the batches of a pipeline go.
+
+    Args:
+        settings: Destinations.
+        source: Progress of the stores.
+        progress: Called with the report of each batch.
+    """
+
+    def __init__(
+        self,
+        settings: PipelineConfig,
+        source: Progress,
+        progress: Callable[[Mapping[str, object]], object],
+    ) -> None:
+        self.settings = settings
+        self.source = source
+        self.progress = progress
+        self.books = Books(settings.books)
+        self._query = ""
+
+    def write(self, batch: DataFrame, number: int) -> None:
+        """Brings a batch to all sinks; the same batch any number of times."""
+        began = time.monotonic()
+        self.progress({"batch": number, "state": "begun"})
+        spark = batch.sparkSession
+        batch = batch.withColumn("date", F.expr(_DAY)).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            rows = self._count(batch, self._batch_end(number))
+            if rows:
+                entry = self._enter(spark, number, rows)
+                damaged = batch.where("error IS NOT NULL").select(
+                    "broker", "physical_offset", "store_size", "error"
+                )
+                self._write("quarantine", damaged, entry, ())
+                good = batch.where("error IS NULL").drop("error")
+                by = self.settings.partition_by
+                sized = self._sized(good, sum(row[2] or 0 for row in rows))
+                self._write("messages", sized, entry, by)
+                self._write("metrics", spark.createDataFrame(rows, _METRICS), entry, ())
+        finally:
+            batch.unpersist()
+        names = [field.split()[0] for field in _METRICS.split(", ")]
+        brokers = [dict(zip(names, row, strict=True)) for row in rows]
+        seconds = round(time.monotonic() - began, 3)
+        self.progress({"batch": number, "state": "done", "seconds": seconds, "brokers": brokers})
+
+    def _batch_end(self, number: int) -> Mapping[str, int]:
+        """Where a batch ends, by broker, if the checkpoint lies in a folder of this machine."""
+        try:
+            log = Path(self.settings.checkpoint.removeprefix("file:"), "offsets", str(number))
+            end = json.loads(log.read_text(encoding="utf-8").splitlines()[-1])
+        except (OSError, ValueError, IndexError):
+            return {}
+        return end if isinstance(end, dict) else {}
+
+    def _count(self, batch: DataFrame, batch_end: Mapping[str, int]) -> list[tuple[Any, ...]]:
+        """A row for each broker of a batch, with its lag as of now.
+
+        The lag counts from the batch's end: behind the last message may be records of other kinds.
+        """
+        now = dt.datetime.now(dt.UTC)
+        ends = {broker: reach.log_end for broker, reach in self.source.reaches().items()}
+        place = F.col("physical_offset")
+        counted = batch.groupBy("broker").agg(
+            F.count_if(F.col("error").isNull()).alias("messages"),
+            F.sum(F.when(F.col("error").isNull(), F.col("store_size"))).alias("bytes"),
+            F.count("error").alias("damaged_ranges"),
+            F.min(place).alias("first_physical_offset"),
+            # A damaged range past 2 GiB has no size.
+            F.max(place + F.coalesce("store_size", F.lit(1))).alias("end_physical_offset"),
+            F.max("store_timestamp").alias("last_store_timestamp"),
+        )
+        return [
+            (
+                *row,
+                max(0, ends.get(row["broker"], 0) - self._read_up_to(row, batch_end)),
+                now,
+            )
+            for row in counted.collect()
+        ]
+
+    @staticmethod
+    def _read_up_to(row: Row, batch_end: Mapping[str, int]) -> int:
+        return max(row["end_physical_offset"] or 0, batch_end.get(row["broker"], 0))
+
+    def _enter(self, spark: SparkSession, batch: int, rows: Sequence[tuple[Any, ...]]) -> Entry:
+        """Writes a batch into the books before its rows are written.
+
+        Raises:
+            ConfigError: The checkpoint is not the one that the tables were written with.
+        """
+        query = self._query or _query_id(spark, self.settings.checkpoint)
+        self._query = query
+        places = {row[0]: (row[4], row[5]) for row in rows}
+        last = self.books.last(spark)
+        if last is not None and last.query != query:
+            # `pipeline` has made this query's first batch the tables' last one.
+            if batch:
+                raise self._is_foreign(f"is of another pipeline, and has batch {batch}", last)
+            entry = dataclasses.replace(last, query=query, batch=batch)
+        elif last is not None and batch < last.batch:
+            raise self._is_foreign(f"goes on at batch {batch}", last)
+        elif last is not None and batch == last.batch:
+            return last
+        else:
+            before = {} if last is None else last.end
+            start = {broker: begin for broker, (begin, _) in places.items()} | before
+            end = start | {broker: end for broker, (_, end) in places.items()}
+            number = batch if last is None else last.number + batch - last.batch
+            name = uuid.uuid4().hex if last is None else last.pipeline
+            entry = Entry(name, number, query, batch, start, end)
+        self.books.write(spark, entry)
+        return entry
+
+    def _is_foreign(self, what: str, last: Entry) -> ConfigError:
+        return ConfigError(
+            f"[sink] checkpoint: {self.settings.checkpoint} {what}; the tables have batch "
+            f"{last.batch} of query {last.query}; nothing was written. Remove the checkpoint's "
+            "folder: without one the pipeline goes on where the tables end",
+            "checkpoint",
+        )
+
+    def _sized(self, frame: DataFrame, size: int) -> DataFrame:
+        """Rows in as many tasks as there are to be files, neighbours together."""
+        files = max(1, -(-size // self.settings.file_bytes))
+        order = (*self.settings.partition_by, "physical_offset")
+        return frame.repartitionByRange(files, *order).sortWithinPartitions(*order)
+
+    def _write(self, table: str, frame: DataFrame, entry: Entry, by: Sequence[str]) -> None:
+        kind = self.settings.format
+        write = {"parquet": _to_parquet, "delta": _to_delta, "iceberg": _to_iceberg}[kind]
+        write(frame, self.settings.place(table), f"{entry.pipeline}-{table}", entry.number, by)
+        self.progress({"batch": entry.batch, "state": table})
+
+
+def _to_parquet(frame: DataFrame, place: Place, _: str, number: int, by: Sequence[str]) -> None:
+    """Replaces what the batch's own directories have."""
+    name, batch = place.name, f"{number:08}"
+    if not (place.is_table or by):
+        frame.write.mode("overwrite").parquet(f"{name}/batch={batch}")
+        return
+    spark = frame.sparkSession
+    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    numbered = frame.withColumn("batch", F.lit(batch))
+    if not place.is_table:
+        numbered.write.mode("overwrite").partitionBy(*by, "batch").parquet(name)
+        return
+    if not spark.catalog.tableExists(name):
+        empty = numbered.limit(0).write.format("parquet").partitionBy(*by, "batch")
+        empty.saveAsTable(name)
+    columns = spark.table(name).columns
+    numbered.select(*columns).write.mode("overwrite").insertInto(name)
+
+
+def _to_delta(frame: DataFrame, place: Place, app: str, number: int, by: Sequence[str]) -> None:
+    """Appends in a transaction that Delta knows when it comes again."""
+    writer = frame.write.partitionBy(*by) if by else frame.write
+    writer = writer.option("txnAppId", app).option("txnVersion", number)
+    writer = writer.format("delta").mode("append")
+    if place.is_table:
+        writer.saveAsTable(place.name)
+    else:
+        writer.save(place.name)
+
+
+def _to_iceberg(frame: DataFrame, place: Place, app: str, number: int, by: Sequence[str]) -> None:
+    """Appends a snapshot that is named after the batch, unless there is one."""
+    spark, batch = frame.sparkSession, f"{app}-{number:08}"
+    if not spark.catalog.tableExists(place.name):
+        made = frame.limit(0).writeTo(place.name).using("iceberg")
+        (made.partitionedBy(*map(F.col, by)) if by else made).create()
+    named = F.col("summary")[_SNAPSHOT] == batch
+    if not spark.table(f"{place.name}.snapshots").where(named).limit(1).count():
+        frame.writeTo(place.name).option(f"snapshot-property.{_SNAPSHOT}", batch).append()
+
+
+_SNAPSHOT = "mqstore-batch"
+
+
+def _query_id(spark: SparkSession, checkpoint: str) -> str:
+    """The id that a query keeps over restarts from its checkpoint."""
+    rows = spark.read.text(f"{checkpoint}/metadata").collect()
+    query: str = json.loads(rows[0]["value"])["id"]
+    return query

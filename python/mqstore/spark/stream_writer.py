@@ -1,0 +1,138 @@
+"""Writing a stream: new stores for each of its batches, each batch once."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceStreamArrowWriter
+
+from mqstore._durable import sync
+from mqstore.errors import ConfigError, StoreError
+from mqstore.spark.staging import Staging
+from mqstore.spark.writer import StoreWriter, Written, write_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import WriterCommitMessage
+    from pyspark.sql.types import StructType
+
+__all__ = ["make_stream_writer"]
+
+_MARKER = "_mqstore-stream.json"
+
+
+def make_stream_writer(
+    options: Mapping[str, str], schema: StructType, *, overwrite: bool
+) -> DataSourceStreamArrowWriter:
+    """The stream writer for some options and columns.
+
+    Raises:
+        ConfigError: An unknown option or column, an option that is missing, or a path that is a
+            store itself.
+    """
+    given = {name.lower(): text for name, text in options.items()}
+    checkpoint = given.pop("checkpointlocation", None)
+    if checkpoint is None:
+        raise ConfigError(
+            "option checkpointLocation is missing: it says which query a batch belongs to",
+            "checkpointLocation",
+        )
+    if overwrite:
+        text = "outputMode complete would replace what is there; say outputMode append"
+        raise ConfigError(text, "outputMode")
+    if given.get("storeby", "task").strip().lower() != "task":
+        text = "option storeBy: broker needs sorted rows, which a stream cannot have; leave it out"
+        raise ConfigError(text, "storeBy")
+    out, config, extra = write_options(given, schema)
+    query = _query(checkpoint)
+    staging = Staging(str(out.absolute()), config, f"{_prefix(query)}{uuid.uuid4().hex}")
+    return StreamWriter(staging, query, extra)
+
+
+def _prefix(query: str) -> str:
+    return f"stream-{re.sub('[^0-9a-zA-Z]', '-', query)[-64:]}-"
+
+
+def _query(checkpoint: str) -> str:
+    """The query's id, or its checkpoint's path if that is no folder of this machine."""
+    try:
+        text = Path(checkpoint.removeprefix("file:"), "metadata").read_text(encoding="utf-8")
+        query: str = json.loads(text)["id"]
+    except (OSError, ValueError, LookupError):
+        return checkpoint.rstrip("/")
+    return query
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes a store for each task that has rows, and publishes those of a batch once.
+
+    Args:
+        staging: Where.
+        query: The query's id.
+        properties_from: Columns that become properties.
+    """
+
+    def __init__(self, staging: Staging, query: str, properties_from: Sequence[str]) -> None:
+        self.query = query
+        self.writer = StoreWriter(staging, overwrite=False, properties_from=properties_from)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Stages a store of the rows of one task."""
+        self._done()
+        return self.writer.write(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
+        """Gives the stores of a batch their names, unless it has them."""
+        staging = self.writer.staging
+        out = Path(staging.out)
+        if batchId > self._done():
+            # Of a commit that was killed.
+            half = sorted(out.glob(f"batch-{batchId:08}-*"))
+            stores = [
+                (f"batch-{batchId:08}-part-{one.partition:05}", path)
+                for one in messages
+                if isinstance(one, Written)
+                for _, path in one.stores
+            ]
+            staging.publish(stores, replace=half)
+            new = out / f"{_MARKER}.tmp"
+            new.write_text(json.dumps({"query": self.query, "batch": batchId}), encoding="utf-8")
+            sync(new)
+            new.replace(out / _MARKER)
+            sync(out)
+        self._discard()
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        """Removes whatever a batch that failed has written."""
+        self._discard()
+
+    def _discard(self) -> None:
+        """Removes what tasks have staged: they had a writer of their own."""
+        for root in Path(self.writer.staging.out).glob(f"_mqstore-{_prefix(self.query)}*"):
+            shutil.rmtree(root, ignore_errors=True)
+
+    def _done(self) -> int:
+        """The newest batch that was published; -1 if there is none.
+
+        Raises:
+            StoreError: The folder has the batches of another query.
+        """
+        marker = Path(self.writer.staging.out, _MARKER)
+        if not marker.exists():
+            return -1
+        found = json.loads(marker.read_text(encoding="utf-8"))
+        if found["query"] != self.query:
+            raise StoreError(
+                f"{marker.parent} has batches up to {found['batch']} of another query, "
+                f"{found['query']}; nothing was written. Bring back its checkpoint, or write to a "
+                "new folder"
+            )
+        batch: int = found["batch"]
+        return batch

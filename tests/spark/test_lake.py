@@ -1,0 +1,189 @@
+"""The tables of a pipeline: their layout, and what becomes of them without the checkpoint."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import shutil
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+import mqstore
+from helpers.stores import TINY, message
+from mqstore.spark.books import Books, Entry
+from mqstore.spark.compacting import compact
+from mqstore.spark.ingest import pipeline
+from mqstore.spark.preview import preview
+from mqstore.spark.telling import PySparkException, sentence
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+DAY_MS = 86_400_000
+START_MS = 1_700_000_000_000
+
+
+def fill(root: Path, numbers: range) -> None:
+    with mqstore.open(root, "a", config=TINY) as store:
+        store.append_many(
+            [
+                message(
+                    f"T{n % 2}", body=b"%d" % n, store_timestamp_ms=START_MS + DAY_MS * (n // 30)
+                )
+                for n in numbers
+            ]
+        )
+
+
+class Lake:
+    """Stores ``a`` and ``b`` in a folder, and the pipeline that reads them."""
+
+    def __init__(self, spark: SparkSession, root: Path, **sink: object) -> None:
+        self.spark = spark
+        self.root = root
+        self.config = {
+            "source": {"paths": [str(root / "x-*")], "until": "end"},
+            "sink": {"path": str(root / "lake" / "messages"), **sink},
+            "trigger": {"available_now": True},
+        }
+
+    def run(self, fail_after: str = "") -> None:
+        def progress(event: Mapping[str, object]) -> None:
+            if event["state"] == fail_after:
+                raise RuntimeError("the driver ends here")
+
+        pipeline(self.spark, self.config, progress=progress).awaitTermination()
+
+    def bodies(self) -> Counter[int]:
+        rows = ds.dataset(self.root / "lake" / "messages", partitioning="hive").to_table()
+        return Counter(int(body) for body in rows["body"].to_pylist())
+
+    def counted(self) -> int:
+        table = ds.dataset(self.root / "lake" / "messages_metrics", partitioning="hive").to_table()
+        return sum(table["messages"].to_pylist())
+
+
+def test_a_lost_checkpoint_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(spark, tmp_path)
+    checkpoint = tmp_path / "lake" / "messages" / "_checkpoint"
+    fill(tmp_path / "x-a", range(60))
+    assert preview(lake.config)["begins"] == "beginning"
+    assert not (tmp_path / "lake").exists()
+    lake.run()
+    (store,) = (shown := preview(lake.config))["stores"]
+    assert shown["begins"] == "checkpoint"
+    assert shown["tables"]["metrics"] == str(tmp_path / "lake" / "messages_metrics")
+    assert store["from"] == store["to"] > 0
+    folders = {str(path.parent.relative_to(tmp_path / "lake" / "messages")) for path in files(lake)}
+    days = ("2023-11-14", "2023-11-15")
+    assert folders == {
+        f"date={day}/topic=T{n}/broker=x-a/batch=00000000" for day in days for n in (0, 1)
+    }
+    assert len(files(lake)) == 4
+    shutil.copytree(checkpoint, tmp_path / "older")
+    # The checkpoint is lost in the middle of a batch, and there are new messages meanwhile.
+    fill(tmp_path / "x-b", range(100, 110))
+    with pytest.raises(PySparkException):
+        lake.run(fail_after="messages")
+    shutil.rmtree(checkpoint)
+    fill(tmp_path / "x-a", range(60, 70))
+    shown = preview(lake.config)
+    assert (shown["begins"], shown["gone"]) == ("books", [])
+    assert [store["from"] for store in shown["stores"]] == [store["to"], 0]
+    lake.run()
+    lake.run()
+    wanted = Counter([*range(70), *range(100, 110)])
+    assert lake.bodies() == wanted
+    assert lake.counted() == wanted.total()
+    # A checkpoint out of a backup is behind the tables.
+    shutil.rmtree(checkpoint)
+    shutil.copytree(tmp_path / "older", checkpoint)
+    with pytest.raises(PySparkException) as caught:
+        lake.run()
+    assert "is of another pipeline" in (told := sentence(caught.value))
+    assert "Remove the checkpoint's folder" in told
+    assert lake.bodies() == wanted
+    shutil.rmtree(checkpoint)
+    shutil.rmtree(tmp_path / "lake" / "messages_books")
+    with pytest.raises(mqstore.ConfigError, match="each message would come again"):
+        lake.run()
+
+
+def files(lake: Lake) -> list[Path]:
+    table = lake.root / "lake" / "messages"
+    return [path for path in table.rglob("*.parquet") if "_checkpoint" not in path.parts]
+
+
+def test_compaction_joins_days_that_are_over(spark: SparkSession, tmp_path: Path) -> None:
+    table = tmp_path / "lake" / "messages"
+    wanted = []
+    for day, batches in (("2023-11-14", range(5)), ("2023-11-15", range(3, 6))):
+        for number in batches:
+            folder = table / f"date={day}" / "topic=T" / "broker=a" / f"batch={number:08}"
+            folder.mkdir(parents=True)
+            rows = {"physical_offset": [number * 10, number * 10 + 1], "body": [b"x", b"y"]}
+            pq.write_table(pa.table(rows), folder / "part-0.parquet")
+            wanted += rows["physical_offset"]
+    config = {"source": {"paths": ["x"]}, "sink": {"path": str(table)}}
+    last = Entry("p", 4, "q", 4, {"a": 0}, {"a": 1})
+    (slot := tmp_path / "lake" / "messages_books" / "slot=0").mkdir(parents=True)
+    (slot / "part-0").write_text(json.dumps(asdict(last)), encoding="utf-8")
+
+    def found() -> list[int]:
+        return sorted(
+            ds.dataset(table, partitioning="hive").to_table()["physical_offset"].to_pylist()
+        )
+
+    leaf = table / "date=2023-11-14" / "topic=T" / "broker=a"
+    kept = shutil.copytree(leaf, tmp_path / "before")
+    assert compact(spark, config, before=dt.date(2023, 11, 15)) == 4
+    # The newest batch may come again, and the second day is not over.
+    assert sorted(path.name for path in leaf.iterdir()) == [
+        "batch=00000000-00000003",
+        "batch=00000004",
+    ]
+    assert found() == sorted(wanted)
+    assert compact(spark, config, before=dt.date(2023, 11, 15)) == 0
+    # Killed while it removes what it has joined.
+    (leaf / "batch=00000000-00000003").rename(leaf / "_compacted")
+    for number in (1, 3):
+        shutil.copytree(kept / f"batch={number:08}", leaf / f"batch={number:08}")
+    compact(spark, config, before=dt.date(2023, 11, 15))
+    assert found() == sorted(wanted)
+    for sink in ({"path": "s3://lake/t"}, {"path": str(table), "format": "delta"}):
+        with pytest.raises(mqstore.UnsupportedError, match="Delta has OPTIMIZE"):
+            compact(spark, {"source": {"paths": ["x"]}, "sink": sink})
+
+
+def test_tables_of_the_catalog_take_each_batch_once(spark: SparkSession, tmp_path: Path) -> None:
+    names = ("lake_messages", "lake_messages_quarantine", "lake_messages_metrics")
+    sink: dict[str, Any] = {"table": names[0], "checkpoint": str(tmp_path / "checkpoint")}
+    lake = Lake(spark, tmp_path, partition_by=["topic"], **sink)
+    del lake.config["sink"]["path"]
+    try:
+        fill(tmp_path / "x-a", range(30))
+        with pytest.raises(PySparkException):
+            lake.run(fail_after="messages")
+        lake.run()
+        shutil.rmtree(tmp_path / "checkpoint")
+        fill(tmp_path / "x-a", range(30, 40))
+        lake.run()
+        rows = spark.table(names[0]).select("body", "topic", "date").collect()
+        assert Counter(int(row["body"]) for row in rows) == Counter(range(40))
+        assert {row["topic"] for row in rows} == {"T0", "T1"}
+        assert spark.table(names[2]).groupBy().sum("messages").first()[0] == 40
+        entry = Books(f"{tmp_path}/checkpoint_books").last()
+        assert entry is not None
+        assert entry.number == 1
+    finally:
+        for name in names:
+            spark.sql(f"DROP TABLE IF EXISTS {name}")
