@@ -183,9 +183,10 @@ ruff: $(MADE)/venv ## ruff: lints and format of Python
 	@$(PY) -m ruff format --quiet --check $(wildcard $(PYTHON_CODE))
 
 .PHONY: mypy
-mypy: $(MADE)/venv ## mypy --strict on the Python package
-	@$(call say,mypy)
+mypy: $(MADE)/venv ## mypy --strict on the Python package and the examples, pyright on the examples
+	@$(call say,mypy and pyright)
 	@$(PY) -m mypy --strict --no-error-summary
+	@$(PY) -m basedpyright
 
 .PHONY: stubtest
 stubtest: $(MADE)/native ## The stub against the built extension

@@ -29,10 +29,12 @@ from mqstore import _native
 from mqstore import store as _store
 from mqstore.consuming.group import ConsumerGroup
 from mqstore.errors import StoreClosedError
+from mqstore.topic import Topic
 
 if TYPE_CHECKING:
     import os
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+    from datetime import datetime
     from types import TracebackType
 
     from mqstore._native import StoredMessage
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from mqstore.consuming.delays import Seconds
     from mqstore.consuming.processing import Processed
 
-__all__ = ["AsyncConsumerGroup", "AsyncStore", "open"]
+__all__ = ["AsyncConsumerGroup", "AsyncStore", "AsyncTopic", "open"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -96,7 +98,7 @@ def _awaitable(
 class AsyncStore(_Threaded):
     """A store for asyncio, made by ``open``; see ``mqstore.Store`` for the methods.
 
-    ``scan`` and ``topic`` are iterated with ``async for``.
+    ``scan`` and topics are iterated with ``async for``.
     """
 
     _inner: _native.Store
@@ -136,9 +138,9 @@ class AsyncStore(_Threaded):
         """Iterates over the messages of the log; see ``mqstore.Store.scan``."""
         return self._each(lambda: iter(self._inner.scan(**filters)))
 
-    def topic(self, name: str) -> AsyncIterator[StoredMessage]:
-        """Iterates over the messages of a topic that are there now."""
-        return self._each(lambda: iter(self._inner.topic(name)))
+    def topic(self, name: str) -> AsyncTopic:
+        """One topic as a whole; see ``mqstore.Store.topic``."""
+        return AsyncTopic(self._inner.topic(name), self._pool)
 
     async def group(self, name: str, /) -> AsyncConsumerGroup:
         """A consumer group of this store; see ``mqstore.Store.group``."""
@@ -183,6 +185,37 @@ class AsyncStore(_Threaded):
         /,
     ) -> None:
         await self.close()
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._inner)[1:]}"
+
+
+class AsyncTopic(_Threaded):
+    """One topic for asyncio; see ``mqstore.topic.Topic`` for the methods."""
+
+    _inner: Topic
+
+    latest = _awaitable(Topic.latest)
+
+    @property
+    def name(self) -> str:
+        """Name of the topic."""
+        return self._inner.name
+
+    def __aiter__(self) -> AsyncIterator[StoredMessage]:
+        return self._each(lambda: iter(self._inner))
+
+    def since(
+        self, when: datetime | int, *, tags: str | None = None
+    ) -> AsyncIterator[StoredMessage]:
+        """Iterates over the messages stored at a time or later."""
+        return self._each(lambda: self._inner.since(when, tags=tags))
+
+    def from_offset(
+        self, physical_offset: int, *, tags: str | None = None
+    ) -> AsyncIterator[StoredMessage]:
+        """Iterates over the messages at a physical offset or behind it."""
+        return self._each(lambda: self._inner.from_offset(physical_offset, tags=tags))
 
     def __repr__(self) -> str:
         return f"<Async{repr(self._inner)[1:]}"

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -269,7 +269,7 @@ class StoreConfig(
         check_retention(self.retention, keep_hours=self.keep_hours, keep_bytes=self.keep_bytes)
 
     @classmethod
-    def embedded(cls) -> StoreConfig:
+    def embedded(cls, **others: Any) -> StoreConfig:  # noqa: ANN401 - of any setting
         """Settings with small files, for a store that is copied, zipped or shipped with a program.
 
         A new store of one topic takes less than 64 MiB of apparent size, 1.4 GB with RocketMQ's
@@ -285,14 +285,15 @@ class StoreConfig(
             ...     store.append("orders", b"one").queue_offset
             0
         """
-        return cls(
-            mapped_file_size_commit_log=16 << 20,
-            mapped_file_size_consume_queue=120_000,
-            mapper_file_size_batch_consume_queue=276_000,
-            mapped_file_size_consume_queue_ext=1 << 20,
-            max_hash_slot_num=100_000,
-            max_index_num=400_000,
-        )
+        small = {
+            "mapped_file_size_commit_log": 16 << 20,
+            "mapped_file_size_consume_queue": 120_000,
+            "mapper_file_size_batch_consume_queue": 276_000,
+            "mapped_file_size_consume_queue_ext": 1 << 20,
+            "max_hash_slot_num": 100_000,
+            "max_index_num": 400_000,
+        }
+        return cls(**small | others)
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, object], /) -> StoreConfig:

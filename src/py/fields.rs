@@ -132,6 +132,7 @@ macro_rules! arguments {
 arguments! {
     topic = utf8("topic") -> PyBackedStr;
     key = utf8("key") -> PyBackedStr;
+    one_of_keys = utf8("keys") -> PyBackedStr;
     key_if_given = optional_utf8("key") -> Option<PyBackedStr>;
     physical_offset = number("physical_offset") -> i64;
     any_physical_offset = saturated_as("physical_offset") -> i64;
@@ -148,6 +149,7 @@ arguments! {
     topic_if_given = optional_utf8("topic") -> Option<PyBackedStr>;
     index_timestamp_ms = number("store_timestamp_ms") -> i64;
     queue_id = number("queue_id") -> i32;
+    queue_id_if_given = optional_number("queue_id") -> Option<i32>;
     flag = number("flag") -> i32;
     sys_flag = number("sys_flag") -> i32;
     delay_level = number("delay_level") -> i32;
@@ -155,11 +157,41 @@ arguments! {
     prepared_transaction_offset = number("prepared_transaction_offset") -> i64;
     born_timestamp_ms = optional_record_time("born_timestamp_ms") -> Option<i64>;
     store_timestamp_ms = optional_record_time("store_timestamp_ms") -> Option<i64>;
+    born_host = optional_host("born_host") -> Option<Host>;
+    store_host = optional_host("store_host") -> Option<Host>;
     tags = optional_utf8("tags") -> Option<PyBackedStr>;
     unique_key = optional_utf8("unique_key") -> Option<PyBackedStr>;
     max_messages = most("max_messages") -> usize;
     resume_from = most("resume_from") -> usize;
     max_bytes = optional_most("max_bytes") -> Option<u64>;
+}
+
+fn optional_number(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
+    if value.is_none() { Ok(None) } else { number(field, value).map(Some) }
+}
+
+fn optional_host(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Option<Host>> {
+    match value.is_none() {
+        true => Ok(None),
+        false => host_of(field, Some(&utf8(field, value)?)),
+    }
+}
+
+/// Refuses keyword arguments that a function has not.
+#[inline]
+pub(super) fn no_others(function: &str, others: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+    match others {
+        None => Ok(()),
+        Some(others) => Err(unexpected(function, &others.keys().get_item(0)?)),
+    }
+}
+
+/// The error for an argument that a function has not, with near ones.
+#[cold]
+pub(super) fn unexpected(function: &str, name: &Bound<'_, PyAny>) -> PyErr {
+    let names = name.py().import("mqstore._names");
+    let error = names.and_then(|names| names.call_method1("unexpected", (function, name)));
+    error.map_or_else(|error| error, PyErr::from_value)
 }
 
 fn optional_record_time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
@@ -258,9 +290,15 @@ pub(super) fn host_of(field: &'static str, text: Option<&str>) -> PyResult<Optio
     }
 }
 
+pub(super) enum Keys<'a, 'py> {
+    None,
+    Given(&'a Bound<'py, PyAny>),
+    Taken(&'a [PyBackedStr]),
+}
+
 pub(super) struct Named<'a, 'py> {
     pub(super) tags: Option<&'a str>,
-    pub(super) keys: Option<&'a Bound<'py, PyAny>>,
+    pub(super) keys: Keys<'a, 'py>,
     pub(super) unique_key: Option<&'a str>,
     pub(super) delay_level: i32,
     pub(super) properties: Option<&'a Bound<'py, PyAny>>,
@@ -278,10 +316,12 @@ impl<'a, 'py> Named<'a, 'py> {
             check_tag(tags)?;
             block.tags(tags.as_bytes())?;
         }
-        if let Some(keys) = self.keys {
-            each_key(keys, |key| Ok(block.key(key.as_bytes())?))?;
-            block.end_keys();
+        match self.keys {
+            Keys::None => {}
+            Keys::Given(keys) => each_key(keys, |key| Ok(block.key(key.as_bytes())?))?,
+            Keys::Taken(keys) => keys.iter().try_for_each(|key| block.key(key.as_bytes()))?,
         }
+        block.end_keys();
         if let Some(unique_key) = self.unique_key {
             block.unique_key(unique_key.as_bytes())?;
         }
@@ -306,11 +346,13 @@ impl<'a, 'py> Named<'a, 'py> {
             "delay_level"
         } else {
             let mut has_keys = false;
-            if let Some(keys) = self.keys {
-                each_key(keys, |_| {
+            match self.keys {
+                Keys::None => {}
+                Keys::Given(keys) => each_key(keys, |_| {
                     has_keys = true;
                     Ok(())
-                })?;
+                })?,
+                Keys::Taken(keys) => has_keys = !keys.is_empty(),
             }
             if !has_keys {
                 return Ok(whole);

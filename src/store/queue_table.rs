@@ -410,13 +410,16 @@ impl QueueTable {
         })
     }
 
+    /// The highest queue of a topic.
+    pub fn highest(&self, topic: &[u8]) -> Option<i32> {
+        let table = self.table.read();
+        table.get(topic).and_then(|queues| queues.last_key_value().map(|(highest, _)| *highest))
+    }
+
     /// Refuses a queue far above those that its topic has.
     #[cold]
     pub fn check_near(&self, topic: &[u8], queue_id: i32, most: i32) -> Result<()> {
-        let highest = {
-            let table = self.table.read();
-            table.get(topic).and_then(|queues| queues.last_key_value().map(|(highest, _)| *highest))
-        };
+        let highest = self.highest(topic);
         if highest.is_some_and(|highest| highest >= queue_id / 2) {
             return Ok(());
         }

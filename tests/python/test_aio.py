@@ -33,7 +33,15 @@ def test_the_names_of_a_store_are_awaitable(tmp_path: Path) -> None:
             assert [found.body for found in await store.query("orders", "k")] == [b"one"]
             assert [found.body async for found in store.scan()] == [b"one", b"two"]
             assert [found.body async for found in store.topic("orders")] == [b"one", b"two"]
-            assert await store.topics() == ["orders"]
+            orders = store.topic("orders")
+            assert [found.body for found in await orders.latest(1)] == [b"two"]
+            assert [found.body async for found in orders.since(first.store_timestamp_ms)] == [
+                b"one",
+                b"two",
+            ]
+            behind = orders.from_offset(first.physical_offset + 1)
+            assert [found.body async for found in behind] == [b"two"]
+            assert (orders.name, await store.topics()) == ("orders", ["orders"])
             assert not await store.wait(store.max_physical_offset, timeout_s=0.001)
             assert (store.mode, store.path) == ("a", str(tmp_path))
             with pytest.raises(mqstore.InvalidMessageError):

@@ -57,7 +57,7 @@ def test_an_argument_of_the_wrong_type_is_named(store, given, says) -> None:
         (lambda s: s.append_many(7), "messages: expected an iterable of messages, got int"),
         (
             lambda s: s.append_many([7]),
-            "messages: expected a Message, a StoredMessage or a mapping",
+            "messages: expected a Message, a StoredMessage, or a mapping or tuple",
         ),
         (lambda s: s.read("t", "0", 0), "queue_id: expected int, got str"),
         (lambda s: s.read("t", 0, "0"), "queue_offset: expected int, got str"),

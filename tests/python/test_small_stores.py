@@ -71,6 +71,14 @@ def test_the_preset_for_small_stores_is_small_and_stays_so(tmp_path: Path) -> No
     assert len(bodies(root)) == 101
 
 
+def test_the_preset_takes_further_settings() -> None:
+    config = StoreConfig.embedded(flush_disk_type="SYNC_FLUSH", max_index_num=5000)
+    assert (config.flush_disk_type, config.max_index_num) == ("SYNC_FLUSH", 5000)
+    assert config.mapped_file_size_commit_log == StoreConfig.embedded().mapped_file_size_commit_log
+    with pytest.raises(TypeError, match="near it: flush_disk_type"):
+        StoreConfig.embedded(flush_disk_typ="SYNC_FLUSH")
+
+
 @pytest.mark.parametrize(
     ("setting", "span", "number"),
     [

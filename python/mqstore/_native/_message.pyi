@@ -15,7 +15,7 @@ class Message:
     Args:
         topic: Name of the topic; see ``validate_topic_names`` of ``mqstore.StoreConfig``.
         body: The body, any object with the buffer protocol, stored unchanged.
-        queue_id: Number of the queue in its topic, from 0.
+        queue_id: Number of the queue in its topic, from 0. ``None``: as for ``Store.append``.
         tags: The one tag of the message, stored as property ``TAGS``.
         keys: One key, or an iterable of keys, stored joined by spaces as property ``KEYS``. An
             empty key or one with a space in it is refused.
@@ -47,7 +47,7 @@ class Message:
         topic: str,
         body: Buffer,
         *,
-        queue_id: int = 0,
+        queue_id: int | None = 0,
         tags: _Tags = None,
         keys: _Keys = (),
         unique_key: str | None = None,
@@ -69,8 +69,8 @@ class Message:
     def body(self) -> bytes:
         """The body as stored."""
     @property
-    def queue_id(self) -> int:
-        """Number of the queue in its topic."""
+    def queue_id(self) -> int | None:
+        """Number of the queue in its topic; ``None`` where its key chooses it."""
     @property
     def tags(self) -> str | None:
         """The one tag, or ``None``."""

@@ -5,12 +5,11 @@ from typing import Any, Literal, Self, final, overload
 
 from typing_extensions import Buffer
 
-from mqstore._native._message import Message
 from mqstore._native._message_scan import MessageScan
 from mqstore._native._reading import ReadResult
 from mqstore._native._scan import ArrowScan
 from mqstore._native._stored import StoredMessage
-from mqstore._native._types import _ArrowStream, _Keys, _Path, _Properties, _Tags, _Time
+from mqstore._native._types import _ArrowStream, _Given, _Keys, _Path, _Properties, _Tags, _Time
 from mqstore._native._values import AppendResult, AppendSummary, GroupOffset, QueueInfo
 from mqstore.config import StoreConfig
 from mqstore.consuming.delays import Delivery
@@ -68,14 +67,14 @@ class Store:
     it would write. It does not pickle: hand on the path, and open the store there.
     """
 
-    # store/mod.rs
+    # store/append.rs
 
     def append(
         self,
         topic: str,
         body: Buffer,
         *,
-        queue_id: int = 0,
+        queue_id: int | None = 0,
         tags: _Tags = None,
         keys: _Keys = (),
         unique_key: str | None = None,
@@ -95,7 +94,8 @@ class Store:
         Args:
             topic: Name of the topic.
             body: The body, stored unchanged.
-            queue_id: Number of the queue in its topic, from 0.
+            queue_id: Number of the queue in its topic, from 0. ``None``: chosen by the first key as
+                RocketMQ's ``SelectMessageQueueByHash`` does it; without keys the queues in turn.
             tags: The one tag of the message.
             keys: One key, or an iterable of keys.
             unique_key: The client's id of the message.
@@ -124,7 +124,7 @@ class Store:
     @overload
     def append_many(
         self,
-        messages: Iterable[Message | StoredMessage | Mapping[str, object]],
+        messages: Iterable[_Given],
         /,
         *,
         summary: Literal[False] = False,
@@ -132,9 +132,10 @@ class Store:
         """Writes many messages, sharing flushes.
 
         Args:
-            messages: Messages, or mappings by the argument names of ``Message``. They are
-                taken in chunks of at most 1,024 messages or 4 MiB of bodies, and a chunk is
-                checked before any of it is written; a crash may keep a part of a chunk.
+            messages: Messages; mappings by the argument names of ``Message``; or tuples of its
+                first arguments: topic, body, and perhaps queue_id, tags, keys, unique_key,
+                properties. They are taken in chunks of at most 1,024 messages or 4 MiB of bodies,
+                and a chunk is checked before any of it is written; a crash may keep a part of it.
             summary: Return an ``AppendSummary`` instead of an object for each message.
 
         Returns:
@@ -152,22 +153,20 @@ class Store:
     @overload
     def append_many(
         self,
-        messages: Iterable[Message | StoredMessage | Mapping[str, object]],
+        messages: Iterable[_Given],
         /,
         *,
         summary: Literal[True],
     ) -> AppendSummary: ...
-    def append_batch(
-        self, messages: Iterable[Message | StoredMessage | Mapping[str, object]], /
-    ) -> list[AppendResult]:
+    def append_batch(self, messages: Iterable[_Given], /) -> list[AppendResult]:
         """Writes the messages of one queue as a producer's batch: all of them or none.
 
         They get consecutive queue offsets and one store time, and are adjacent in one file of the
         commit log. Each is stored as a separate message.
 
         Args:
-            messages: Messages, or mappings by the argument names of ``Message``, all of one
-                topic and queue, without a delay level and outside of transactions.
+            messages: As for ``append_many``, all of one topic and queue, without a delay level and
+                outside of transactions.
 
         Returns:
             One result for each message, in order.
@@ -177,6 +176,8 @@ class Store:
                 or ``max_message_size``; nothing was written.
             StoreError: As ``append`` raises it.
         """
+
+    # store/mod.rs
 
     def flush(self) -> None:
         """Makes everything appended so far durable: log, queues, index, checkpoint."""

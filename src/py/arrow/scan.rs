@@ -7,7 +7,7 @@ use arrow_array::{ArrayRef, RecordBatch, StructArray};
 use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyIterator, PyString};
+use pyo3::types::{PyCapsule, PyDict, PyIterator, PyString};
 use pyo3_arrow::PySchema;
 use pyo3_arrow::ffi::{ArrayIterator, to_schema_pycapsule, to_stream_pycapsule};
 
@@ -407,11 +407,16 @@ impl Store {
     ///
     /// Raises:
     ///     ValueError: No such column.
-    #[pyo3(signature = (
-        *, columns=None, batch_rows=8192, batch_bytes=8388608, start_physical_offset=None,
-        stop_physical_offset=None, topics=None, tags=None, begin_ms=None, end_ms=None,
-        on_error="raise", verify_crc=true
-    ))]
+    #[pyo3(
+        signature = (
+            *, columns=None, batch_rows=8192, batch_bytes=8388608, start_physical_offset=None,
+            stop_physical_offset=None, topics=None, tags=None, begin_ms=None, end_ms=None,
+            on_error="raise", verify_crc=true, **others
+        ),
+        text_signature = "($self, *, columns=None, batch_rows=8192, batch_bytes=8388608, \
+            start_physical_offset=None, stop_physical_offset=None, topics=None, tags=None, \
+            begin_ms=None, end_ms=None, on_error=\"raise\", verify_crc=True)"
+    )]
     #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
     fn scan_arrow(
         &self,
@@ -426,7 +431,9 @@ impl Store {
         #[pyo3(from_py_with = fields::end_ms)] end_ms: Option<i64>,
         on_error: &str,
         verify_crc: bool,
+        others: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<ArrowScan> {
+        fields::no_others("Store.scan_arrow", others)?;
         let columns = columns_of(columns)?;
         let limits = BatchLimits {
             rows: at_least_one("batch_rows", batch_rows)?,

@@ -6,7 +6,7 @@ use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::ArrowError;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyDict, PyList, PyTuple};
 use pyo3_arrow::PyRecordBatchReader;
 use pyo3_arrow::error::PyArrowError;
 
@@ -15,7 +15,8 @@ use crate::error::{self, Error};
 use crate::format::message::host::Host;
 use crate::store::{MessageStore, NewMessage};
 
-use super::{CHUNK, CHUNK_BYTES, PACE, Store};
+use super::Store;
+use super::append::{CHUNK, CHUNK_BYTES, PACE};
 use crate::py::errors::{invalid, raise};
 use crate::py::fields;
 use crate::py::values::{AppendResult, AppendSummary};
@@ -50,14 +51,19 @@ impl Store {
     ///     ValueError: A column is missing, or has a name that no column of a message has.
     ///     KeyboardInterrupt: Ctrl-C, between two chunks of rows; ``.summary`` is an
     ///         ``AppendSummary`` of what was written.
-    #[pyo3(signature = (data, /, *, atomic=false, resume_from=0))]
+    #[pyo3(
+        signature = (data, /, *, atomic=false, resume_from=0, **others),
+        text_signature = "($self, data, /, *, atomic=False, resume_from=0)"
+    )]
     fn append_arrow(
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
         atomic: bool,
         #[pyo3(from_py_with = fields::resume_from)] resume_from: usize,
+        others: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<AppendSummary> {
+        fields::no_others("Store.append_arrow", others)?;
         let store = self.writing()?;
         let mut reader = reader_of(data)?;
         let no_message = store.append_many(&[]).map(|_| ());

@@ -2,19 +2,19 @@
 
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
-use pyo3::types::{PyDict, PyMapping, PyString, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
 
 use crate::error::Result;
 use crate::format::message::host::Host;
 use crate::store::NewMessage;
 use crate::store::write::property_block::check_inner_batch;
 
-use super::stored::{StoredMessage, shown_body};
-use crate::py::errors::invalid;
-use crate::py::fields::{self, Block, Named, bytes_of, each_pair, expected, host_of, wrong_type};
+use super::given::Arguments;
+use super::stored::shown_body;
+use crate::py::fields;
 
 #[derive(PartialEq, Eq, Hash)]
-enum Properties {
+pub(super) enum Properties {
     Pairs(Vec<(PyBackedStr, PyBackedStr)>),
     Block(PyBackedBytes),
 }
@@ -28,7 +28,7 @@ enum Properties {
 /// Args:
 ///     topic: Name of the topic; see ``validate_topic_names`` of ``mqstore.StoreConfig``.
 ///     body: The body, any object with the buffer protocol, stored unchanged.
-///     queue_id: Number of the queue in its topic, from 0.
+///     queue_id: Number of the queue in its topic, from 0. ``None``: as for ``Store.append``.
 ///     tags: The one tag of the message, stored as property ``TAGS``.
 ///     keys: One key, or an iterable of keys, stored joined by spaces as property ``KEYS``. An
 ///         empty key or one with a space in it is refused.
@@ -56,25 +56,25 @@ enum Properties {
 #[pyclass(module = "mqstore", frozen, eq, hash)]
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct Message {
-    topic: PyBackedStr,
-    body: PyBackedBytes,
-    queue_id: i32,
-    tags: Option<PyBackedStr>,
-    keys: Vec<PyBackedStr>,
-    unique_key: Option<PyBackedStr>,
-    properties: Properties,
-    flag: i32,
-    born_timestamp_ms: Option<i64>,
-    born_host: Option<Host>,
-    delay_level: i32,
-    sys_flag: i32,
-    store_timestamp_ms: Option<i64>,
-    store_host: Option<Host>,
-    reconsume_times: i32,
-    prepared_transaction_offset: i64,
+    pub(super) topic: PyBackedStr,
+    pub(super) body: PyBackedBytes,
+    pub(super) queue_id: Option<i32>,
+    pub(super) tags: Option<PyBackedStr>,
+    pub(super) keys: Vec<PyBackedStr>,
+    pub(super) unique_key: Option<PyBackedStr>,
+    pub(super) properties: Properties,
+    pub(super) flag: i32,
+    pub(super) born_timestamp_ms: Option<i64>,
+    pub(super) born_host: Option<Host>,
+    pub(super) delay_level: i32,
+    pub(super) sys_flag: i32,
+    pub(super) store_timestamp_ms: Option<i64>,
+    pub(super) store_host: Option<Host>,
+    pub(super) reconsume_times: i32,
+    pub(super) prepared_transaction_offset: i64,
     /// The stored property block, unless given as one.
-    block: Box<[u8]>,
-    counts_inner_messages: bool,
+    pub(super) block: Box<[u8]>,
+    pub(super) counts_inner_messages: bool,
 }
 
 impl Message {
@@ -87,7 +87,7 @@ impl Message {
     pub(crate) fn view(&self) -> NewMessage<'_> {
         NewMessage {
             topic: self.topic.as_bytes(),
-            queue_id: self.queue_id,
+            queue_id: self.queue_id.unwrap_or_default(),
             body: &self.body,
             properties: match &self.properties {
                 Properties::Pairs(_) => &self.block,
@@ -107,7 +107,7 @@ impl Message {
     /// Keyword arguments that differ from their defaults.
     fn given<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let given = PyDict::new(py);
-        if self.queue_id != 0 {
+        if self.queue_id != Some(0) {
             given.set_item("queue_id", self.queue_id)?;
         }
         if let Some(tags) = &self.tags {
@@ -158,10 +158,10 @@ impl Message {
     #[new]
     #[pyo3(
         signature = (
-            topic, body, *, queue_id=0, tags=None, keys=None, unique_key=None, properties=None,
-            flag=0, born_timestamp_ms=None, born_host=None, delay_level=0, sys_flag=0,
-            store_timestamp_ms=None, store_host=None, reconsume_times=0,
-            prepared_transaction_offset=0
+            topic, body, *, queue_id=Some(0), tags=None, keys=None, unique_key=None,
+            properties=None, flag=0, born_timestamp_ms=None, born_host=None, delay_level=0,
+            sys_flag=0, store_timestamp_ms=None, store_host=None, reconsume_times=0,
+            prepared_transaction_offset=0, **others
         ),
         text_signature = "(topic, body, *, queue_id=0, tags=None, keys=(), unique_key=None, \
             properties=None, flag=0, born_timestamp_ms=None, born_host=None, delay_level=0, \
@@ -172,68 +172,43 @@ impl Message {
     fn __new__(
         #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
         body: &Bound<'_, PyAny>,
-        #[pyo3(from_py_with = fields::queue_id)] queue_id: i32,
+        #[pyo3(from_py_with = fields::queue_id_if_given)] queue_id: Option<i32>,
         #[pyo3(from_py_with = fields::tags)] tags: Option<PyBackedStr>,
         keys: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = fields::unique_key)] unique_key: Option<PyBackedStr>,
         properties: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = fields::flag)] flag: i32,
         #[pyo3(from_py_with = fields::born_timestamp_ms)] born_timestamp_ms: Option<i64>,
-        born_host: Option<&str>,
+        #[pyo3(from_py_with = fields::born_host)] born_host: Option<Host>,
         #[pyo3(from_py_with = fields::delay_level)] delay_level: i32,
         #[pyo3(from_py_with = fields::sys_flag)] sys_flag: i32,
         #[pyo3(from_py_with = fields::store_timestamp_ms)] store_timestamp_ms: Option<i64>,
-        store_host: Option<&str>,
+        #[pyo3(from_py_with = fields::store_host)] store_host: Option<Host>,
         #[pyo3(from_py_with = fields::reconsume_times)] reconsume_times: i32,
         #[pyo3(from_py_with = fields::prepared_transaction_offset)]
         prepared_transaction_offset: i64,
+        others: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        if topic.is_empty() {
-            return Err(invalid("topic", "is empty"));
-        }
-        if queue_id < 0 {
-            return Err(invalid("queue_id", format!("{queue_id} is below 0")));
-        }
-        // An iterator gives its keys only once.
-        let keys = match keys {
-            Some(keys) => key_tuple(keys)?,
-            None => PyTuple::empty(body.py()),
-        };
-        let mut block = Vec::new();
-        let given = Named {
-            tags: tags.as_deref(),
-            keys: Some(keys.as_any()),
-            unique_key: unique_key.as_deref(),
-            delay_level,
-            properties,
-        }
-        .to_block(&mut block)?;
-        let (properties, counts_inner_messages) = match given {
-            Block::Whole(whole) => (Properties::Block(whole.clone().into()), false),
-            Block::Written { counts_inner_messages } => {
-                (Properties::Pairs(pairs(properties)?), counts_inner_messages)
-            }
-        };
-        Ok(Self {
-            topic,
-            body: bytes_of("body", body)?.into(),
+        fields::no_others("Message", others)?;
+        Arguments {
+            topic: Some(topic),
+            body: Some(body.clone()),
             queue_id,
             tags,
-            keys: keys.extract()?,
+            keys: keys.cloned(),
             unique_key,
-            properties,
+            properties: properties.cloned(),
             flag,
             born_timestamp_ms,
-            born_host: host_of("born_host", born_host)?,
+            born_host,
             delay_level,
             sys_flag,
             store_timestamp_ms,
-            store_host: host_of("store_host", store_host)?,
+            store_host,
             reconsume_times,
             prepared_transaction_offset,
-            block: block.into(),
-            counts_inner_messages,
-        })
+        }
+        .make()
     }
 
     /// Name of the topic.
@@ -248,9 +223,9 @@ impl Message {
         Ok((&self.body).into_pyobject(py)?.into_any())
     }
 
-    /// Number of the queue in its topic.
+    /// Number of the queue in its topic; ``None`` where its key chooses it.
     #[getter]
-    fn queue_id(&self) -> i32 {
+    fn queue_id(&self) -> Option<i32> {
         self.queue_id
     }
 
@@ -361,53 +336,4 @@ impl Message {
             [make, PyTuple::new(py, [message.topic(py).into_any(), message.body(py)?])?.into_any()],
         )
     }
-}
-
-fn key_tuple<'py>(keys: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
-    if let Ok(keys) = keys.cast_exact::<PyTuple>() {
-        return Ok(keys.clone());
-    }
-    let mut found = Vec::new();
-    if keys.is_instance_of::<PyString>() {
-        found.push(keys.clone());
-    } else {
-        let wanted = "str or a sequence of str";
-        for key in keys.try_iter().map_err(|error| wrong_type("keys", wanted, keys, error))? {
-            found.push(key?);
-        }
-    }
-    PyTuple::new(keys.py(), found)
-}
-
-fn pairs(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<(PyBackedStr, PyBackedStr)>> {
-    let mut pairs = Vec::new();
-    if let Some(given) = given {
-        each_pair(given, |name, value| {
-            pairs.push((name.clone().try_into()?, value.clone().try_into()?));
-            Ok(())
-        })?;
-    }
-    Ok(pairs)
-}
-
-/// Checks a message beyond what the store sees.
-pub(super) fn checked(message: Bound<'_, Message>) -> PyResult<Bound<'_, Message>> {
-    message.get().check_inner_batch()?;
-    Ok(message)
-}
-
-/// A message, or a mapping of its arguments.
-pub(super) fn as_message(given: Bound<'_, PyAny>) -> PyResult<Bound<'_, Message>> {
-    if let Ok(message) = given.cast::<Message>() {
-        return Ok(message.clone());
-    }
-    if let Ok(stored) = given.cast::<StoredMessage>() {
-        return stored.get().to_message(given.py(), None);
-    }
-    let py = given.py();
-    let arguments = PyDict::new(py);
-    let wanted = "a Message, a StoredMessage or a mapping of a message's arguments";
-    let mapping = given.cast::<PyMapping>().map_err(|_| expected("messages", wanted, &given))?;
-    arguments.update(mapping)?;
-    Ok(py.get_type::<Message>().call((), Some(&arguments))?.cast_into()?)
 }

@@ -7,7 +7,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyList, PyTuple, PyType};
+use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 
 use crate::error::Result;
 use crate::format::queue::consume_queue::TagFilter;
@@ -200,7 +200,13 @@ impl Store {
     ///         from the next queue offset.
     ///     InvalidMessageError: A topic that is no text in UTF-8, a queue beyond 32 bits.
     ///     ValueError: ``max_messages`` or ``max_bytes`` below 0.
-    #[pyo3(signature = (topic, queue_id, queue_offset, *, max_messages=32, max_bytes=None, tags=None))]
+    #[pyo3(
+        signature = (
+            topic, queue_id, queue_offset, *, max_messages=32, max_bytes=None, tags=None, **others
+        ),
+        text_signature = "($self, topic, queue_id, queue_offset, *, max_messages=32, \
+            max_bytes=None, tags=None)"
+    )]
     #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
     fn read(
         &self,
@@ -211,7 +217,9 @@ impl Store {
         #[pyo3(from_py_with = fields::max_messages)] max_messages: usize,
         #[pyo3(from_py_with = fields::max_bytes)] max_bytes: Option<u64>,
         tags: Option<&str>,
+        others: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<ReadResult> {
+        fields::no_others("Store.read", others)?;
         let store = self.reading()?;
         let filter = filter_of(tags);
         let signals = Signals::new();
@@ -295,9 +303,14 @@ impl Store {
     ///     ValueError: A time in seconds.
     ///     CorruptionError: The body of a message of the key is not the one that was stored, or an
     ///         index file was cut short.
-    #[pyo3(signature = (
-        topic=None, key=None, *, tags=None, begin_ms=None, end_ms=None, max_messages=32, exact=true
-    ))]
+    #[pyo3(
+        signature = (
+            topic=None, key=None, *, tags=None, begin_ms=None, end_ms=None, max_messages=32,
+            exact=true, **others
+        ),
+        text_signature = "($self, topic=None, key=None, *, tags=None, begin_ms=None, end_ms=None, \
+            max_messages=32, exact=True)"
+    )]
     #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
     fn query<'py>(
         &self,
@@ -309,8 +322,10 @@ impl Store {
         #[pyo3(from_py_with = fields::end_ms)] end_ms: Option<i64>,
         #[pyo3(from_py_with = fields::max_messages)] max_messages: usize,
         exact: bool,
+        others: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+        fields::no_others("Store.query", others)?;
         let store = self.reading()?;
         let (by_tags, text) = match (&key, &tags) {
             (Some(key), None) => (false, key),
@@ -358,10 +373,14 @@ impl Store {
     ///
     /// Raises:
     ///     CorruptionError: When iterated, at damage, with ``on_error="raise"``.
-    #[pyo3(signature = (
-        *, start_physical_offset=None, stop_physical_offset=None, topics=None, tags=None,
-        begin_ms=None, end_ms=None, on_error="raise"
-    ))]
+    #[pyo3(
+        signature = (
+            *, start_physical_offset=None, stop_physical_offset=None, topics=None, tags=None,
+            begin_ms=None, end_ms=None, on_error="raise", **others
+        ),
+        text_signature = "($self, *, start_physical_offset=None, stop_physical_offset=None, \
+            topics=None, tags=None, begin_ms=None, end_ms=None, on_error=\"raise\")"
+    )]
     #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
     fn scan(
         &self,
@@ -372,7 +391,9 @@ impl Store {
         #[pyo3(from_py_with = fields::begin_ms)] begin_ms: Option<i64>,
         #[pyo3(from_py_with = fields::end_ms)] end_ms: Option<i64>,
         on_error: &str,
+        others: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<MessageScan> {
+        fields::no_others("Store.scan", others)?;
         let filter = scan_filter(topics, tags, begin_ms, end_ms)?;
         let on_damage = on_damage(on_error)?;
         let store = self.reading()?;

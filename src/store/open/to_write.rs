@@ -34,6 +34,7 @@ use crate::store::write::group_commit::FlushGate;
 use crate::store::write::new_queues::NewQueues;
 use crate::store::write::notices::Notices;
 use crate::store::write::retention::file_ages::FileAges;
+use crate::store::write::spread::Spread;
 use crate::store::write::topics::TopicTable;
 use crate::store::write::writer::{QUEUE_BYTES, Writer};
 use crate::time::{Clock, FAR_MS};
@@ -324,6 +325,7 @@ impl Opening {
             log_flushed: AtomicBool::new(false),
             checkpoint: Mutex::new(checkpoint),
             topics: Mutex::default(),
+            spread: Spread::default(),
             new_queues: NewQueues::default(),
             disk_full: AtomicBool::new(false),
             cleaned_to: AtomicU64::new(0),

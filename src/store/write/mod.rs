@@ -4,7 +4,8 @@
 //! them. `append.rs` checks a message, places it and encodes it; `property_block.rs` builds
 //! properties, `inner_batch.rs` splits inner batches. `group_commit.rs` lets callers under `SYNC_FLUSH`
 //! share a flush. `background.rs` runs the steps on threads; `allocate.rs` and `prepare.rs` work
-//! ahead of the writer, `new_queues.rs` too. `topics.rs` keeps `topics.json`, `retention/` decides which files are
+//! ahead of the writer, `new_queues.rs` too. `spread.rs` chooses queues by key.
+//! `topics.rs` keeps `topics.json`, `retention/` decides which files are
 //! deleted, `notices.rs` reports it.
 
 pub(crate) mod allocate;
@@ -17,5 +18,6 @@ pub mod notices;
 pub(crate) mod prepare;
 pub mod property_block;
 pub mod retention;
+pub(crate) mod spread;
 pub mod topics;
 pub(crate) mod writer;

@@ -23,6 +23,7 @@ use crate::log::read::scanner::{Scanned, Scanner, Stop};
 use super::append::{Appender, Checked, NewMessage, Sum};
 use super::group_commit::{FlushGate, Waited};
 use super::new_queues::NewQueues;
+use super::spread::Spread;
 use super::topics::TopicTable;
 use crate::store::dispatch::dispatcher::{DispatchRequest, Dispatcher};
 use crate::store::folder::lock::{self, StoreLock};
@@ -74,6 +75,7 @@ pub(crate) struct Writer {
     /// The durable mark; `None` until recovery is done.
     pub(crate) mark: Option<DurableMark>,
     pub(crate) topics: Mutex<TopicTable>,
+    pub(crate) spread: Spread,
     pub(crate) new_queues: NewQueues,
     pub(crate) disk_full: AtomicBool,
     /// The log's beginning when queues and index were last cleaned.

@@ -1,0 +1,120 @@
+"""A store as a relation of DuckDB, with pushdown: ``mqstore.duckdb.relation``.
+
+Needs DuckDB and pyarrow (``pip install duckdb pyarrow``).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Unpack
+
+try:
+    import duckdb
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"mqstore.duckdb needs {error.name}, which is not installed: pip install duckdb pyarrow",
+        name=error.name,
+    ) from None
+
+import mqstore
+from mqstore._narrowing import tighten
+
+if TYPE_CHECKING:
+    import os
+
+    from mqstore._narrowing import Filters
+    from mqstore.config import ConfigLike
+
+__all__ = ["relation"]
+
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_RANGE = re.compile(r"\((store_timestamp|physical_offset) (>=|>|<=|<) ([^()]+)\)")
+_OPS = {">=": "GtEq", ">": "Gt", "<=": "LtEq", "<": "Lt"}
+
+
+def relation(
+    path: str | os.PathLike[str],
+    *,
+    connection: duckdb.DuckDBPyConnection | None = None,
+    config: ConfigLike = None,
+    **filters: Unpack[Filters],
+) -> duckdb.DuckDBPyRelation:
+    """The messages of a store as a relation, read when DuckDB asks for them.
+
+    Columns that a query does not use are not decoded. Of its conditions, what ``topic`` and
+    ``tags`` equal, and the bounds of ``store_timestamp`` and ``physical_offset`` choose what is
+    read, unless they stand beside ``OR``; DuckDB and Arrow check every row again. Messages that are
+    appended after a query began are not in it.
+
+    Args:
+        path: The store's root folder.
+        connection: Where the relation lives; ``None`` is DuckDB's default connection.
+        config: As for ``mqstore.open``.
+        filters: As for ``Store.scan_arrow``; they hold beside those of the query.
+
+    Raises:
+        NotAStoreError: No such folder, or no store in it.
+        ValueError: An invalid filter.
+
+    Examples:
+        >>> import mqstore, mqstore.duckdb, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> with mqstore.open(folder, "a") as store:
+        ...     _ = store.append("orders", b"one", tags="paid")
+        ...     _ = store.append("orders", b"two")
+        >>> orders = mqstore.duckdb.relation(folder, topics=["orders"])
+        >>> orders.filter("tags = 'paid'").project("body").fetchall()
+        [(b'one',)]
+    """
+    topics = filters.get("topics")
+    if topics is not None and not isinstance(topics, str):
+        filters["topics"] = list(topics)
+    messages = _Messages(path, config, filters)
+    return (duckdb if connection is None else connection).from_arrow(messages)
+
+
+class _Messages(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
+    """What DuckDB takes for a dataset of pyarrow: it has a schema, and makes scanners."""
+
+    def __init__(self, path: str | os.PathLike[str], config: ConfigLike, filters: Filters) -> None:
+        self._path, self._config, self._filters = path, config, filters
+        with mqstore.open(path, config=config) as store:
+            self._schema = pa.schema(store.scan_arrow(**filters).schema)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def scanner(
+        self,
+        columns: list[str] | None = None,
+        filter: ds.Expression | None = None,  # noqa: A002 - pyarrow's name
+        **options: Any,  # noqa: ANN401 - of pyarrow's scanners
+    ) -> ds.Scanner:
+        names = self._schema.names
+        wanted = set(names if columns is None else columns)
+        asked: dict[str, Any] = {**self._filters}
+        if filter is not None:
+            wanted |= {name for name in names if re.search(rf"\b{name}\b", str(filter))}
+            asked = _narrow(asked, filter)
+        # A scan without a column has no rows.
+        columns_read = [name for name in names if name in wanted] or ["physical_offset"]
+        store = mqstore.open(self._path, config=self._config)
+        scan = store.scan_arrow(columns=columns_read, **asked)
+        reader = pa.RecordBatchReader.from_stream(scan)
+        return ds.Scanner.from_batches(reader, columns=columns, filter=filter, **options)
+
+
+def _narrow(asked: dict[str, Any], condition: ds.Expression) -> dict[str, Any]:
+    """The filters, with the parts of a condition that every row must fulfil."""
+    for column, value in ds.get_partition_keys(condition).items():
+        tighten(asked, column, "Eq", value)
+    text = _QUOTED.sub('""', str(condition))
+    if not re.search(r" or |invert|if_else|case_when", text):
+        for column, op, bound in _RANGE.findall(text):
+            value = int(bound) if column == "physical_offset" else datetime.fromisoformat(bound)
+            tighten(asked, column, _OPS[op], value)
+    return asked

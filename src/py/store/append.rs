@@ -1,0 +1,318 @@
+//! Appends of messages that Python gives one by one.
+
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
+use pyo3::types::{PyDict, PyList};
+
+use crate::format::message::host::Host;
+use crate::format::message::properties::{self, names};
+use crate::store::write::property_block::check_inner_batch;
+use crate::store::{MessageStore, NewMessage};
+
+use super::Store;
+use super::given::{Given, key_tuple};
+use crate::py::errors::raise;
+use crate::py::fields::{self, Block, Keys, Named, bytes_of, with_block};
+use crate::py::values::{AppendResult, AppendSummary};
+
+/// Messages, and bytes of bodies, that are checked before any is written, and written between
+/// signal checks. The last body may exceed it.
+pub(super) const CHUNK: usize = 1024;
+pub(super) const CHUNK_BYTES: usize = 4 << 20;
+/// Interval of signal checks while appends wait for queue files.
+pub(super) const PACE: Duration = Duration::from_millis(50);
+
+#[pymethods]
+impl Store {
+    /// Writes one message.
+    ///
+    /// Returns when the message is durable under ``SYNC_FLUSH``, and when it is in the log under
+    /// ``ASYNC_FLUSH``. A read that follows in the same process sees it. The first append to a
+    /// topic also enters it in ``config/topics.json``.
+    ///
+    /// Args:
+    ///     topic: Name of the topic.
+    ///     body: The body, stored unchanged.
+    ///     queue_id: Number of the queue in its topic, from 0. ``None``: chosen by the first key as
+    ///         RocketMQ's ``SelectMessageQueueByHash`` does it; without keys the queues in turn.
+    ///     tags: The one tag of the message.
+    ///     keys: One key, or an iterable of keys.
+    ///     unique_key: The client's id of the message.
+    ///     properties: Further properties; see ``Message``.
+    ///     flag: An application-defined number.
+    ///     born_timestamp_ms: The producer's time; ``None`` is now.
+    ///     born_host: The producer's address; ``None`` is the store's own.
+    ///     delay_level: Stored as property ``DELAY`` unless 0; the message is not delayed.
+    ///     delay: Keeps the message back for so long: a ``timedelta``, or seconds, of the store's
+    ///         delay levels (``message_delay_level``). It waits in ``SCHEDULE_TOPIC_XXXX``, where
+    ///         the result leads, until a broker or a writer with ``delivery=True`` delivers it.
+    ///
+    /// Raises:
+    ///     InvalidMessageError: The message cannot be stored; ``.status`` is RocketMQ's status
+    ///         for the reason. Nothing was written.
+    ///     ConfigError: ``delay`` in a store opened without ``delivery=True``; nothing was written.
+    ///     ValueError: ``delay`` is none of the delay levels; nothing was written.
+    ///     FlushTimeoutError: It is stored, but was not flushed in ``sync_flush_timeout``;
+    ///         ``.result`` says where.
+    ///     StorePoisonedError: A flush failed, now or before; the store is read-only until opened
+    ///         again.
+    ///     StoreReadOnlyError: The store was opened with mode ``"r"``.
+    ///     StoreIOError: The disk is full, or a system call failed.
+    #[pyo3(
+        signature = (
+            topic, body, *, queue_id=Some(0), tags=None, keys=None, unique_key=None,
+            properties=None, flag=0, born_timestamp_ms=None, born_host=None, delay_level=0,
+            delay=None, **others
+        ),
+        text_signature = "($self, topic, body, *, queue_id=0, tags=None, keys=(), \
+            unique_key=None, properties=None, flag=0, born_timestamp_ms=None, born_host=None, \
+            delay_level=0, delay=None)"
+    )]
+    #[expect(clippy::too_many_arguments, reason = "a message has as many fields")]
+    fn append(
+        slf: &Bound<'_, Self>,
+        py: Python<'_>,
+        #[pyo3(from_py_with = fields::topic)] topic: PyBackedStr,
+        body: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = fields::queue_id_if_given)] queue_id: Option<i32>,
+        #[pyo3(from_py_with = fields::tags)] tags: Option<PyBackedStr>,
+        keys: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = fields::unique_key)] unique_key: Option<PyBackedStr>,
+        properties: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = fields::flag)] flag: i32,
+        #[pyo3(from_py_with = fields::born_timestamp_ms)] born_timestamp_ms: Option<i64>,
+        #[pyo3(from_py_with = fields::born_host)] born_host: Option<Host>,
+        #[pyo3(from_py_with = fields::delay_level)] delay_level: i32,
+        delay: Option<&Bound<'_, PyAny>>,
+        others: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<AppendResult> {
+        fields::no_others("Store.append", others)?;
+        let this = slf.get();
+        let store = this.writing()?;
+        if let Some(delay) = delay {
+            let keys = keys.map(key_tuple).transpose()?;
+            let queue_id = match (queue_id, &keys) {
+                (Some(queue_id), _) => queue_id,
+                (None, Some(keys)) if !keys.is_empty() => {
+                    let first: PyBackedStr = keys.get_item(0)?.extract()?;
+                    store.spread(topic.as_bytes(), Some(first.as_bytes()))?
+                }
+                (None, _) => store.spread(topic.as_bytes(), None)?,
+            };
+            let given = PyDict::new(py);
+            given.set_item("topic", &topic)?;
+            given.set_item("body", body)?;
+            given.set_item("queue_id", queue_id)?;
+            given.set_item("tags", tags)?;
+            given.set_item("keys", keys)?;
+            given.set_item("unique_key", unique_key)?;
+            given.set_item("properties", properties)?;
+            given.set_item("flag", flag)?;
+            given.set_item("born_timestamp_ms", born_timestamp_ms)?;
+            given.set_item("born_host", born_host.map(|host| host.to_string()))?;
+            given.set_item("delay_level", delay_level)?;
+            return append_delayed(slf, delay, &given);
+        }
+        let body = bytes_of("body", body)?;
+        let (tags, unique_key) = (tags.as_deref(), unique_key.as_deref());
+        let keys = keys.map_or(Keys::None, Keys::Given);
+        let named = Named { tags, keys, unique_key, delay_level, properties };
+        with_block(|block| {
+            let properties = match named.to_block(block)? {
+                Block::Whole(whole) => whole.as_bytes(),
+                Block::Written { counts_inner_messages } => {
+                    check_inner_batch(counts_inner_messages, 0)?;
+                    block.as_slice()
+                }
+            };
+            let message = NewMessage {
+                queue_id: queue_of(store, queue_id, topic.as_bytes(), properties)?,
+                properties,
+                flag,
+                born_timestamp_ms,
+                born_host,
+                ..NewMessage::new(topic.as_bytes(), body.as_bytes())
+            };
+            pace(py, store, std::slice::from_ref(&message))?;
+            match py.detach(|| store.append(&message)) {
+                Ok(result) => Ok(AppendResult::new(&result, this.host())),
+                Err(error) => Err(raise(error, this.host())),
+            }
+        })
+    }
+
+    /// Writes many messages, sharing flushes.
+    ///
+    /// Args:
+    ///     messages: Messages; mappings by the argument names of ``Message``; or tuples of its
+    ///         first arguments: topic, body, and perhaps queue_id, tags, keys, unique_key,
+    ///         properties. They are taken in chunks of at most 1,024 messages or 4 MiB of bodies,
+    ///         and a chunk is checked before any of it is written; a crash may keep a part of it.
+    ///     summary: Return an ``AppendSummary`` instead of an object for each message.
+    ///
+    /// Returns:
+    ///     One result for each message, in order.
+    ///
+    /// Raises:
+    ///     StoreError: As for ``append``; ``.index`` is the index of the failed message, and
+    ///         ``.results`` has the results of the messages written before it.
+    ///     TypeError: An item is not a message. This error, and any that ``messages`` raises, has
+    ///         ``.index`` and ``.results`` too. Nothing of its chunk was written.
+    ///     KeyboardInterrupt: Ctrl-C, between two chunks; ``.results`` has the results so far, and
+    ///         ``.index`` is the index of the first message not written.
+    #[pyo3(
+        signature = (messages, /, *, summary=false, **others),
+        text_signature = "($self, messages, /, *, summary=False)"
+    )]
+    fn append_many<'py>(
+        &self,
+        py: Python<'py>,
+        messages: &Bound<'py, PyAny>,
+        summary: bool,
+        others: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        fields::no_others("Store.append_many", others)?;
+        let store = self.writing()?;
+        let mut sum = AppendSummary::before(store.log().end_offset());
+        let results = PyList::empty(py);
+        let culprit = |error: PyErr, results: &Bound<'py, PyList>, index: usize| {
+            let value = error.value(py);
+            // An exception that takes no attribute is raised unchanged.
+            let _ = value.setattr("results", results).and_then(|()| value.setattr("index", index));
+            error
+        };
+        let wanted = "an iterable of messages";
+        let mut rest = messages
+            .try_iter()
+            .map_err(|error| fields::wrong_type("messages", wanted, messages, error))?;
+        loop {
+            let done = sum.len();
+            let (mut chunk, mut bytes, mut more) = (Vec::new(), 0, false);
+            for message in rest.by_ref() {
+                match message.and_then(Given::of) {
+                    Ok(message) => {
+                        bytes += message.get().view().body.len();
+                        chunk.push(message);
+                    }
+                    Err(error) => {
+                        let index = done + chunk.len();
+                        return Err(culprit(error, &results, index));
+                    }
+                }
+                more = chunk.len() >= CHUNK || bytes >= CHUNK_BYTES;
+                if more {
+                    break;
+                }
+            }
+            let views = views(store, &chunk).map_err(|error| culprit(error, &results, done))?;
+            pace(py, store, &views).map_err(|error| culprit(error, &results, results.len()))?;
+            let (written, failure) = match py.detach(|| store.append_many(&views)) {
+                Ok(written) => (written, None),
+                Err(stopped) => {
+                    let index = done + stopped.index;
+                    (stopped.results, Some((stopped.error, index)))
+                }
+            };
+            written.iter().for_each(|result| sum.add(result));
+            for (result, view) in written.iter().zip(&views).filter(|_| !summary) {
+                let host = view.store_host.unwrap_or_else(|| self.host());
+                results.append(Bound::new(py, AppendResult::new(result, host))?)?;
+            }
+            if let Some((error, index)) = failure {
+                return Err(culprit(raise(error, self.host()), &results, index));
+            }
+            py.check_signals().map_err(|error| culprit(error, &results, sum.len()))?;
+            if !more {
+                return match summary {
+                    true => Ok(Bound::new(py, sum)?.into_any()),
+                    false => Ok(results.into_any()),
+                };
+            }
+        }
+    }
+
+    /// Writes the messages of one queue as a producer's batch: all of them or none.
+    ///
+    /// They get consecutive queue offsets and one store time, and are adjacent in one file of the
+    /// commit log. Each is stored as a separate message.
+    ///
+    /// Args:
+    ///     messages: As for ``append_many``, all of one topic and queue, without a delay level and
+    ///         outside of transactions.
+    ///
+    /// Returns:
+    ///     One result for each message, in order.
+    ///
+    /// Raises:
+    ///     InvalidMessageError: An invalid message, different queues, or a batch larger than a file
+    ///         or ``max_message_size``; nothing was written.
+    ///     StoreError: As ``append`` raises it.
+    #[pyo3(signature = (messages, /))]
+    fn append_batch<'py>(
+        &self,
+        py: Python<'py>,
+        messages: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let store = self.writing()?;
+        let batch: Vec<_> = messages
+            .try_iter()?
+            .map(|message| message.and_then(Given::of))
+            .collect::<PyResult<_>>()?;
+        let views = views(store, &batch)?;
+        let written =
+            py.detach(|| store.append_batch(&views)).map_err(|error| raise(error, self.host()))?;
+        let results = PyList::empty(py);
+        for (result, view) in written.iter().zip(&views) {
+            let host = view.store_host.unwrap_or_else(|| self.host());
+            results.append(Bound::new(py, AppendResult::new(result, host))?)?;
+        }
+        Ok(results)
+    }
+}
+
+/// The queue of a message, that of its first key where none is given.
+#[inline]
+fn queue_of(store: &MessageStore, given: Option<i32>, topic: &[u8], block: &[u8]) -> PyResult<i32> {
+    match given {
+        Some(queue_id) => Ok(queue_id),
+        None => {
+            let keys = properties::get(block, names::KEYS);
+            let first = keys.and_then(|keys| properties::split_keys(keys).next());
+            Ok(store.spread(topic, first)?)
+        }
+    }
+}
+
+fn views<'a>(store: &MessageStore, messages: &'a [Given<'_>]) -> PyResult<Vec<NewMessage<'a>>> {
+    messages
+        .iter()
+        .map(|message| {
+            let view = message.get().view();
+            let queue_id = message.get().queue_id;
+            let queue_id = queue_of(store, queue_id, view.topic, view.properties)?;
+            Ok(NewMessage { queue_id, ..view })
+        })
+        .collect()
+}
+
+#[cold]
+fn append_delayed(
+    store: &Bound<'_, Store>,
+    delay: &Bound<'_, PyAny>,
+    given: &Bound<'_, PyDict>,
+) -> PyResult<AppendResult> {
+    let module = store.py().import("mqstore.consuming.delays")?;
+    let result = module.call_method1("append_delayed", (store, delay, given))?;
+    Ok(result.cast_into::<AppendResult>()?.get().clone())
+}
+
+/// Waits while very many new queues lack files and one of `messages` needs another.
+fn pace(py: Python<'_>, store: &MessageStore, messages: &[NewMessage<'_>]) -> PyResult<()> {
+    while store.lacks_queue_files(messages) {
+        py.detach(|| store.wait_for_queue_files(PACE));
+        py.check_signals()?;
+    }
+    Ok(())
+}
