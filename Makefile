@@ -93,6 +93,11 @@ bench-smoke: $(MADE)/native-debug ## Each benchmark once, so that none rots
 	@$(PY) benches/series.py --most 1000 >/dev/null
 	@! scripts/prerequisites.sh java || PYTHONPATH=tests $(PY) benches/compare.py --smoke >/dev/null
 
+.PHONY: counts
+counts: $(MADE)/venv ## Instructions and cache misses of each hot path, no more than kept; needs valgrind; ARGS=--keep writes the page
+	@$(call say,Counts of instructions)
+	@$(PY) benches/counts.py $(ARGS)
+
 .PHONY: controls
 controls: ## The tests of crashes and faults must fail where a bug is planted; ARGS=flush for those so named
 	@scripts/prerequisites.sh rust
