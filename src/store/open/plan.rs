@@ -78,16 +78,7 @@ pub fn plan(
     if let Some(damage) =
         spares.as_ref().map(|missing| gone(&log, missing)).or_else(|| broken_run(&log))
     {
-        let end_physical_offset = log.min_offset();
-        let report = RecoveryReport { mode, end_physical_offset, ..nothing_done(mode) };
-        let refusal = Some(Refusal {
-            damage,
-            messages_beyond: 0,
-            can_cut: false,
-            opens: false,
-            missing: spares,
-        });
-        return Ok(RecoveryPlan { report, refusal });
+        return Ok(unread(mode, log.min_offset(), damage, spares));
     }
     let checkpoint = StoreCheckpoint::load(&**storage, &paths.checkpoint(), Access::Read)?;
     let is_clean = mode == RecoveryMode::Clean;
@@ -130,6 +121,17 @@ pub fn plan(
         ..nothing_done(mode)
     };
     Ok(RecoveryPlan { report, refusal })
+}
+
+fn unread(
+    mode: RecoveryMode,
+    end_physical_offset: u64,
+    damage: Corruption,
+    missing: Option<MissingEnd>,
+) -> RecoveryPlan {
+    let refusal = Refusal { damage, messages_beyond: 0, can_cut: false, opens: false, missing };
+    let report = RecoveryReport { end_physical_offset, ..nothing_done(mode) };
+    RecoveryPlan { report, refusal: Some(refusal) }
 }
 
 /// Reason for which a writer refuses the store: damage before whole messages.
