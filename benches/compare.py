@@ -429,6 +429,17 @@ def limits(race: Race) -> None:
             os.fdatasync(file.fileno())
         race.note("limit: write 1,200 B and fdatasync", "calls", count, time.perf_counter() - begin)
     path.unlink()
+    for name, work, unit, full in (
+        ("limit: random access in 20 MB", "limit-random", "accesses", 5_000_000),
+        ("limit: fresh page of zeros", "limit-page", "pages", 50_000),
+    ):
+        count = race.count(full)
+        race.note(name, unit, count, race.in_rust(work, race.folder, count))
+    count, nothing = race.count(1_000_000), ()
+    begin = time.perf_counter()
+    for _ in range(count):
+        len(nothing)
+    race.note("limit: empty Python call", "calls", count, time.perf_counter() - begin)
 
 
 def table(race: Race, rounds: int) -> str:

@@ -45,6 +45,8 @@ fn main() {
             "index-put",
             "index-put-lagging",
             "index-put-many",
+            "limit-random",
+            "limit-page",
         ] {
             black_box(run(work, &folder.path().join(work), 1000, 1024, 1));
         }
@@ -86,6 +88,8 @@ fn run(work: &str, folder: &Path, count: usize, body_bytes: usize, threads: usiz
         "scan" => scan(folder, count),
         "bare-read" => bare_read(folder),
         "recover" => recover(folder, count),
+        "limit-random" => random_access(count),
+        "limit-page" => fresh_pages(count),
         other => panic!("no work {other}"),
     }
 }
@@ -375,5 +379,30 @@ fn recover(folder: &Path, count: usize) -> f64 {
     let seconds = begin.elapsed().as_secs_f64();
     assert_eq!(store.recovery().unwrap().dispatched, count as u64);
     store.close().unwrap();
+    seconds
+}
+
+/// Numbers changed at random places of 20 MB, as in the slot table of an index file.
+fn random_access(count: usize) -> f64 {
+    let mut table = vec![1_u32; 5_000_000];
+    let mut next = random();
+    let begin = Instant::now();
+    for number in 0..count as u32 {
+        let place = usize::try_from(next() >> 32).unwrap() % table.len();
+        table[place] ^= number;
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    black_box(table);
+    seconds
+}
+
+/// The first touch of pages of memory, which the system fills with zeros.
+fn fresh_pages(count: usize) -> f64 {
+    const PAGE: usize = 4096;
+    let mut memory = vec![0_u8; count * PAGE];
+    let begin = Instant::now();
+    memory.iter_mut().step_by(PAGE).for_each(|byte| *byte = 1);
+    let seconds = begin.elapsed().as_secs_f64();
+    black_box(memory);
     seconds
 }

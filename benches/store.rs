@@ -8,12 +8,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use data::{BODY_BYTES, Sample};
+use data::Sample;
 use mqstore::StoreConfig;
 use mqstore::config::FlushDiskType;
 use mqstore::format::queue::consume_queue::TagFilter;
 use mqstore::store::{KeyQuery, MessageStore, NewMessage, OpenMode};
 
+/// Bodies of the three sizes that every benchmark is run with.
+const BODY_BYTES: [usize; 3] = [128, 1024, 16 * 1024];
 /// How many bytes of records one round of a benchmark writes.
 const ROUND_BYTES: usize = 64 << 20;
 

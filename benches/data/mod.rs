@@ -1,9 +1,6 @@
 //! The messages that all benchmarks write: bodies of one size, a tag, a key and a unique key, from a
 //! fixed seed.
 
-/// Bodies of the three sizes that every benchmark is run with.
-pub(crate) const BODY_BYTES: [usize; 3] = [128, 1024, 16 * 1024];
-
 /// A message's parts, ready to be appended.
 pub(crate) struct Sample {
     /// The body.

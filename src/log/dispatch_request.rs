@@ -98,14 +98,17 @@ impl<'a> DispatchRequest<'a> {
     /// Hashes of at most [`MAX_KEYS`] keys, in the order of entries; none for a rolled back
     /// message.
     pub fn key_hashes(&self) -> impl Iterator<Item = i32> + use<'a> {
-        self.key_hashes_of(TopicHash::of(self.topic))
-    }
-
-    /// [`DispatchRequest::key_hashes`] with the topic's hash given.
-    #[inline]
-    pub fn key_hashes_of(&self, topic: TopicHash) -> impl Iterator<Item = i32> + use<'a> {
+        let topic = TopicHash::of(self.topic);
         let most = if self.transaction == Transaction::Rollback { 0 } else { MAX_KEYS };
         self.keys().take(most).map(move |key| topic.with_key(key))
+    }
+
+    /// Adds hashes of at most `most` keys to `hashes`, as [`DispatchRequest::key_hashes`] gives them.
+    #[inline]
+    pub fn hash_keys(&self, topic: TopicHash, most: usize, hashes: &mut Vec<i32>) {
+        if self.transaction != Transaction::Rollback {
+            self.keys().take(most).for_each(|key| hashes.push(topic.with_key(key)));
+        }
     }
 
     /// Hash of its tag entry, behind those of its keys; `None` without tags or if rolled back.
@@ -114,11 +117,5 @@ impl<'a> DispatchRequest<'a> {
     pub fn tag_hash_of(&self, topic: TopicHash) -> Option<i32> {
         let tags = self.properties.tags.filter(|tags| !tags.is_empty())?;
         (self.transaction != Transaction::Rollback).then(|| topic.with_tags(tags))
-    }
-
-    /// Hashes of the keys beyond [`MAX_KEYS`].
-    pub fn surplus_key_hashes_of(&self, topic: TopicHash) -> impl Iterator<Item = i32> + use<'a> {
-        let all = if self.transaction == Transaction::Rollback { 0 } else { usize::MAX };
-        self.keys().take(all).skip(MAX_KEYS).map(move |key| topic.with_key(key))
     }
 }

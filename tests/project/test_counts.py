@@ -31,6 +31,7 @@ def test_growth_by_more_than_three_in_a_hundred_is_told(counts: dict[str, Any]) 
     assert grown(kept, one(500, 1)) == []
     assert grown(kept, one(1031, 10)) == ["append-128: 1,000.0 instructions before, 1,031.0 now"]
     assert grown(kept, one(1000, 11)) == ["append-128: 10.0 misses before, 11.0 now"]
+    assert grown({"recover": kept["append-128"]}, {"recover": one(1000, 11)["append-128"]}) == []
 
 
 def test_another_compiler_is_a_named_skip(

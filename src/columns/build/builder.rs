@@ -4,6 +4,7 @@
 //! by row.
 
 use std::borrow::Cow;
+use std::slice;
 use std::sync::{Arc, LazyLock};
 
 use arrow_array::types::{Int32Type, Int64Type};
@@ -276,7 +277,12 @@ impl BatchBuilder {
     /// Lets a row wait for others of its block, or fills it in alone.
     #[inline]
     fn wait(&mut self, view: &MessageView<'_>, body: Cow<'_, [u8]>, block: Option<&Arc<Block>>) {
-        let block = block.filter(|_| self.needs.waits);
+        if !self.needs.waits {
+            let row = Row { view: *view, body: &body };
+            let filled = self.columns.iter_mut().try_for_each(|column| column.fill_one(&row));
+            filled.unwrap_or_else(|fault| self.fault = Some(fault));
+            return;
+        }
         let same = match (&self.block, block) {
             (Some(known), Some(block)) => Arc::ptr_eq(known, block),
             _ => false,
@@ -477,6 +483,22 @@ impl Builder {
                 long(|rows, values| values.extend(rows.iter().map(|row| tags_code(&row.view))))
             }
         })
+    }
+
+    /// Fills in one row, of which no column needs the properties.
+    #[inline]
+    fn fill_one(&mut self, row: &Row<'_>) -> Result<(), ArrowError> {
+        match self {
+            Self::Int(fill, values) => fill(slice::from_ref(row), values),
+            Self::Long(fill, values) => fill(slice::from_ref(row), values),
+            Self::Time(get, times) => times.push(get(&row.view)),
+            Self::Topic(column) => column.push(row.view.topic()),
+            other => {
+                let rows = slice::from_ref(row);
+                return fill(slice::from_mut(other), Needs::default(), rows, None);
+            }
+        }
+        Ok(())
     }
 
     fn finish(&mut self, rows: usize) -> Result<ArrayRef, ArrowError> {

@@ -16,6 +16,7 @@ use super::ahead::Ahead;
 use crate::error::{Error, Result};
 use crate::files::system::storage::{Access, LARGEST_PAGE, StorageFile};
 
+#[cfg(target_arch = "x86_64")]
 const CACHE_LINE: usize = 64;
 
 #[derive(Debug)]
@@ -169,7 +170,7 @@ impl MappedFile {
     pub fn put_array<const N: usize>(&mut self, position: usize, bytes: &[u8; N]) -> Result<()> {
         let end = position.saturating_add(N);
         if end > self.reserved {
-            return self.put_at(position, bytes);
+            return self.put_beyond(position, bytes);
         }
         // SAFETY: nothing past the region's end is ever reserved.
         let start = unsafe { self.start().add(position) };
@@ -179,29 +180,34 @@ impl MappedFile {
         Ok(())
     }
 
+    #[cold]
+    #[inline(never)]
+    fn put_beyond(&mut self, position: usize, bytes: &[u8]) -> Result<()> {
+        self.put_at(position, bytes)
+    }
+
     /// Prefetches the bytes at `position`.
     #[inline]
     pub fn prefetch(&self, position: usize) {
-        if position >= self.len() {
-            return;
-        }
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: the check above keeps the address inside the region.
-            let address = unsafe { self.start().add(position) };
+        self.prefetch_range(position, 1);
+    }
+
+    /// Prefetches `len` bytes from `position` on.
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    pub fn prefetch_range(&self, position: usize, len: usize) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let end = position.saturating_add(len).min(self.len());
+        for at in (position..end).step_by(CACHE_LINE) {
+            // SAFETY: the range ends inside the region.
+            let address = unsafe { self.start().add(at) };
             // SAFETY: a prefetch changes nothing, whatever the address.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast::<i8>()) };
         }
     }
 
-    /// Prefetches `len` bytes from `position` on.
-    #[inline]
-    pub fn prefetch_range(&self, position: usize, len: usize) {
-        for at in (0..len).step_by(CACHE_LINE) {
-            self.prefetch(position.saturating_add(at));
-        }
-    }
+    #[cfg(not(target_arch = "x86_64"))]
+    pub fn prefetch_range(&self, _: usize, _: usize) {}
 
     /// Flushes all writes.
     ///

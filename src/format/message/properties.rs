@@ -92,9 +92,8 @@ pub fn each<'a>(raw: &'a [u8], mut take: impl FnMut(&'a [u8], &'a [u8])) {
     for base in (0..raw.len()).step_by(LOOKED_AT) {
         let mut low = Separators::low_bytes(raw, base);
         while low != 0 {
-            let bit = low.leading_zeros();
-            low &= !(1 << 63 >> bit);
-            let at = base + bit as usize;
+            let at = base + low.trailing_zeros() as usize;
+            low &= low - 1;
             match raw.get(at) {
                 Some(&NAME_VALUE_SEPARATOR) => name_end = name_end.or(Some(at)),
                 Some(&PROPERTY_SEPARATOR) => {
@@ -231,7 +230,7 @@ pub fn without<'a>(raw: &'a [u8], name: &[u8]) -> Cow<'a, [u8]> {
 struct Separators<'a> {
     raw: &'a [u8],
     base: usize,
-    /// Bit set of bytes below 3 that were not returned yet; the first byte has the highest bit.
+    /// Bit set of bytes below 3 that were not returned yet; the first byte has the lowest bit.
     low: u64,
 }
 
@@ -251,9 +250,8 @@ impl<'a> Separators<'a> {
                 }
                 self.low = Self::low_bytes(self.raw, self.base);
             }
-            let bit = self.low.leading_zeros();
-            self.low &= !(1 << 63 >> bit);
-            let at = self.base + bit as usize;
+            let at = self.base + self.low.trailing_zeros() as usize;
+            self.low &= self.low - 1;
             match self.raw.get(at)? {
                 0 => {}
                 separator => return Some((at, *separator)),
@@ -271,25 +269,29 @@ impl<'a> Separators<'a> {
         }
     }
 
-    /// Bit set of the bytes below 3 among the 64 from `at` on.
+    /// Bit set of the bytes below 3 among the 64 from `at` on, the first in the lowest bit.
     #[inline]
     fn low_bytes(raw: &[u8], at: usize) -> u64 {
         let rest = raw.get(at..).unwrap_or_default();
         let rest = rest.get(..rest.len().min(LOOKED_AT)).unwrap_or_default();
         let (words, tail) = rest.as_chunks::<WORD>();
         // One shift at a time: shifting each to its place takes more steps.
-        let low = words.iter().fold(0, |low, word| low << WORD | below_three(u64_of(*word)));
-        let left = LOOKED_AT - words.len() * WORD;
-        let low = low.checked_shl(left as u32).unwrap_or(0); // 64 without a word
+        let low = words.iter().fold(0, |low, word| low >> WORD | below_three(word));
+        let done = words.len() * WORD;
+        let low = low.checked_shr((LOOKED_AT - done) as u32).unwrap_or(0); // 64 without a word
         if tail.is_empty() {
             return low;
         }
         // The tail of a longer text is read as its last eight bytes.
-        let word = match raw.last_chunk::<WORD>() {
-            Some(last) => u64_of(*last) << (8 * (WORD - tail.len())),
-            None => tail.iter().rev().fold(0, |word, byte| word >> 8 | u64::from(*byte) << 56),
+        let of_tail = match raw.last_chunk() {
+            Some(last) => below_three(last) >> (LOOKED_AT - tail.len()),
+            None => {
+                let mut word = [u8::MAX; WORD];
+                word.iter_mut().zip(tail).for_each(|(to, byte)| *to = *byte);
+                below_three(&word) >> (LOOKED_AT - WORD)
+            }
         };
-        low | (below_three(word) >> (WORD - tail.len())) << (left - tail.len())
+        low | of_tail << done
     }
 }
 
@@ -297,16 +299,18 @@ const LOOKED_AT: usize = 64;
 
 const WORD: usize = 8;
 
-/// Bit set of the bytes of `word` that are 0, 1 or 2.
+/// Bit set of the bytes of `word` that are 0, 1 or 2, in the highest eight bits, the first byte's
+/// the lowest of them.
 #[inline]
-const fn below_three(word: u64) -> u64 {
+const fn below_three(word: &[u8; WORD]) -> u64 {
     const LOW_SEVEN: u64 = 0x7F7F_7F7F_7F7F_7F7F;
     const UP_TO_THE_TOP: u64 = 0x7D7D_7D7D_7D7D_7D7D;
+    let word = u64_of(*word).swap_bytes();
     // Values from 3 on set the top bit; there is no carry into the next byte.
     let tops = !(((word & LOW_SEVEN) + UP_TO_THE_TOP) | word | LOW_SEVEN);
     // Moves each top bit to its own place among the highest eight.
     const TOGETHER: u64 = 0x0102_0408_1020_4080;
-    (tops >> 7).wrapping_mul(TOGETHER) >> 56
+    (tops >> 7).wrapping_mul(TOGETHER) & 0xFF << 56
 }
 
 #[cfg(test)]
@@ -447,10 +451,10 @@ mod tests {
         for filler in [3, b'a', 0x7F, 0x80, 0x82, 0xFF] {
             for places in 0..256 {
                 let byte = |place: usize| {
-                    if places >> (7 - place) & 1 == 1 { (place % 3) as u8 } else { filler }
+                    if places >> place & 1 == 1 { (place % 3) as u8 } else { filler }
                 };
                 let word: [u8; WORD] = std::array::from_fn(byte);
-                assert_eq!(below_three(u64_of(word)), places, "{word:?}");
+                assert_eq!(below_three(&word) >> (LOOKED_AT - WORD), places, "{word:?}");
             }
         }
     }

@@ -324,13 +324,16 @@ impl IndexFile {
         }
     }
 
-    /// Takes disk space for the next `count` entries, so that puts cannot fail.
-    #[inline]
-    pub(crate) fn reserve(&mut self, count: u32) -> Result<()> {
+    /// Takes disk space for the next `count` entries, so that puts cannot fail; returns for how many
+    /// there is.
+    pub(crate) fn reserve(&mut self, count: u32) -> Result<u32> {
         let layout = self.layout;
         let writer = self.writer()?;
         let end = writer.count().saturating_add(count).min(layout.max_entry_count());
-        if end > writer.room_end { writer.make_room(&layout, end) } else { Ok(()) }
+        if end > writer.room_end {
+            writer.make_room(&layout, end)?;
+        }
+        Ok(writer.room_end.saturating_sub(writer.count()))
     }
 
     /// Flushes all puts; does nothing for readers.
@@ -402,6 +405,7 @@ impl Writer {
         Head { header: self.header, count: self.count() }
     }
 
+    #[inline]
     fn write_header(&mut self) -> Result<()> {
         self.map.put_array(0, &self.header.encode())
     }

@@ -101,6 +101,10 @@ pub struct IndexService {
     /// A message with some keys already in the index, and their number.
     begun: Option<(i64, usize)>,
     tag_entries: bool,
+    /// The last topic, likely the next one's too.
+    topic: (Vec<u8>, TopicHash),
+    /// Number of puts for which the current file has entries and disk space, beside those that wait.
+    ready: u32,
 }
 
 impl Drop for IndexService {
@@ -130,6 +134,8 @@ impl IndexService {
             has_new_name: false,
             begun: None,
             tag_entries: false,
+            topic: (Vec::new(), TopicHash::of(b"")),
+            ready: 0,
         };
         Ok((service, findings))
     }
@@ -167,10 +173,14 @@ impl IndexService {
         }
         let done = done_of(begun, message.physical_offset);
         let mut built = Built::default();
-        let hasher = TopicHash::of(message.topic);
+        if *self.topic.0 != *message.topic {
+            message.topic.clone_into(&mut self.topic.0);
+            self.topic.1 = TopicHash::of(message.topic);
+        }
+        let hasher = self.topic.1;
         let tags = if self.tag_entries { message.tag_hash_of(hasher) } else { None };
-        let keys = message.keys().map(|key| hasher.with_key(key));
-        for (number, key_hash) in keys.chain(tags).enumerate() {
+        let mut number = 0;
+        let mut put = |key_hash| {
             if number >= MAX_KEYS {
                 built.left_out += 1;
             } else if number >= done {
@@ -185,7 +195,11 @@ impl IndexService {
                 }
                 built.keys += 1;
             }
-        }
+            number += 1;
+            Ok(())
+        };
+        message.keys().try_for_each(|key| put(hasher.with_key(key)))?;
+        tags.into_iter().try_for_each(put)?;
         Ok(built)
     }
 
@@ -244,15 +258,28 @@ impl IndexService {
         }
     }
 
+    #[inline]
     fn push(&mut self, put: IndexPut) -> Result<()> {
-        self.make_room()?;
-        let ahead = at_most_u32(self.waiting.len() + 1);
+        if self.ready == 0 {
+            self.get_ready()?;
+        }
         let Some(file) = &mut self.current else { return Ok(()) };
-        file.reserve(ahead)?;
         let slot = file.layout().slot_of(put.key_hash);
         file.prefetch_slot(slot);
+        self.ready = self.ready.saturating_sub(1);
         self.waiting.push_back(Waiting { put, slot });
         if self.waiting.len() > LAG { self.put_oldest() } else { Ok(()) }
+    }
+
+    /// Finds room for at least one more put, in the next file if need be.
+    #[cold]
+    fn get_ready(&mut self) -> Result<()> {
+        self.make_room()?;
+        let waiting = at_most_u32(self.waiting.len());
+        if let Some(file) = &mut self.current {
+            self.ready = file.reserve(waiting + 1)?.saturating_sub(waiting);
+        }
+        Ok(())
     }
 
     fn put_oldest(&mut self) -> Result<()> {
@@ -284,6 +311,9 @@ impl IndexService {
 
     #[inline]
     fn make_room(&mut self) -> Result<()> {
+        if self.ready > 0 {
+            return Ok(());
+        }
         if let Some(file) = &self.current {
             let room = to_usize(file.room());
             if room > self.waiting.len() {
@@ -344,6 +374,7 @@ impl IndexService {
     fn set_current(&mut self, file: Option<IndexFile>) -> Option<IndexFile> {
         let active = file.as_ref().and_then(IndexFile::ahead).map(Arc::clone);
         self.front.set(FrontFiles { active, ..FrontFiles::default() });
+        self.ready = 0;
         std::mem::replace(&mut self.current, file)
     }
 

@@ -262,10 +262,8 @@ impl<'a> Gather<'a> {
         let hashes = &mut self.gathered.hashes;
         let before = hashes.len();
         let topic = self.topics.get(self.last).map(|topic| topic.hash).unwrap_or_default();
-        hashes.extend(request.key_hashes_of(topic));
-        if self.wanted.with_surplus_keys {
-            hashes.extend(request.surplus_key_hashes_of(topic));
-        }
+        let most = if self.wanted.with_surplus_keys { usize::MAX } else { MAX_KEYS };
+        request.hash_keys(topic, most, hashes);
         let tags = if self.wanted.with_tags { request.tag_hash_of(topic) } else { None };
         hashes.extend(tags);
         self.gathered.keyed.push(Keyed {
@@ -281,14 +279,14 @@ impl<'a> Gather<'a> {
     fn queue(&mut self, request: &DispatchRequest<'_>) {
         let queues = self.wanted.queues;
         let levels = queues.delay_levels();
-        if let Some((lane, kind)) = self.lane(request.topic, request.queue_id) {
+        if let Some((lane, kind)) = self.lane(request.queue_id) {
             self.push(request, lane, true, request.unit(request.range(kind), levels));
         }
         if request.properties.multi_dispatch.is_some() {
             for (name, number) in lmq::pairs(request.topic, &request.properties) {
                 if !queues.takes_more_queues() && queues.get(name, 0).is_none() {
                     self.gathered.left_out += 1;
-                } else if let Some((lane, _)) = self.lane(name, 0) {
+                } else if let Some((lane, _)) = self.lane_of(name, 0) {
                     let mut unit = request.unit(request.range(QueueKind::Plain), levels);
                     unit.number = number;
                     self.push(request, lane, false, unit);
@@ -310,12 +308,14 @@ impl<'a> Gather<'a> {
         self.gathered.units.push(QueuedUnit { lane, is_own, store_timestamp_ms, unit });
     }
 
-    /// Lane and kind of a queue; `None` if the topic is not wanted.
+    fn lane_of(&mut self, topic: &[u8], queue_id: i32) -> Option<(u32, QueueKind)> {
+        self.last = self.find_topic(topic);
+        self.lane(queue_id)
+    }
+
+    /// Lane and kind of a queue of the last topic; `None` if the topic is not wanted.
     #[inline]
-    fn lane(&mut self, topic: &[u8], queue_id: i32) -> Option<(u32, QueueKind)> {
-        if self.topics.get(self.last).is_none_or(|last| *last.name != *topic) {
-            self.last = self.find_topic(topic);
-        }
+    fn lane(&mut self, queue_id: i32) -> Option<(u32, QueueKind)> {
         let known = self.topics.get_mut(self.last)?;
         if !known.is_wanted {
             return None;
