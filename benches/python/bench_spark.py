@@ -14,6 +14,7 @@ import spark_sources
 
 import mqstore
 from mqstore.spark import read, register
+from mqstore.spark.mapping import map_parts
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.plan import plan
 from mqstore.spark.reader import read_range
@@ -88,6 +89,11 @@ def frame_of(spark: SparkSession, source: str, path: Path, columns: tuple[str, .
         if not kept.exists():
             read(spark, path).write.parquet(str(kept))
         return spark.read.parquet(str(kept)).select(*columns)
+    if source == "mqstore_arrow":
+        return read(spark, path, engine="arrow", columns=columns)
+    if source == "constant_arrow":
+        reader = spark_sources.ConstantReader(str(path), columns)
+        return map_parts(spark, reader, reader.partitions(), columns_schema(columns))
     return spark.read.format(source).schema(columns_schema(columns)).load(str(path))
 
 
@@ -97,7 +103,10 @@ def consume(frame: DataFrame) -> None:
 
 
 @COLUMNS
-@pytest.mark.parametrize("source", ["mqstore", "bench_constant", "bench_plain", "parquet"])
+@pytest.mark.parametrize(
+    "source",
+    ["mqstore", "bench_constant", "mqstore_arrow", "constant_arrow", "bench_plain", "parquet"],
+)
 def bench_scan(
     benchmark: Benchmark, spark: SparkSession, store: Path, source: str, columns: tuple[str, ...]
 ) -> None:
