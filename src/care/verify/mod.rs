@@ -27,8 +27,8 @@ use self::index::tag_runs::TagRuns;
 use self::index::{Index, IndexState};
 use self::log_walk::FileWalk;
 use self::queues::{Queue, Queues};
-pub(super) use self::tables::NO_OFFSET;
 use self::tables::Tables;
+pub(super) use self::tables::{NO_OFFSET, OTHER_OFFSETS};
 use super::finding::{Code, Finding, Findings, Severity};
 use super::meter::{Meter, both, thread_count, watched};
 use crate::config::StoreConfig;
@@ -383,6 +383,7 @@ fn list_index(
     if !cx.config.message_index_enable {
         return Ok(Index::none());
     }
+    cx.is_folder(&cx.paths.quarantine())?;
     if !cx.is_folder(&cx.paths.index())? {
         return Ok(Index::nothing());
     }

@@ -113,8 +113,12 @@ impl<'a> QueueCheck<'a> {
     #[cold]
     fn see_more(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
         for (name, number) in lmq::pairs(request.topic, &request.properties) {
-            if let Some(queue) = self.queues.number_of(QueueKind::Plain, name, 0) {
-                self.hold(queue, number, request)?;
+            match self.queues.number_of(QueueKind::Plain, name, 0) {
+                Some(queue) => self.hold(queue, number, request)?,
+                None if self.cx.config.enable_lmq && self.cx.config.enable_multi_dispatch => {
+                    miss(self.queues, name, 0, None, number, request);
+                }
+                None => {}
             }
         }
         Ok(())
