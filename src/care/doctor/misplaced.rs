@@ -111,7 +111,6 @@ pub(super) fn look(
     Ok((!found.moves.is_empty() || !found.packed.is_empty()).then_some(found))
 }
 
-/// Moves files to the root that are of no use to the log.
 fn put_away(storage: &dyn Storage, paths: &StorePaths, foreign: Vec<File>, found: &mut Misplaced) {
     for file in foreign {
         let holds = match file.stated {

@@ -13,7 +13,6 @@ use crate::store::folder::config_file;
 use crate::store::queue_table::QueueTable;
 
 impl Examined<'_> {
-    /// Adds folders of the log without a file, where files are missing.
     pub(super) fn tell_unmounted(&mut self, cause: &Cause) -> bool {
         let dirs = self.paths.commit_log();
         if dirs.len() == 1 || !matches!(cause, Cause::BrokenRun | Cause::EndMissing(_)) {
@@ -31,8 +30,7 @@ impl Examined<'_> {
         found
     }
 
-    /// Adds topics with batches that are in no table and have no folder: any writer would give them
-    /// plain queues.
+    /// A writer would give such topics plain queues.
     pub(super) fn tell_batches(&mut self, queues: Option<&QueueTable>) {
         let Some(queues) = queues else { return };
         for topic in &self.facts.batch_topics {

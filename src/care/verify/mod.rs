@@ -150,7 +150,6 @@ pub fn verify_on(
 
 struct Prepared {
     log: FileRun,
-    /// Index of the last log file that begins with a message.
     last: Option<usize>,
     queues: Queues,
     tables: Tables,
@@ -318,7 +317,6 @@ fn state(cx: &Context<'_>) -> Result<State> {
     Ok(State::Closed)
 }
 
-/// Whether queues lie in RocksDB, in a folder of its own or beside files of queues.
 fn has_queue_database(cx: &Context<'_>) -> Result<bool> {
     let own = cx.paths.root().join("consumequeue_rocksdb");
     Ok(inventory::is_database(&*cx.storage, &cx.paths.consume_queue())?

@@ -29,7 +29,6 @@ const OTHERS: [&str; 4] = [
     "topicQueueMapping.json",
 ];
 
-/// Found in a table that a broker reads as it is.
 pub(in crate::care) const NO_OFFSET: &str = "no offset in it";
 pub(in crate::care) const OTHER_OFFSETS: &str = "offsets of topics that this store does not have";
 
@@ -367,7 +366,6 @@ fn check_topics(cx: &Context<'_>, topics: &TopicTable, queues: &Queues) {
     }
 }
 
-/// Reports a topic missing in the table, if a broker would accept it.
 fn report_topic(cx: &Context<'_>, topic: &[u8]) {
     if is_broker_topic(topic) {
         let name = String::from_utf8_lossy(topic);

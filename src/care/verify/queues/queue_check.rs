@@ -35,7 +35,6 @@ pub(in crate::care::verify) struct QueueCheck<'a> {
     cx: &'a Context<'a>,
     queues: &'a Queues,
     log: &'a FileRun,
-    /// Entries of recent queues, at an index derived from the queue's.
     windows: Vec<Window>,
     entries: usize,
     /// Queues of the last message's topic.
