@@ -99,6 +99,12 @@ def _has_databases(path: str | os.PathLike[str]) -> bool:
     return any(Path(path, folder, "CURRENT").is_file() for folder in _DATABASES)
 
 
+def _had_databases(path: str | os.PathLike[str]) -> bool:
+    """The same of what may be damaged; lists the folders."""
+    folders = (Path(path, folder) for folder in _DATABASES)
+    return _has_databases(path) or any(any(folder.glob("MANIFEST-*")) for folder in folders)
+
+
 def verify(
     path: str | os.PathLike[str],
     *,
@@ -132,7 +138,7 @@ def verify(
         path, level=level, threads=threads, progress=progress, settings=_settings(config)
     )
     findings = tuple(Finding(*row) for row in rows)
-    if _has_databases(path):
+    if _had_databases(path):
         from mqstore.rocksdb.checking import check
 
         more, counted = check(path, level=level, config=config)
@@ -197,7 +203,7 @@ def doctor(
     found = list(map(diagnosis, rows))
     commands = [one for one in map(with_config, verdict["commands"]) if one is not None]
     lost, queues, from_ms, to_ms = verdict["lost"]
-    if _has_databases(path):
+    if _had_databases(path):
         from mqstore.rocksdb.checking import diagnoses
         from mqstore.rocksdb.losses import end_missing, lost_rows
 
@@ -212,6 +218,8 @@ def doctor(
                 found = [replace(one, cure=None) for one in found]
                 commands = []
         found += databases
+        unread = [one for one in databases if (one.code, one.severity) == ("MQ-RDB-01", "error")]
+        verdict["obstacles"].extend(line for one in unread for line in one.evidence)
         if not verdict["in_use"]:
             cures = dict.fromkeys(one.cure for one in databases if one.cure)
             commands += [cure for cure in cures if not any(one.endswith(cure) for one in commands)]

@@ -74,7 +74,7 @@ codes! {
     ConfigNoBackup "MQ-CFG-03" "the backup of a configuration file cannot be read"
         "none needed: the next change of the file makes it anew"
     ConfigTopic "MQ-CFG-04" "a topic with queues is not in the table of topics, so no consumer gets it"
-        "enter it with RocketMQ's `mqadmin updateTopic`; or let it be, if the topic was deleted"
+        "`mqstore rebuild STORE --what topics -t TOPIC --apply` enters it with the queues that it has; or let it be, if the topic was deleted"
     ConfigQueues "MQ-CFG-05" "the table of topics has fewer queues than there are, so no consumer gets the rest"
         "raise the number of queues with RocketMQ's `mqadmin updateTopic`"
     ConfigKind "MQ-CFG-06" "the table of topics names another kind of queue than there is"

@@ -23,11 +23,13 @@ from helpers.damaged_stores import (
     readable,
     run,
 )
+from helpers.mixed_damages import MORE_SOME, MORE_STATES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-WANTED = STATES if os.environ.get("MQSTORE_BROKEN_STORES") == "all" else SOME
+EVERY = [*STATES, *MORE_STATES]
+WANTED = EVERY if os.environ.get("MQSTORE_BROKEN_STORES") == "all" else [*SOME, *MORE_SOME]
 each_state = pytest.mark.parametrize(
     ("base", "damage"), WANTED, ids=[f"{damage.do.__name__}-{base}" for base, damage in WANTED]
 )
@@ -40,7 +42,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def test_there_are_enough_of_them() -> None:
-    assert len(STATES) > 100
+    assert len(EVERY) > 200
 
 
 @each_state

@@ -4,7 +4,14 @@ import shutil
 import subprocess
 
 import mqstore
-from helpers.damaged_stores import run
+from helpers.damaged_stores import (
+    all_queues_gone,
+    filled,
+    index_gone,
+    last_file_gone,
+    make_base,
+    run,
+)
 
 
 def test_a_sound_store(mq, store, conf):
@@ -115,5 +122,60 @@ def test_stray_files_in_queues_are_moved_out_of_the_way(mq, store, conf, tmp_pat
             run(command, tmp_path)
     assert mq("doctor", store, "--config", conf, "--json").json["ok"]
     assert (store / "notes").read_text() == "do not touch"
-    # The rebuild keeps the other one aside with the old queue.
-    assert "no folder" in [path.read_text() for path in store.glob("quarantine/**/1")]
+    assert (store / "1").read_text() == "no folder"
+
+
+def test_a_disk_of_the_log_that_is_not_mounted_is_told_and_no_command_gives_it_up(mq, tmp_path):
+    store, disks = tmp_path / "store", [tmp_path / "disk-0", tmp_path / "disk-1"]
+    sizes = {"mapped_file_size_commit_log": 4096}
+    with mqstore.open(store, "a", config=sizes) as opened:
+        opened.append_many(mqstore.Message("orders", bytes(100), queue_id=0) for _ in range(200))
+    for disk in disks:
+        disk.mkdir()
+    for number, file in enumerate(sorted((store / "commitlog").iterdir())):
+        file.rename(disks[number % 2] / file.name)
+    conf = tmp_path / "broker.conf"
+    paths = ",".join(map(str, disks))
+    conf.write_text(f"storePathCommitLog={paths}\nmappedFileSizeCommitLog=4096\n")
+    assert mqstore.doctor(store, config=conf).ok
+    disks[1].rename(tmp_path / "not mounted")
+    for mount_point in (False, True):
+        if mount_point:
+            disks[1].mkdir()
+        report = mqstore.doctor(store, config=conf)
+        assert report.lost > 50
+        assert report.commands == ()
+        evidence = [line for one in report for line in one.evidence]
+        assert f"{disks[1]}: no file; is its disk mounted?" in evidence
+    ran = mq("doctor", store, "--config", conf, code=1)
+    assert "is its disk mounted?" in ran.out
+
+
+def test_a_linked_log_is_refused_with_the_setting_that_names_its_folder(mq, store, conf, tmp_path):
+    (store / "commitlog").rename(tmp_path / "log")
+    (store / "commitlog").symlink_to(tmp_path / "log")
+    assert "storePathCommitLog" in mq("doctor", store, "--config", conf, code=3).err
+    conf.write_text(conf.read_text() + f"\nstorePathCommitLog={tmp_path / 'log'}\n")
+    assert mq("doctor", store, "--config", conf).lines[0] == "nothing is wrong"
+
+
+def test_an_archive_below_the_log_stays_and_a_missing_file_comes_back_from_there(tmp_path):
+    store = make_base("closed-53", tmp_path)
+    first, middle = filled(store)[0], filled(store)[3]
+    archive = store / "commitlog" / "archive"
+    archive.mkdir()
+    first.rename(archive / first.name)
+    middle.rename(archive / middle.name)
+    report = mqstore.doctor(store, config=tmp_path / "broker.conf")
+    assert report.commands[0].split()[-2:] == [str(archive / middle.name), str(middle)]
+    assert not any(first.name in command for command in report.commands)
+
+
+def test_a_log_without_its_end_queues_and_index_says_that_files_may_be_missing(tmp_path):
+    store = make_base("closed-53", tmp_path)
+    last_file_gone(store)
+    all_queues_gone(store)
+    index_gone(store)
+    report = mqstore.doctor(store, config=tmp_path / "broker.conf")
+    evidence = [line for one in report for line in one.evidence]
+    assert any("files at the log's end may be missing" in line for line in evidence), evidence

@@ -28,6 +28,12 @@ BASES = {
     "closed-55": ("abort-intact-55", True),
     "broker-53": ("broker", False),
     "broker-55": ("broker-55", False),
+    "batch-53": ("batch", False),
+    "batch-55": ("batch-55", False),
+    "light-53": ("lmq", False),
+    "light-55": ("lmq-55", False),
+    "rocksdb-55": ("rocksdb-55", False),
+    "rocksdb-double-55": ("rocksdb-double-55", False),
 }
 LOGS = ("crashed-53", "crashed-55", "closed-53", "closed-55")
 BROKERS = ("broker-53", "broker-55")
@@ -530,7 +536,9 @@ def check_whole(root: Path, conf: Path, before: Counter[Identity]) -> None:
             count = max(queue.max_offset - queue.min_offset, 1)
             read = store.read(queue.topic, queue.queue_id, queue.min_offset, max_messages=count)
             numbers = [message.queue_offset for message in read.messages]
-            assert numbers == sorted(set(numbers)), (queue, numbers)
+            # In a light queue a message has the number of its own queue.
+            is_light = queue.topic.startswith("%LMQ%")
+            assert is_light or numbers == sorted(set(numbers)), (queue, numbers)
             queued.update(identity(message) for message in read.messages)
         wanted = Counter(
             identity(message)
@@ -543,7 +551,9 @@ def check_whole(root: Path, conf: Path, before: Counter[Identity]) -> None:
             found = store.query(message.topic, message.keys[0], max_messages=1000)
             assert identity(message) in [identity(one) for one in found]
         ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in store.queues()}
-    topic, queue_id = next(iter(ends), ("T0", 0))
+    # A light queue takes no message of its own.
+    taking = (queue for queue in ends if not queue[0].startswith("%LMQ%"))
+    topic, queue_id = next(taking, ("T0", 0))
     with mqstore.open(root, "r+", config=conf) as store:
         store.append(topic, b"goes on", queue_id=queue_id, keys="goes-on")
         end = ends.get((topic, queue_id), 0)

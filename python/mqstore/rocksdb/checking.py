@@ -17,8 +17,14 @@ import mqstore
 from mqstore import _native
 from mqstore.errors import CorruptionError, UnsupportedError
 from mqstore.results import Diagnosis, Finding
-from mqstore.rocksdb.queue_files import database_of, ends_of, rows_of
-from mqstore.rocksdb.reading import has_rows, is_database, is_installed, read_rows
+from mqstore.rocksdb.queue_files import FOLDERS, ends_of, rows_of
+from mqstore.rocksdb.reading import (
+    has_rows,
+    is_database,
+    is_installed,
+    read_rows,
+    was_database,
+)
 from mqstore.rocksdb.rows import QueueRow
 
 if TYPE_CHECKING:
@@ -77,12 +83,13 @@ def check(
 ) -> tuple[list[Finding], dict[str, int]]:
     """Checks the databases of a store; gives findings, and counts for the report of ``verify``."""
     root = Path(path)
-    queues = database_of(root)
+    queues = next(filter(was_database, (root / name for name in FOLDERS)), None)
     told = _Findings(root)
     counts = {"rocksdb_rows": 0}
     for name, families in _FAMILIES.items():
         folder = root / name
-        if not is_database(folder) or not has_rows(folder):
+        # Without tables, only RocksDB knows whether there should be any; `rocksdbstore` rarely has.
+        if not was_database(folder) or (name == "rocksdbstore" and not has_rows(folder)):
             continue
         if not is_installed():
             told.add("MQ-RDB-05", "info", folder, "the package rocksdict", "none")

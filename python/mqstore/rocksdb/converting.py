@@ -28,7 +28,7 @@ from mqstore.results import Finding, _Report
 from mqstore.rocksdb.checking import LogQueues, _Findings, check_queues, queues_of_log
 from mqstore.rocksdb.index import DATABASE, check_index, count_index_rows, index_rows, sum_of_log
 from mqstore.rocksdb.queue_files import FOLDERS, QueueFiles, database_of, ends_of
-from mqstore.rocksdb.reading import has_rows, is_database
+from mqstore.rocksdb.reading import has_rows, is_database, was_database
 from mqstore.rocksdb.rows import CHECKPOINT_TOPIC, OffsetRow, QueueRow
 from mqstore.rocksdb.tables import move_tables
 from mqstore.rocksdb.writing import write_database
@@ -230,7 +230,7 @@ class _Work:
         return tuple(kept)
 
     def _steps(self, queues: Kind | None, index: Kind | None) -> Iterator[str | None]:
-        is_apart = is_database(self._root / FOLDERS[1])
+        is_apart = was_database(self._root / FOLDERS[1])
         with tempfile.TemporaryDirectory(prefix="mqstore-") as folder:
             new: dict[str, Path] = {}
             if queues == "rocksdb":

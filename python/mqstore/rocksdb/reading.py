@@ -22,7 +22,7 @@ from mqstore.errors import CorruptionError, StoreIOError, UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
-__all__ = ["INSTALL", "has_rows", "is_database", "is_installed", "read_rows"]
+__all__ = ["INSTALL", "has_rows", "is_database", "is_installed", "read_rows", "was_database"]
 
 INSTALL = "pip install 'mqstore[rocksdb]'"
 Row = tuple[str, bytes, bytes]
@@ -48,6 +48,12 @@ def is_installed() -> bool:
 def is_database(folder: Path) -> bool:
     """Whether a folder holds a RocksDB database, perhaps with other files."""
     return (folder / "CURRENT").is_file()
+
+
+def was_database(folder: Path) -> bool:
+    """Whether a folder holds a database, or what is left of one."""
+    files = _names(_files(folder)) if folder.is_dir() else []
+    return any(name == "CURRENT" or name.startswith("MANIFEST-") for name in files)
 
 
 def has_rows(folder: Path) -> bool:

@@ -2,6 +2,7 @@
 //!
 //! One walk over the log in bounded memory.
 
+use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::ops::ControlFlow;
 
@@ -10,7 +11,7 @@ use hashbrown::{DefaultHashBuilder, HashMap};
 use super::losses::Gap;
 use crate::error::Result;
 use crate::format::java::key_hash;
-use crate::format::message::sys_flag::Transaction;
+use crate::format::message::sys_flag::{self, Transaction};
 use crate::format::queue::consume_queue::ENTRY_LEN;
 use crate::format::width::{at_least_0, at_most_i64, to_usize};
 use crate::log::CommitLog;
@@ -73,6 +74,8 @@ pub(super) struct LogFacts {
     /// First messages of queue files with their predecessor's time.
     pub(super) ties_at_edges: Tally<QueuePlace>,
     pub(super) topics: HashMap<Box<[u8]>, u64>,
+    /// Topics with batches that count their messages.
+    pub(super) batch_topics: BTreeSet<Box<[u8]>>,
     pub(super) messages: u64,
     pub(super) gaps: Vec<Gap>,
     pub(super) last_ms: Option<i64>,
@@ -102,6 +105,13 @@ pub(super) fn read(
                 last_ms = Some(view.store_timestamp_ms());
                 facts.found.messages += 1;
                 facts.see(&DispatchRequest::of(&view));
+                let batch_topics = &mut facts.found.batch_topics;
+                if sys_flag::is_inner_batch(view.sys_flag())
+                    && batch_topics.len() < MOST_NAMES
+                    && !batch_topics.contains(view.topic())
+                {
+                    batch_topics.insert(view.topic().into());
+                }
                 if let Some(gap) = facts.found.gaps.last_mut().filter(|_| is_open) {
                     gap.before_ms = last_ms;
                 }

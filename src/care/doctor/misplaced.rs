@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
+use super::next_start;
+use crate::error::Result;
 use crate::files::{Access, FileKind, Storage};
 use crate::format::file_name::{offset_name, parse_offset_name};
 use crate::format::message::peek;
@@ -13,6 +14,17 @@ use crate::store::folder::paths::StorePaths;
 pub(super) struct Misplaced {
     pub(super) evidence: Vec<String>,
     pub(super) moves: Vec<(PathBuf, PathBuf)>,
+    /// Compressed files of the log.
+    pub(super) packed: Vec<PathBuf>,
+}
+
+const PACKERS: [(&str, &str); 3] = [("gz", "gzip -d"), ("xz", "xz -d"), ("zst", "zstd -d --rm")];
+
+/// Place of a compressed file of the log, and what unpacks it.
+pub(super) fn packer(path: &Path) -> Option<(u64, &'static str)> {
+    let place = path.file_stem()?.to_str().and_then(parse_offset_name)?;
+    let suffix = path.extension()?.to_str()?;
+    PACKERS.iter().find(|(known, _)| *known == suffix).map(|(_, tool)| (place, *tool))
 }
 
 struct File {
@@ -26,24 +38,40 @@ pub(super) fn look(
     paths: &StorePaths,
     file_size: u64,
 ) -> Result<Option<Misplaced>> {
-    let mut files = Vec::new();
+    let (mut files, mut beside) = (Vec::new(), files_in(storage, paths.root())?);
     for dir in paths.commit_log() {
-        for entry in storage.list(dir).map_err(Error::io("list", dir))? {
-            if entry.kind == FileKind::File {
-                let path = dir.join(&entry.name);
-                let named = entry.name.to_str().and_then(parse_offset_name);
-                let stated = stated(storage, &path).unwrap_or(None);
-                files.push(File { path, named, stated });
+        files.extend(files_in(storage, dir)?);
+        for entry in next_start::list(storage, dir)? {
+            if entry.kind == FileKind::Directory {
+                beside.extend(files_in(storage, &dir.join(&entry.name))?);
             }
         }
     }
+    let is_in_log = |path: &Path| {
+        path.parent().is_some_and(|dir| paths.commit_log().iter().any(|log| log == dir))
+    };
     let (wrong, right): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| {
         file.named.is_none() || file.stated.is_some_and(|at| file.named != Some(at))
     });
     let mut taken: BTreeSet<u64> = right.iter().filter_map(|file| file.named).collect();
     let mut found = Misplaced::default();
     let (mut wanted, mut foreign) = (BTreeMap::new(), Vec::new());
-    for file in wrong {
+    // Files before the log may be an archive of what retention deleted.
+    let first = taken.first().copied();
+    beside.retain(|file| {
+        file.stated.is_some_and(|at| first.is_none_or(|first| at > first) && !taken.contains(&at))
+    });
+    let home_dir = paths.commit_log().first();
+    for file in wrong.into_iter().chain(beside) {
+        if let Some((place, _)) = packer(&file.path)
+            && !taken.contains(&place)
+        {
+            let line =
+                format!("{}: the file {} compressed", file.path.display(), offset_name(place));
+            found.evidence.push(line);
+            found.packed.push(file.path);
+            continue;
+        }
         let home = file.stated.filter(|at| at.is_multiple_of(file_size.max(1)));
         match home {
             Some(at) if !taken.contains(&at) && !wanted.contains_key(&at) => {
@@ -62,7 +90,28 @@ pub(super) fn look(
     let (wanted, far): (BTreeMap<_, _>, BTreeMap<_, _>) =
         wanted.into_iter().partition(|(at, _)| is_near(*at));
     foreign.extend(far.into_values());
+    foreign.retain(|file| is_in_log(&file.path));
     foreign.sort_by(|a, b| a.path.cmp(&b.path));
+    put_away(storage, paths, foreign, &mut found);
+    let mut waiting: Vec<(PathBuf, PathBuf)> = Vec::new();
+    for (at, file) in wanted {
+        taken.insert(at);
+        let name = offset_name(at);
+        found.evidence.push(format!(
+            "{}: its records state physical offset {at}: it is the file {name}",
+            file.path.display()
+        ));
+        let to = match home_dir.filter(|_| !is_in_log(&file.path)) {
+            Some(dir) => dir.join(name),
+            None => file.path.with_file_name(name),
+        };
+        waiting.push((file.path, to));
+    }
+    order(waiting, &mut found.moves);
+    Ok((!found.moves.is_empty() || !found.packed.is_empty()).then_some(found))
+}
+
+fn put_away(storage: &dyn Storage, paths: &StorePaths, foreign: Vec<File>, found: &mut Misplaced) {
     for file in foreign {
         let holds = match file.stated {
             Some(at) => format!("its records state physical offset {at}: not of this log"),
@@ -73,19 +122,19 @@ pub(super) fn look(
         let to = free(storage, paths.root(), &format!("misplaced-{name}"));
         found.moves.push((file.path, to));
     }
-    let mut waiting: Vec<(PathBuf, PathBuf)> = Vec::new();
-    for (at, file) in wanted {
-        taken.insert(at);
-        let name = offset_name(at);
-        found.evidence.push(format!(
-            "{}: its records state physical offset {at}: it is the file {name}",
-            file.path.display()
-        ));
-        let to = file.path.with_file_name(name);
-        waiting.push((file.path, to));
+}
+
+fn files_in(storage: &dyn Storage, dir: &Path) -> Result<Vec<File>> {
+    let mut files = Vec::new();
+    for entry in next_start::list(storage, dir)? {
+        if entry.kind == FileKind::File {
+            let path = dir.join(&entry.name);
+            let named = entry.name.to_str().and_then(parse_offset_name);
+            let stated = stated(storage, &path).unwrap_or(None);
+            files.push(File { path, named, stated });
+        }
     }
-    order(waiting, &mut found.moves);
-    Ok((!found.moves.is_empty()).then_some(found))
+    Ok(files)
 }
 
 /// Orders renames; a ring needs a temporary name.

@@ -8,6 +8,7 @@ mod groups;
 mod log_facts;
 mod losses;
 mod misplaced;
+mod missing_parts;
 mod next_start;
 mod verdict;
 
@@ -46,10 +47,12 @@ use crate::store::folder::paths::{self, StorePaths};
 use crate::store::open::inspect::{self, load_parts};
 use crate::store::open::{plan, version};
 use crate::store::progress::Progress;
+use crate::store::queue_table::QueueTable;
 use crate::store::read::queue_read;
 use crate::time::utc_text;
 
 const MOST_EVIDENCE: usize = 5;
+const MOST_CURES: usize = 100;
 
 /// Result of [`doctor`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,9 +122,13 @@ pub fn doctor(
     };
     examined.examine(&report, &start, &cause, config)?;
     queues.map_or(Ok(()), |queues| examined.tell_beginning(queues))?;
-    let barred = Barred::by(&report, &paths, &cause);
+    examined.tell_batches(queues);
+    let mut barred = Barred::by(&report, &paths, &cause);
+    barred.all |= examined.tell_unmounted(&cause);
     let out = verdict::salvaged(&*storage, path);
-    let diagnoses: Vec<_> = gathered(examined.diagnoses, &cause)
+    let states = gathered(examined.diagnoses, &cause);
+    let more: Vec<_> = states.iter().flat_map(|(state, _)| state.more_cures.clone()).collect();
+    let diagnoses: Vec<_> = states
         .into_iter()
         .map(|(state, follows)| state.diagnosis(path, &out, barred, follows))
         .map(|diagnosis| told_of_the_log(diagnosis, &paths))
@@ -141,7 +148,7 @@ pub fn doctor(
     }
     let (commands, last_resort) = match in_use {
         true => (Vec::new(), Vec::new()),
-        false => verdict::commands(&*storage, &paths, &cause, &diagnoses),
+        false => verdict::commands(&*storage, &paths, &cause, &diagnoses, more),
     };
     let verdict =
         Verdict { release, in_use, next_start: start, lost, groups, commands, last_resort };
@@ -150,8 +157,7 @@ pub fn doctor(
 
 fn told_of_the_log(mut diagnosis: Diagnosis, paths: &StorePaths) -> Diagnosis {
     let salvages = diagnosis.cure.as_ref().is_some_and(|cure| cure.starts_with(verdict::SALVAGE));
-    let outside = paths.commit_log().iter().find(|dir| !dir.starts_with(paths.root()));
-    if let Some(dir) = outside.filter(|_| salvages) {
+    if let Some(dir) = verdict::outside(paths).next().filter(|_| salvages) {
         diagnosis.evidence.push(format!(
             "the log lies in {}, outside of the store's folder: move it aside, and put the commitlog of \
              the salvaged store in its place",
@@ -223,6 +229,8 @@ struct State {
     topics: BTreeSet<String>,
     place: Option<(QueuePlace, String)>,
     cure: Option<String>,
+    /// Cures of further findings.
+    more_cures: Vec<String>,
 }
 
 impl State {
@@ -291,6 +299,7 @@ impl Examined<'_> {
             topics: BTreeSet::new(),
             place: None,
             cure: None,
+            more_cures: Vec::new(),
         })
     }
 
@@ -333,7 +342,8 @@ impl Examined<'_> {
                     self.state(Code::DocMisplaced).add(Severity::Error, line.clone());
                 }
                 let first = misplaced.moves.first();
-                let cure = first.and_then(|(from, to)| verdict::moved(from, to));
+                let packed = misplaced.packed.first().and_then(|path| verdict::unpacked(path));
+                let cure = packed.or_else(|| first.and_then(|(from, to)| verdict::moved(from, to)));
                 self.state(Code::DocMisplaced).cure = cure;
             }
             Cause::EndMissing(missing) => {
@@ -424,7 +434,7 @@ impl Examined<'_> {
         let topic = topic.map(str::to_owned);
         let cure = match code {
             Code::ConfigBackup => self.backup_put_back(&finding.path),
-            Code::StrayName if next_start::is_stray_file(finding, self.paths) => {
+            _ if next_start::is_in_the_way(self.storage, finding, self.paths) => {
                 let from = self.paths.root().join(&finding.path);
                 let name = from.file_name().unwrap_or_default().display().to_string();
                 let to = misplaced::free(self.storage, self.paths.root(), &name);
@@ -433,7 +443,13 @@ impl Examined<'_> {
             _ => None,
         };
         let state = self.state(code);
-        state.cure = state.cure.take().or(cure);
+        match (cure, &state.cure) {
+            (cure, None) => state.cure = cure,
+            (Some(cure), Some(_)) if state.more_cures.len() < MOST_CURES => {
+                state.more_cures.push(cure);
+            }
+            _ => {}
+        }
         state.topics.extend(topic);
         state.add(severity, format!("{}: {}", finding.code, finding.message()));
     }
@@ -446,37 +462,6 @@ impl Examined<'_> {
             cure::quoted(backup.to_str()?)?,
             cure::quoted(file.to_str()?)?
         ))
-    }
-
-    fn deleted_topics(&self) -> Result<BTreeSet<String>> {
-        let Ok(Some(bytes)) = config_file::read_json(self.storage, &self.paths.topics()) else {
-            return Ok(BTreeSet::new());
-        };
-        let Ok(table) = TopicTable::parse(&bytes) else { return Ok(BTreeSet::new()) };
-        let mut deleted = BTreeSet::new();
-        for topic in self.facts.topics.keys() {
-            let Ok(name) = std::str::from_utf8(topic) else { continue };
-            if is_deleted(self.storage, self.paths, &table, topic) {
-                deleted.insert(name.to_owned());
-            }
-        }
-        Ok(deleted)
-    }
-
-    fn tell_deleted(&mut self, deleted: &BTreeSet<String>) {
-        if deleted.is_empty() {
-            return;
-        }
-        for name in deleted {
-            let count = self.facts.topics.get(name.as_bytes()).copied().unwrap_or(0);
-            let evidence =
-                format!("{count} messages of {name}, which config/topics.json does not have");
-            self.state(Code::DocTopicDeleted).add(Severity::Info, evidence);
-        }
-        let others = self.facts.topics.keys().filter_map(|topic| std::str::from_utf8(topic).ok());
-        let others: BTreeSet<String> =
-            others.filter(|topic| !deleted.contains(*topic)).map(str::to_owned).collect();
-        self.state(Code::DocTopicDeleted).topics = others;
     }
 
     fn queues_in_database(&self) -> Result<Option<String>> {

@@ -1,11 +1,12 @@
 //! Forecast of RocketMQ's next start, by release.
 
+use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::care::finding::{Code, Finding};
-use crate::care::verify::{Level, NO_OFFSET, VerifyOptions, verify};
+use crate::care::verify::{Level, NO_OFFSET, OTHER_OFFSETS, VerifyOptions, verify};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::{Access, FileKind, Os, Storage};
@@ -69,7 +70,7 @@ pub(super) fn obstacles(
             is_stray_file(found, paths)
                 && (is_in_log(found, paths) || found.path.components().count() > TOPIC_FILE)
         }
-        Code::OffsetsGone if found.found == NO_OFFSET => false,
+        Code::OffsetsGone if [NO_OFFSET, OTHER_OFFSETS].contains(&&*found.found) => false,
         Code::ConfigUnreadable | Code::OffsetsGone => {
             let backup = config_file::backup_of(&paths.root().join(&found.path));
             let backup = config_file::read_json(storage, &backup);
@@ -86,8 +87,15 @@ fn is_in_queues(found: &Finding) -> bool {
     paths::QUEUE_FOLDERS.iter().any(|folder| found.path.starts_with(folder))
 }
 
-pub(super) fn is_stray_file(found: &Finding, paths: &StorePaths) -> bool {
+fn is_stray_file(found: &Finding, paths: &StorePaths) -> bool {
     found.found == "a file" && (is_in_log(found, paths) || is_in_queues(found))
+}
+
+/// Whether a finding names a file or folder that can be moved aside; a link stays.
+pub(super) fn is_in_the_way(storage: &dyn Storage, found: &Finding, paths: &StorePaths) -> bool {
+    let kind = storage.kind(&paths.root().join(&found.path));
+    matches!(found.code, Code::StrayName | Code::NoRegularFile)
+        && matches!(kind, Ok(Some(FileKind::File | FileKind::Directory)))
 }
 
 pub(super) fn is_in_log(found: &Finding, paths: &StorePaths) -> bool {
@@ -210,9 +218,11 @@ fn count_files(storage: &dyn Storage, dir: &Path, deepest: usize) -> Result<u64>
     Ok(count)
 }
 
-fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<crate::files::DirEntry>> {
+pub(super) fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<crate::files::DirEntry>> {
     match storage.list(dir) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(Vec::new())
+        }
         other => other.map_err(Error::io("list", dir)),
     }
 }

@@ -1,17 +1,18 @@
 //! The verdict, and the commands in order.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::cure::quoted;
 use super::diagnosis::Diagnosis;
 use super::groups::GroupFate;
 use super::losses::Lost;
-use super::misplaced::{Misplaced, free};
+use super::misplaced::{self, Misplaced, free};
 use super::next_start::NextStart;
 use crate::care::finding::{Code, Severity};
 use crate::error::{Error, Result};
 use crate::files::{DirEntry, FileKind, Storage};
 use crate::format::release::Release;
+use crate::store::folder::inventory;
 use crate::store::folder::paths::StorePaths;
 use crate::store::open::missing_end::MissingEnd;
 use crate::store::open::plan::Refusal;
@@ -127,18 +128,20 @@ const CARRIED: [&str; 6] = [
     "config/metadata",
     "config/rdb",
 ];
-const DATABASES: [&str; 2] = ["consumequeue/CURRENT", "consumequeue_rocksdb/CURRENT"];
+const DATABASES: [&str; 2] = ["consumequeue", "consumequeue_rocksdb"];
 
 pub(super) fn commands(
     storage: &dyn Storage,
     paths: &StorePaths,
     cause: &Cause,
     diagnoses: &[Diagnosis],
+    more: Vec<String>,
 ) -> (Vec<String>, Vec<String>) {
     let (store, mut commands) = (paths.root(), Vec::new());
-    let in_root = paths.commit_log().iter().all(|dir| dir.starts_with(store));
+    let in_root = outside(paths).next().is_none();
     let Some(name) = store.to_str().and_then(quoted) else { return Default::default() };
-    if let Cause::Misplaced(Misplaced { moves, .. }) = cause {
+    if let Cause::Misplaced(Misplaced { moves, packed, .. }) = cause {
+        commands.extend(packed.iter().filter_map(|path| unpacked(path)));
         commands.extend(moves.iter().filter_map(|(from, to)| moved(from, to)));
         commands.push(format!("mqstore doctor {name}"));
         return (commands, Vec::new());
@@ -146,7 +149,7 @@ pub(super) fn commands(
     let of_queues = format!("{REBUILD}{name} --what consumequeue ");
     let all_queues = format!("{of_queues}--apply");
     let cures = diagnoses.iter().filter(|found| found.severity != Severity::Info);
-    let cures = cures.filter_map(|found| found.cure.clone());
+    let cures = cures.filter_map(|found| found.cure.clone()).chain(more);
     let mut cures: Vec<_> = cures.map(|cure| (rank(&cure), cure)).collect();
     cures.sort_by_key(|(rank, cure)| (*rank, *cure != all_queues));
     let (mut known, mut guard) = (Vec::new(), String::new());
@@ -184,15 +187,31 @@ fn rank(cure: &str) -> u8 {
         () if of("mv ") => 0,
         () if of("cp ") => 1,
         () if of(SALVAGE) => 2,
-        () if of("mqstore recover ") && cure.contains("--quarantine") => 6,
-        () if of("mqstore recover ") => 3,
-        () if of(REBUILD) => 4,
-        () => 5,
+        () if of("mqstore recover ") && cure.contains("--quarantine") => 7,
+        // Kinds of queues first: a recovery makes queues by them.
+        () if of(REBUILD) && cure.contains("--what topics") => 3,
+        () if of("mqstore recover ") => 4,
+        () if of(REBUILD) => 5,
+        () => 6,
     }
 }
 
 pub(super) fn moved(from: &Path, to: &Path) -> Option<String> {
     Some(format!("mv -n -T {} {}", quoted(from.to_str()?)?, quoted(to.to_str()?)?))
+}
+
+/// Folders of the log outside of the store's.
+pub(super) fn outside(paths: &StorePaths) -> impl Iterator<Item = &PathBuf> {
+    let is_up = |part| part == Component::ParentDir;
+    paths.commit_log().iter().filter(move |dir| {
+        dir.strip_prefix(paths.root()).map_or(true, |below| below.components().any(is_up))
+    })
+}
+
+/// Unpacks a file beside itself.
+pub(super) fn unpacked(path: &Path) -> Option<String> {
+    let (_, tool) = misplaced::packer(path)?;
+    Some(format!("{tool} {}", quoted(path.to_str()?)?))
 }
 
 pub(super) fn salvaged(storage: &dyn Storage, store: &Path) -> PathBuf {
@@ -220,7 +239,8 @@ pub fn swap_commands(storage: &dyn Storage, store: &Path, new: &Path) -> Option<
             ));
         }
     }
-    if DATABASES.iter().any(|file| matches!(storage.kind(&store.join(file)), Ok(Some(_)))) {
+    let is_database = |dir: &str| inventory::is_database(storage, &store.join(dir));
+    if DATABASES.iter().any(|dir| is_database(dir).unwrap_or(false)) {
         let store = quoted(store.to_str()?)?;
         let guard = only_with(&old)?;
         commands.push(format!("{guard}mqstore convert {store} --queues rocksdb --apply"));

@@ -431,7 +431,8 @@ impl<'a> Job<'a> {
     fn check_topics(&self, build: &Build, kept: &[Arc<Queue>]) -> Result<()> {
         for topic in self.options.topics.iter().flatten() {
             let in_log = build.found.keys().any(|(known, _)| **known == **topic);
-            let in_queues = kept.iter().any(|queue| queue.topic() == &**topic);
+            let of_topic = |queue: &Arc<Queue>| queue.topic() == &**topic;
+            let in_queues = kept.iter().any(of_topic) || self.queues.all().iter().any(of_topic);
             if self.options.what.queues && !in_log && !in_queues {
                 let name = String::from_utf8_lossy(topic);
                 return Err(Error::MessageNotFound {

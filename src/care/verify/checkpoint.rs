@@ -84,7 +84,10 @@ pub(super) fn check(cx: &Context<'_>, fields: &CheckpointFields, newest_ms: i64,
             let newest = utc_text(newest_ms);
             let expected = format!("0, or a time of {what} up to {newest}, the newest message's");
             let severity = Severity::Warning;
-            let found = utc_text(time);
+            let mut found = utc_text(time);
+            if at == 0 && (newest_ms..=cx.latest_ms).contains(&time) {
+                found += "; files at the log's end may be missing: put them back before any cure";
+            }
             cx.findings.add(Code::CheckpointTime, severity, &path, Some(at), expected, found);
         }
     }

@@ -53,7 +53,6 @@ pub(super) struct FileWalk {
     pub(super) forgot: bool,
     /// Whether the file could not be read, which was reported.
     pub(super) failed: bool,
-    /// Whether a walk over the whole file might differ from one over a part.
     pub(super) is_doubtful: bool,
     pub(super) behind_index: Unindexed,
     pub(super) before_index: Unindexed,
@@ -94,7 +93,6 @@ pub(super) fn last_with_data(cx: &Context<'_>, log: &FileRun) -> Option<usize> {
     files.iter().rposition(|file| begins(&file.path, file.base_offset) == Some(true))
 }
 
-/// Walks a log file or a part of it; an error of the file is a finding.
 pub(super) fn walk<'a>(
     cx: &'a Context<'a>,
     log: &'a FileRun,

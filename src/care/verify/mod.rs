@@ -27,8 +27,8 @@ use self::index::tag_runs::TagRuns;
 use self::index::{Index, IndexState};
 use self::log_walk::FileWalk;
 use self::queues::{Queue, Queues};
-pub(super) use self::tables::NO_OFFSET;
 use self::tables::Tables;
+pub(super) use self::tables::{NO_OFFSET, OTHER_OFFSETS};
 use super::finding::{Code, Finding, Findings, Severity};
 use super::meter::{Meter, both, thread_count, watched};
 use crate::config::StoreConfig;
@@ -150,7 +150,6 @@ pub fn verify_on(
 
 struct Prepared {
     log: FileRun,
-    /// Index of the last log file that begins with a message.
     last: Option<usize>,
     queues: Queues,
     tables: Tables,
@@ -318,7 +317,6 @@ fn state(cx: &Context<'_>) -> Result<State> {
     Ok(State::Closed)
 }
 
-/// Whether queues lie in RocksDB, in a folder of its own or beside files of queues.
 fn has_queue_database(cx: &Context<'_>) -> Result<bool> {
     let own = cx.paths.root().join("consumequeue_rocksdb");
     Ok(inventory::is_database(&*cx.storage, &cx.paths.consume_queue())?
@@ -382,6 +380,7 @@ fn list_index(
     if !cx.config.message_index_enable {
         return Ok(Index::none());
     }
+    cx.is_folder(&cx.paths.quarantine())?;
     if !cx.is_folder(&cx.paths.index())? {
         return Ok(Index::nothing());
     }

@@ -29,8 +29,8 @@ const OTHERS: [&str; 4] = [
     "topicQueueMapping.json",
 ];
 
-/// Found in a table that a broker reads as it is.
 pub(in crate::care) const NO_OFFSET: &str = "no offset in it";
+pub(in crate::care) const OTHER_OFFSETS: &str = "offsets of topics that this store does not have";
 
 const MOST_NAMED: usize = 10;
 
@@ -47,11 +47,14 @@ pub(super) struct Tables {
     topics: Option<TopicTable>,
     topics_are_gone: bool,
     places: Vec<(PathBuf, Vec<Place>)>,
+    of_levels: Option<(PathBuf, Vec<Place>)>,
+    /// Why no offset can be read.
+    no_offsets: String,
 }
 
 impl Tables {
     pub(super) fn read(cx: &Context<'_>) -> crate::error::Result<Self> {
-        let mut tables = Self::default();
+        let mut tables = Self { no_offsets: "no such file".to_owned(), ..Self::default() };
         if !cx.is_folder(&cx.paths.config())? {
             tables.topics_are_gone = true;
             return Ok(tables);
@@ -63,29 +66,23 @@ impl Tables {
             }
             Err(why) => unreadable(cx, &cx.paths.topics(), &why),
         }
-        let (mut has_offsets, mut why) = (false, "no such file".to_owned());
         for enable_lmq in [false, true] {
             let path = cx.paths.consumer_offsets(enable_lmq);
             match read_table(cx, &path, OffsetTable::parse) {
                 Ok(Some(table)) => {
-                    let places = of_groups(&table);
-                    has_offsets |= !places.is_empty();
                     if !enable_lmq {
-                        NO_OFFSET.clone_into(&mut why);
+                        NO_OFFSET.clone_into(&mut tables.no_offsets);
                     }
-                    tables.places.push((path, places));
+                    tables.places.push((path, of_groups(&table)));
                 }
                 Ok(None) => {}
                 Err(bad) if enable_lmq => unreadable(cx, &path, &bad),
-                Err(bad) => why = bad,
+                Err(bad) => tables.no_offsets = bad,
             }
-        }
-        if !has_offsets {
-            tables.tell_offsets_gone(cx, &why);
         }
         let path = cx.paths.config().join("delayOffset.json");
         if let Some(levels) = read_one(cx, &path, parse_delay_offsets) {
-            tables.places.push((path, of_levels(&levels)));
+            tables.of_levels = Some((path, of_levels(&levels)));
         }
         let own = Remembered::load(&*cx.storage, &cx.paths);
         if let (true, Some(warning)) = (own.is_unusable(), own.warning) {
@@ -105,7 +102,25 @@ impl Tables {
         Ok(tables)
     }
 
-    fn tell_offsets_gone(&self, cx: &Context<'_>, why: &str) {
+    /// Reports lost offsets if the store knows groups.
+    fn check_offsets(&self, cx: &Context<'_>, queues: &Queues) {
+        let has_queue = |topic: &[u8]| queues.list.iter().any(|queue| *queue.topic == *topic);
+        let is_entered = |topic: &[u8]| {
+            let name = std::str::from_utf8(topic).ok();
+            name.zip(self.topics.as_ref()).is_some_and(|(name, table)| table.get(name).is_some())
+        };
+        let mut places = self.places.iter().flat_map(|(_, places)| places).peekable();
+        let why = match places.peek() {
+            None => &*self.no_offsets,
+            Some(_) if queues.list.is_empty() => return,
+            Some(_) => OTHER_OFFSETS,
+        };
+        if !places.any(|place| is_entered(&place.topic) || has_queue(&place.topic)) {
+            self.tell_offsets_gone(cx, queues, why);
+        }
+    }
+
+    fn tell_offsets_gone(&self, cx: &Context<'_>, queues: &Queues, why: &str) {
         let mut groups = BTreeSet::new();
         let path = cx.paths.config().join("subscriptionGroup.json");
         // Only a broker that had consumers writes it.
@@ -114,11 +129,17 @@ impl Tables {
             let retried =
                 topics.filter_map(|topic| topic.name.strip_prefix("%RETRY%").map(str::to_owned));
             groups.extend(group_names(&bytes).into_iter().chain(retried));
+        } else if delays_retries(queues) {
+            let topics =
+                queues.list.iter().filter_map(|queue| std::str::from_utf8(&queue.topic).ok());
+            groups.extend(
+                topics.filter_map(|topic| topic.strip_prefix("%RETRY%")).map(str::to_owned),
+            );
         }
         groups.retain(|group| !is_system_group(group));
         let path = cx.paths.consumer_offsets(false);
         if groups.is_empty() {
-            if why != "no such file" && why != NO_OFFSET {
+            if why != "no such file" && why != NO_OFFSET && why != OTHER_OFFSETS {
                 unreadable(cx, &path, why);
             }
             return;
@@ -147,7 +168,8 @@ impl Tables {
         } else if self.topics_are_gone {
             tell_topics_gone(cx, queues);
         }
-        for (path, places) in &self.places {
+        self.check_offsets(cx, queues);
+        for (path, places) in self.places.iter().chain(&self.of_levels) {
             places.iter().for_each(|place| check_place(cx, path, place, queues));
         }
     }
@@ -267,19 +289,23 @@ fn group_names(bytes: &[u8]) -> Vec<String> {
     table.map(|table| table.keys().cloned().collect()).unwrap_or_default()
 }
 
+/// Whether a broker had consumers: it delays what it puts into a retry topic.
+fn delays_retries(queues: &Queues) -> bool {
+    let has_queue = |is_so: fn(&Queue) -> bool| queues.list.iter().any(is_so);
+    has_queue(|queue| queue.topic.starts_with(b"%RETRY%"))
+        && has_queue(|queue| &*queue.topic == SCHEDULE_TOPIC)
+}
+
 fn tell_topics_gone(cx: &Context<'_>, queues: &Queues) {
     let config = cx.paths.config();
     let is_there = |path: PathBuf| matches!(cx.storage.kind(&path), Ok(Some(_)));
     let has_folder = is_there(config.clone());
     let mut others = OTHERS.iter().chain(&["consumerOffset.json"]);
-    let has_queue = |is_so: fn(&Queue) -> bool| queues.list.iter().any(is_so);
     let is_of_broker = match has_folder {
         true => others.any(|name| is_there(config.join(name))),
-        // A writer of ours leaves marks. A broker delays what it puts into a retry topic.
+        // A writer of ours leaves marks.
         false => {
-            [cx.paths.mark(), cx.paths.seal()].into_iter().any(is_there)
-                || (has_queue(|queue| queue.topic.starts_with(b"%RETRY%"))
-                    && has_queue(|queue| &*queue.topic == SCHEDULE_TOPIC))
+            [cx.paths.mark(), cx.paths.seal()].into_iter().any(is_there) || delays_retries(queues)
         }
     };
     let mut names = BTreeSet::new();
@@ -339,7 +365,6 @@ fn check_topics(cx: &Context<'_>, topics: &TopicTable, queues: &Queues) {
     }
 }
 
-/// Reports a topic missing in the table, if a broker would accept it.
 fn report_topic(cx: &Context<'_>, topic: &[u8]) {
     if is_broker_topic(topic) {
         let name = String::from_utf8_lossy(topic);

@@ -9,7 +9,6 @@ use crate::time::{is_far_outside, utc_text};
 
 type Stored = (u64, i64);
 
-/// First and last two messages of a part with plausible times.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Times {
     first: [Option<Stored>; 2],

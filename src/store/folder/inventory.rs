@@ -247,11 +247,9 @@ struct Sums {
     messages: u64,
 }
 
-/// Whether a folder is a RocksDB database, perhaps with other files beside.
+/// Whether a folder is a RocksDB database, perhaps a damaged one.
 pub fn is_database(storage: &dyn Storage, dir: &Path) -> Result<bool> {
-    let has_current = |name: &str| name == "CURRENT";
-    Ok(has_file(storage, dir, has_current)?
-        && has_file(storage, dir, |name| name.starts_with("MANIFEST-"))?)
+    has_file(storage, dir, |name| name == "CURRENT" || name.starts_with("MANIFEST-"))
 }
 
 /// Whether a RocksDB database has tables on disk.

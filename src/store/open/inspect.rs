@@ -42,7 +42,9 @@ fn is_folder(storage: &dyn Storage, dir: &Path) -> Result<bool> {
         None => Ok(false),
         Some(_) => Err(Error::NotAStore {
             path: dir.to_owned(),
-            reason: "not a folder, and links below a store's root are not followed".to_owned(),
+            reason: "no folder; links below a store's root are not followed: name the folder that a linked \
+                     log leads to as storePathCommitLog, in Python store_path_commit_log"
+                .to_owned(),
         }),
     }
 }

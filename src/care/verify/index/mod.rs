@@ -49,7 +49,6 @@ pub(super) struct Index {
     pub(super) files: Vec<IndexState>,
     /// Other readable files.
     unordered: Vec<IndexState>,
-    /// Ranges of the log covered by files that cannot be followed.
     pub(super) unknown: Vec<(i64, i64)>,
     /// Whether there should be an index, and its layout is known.
     pub(super) is_known: bool,
@@ -171,7 +170,6 @@ impl Index {
     }
 }
 
-/// Checks an index file by itself; `None` if it is gone or unreadable.
 pub(super) fn read_state(
     cx: &Context<'_>,
     run: &IndexRun,

@@ -50,7 +50,6 @@ impl TagRuns {
         other.0.iter().for_each(|run| self.push(*run));
     }
 
-    /// Reports the stretches without entries of an index that has some.
     pub(in crate::care::verify) fn report(&self, cx: &Context<'_>) {
         if !self.0.iter().any(|run| run.has_entries) {
             return;

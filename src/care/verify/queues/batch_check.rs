@@ -280,7 +280,6 @@ fn is_of(queue: &Queue, request: &DispatchRequest<'_>) -> bool {
     *request.topic == *queue.topic && request.queue_id == queue.id && request.is_queued()
 }
 
-/// Finds a record's entry; following entries are kept in the window.
 fn look_up(queue: &Queue, window: &mut Window, physical_offset: i64, number: i64) -> Result<Has> {
     let by_place = first_not(queue, |entry| entry.physical_offset < physical_offset)?;
     read_window(queue, window, by_place)?;
@@ -324,7 +323,6 @@ fn read_window(queue: &Queue, window: &mut Window, from: u64) -> Result<()> {
     Ok(())
 }
 
-/// First valid entry among some positions, not all of which are examined.
 fn first_sound(
     queue: &Queue,
     places: impl Iterator<Item = u64>,
@@ -337,7 +335,6 @@ fn first_sound(
     Ok(None)
 }
 
-/// Position of the first entry for which `before` is false; invalid entries are skipped.
 fn first_not(queue: &Queue, before: impl Fn(&BatchQueueEntry) -> bool) -> Result<u64> {
     let mut low = queue.run.min_offset().unwrap_or(0) / ENTRY;
     let mut high = queue.run.end_offset().unwrap_or(0) / ENTRY;

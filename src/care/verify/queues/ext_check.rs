@@ -131,7 +131,6 @@ impl<'a> ExtCheck<'a> {
         Ok(())
     }
 
-    /// Bytes from an offset to the end of the file; `None` outside.
     fn bytes(&mut self, queue: u32, run: &FileRun, offset: u64) -> Result<Option<&[u8]>> {
         let Some(file) = run.find(offset) else { return Ok(None) };
         let end = file.base_offset.saturating_add(file.len.min(run.file_size()));

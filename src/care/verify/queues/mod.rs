@@ -133,7 +133,6 @@ impl Queues {
         Ok(queues)
     }
 
-    /// Adds a folder's queue, unless its topic's queues are of the other kind.
     fn add_folder(
         &mut self,
         cx: &Context<'_>,
@@ -170,7 +169,6 @@ impl Queues {
         Ok(())
     }
 
-    /// Kind of a topic's queues, by the table, else by folders.
     #[inline]
     pub(super) fn kind_of(&self, topic: &[u8]) -> QueueKind {
         if self.kinds.is_empty() && self.batch_topics.is_empty() {
@@ -262,7 +260,6 @@ impl Queues {
     }
 }
 
-/// Calls `take` for each queue's folder below `root`; reports what does not belong there.
 fn each_folder(
     cx: &Context<'_>,
     root: &Path,

@@ -35,7 +35,6 @@ pub(in crate::care::verify) struct QueueCheck<'a> {
     cx: &'a Context<'a>,
     queues: &'a Queues,
     log: &'a FileRun,
-    /// Entries of recent queues, at an index derived from the queue's.
     windows: Vec<Window>,
     entries: usize,
     /// Queues of the last message's topic.
@@ -113,8 +112,12 @@ impl<'a> QueueCheck<'a> {
     #[cold]
     fn see_more(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
         for (name, number) in lmq::pairs(request.topic, &request.properties) {
-            if let Some(queue) = self.queues.number_of(QueueKind::Plain, name, 0) {
-                self.hold(queue, number, request)?;
+            match self.queues.number_of(QueueKind::Plain, name, 0) {
+                Some(queue) => self.hold(queue, number, request)?,
+                None if self.cx.config.enable_lmq && self.cx.config.enable_multi_dispatch => {
+                    miss(self.queues, name, 0, None, number, request);
+                }
+                None => {}
             }
         }
         Ok(())

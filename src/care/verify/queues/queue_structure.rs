@@ -60,7 +60,6 @@ impl<'a> Structure<'a> {
         }
     }
 
-    /// Takes entries from number `first` on; none means an empty range.
     fn take_block(&mut self, first: i64, entries: &[[u8; ENTRY_LEN]]) {
         if entries.is_empty() {
             self.take(first, &Met::Empty);

@@ -22,7 +22,6 @@ pub(in crate::care::verify) fn tags_code(cx: &Context<'_>, request: &DispatchReq
     )
 }
 
-/// Notes that a message, number `number` of a queue, has no entry.
 #[cold]
 pub(in crate::care::verify) fn miss(
     queues: &Queues,
@@ -47,7 +46,6 @@ pub(in crate::care::verify) fn miss(
     });
 }
 
-/// Reports two messages with one number; the queue leads to `leads`.
 #[cold]
 pub(in crate::care::verify) fn tell_twice(
     cx: &Context<'_>,
