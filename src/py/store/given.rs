@@ -1,4 +1,4 @@
-//! Messages as Python gives them: objects, mappings and tuples of arguments.
+//! Messages as objects, mappings or tuples of arguments.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -13,18 +13,15 @@ use crate::py::fields::{
     self, Block, Keys, Named, bytes_of, each_pair, expected, unexpected, with_block, wrong_type,
 };
 
-/// Positions of a tuple's items.
 const POSITIONAL: [&str; 7] =
     ["topic", "body", "queue_id", "tags", "keys", "unique_key", "properties"];
 
-/// A message to be written; a mapping and a tuple become no Python object.
 pub(super) enum Given<'py> {
     Object(Bound<'py, Message>),
     Made(Box<Message>),
 }
 
 impl<'py> Given<'py> {
-    /// Takes a message, a mapping or a tuple, and checks it beyond what the store sees.
     pub(super) fn of(given: Bound<'py, PyAny>) -> PyResult<Self> {
         let message = if let Ok(message) = given.cast::<Message>() {
             Self::Object(message.clone())
@@ -55,7 +52,6 @@ impl<'py> Given<'py> {
     }
 }
 
-/// Arguments of a message.
 pub(super) struct Arguments<'py> {
     pub(super) topic: Option<PyBackedStr>,
     pub(super) body: Option<Bound<'py, PyAny>>,
@@ -123,7 +119,7 @@ impl<'py> Arguments<'py> {
         Ok(arguments)
     }
 
-    /// Sets one argument; `false` if there is none of that name.
+    /// `false` if there is no such argument.
     fn set(&mut self, name: &str, value: &Bound<'py, PyAny>) -> PyResult<bool> {
         let given = || (!value.is_none()).then(|| value.clone());
         match name {
@@ -228,7 +224,6 @@ fn key_list(given: &Bound<'_, PyAny>) -> PyResult<Vec<PyBackedStr>> {
     keys.map(|key| text(&key?)).collect()
 }
 
-/// Keys that can be read twice.
 pub(super) fn key_tuple<'py>(keys: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
     if let Ok(keys) = keys.cast_exact::<PyTuple>() {
         return Ok(keys.clone());

@@ -12,7 +12,7 @@ use crate::format::java::hash_code;
 use crate::store::folder::config_file;
 use crate::store::store_files::StoreFiles;
 
-/// Queues of topics, counted once, so that a key keeps its queue while the store is open.
+/// Queues of topics, counted once.
 #[derive(Debug, Default)]
 pub(crate) struct Spread {
     counts: Mutex<HashMap<Box<[u8]>, u32>>,
@@ -40,7 +40,6 @@ impl Spread {
     }
 }
 
-/// Queues that producers write to, by the broker's table and by the queues in use.
 fn count(files: &StoreFiles, topic: &[u8]) -> Result<u32> {
     let path = files.paths.topics();
     let name = String::from_utf8_lossy(topic);
