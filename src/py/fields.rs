@@ -16,7 +16,6 @@ use crate::store::write::property_block::PropertyBlock;
 
 use super::errors::invalid;
 
-/// Settings by name; unknown ones are left.
 pub(super) fn config_of(settings: &Bound<'_, PyAny>) -> PyResult<StoreConfig> {
     let given = PyDict::new(settings.py());
     given.update(settings.cast()?)?;
@@ -62,7 +61,6 @@ pub(super) fn bytes_of<'py>(
     }
 }
 
-/// A message's number; one too wide is an invalid message.
 #[inline]
 pub(super) fn number<'py, T>(field: &'static str, value: &Bound<'py, PyAny>) -> PyResult<T>
 where
@@ -84,7 +82,6 @@ pub(super) fn wrong_type(
     }
 }
 
-/// Replaces an overflow error and names the types in a type error.
 #[cold]
 pub(super) fn too_wide(
     field: &'static str,
@@ -177,7 +174,6 @@ fn optional_host(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Opti
     }
 }
 
-/// Refuses keyword arguments that a function has not.
 #[inline]
 pub(super) fn no_others(function: &str, others: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
     match others {
@@ -186,7 +182,6 @@ pub(super) fn no_others(function: &str, others: Option<&Bound<'_, PyDict>>) -> P
     }
 }
 
-/// The error for an argument that a function has not, with near ones.
 #[cold]
 pub(super) fn unexpected(function: &str, name: &Bound<'_, PyAny>) -> PyErr {
     let names = name.py().import("mqstore._names");
@@ -336,7 +331,6 @@ impl<'a, 'py> Named<'a, 'py> {
         Ok(Block::Written { counts_inner_messages: block.counts_inner_messages() })
     }
 
-    /// The given block, which excludes other properties.
     fn alone(&self, whole: &'a Bound<'py, PyBytes>) -> PyResult<&'a Bound<'py, PyBytes>> {
         let beside = if self.tags.is_some() {
             "tags"
@@ -363,7 +357,6 @@ impl<'a, 'py> Named<'a, 'py> {
     }
 }
 
-/// Refuses a tag that no expression selects.
 #[inline]
 fn check_tag(tag: &str) -> PyResult<()> {
     let outer = |byte: Option<&u8>| byte.is_some_and(|byte| *byte <= b' ');
@@ -423,7 +416,6 @@ pub(super) fn each_text<'py>(
     Ok(())
 }
 
-/// Calls `take` with each pair of a mapping, in order.
 pub(super) fn each_pair<'py>(
     properties: &Bound<'py, PyAny>,
     mut take: impl FnMut(&Bound<'py, PyString>, &Bound<'py, PyString>) -> PyResult<()>,

@@ -22,7 +22,6 @@ fn count_fork() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Registers the fork handler, where forks exist.
 pub(super) fn watch(py: Python<'_>) -> PyResult<()> {
     let os = py.import("os")?;
     if let Some(register) = os.getattr_opt("register_at_fork")? {

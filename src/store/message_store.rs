@@ -172,11 +172,7 @@ impl MessageStore {
         self.writer()?.append(message)
     }
 
-    /// A queue for a message whose caller names none: that of its key, as RocketMQ's
-    /// `SelectMessageQueueByHash` chooses it, or without a key the topic's queues in turn.
-    ///
-    /// # Errors
-    /// [`Error::ReadOnly`], [`Error::Closed`]; as for reading `topics.json`.
+    /// The queue of a key, without a key each in turn.
     pub fn spread(&self, topic: &[u8], key: Option<&[u8]>) -> Result<i32> {
         let writer = self.writer()?;
         writer.spread.queue(&self.files, topic, key)

@@ -410,7 +410,6 @@ impl QueueTable {
         })
     }
 
-    /// The highest queue of a topic.
     pub fn highest(&self, topic: &[u8]) -> Option<i32> {
         let table = self.table.read();
         table.get(topic).and_then(|queues| queues.last_key_value().map(|(highest, _)| *highest))

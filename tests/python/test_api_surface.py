@@ -91,7 +91,8 @@ MEMBERS = {
     """,
     "StoredMessage": """
         topic queue_id queue_offset physical_offset store_size flag sys_flag born_timestamp_ms
-        born_host store_timestamp_ms store_host reconsume_times prepared_transaction_offset body_crc
+        born_timestamp born_host store_timestamp_ms store_timestamp store_host reconsume_times
+        prepared_transaction_offset body_crc
         raw_body body properties raw_properties tags keys unique_key message_id transaction
         delay_level
     """,

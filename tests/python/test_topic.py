@@ -131,6 +131,21 @@ def test_ids_that_clients_print_are_found_or_explained(store) -> None:
         store.get_by_id("all")
 
 
+def test_a_time_is_a_datetime_by_the_name_of_its_column(store, tmp_path) -> None:
+    given = datetime(2026, 2, 3, 4, 5, 6, 789_000, tzinfo=UTC)
+    times = {"born_timestamp_ms": given, "store_timestamp_ms": given + timedelta(seconds=1)}
+    with mqstore.open(tmp_path / "times", "a", config=CONFIG) as other:
+        other.append_many([mqstore.Message("t", b"", **times)])
+        other.append_many([mqstore.Message("t", b"", born_timestamp_ms=2**62)])
+        found, odd = other.scan()
+        assert (found.born_timestamp, found.store_timestamp) == (*times.values(),)
+        assert odd.born_timestamp is None
+        rows = other.scan_arrow(columns=["store_timestamp"]).read_all().to_pylist()
+        assert rows[0]["store_timestamp"] == found.store_timestamp
+        with pytest.raises(ValueError, match=r"store_timestamp_ms.*its name is store_timestamp\)"):
+            other.scan_arrow(columns=["store_timestamp_ms"])
+
+
 def test_a_message_is_a_mapping_and_a_document(store) -> None:
     (message,) = store.query(key="k7")
     found = message.to_dict()

@@ -1,3 +1,4 @@
+from datetime import datetime
 from typing import Literal, final
 
 from typing_extensions import Buffer
@@ -43,11 +44,17 @@ class StoredMessage:
     def born_timestamp_ms(self) -> int:
         """The producer's time."""
     @property
+    def born_timestamp(self) -> datetime | None:
+        """The producer's time as a ``datetime``; ``None`` outside the years 1 to 9999."""
+    @property
     def born_host(self) -> str:
         """The producer's address, ``"ip:port"`` or ``"[v6]:port"``."""
     @property
     def store_timestamp_ms(self) -> int:
         """The store's time."""
+    @property
+    def store_timestamp(self) -> datetime | None:
+        """The store's time as a ``datetime``; ``None`` outside the years 1 to 9999."""
     @property
     def store_host(self) -> str:
         """The store's address, ``"ip:port"`` or ``"[v6]:port"``."""

@@ -361,7 +361,11 @@ pub(crate) fn named_columns(
         let Some(column) = by_name(name) else {
             let shown: String = name.chars().take(64).collect();
             let all = Column::ALL.map(Column::name).join(", ");
-            return Err(PyValueError::new_err(format!("no column {shown:?}; there are {all}")));
+            let near = shown.strip_suffix("_ms").filter(|name| by_name(name).is_some());
+            let near = near.map_or_else(String::new, |name| format!(" (its name is {name})"));
+            return Err(PyValueError::new_err(format!(
+                "no column {shown:?}{near}; there are {all}"
+            )));
         };
         if columns.contains(&column) {
             return Err(PyValueError::new_err(format!("column {name} is named twice")));

@@ -1,4 +1,4 @@
-//! Appends of messages that Python gives one by one.
+//! Appends of single and many messages.
 
 use std::time::Duration;
 
@@ -272,7 +272,6 @@ impl Store {
     }
 }
 
-/// The queue of a message, that of its first key where none is given.
 #[inline]
 fn queue_of(store: &MessageStore, given: Option<i32>, topic: &[u8], block: &[u8]) -> PyResult<i32> {
     match given {

@@ -1,7 +1,8 @@
 //! A stored message as a mapping, as JSON, and as a message to be written again.
 
+use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3::types::{PyBytes, PyDateTime, PyDelta, PyDict, PyString, PyTzInfo};
 
 use crate::py::errors::invalid;
 
@@ -10,8 +11,22 @@ use super::stored::StoredMessage;
 
 const COMPRESSION: i32 = 0x701;
 
+const DAY_MS: i64 = 86_400_000;
+
 #[pymethods]
 impl StoredMessage {
+    /// The producer's time as a ``datetime``; ``None`` outside the years 1 to 9999.
+    #[getter]
+    fn born_timestamp<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        datetime(py, self.view()?.born_timestamp_ms())
+    }
+
+    /// The store's time as a ``datetime``; ``None`` outside the years 1 to 9999.
+    #[getter]
+    fn store_timestamp<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        datetime(py, self.view()?.store_timestamp_ms())
+    }
+
     /// All fields by name, ``body`` as bytes.
     ///
     /// Raises:
@@ -61,5 +76,20 @@ impl StoredMessage {
             given.update(changes.as_mapping())?;
         }
         Ok(py.get_type::<Message>().call((), Some(&given))?.cast_into()?)
+    }
+}
+
+fn datetime(py: Python<'_>, ms: i64) -> PyResult<Option<Bound<'_, PyAny>>> {
+    let utc = PyTzInfo::utc(py)?;
+    let epoch = PyDateTime::new(py, 1970, 1, 1, 0, 0, 0, 0, Some(&utc))?;
+    let (Ok(days), Ok(rest)) =
+        (i32::try_from(ms.div_euclid(DAY_MS)), i32::try_from(ms.rem_euclid(DAY_MS)))
+    else {
+        return Ok(None);
+    };
+    let since = PyDelta::new(py, days, rest / 1000, rest % 1000 * 1000, true);
+    match since.and_then(|since| epoch.add(since)) {
+        Err(error) if error.is_instance_of::<PyOverflowError>(py) => Ok(None),
+        found => found.map(Some),
     }
 }

@@ -1,5 +1,6 @@
 //! A message to be written.
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyDict, PyString, PyTuple};
@@ -9,12 +10,14 @@ use crate::format::message::host::Host;
 use crate::store::NewMessage;
 use crate::store::write::property_block::check_inner_batch;
 
-use super::given::Arguments;
 use super::stored::shown_body;
-use crate::py::fields;
+use crate::py::errors::invalid;
+use crate::py::fields::{
+    self, Block, Keys, Named, bytes_of, each_pair, expected, with_block, wrong_type,
+};
 
 #[derive(PartialEq, Eq, Hash)]
-pub(super) enum Properties {
+enum Properties {
     Pairs(Vec<(PyBackedStr, PyBackedStr)>),
     Block(PyBackedBytes),
 }
@@ -56,25 +59,25 @@ pub(super) enum Properties {
 #[pyclass(module = "mqstore", frozen, eq, hash)]
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct Message {
-    pub(super) topic: PyBackedStr,
-    pub(super) body: PyBackedBytes,
+    topic: PyBackedStr,
+    body: PyBackedBytes,
     pub(super) queue_id: Option<i32>,
-    pub(super) tags: Option<PyBackedStr>,
-    pub(super) keys: Vec<PyBackedStr>,
-    pub(super) unique_key: Option<PyBackedStr>,
-    pub(super) properties: Properties,
-    pub(super) flag: i32,
-    pub(super) born_timestamp_ms: Option<i64>,
-    pub(super) born_host: Option<Host>,
-    pub(super) delay_level: i32,
-    pub(super) sys_flag: i32,
-    pub(super) store_timestamp_ms: Option<i64>,
-    pub(super) store_host: Option<Host>,
-    pub(super) reconsume_times: i32,
-    pub(super) prepared_transaction_offset: i64,
+    tags: Option<PyBackedStr>,
+    keys: Vec<PyBackedStr>,
+    unique_key: Option<PyBackedStr>,
+    properties: Properties,
+    flag: i32,
+    born_timestamp_ms: Option<i64>,
+    born_host: Option<Host>,
+    delay_level: i32,
+    sys_flag: i32,
+    store_timestamp_ms: Option<i64>,
+    store_host: Option<Host>,
+    reconsume_times: i32,
+    prepared_transaction_offset: i64,
     /// The stored property block, unless given as one.
-    pub(super) block: Box<[u8]>,
-    pub(super) counts_inner_messages: bool,
+    block: Box<[u8]>,
+    counts_inner_messages: bool,
 }
 
 impl Message {
@@ -336,4 +339,134 @@ impl Message {
             [make, PyTuple::new(py, [message.topic(py).into_any(), message.body(py)?])?.into_any()],
         )
     }
+}
+
+pub(super) struct Arguments<'py> {
+    pub(super) topic: Option<PyBackedStr>,
+    pub(super) body: Option<Bound<'py, PyAny>>,
+    pub(super) queue_id: Option<i32>,
+    pub(super) tags: Option<PyBackedStr>,
+    pub(super) keys: Option<Bound<'py, PyAny>>,
+    pub(super) unique_key: Option<PyBackedStr>,
+    pub(super) properties: Option<Bound<'py, PyAny>>,
+    pub(super) flag: i32,
+    pub(super) born_timestamp_ms: Option<i64>,
+    pub(super) born_host: Option<Host>,
+    pub(super) delay_level: i32,
+    pub(super) sys_flag: i32,
+    pub(super) store_timestamp_ms: Option<i64>,
+    pub(super) store_host: Option<Host>,
+    pub(super) reconsume_times: i32,
+    pub(super) prepared_transaction_offset: i64,
+}
+
+impl<'py> Arguments<'py> {
+    pub(super) const fn new() -> Self {
+        Self {
+            topic: None,
+            body: None,
+            queue_id: Some(0),
+            tags: None,
+            keys: None,
+            unique_key: None,
+            properties: None,
+            flag: 0,
+            born_timestamp_ms: None,
+            born_host: None,
+            delay_level: 0,
+            sys_flag: 0,
+            store_timestamp_ms: None,
+            store_host: None,
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+        }
+    }
+
+    pub(super) fn make(self) -> PyResult<Message> {
+        let missing = |name| {
+            PyTypeError::new_err(format!(
+                "messages: a message needs topic and body, not only {name}"
+            ))
+        };
+        let topic = self.topic.ok_or_else(|| missing("body"))?;
+        let body = self.body.ok_or_else(|| missing("topic"))?;
+        if topic.is_empty() {
+            return Err(invalid("topic", "is empty"));
+        }
+        if let Some(queue_id) = self.queue_id.filter(|queue_id| *queue_id < 0) {
+            return Err(invalid("queue_id", format!("{queue_id} is below 0")));
+        }
+        // An iterator gives its keys only once.
+        let mut keys: Vec<PyBackedStr> = Vec::new();
+        if let Some(given) = &self.keys {
+            keys = key_list(given)?;
+        }
+        let (block, properties, counts_inner_messages) = with_block(|block| {
+            let given = Named {
+                tags: self.tags.as_deref(),
+                keys: Keys::Taken(&keys),
+                unique_key: self.unique_key.as_deref(),
+                delay_level: self.delay_level,
+                properties: self.properties.as_ref(),
+            }
+            .to_block(block)?;
+            PyResult::Ok(match given {
+                Block::Whole(whole) => {
+                    (Box::default(), Properties::Block(whole.clone().into()), false)
+                }
+                Block::Written { counts_inner_messages } => (
+                    Box::from(block.as_slice()),
+                    Properties::Pairs(pairs(self.properties.as_ref())?),
+                    counts_inner_messages,
+                ),
+            })
+        })?;
+        Ok(Message {
+            topic,
+            body: bytes_of("body", &body)?.into(),
+            queue_id: self.queue_id,
+            tags: self.tags,
+            keys,
+            unique_key: self.unique_key,
+            properties,
+            flag: self.flag,
+            born_timestamp_ms: self.born_timestamp_ms,
+            born_host: self.born_host,
+            delay_level: self.delay_level,
+            sys_flag: self.sys_flag,
+            store_timestamp_ms: self.store_timestamp_ms,
+            store_host: self.store_host,
+            reconsume_times: self.reconsume_times,
+            prepared_transaction_offset: self.prepared_transaction_offset,
+            block,
+            counts_inner_messages,
+        })
+    }
+}
+
+fn key_list(given: &Bound<'_, PyAny>) -> PyResult<Vec<PyBackedStr>> {
+    let wanted = "str or a sequence of str";
+    let text = |key: &Bound<'_, PyAny>| match key.is_instance_of::<PyString>() {
+        true => fields::one_of_keys(key),
+        false => Err(expected("keys", wanted, key)),
+    };
+    if given.is_instance_of::<PyString>() {
+        return Ok(vec![text(given)?]);
+    }
+    if let Ok(keys) = given.cast_exact::<PyTuple>() {
+        return keys.iter_borrowed().map(|key| text(&key)).collect();
+    }
+    let keys = given.try_iter().map_err(|error| wrong_type("keys", wanted, given, error))?;
+    keys.map(|key| text(&key?)).collect()
+}
+
+fn pairs(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<(PyBackedStr, PyBackedStr)>> {
+    let mut pairs = Vec::new();
+    if let Some(given) = given {
+        each_pair(given, |name, value| {
+            pairs.push((name.clone().try_into()?, value.clone().try_into()?));
+            Ok(())
+        })?;
+    }
+    Ok(pairs)
 }

@@ -9,7 +9,6 @@ use crate::store::MessageStore;
 
 const LOGGER: &str = "mqstore";
 
-/// Logs notices since the last call.
 #[inline]
 pub(crate) fn log_new(store: &MessageStore) {
     if store.notices().has_new() {

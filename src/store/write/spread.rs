@@ -1,6 +1,6 @@
 //! Chooses the queue of a message whose caller names none.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -12,11 +12,11 @@ use crate::format::java::hash_code;
 use crate::store::folder::config_file;
 use crate::store::store_files::StoreFiles;
 
-/// Queues of topics, counted once, so that a key keeps its queue while the store is open.
+/// Queues of topics, counted once.
 #[derive(Debug, Default)]
 pub(crate) struct Spread {
-    counts: Mutex<HashMap<Box<[u8]>, u32>>,
-    turn: AtomicU32,
+    counts: Mutex<HashMap<Box<[u8]>, i32>>,
+    turn: AtomicI32,
 }
 
 impl Spread {
@@ -32,21 +32,19 @@ impl Spread {
             Some(count) => count,
             None => *self.counts.lock().entry(topic.into()).or_insert(count(files, topic)?),
         };
-        let queue = match key {
-            Some(key) => (i64::from(hash_code(key)) % i64::from(count)).unsigned_abs(),
-            None => u64::from(self.turn.fetch_add(1, Ordering::Relaxed) % count),
-        };
-        Ok(i32::try_from(queue).unwrap_or_default())
+        Ok(match key {
+            Some(key) => (hash_code(key) % count).abs(),
+            None => self.turn.fetch_add(1, Ordering::Relaxed).rem_euclid(count),
+        })
     }
 }
 
-/// Queues that producers write to, by the broker's table and by the queues in use.
-fn count(files: &StoreFiles, topic: &[u8]) -> Result<u32> {
+fn count(files: &StoreFiles, topic: &[u8]) -> Result<i32> {
     let path = files.paths.topics();
     let name = String::from_utf8_lossy(topic);
     let table = config_file::load(&*files.storage, &path, TopicTable::parse)?;
     let entered = table.and_then(|loaded| loaded.table.get(&name));
     let entered = entered.map_or(LEAST_QUEUES, |topic| topic.write_queue_nums);
     let used = files.queues.highest(topic).map_or(0, |highest| highest.saturating_add(1));
-    Ok(entered.max(used).max(1).unsigned_abs())
+    Ok(entered.max(used).max(1))
 }

@@ -15,7 +15,6 @@ use crate::store::folder::config_file;
 use crate::store::folder::paths::StorePaths;
 use crate::store::queue_table::{QueueTable, TopicKinds};
 
-/// Queues of a new topic.
 pub(super) const LEAST_QUEUES: i32 = 4;
 
 /// Topics used since the last save.
