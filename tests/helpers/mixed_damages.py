@@ -186,6 +186,13 @@ MORE_DAMAGES: list[Damage] = [
     damage(three_notes_in_the_log, "MQ-DOC-14", bases=LOGS, starts=False, **MOVED),
     damage(quarantine_is_a_file, "MQ-FS-04", bases=("crashed-53", "closed-55"), **MOVED),
     damage(index_is_a_file, "MQ-FS-04", bases=("closed-53",), commands=("mv ",)),
+    damage(
+        index_is_a_file,
+        "MQ-FS-04",
+        bases=("crashed-53", "crashed-55"),
+        starts=False,
+        commands=("mv ",),
+    ),
     damage(checkpoint_is_a_folder, "MQ-FS-04", bases=LOGS, **MOVED),
     damage(strange_folders_of_queues, "MQ-FS-03", bases=LOGS, **MOVED),
     damage(queues_of_another_store, "MQ-DOC-05", bases=LOGS, starts=False, commands=(REBUILD,)),

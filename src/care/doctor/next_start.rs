@@ -78,6 +78,11 @@ pub(super) fn obstacles(
         }
         Code::QueueFileEmpty | Code::ConfigKind => true,
         Code::ConfigTopicsGone => has_batches,
+        // A start after a crash opens each index file.
+        Code::NoRegularFile => {
+            paths.root().join(&found.path) == paths.index()
+                && lock::was_aborted(storage, paths).unwrap_or(false)
+        }
         _ => false,
     };
     findings.iter().filter(is_obstacle).map(Finding::message).collect()
