@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import subprocess
 
 import pytest
 
@@ -113,16 +114,24 @@ def test_a_folder_that_is_none_is_told_alike_and_has_no_cure_that_fails(mq, stor
     (store / "consumequeue").write_text("")
     for command in ("recover", "rebuild", "topics"):
         assert "not a folder" in mq(command, store, "--config", conf, code=3).err
-    assert set(cures(mq, store, "--config", conf).values()) == {None}
+    (cure,) = set(cures(mq, store, "--config", conf).values()) - {None}
+    assert cure == f"mv -n -T {store / 'consumequeue'} {store / 'consumequeue-2'}"
+    subprocess.run(shlex.split(cure), check=True)
+    mq("rebuild", store, "--config", conf, "--apply")
+    assert mq("verify", store, "--config", conf).code == 0
 
 
 @pytest.mark.parametrize("what", ["link", "folder"])
 def test_what_is_called_abort_and_is_no_file_has_no_cure_that_fails(mq, store, conf, what):
     if what == "link":
         (store / "abort").symlink_to("/nowhere")
-    else:
-        (store / "abort").mkdir()
-    assert cures(mq, store, "--config", conf) == {"MQ-FS-04": None}
+        assert cures(mq, store, "--config", conf) == {"MQ-FS-04": None}
+        return
+    (store / "abort").mkdir()
+    told = cures(mq, store, "--config", conf)
+    assert told == {"MQ-FS-04": f"mv -n -T {store / 'abort'} {store / 'abort-2'}"}
+    subprocess.run(shlex.split(told["MQ-FS-04"]), check=True)
+    assert mq("verify", store, "--config", conf).code == 0
 
 
 @pytest.mark.parametrize("with_backup", [True, False])

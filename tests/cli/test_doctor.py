@@ -155,8 +155,9 @@ def test_a_linked_log_is_refused_with_the_setting_that_names_its_folder(mq, stor
     (store / "commitlog").rename(tmp_path / "log")
     (store / "commitlog").symlink_to(tmp_path / "log")
     assert "storePathCommitLog" in mq("doctor", store, "--config", conf, code=3).err
-    conf.write_text(conf.read_text() + f"\nstorePathCommitLog={tmp_path / 'log'}\n")
-    assert mq("doctor", store, "--config", conf).lines[0] == "nothing is wrong"
+    named = tmp_path / "named.conf"
+    named.write_text(conf.read_text() + f"\nstorePathCommitLog={tmp_path / 'log'}\n")
+    assert mq("doctor", store, "--config", named).lines[0] == "nothing is wrong"
 
 
 def test_an_archive_below_the_log_stays_and_a_missing_file_comes_back_from_there(tmp_path):

@@ -35,15 +35,21 @@ pub fn is_store(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
     Ok(false)
 }
 
+const NOT_A_FOLDER: &str = "a file, not a folder";
+
 /// Whether there is a folder; links are refused, since they may lead anywhere.
 fn is_folder(storage: &dyn Storage, dir: &Path) -> Result<bool> {
     match storage.kind(dir).map_err(Error::io("stat", dir))? {
         Some(FileKind::Directory) => Ok(true),
         None => Ok(false),
+        Some(FileKind::File) => {
+            Err(Error::NotAStore { path: dir.to_owned(), reason: NOT_A_FOLDER.to_owned() })
+        }
         Some(_) => Err(Error::NotAStore {
             path: dir.to_owned(),
-            reason: "no folder; links below a store's root are not followed: name the folder that a linked \
-                     log leads to as storePathCommitLog, in Python store_path_commit_log"
+            reason: "not a folder; links below a store's root are not followed: name the folder \
+                     that a linked log leads to as storePathCommitLog, in Python \
+                     store_path_commit_log"
                 .to_owned(),
         }),
     }
@@ -73,7 +79,7 @@ pub fn not_a_store(storage: &dyn Storage, paths: &StorePaths) -> Error {
     let reason = match storage.kind(paths.root()) {
         _ if paths.root().as_os_str().is_empty() => "the path is empty".to_owned(),
         Ok(None) => "no such path".to_owned(),
-        Ok(Some(FileKind::File)) => "a file, not a folder".to_owned(),
+        Ok(Some(FileKind::File)) => NOT_A_FOLDER.to_owned(),
         _ => "no folder `commitlog` in it".to_owned(),
     };
     Error::NotAStore { path: paths.root().to_owned(), reason }
