@@ -193,7 +193,7 @@ MORE_DAMAGES: list[Damage] = [
         starts=False,
         commands=("mv ",),
     ),
-    damage(checkpoint_is_a_folder, "MQ-FS-04", bases=LOGS, **MOVED),
+    damage(checkpoint_is_a_folder, "MQ-FS-04", bases=LOGS, starts=False, **MOVED),
     damage(strange_folders_of_queues, "MQ-FS-03", bases=LOGS, **MOVED),
     damage(queues_of_another_store, "MQ-DOC-05", bases=LOGS, starts=False, commands=(REBUILD,)),
     damage(light_queues_gone, "MQ-DOC-01", bases=("light-53", "light-55"), commands=(REBUILD,)),

@@ -78,10 +78,11 @@ pub(super) fn obstacles(
         }
         Code::QueueFileEmpty | Code::ConfigKind => true,
         Code::ConfigTopicsGone => has_batches,
-        // A start after a crash opens each index file.
+        // Each start opens the checkpoint, one after a crash the index.
         Code::NoRegularFile => {
-            paths.root().join(&found.path) == paths.index()
-                && lock::was_aborted(storage, paths).unwrap_or(false)
+            let path = paths.root().join(&found.path);
+            let crashed = || lock::was_aborted(storage, paths).unwrap_or(false);
+            path == paths.checkpoint() || (path == paths.index() && crashed())
         }
         _ => false,
     };
