@@ -23,7 +23,7 @@ CODES = {
 }
 
 # It is not known whether a broker starts, and what its consumers get.
-NOT_TRIED = {"MQ-DOC-06", "MQ-DOC-11", "MQ-FS-04", "MQ-LOG-09", "MQ-LOG-11", "MQ-LOG-12"}
+NOT_TRIED = {"MQ-DOC-06", "MQ-DOC-11", "MQ-LOG-09", "MQ-LOG-11", "MQ-LOG-12"}
 
 
 def commands(text: str) -> list[str]:
