@@ -56,7 +56,7 @@ Counts = dict[str, dict[str, float]]
 
 
 def tools() -> dict[str, str]:
-    """What the counts depend on."""
+    """The tools and the machine that the counts depend on."""
 
     def version(*command: str) -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -138,7 +138,7 @@ def count_path(program: Path, work: str, folder: Path) -> dict[str, float]:
 
 
 def grown(kept: Counts, now: Counts) -> list[str]:
-    """What is more than was kept by more than is allowed."""
+    """Names the counts that exceed the kept ones by more than is allowed."""
     return [
         f"{work}: {kept[work][what]:,.1f} {what} before, {number:,.1f} now"
         for work, counts in now.items()

@@ -47,7 +47,7 @@ class Bank:
         return list(reversed(self.store.query(TOPIC, account, max_messages=1000)))
 
     def balances_at(self, when: datetime) -> Counter[str]:
-        """What all accounts had at a time."""
+        """Balances of all accounts at a time."""
         return balances(self.store.scan(topics=[TOPIC], end_ms=when))
 
     def _happened(self, kind: str, account: str, cents: int) -> None:

@@ -1,4 +1,4 @@
-"""What a call costs: ``append``, ``Message`` and ``append_many`` beside an empty Python function.
+"""Costs of ``append``, ``Message`` and ``append_many`` beside an empty Python function.
 
     python benches/python/calls.py [--rounds 15]
 

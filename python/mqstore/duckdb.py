@@ -77,7 +77,7 @@ def relation(
 
 
 class _Messages(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
-    """What DuckDB takes for a dataset of pyarrow: it has a schema, and makes scanners."""
+    """A dataset of pyarrow, as DuckDB asks for one: a schema, and scanners."""
 
     def __init__(self, path: str | os.PathLike[str], config: ConfigLike, filters: Filters) -> None:
         self._path, self._config, self._filters = path, config, filters

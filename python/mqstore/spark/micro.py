@@ -151,7 +151,7 @@ class _Books:
             raise ConfigError(f"{path}: not of a micro batch: {error}", "folder") from None
 
     def marks(self, number: int) -> Marks:
-        """What tells a batch's stores from others."""
+        """Identities of a batch's stores."""
         books = json.loads(self._path("planned", number).read_text(encoding="utf-8"))
         marks: Marks = books.get("id", {})
         return marks

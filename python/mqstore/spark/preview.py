@@ -1,4 +1,4 @@
-"""What a pipeline would do, found out without a session and without writing anything."""
+"""A dry run of a pipeline, without a session and without writing anything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["preview"]
 
 
 def preview(config: str | os.PathLike[str] | Mapping[str, object]) -> dict[str, Any]:
-    """What ``pipeline`` would read and where it would write it.
+    """Tells what ``pipeline`` would read and where it would write it.
 
     Args:
         config: As for ``pipeline``.

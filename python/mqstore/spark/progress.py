@@ -178,7 +178,7 @@ class Progress:
         return end
 
     def marks(self, offset: Offset) -> Marks:
-        """What tells the stores from others that take their places, by broker."""
+        """Identities of the stores by broker: a store that takes another's place is noticed."""
         found = {}
         for store in find_stores(self.options):
             at = offset.get(store.broker, 0)
