@@ -8,11 +8,11 @@ use std::time::Duration;
 use std::{fs, io};
 
 use mqstore::store::open::plan::plan;
-use mqstore::store::{MessageStore, OpenMode};
+use mqstore::store::{MessageStore, NewMessage, OpenMode};
 use mqstore::{Error, StoreConfig};
 
 use crate::support::storage::{Call, Staged};
-use crate::support::{Home, body, check, read_queue, scan, small};
+use crate::support::{Home, body, check, copy_folder, read_queue, scan, small};
 
 /// A reader that was told nothing of the store.
 fn reader(home: &Home) -> MessageStore {
@@ -64,8 +64,6 @@ fn a_reader_searches_for_the_ends_of_a_queue_once() {
 
 #[test]
 fn what_a_store_takes_follows_its_settings() {
-    use mqstore::Error;
-    use mqstore::store::NewMessage;
     let refused = |config: mqstore::StoreConfig, topic: &[u8], bytes: usize| {
         let home = Home::new(config);
         let store = home.create();
@@ -92,8 +90,6 @@ fn what_a_store_takes_follows_its_settings() {
 
 #[test]
 fn a_batch_s_bodies_together_are_no_larger_than_one_may_be() {
-    use mqstore::Error;
-    use mqstore::store::NewMessage;
     let home = Home::new(mqstore::StoreConfig { max_message_size: 1000, ..small() });
     let store = home.create();
     let body = [7; 400];
@@ -216,5 +212,39 @@ pub(crate) struct SetAtEnd<'a>(pub(crate) &'a AtomicBool);
 impl Drop for SetAtEnd<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_reader_misses_no_entry_that_a_broker_writes_while_queues_are_listed() {
+    let add = |store: &MessageStore, queue_id: i32, body: &[u8]| {
+        let mut message = NewMessage::new(b"T", body);
+        message.queue_id = queue_id;
+        store.append(&message).unwrap();
+    };
+    let before = Home::new(small());
+    let store = before.create();
+    add(&store, 0, b"first of queue 0");
+    add(&store, 3, b"first of queue 3");
+    store.close().unwrap();
+    let after = before.copy();
+    let store = after.write();
+    add(&store, 0, b"second of queue 0");
+    add(&store, 3, b"second of queue 3");
+    store.close().unwrap();
+    let stage = Staged::new();
+    let home = Home::on(stage.storage(), small());
+    copy_folder(before.path(), home.path());
+    let reader = home.read();
+    // The reader has read queue 0 and lists queue 3 next.
+    let (from, to) = (after.path().to_owned(), home.path().to_owned());
+    stage.after_list(Box::new(move |dir| {
+        if dir.ends_with("T/3") {
+            copy_folder(&from, &to);
+        }
+    }));
+    reader.refresh().unwrap();
+    for queue_id in [0, 3] {
+        assert_eq!(reader.queue(b"T", queue_id).unwrap().unwrap().max_offset, 2, "{queue_id}");
     }
 }

@@ -158,6 +158,13 @@ impl StoreLock {
         self.file.confirm().map_err(Error::io("flush", paths.lock()))
     }
 
+    /// Whether a process with this library writes to the store now.
+    #[must_use]
+    pub fn is_own_writer(storage: &dyn Storage, paths: &StorePaths) -> bool {
+        let file = storage.open(&paths.lock(), Access::Read);
+        file.is_ok_and(|file| file.is_locked_beside(OWN_WRITER))
+    }
+
     /// Whether a process writes to the store now.
     #[must_use]
     pub fn is_held(storage: &dyn Storage, paths: &StorePaths) -> bool {

@@ -11,6 +11,8 @@
 //! | 16 | i64 | everything before this physical offset is durable |
 //! | 24 | i32 | checksum of the `abort` file of the writer's session |
 //! | 28 | i32 | CRC-32 of the bytes before |
+//!
+//! A third slot at 2048 tells readers beside the writer how far all queue entries are in files.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::io;
@@ -29,6 +31,7 @@ const MAGIC: [u8; 8] = *b"MQMARK01";
 const SLOT_LEN: usize = 32;
 /// Positions of the slots. A lost 4 KiB sector destroys only one.
 const SLOTS: [u64; 2] = [0, 4096];
+const QUEUES_SLOT: u64 = 2048;
 const FILE_LEN: usize = 8192;
 
 /// A durable mark read from disk.
@@ -102,6 +105,16 @@ impl Mark {
                 "none with a valid checksum; the checkpoint tells instead what was flushed",
             )),
         }
+    }
+
+    /// Offset before which all queue entries are in files; `None` if unknown.
+    #[must_use]
+    pub fn written_queues(storage: &dyn Storage, paths: &StorePaths) -> Option<u64> {
+        let file = storage.open(&paths.mark(), Access::Read).ok()?;
+        let mut bytes = [0; SLOT_LEN];
+        file.read_at(&mut bytes, QUEUES_SLOT).ok()?;
+        let slot = Self::decode(&bytes)?;
+        slot.is_of_last_session(storage, paths).then_some(slot.place)
     }
 
     #[must_use]
@@ -212,6 +225,15 @@ impl DurableMark {
         file.write_at(&mark.encode(), at).map_err(Error::io("write", &self.path))?;
         written.mark = mark;
         Ok(())
+    }
+
+    /// Writes that all queue entries before `place` are in files. After a failure readers compare more.
+    pub fn write_queues(&self, place: u64) {
+        let written = self.written();
+        let slot = Mark { place, ..written.mark };
+        if let Some(file) = &written.file {
+            let _ = file.write_at(&slot.encode(), QUEUES_SLOT);
+        }
     }
 
     /// Flushes the mark; writing continues meanwhile.

@@ -363,9 +363,12 @@ impl Writer {
         Ok(())
     }
 
-    fn record_written_entries(&self, offset: u64) {
+    pub(crate) fn record_written_entries(&self, offset: u64) {
         if let Some(room) = self.files.log.room() {
             room.entered(offset);
+        }
+        if let Some(mark) = &self.mark {
+            mark.write_queues(offset);
         }
     }
 }

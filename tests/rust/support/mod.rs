@@ -396,7 +396,7 @@ pub(crate) fn names_in(dir: &Path) -> Vec<PathBuf> {
     paths
 }
 
-fn copy_folder(from: &Path, to: &Path) {
+pub(crate) fn copy_folder(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap().map(std::result::Result::unwrap) {
         let target = to.join(entry.file_name());
         if entry.file_type().unwrap().is_dir() {

@@ -278,7 +278,8 @@ impl ConsumerGroup {
                 // Filtered messages behind it are done, too.
                 after = next;
             }
-            if next == place {
+            // Beside another process the queue may only seem to end earlier.
+            if next == place || next < place && self.store.writer.is_none() {
                 break;
             }
             place = next;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::error::{CorruptionKind, Error, Result};
-use crate::files::Access;
+use crate::files::{Access, Storage};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::width::at_least_0;
 use crate::log::read::scanner::{Scanned, Scanner, Stop};
@@ -17,6 +17,7 @@ use super::log_end;
 use super::overlay::Overlay;
 use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::mark::{Flushed, Mark};
+use crate::store::folder::paths::StorePaths;
 use crate::store::folder::swap;
 use crate::store::store_files::StoreFiles;
 use crate::store::write::topics;
@@ -39,6 +40,8 @@ pub(crate) struct View {
     overlay: OnceLock<Arc<Overlay>>,
     /// Offset from which queues are compared with the log.
     pub(crate) doubt: u64,
+    /// Offset that the entries in the queues' files reached when they were listed.
+    reach: u64,
     /// After a crash: index files with later messages are not trusted.
     index_trusted_until_ms: Option<i64>,
     /// The part of the log known to be durable, if `abort` exists.
@@ -48,10 +51,15 @@ pub(crate) struct View {
 }
 
 impl Follower {
-    /// Reads the files for the first time; returns errors of files that tell the view.
-    pub(crate) fn new(files: Arc<StoreFiles>) -> Result<(Self, Vec<Error>)> {
+    /// Reads the files for the first time; returns errors of files that tell the view. `written` is
+    /// [`written_queues`] before the queues were listed.
+    pub(crate) fn new(files: Arc<StoreFiles>, written: Option<u64>) -> Result<(Self, Vec<Error>)> {
         let follower = Self { files, view: RwLock::default(), refreshing: RwLock::default() };
-        let unread = follower.look()?;
+        let unread = follower.look(written.unwrap_or(u64::MAX))?;
+        let StoreFiles { storage, paths, .. } = &*follower.files;
+        if written.is_none() && StoreLock::is_held(&**storage, paths) {
+            follower.list_again()?;
+        }
         Ok((follower, unread))
     }
 
@@ -70,17 +78,27 @@ impl Follower {
         if let Ok((entered, _)) = topics::entered(&*files.storage, &files.paths) {
             files.queues.set_kinds(entered.kinds);
         }
+        let complete = self.complete_queues();
         files.list_again()?;
-        self.look().map(drop)
+        self.look(complete).map(drop)
     }
 
     /// Lists queues and index again after files were missing. The log's end stays.
     pub(crate) fn list_again(&self) -> Result<()> {
         let _turn = self.refreshing.write();
+        let complete = self.complete_queues();
         self.files.list_again()?;
         let left_out = self.view().left_out;
         let (is_open_or_crashed, unread) = self.was_left_open();
-        self.judge(is_open_or_crashed, left_out, unread).map(drop)
+        self.judge(is_open_or_crashed, left_out, unread, complete).map(drop)
+    }
+
+    /// Offset before which all entries are in files, asked before these are listed: a queue listed
+    /// later may have later messages.
+    fn complete_queues(&self) -> u64 {
+        let StoreFiles { storage, paths, .. } = &*self.files;
+        // A broker writes entries in order.
+        written_queues(&**storage, paths).unwrap_or_else(|| self.view().reach)
     }
 
     /// Entries that the queues lack, read once for each refresh.
@@ -122,12 +140,12 @@ impl Follower {
         }
     }
 
-    fn look(&self) -> Result<Vec<Error>> {
+    fn look(&self, complete: u64) -> Result<Vec<Error>> {
         let (log, queues) = (&self.files.log, &self.files.queues);
         let (is_open_or_crashed, mut unread) = self.was_left_open();
         let left_out = log_end::find_end(log, Some(queues), !is_open_or_crashed)?;
         unread.extend(left_out.map(|at| half_there(log, at)));
-        self.judge(is_open_or_crashed, left_out, unread)
+        self.judge(is_open_or_crashed, left_out, unread, complete)
     }
 
     /// Whether `abort` exists. If unreadable, the store may be in use and nothing is known to be
@@ -144,6 +162,7 @@ impl Follower {
         open_or_crashed: bool,
         left_out: Option<u64>,
         mut unread: Vec<Error>,
+        complete: u64,
     ) -> Result<Vec<Error>> {
         let (storage, paths) = (&*self.files.storage, &self.files.paths);
         let crashed = open_or_crashed && !StoreLock::is_held(storage, paths);
@@ -154,7 +173,8 @@ impl Follower {
                 CheckpointFields::default()
             }
         };
-        let doubt = self.doubt(&checkpoint, crashed)?;
+        let reach = self.doubt(&checkpoint, crashed)?;
+        let doubt = reach.min(complete.max(self.files.log.min_offset()));
         let index_trusted_until_ms = crashed.then_some(checkpoint.index_msg_timestamp_ms);
         let mark = Mark::read(storage, paths).unwrap_or_else(|error| {
             unread.push(error);
@@ -162,8 +182,14 @@ impl Follower {
         });
         let flushed =
             open_or_crashed.then(|| Flushed::of(storage, paths, mark, &checkpoint, false));
-        *self.view.write() =
-            View { overlay: OnceLock::new(), doubt, index_trusted_until_ms, flushed, left_out };
+        *self.view.write() = View {
+            overlay: OnceLock::new(),
+            doubt,
+            reach,
+            index_trusted_until_ms,
+            flushed,
+            left_out,
+        };
         Ok(unread)
     }
 
@@ -189,6 +215,12 @@ impl Follower {
         // The log alone tells everything.
         Ok(log.min_offset())
     }
+}
+
+/// Offset before which a writer of this library has written all queue entries to files. It writes
+/// queue after queue, so one queue tells nothing of the others. `None` without such a writer.
+pub(crate) fn written_queues(storage: &dyn Storage, paths: &StorePaths) -> Option<u64> {
+    StoreLock::is_own_writer(storage, paths).then(|| Mark::written_queues(storage, paths))?
 }
 
 #[cold]
@@ -226,5 +258,53 @@ fn durable_end(log: &CommitLog, flushed_ms: i64) -> Result<u64> {
             Ok(Scanned::Blank { .. }) => {}
             Err(Stop::End | Stop::Empty | Stop::Damage(_)) => return Ok(end),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::StoreConfig;
+    use crate::store::{MessageStore, NewMessage, OpenMode};
+
+    #[test]
+    fn no_entry_is_missed_while_the_writer_writes_queue_after_queue() {
+        let dir = tempfile::tempdir().unwrap();
+        let never = 3_600_000;
+        let config = StoreConfig {
+            mapped_file_size_commit_log: Some(64 << 10),
+            mapped_file_size_consume_queue: Some(20_000),
+            flush_interval_consume_queue: never,
+            flush_consume_queue_thorough_interval: never,
+            ..StoreConfig::default()
+        };
+        let open = |mode| MessageStore::open(dir.path(), mode, config.clone()).unwrap();
+        let store = open(OpenMode::Create);
+        let add = |queue_id| {
+            let mut message = NewMessage::new(b"T", b"body");
+            message.queue_id = queue_id;
+            store.append(&message).unwrap();
+            store.wait_dispatched().unwrap();
+        };
+        let write_entries_of = |queue_id| {
+            store.files.queues.get(b"T", queue_id).unwrap().commit().unwrap();
+        };
+        add(3);
+        add(0);
+        write_entries_of(0);
+        let reader = open(OpenMode::Read);
+        let ends = || {
+            let end = |id| reader.queue(b"T", id).unwrap().map_or(0, |queue| queue.max_offset);
+            (end(0), end(3))
+        };
+        assert_eq!(ends(), (1, 1));
+        write_entries_of(3);
+        add(3);
+        add(0);
+        write_entries_of(0);
+        reader.refresh().unwrap();
+        assert_eq!(ends(), (2, 2));
+        store.close().unwrap();
+        reader.refresh().unwrap();
+        assert_eq!(ends(), (2, 2));
     }
 }
