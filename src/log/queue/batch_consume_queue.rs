@@ -242,6 +242,10 @@ impl BatchConsumeQueue {
         self.entries.wants_commit()
     }
 
+    pub(crate) fn distrust(&self) {
+        self.entries.distrust();
+    }
+
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         self.entries.is_dirty()

@@ -304,6 +304,13 @@ impl ConsumeQueue {
         self.entries.wants_commit() || self.ext().is_some_and(ConsumeQueueExt::wants_commit)
     }
 
+    pub(crate) fn distrust(&self) {
+        self.entries.distrust();
+        if let Some(ext) = &self.ext {
+            ext.distrust();
+        }
+    }
+
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         self.entries.is_dirty() || self.ext().is_some_and(ConsumeQueueExt::is_dirty)

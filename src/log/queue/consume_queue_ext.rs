@@ -146,6 +146,10 @@ impl ConsumeQueueExt {
         self.units.wants_commit()
     }
 
+    pub(crate) fn distrust(&self) {
+        self.units.distrust();
+    }
+
     pub(crate) fn is_dirty(&self) -> bool {
         self.units.is_dirty()
     }

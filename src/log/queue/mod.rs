@@ -222,6 +222,10 @@ impl Queue {
         either!(self, queue => queue.commit())
     }
 
+    pub(crate) fn distrust(&self) {
+        either!(self, queue => queue.distrust());
+    }
+
     pub fn flush(&self) -> Result<bool> {
         either!(self, queue => queue.flush())
     }

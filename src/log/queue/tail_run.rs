@@ -172,6 +172,11 @@ impl TailRun {
         !tail.is_empty() || !tail.dirty.is_empty()
     }
 
+    /// Counts all files as unflushed: a killed process may not have flushed them.
+    pub(crate) fn distrust(&self) {
+        self.tail().dirty = self.run.files().iter().map(|file| file.base_offset).collect();
+    }
+
     /// Writes the bytes in memory to the files, visible to other processes.
     pub(crate) fn commit(&self) -> Result<()> {
         // So that appenders need not wait for new files.

@@ -16,10 +16,10 @@ use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{Error, Result};
 use crate::files::threads::beside;
 use crate::files::{Access, Bell, LARGEST_PAGE, Room, Storage};
-use crate::format::width::at_most_i64;
+use crate::format::width::{at_least_0, at_most_i64};
 use crate::log::index::writer::IndexService;
 use crate::log::log_writer::LogWriter;
-use crate::log::{CommitLog, StoreCheckpoint};
+use crate::log::{CommitLog, Queue, StoreCheckpoint};
 use crate::store::dispatch::dispatcher::Dispatcher;
 use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::mark::{DurableMark, Flushed, Mark};
@@ -28,6 +28,7 @@ use crate::store::progress::{Halt, Progress};
 use crate::store::queue_table::QueueTable;
 use crate::store::read::groups::offsets;
 use crate::store::read::reader::Reader;
+use crate::store::read::view::log_end;
 use crate::store::store_files::StoreFiles;
 use crate::store::write::append::Appender;
 use crate::store::write::group_commit::FlushGate;
@@ -233,6 +234,12 @@ impl Opening {
         recover::lower_checkpoint(analysis, checkpoint, &**storage)?;
         let now_ms = self.clock.now_ms();
         let mut report = recover::repair(analysis, *mode, log, queues, &**storage, paths, now_ms)?;
+        if *mode == RecoveryMode::Crash {
+            // Checkpoint and seal vouch for the queues after the next flush.
+            let from = log_end::start_of_doubt(log, queues, &checkpoint.fields, true)?;
+            let unproven = |queue: &&Arc<Queue>| at_least_0(queue.reach()) >= from;
+            queues.all().iter().filter(unproven).for_each(|queue| queue.distrust());
+        }
         let mut dispatch_from = analysis.first_missing.unwrap_or(analysis.end).min(analysis.end);
         if let Some(index) = self.index.as_mut().filter(|_| !analysis.sealed) {
             let from = mend_index(index, analysis, log, index_trusted_until_ms)?;
