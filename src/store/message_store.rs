@@ -64,13 +64,13 @@ impl MessageStore {
     ///
     /// # Errors
     /// As [`MessageStore::open`].
-    pub fn open_beside(path: &Path, config: StoreConfig, aside: &Path) -> Result<Self> {
+    pub(crate) fn open_beside(path: &Path, config: StoreConfig, aside: &Path) -> Result<Self> {
         Self::start(open::open_beside(path, config, aside)?)
     }
 
     /// Gives another index for queries by key and tags; the first one counts.
     #[must_use]
-    pub fn with_other_index(self, other: Box<dyn OtherIndex>) -> Self {
+    pub(crate) fn with_other_index(self, other: Box<dyn OtherIndex>) -> Self {
         let _ = self.reader.other_index.set(other);
         self
     }
@@ -173,7 +173,7 @@ impl MessageStore {
     }
 
     /// The queue of a key, without a key each in turn.
-    pub fn spread(&self, topic: &[u8], key: Option<&[u8]>) -> Result<i32> {
+    pub(crate) fn spread(&self, topic: &[u8], key: Option<&[u8]>) -> Result<i32> {
         let writer = self.writer()?;
         writer.spread.queue(&self.files, topic, key)
     }
@@ -200,7 +200,7 @@ impl MessageStore {
     }
 
     /// [`Self::append_shared`], with all messages checked before any is written.
-    pub fn append_whole(
+    pub(crate) fn append_whole(
         &self,
         messages: &[NewMessage<'_>],
     ) -> std::result::Result<Vec<AppendResult>, Box<BatchError>> {
@@ -231,7 +231,7 @@ impl MessageStore {
     /// Whether one of `messages` needs another queue while very many wait for their files.
     #[must_use]
     #[inline]
-    pub fn lacks_queue_files(&self, messages: &[NewMessage<'_>]) -> bool {
+    pub(crate) fn lacks_queue_files(&self, messages: &[NewMessage<'_>]) -> bool {
         let are_too_many = |writer: &Arc<Writer>| writer.new_queues.are_too_many();
         let is_new = |message: &NewMessage<'_>| {
             self.files.queues.get(message.topic, message.queue_id).is_none()
@@ -240,7 +240,7 @@ impl MessageStore {
     }
 
     /// Waits for the files of new queues, at most `most`.
-    pub fn wait_for_queue_files(&self, most: Duration) {
+    pub(crate) fn wait_for_queue_files(&self, most: Duration) {
         if let Some(writer) = &self.writer {
             writer.new_queues.wait(most);
         }
@@ -460,7 +460,7 @@ impl MessageStore {
 
     /// Whether this process is a fork of the one that opened the store.
     #[must_use]
-    pub fn is_of_parent(&self) -> bool {
+    pub(crate) fn is_of_parent(&self) -> bool {
         self.pid != std::process::id()
     }
 
@@ -471,6 +471,7 @@ impl MessageStore {
     }
 
     /// Holds or releases dispatch, for tests.
+    #[doc(hidden)]
     pub fn hold_dispatch(&self, held: bool) {
         if let Some(writer) = &self.writer {
             writer.dispatch_held.store(held, Ordering::Release);

@@ -62,20 +62,20 @@ impl MessageStore {
 
     /// Checks that the store is open.
     #[inline]
-    pub fn check_open(&self) -> Result<()> {
+    pub(crate) fn check_open(&self) -> Result<()> {
         self.files.check_open()
     }
 
     /// Whether usable index files exist.
     #[must_use]
-    pub fn index_is_usable(&self) -> bool {
+    pub(crate) fn index_is_usable(&self) -> bool {
         self.files.index.is_some()
     }
 
     /// Whether a reader left out a last record with zeros in topic or properties, as in an
     /// incomplete one.
     #[must_use]
-    pub fn leaves_out_last(&self) -> bool {
+    pub(crate) fn leaves_out_last(&self) -> bool {
         self.reader.leaves_out_last()
     }
 
