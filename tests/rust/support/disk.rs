@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -497,27 +498,11 @@ impl StorageFile for SimulatedFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.inode.observe();
-        let outcome = self.enter("sync", true);
-        match &outcome {
-            Ok(()) => self.inode.flushed(0..usize::MAX),
-            // A call of a killed process never reached the disk.
-            Err(error) if error.raw_os_error().is_some() => self.inode.flush_failed(),
-            Err(_) => {}
-        }
-        outcome
+        self.flush(0..usize::MAX)
     }
 
     fn sync_range(&self, _region: &dyn Region, position: usize, len: usize) -> io::Result<()> {
-        self.inode.observe();
-        let outcome = self.enter("sync", true);
-        match &outcome {
-            Ok(()) => self.inode.flushed(position..position + len),
-            // A call of a killed process never reached the disk.
-            Err(error) if error.raw_os_error().is_some() => self.inode.flush_failed(),
-            Err(_) => {}
-        }
-        outcome
+        self.flush(position..position + len)
     }
 
     fn map(&self, len: usize, _access: Access) -> io::Result<Arc<dyn Region>> {
@@ -544,6 +529,18 @@ impl StorageFile for SimulatedFile {
 impl SimulatedFile {
     fn enter(&self, call: &str, changes: bool) -> io::Result<()> {
         self.disk.enter(self.process, call, &self.path, changes)
+    }
+
+    fn flush(&self, range: Range<usize>) -> io::Result<()> {
+        self.inode.observe();
+        let outcome = self.enter("sync", true);
+        match &outcome {
+            Ok(()) => self.inode.flushed(range),
+            // A call of a killed process never reached the disk.
+            Err(error) if error.raw_os_error().is_some() => self.inode.flush_failed(),
+            Err(_) => {}
+        }
+        outcome
     }
 
     fn resize(&self, len: usize) {

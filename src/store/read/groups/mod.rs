@@ -278,8 +278,7 @@ impl ConsumerGroup {
                 // Filtered messages behind it are done, too.
                 after = next;
             }
-            // Beside another process the queue may only seem to end earlier.
-            if next == place || next < place && self.store.writer.is_none() {
+            if next == place {
                 break;
             }
             place = next;
