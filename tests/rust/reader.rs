@@ -2,11 +2,15 @@
 
 use std::ops::ControlFlow;
 use std::os::unix::fs::symlink;
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use std::{fs, io};
 
+use mqstore::files::Os;
+use mqstore::store::folder::mark::Mark;
+use mqstore::store::folder::paths::StorePaths;
 use mqstore::store::open::plan::plan;
 use mqstore::store::{MessageStore, NewMessage, OpenMode};
 use mqstore::{Error, StoreConfig};
@@ -247,4 +251,70 @@ fn a_reader_misses_no_entry_that_a_broker_writes_while_queues_are_listed() {
     for queue_id in [0, 3] {
         assert_eq!(reader.queue(b"T", queue_id).unwrap().unwrap().max_offset, 2, "{queue_id}");
     }
+}
+
+#[test]
+fn a_reader_misses_no_entry_beside_a_writer_that_recovers() {
+    let config = StoreConfig {
+        flush_interval_consume_queue: 1,
+        flush_consume_queue_thorough_interval: 3_600_000,
+        ..small()
+    };
+    let whole = Home::new(config.clone());
+    let store = whole.create();
+    whole.fill(&store, 0..40);
+    store.wait_dispatched().unwrap();
+    let paths = StorePaths::new(whole.path(), &config);
+    let began = Instant::now();
+    while Mark::written_queues(&Os, &paths) != Some(store.end_offset()) {
+        assert!(began.elapsed() < Duration::from_secs(60), "no thread writes the queues");
+        std::thread::yield_now();
+    }
+    // The power goes: the disk has the mark and three queues, and not the fourth.
+    let stage = Staged::new();
+    let left = Home::on(stage.storage(), config);
+    copy_folder(whole.path(), left.path());
+    store.close().unwrap();
+    let (file, _) = left.queue_file(1, 0);
+    let len = fs::metadata(&file).unwrap().len();
+    fs::write(&file, vec![0; usize::try_from(len).unwrap()]).unwrap();
+    let ends = |path: &Path| {
+        let reader = MessageStore::open(path, OpenMode::Read, small()).unwrap();
+        [0, 1, 2, 3].map(|id| reader.queue(b"Topic", id).unwrap().map_or(0, |at| at.max_offset))
+    };
+    let (path, seen) = (left.path().to_owned(), Arc::new(Mutex::new(Vec::new())));
+    let looks = Arc::clone(&seen);
+    stage.watch(Box::new(move |_, _| looks.lock().unwrap().push(ends(&path))), Box::new(|_, _| {}));
+    let store = left.write();
+    let seen = std::mem::take(&mut *seen.lock().unwrap());
+    assert!(!seen.is_empty() && seen.iter().all(|ends| *ends == [10; 4]), "{seen:?}");
+    assert_eq!(ends(left.path()), [10; 4]);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_reader_beside_a_writer_reads_no_space_that_is_taken_ahead() {
+    const FILE: usize = 8 << 20;
+    let config = StoreConfig {
+        mapped_file_size_commit_log: Some(FILE as u64),
+        flush_interval_consume_queue: 1,
+        ..small()
+    };
+    let stage = Staged::new();
+    let home = Home::on(stage.storage(), config);
+    let store = home.create();
+    home.fill(&store, 0..10);
+    store.flush().unwrap();
+    let (path, end) = home.log_file(store.end_offset());
+    let zeros = vec![0; FILE - usize::try_from(end).unwrap()];
+    crate::support::patch(&path, end, &zeros);
+    let reader = home.read();
+    stage.take_log_read();
+    reader.refresh().unwrap();
+    check(&reader, 10);
+    home.fill(&store, 10..11);
+    reader.refresh().unwrap();
+    check(&reader, 11);
+    let read = stage.take_log_read();
+    assert!(read < 1 << 20, "{read} bytes of the log");
 }

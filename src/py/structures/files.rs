@@ -289,7 +289,7 @@ fn open_log(path: &Path, file_size: Option<u64>) -> Result<log::CommitLog> {
         return Err(Error::NotAStore { path: path.to_owned(), reason });
     }
     let log = log::CommitLog::new(run, 0);
-    find_end(&log, None, false)?;
+    find_end(&log, None, false, None)?;
     Ok(log)
 }
 

@@ -19,12 +19,21 @@ pub struct StoreLock {
     pid: u32,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    Broker,
+    /// A writer during recovery.
+    Opening,
+    Writer,
+}
+
 impl Drop for StoreLock {
     fn drop(&mut self) {
         // A forked child has a copy of the open file; the lock is its parent's.
         if self.pid == std::process::id() {
             let _ = self.file.unlock(0);
             let _ = self.file.unlock(OWN_WRITER);
+            let _ = self.file.unlock(SERVING);
         }
     }
 }
@@ -32,6 +41,8 @@ impl Drop for StoreLock {
 /// Byte that writers of this library lock beside byte 0, which brokers lock too.
 const OWN_WRITER: u64 = 1;
 const OFFSETS: u64 = 2;
+/// Byte that a writer locks once it is open.
+const SERVING: u64 = 3;
 /// Attempts, a millisecond apart, to lock the offsets and detect a broker.
 const OFFSETS_TRIES: u32 = 10_000;
 const BROKER_TRIES: u32 = 50;
@@ -158,11 +169,19 @@ impl StoreLock {
         self.file.confirm().map_err(Error::io("flush", paths.lock()))
     }
 
-    /// Whether a process with this library writes to the store now.
+    /// Tells readers that the writer is open.
+    pub fn serve(&self, paths: &StorePaths) -> Result<()> {
+        self.file.try_lock_beside(SERVING).map(drop).map_err(Error::io("lock", paths.lock()))
+    }
+
     #[must_use]
-    pub fn is_own_writer(storage: &dyn Storage, paths: &StorePaths) -> bool {
-        let file = storage.open(&paths.lock(), Access::Read);
-        file.is_ok_and(|file| file.is_locked_beside(OWN_WRITER))
+    pub fn holder(storage: &dyn Storage, paths: &StorePaths) -> Option<Holder> {
+        let file = storage.open(&paths.lock(), Access::Read).ok()?;
+        if file.is_locked_beside(SERVING) {
+            return Some(Holder::Writer);
+        }
+        let own = file.is_locked_beside(OWN_WRITER);
+        file.is_locked().then_some(if own { Holder::Opening } else { Holder::Broker })
     }
 
     /// Whether a process writes to the store now.

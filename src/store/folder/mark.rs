@@ -107,14 +107,13 @@ impl Mark {
         }
     }
 
-    /// Offset before which all queue entries are in files; `None` if unknown.
+    /// Offset before which a serving writer has written all queue entries; `None` if unknown.
     #[must_use]
     pub fn written_queues(storage: &dyn Storage, paths: &StorePaths) -> Option<u64> {
         let file = storage.open(&paths.mark(), Access::Read).ok()?;
         let mut bytes = [0; SLOT_LEN];
         file.read_at(&mut bytes, QUEUES_SLOT).ok()?;
-        let slot = Self::decode(&bytes)?;
-        slot.is_of_last_session(storage, paths).then_some(slot.place)
+        Self::decode(&bytes).map(|slot| slot.place)
     }
 
     #[must_use]
@@ -227,13 +226,12 @@ impl DurableMark {
         Ok(())
     }
 
-    /// Writes that all queue entries before `place` are in files. After a failure readers compare more.
-    pub fn write_queues(&self, place: u64) {
+    /// Writes that all queue entries before `place` are in files.
+    pub fn write_queues(&self, place: u64) -> Result<()> {
         let written = self.written();
         let slot = Mark { place, ..written.mark };
-        if let Some(file) = &written.file {
-            let _ = file.write_at(&slot.encode(), QUEUES_SLOT);
-        }
+        let file = written.file.as_ref().ok_or(Error::Closed)?;
+        file.write_at(&slot.encode(), QUEUES_SLOT).map_err(Error::io("write", &self.path))
     }
 
     /// Flushes the mark; writing continues meanwhile.

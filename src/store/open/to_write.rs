@@ -1,7 +1,7 @@
 //! Opens a store for writing, in steps: load, analyse, repair, make the writer, dispatch the rest.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 
 use hashbrown::HashSet;
 use parking_lot::Mutex;
@@ -151,8 +151,7 @@ impl Opening {
             .redispatch_beside(read, || recover::make_durable(&analysis, is_written, &files.log))?;
         // From here on all of it is durable.
         writer.mark = Some(DurableMark::set(&*files.storage, &files.paths, durable, place)?);
-        files.queues.commit()?;
-        writer.record_written_entries(writer.dispatched.load(Ordering::Acquire));
+        writer.serve()?;
         for queue in files.queues.all() {
             queue.set_next_offset(queue.max_offset());
         }

@@ -363,13 +363,23 @@ impl Writer {
         Ok(())
     }
 
-    pub(crate) fn record_written_entries(&self, offset: u64) {
+    fn record_written_entries(&self, offset: u64) {
         if let Some(room) = self.files.log.room() {
             room.entered(offset);
         }
-        if let Some(mark) = &self.mark {
-            mark.write_queues(offset);
-        }
+        // An older offset only makes readers compare more.
+        let _ = self.mark.as_ref().map(|mark| mark.write_queues(offset));
+    }
+
+    /// Writes the queue entries of recovery to files, and lets readers trust them.
+    pub(crate) fn serve(&self) -> Result<()> {
+        let served = self.files.queues.commit().and_then(|()| {
+            let dispatched = self.dispatched.load(Ordering::Acquire);
+            self.mark.as_ref().map_or(Ok(()), |mark| mark.write_queues(dispatched))?;
+            let lock = self.lock.lock();
+            lock.as_ref().map_or(Ok(()), |lock| lock.serve(&self.files.paths))
+        });
+        if served.as_ref().is_err_and(Error::is_full_disk) { Ok(()) } else { served }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::log::{CommitLog, StoreCheckpoint};
 
 use super::log_end;
 use super::overlay::Overlay;
-use crate::store::folder::lock::{self, StoreLock};
+use crate::store::folder::lock::{self, Holder, StoreLock};
 use crate::store::folder::mark::{Flushed, Mark};
 use crate::store::folder::paths::StorePaths;
 use crate::store::folder::swap;
@@ -51,11 +51,12 @@ pub(crate) struct View {
 }
 
 impl Follower {
-    /// Reads the files for the first time; returns errors of files that tell the view. `written` is
-    /// [`written_queues`] before the queues were listed.
+    /// Reads the files for the first time; returns errors of files that tell the view. `written` was
+    /// asked before the queues were listed.
     pub(crate) fn new(files: Arc<StoreFiles>, written: Option<u64>) -> Result<(Self, Vec<Error>)> {
-        let follower = Self { files, view: RwLock::default(), refreshing: RwLock::default() };
-        let unread = follower.look(written.unwrap_or(u64::MAX))?;
+        let view = RwLock::new(View { reach: u64::MAX, ..View::default() });
+        let follower = Self { files, view, refreshing: RwLock::default() };
+        let unread = follower.look(written)?;
         let StoreFiles { storage, paths, .. } = &*follower.files;
         if written.is_none() && StoreLock::is_held(&**storage, paths) {
             follower.list_again()?;
@@ -78,27 +79,20 @@ impl Follower {
         if let Ok((entered, _)) = topics::entered(&*files.storage, &files.paths) {
             files.queues.set_kinds(entered.kinds);
         }
-        let complete = self.complete_queues();
+        let written = written_queues(&*files.storage, &files.paths);
         files.list_again()?;
-        self.look(complete).map(drop)
+        self.look(written).map(drop)
     }
 
     /// Lists queues and index again after files were missing. The log's end stays.
     pub(crate) fn list_again(&self) -> Result<()> {
         let _turn = self.refreshing.write();
-        let complete = self.complete_queues();
-        self.files.list_again()?;
+        let files = &*self.files;
+        let written = written_queues(&*files.storage, &files.paths);
+        files.list_again()?;
         let left_out = self.view().left_out;
         let (is_open_or_crashed, unread) = self.was_left_open();
-        self.judge(is_open_or_crashed, left_out, unread, complete).map(drop)
-    }
-
-    /// Offset before which all entries are in files, asked before these are listed: a queue listed
-    /// later may have later messages.
-    fn complete_queues(&self) -> u64 {
-        let StoreFiles { storage, paths, .. } = &*self.files;
-        // A broker writes entries in order.
-        written_queues(&**storage, paths).unwrap_or_else(|| self.view().reach)
+        self.judge(is_open_or_crashed, left_out, unread, written).map(drop)
     }
 
     /// Entries that the queues lack, read once for each refresh.
@@ -140,12 +134,12 @@ impl Follower {
         }
     }
 
-    fn look(&self, complete: u64) -> Result<Vec<Error>> {
+    fn look(&self, written: Option<u64>) -> Result<Vec<Error>> {
         let (log, queues) = (&self.files.log, &self.files.queues);
         let (is_open_or_crashed, mut unread) = self.was_left_open();
-        let left_out = log_end::find_end(log, Some(queues), !is_open_or_crashed)?;
+        let left_out = log_end::find_end(log, Some(queues), !is_open_or_crashed, written)?;
         unread.extend(left_out.map(|at| half_there(log, at)));
-        self.judge(is_open_or_crashed, left_out, unread, complete)
+        self.judge(is_open_or_crashed, left_out, unread, written)
     }
 
     /// Whether `abort` exists. If unreadable, the store may be in use and nothing is known to be
@@ -162,10 +156,11 @@ impl Follower {
         open_or_crashed: bool,
         left_out: Option<u64>,
         mut unread: Vec<Error>,
-        complete: u64,
+        written: Option<u64>,
     ) -> Result<Vec<Error>> {
         let (storage, paths) = (&*self.files.storage, &self.files.paths);
-        let crashed = open_or_crashed && !StoreLock::is_held(storage, paths);
+        let holder = StoreLock::holder(storage, paths);
+        let crashed = open_or_crashed && matches!(holder, None | Some(Holder::Opening));
         let checkpoint = match StoreCheckpoint::load(storage, &paths.checkpoint(), Access::Read) {
             Ok(checkpoint) => checkpoint.fields,
             Err(error) => {
@@ -174,6 +169,8 @@ impl Follower {
             }
         };
         let reach = self.doubt(&checkpoint, crashed)?;
+        // A queue listed later may have later messages. A broker writes entries in order.
+        let complete = written.unwrap_or_else(|| self.view().reach);
         let doubt = reach.min(complete.max(self.files.log.min_offset()));
         let index_trusted_until_ms = crashed.then_some(checkpoint.index_msg_timestamp_ms);
         let mark = Mark::read(storage, paths).unwrap_or_else(|error| {
@@ -220,7 +217,10 @@ impl Follower {
 /// Offset before which a writer of this library has written all queue entries to files. It writes
 /// queue after queue, so one queue tells nothing of the others. `None` without such a writer.
 pub(crate) fn written_queues(storage: &dyn Storage, paths: &StorePaths) -> Option<u64> {
-    StoreLock::is_own_writer(storage, paths).then(|| Mark::written_queues(storage, paths))?
+    match StoreLock::holder(storage, paths) {
+        Some(Holder::Writer) => Mark::written_queues(storage, paths),
+        _ => None,
+    }
 }
 
 #[cold]

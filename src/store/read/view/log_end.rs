@@ -56,11 +56,13 @@ pub fn start_of_doubt(
 /// Finds the end of an unclosed or growing log: behind its last whole record. Searches from the
 /// last record known to file beginnings or queues. `queues` also tell records behind damage from
 /// remains of a recycled file. A last record with zeros in topic or properties counts as whole in a
-/// cleanly closed log; otherwise it is left out and returned.
+/// cleanly closed log; otherwise it is left out and returned. Behind `known`, up to which a running
+/// writer wrote, zeros end the log: the space behind may be taken and large.
 pub fn find_end(
     log: &CommitLog,
     queues: Option<&QueueTable>,
     is_closed: bool,
+    known: Option<u64>,
 ) -> Result<Option<u64>> {
     let files_end = log.run().end_offset().unwrap_or(0);
     let mut start = log.run().min_offset().unwrap_or(0);
@@ -108,6 +110,7 @@ pub fn find_end(
                 }
             }
             Err(Stop::End) => break,
+            Err(Stop::Empty) if at == end && known.is_some_and(|known| known <= end) => break,
             Err(Stop::Empty) if rest_is_empty(log, at)? => break,
             Err(Stop::Empty | Stop::Damage(_)) => {
                 if !scanner.resync()? {
