@@ -1,7 +1,8 @@
 //! The table of consume queues (`ConsumeQueueStore`).
 
+mod topic_queues;
+
 use parking_lot::RwLock;
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::{HashMap, HashSet};
 
+use self::topic_queues::TopicQueues;
 use crate::error::{Error, PutStatus, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::run::new_files;
@@ -42,14 +44,11 @@ pub fn too_many(path: &Path) -> Error {
     Error::Unsupported { what, path: path.to_owned() }
 }
 
-pub type TopicQueues = BTreeMap<i32, Arc<Queue>>;
-
 /// Folders, file sizes and rules of a store's queues.
 #[derive(Clone, Debug)]
 pub struct QueueLayout {
     pub dir: PathBuf,
     pub file_size: u64,
-    /// Queues from elsewhere.
     pub aside: Option<PathBuf>,
     pub batch_dir: PathBuf,
     pub batch_file_size: u64,
@@ -64,7 +63,6 @@ pub struct QueueLayout {
     pub most_queue_id: i32,
 }
 
-/// All consume queues of a store.
 #[derive(Debug)]
 pub struct QueueTable {
     storage: Arc<dyn Storage>,
@@ -78,7 +76,6 @@ pub struct QueueTable {
     is_torn: AtomicBool,
     /// Whether a reader found damage in the files alone.
     is_unsound: AtomicBool,
-    /// Whether there is a folder of extensions.
     has_ext: AtomicBool,
 }
 
@@ -148,9 +145,7 @@ impl QueueTable {
         }
         if self.access == Access::Read {
             self.table.write().retain(|topic, queues| {
-                let known = queues.len();
-                queues.retain(|&id, _| met.contains(&(topic.clone(), id)));
-                if queues.len() < known {
+                if queues.retain(|id| met.contains(&(topic.clone(), id))) {
                     self.is_torn.store(true, Ordering::Release);
                 }
                 !queues.is_empty()
@@ -286,7 +281,7 @@ impl QueueTable {
         let configured = self.kinds.read().get(topic).copied();
         configured.or_else(|| {
             let table = self.table.read();
-            table.get(topic)?.values().next().map(|queue| queue.kind())
+            table.get(topic)?.iter().next().map(|queue| queue.kind())
         })
     }
 
@@ -361,7 +356,7 @@ impl QueueTable {
             self.has_batches.store(true, Ordering::Relaxed);
         }
         let mut table = self.table.write();
-        table.entry(queue.topic().into()).or_default().insert(queue.queue_id(), Arc::new(queue));
+        table.entry(queue.topic().into()).or_default().put(Arc::new(queue));
     }
 
     fn insert(&self, queue: Queue) -> Arc<Queue> {
@@ -371,7 +366,12 @@ impl QueueTable {
         let mut table = self.table.write();
         let queues = table.entry(queue.topic().into()).or_default();
         // The first of two concurrent threads wins.
-        Arc::clone(queues.entry(queue.queue_id()).or_insert_with(|| Arc::new(queue)))
+        if let Some(first) = queues.get(queue.queue_id()) {
+            return Arc::clone(first);
+        }
+        let queue = Arc::new(queue);
+        queues.put(Arc::clone(&queue));
+        queue
     }
 
     #[must_use]
@@ -395,7 +395,6 @@ impl QueueTable {
         entries.saturating_mul(in_entry)
     }
 
-    /// Checks the number of a new queue.
     #[inline]
     pub fn check_queue_id(&self, queue_id: i32) -> Result<()> {
         let most = self.layout.most_queue_id;
@@ -412,7 +411,7 @@ impl QueueTable {
 
     pub fn highest(&self, topic: &[u8]) -> Option<i32> {
         let table = self.table.read();
-        table.get(topic).and_then(|queues| queues.last_key_value().map(|(highest, _)| *highest))
+        table.get(topic)?.highest()
     }
 
     /// Refuses a queue far above those that its topic has.
@@ -445,7 +444,7 @@ impl QueueTable {
     #[must_use]
     pub fn get(&self, topic: &[u8], queue_id: i32) -> Option<Arc<Queue>> {
         let table = self.table.read();
-        table.get(topic)?.get(&queue_id).map(Arc::clone)
+        table.get(topic)?.get(queue_id).map(Arc::clone)
     }
 
     /// Returns a queue, creating it in memory; files follow with its first entry.
@@ -487,7 +486,6 @@ impl QueueTable {
         each(queues, processors(), |queue| queue.commit())
     }
 
-    /// Flushes all queues.
     pub fn flush(&self) -> Result<()> {
         self.flush_these(&mut self.those(Queue::is_dirty))
     }
@@ -530,7 +528,7 @@ impl QueueTable {
             return true;
         }
         let table = self.table.read();
-        table.values().flat_map(BTreeMap::values).any(|queue| queue.has_lost_files())
+        table.values().flat_map(TopicQueues::iter).any(|queue| queue.has_lost_files())
     }
 
     #[must_use]
@@ -540,7 +538,7 @@ impl QueueTable {
 
     fn those(&self, wanted: impl Fn(&Queue) -> bool) -> Vec<Arc<Queue>> {
         let table = self.table.read();
-        let all = table.values().flat_map(BTreeMap::values).filter(|queue| wanted(queue));
+        let all = table.values().flat_map(TopicQueues::iter).filter(|queue| wanted(queue));
         let mut queues: Vec<_> = all.map(Arc::clone).collect();
         drop(table);
         sort(&mut queues);

@@ -163,12 +163,14 @@ impl FileRun {
         Ok((files, strays))
     }
 
-    fn run_file(&self, base_offset: u64, path: PathBuf, len: u64, inode: u64) -> Arc<RunFile> {
+    fn run_file(&self, base_offset: u64, mut path: PathBuf, len: u64, inode: u64) -> Arc<RunFile> {
+        path.shrink_to_fit();
         let id = self.open_files.next_id.fetch_add(1, Ordering::Relaxed);
         Arc::new(RunFile { base_offset, path, len, inode, id })
     }
 
-    fn replace(&self, files: Vec<Arc<RunFile>>) {
+    fn replace(&self, mut files: Vec<Arc<RunFile>>) {
+        files.shrink_to_fit();
         *self.files.write() = Arc::new(files);
     }
 
@@ -177,6 +179,7 @@ impl FileRun {
         let mut files = self.files.write();
         let mut changed = files.as_ref().clone();
         change(&mut changed);
+        changed.shrink_to_fit();
         *files = Arc::new(changed);
     }
 

@@ -12,7 +12,8 @@ pub struct Roots {
 }
 
 impl From<Vec<PathBuf>> for Roots {
-    fn from(dirs: Vec<PathBuf>) -> Self {
+    fn from(mut dirs: Vec<PathBuf>) -> Self {
+        dirs.iter_mut().for_each(PathBuf::shrink_to_fit);
         Self { dirs, read_only: Vec::new(), full_percent: 101 }
     }
 }

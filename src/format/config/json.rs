@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use indexmap::IndexMap;
 use serde_json::{Map, Value};
 
 use crate::error::{CorruptionKind, FormatError};
@@ -163,7 +164,7 @@ pub fn to_text(value: &Value) -> String {
 #[derive(Clone, Copy)]
 pub enum Field<'a> {
     Value(&'a Value),
-    Texts(&'a [(Box<str>, Box<str>)]),
+    Texts(&'a IndexMap<Box<str>, Box<str>>),
 }
 
 /// The object of these fields, as [`to_text`] writes it.
@@ -186,9 +187,9 @@ fn write_object<'a>(
         out.push(':');
         match value {
             Field::Value(value) => write_value(out, value, depth + 1),
-            Field::Texts([]) => out.push_str("{}"),
+            Field::Texts(texts) if texts.is_empty() => out.push_str("{}"),
             Field::Texts(texts) => {
-                out.reserve(texts.iter().map(|(_, text)| text.len() * 3 / 2).sum());
+                out.reserve(texts.values().map(|text| text.len() * 3 / 2).sum());
                 for (i, (key, text)) in texts.iter().enumerate() {
                     out.push(if i == 0 { '{' } else { ',' });
                     new_line(out, depth + 2);

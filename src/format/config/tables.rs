@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use hashbrown::HashMap;
+use indexmap::IndexMap;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -268,13 +268,12 @@ fn fields_of<'a>(what: &str, text: &'a RawValue) -> Result<Texts<'a>, FormatErro
 #[derive(Clone, Debug, Default)]
 pub struct TopicTable {
     root: Root,
-    topics: Vec<(Box<str>, Box<str>)>,
-    places: HashMap<Box<str>, usize>,
+    topics: IndexMap<Box<str>, Box<str>>,
 }
 
 impl PartialEq for TopicTable {
     fn eq(&self, other: &Self) -> bool {
-        self.root == other.root && self.topics == other.topics
+        self.root == other.root && self.topics.as_slice() == other.topics.as_slice()
     }
 }
 
@@ -316,25 +315,16 @@ impl TopicTable {
         })?
     }
 
-    /// All topics of a file.
     pub fn configs(bytes: &[u8], mut take: impl FnMut(TopicConfig)) -> Result<(), FormatError> {
         Self::each(bytes, |_, _, config| take(config)).map(drop)
     }
 
     fn insert(&mut self, name: &str, value: &Value) {
-        let text = value.to_string().into_boxed_str();
-        match self.places.get(name).and_then(|&place| self.topics.get_mut(place)) {
-            Some((_, known)) => *known = text,
-            None => {
-                self.places.insert(name.into(), self.topics.len());
-                self.topics.push((name.into(), text));
-            }
-        }
+        self.topics.insert(name.into(), value.to_string().into_boxed_str());
     }
 
     fn value(&self, name: &str) -> Option<Value> {
-        let (_, text) = self.topics.get(*self.places.get(name)?)?;
-        serde_json::from_str(text).ok()
+        serde_json::from_str(self.topics.get(name)?).ok()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = TopicConfig> + '_ {
