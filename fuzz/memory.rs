@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering};
@@ -292,14 +293,17 @@ impl StorageFile for MemoryFile {
         Ok(Arc::new(MemoryRegion { cells, len }))
     }
 
-    fn try_lock(&self) -> io::Result<bool> {
+    fn try_lock(&self, bytes: Range<u64>) -> io::Result<bool> {
+        if bytes.start > 0 {
+            return Ok(true);
+        }
         let is_taken = !self.inode.is_locked.swap(true, Ordering::SeqCst);
         self.holds_lock.fetch_or(is_taken, Ordering::SeqCst);
         Ok(is_taken)
     }
 
-    fn is_locked(&self) -> bool {
-        self.inode.is_locked.load(Ordering::SeqCst)
+    fn locked(&self, bytes: Range<u64>) -> Option<Range<u64>> {
+        (bytes.start == 0 && self.inode.is_locked.load(Ordering::SeqCst)).then_some(0..2)
     }
 
     fn lock_holder(&self) -> Option<i32> {

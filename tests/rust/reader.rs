@@ -3,12 +3,13 @@
 use std::ops::ControlFlow;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use mqstore::files::Os;
+use mqstore::store::folder::lock::{Holder, StoreLock};
 use mqstore::store::folder::mark::Mark;
 use mqstore::store::folder::paths::StorePaths;
 use mqstore::store::open::plan::plan;
@@ -266,7 +267,7 @@ fn a_reader_misses_no_entry_beside_a_writer_that_recovers() {
     store.wait_dispatched().unwrap();
     let paths = StorePaths::new(whole.path(), &config);
     let began = Instant::now();
-    while Mark::written_queues(&Os, &paths) != Some(store.end_offset()) {
+    while Mark::written_queues(&Os, &paths).ok() != Some(store.end_offset()) {
         assert!(began.elapsed() < Duration::from_secs(60), "no thread writes the queues");
         std::thread::yield_now();
     }
@@ -290,6 +291,104 @@ fn a_reader_misses_no_entry_beside_a_writer_that_recovers() {
     assert!(!seen.is_empty() && seen.iter().all(|ends| *ends == [10; 4]), "{seen:?}");
     assert_eq!(ends(left.path()), [10; 4]);
     store.close().unwrap();
+}
+
+/// Sets the mark back to how far the queues were written earlier.
+fn put_slot_back(path: &Path, earlier: &[u8]) {
+    let mut mark = fs::read(path).unwrap();
+    mark[2048..2080].copy_from_slice(&earlier[2048..2080]);
+    fs::write(path, mark).unwrap();
+}
+
+#[test]
+fn a_reader_misses_no_entry_when_a_writer_is_open_again_while_queues_are_listed() {
+    let config = StoreConfig { flush_consume_queue_thorough_interval: 3_600_000, ..small() };
+    let whole = Home::new(config.clone());
+    let store = whole.create();
+    whole.fill(&store, 0..4);
+    store.flush().unwrap();
+    let paths = StorePaths::new(whole.path(), &config);
+    let earlier = fs::read(paths.mark()).unwrap();
+    whole.fill(&store, 4..40);
+    store.flush().unwrap();
+    let stage = Staged::new();
+    let left = Home::on(stage.storage(), config);
+    copy_folder(whole.path(), left.path());
+    store.close().unwrap();
+    // A writer that is killed has written some of its queues.
+    let paths = StorePaths::new(left.path(), &small());
+    put_slot_back(&paths.mark(), &earlier);
+    let (file, position) = left.queue_file(0, 9);
+    crate::support::patch(&file, position, &[0; 20]);
+    let killed = StoreLock::take(&Os, &paths).unwrap();
+    killed.serve(&paths).unwrap();
+    let reader = left.read();
+    let ends =
+        || [0, 1, 2, 3].map(|id| reader.queue(b"Topic", id).unwrap().map_or(0, |at| at.max_offset));
+    assert_eq!(ends(), [10; 4]);
+    drop(killed);
+    // The reader has listed queue 0 when the next writer opens the store.
+    let (path, next) = (left.path().to_owned(), Arc::new(Mutex::new(None)));
+    let opened = Arc::clone(&next);
+    stage.after_list(Box::new(move |dir| {
+        let mut opened = opened.lock().unwrap();
+        if dir.ends_with("Topic/3") && opened.is_none() {
+            *opened = Some(MessageStore::open(&path, OpenMode::ReadWrite, small()).unwrap());
+        }
+    }));
+    reader.refresh().unwrap();
+    assert_eq!(ends(), [10; 4]);
+    let next = next.lock().unwrap().take().expect("queue 3 was listed");
+    next.close().unwrap();
+}
+
+#[test]
+fn a_writer_that_found_the_disk_full_at_open_serves_later() {
+    let stage = Staged::new();
+    let home = Home::on(stage.storage(), small());
+    let store = home.create();
+    home.fill(&store, 0..40);
+    store.flush().unwrap();
+    let left = Home::on(stage.storage(), small());
+    copy_folder(home.path(), left.path());
+    store.close().unwrap();
+    let (file, _) = left.queue_file(0, 0);
+    fs::remove_file(&file).unwrap();
+    let paths = StorePaths::new(left.path(), &small());
+    stage.fail(Call::Create, "consumequeue", 0, nix::libc::ENOSPC);
+    let store = left.write();
+    let holder = || StoreLock::holder(&Os, &paths);
+    assert_eq!(holder(), Some(Holder::Opening));
+    stage.heal();
+    store.flush().unwrap();
+    assert_eq!(holder(), Some(Holder::Writer));
+    store.close().unwrap();
+    assert_eq!(holder(), None);
+}
+
+#[test]
+fn a_writer_is_never_taken_for_a_broker() {
+    const TURNS: usize = 2000;
+    let dir = tempfile::tempdir().unwrap();
+    let paths = StorePaths::new(dir.path(), &small());
+    let (turns, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while turns.load(Ordering::Relaxed) < TURNS {
+                    let Ok(lock) = StoreLock::take(&Os, &paths) else { continue };
+                    assert_eq!(StoreLock::holder(&Os, &paths), Some(Holder::Opening));
+                    lock.serve(&paths).unwrap();
+                    assert_eq!(StoreLock::holder(&Os, &paths), Some(Holder::Writer));
+                    turns.fetch_add(1, Ordering::Relaxed);
+                }
+                over.store(true, Ordering::Relaxed);
+            });
+        }
+        while !over.load(Ordering::Relaxed) {
+            assert_ne!(StoreLock::holder(&Os, &paths), Some(Holder::Broker));
+        }
+    });
 }
 
 #[test]

@@ -414,7 +414,7 @@ fn ck05_nothing_is_touched_before_the_lock_is_taken() {
     fs::write(home.path().join(format!("commitlog/{:020}", base + 4096)), b"").unwrap();
     fs::write(home.path().join("lock"), b"lock").unwrap();
     let held = home.storage.open(&home.path().join("lock"), Access::ReadWrite).unwrap();
-    assert!(held.try_lock().unwrap());
+    assert!(held.try_lock(0..1).unwrap());
     let before = home.snapshot();
     let error = home.open(OpenMode::ReadWrite).unwrap_err();
     assert!(matches!(error, Error::Locked { .. }), "{error}");

@@ -2,6 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
@@ -16,7 +17,7 @@ use super::storage::{
 };
 use crate::error::{Error, Result};
 use crate::files::map::mapped_file::MappedFile;
-use crate::format::width::{at_most_i64, to_usize};
+use crate::format::width::{at_least_0, at_most_i64, to_usize};
 
 /// Milliseconds until file times must have advanced: twice the longest tick of Linux.
 const STAMP_TICKS: u32 = 20;
@@ -401,49 +402,43 @@ impl StorageFile for OsFile {
         Ok(Arc::new(OsRegion(raw)))
     }
 
-    fn try_lock(&self) -> io::Result<bool> {
-        self.try_lock_beside(0)
-    }
-
-    fn try_lock_beside(&self, byte: u64) -> io::Result<bool> {
+    fn try_lock(&self, bytes: Range<u64>) -> io::Result<bool> {
         use nix::errno::Errno;
         self.held.get_or_init(|| HeldLock::new(self.file.as_raw_fd()));
-        match nix::fcntl::fcntl(&self.file, set_lock(&lock_on(byte, nix::libc::F_WRLCK))) {
+        match nix::fcntl::fcntl(&self.file, set_lock(&lock_on(bytes, nix::libc::F_WRLCK))) {
             Ok(_) => Ok(true),
             Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
             Err(errno) => Err(errno.into()),
         }
     }
 
-    fn unlock(&self, byte: u64) -> io::Result<()> {
-        nix::fcntl::fcntl(&self.file, set_lock(&lock_on(byte, nix::libc::F_UNLCK)))?;
+    fn unlock(&self, bytes: Range<u64>) -> io::Result<()> {
+        nix::fcntl::fcntl(&self.file, set_lock(&lock_on(bytes, nix::libc::F_UNLCK)))?;
         Ok(())
     }
 
-    fn is_locked(&self) -> bool {
-        self.is_locked_beside(0)
-    }
-
-    fn is_locked_beside(&self, byte: u64) -> bool {
-        conflicting_lock(&self.file, byte).is_some()
+    fn locked(&self, bytes: Range<u64>) -> Option<Range<u64>> {
+        let lock = conflicting_lock(&self.file, bytes)?;
+        let start = at_least_0(lock.l_start);
+        // Without a length it reaches to the end of any file.
+        let end = if lock.l_len == 0 { u64::MAX } else { start + at_least_0(lock.l_len) };
+        Some(start..end)
     }
 
     fn lock_holder(&self) -> Option<i32> {
-        let lock = conflicting_lock(&self.file, 0)?;
+        let lock = conflicting_lock(&self.file, 0..1)?;
         // The system returns -1 for an open-file-description lock.
         (lock.l_pid > 0).then_some(lock.l_pid).or_else(|| holder_in_proc(self.file.as_raw_fd()))
     }
 }
 
-/// A lock on one byte: byte 0 is what `RandomAccessFile.getChannel().tryLock(0, 1, false)` takes
-/// (`DefaultMessageStore.start`).
 #[allow(clippy::unnecessary_cast, reason = "the constants have other types on other systems")]
-fn lock_on(byte: u64, kind: i32) -> nix::libc::flock {
+fn lock_on(bytes: Range<u64>, kind: i32) -> nix::libc::flock {
     nix::libc::flock {
         l_type: kind as nix::libc::c_short,
         l_whence: nix::libc::SEEK_SET as nix::libc::c_short,
-        l_start: at_most_i64(byte),
-        l_len: 1,
+        l_start: at_most_i64(bytes.start),
+        l_len: at_most_i64(bytes.end - bytes.start),
         l_pid: 0,
     }
 }
@@ -460,8 +455,8 @@ fn set_lock(lock: &nix::libc::flock) -> nix::fcntl::FcntlArg<'_> {
     nix::fcntl::FcntlArg::F_SETLK(lock)
 }
 
-fn conflicting_lock(file: &File, byte: u64) -> Option<nix::libc::flock> {
-    let mut lock = lock_on(byte, nix::libc::F_WRLCK);
+fn conflicting_lock(file: &File, bytes: Range<u64>) -> Option<nix::libc::flock> {
+    let mut lock = lock_on(bytes, nix::libc::F_WRLCK);
     #[cfg(target_os = "linux")]
     nix::fcntl::fcntl(file, nix::fcntl::FcntlArg::F_OFD_GETLK(&mut lock)).ok()?;
     #[cfg(not(target_os = "linux"))]
@@ -550,11 +545,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let first = Os.create(&path, 4).unwrap();
-        assert!(first.try_lock().unwrap());
+        assert!(first.try_lock(0..1).unwrap());
         let second = Os.open(&path, Access::ReadWrite).unwrap();
-        assert_eq!(second.try_lock().unwrap(), cfg!(not(target_os = "linux")));
+        assert_eq!(second.try_lock(0..1).unwrap(), cfg!(not(target_os = "linux")));
         drop(first);
-        assert!(second.try_lock().unwrap());
+        assert!(second.try_lock(0..1).unwrap());
     }
 
     #[test]

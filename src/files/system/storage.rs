@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -169,23 +170,15 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     }
     /// Maps the first `len` bytes.
     fn map(&self, len: usize, access: Access) -> io::Result<Arc<dyn Region>>;
-    /// Takes RocketMQ's exclusive record lock on byte 0; `false` if another open file holds it.
-    /// Released by [`StorageFile::unlock`] or by closing the last copy of the open file.
-    fn try_lock(&self) -> io::Result<bool>;
-    /// Takes an exclusive lock on another byte, which RocketMQ ignores.
-    fn try_lock_beside(&self, _byte: u64) -> io::Result<bool> {
-        Ok(true)
-    }
-    /// Releases the lock on a byte, even if other processes have copies of the open file.
-    fn unlock(&self, _byte: u64) -> io::Result<()> {
+    /// Takes an exclusive record lock on these bytes; `false` if another open file holds one of
+    /// them. Released by [`StorageFile::unlock`] or by closing the last copy of the open file.
+    fn try_lock(&self, bytes: Range<u64>) -> io::Result<bool>;
+    /// Releases the lock, even if other processes have copies of the open file.
+    fn unlock(&self, _bytes: Range<u64>) -> io::Result<()> {
         Ok(())
     }
-    /// Whether another open file holds the lock of [`StorageFile::try_lock_beside`].
-    fn is_locked_beside(&self, _byte: u64) -> bool {
-        false
-    }
-    /// Whether another open file holds a conflicting lock.
-    fn is_locked(&self) -> bool;
+    /// A lock of another open file on any of these bytes, as long as it is.
+    fn locked(&self, bytes: Range<u64>) -> Option<Range<u64>>;
     fn lock_holder(&self) -> Option<i32>;
 }
 

@@ -189,7 +189,7 @@ fn open_to_write(path: &Path, layout: IndexLayout, create: bool) -> Result<file:
 
 /// Locks the file: a second writer would corrupt the chains.
 fn take_lock(file: &dyn StorageFile, path: &Path) -> Result<()> {
-    if file.try_lock().map_err(Error::io("lock", path))? {
+    if file.try_lock(0..1).map_err(Error::io("lock", path))? {
         return Ok(());
     }
     Err(Error::Locked { path: path.to_owned(), pid: file.lock_holder() })

@@ -2,6 +2,7 @@
 //! (`DefaultMessageStore.start`, `createTempFile`).
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,25 +28,38 @@ pub enum Holder {
     Writer,
 }
 
+impl Holder {
+    fn of(lock: &dyn StorageFile) -> Option<Self> {
+        let taken = lock.locked(WRITER)?;
+        Some(if taken.end < WRITER.end {
+            Self::Broker
+        } else if lock.locked(SERVING).is_none() {
+            Self::Opening
+        } else {
+            Self::Writer
+        })
+    }
+}
+
 impl Drop for StoreLock {
     fn drop(&mut self) {
         // A forked child has a copy of the open file; the lock is its parent's.
         if self.pid == std::process::id() {
-            let _ = self.file.unlock(0);
-            let _ = self.file.unlock(OWN_WRITER);
+            // Before the next writer can take the store.
             let _ = self.file.unlock(SERVING);
+            let _ = self.file.unlock(WRITER);
         }
     }
 }
 
-/// Byte that writers of this library lock beside byte 0, which brokers lock too.
-const OWN_WRITER: u64 = 1;
-const OFFSETS: u64 = 2;
+/// Bytes that a writer of this library locks at once; a broker locks byte 0 alone
+/// (`DefaultMessageStore.start`).
+const WRITER: Range<u64> = 0..2;
+const OFFSETS: Range<u64> = 2..3;
 /// Byte that a writer locks once it is open.
-const SERVING: u64 = 3;
-/// Attempts, a millisecond apart, to lock the offsets and detect a broker.
+const SERVING: Range<u64> = 3..4;
+/// Attempts, a millisecond apart, to lock the offsets.
 const OFFSETS_TRIES: u32 = 10_000;
-const BROKER_TRIES: u32 = 50;
 
 /// Lock for changing consumer offsets, shared by processes in turn.
 #[derive(Debug)]
@@ -64,25 +78,17 @@ impl OffsetsLock {
     pub fn take_beside(storage: &dyn Storage, paths: &StorePaths) -> Result<Self> {
         let path = paths.lock();
         let file = open_or_create(storage, &path)?;
-        let is_broker = || file.is_locked() && !file.is_locked_beside(OWN_WRITER);
-        // A writer that is opening or closing has one of its two locks.
-        for left in (0..BROKER_TRIES).rev() {
-            if !is_broker() {
-                break;
-            }
-            if left == 0 {
-                let what = "a broker has the store open and writes its own offsets over all others; \
-                            nothing was committed: commit through the broker, or stop it first";
-                return Err(Error::Unsupported { what: what.to_owned(), path });
-            }
-            std::thread::sleep(TRY_AGAIN);
+        if Holder::of(&*file) == Some(Holder::Broker) {
+            let what = "a broker has the store open and writes its own offsets over all others; \
+                        nothing was committed: commit through the broker, or stop it first";
+            return Err(Error::Unsupported { what: what.to_owned(), path });
         }
         Self::wait(file, &path)
     }
 
     fn wait(file: Arc<dyn StorageFile>, path: &Path) -> Result<Self> {
         for _ in 0..OFFSETS_TRIES {
-            if file.try_lock_beside(OFFSETS).map_err(Error::io("lock", path))? {
+            if file.try_lock(OFFSETS).map_err(Error::io("lock", path))? {
                 return Ok(Self { file });
             }
             std::thread::sleep(TRY_AGAIN);
@@ -106,18 +112,19 @@ impl QueueLocks {
 
     pub fn try_take(&self, group: &str, topic: &str, queue_id: i32) -> Result<bool> {
         let byte = Self::byte(group, topic, queue_id);
-        self.file.try_lock_beside(byte).map_err(Error::io("lock", &self.path))
+        self.file.try_lock(byte).map_err(Error::io("lock", &self.path))
     }
 
     pub fn release(&self, group: &str, topic: &str, queue_id: i32) {
         let _ = self.file.unlock(Self::byte(group, topic, queue_id));
     }
 
-    fn byte(group: &str, topic: &str, queue_id: i32) -> u64 {
+    fn byte(group: &str, topic: &str, queue_id: i32) -> Range<u64> {
         let queue = queue_id.to_be_bytes();
         let sum = sha256(&[group.as_bytes(), b"\0", topic.as_bytes(), b"\0", &queue]);
         let number = sum.iter().take(7).fold(0, |number, &byte| number << 8 | u64::from(byte));
-        1 << 62 | number
+        let byte = 1 << 62 | number;
+        byte..byte + 1
     }
 }
 
@@ -136,11 +143,9 @@ impl StoreLock {
     pub fn take(storage: &dyn Storage, paths: &StorePaths) -> Result<Self> {
         let path = paths.lock();
         let file = open_or_create(storage, &path)?;
-        if !file.try_lock().map_err(Error::io("lock", &path))? {
+        if !file.try_lock(WRITER).map_err(Error::io("lock", &path))? {
             return Err(Error::Locked { path, pid: file.lock_holder() });
         }
-        // Tells our other processes this writer from a broker.
-        file.try_lock_beside(OWN_WRITER).map_err(Error::io("lock", &path))?;
         Ok(Self { file, pid: std::process::id() })
     }
 
@@ -153,7 +158,7 @@ impl StoreLock {
     #[must_use]
     pub fn state(storage: &dyn Storage, root: &Path) -> (bool, Option<i32>) {
         match storage.open(&root.join("lock"), Access::Read) {
-            Ok(file) if file.is_locked() => (true, file.lock_holder()),
+            Ok(file) if Holder::of(&*file).is_some() => (true, file.lock_holder()),
             _ => (false, None),
         }
     }
@@ -171,23 +176,19 @@ impl StoreLock {
 
     /// Tells readers that the writer is open.
     pub fn serve(&self, paths: &StorePaths) -> Result<()> {
-        self.file.try_lock_beside(SERVING).map(drop).map_err(Error::io("lock", paths.lock()))
+        self.file.try_lock(SERVING).map(drop).map_err(Error::io("lock", paths.lock()))
     }
 
     #[must_use]
     pub fn holder(storage: &dyn Storage, paths: &StorePaths) -> Option<Holder> {
         let file = storage.open(&paths.lock(), Access::Read).ok()?;
-        if file.is_locked_beside(SERVING) {
-            return Some(Holder::Writer);
-        }
-        let own = file.is_locked_beside(OWN_WRITER);
-        file.is_locked().then_some(if own { Holder::Opening } else { Holder::Broker })
+        Holder::of(&*file)
     }
 
     /// Whether a process writes to the store now.
     #[must_use]
     pub fn is_held(storage: &dyn Storage, paths: &StorePaths) -> bool {
-        storage.open(&paths.lock(), Access::Read).is_ok_and(|file| file.is_locked())
+        storage.open(&paths.lock(), Access::Read).is_ok_and(|file| Holder::of(&*file).is_some())
     }
 }
 

@@ -107,13 +107,20 @@ impl Mark {
         }
     }
 
-    /// Offset before which a serving writer has written all queue entries; `None` if unknown.
-    #[must_use]
-    pub fn written_queues(storage: &dyn Storage, paths: &StorePaths) -> Option<u64> {
-        let file = storage.open(&paths.mark(), Access::Read).ok()?;
+    /// Offset before which a serving writer has written all queue entries.
+    ///
+    /// # Errors
+    /// As [`Mark::read`].
+    pub fn written_queues(storage: &dyn Storage, paths: &StorePaths) -> Result<u64> {
+        let path = paths.mark();
+        let file = storage.open(&path, Access::Read).map_err(Error::io("open", &path))?;
         let mut bytes = [0; SLOT_LEN];
-        file.read_at(&mut bytes, QUEUES_SLOT).ok()?;
-        Self::decode(&bytes).map(|slot| slot.place)
+        file.read_at(&mut bytes, QUEUES_SLOT).map_err(Error::io("read", &path))?;
+        Self::decode(&bytes).map(|slot| slot.place).ok_or_else(|| {
+            let expected = "how far the writer has written its queues";
+            let found = "none with a valid checksum; the queues are compared with the log instead";
+            Error::corrupt(&path, QUEUES_SLOT, CorruptionKind::Magic, expected, found)
+        })
     }
 
     #[must_use]

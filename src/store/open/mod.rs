@@ -39,7 +39,7 @@ use super::folder::paths::StorePaths;
 use super::folder::swap;
 use super::progress::Progress;
 use super::read::reader::Reader;
-use super::read::view::follower::{self, Follower};
+use super::read::view::follower::{Beside, Follower};
 use super::store_files::StoreFiles;
 use super::write::notices::Notices;
 use super::write::retention::file_ages::FileAges;
@@ -121,7 +121,7 @@ fn open_to_read(
         (swap::is_listed(&*storage, &paths), root)
     };
     let before = state();
-    let written = follower::written_queues(&*storage, &paths);
+    let beside = Beside::ask(&*storage, &paths);
     let Parts { log, queues, index, unread_topics, mut warnings, .. } =
         load_parts(&paths, &mut config, &storage, Access::Read)?;
     if before.0 || state() != before {
@@ -149,7 +149,7 @@ fn open_to_read(
         notices: Notices::default(),
         ages: FileAges::default(),
     });
-    let (follower, unread) = Follower::new(files, written)?;
+    let (follower, unread) = Follower::new(files, &beside)?;
     warnings.extend(unread_topics.iter().chain(&unread).map(ToString::to_string));
     Ok(Opened { reader: Reader::of_files(follower), writer: None, warnings })
 }

@@ -35,7 +35,6 @@ use crate::store::store_files::StoreFiles;
 
 /// Bytes of log after which queue entries are written to files, to save memory.
 pub(crate) const COMMIT_BYTES: u64 = 32 << 20;
-
 /// Disk space that one more queue may need at close: a block, folders and tables.
 pub(crate) const QUEUE_BYTES: u64 = 8 << 10;
 /// Messages of a batch per clock reading.
@@ -368,17 +367,20 @@ impl Writer {
             room.entered(offset);
         }
         // An older offset only makes readers compare more.
-        let _ = self.mark.as_ref().map(|mark| mark.write_queues(offset));
+        let _ = self.tell_readers(offset);
+    }
+
+    /// Tells readers that all queue entries before `written` are in files.
+    fn tell_readers(&self, written: u64) -> Result<()> {
+        let Some(mark) = &self.mark else { return Ok(()) };
+        mark.write_queues(written)?;
+        self.lock.lock().as_ref().map_or(Ok(()), |lock| lock.serve(&self.files.paths))
     }
 
     /// Writes the queue entries of recovery to files, and lets readers trust them.
     pub(crate) fn serve(&self) -> Result<()> {
-        let served = self.files.queues.commit().and_then(|()| {
-            let dispatched = self.dispatched.load(Ordering::Acquire);
-            self.mark.as_ref().map_or(Ok(()), |mark| mark.write_queues(dispatched))?;
-            let lock = self.lock.lock();
-            lock.as_ref().map_or(Ok(()), |lock| lock.serve(&self.files.paths))
-        });
+        let dispatched = self.dispatched.load(Ordering::Acquire);
+        let served = self.files.queues.commit().and_then(|()| self.tell_readers(dispatched));
         if served.as_ref().is_err_and(Error::is_full_disk) { Ok(()) } else { served }
     }
 }

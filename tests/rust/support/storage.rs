@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -443,24 +444,16 @@ impl StorageFile for StagedFile {
         self.file.map(len, access)
     }
 
-    fn try_lock(&self) -> io::Result<bool> {
-        self.file.try_lock()
+    fn try_lock(&self, bytes: Range<u64>) -> io::Result<bool> {
+        self.file.try_lock(bytes)
     }
 
-    fn try_lock_beside(&self, byte: u64) -> io::Result<bool> {
-        self.file.try_lock_beside(byte)
+    fn unlock(&self, bytes: Range<u64>) -> io::Result<()> {
+        self.file.unlock(bytes)
     }
 
-    fn unlock(&self, byte: u64) -> io::Result<()> {
-        self.file.unlock(byte)
-    }
-
-    fn is_locked_beside(&self, byte: u64) -> bool {
-        self.file.is_locked_beside(byte)
-    }
-
-    fn is_locked(&self) -> bool {
-        self.file.is_locked()
+    fn locked(&self, bytes: Range<u64>) -> Option<Range<u64>> {
+        self.file.locked(bytes)
     }
 
     fn lock_holder(&self) -> Option<i32> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::error::{CorruptionKind, Error, Result};
+use crate::files::system::storage::Stamp;
 use crate::files::{Access, Storage};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::width::at_least_0;
@@ -40,8 +41,8 @@ pub(crate) struct View {
     overlay: OnceLock<Arc<Overlay>>,
     /// Offset from which queues are compared with the log.
     pub(crate) doubt: u64,
-    /// Offset that the entries in the queues' files reached when they were listed.
-    reach: u64,
+    /// Offset before which all entries will be in the queues' files when they are listed next.
+    complete: u64,
     /// After a crash: index files with later messages are not trusted.
     index_trusted_until_ms: Option<i64>,
     /// The part of the log known to be durable, if `abort` exists.
@@ -50,18 +51,41 @@ pub(crate) struct View {
     pub(crate) left_out: Option<u64>,
 }
 
+/// Another process's work in the store, asked before its files are listed.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Beside {
+    holder: Option<Holder>,
+    /// Offset before which a serving writer had written all queue entries.
+    written: Option<u64>,
+    /// The root's, which each session changes.
+    stamp: Option<Stamp>,
+}
+
+impl Beside {
+    pub(crate) fn ask(storage: &dyn Storage, paths: &StorePaths) -> Self {
+        let stamp = storage.stamp(paths.root()).ok().flatten();
+        let holder = StoreLock::holder(storage, paths);
+        let read = || Mark::written_queues(storage, paths).ok();
+        let is_writer = holder == Some(Holder::Writer);
+        let written = is_writer.then(|| read().or_else(read)).flatten();
+        Self { holder, written, stamp }
+    }
+}
+
 impl Follower {
-    /// Reads the files for the first time; returns errors of files that tell the view. `written` was
-    /// asked before the queues were listed.
-    pub(crate) fn new(files: Arc<StoreFiles>, written: Option<u64>) -> Result<(Self, Vec<Error>)> {
-        let view = RwLock::new(View { reach: u64::MAX, ..View::default() });
+    /// Reads the files for the first time; returns errors of files that tell the view.
+    pub(crate) fn new(files: Arc<StoreFiles>, beside: &Beside) -> Result<(Self, Vec<Error>)> {
+        let view = RwLock::new(View { complete: u64::MAX, ..View::default() });
         let follower = Self { files, view, refreshing: RwLock::default() };
-        let unread = follower.look(written)?;
-        let StoreFiles { storage, paths, .. } = &*follower.files;
-        if written.is_none() && StoreLock::is_held(&**storage, paths) {
+        let unread = follower.look(beside)?;
+        if beside.written.is_none() && (beside.holder.is_some() || follower.beside() != *beside) {
             follower.list_again()?;
         }
         Ok((follower, unread))
+    }
+
+    fn beside(&self) -> Beside {
+        Beside::ask(&*self.files.storage, &self.files.paths)
     }
 
     pub(crate) fn view(&self) -> RwLockReadGuard<'_, View> {
@@ -79,20 +103,20 @@ impl Follower {
         if let Ok((entered, _)) = topics::entered(&*files.storage, &files.paths) {
             files.queues.set_kinds(entered.kinds);
         }
-        let written = written_queues(&*files.storage, &files.paths);
+        let beside = self.beside();
         files.list_again()?;
-        self.look(written).map(drop)
+        self.look(&beside).map(drop)
     }
 
     /// Lists queues and index again after files were missing. The log's end stays.
     pub(crate) fn list_again(&self) -> Result<()> {
         let _turn = self.refreshing.write();
         let files = &*self.files;
-        let written = written_queues(&*files.storage, &files.paths);
+        let beside = self.beside();
         files.list_again()?;
         let left_out = self.view().left_out;
         let (is_open_or_crashed, unread) = self.was_left_open();
-        self.judge(is_open_or_crashed, left_out, unread, written).map(drop)
+        self.judge(is_open_or_crashed, left_out, unread, &beside).map(drop)
     }
 
     /// Entries that the queues lack, read once for each refresh.
@@ -134,12 +158,13 @@ impl Follower {
         }
     }
 
-    fn look(&self, written: Option<u64>) -> Result<Vec<Error>> {
+    fn look(&self, beside: &Beside) -> Result<Vec<Error>> {
         let (log, queues) = (&self.files.log, &self.files.queues);
         let (is_open_or_crashed, mut unread) = self.was_left_open();
-        let left_out = log_end::find_end(log, Some(queues), !is_open_or_crashed, written)?;
+        let is_closed = !is_open_or_crashed;
+        let left_out = log_end::find_end(log, Some(queues), is_closed, beside.written)?;
         unread.extend(left_out.map(|at| half_there(log, at)));
-        self.judge(is_open_or_crashed, left_out, unread, written)
+        self.judge(is_open_or_crashed, left_out, unread, beside)
     }
 
     /// Whether `abort` exists. If unreadable, the store may be in use and nothing is known to be
@@ -156,11 +181,13 @@ impl Follower {
         open_or_crashed: bool,
         left_out: Option<u64>,
         mut unread: Vec<Error>,
-        written: Option<u64>,
+        beside: &Beside,
     ) -> Result<Vec<Error>> {
         let (storage, paths) = (&*self.files.storage, &self.files.paths);
-        let holder = StoreLock::holder(storage, paths);
-        let crashed = open_or_crashed && matches!(holder, None | Some(Holder::Opening));
+        // Those before and after the files were listed.
+        let holders = [beside.holder, StoreLock::holder(storage, paths)];
+        let may_be_crashed = holders.iter().any(|at| matches!(at, None | Some(Holder::Opening)));
+        let crashed = open_or_crashed && may_be_crashed;
         let checkpoint = match StoreCheckpoint::load(storage, &paths.checkpoint(), Access::Read) {
             Ok(checkpoint) => checkpoint.fields,
             Err(error) => {
@@ -169,9 +196,17 @@ impl Follower {
             }
         };
         let reach = self.doubt(&checkpoint, crashed)?;
-        // A queue listed later may have later messages. A broker writes entries in order.
-        let complete = written.unwrap_or_else(|| self.view().reach);
+        // A queue listed later may have later messages, and a writer writes queue after queue: one
+        // queue tells nothing of the others. A broker writes entries in order.
+        let complete = match beside.holder {
+            Some(Holder::Writer) => beside.written.unwrap_or_else(|| {
+                unread.extend(Mark::written_queues(storage, paths).err());
+                0
+            }),
+            _ => self.view().complete,
+        };
         let doubt = reach.min(complete.max(self.files.log.min_offset()));
+        let complete = if holders.contains(&Some(Holder::Writer)) { doubt } else { reach };
         let index_trusted_until_ms = crashed.then_some(checkpoint.index_msg_timestamp_ms);
         let mark = Mark::read(storage, paths).unwrap_or_else(|error| {
             unread.push(error);
@@ -182,7 +217,7 @@ impl Follower {
         *self.view.write() = View {
             overlay: OnceLock::new(),
             doubt,
-            reach,
+            complete,
             index_trusted_until_ms,
             flushed,
             left_out,
@@ -211,15 +246,6 @@ impl Follower {
         }
         // The log alone tells everything.
         Ok(log.min_offset())
-    }
-}
-
-/// Offset before which a writer of this library has written all queue entries to files. It writes
-/// queue after queue, so one queue tells nothing of the others. `None` without such a writer.
-pub(crate) fn written_queues(storage: &dyn Storage, paths: &StorePaths) -> Option<u64> {
-    match StoreLock::holder(storage, paths) {
-        Some(Holder::Writer) => Mark::written_queues(storage, paths),
-        _ => None,
     }
 }
 
@@ -263,12 +289,13 @@ fn durable_end(log: &CommitLog, flushed_ms: i64) -> Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use crate::config::StoreConfig;
     use crate::store::{MessageStore, NewMessage, OpenMode};
 
-    #[test]
-    fn no_entry_is_missed_while_the_writer_writes_queue_after_queue() {
-        let dir = tempfile::tempdir().unwrap();
+    /// A writer that has written queue 0 and not queue 3, each with an entry.
+    fn halfway(dir: &Path) -> (MessageStore, impl Fn(OpenMode) -> MessageStore) {
         let never = 3_600_000;
         let config = StoreConfig {
             mapped_file_size_commit_log: Some(64 << 10),
@@ -277,34 +304,63 @@ mod tests {
             flush_consume_queue_thorough_interval: never,
             ..StoreConfig::default()
         };
-        let open = |mode| MessageStore::open(dir.path(), mode, config.clone()).unwrap();
+        let dir = dir.to_owned();
+        let open = move |mode| MessageStore::open(&dir, mode, config.clone()).unwrap();
         let store = open(OpenMode::Create);
-        let add = |queue_id| {
-            let mut message = NewMessage::new(b"T", b"body");
-            message.queue_id = queue_id;
-            store.append(&message).unwrap();
-            store.wait_dispatched().unwrap();
-        };
-        let write_entries_of = |queue_id| {
-            store.files.queues.get(b"T", queue_id).unwrap().commit().unwrap();
-        };
-        add(3);
-        add(0);
-        write_entries_of(0);
+        add(&store, 3);
+        add(&store, 0);
+        write_entries_of(&store, 0);
+        (store, open)
+    }
+
+    fn add(store: &MessageStore, queue_id: i32) {
+        let mut message = NewMessage::new(b"T", b"body");
+        message.queue_id = queue_id;
+        store.append(&message).unwrap();
+        store.wait_dispatched().unwrap();
+    }
+
+    fn write_entries_of(store: &MessageStore, queue_id: i32) {
+        store.files.queues.get(b"T", queue_id).unwrap().commit().unwrap();
+    }
+
+    fn ends(reader: &MessageStore) -> (i64, i64) {
+        let end = |id| reader.queue(b"T", id).unwrap().map_or(0, |queue| queue.max_offset);
+        (end(0), end(3))
+    }
+
+    #[test]
+    fn no_entry_is_missed_while_the_writer_writes_queue_after_queue() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, open) = halfway(dir.path());
         let reader = open(OpenMode::Read);
-        let ends = || {
-            let end = |id| reader.queue(b"T", id).unwrap().map_or(0, |queue| queue.max_offset);
-            (end(0), end(3))
-        };
-        assert_eq!(ends(), (1, 1));
-        write_entries_of(3);
-        add(3);
-        add(0);
-        write_entries_of(0);
+        assert_eq!(ends(&reader), (1, 1));
+        write_entries_of(&store, 3);
+        add(&store, 3);
+        add(&store, 0);
+        write_entries_of(&store, 0);
         reader.refresh().unwrap();
-        assert_eq!(ends(), (2, 2));
+        assert_eq!(ends(&reader), (2, 2));
         store.close().unwrap();
         reader.refresh().unwrap();
-        assert_eq!(ends(), (2, 2));
+        assert_eq!(ends(&reader), (2, 2));
+    }
+
+    #[test]
+    fn queues_are_compared_with_the_log_where_the_writer_cannot_tell_how_far_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, open) = halfway(dir.path());
+        let path = dir.path().join("mqstore.mark");
+        let mut mark = std::fs::read(&path).unwrap();
+        mark[2060] ^= 1;
+        std::fs::write(&path, mark).unwrap();
+        let reader = open(OpenMode::Read);
+        assert_eq!(ends(&reader), (1, 1));
+        let warnings = reader.warnings();
+        assert!(warnings.iter().any(|text| text.contains("how far the writer")), "{warnings:?}");
+        std::fs::remove_file(&path).unwrap();
+        reader.refresh().unwrap();
+        assert_eq!(ends(&reader), (1, 1));
+        store.close().unwrap();
     }
 }
