@@ -23,6 +23,10 @@ pub(crate) trait IndexBytes {
     fn fresh<const N: usize>(&mut self, position: u64) -> Result<[u8; N]>;
     /// Reads an entry, perhaps from an earlier read: a counted entry never changes.
     fn entry(&mut self, position: u64) -> Result<[u8; ENTRY_LEN]>;
+    /// Consecutive entries of an earlier read; `None` if it lacks some.
+    fn known(&self, _position: u64, _count: usize) -> Option<&[[u8; ENTRY_LEN]]> {
+        None
+    }
     fn prefetch(&self, position: u64);
     fn path(&self) -> &Path;
 }
@@ -66,8 +70,7 @@ impl<'a> ReadBytes<'a> {
     }
 
     fn cached(&self, position: u64) -> Option<[u8; ENTRY_LEN]> {
-        let at = usize::try_from(position.checked_sub(self.block_start)?).ok()?;
-        self.block.get(at..)?.first_chunk().copied()
+        self.known(position, 1)?.first().copied()
     }
 }
 
@@ -96,6 +99,11 @@ impl IndexBytes for ReadBytes<'_> {
         self.cached(position).ok_or_else(|| {
             too_short(self.path, position, ENTRY_LEN, start.saturating_add(read as u64))
         })
+    }
+
+    fn known(&self, position: u64, count: usize) -> Option<&[[u8; ENTRY_LEN]]> {
+        let at = usize::try_from(position.checked_sub(self.block_start)?).ok()?;
+        self.block.get(at..)?.as_chunks().0.get(..count)
     }
 
     fn prefetch(&self, _position: u64) {}

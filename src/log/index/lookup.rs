@@ -16,10 +16,10 @@ use parking_lot::Mutex;
 use super::chain::{COUNT_ATTEMPTS, ChainWalk, Head, IndexBytes};
 use crate::error::{Corruption, CorruptionKind, Result};
 use crate::format::bytes::i32_in;
-use crate::format::index::{IndexEntry, IndexLayout, SLOT_LEN};
+use crate::format::index::{ENTRY_LEN, IndexEntry, IndexLayout, SLOT_LEN};
 
 /// Entries checked before one: those read with it.
-const LOOKED_BACK: u32 = 203;
+const LOOKED_BACK: u32 = 202;
 
 /// Known entries of a file, for checks of slots and links.
 #[derive(Debug, Default)]
@@ -195,10 +195,17 @@ impl<B: IndexBytes> Lookup<'_, B> {
             return Ok(Some(self.finding(number, 4, expected, found)));
         }
         let mut leaves_out = next == 0 && witnesses.has_power_below(layout, slot, number);
-        for between in (number.saturating_sub(LOOKED_BACK).max(next + 1)..number).rev() {
-            leaves_out |= layout.is_in_slot(self.entry(between)?.key_hash, slot);
-            if leaves_out {
-                break;
+        let from = number.saturating_sub(LOOKED_BACK).max(next + 1);
+        let count = number.saturating_sub(from) as usize;
+        match self.bytes.known(layout.entry_position(from), count) {
+            Some(between) => {
+                let is_in_slot = |entry| layout.is_in_slot(i32_in::<0, ENTRY_LEN>(entry), slot);
+                leaves_out |= between.iter().any(is_in_slot);
+            }
+            None => {
+                for between in (from..number).rev() {
+                    leaves_out |= layout.is_in_slot(self.entry(between)?.key_hash, slot);
+                }
             }
         }
         Ok(leaves_out.then(|| self.left_out(slot, number, next.cast_signed())))

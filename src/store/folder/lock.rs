@@ -149,7 +149,6 @@ impl StoreLock {
         Ok(Self { file, pid: std::process::id() })
     }
 
-    /// Waits for the lock of the offsets.
     pub fn offsets(&self, paths: &StorePaths) -> Result<OffsetsLock> {
         OffsetsLock::wait(Arc::clone(&self.file), &paths.lock())
     }
