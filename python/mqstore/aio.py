@@ -19,6 +19,8 @@ given back to the group.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextlib
 import functools
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, Ty
 from mqstore import _native
 from mqstore import store as _store
 from mqstore.consuming.group import ConsumerGroup
+from mqstore.consuming.processing import Interrupted
 from mqstore.errors import StoreClosedError
 from mqstore.topic import Topic
 
@@ -53,6 +56,13 @@ _LONGEST_PAUSE_S = 0.01
 _LOOK_S = 0.5
 
 
+async def _ended(future: asyncio.Future[Any]) -> None:
+    """Waits for a call on a thread, however often the waiting task is cancelled."""
+    while not future.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([future])
+
+
 class _Threaded:
     """An object whose calls run on a pool of threads."""
 
@@ -66,7 +76,7 @@ class _Threaded:
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            await asyncio.wait([future])
+            await _ended(future)
             if undo is not None and not future.cancelled() and future.exception() is None:
                 undo(future.result())
             raise
@@ -321,7 +331,10 @@ class AsyncConsumerGroup(_Threaded):
             return await handler(message)
 
         def handle(message: StoredMessage) -> object:
-            return asyncio.run_coroutine_threadsafe(handled(message), loop).result()
+            try:
+                return asyncio.run_coroutine_threadsafe(handled(message), loop).result()
+            except concurrent.futures.CancelledError:
+                raise Interrupted from None  # the loop ends: the message did not fail
 
         with ThreadPoolExecutor(1, "mqstore-process") as thread:
             work = functools.partial(self._inner.process, topic, handle, **options)
@@ -330,7 +343,7 @@ class AsyncConsumerGroup(_Threaded):
                 return await asyncio.shield(future)
             except asyncio.CancelledError:
                 stop.set()
-                await asyncio.wait([future])
+                await _ended(future)
                 raise
 
     async def __aenter__(self) -> Self:

@@ -168,3 +168,49 @@ def test_process_awaits_its_handler_and_retries(tmp_path: Path) -> None:
 
     asyncio.run(main())
     assert sorted(seen) == [(b"0", 0), (b"1", 0), (b"1", 1), (b"2", 0)]
+
+
+def test_a_call_that_is_cancelled_twice_ends(tmp_path: Path) -> None:
+    async def main() -> list[mqstore.StoredMessage]:
+        config = {"delivery": True}
+        async with await mqstore.aio.open(tmp_path, "a", config=config) as store:
+            await store.append("t", b"1")
+            group = await store.group("g")
+            began, may_end = asyncio.Event(), asyncio.Event()
+
+            async def handle(_: mqstore.StoredMessage) -> None:
+                began.set()
+                await may_end.wait()
+
+            task = asyncio.create_task(group.process("t", handle))
+            await began.wait()
+            for _ in range(3):
+                task.cancel()
+                await asyncio.sleep(0)
+            may_end.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            return await group.poll("t")
+
+    assert asyncio.run(asyncio.wait_for(main(), 60)) == []
+
+
+def test_the_end_of_the_loop_fails_no_message(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = await mqstore.aio.open(tmp_path, "a", config={"delivery": True})
+        await store.append("t", b"1")
+        group = await store.group("g")
+        began = asyncio.Event()
+
+        async def handle(_: mqstore.StoredMessage) -> None:
+            began.set()
+            await asyncio.Event().wait()
+
+        tasks.append(asyncio.create_task(group.process("t", handle, max_attempts=1)))
+        await began.wait()
+
+    tasks: list[asyncio.Task[object]] = []
+    asyncio.run(main())
+    with mqstore.open(tmp_path, "r") as reader:
+        assert reader.queues("%DLQ%g") == []
+        assert reader.groups() == {}

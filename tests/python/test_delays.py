@@ -176,3 +176,25 @@ def test_offsets_that_cannot_be_read_stop_the_opening(tmp_path: Path) -> None:
         mqstore.open(tmp_path, "a", config=SLOW)
     with mqstore.open(tmp_path, "a", config=TINY):
         pass
+
+
+def test_a_message_that_its_topic_refuses_holds_no_other(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config={**TINY, "delivery": True}) as store:
+        store.append("mail", b"far", queue_id=5000, delay=1)
+        store.append("mail", b"ok", delay=1)
+        store.append("mail", b"later", delay=5)
+        newest = max(message.store_timestamp_ms for message in store.scan())
+        Delivery(store).step(store, newest + 5000)
+        assert sorted(message.body for message in store.read("mail", 0, 0).messages) == [
+            b"later",
+            b"ok",
+        ]
+        assert any("refuses it" in warning for warning in store.warnings)
+
+
+@pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"])
+def test_a_message_of_the_broker_s_own_topics_is_not_delayed(tmp_path: Path, topic: str) -> None:
+    with mqstore.open(tmp_path, "a", config={**TINY, "delivery": True}) as store:
+        with pytest.raises(mqstore.InvalidMessageError, match="cannot be delayed"):
+            store.append(topic, b"", delay=1)
+        assert store.max_physical_offset == 0

@@ -428,3 +428,123 @@ def test_a_killed_writer_that_consumes_and_delivers_loses_nothing(
     consumers.close()
     check_counts(consumers.lines(), appended, kills + 1, delivered=64)
     assert mqstore.verify(root).ok
+
+
+def fail(message: mqstore.StoredMessage) -> None:
+    raise RuntimeError(message.message_id)
+
+
+def test_a_retry_is_handled_whatever_tags_are_asked_for(store: mqstore.Store) -> None:
+    store.append("mail", b"letter", tags="letter")
+    with store.group("g") as group:
+        assert group.process("orders", fail, tags="t", idle_s=0, max_messages=1).retried == 6
+        deliver(store)
+        handled: list[mqstore.StoredMessage] = []
+        group.process("mail", handled.append, tags="letter", idle_s=0)
+    assert sorted(bodies(handled)) == [b"0", b"1", b"2", b"3", b"4", b"5", b"letter"]
+
+
+@pytest.mark.parametrize("mode", ["r+", "r"])
+def test_a_message_without_room_for_a_retry_is_a_dead_letter(tmp_path: Path, mode: str) -> None:
+    config: dict[str, Any] = {**SLOW, "mapped_file_size_commit_log": 1 << 20}
+    with mqstore.open(tmp_path, "a", config=config) as writer:
+        writer.append("t", b"big", properties={"a": "y" * 32_700})
+        writer.append("t", b"next")
+        reader = writer if mode == "r+" else mqstore.open(tmp_path, "r")
+        with reader.group("g") as group:
+            group.process("t", fail, idle_s=0)
+            assert committed(reader) == {("t", 0): 2}
+        wait_until(lambda: bool(writer.queues("%DLQ%g")))
+        assert bodies(writer.read("%DLQ%g", 0, 0).messages) == [b"big"]
+        assert bodies(writer.read("SCHEDULE_TOPIC_XXXX", 2, 0).messages) == [b"next"]
+        if reader is not writer:
+            reader.close()
+
+
+def test_a_note_holds_its_messages_when_the_log_no_longer_does(tmp_path: Path) -> None:
+    path, other = tmp_path / "store", tmp_path / "other"
+    with mqstore.open(path, "a", config=TINY) as writer, mqstore.open(path, "r") as reader:
+        writer.append("t", b"kept")
+        with reader.group("g") as group:
+            assert group.process("t", fail, idle_s=0).retried == 1
+    mqstore.open(other, "a", config=SLOW).close()
+    (path / "mqstore.failed").rename(other / "mqstore.failed")
+    with mqstore.open(other, "a", config=SLOW) as store:
+        deliver(store)
+        assert bodies(store.read("%RETRY%g", 0, 0).messages) == [b"kept"]
+    assert not list((other / "mqstore.failed").iterdir())
+
+
+def test_each_message_in_flight_has_its_own_deadline(store: mqstore.Store) -> None:
+    with store.group("g") as group:
+        (first,) = group.poll("orders", max_messages=1, visibility_s=0.05)
+        (second,) = group.poll("orders", max_messages=1, visibility_s=3600)
+        again: list[mqstore.StoredMessage] = []
+
+        def poll_again() -> bool:
+            again.extend(group.poll("orders", max_messages=1, visibility_s=3600))
+            return first in again
+
+        wait_until(poll_again)
+        assert second not in again
+        assert group.ack(second)
+        assert group.ack(again[-1])
+
+
+def test_a_queue_is_not_held_for_a_late_message(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config=TINY) as store:
+        for body in (b"a", b"b"):
+            store.append("t", body)
+        reader = mqstore.open(tmp_path, "r")
+        with store.group("g") as group, reader.group("g") as other:
+            late, held = group.poll("t")
+            group._hide([late], None, 0)
+            assert other.poll("t") == []
+            assert not group.ack(late)
+            assert other.poll("t") == []
+            assert group.ack(held)
+            assert bodies(other.poll("t")) == [b"a", b"b"]
+        reader.close()
+
+
+def test_deadlines_of_many_polls_take_one_thread(store: mqstore.Store) -> None:
+    with store.group("g") as group:
+        before = threading.active_count()
+        for number in range(200):
+            (message,) = group.poll("orders", max_messages=1, visibility_s=3600 - number)
+            assert group.nack(message) if number % 50 == 49 else True
+            group.give_back([message])
+        wait_until(lambda: threading.active_count() <= before + 1)
+
+
+def test_process_goes_on_from_a_place_that_was_sought(store: mqstore.Store) -> None:
+    with store.group("g") as group:
+        handled: list[mqstore.StoredMessage] = []
+        group.process("orders", handled.append, idle_s=0)
+        group.seek("orders", 0, 1)
+        handled.clear()
+        assert group.process("orders", handled.append, idle_s=0).handled == 2
+        assert bodies(handled) == [b"2", b"4"]
+
+
+def test_a_refused_seek_leaves_the_queue_to_others(store: mqstore.Store) -> None:
+    with store.group("g") as group, mqstore.open(store.path, "r") as reader:
+        with pytest.raises(mqstore.InvalidMessageError):
+            group.seek("orders", 0, -1)
+        with reader.group("g") as other:
+            assert len(other.poll("orders")) == 6
+
+
+def test_a_store_that_is_closed_ends_the_batch_in_hand(tmp_path: Path) -> None:
+    store = mqstore.open(tmp_path, "a", config=SLOW)
+    for _ in range(10):
+        store.append("t", b"x")
+    handled: list[mqstore.StoredMessage] = []
+
+    def handle(message: mqstore.StoredMessage) -> None:
+        handled.append(message)
+        store.close()
+
+    assert store.group("g").process("t", handle, idle_s=0).handled == 0
+    assert len(handled) == 1
+    assert mqstore.verify(tmp_path).ok

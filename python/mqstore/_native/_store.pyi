@@ -213,6 +213,9 @@ class Store:
     @property
     def _leaves_out_last(self) -> bool: ...
     @property
+    def _is_closed(self) -> bool: ...
+    def _warn(self, text: str) -> None: ...
+    @property
     def recovery(self) -> RecoveryReport | None:
         """Result of opening for writing; ``None`` in mode ``"r"``."""
     @property

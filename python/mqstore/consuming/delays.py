@@ -27,6 +27,7 @@ from mqstore.errors import (
     InvalidMessageError,
     StoreClosedError,
     StoreError,
+    StoreIOError,
     StorePoisonedError,
 )
 
@@ -50,6 +51,7 @@ _ENDS_WITH_DELAY = (
     b"__CRC32#",
 )
 _TOPIC = re.compile(r"(?=%RETRY%|%DLQ%)[%|\w-]{1,255}|[%|\w-]{1,127}", re.ASCII)
+_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 _LOG = logging.getLogger("mqstore")
 
 
@@ -119,6 +121,8 @@ def append_delayed(store: Store, delay: Seconds, given: dict[str, Any]) -> Appen
         raise _refused("topic", f"{topic[:64]!r} is no name of a topic")
     if queue_id < 0:
         raise _refused("queue_id", f"{queue_id} is below 0")
+    if topic in {SCHEDULE_TOPIC, _HALF_TOPIC}:
+        raise _refused("topic", f"messages of {topic} cannot be delayed")
     if given["delay_level"]:
         raise _refused("delay_level", "cannot stand beside delay")
     if isinstance(properties, bytes):
@@ -200,7 +204,7 @@ class Delivery:
             except (StoreError, OSError) as error:
                 if str(error) != told:
                     told = str(error)
-                    _LOG.error("delivery of delayed messages: %s", error)
+                    store._warn(f"delivery of delayed messages: {error}")  # noqa: SLF001 - its part
                 if isinstance(error, StorePoisonedError):
                     return
                 pause = _AFTER_ERROR_S
@@ -208,8 +212,12 @@ class Delivery:
 
     def step(self, store: Store, now_ms: int | None = None) -> int:
         """Delivers what is due; returns how many messages were appended."""
-        count = take_mail(store)
-        errors: list[StoreError] = []
+        count = 0
+        errors: list[StoreError | OSError] = []
+        try:
+            count = take_mail(store)
+        except (StoreIOError, OSError) as error:
+            errors.append(error)
         for level in self._next_due:
             try:
                 count += self._deliver(store, level, now_ms)
@@ -244,9 +252,7 @@ class Delivery:
                 place = min(max(place, read.min_queue_offset), read.max_queue_offset)
             if place == self._places.get(level, 0):
                 break
-            delivered = [found for message in due if (found := _delivered(message))]
-            store.append_many(delivered)
-            count += len(delivered)
+            count += _append(store, due)
             if due:
                 store.flush()
             self._save(level, place)
@@ -273,10 +279,31 @@ def _now_ms() -> int:
     return int(time.time() * 1000)
 
 
+def _append(store: Store, due: list[StoredMessage]) -> int:
+    """Delivers messages; one that its topic refuses is told, and does not hold the others."""
+    made = [(message, found) for message in due if (found := _delivered(message))]
+    try:
+        store.append_many([found for _, found in made])
+        return len(made)
+    except InvalidMessageError:
+        pass  # the batch was refused as a whole
+    count = 0
+    for message, found in made:
+        try:
+            store.append_many([found])
+            count += 1
+        except InvalidMessageError as error:
+            store._warn(  # noqa: SLF001 - a part of the store
+                f"delayed message at physical offset {message.physical_offset}: topic "
+                f"{found.topic} refuses it, and it is not delivered: {error}"
+            )
+    return count
+
+
 def _delivered(message: StoredMessage) -> Message | None:
     """A due message as its topic gets it (``ScheduleMessageService#messageTimeUp``)."""
     topic, queue_id = message.real_topic, message.real_queue_id
-    if topic is None or queue_id is None or topic == "RMQ_SYS_TRANS_HALF_TOPIC":
+    if topic is None or queue_id is None or topic == _HALF_TOPIC:
         _LOG.error(
             "delayed message at physical offset %d: no topic and queue to deliver it to; skipped",
             message.physical_offset,

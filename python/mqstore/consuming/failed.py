@@ -7,17 +7,24 @@ which the writer with ``delivery=True`` takes.
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import logging
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mqstore._durable import sync
+from mqstore._native import decode
 from mqstore.consuming.schedule import SCHEDULE_TOPIC, without
-from mqstore.errors import ConfigError, MessageNotFoundError
+from mqstore.errors import (
+    ConfigError,
+    CorruptionError,
+    InvalidMessageError,
+    MessageNotFoundError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +37,9 @@ MAX_ATTEMPTS = 16
 """RocketMQ's default (``SubscriptionGroupConfig.retryMaxTimes``)."""
 
 _FOLDER = "mqstore.failed"
+_LONGEST_PROPERTIES = 2**15 - 1
+# Notes that wait longer are told: no writer takes them.
+_LONG_S = 60
 _NUMBERS = itertools.count()
 _LOG = logging.getLogger("mqstore")
 
@@ -56,14 +66,20 @@ def check_delivery(store: Store) -> None:
         )
 
 
-def send_back(store: Store, group: str, failed: Sequence[Failed]) -> None:
-    """Makes each failed message a retry or a dead letter; durable on return."""
+def send_back(store: Store, group: str, failed: Sequence[Failed]) -> int:
+    """Makes each failed message a retry or a dead letter; durable on return.
+
+    Returns:
+        How many are dead letters.
+    """
     if store.mode == "r":
         _leave_mail(store, group, failed)
-    else:
-        check_delivery(store)
-        store.append_many(_sent_back(group, *one) for one in failed)
-        store.flush()
+        return sum(one.level == 0 for one in failed)
+    check_delivery(store)
+    messages = [_sent_back(group, *one) for one in failed]
+    store.append_many(messages)
+    store.flush()
+    return sum(message.topic != SCHEDULE_TOPIC for message in messages)
 
 
 def _sent_back(group: str, message: StoredMessage, level: int) -> Message:
@@ -80,6 +96,15 @@ def _sent_back(group: str, message: StoredMessage, level: int) -> Message:
     replaced = [name.encode() for name in (*added, "DELAY", "__CRC32#")]
     properties = without(message.raw_properties, *replaced)
     properties += "".join(f"{name}\x01{value}\x02" for name, value in added.items()).encode()
+    if len(properties) > _LONGEST_PROPERTIES:
+        _LOG.error(
+            "group %s: message %s: its properties leave no room for those of a retry; it is a dead "
+            "letter, as it is",
+            group,
+            message.message_id,
+        )
+        topic, queue_id = f"%DLQ%{group}", 0
+        properties = without(message.raw_properties, b"DELAY", b"__CRC32#")
     return message.to_message(
         topic=topic,
         queue_id=queue_id,
@@ -91,14 +116,36 @@ def _sent_back(group: str, message: StoredMessage, level: int) -> Message:
 def _leave_mail(store: Store, group: str, failed: Sequence[Failed]) -> None:
     folder = Path(store.path, _FOLDER)
     folder.mkdir(exist_ok=True)
+    _tell_of_old_notes(folder)
     name = f"{time.time_ns():020}-{os.getpid()}-{next(_NUMBERS)}"
-    rows = [{"place": _place(message), "level": level} for message, level in failed]
+    # With the record, which retention may delete before a writer takes the note.
+    rows = [
+        {
+            "place": _place(message),
+            "level": level,
+            "record": base64.b64encode(message.record).decode(),
+        }
+        for message, level in failed
+    ]
     draft = folder / f"{name}.tmp"
     draft.write_text(json.dumps({"version": 1, "group": group, "messages": rows}))
     sync(draft)
     draft.rename(folder / f"{name}.json")
     sync(folder)
     sync(folder.parent)
+
+
+def _tell_of_old_notes(folder: Path) -> None:
+    before_ns = time.time_ns() - _LONG_S * 10**9
+    old = [note for note in folder.glob("*.json") if note.name[:20] < f"{before_ns:020}"]
+    if old:
+        _LOG.warning(
+            "%s: %d notes of failed messages wait for longer than %d s: no writer with "
+            "StoreConfig(delivery=True) takes them, and nothing is retried",
+            folder,
+            len(old),
+            _LONG_S,
+        )
 
 
 def _place(message: StoredMessage) -> list[object]:
@@ -114,7 +161,22 @@ def take_mail(store: Store) -> int:
         notes = sorted(Path(store.path, _FOLDER).iterdir())
     except FileNotFoundError:
         return 0
-    return sum(_take(store, note) for note in notes if note.suffix == ".json")
+    return sum(_take(store, note) for note in notes if note.suffix in {".json", ".taken"})
+
+
+def _message(store: Store, row: dict[str, Any]) -> StoredMessage:
+    try:
+        message = store.get(row["place"][0])
+        if _place(message) == row["place"]:
+            return message
+    except (LookupError, CorruptionError):
+        pass  # deleted or damaged since
+    if "record" not in row:
+        raise MessageNotFoundError(f"another message or none lies at {row['place'][0]}")
+    message = decode(base64.b64decode(row["record"]))
+    if _place(message) != row["place"]:
+        raise MessageNotFoundError("its record is another message's")
+    return message
 
 
 def _take(store: Store, note: Path) -> int:
@@ -128,15 +190,19 @@ def _take(store: Store, note: Path) -> int:
         return 0
     for row in rows:
         try:
-            message = store.get(row["place"][0])
-            if _place(message) != row["place"]:
-                raise MessageNotFoundError(f"another message lies at {row['place'][0]}")
-            failed.append(Failed(message, int(row["level"])))
+            failed.append(Failed(_message(store, row), int(row["level"])))
         except (LookupError, TypeError, ValueError) as error:
-            _LOG.error("%s: %s: cannot be retried: %s; kept as .bad", note, row, error)
+            shown = {name: row[name] for name in row if name != "record"}
+            _LOG.error("%s: %s: cannot be retried: %s; kept as .bad", note, shown, error)
             whole = False
-    if failed:
-        send_back(store, group, failed)
+    # First, so that a folder that others own cannot give the same messages again and again.
+    note = note.rename(note.with_suffix(".taken"))
+    try:
+        if failed:
+            send_back(store, group, failed)
+    except InvalidMessageError as error:
+        _LOG.error("%s: cannot be retried: %s; kept as .bad", note, error)
+        failed, whole = [], False
     if whole:
         note.unlink()
     else:

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Self
 from mqstore.consuming.delays import level_for, levels_ms, milliseconds
 from mqstore.consuming.failed import MAX_ATTEMPTS, Failed, check_delivery, send_back
 from mqstore.consuming.in_flight import InFlight, TakenQueue
-from mqstore.errors import InvalidMessageError, StoreClosedError, StoreLockedError
+from mqstore.errors import (
+    InvalidMessageError,
+    StoreClosedError,
+    StoreError,
+    StoreLockedError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -89,16 +94,16 @@ class ConsumerGroup(InFlight):
         if max_messages < 0:
             raise ValueError(f"max_messages is 0 or more, not {max_messages}")
         visible_ms = None if visibility_s is None else milliseconds(visibility_s, "visibility_s")
-        wait_s = timeout_s if isinstance(timeout_s, int | float) else timeout_s.total_seconds()
-        deadline = time.monotonic() + wait_s
+        deadline = time.monotonic() + milliseconds(timeout_s, "timeout_s") / 1000
         while True:
             end = self._store.max_physical_offset
             with self._lock:
                 found = self._next(topic, max_messages, tags)
                 if found:
+                    messages = [self._fly(*one) for one in found]
                     if visible_ms is not None:
-                        self._hide({key for key, *_ in found}, visible_ms / 1000)
-                    return [self._fly(*one) for one in found]
+                        self._hide(messages, tags, visible_ms / 1000)
+                    return messages
             left = deadline - time.monotonic()
             if left <= 0 or max_messages == 0:
                 return []
@@ -154,6 +159,8 @@ class ConsumerGroup(InFlight):
             queue = self._open[key]
             if not queue.waiting:
                 self._settle(key, queue)
+            else:
+                self._settle_late(key, queue)
             return True
 
     def nack(self, message: StoredMessage, delay_s: Seconds | None = None) -> bool:
@@ -252,6 +259,7 @@ class ConsumerGroup(InFlight):
             delay = None if backoff is None else backoff(failures)
             return self._level(message, delay, "backoff")
 
+        self._hand_over({topic, self.retry_topic})
         topics = [topic] if topic == self.retry_topic else [topic, self.retry_topic]
         idle = float("inf") if idle_s is None else milliseconds(idle_s, "idle_s") / 1000
         work = Processing(self._store, self._places, topics, handler, level, max_messages, tags)
@@ -292,6 +300,7 @@ class ConsumerGroup(InFlight):
             if queue_id >= 0 and queue_offset >= 0:
                 self._check_bounds(topic, queue_id, queue_offset)
             key = (topic, queue_id)
+            was_open = key in self._open
             queue = self._take(key) if queue_id >= 0 else TakenQueue(0)
             if queue is None:
                 raise StoreLockedError(
@@ -299,10 +308,16 @@ class ConsumerGroup(InFlight):
                     "the place was not changed: stop that consumer first",
                     self._store.path,
                 )
-            self._places.seek(topic, queue_id, queue_offset)
+            try:
+                self._places.seek(topic, queue_id, queue_offset)
+            except StoreError:
+                if not was_open and key in self._open:
+                    self._release(key)
+                raise
             self._drop_flight(key)
             queue.waiting.clear()
             queue.returned.clear()
+            queue.hidden.clear()
             queue.place, queue.began = queue_offset, -1
 
     def _check_bounds(self, topic: str, queue_id: int, queue_offset: int) -> None:

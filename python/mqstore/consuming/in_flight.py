@@ -23,7 +23,7 @@ QueueKey = tuple[str, int]
 class TakenQueue:
     """A queue that the group has taken: the next place to read, and messages in flight."""
 
-    __slots__ = ("began", "deadline", "place", "returned", "waiting")
+    __slots__ = ("began", "has_late", "hidden", "place", "returned", "waiting")
 
     def __init__(self, place: int) -> None:
         self.began = self.place = place
@@ -31,13 +31,26 @@ class TakenQueue:
         self.waiting: dict[int, int] = {}
         # Those of them that nobody has seen, by their places; the first to come again.
         self.returned: dict[int, tuple[StoredMessage, str | None, int]] = {}
-        self.deadline = float("inf")
+        # Physical offsets, each with its message, tag expression and deadline.
+        self.hidden: dict[int, tuple[StoredMessage, str | None, float]] = {}
+        # Whether a message came back after its deadline: then the queue is not held for it.
+        self.has_late = False
 
 
 class InFlight:
     """The queues and messages that a consumer group has now; all use is under its lock."""
 
-    __slots__ = ("__weakref__", "_flight", "_lock", "_open", "_places", "_store", "_turn")
+    __slots__ = (
+        "__weakref__",
+        "_flight",
+        "_lock",
+        "_open",
+        "_places",
+        "_store",
+        "_timer",
+        "_timer_due",
+        "_turn",
+    )
 
     def __init__(self, store: Store, places: _GroupPlaces) -> None:
         self._store = store
@@ -46,6 +59,8 @@ class InFlight:
         self._flight: dict[int, QueueKey] = {}
         self._turn: dict[str, int] = {}
         self._lock = threading.RLock()
+        self._timer: threading.Timer | None = None
+        self._timer_due = float("inf")
 
     def _next(
         self, topic: str, max_messages: int, tags: str | None
@@ -112,6 +127,7 @@ class InFlight:
         key = self._flight.pop(message.physical_offset, None)
         if key is not None:
             del self._open[key].waiting[message.physical_offset]
+            self._open[key].hidden.pop(message.physical_offset, None)
         return key
 
     def skip(self, message: StoredMessage) -> None:
@@ -134,28 +150,62 @@ class InFlight:
                     before = queue.waiting[message.physical_offset]
                     queue.returned[before] = (message, tags, queue.place)
 
-    def _hide(self, keys: set[QueueKey], seconds: float) -> None:
-        for key in keys:
-            self._open[key].deadline = time.monotonic() + seconds
-        timer = threading.Timer(seconds, _call, [weakref.WeakMethod(self._expire_late)])
-        timer.daemon = True
-        timer.start()
+    def _hide(self, messages: list[StoredMessage], tags: str | None, seconds: float) -> None:
+        """Gives messages in flight a deadline."""
+        deadline = time.monotonic() + seconds
+        for message in messages:
+            queue = self._open[self._flight[message.physical_offset]]
+            queue.hidden[message.physical_offset] = (message, tags, deadline)
+        self._wake_at(deadline)
+
+    def _wake_at(self, deadline: float) -> None:
+        if deadline >= self._timer_due:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        pause = min(max(deadline - time.monotonic(), 0), threading.TIMEOUT_MAX)
+        self._timer = threading.Timer(pause, _call, [weakref.WeakMethod(self._expire_late)])
+        self._timer_due = deadline
+        self._timer.daemon = True
+        self._timer.start()
 
     def _expire_late(self) -> None:
         try:
             with self._lock:
+                self._timer, self._timer_due = None, float("inf")
                 self._expire()
+                hidden = [one for queue in self._open.values() for one in queue.hidden.values()]
+                if hidden:
+                    self._wake_at(min(deadline for *_, deadline in hidden))
         except StoreClosedError:
             return
         except StoreError:
             logging.getLogger("mqstore").exception("group %s", self._places.name)
 
     def _expire(self) -> None:
+        """Gives back messages whose deadline has passed."""
         now = time.monotonic()
         for key, queue in list(self._open.items()):
-            if queue.waiting and queue.deadline <= now:
-                queue.place = next(iter(queue.waiting.values()))
-                self._settle(key, queue)
+            late = [at for at, (*_, deadline) in queue.hidden.items() if deadline <= now]
+            for at in late:
+                message, tags, _ = queue.hidden.pop(at)
+                self.give_back([message], tags=tags)
+                queue.has_late = True
+            if late:
+                self._settle_late(key, queue)
+
+    def _settle_late(self, key: QueueKey, queue: TakenQueue) -> None:
+        """Lets any process take a queue of which no message is in flight but late ones."""
+        if queue.has_late and len(queue.returned) == len(queue.waiting):
+            queue.place = min(queue.waiting.values())
+            self._settle(key, queue)
+
+    def _hand_over(self, topics: set[str]) -> None:
+        """Commits and releases queues without a message in flight, for ``process`` to take."""
+        with self._lock:
+            for key, queue in list(self._open.items()):
+                if key[0] in topics and not queue.waiting:
+                    self._settle(key, queue)
 
     def _settle(self, key: QueueKey, queue: TakenQueue) -> None:
         """Commits a queue's place, and lets other processes take it."""

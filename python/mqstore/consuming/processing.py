@@ -16,13 +16,17 @@ if TYPE_CHECKING:
 
     from mqstore._native import Store, StoredMessage, _GroupPlaces
 
-__all__ = ["Processed", "Processing"]
+__all__ = ["Interrupted", "Processed", "Processing"]
 
 _COMMIT_S = 1.0
 _SLICE_S = 0.05
 # A look at all queues though the log did not grow: another process may have released one.
 _LOOK_S = 0.5
 _LOG = logging.getLogger("mqstore")
+
+
+class Interrupted(BaseException):
+    """A handler was stopped: its message neither failed nor is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,49 +135,58 @@ class Processing:
     def _handle(
         self, topic: str, queue_id: int, place: int, stops: Sequence[threading.Event]
     ) -> bool:
-        read = self._places.read(topic, queue_id, place, self._max_messages, self._tags)
+        # Retries come from other topics of the group, too.
+        tags = self._tags if topic == self._topics[0] else None
+        read = self._places.read(topic, queue_id, place, self._max_messages, tags)
         messages, places, end = read
         behind = [*places[1:], end]
         done = end if not messages else place
         failed: list[Failed] = []
+        handled = 0
         committed_s = time.monotonic()
         try:
             for message, after in zip(messages, behind, strict=False):
-                if any(stop.is_set() for stop in stops):
+                if self._must_end(stops):
                     break
-                self._call(message, failed)
+                try:
+                    handled += self._call(message, failed)
+                except Interrupted:
+                    break
                 done = after
                 if time.monotonic() - committed_s > _COMMIT_S:
-                    place = self._commit(topic, queue_id, place, done, failed)
+                    place = self._commit(topic, queue_id, place, done, failed, handled)
+                    handled = 0
                     committed_s = time.monotonic()
         finally:
-            self._commit(topic, queue_id, place, done, failed)
+            self._commit(topic, queue_id, place, done, failed, handled)
         return bool(messages)
 
-    def _call(self, message: StoredMessage, failed: list[Failed]) -> None:
+    def _must_end(self, stops: Sequence[threading.Event]) -> bool:
+        closed = self._store._is_closed  # noqa: SLF001 - a part of the store
+        return closed or any(stop.is_set() for stop in stops)
+
+    def _call(self, message: StoredMessage, failed: list[Failed]) -> int:
         try:
             self._handler(message)
         except Exception as error:
             _LOG.info("message %s failed: %r", message.message_id, error)
-            level = self._level(message)
-            failed.append(Failed(message, level))
-            self._count(retried=int(level > 0), dead=int(level == 0))
-        else:
-            self._count(handled=1)
-
-    def _count(self, handled: int = 0, retried: int = 0, dead: int = 0) -> None:
-        with self._lock:
-            was = self._done
-            self._done = Processed(was.handled + handled, was.retried + retried, was.dead + dead)
+            failed.append(Failed(message, self._level(message)))
+            return 0
+        return 1
 
     def _commit(
-        self, topic: str, queue_id: int, place: int, done: int, failed: list[Failed]
+        self, topic: str, queue_id: int, place: int, done: int, failed: list[Failed], handled: int
     ) -> int:
         # Retries are durable before the offset that passes their messages.
+        dead = 0
         if failed:
-            send_back(self._store, self._places.name, failed)
-            failed.clear()
+            dead = send_back(self._store, self._places.name, failed)
         if done != place:
             self._places.seek(topic, queue_id, done)
             self._places.commit()
+        with self._lock:
+            was = self._done
+            retried = was.retried + len(failed) - dead
+            self._done = Processed(was.handled + handled, retried, was.dead + dead)
+        failed.clear()
         return done

@@ -335,6 +335,16 @@ impl Store {
         self.store.warnings()
     }
 
+    #[getter]
+    fn _is_closed(&self) -> bool {
+        self.store.is_closed()
+    }
+
+    /// Adds a warning.
+    fn _warn(&self, text: String) {
+        self.store.notices().push(text);
+    }
+
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let path = self.path().into_pyobject(py)?;
         let closed = if self.store.is_closed() { ", closed" } else { "" };

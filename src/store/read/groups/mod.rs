@@ -20,8 +20,8 @@ use crate::store::folder::config_file;
 use crate::store::folder::lock::{OffsetsLock, QueueLocks};
 use crate::store::message_store::MessageStore;
 
-/// Maximum length of a group's name (`Validators.CHARACTER_MAX_LENGTH`).
-const LONGEST_NAME: usize = 255;
+/// Maximum length of a group's name: with `%RETRY%` it names a topic.
+const LONGEST_NAME: usize = 248;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupOffset {
