@@ -464,7 +464,6 @@ impl MessageStore {
         self.pid != std::process::id()
     }
 
-    /// Whether the store was closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.files.closed.load(Ordering::Acquire)

@@ -490,7 +490,6 @@ impl QueueTable {
         self.flush_these(&mut self.those(Queue::is_dirty))
     }
 
-    /// Flushes some queues, which it sorts.
     pub fn flush_these(&self, queues: &mut [Arc<Queue>]) -> Result<()> {
         sort(queues);
         self.commit_all(queues)?;
@@ -550,7 +549,6 @@ fn sort(queues: &mut [Arc<Queue>]) {
     queues.sort_by(|a, b| (a.topic(), a.queue_id()).cmp(&(b.topic(), b.queue_id())));
 }
 
-/// Calls `work` for each queue, on several threads if there are many.
 fn each(
     queues: &[Arc<Queue>],
     most: usize,

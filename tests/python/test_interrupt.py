@@ -57,15 +57,20 @@ def append_many_large():
     began.set()
     store.append_many(messages)
 
-def append_arrow():
-    rows = scale * 10_000_000
+def append_arrow(atomic=False):
+    rows = scale * (500_000 if atomic else 10_000_000)
     body = pa.array([bytes(100)]).take(pa.array([0] * 1000))
     body = pa.concat_arrays([body] * (rows // 1000))
     topic = pa.array(["T"]).take(pa.array([0] * 1000))
     topic = pa.concat_arrays([topic] * (rows // 1000))
     batch = pa.record_batch({"topic": topic, "body": body})
     began.set()
-    store.append_arrow(pa.table(batch))
+    store.append_arrow(pa.table(batch), atomic=atomic)
+
+def append_arrow_atomic():
+    append_arrow(atomic=True)
+    while True:
+        pass
 
 def scan_arrow():
     began.set()
@@ -165,6 +170,14 @@ def test_append_arrow_ends_and_tells_what_was_written(tmp_path: Path) -> None:
     told = interrupted(tmp_path, "append_arrow", anew=True)
     assert told["count"] > 0
     assert told["summary_end"] == told["max"]
+
+
+def test_an_atomic_append_arrow_tells_all_or_nothing(tmp_path: Path) -> None:
+    told = interrupted_once(tmp_path, "append_arrow_atomic")
+    # `None` where the call was through before the signal came.
+    assert told["count"] in {0, SCALE * 500_000, None}
+    assert told["summary_end"] in {told["max"], None}
+    assert (told["count"] == 0) == (told["max"] == 0)
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,26 @@ def test_a_rebuild_with_other_sizes_is_remembered(store):
     assert mqstore.verify(store).findings == ()
 
 
+def test_a_rebuild_keeps_the_release(tmp_path):
+    path = tmp_path / "store"
+    with mqstore.open(path, "a", config={"rocketmq_version": "5.5"}) as store:
+        store.append("t", b"x")
+    mqstore.rebuild(path)
+    with mqstore.open(path, "r+") as store:
+        assert store.versions()["writes"] == "5.5"
+        assert store.warnings == []
+    assert remembered(path)["rocketmq_version"] == "5.5"
+
+
+def test_a_setting_without_a_value_counts_as_absent(store):
+    path = settings_file(store)
+    told = json.loads(path.read_text())
+    told["settings"]["rocketmq_version"] = None
+    path.write_text(json.dumps(told))
+    with mqstore.open(store, "r+") as opened:
+        assert opened.warnings == []
+
+
 def test_an_index_without_entries_still_has_its_slots_and_entries(tmp_path):
     path = tmp_path / "store"
     with mqstore.open(path, "a", config=MADE) as store:

@@ -37,6 +37,7 @@ use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::mark::{Flushed, Mark};
 use crate::store::folder::paths::{self, StorePaths};
 use crate::store::folder::swap::{self, Move};
+use crate::store::open::analysis;
 use crate::store::open::index_settings::{self, NoLayout};
 use crate::store::open::inspect;
 use crate::store::open::version;
@@ -135,6 +136,9 @@ pub fn rebuild_on(
     };
     if lock.is_some() {
         swap::settle(&*storage, &paths)?;
+    }
+    if lock.is_some() && options.what.queues {
+        analysis::refuse_missing_end(&storage, &paths, &config)?;
     }
     let threads = thread_count(options.threads);
     let told = (Arc::clone(&storage), paths.clone(), config.clone());

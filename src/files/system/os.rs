@@ -22,7 +22,6 @@ use crate::format::width::{at_least_0, at_most_i64, to_usize};
 /// Milliseconds until file times must have advanced: twice the longest tick of Linux.
 const STAMP_TICKS: u32 = 20;
 
-/// The operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Os;
 
@@ -43,7 +42,7 @@ impl Storage for Os {
             let more = "it has another name too, a hard link, whose bytes would change with it";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, more));
         }
-        Ok(OsFile::shared(file))
+        OsFile::shared(file)
     }
 
     fn create(&self, path: &Path, len: u64) -> io::Result<Arc<dyn StorageFile>> {
@@ -59,7 +58,7 @@ impl Storage for Os {
             let _ = fs::remove_file(path);
             return Err(error);
         }
-        Ok(OsFile::shared(file))
+        OsFile::shared(file)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
@@ -251,8 +250,10 @@ struct OsFile {
 }
 
 impl OsFile {
-    fn shared(file: File) -> Arc<dyn StorageFile> {
-        Arc::new(Self { held: OnceLock::new(), file })
+    fn shared(file: File) -> io::Result<Arc<dyn StorageFile>> {
+        // A clone is never a standard stream, into which the process may print.
+        let file = if file.as_raw_fd() > 2 { file } else { file.try_clone()? };
+        Ok(Arc::new(Self { held: OnceLock::new(), file }))
     }
 }
 

@@ -89,6 +89,8 @@ impl Store {
                     .map_err(|error| culprit(refusal(&error), &written, before))?;
                 if atomic {
                     kept.push((before, rows));
+                    py.check_signals()
+                        .map_err(|error| interrupted(py, error, summary(first, &written)))?;
                     continue;
                 }
                 let mut begin = 0;
@@ -111,7 +113,11 @@ impl Store {
         }
         py.detach(|| append_whole(store, host, &kept, &mut written))
             .map_err(|(row, error)| culprit(raise(error, host), &written, row))?;
-        Ok(summary(first, &written))
+        let summary = summary(first, &written);
+        match py.check_signals() {
+            Ok(()) => Ok(summary),
+            Err(error) => Err(interrupted(py, error, summary)),
+        }
     }
 }
 

@@ -340,7 +340,6 @@ impl Store {
         self.store.is_closed()
     }
 
-    /// Adds a warning.
     fn _warn(&self, text: String) {
         self.store.notices().push(text);
     }

@@ -123,7 +123,7 @@ impl Remembered {
             return Err(foreign(format!("version {version} and the keys {}", keys.join(", "))));
         };
         let (mut config, mut unknown) = (StoreConfig::default(), Vec::new());
-        for (name, value) in settings {
+        for (name, value) in settings.iter().filter(|(_, value)| !value.is_null()) {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             let is_known = SETTINGS.iter().any(|setting| setting.name == name);
             if !is_known || !config.set(name, &text).unwrap_or(false) {
@@ -217,7 +217,7 @@ pub fn keep(
             Kind::Version if !is_known && !setting.is_given(config) => {
                 config.rocketmq_version > Some(Release::V5_3)
             }
-            Kind::Version => value != (setting.value)(known),
+            Kind::Version => !value.is_null() && value != (setting.value)(known),
             Kind::Size if is_known => !value.is_null() && value != (setting.value)(known),
             Kind::Size if !setting.is_given(config) => false,
             Kind::Size => {

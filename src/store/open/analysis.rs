@@ -2,10 +2,11 @@
 //! index differ from it.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use crate::config::StoreConfig;
 use crate::error::{Corruption, CorruptionKind, Error, Result};
-use crate::files::Storage;
+use crate::files::{Access, Storage};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::message::BLANK_LEN;
 use crate::format::release::Release;
@@ -14,6 +15,7 @@ use crate::log::CommitLog;
 use crate::log::index::run::IndexRun;
 use crate::log::read::scanner::{Scanner, Stop, Walked};
 
+use super::inspect::{Parts, load_parts};
 use super::missing_end::MissingEnd;
 use super::seal::Seal;
 use super::tail::Tail;
@@ -305,6 +307,21 @@ impl FoundStore<'_> {
                 analysis.end, analysis.tail.count
             ),
         })))
+    }
+}
+
+/// Refuses if queues know messages behind the log's files.
+pub fn refuse_missing_end(
+    storage: &Arc<dyn Storage>,
+    paths: &StorePaths,
+    config: &StoreConfig,
+) -> Result<()> {
+    let parts = load_parts(paths, &mut config.clone(), storage, Access::Read);
+    let Ok(Parts { log, queues, .. }) = parts else { return Ok(()) };
+    let end = log.run().end_offset().unwrap_or(0);
+    match MissingEnd::look(&log, end, &queues, None) {
+        Ok(Some(missing)) => Err(Error::Corrupt(Box::new(gone(&log, &missing)))),
+        _ => Ok(()),
     }
 }
 
