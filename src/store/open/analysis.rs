@@ -310,7 +310,7 @@ impl FoundStore<'_> {
     }
 }
 
-/// Refuses if queues know messages behind the log's files.
+/// Refuses if queues know messages behind the log.
 pub fn refuse_missing_end(
     storage: &Arc<dyn Storage>,
     paths: &StorePaths,
