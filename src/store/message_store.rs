@@ -464,6 +464,7 @@ impl MessageStore {
         self.pid != std::process::id()
     }
 
+    /// Whether `close` was called.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.files.closed.load(Ordering::Acquire)

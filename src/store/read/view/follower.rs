@@ -294,7 +294,7 @@ mod tests {
     use crate::config::StoreConfig;
     use crate::store::{MessageStore, NewMessage, OpenMode};
 
-    /// A writer that has written queue 0 and not queue 3, each with an entry.
+    /// Queue 0 is written, queue 3 not.
     fn halfway(dir: &Path) -> (MessageStore, impl Fn(OpenMode) -> MessageStore) {
         let never = 3_600_000;
         let config = StoreConfig {
