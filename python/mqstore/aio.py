@@ -324,7 +324,7 @@ class AsyncConsumerGroup(_Threaded):
             handler: Called with one message; as many run at a time as ``concurrency`` says.
             options: As for ``mqstore.ConsumerGroup.process``.
         """
-        loop = asyncio.get_running_loop()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
         stop = options.setdefault("stop", threading.Event())
 
         async def handled(message: StoredMessage) -> object:
@@ -334,7 +334,11 @@ class AsyncConsumerGroup(_Threaded):
             try:
                 return asyncio.run_coroutine_threadsafe(handled(message), loop).result()
             except concurrent.futures.CancelledError:
-                raise Interrupted from None  # the loop ends: the message did not fail
+                if task is None or not task.cancelling():
+                    raise  # the handler's own failure
+                # The loop ends, and the message did not fail. No other may begin.
+                stop.set()
+                raise Interrupted from None
 
         with ThreadPoolExecutor(1, "mqstore-process") as thread:
             work = functools.partial(self._inner.process, topic, handle, **options)

@@ -11,6 +11,7 @@ import pytest
 import mqstore
 import mqstore.aio
 from helpers.stores import TINY
+from mqstore.consuming.processing import Processed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -214,3 +215,17 @@ def test_the_end_of_the_loop_fails_no_message(tmp_path: Path) -> None:
     with mqstore.open(tmp_path, "r") as reader:
         assert reader.queues("%DLQ%g") == []
         assert reader.groups() == {}
+
+
+def test_a_handler_that_cancels_itself_has_failed(tmp_path: Path) -> None:
+    async def main() -> object:
+        async with await mqstore.aio.open(tmp_path, "a", config={"delivery": True}) as store:
+            await store.append("t", b"1")
+            group = await store.group("g")
+
+            async def handle(_: mqstore.StoredMessage) -> None:
+                raise asyncio.CancelledError
+
+            return await group.process("t", handle, max_attempts=1, idle_s=0)
+
+    assert asyncio.run(asyncio.wait_for(main(), 60)) == Processed(dead=1)

@@ -548,3 +548,45 @@ def test_a_store_that_is_closed_ends_the_batch_in_hand(tmp_path: Path) -> None:
     assert store.group("g").process("t", handle, idle_s=0).handled == 0
     assert len(handled) == 1
     assert mqstore.verify(tmp_path).ok
+
+
+def test_a_commit_that_fails_sends_nothing_back_twice(
+    store: mqstore.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise OSError("nothing was committed")
+
+    with store.group("g") as group:
+        monkeypatch.setattr("mqstore.consuming.processing._COMMIT_S", 0)
+        places = type(
+            "Places", (), {"commit": refuse, "__getattr__": lambda _, name: getattr(real, name)}
+        )
+        real, group._places = group._places, places()
+        with pytest.raises(OSError, match="nothing was committed"):
+            group.process("orders", fail, idle_s=0, max_messages=1)
+        group._places = real
+    assert len(store.read("SCHEDULE_TOPIC_XXXX", 2, 0).messages) == 1
+
+
+def test_a_note_of_which_one_message_is_refused_sends_the_others(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config=TINY) as writer:
+        for body in (b"1", b"2", b"3"):
+            writer.append("t", body)
+        with mqstore.open(tmp_path, "r") as reader, reader.group("g") as group:
+            group.process("t", fail, idle_s=0)
+    (note,) = (tmp_path / "mqstore.failed").iterdir()
+    told = json.loads(note.read_text())
+    told["messages"][1]["level"] = 2**31 - 1
+    told["messages"].append([])
+    note.write_text(json.dumps(told))
+    with mqstore.open(tmp_path, "a", config=SLOW) as store:
+        wait_until(lambda: note.with_suffix(".bad").exists())
+        assert bodies(store.read("SCHEDULE_TOPIC_XXXX", 2, 0).messages) == [b"1", b"3"]
+
+
+def test_a_wait_may_last_for_ever(store: mqstore.Store) -> None:
+    with store.group("g") as group:
+        assert len(group.poll("orders", timeout_s=float("inf"))) == 6
+        for wrong in (None, "1"):
+            with pytest.raises(TypeError, match="timeout_s: expected"):
+                group.poll("orders", timeout_s=wrong)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mqstore._native import Message, _load_config_json, _names_a_folder, _write_config_json
 from mqstore._settings import DEFAULTS
-from mqstore.consuming.failed import take_mail
+from mqstore.consuming.failed import append_but_refused, take_mail
 from mqstore.consuming.schedule import SCHEDULE_TOPIC, without
 from mqstore.errors import (
     ConfigError,
@@ -282,22 +282,14 @@ def _now_ms() -> int:
 def _append(store: Store, due: list[StoredMessage]) -> int:
     """Delivers messages; one that its topic refuses is told, and does not hold the others."""
     made = [(message, found) for message in due if (found := _delivered(message))]
-    try:
-        store.append_many([found for _, found in made])
-        return len(made)
-    except InvalidMessageError:
-        pass  # the batch was refused as a whole
-    count = 0
-    for message, found in made:
-        try:
-            store.append_many([found])
-            count += 1
-        except InvalidMessageError as error:
-            store._warn(  # noqa: SLF001 - a part of the store
-                f"delayed message at physical offset {message.physical_offset}: topic "
-                f"{found.topic} refuses it, and it is not delivered: {error}"
-            )
-    return count
+    refused = append_but_refused(store, [found for _, found in made])
+    for index, why in refused:
+        message, found = made[index]
+        store._warn(  # noqa: SLF001 - a part of the store
+            f"delayed message at physical offset {message.physical_offset}: topic "
+            f"{found.topic} refuses it, and it is not delivered: {why}"
+        )
+    return len(made) - len(refused)
 
 
 def _delivered(message: StoredMessage) -> Message | None:

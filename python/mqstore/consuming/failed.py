@@ -31,7 +31,14 @@ if TYPE_CHECKING:
 
     from mqstore._native import Message, Store, StoredMessage
 
-__all__ = ["MAX_ATTEMPTS", "Failed", "check_delivery", "send_back", "take_mail"]
+__all__ = [
+    "MAX_ATTEMPTS",
+    "Failed",
+    "append_but_refused",
+    "check_delivery",
+    "send_back",
+    "take_mail",
+]
 
 MAX_ATTEMPTS = 16
 """RocketMQ's default (``SubscriptionGroupConfig.retryMaxTimes``)."""
@@ -80,6 +87,21 @@ def send_back(store: Store, group: str, failed: Sequence[Failed]) -> int:
     store.append_many(messages)
     store.flush()
     return sum(message.topic != SCHEDULE_TOPIC for message in messages)
+
+
+def append_but_refused(store: Store, messages: list[Message]) -> list[tuple[int, str]]:
+    """Appends all messages but those that are refused; gives these by index, and why."""
+    refused = []
+    left = list(enumerate(messages))
+    while left:
+        try:
+            store.append_many([message for _, message in left])
+            break
+        except InvalidMessageError as error:
+            at: int = vars(error)["index"]
+            refused.append((left[at][0], str(error)))
+            left = left[len(vars(error)["results"]) : at] + left[at + 1 :]
+    return refused
 
 
 def _sent_back(group: str, message: StoredMessage, level: int) -> Message:
@@ -191,20 +213,19 @@ def _take(store: Store, note: Path) -> int:
     for row in rows:
         try:
             failed.append(Failed(_message(store, row), int(row["level"])))
-        except (LookupError, TypeError, ValueError) as error:
-            shown = {name: row[name] for name in row if name != "record"}
+        except (LookupError, TypeError, ValueError, ArithmeticError, CorruptionError) as error:
+            shown = row.get("place", row) if isinstance(row, dict) else row
             _LOG.error("%s: %s: cannot be retried: %s; kept as .bad", note, shown, error)
             whole = False
     # First, so that a folder that others own cannot give the same messages again and again.
     note = note.rename(note.with_suffix(".taken"))
-    try:
-        if failed:
-            send_back(store, group, failed)
-    except InvalidMessageError as error:
-        _LOG.error("%s: cannot be retried: %s; kept as .bad", note, error)
-        failed, whole = [], False
-    if whole:
+    refused = append_but_refused(store, [_sent_back(group, *one) for one in failed])
+    store.flush()
+    for index, why in refused:
+        shown = _place(failed[index].message)
+        _LOG.error("%s: %s: cannot be retried: %s; kept as .bad", note, shown, why)
+    if whole and not refused:
         note.unlink()
     else:
         note.rename(note.with_suffix(".bad"))
-    return len(failed)
+    return len(failed) - len(refused)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -30,6 +31,11 @@ __all__ = ["ConsumerGroup"]
 
 _AHEAD = 32
 _SLICE_S = 0.05
+
+
+def _or_ever(span: Seconds, argument: str) -> float:
+    """A time span in seconds; infinity for ever."""
+    return math.inf if span == math.inf else milliseconds(span, argument) / 1000
 
 
 class ConsumerGroup(InFlight):
@@ -94,7 +100,7 @@ class ConsumerGroup(InFlight):
         if max_messages < 0:
             raise ValueError(f"max_messages is 0 or more, not {max_messages}")
         visible_ms = None if visibility_s is None else milliseconds(visibility_s, "visibility_s")
-        deadline = time.monotonic() + milliseconds(timeout_s, "timeout_s") / 1000
+        deadline = time.monotonic() + _or_ever(timeout_s, "timeout_s")
         while True:
             end = self._store.max_physical_offset
             with self._lock:
@@ -261,7 +267,7 @@ class ConsumerGroup(InFlight):
 
         self._hand_over({topic, self.retry_topic})
         topics = [topic] if topic == self.retry_topic else [topic, self.retry_topic]
-        idle = float("inf") if idle_s is None else milliseconds(idle_s, "idle_s") / 1000
+        idle = _or_ever(math.inf if idle_s is None else idle_s, "idle_s")
         work = Processing(self._store, self._places, topics, handler, level, max_messages, tags)
         return work.run(concurrency, stop or threading.Event(), idle)
 
@@ -317,7 +323,6 @@ class ConsumerGroup(InFlight):
             self._drop_flight(key)
             queue.waiting.clear()
             queue.returned.clear()
-            queue.hidden.clear()
             queue.place, queue.began = queue_offset, -1
 
     def _check_bounds(self, topic: str, queue_id: int, queue_offset: int) -> None:

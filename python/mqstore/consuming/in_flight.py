@@ -113,6 +113,7 @@ class InFlight:
         dropped = [at for at in self._open[key].waiting if self._flight.get(at) == key]
         for physical_offset in dropped:
             del self._flight[physical_offset]
+            self._open[key].hidden.pop(physical_offset, None)
         return dropped
 
     def _fly(self, key: QueueKey, message: StoredMessage, before: int, after: int) -> StoredMessage:
@@ -149,6 +150,7 @@ class InFlight:
                     queue = self._open[key]
                     before = queue.waiting[message.physical_offset]
                     queue.returned[before] = (message, tags, queue.place)
+                    queue.hidden.pop(message.physical_offset, None)
 
     def _hide(self, messages: list[StoredMessage], tags: str | None, seconds: float) -> None:
         """Gives messages in flight a deadline."""
@@ -188,7 +190,7 @@ class InFlight:
         for key, queue in list(self._open.items()):
             late = [at for at, (*_, deadline) in queue.hidden.items() if deadline <= now]
             for at in late:
-                message, tags, _ = queue.hidden.pop(at)
+                message, tags, _ = queue.hidden[at]
                 self.give_back([message], tags=tags)
                 queue.has_late = True
             if late:
@@ -196,7 +198,7 @@ class InFlight:
 
     def _settle_late(self, key: QueueKey, queue: TakenQueue) -> None:
         """Lets any process take a queue of which no message is in flight but late ones."""
-        if queue.has_late and len(queue.returned) == len(queue.waiting):
+        if queue.has_late and 0 < len(queue.returned) == len(queue.waiting):
             queue.place = min(queue.waiting.values())
             self._settle(key, queue)
 

@@ -178,15 +178,15 @@ class Processing:
         self, topic: str, queue_id: int, place: int, done: int, failed: list[Failed], handled: int
     ) -> int:
         # Retries are durable before the offset that passes their messages.
-        dead = 0
+        retried = dead = 0
         if failed:
             dead = send_back(self._store, self._places.name, failed)
+            retried = len(failed) - dead
+            failed.clear()
         if done != place:
             self._places.seek(topic, queue_id, done)
             self._places.commit()
         with self._lock:
             was = self._done
-            retried = was.retried + len(failed) - dead
-            self._done = Processed(was.handled + handled, retried, was.dead + dead)
-        failed.clear()
+            self._done = Processed(was.handled + handled, was.retried + retried, was.dead + dead)
         return done

@@ -137,7 +137,7 @@ pub fn rebuild_on(
     if lock.is_some() {
         swap::settle(&*storage, &paths)?;
     }
-    if lock.is_some() && options.what.queues {
+    if options.what.queues && !matches!(options.target, Target::Folder(_)) {
         analysis::refuse_missing_end(&storage, &paths, &config)?;
     }
     let threads = thread_count(options.threads);

@@ -342,6 +342,7 @@ impl Store {
 
     fn _warn(&self, text: String) {
         self.store.notices().push(text);
+        notices::log_new(&self.store);
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
