@@ -19,8 +19,8 @@ use mqstore::files::Os;
 use mqstore::format::index::IndexLayout;
 use mqstore::format::message::properties::Indexed;
 use mqstore::format::message::sys_flag::Transaction;
-use mqstore::log::dispatch_request::DispatchRequest;
 use mqstore::log::index::file::{IndexFile, IndexOpen, IndexPut};
+use mqstore::log::queue::unit::DispatchRequest;
 use mqstore::log::{IndexService, OffsetLists};
 use mqstore::time::FixedClock;
 

@@ -1,12 +1,11 @@
 //! One type for each structure on disk: commit log, consume queue, index file, checkpoint. Open
 //! `commit_log.rs` first; `log_writer.rs` appends to it, `read/` walks over it. `queue/` and `index/`
-//! are derived from it, `dispatch_request.rs` has the fields that they need.
+//! are derived from it.
 
 pub mod index;
 pub mod read;
 
 pub mod commit_log;
-pub mod dispatch_request;
 pub mod folder;
 pub mod log_writer;
 pub mod queue;

@@ -15,7 +15,7 @@ use crate::format::message::sys_flag::{self, Transaction};
 use crate::format::queue::consume_queue::ENTRY_LEN;
 use crate::format::width::{at_least_0, at_most_i64, to_usize};
 use crate::log::CommitLog;
-use crate::log::dispatch_request::MAX_KEYS;
+use crate::log::queue::unit::MAX_KEYS;
 use crate::log::read::scanner::{Scanned, Scanner, Stop};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::progress::interrupted;

@@ -321,8 +321,8 @@ mod tests {
     use crate::files::Os;
     use crate::format::message::properties::Indexed;
     use crate::format::message::sys_flag::Transaction;
-    use crate::log::dispatch_request::DispatchRequest;
     use crate::log::index::writer::IndexService;
+    use crate::log::queue::unit::DispatchRequest;
     use crate::time::FixedClock;
 
     fn contents(dir: &Path) -> Vec<Vec<u8>> {

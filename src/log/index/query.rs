@@ -517,10 +517,10 @@ impl Candidates {
 /// Whether an entry's message may have a store time in the range. An entry is skipped only if its
 /// time is certain:
 ///
-/// - seconds are rounded down, so a time is up to 999 ms later;
-/// - 0 also stands for earlier times, and for every time in a file that begins at 0;
-/// - the field's maximum also stands for later times;
-/// - entry 1 counts from the end of the previous file, but its time is this file's begin.
+/// - seconds are rounded down: up to 999 ms;
+/// - 0 also stands for earlier times, and in a file that begins at 0 for all;
+/// - the field's maximum also stands for later ones;
+/// - entry 1 has the file's begin.
 fn may_be_between(
     number: u32,
     entry: &IndexEntry,

@@ -3,8 +3,7 @@
 //!
 //! In a valid file each entry is named exactly once, by its slot's next entry or by the slot, and
 //! links decrease. Conversely, if this holds within each slot, its chain visits all its entries in
-//! order: a left-out entry would start a second chain, which only a slot can. So comparing sums of
-//! hashes of named and existing entries is enough.
+//! order. So comparing sums of hashes of named and existing entries is enough.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;

@@ -18,7 +18,7 @@ use crate::format::index::{IndexHeader, IndexLayout};
 use crate::format::java::TopicHash;
 use crate::format::message::sys_flag::Transaction;
 use crate::format::width::{at_least_0, at_most_u32, to_usize};
-use crate::log::dispatch_request::{DispatchRequest, MAX_KEYS};
+use crate::log::queue::unit::{DispatchRequest, MAX_KEYS};
 use crate::time::Clock;
 
 /// Puts that wait for their slots: enough to hide memory latency.

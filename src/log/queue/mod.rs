@@ -7,7 +7,7 @@ pub mod consume_queue_ext;
 pub mod queue_folder;
 pub mod seen_codes;
 pub(crate) mod tail_run;
-mod unit;
+pub mod unit;
 
 use crate::error::{Error, PutStatus, Result};
 use crate::files::run::new_files::Wanted;

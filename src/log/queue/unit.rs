@@ -1,10 +1,125 @@
-//! Kinds of queues, and the unit of an entry.
+//! Fields of a record for queues and index, kinds of queues, and the unit of an entry.
 
 use serde::{Deserialize, Serialize};
 
-use crate::format::queue::batch;
+use crate::format::java::TopicHash;
+use crate::format::message::MessageView;
+use crate::format::message::properties::{self, Indexed, MAX_LEN, split_keys};
+use crate::format::message::sys_flag::{self, Transaction};
+use crate::format::queue::batch::{self, InnerRange};
 use crate::format::queue::consume_queue as plain;
-use crate::format::queue::consume_queue::QueueEntry;
+use crate::format::queue::consume_queue::{DelayLevels, QueueEntry};
+use crate::format::width::{at_least_0, at_most_i32};
+
+/// Maximum keys of a message: as many as its properties hold, and the unique key.
+pub const MAX_KEYS: usize = MAX_LEN / 2 + 1;
+
+/// Fields of a record for queues and index (`DispatchRequest`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DispatchRequest<'a> {
+    pub topic: &'a [u8],
+    pub queue_id: i32,
+    pub queue_offset: i64,
+    /// Its offset in the commit log.
+    pub physical_offset: i64,
+    pub store_size: u32,
+    pub store_timestamp_ms: i64,
+    pub transaction: Transaction,
+    pub properties: Indexed<'a>,
+}
+
+impl<'a> DispatchRequest<'a> {
+    /// The request for a record (`CommitLog.checkMessageAndReturnSize`).
+    #[inline(always)]
+    #[must_use]
+    pub fn of(view: &MessageView<'a>) -> Self {
+        Self {
+            topic: view.topic(),
+            queue_id: view.queue_id(),
+            queue_offset: view.queue_offset(),
+            physical_offset: view.physical_offset(),
+            store_size: view.store_size(),
+            store_timestamp_ms: view.store_timestamp_ms(),
+            transaction: sys_flag::transaction(view.sys_flag()),
+            properties: properties::indexed(view.raw_properties()),
+        }
+    }
+
+    /// Whether the record gets a queue entry: a prepared or rolled back message does not.
+    #[must_use]
+    pub fn is_queued(&self) -> bool {
+        matches!(self.transaction, Transaction::None | Transaction::Commit)
+    }
+
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        at_least_0(self.physical_offset).saturating_add(u64::from(self.store_size))
+    }
+
+    /// Queue offsets of the record in a queue of that kind: one, or those of a batch. A batch with
+    /// invalid properties counts as one message.
+    #[inline]
+    #[must_use]
+    pub fn range(&self, kind: QueueKind) -> InnerRange {
+        let alone = InnerRange { base_queue_offset: self.queue_offset, message_count: 1 };
+        match kind {
+            QueueKind::Plain => alone,
+            QueueKind::Batch => {
+                batch::inner_range(&self.properties, self.queue_offset).unwrap_or(alone)
+            }
+        }
+    }
+
+    /// The queue's unit for the record at `range`.
+    #[inline]
+    #[must_use]
+    pub fn unit(&self, range: InnerRange, levels: &DelayLevels) -> Unit {
+        Unit {
+            number: range.base_queue_offset,
+            count: range.message_count,
+            entry: QueueEntry {
+                physical_offset: self.physical_offset,
+                store_size: at_most_i32(self.store_size),
+                tags_code: plain::dispatch_tags_code(
+                    self.topic,
+                    &self.properties,
+                    self.store_timestamp_ms,
+                    levels,
+                ),
+            },
+        }
+    }
+
+    /// The keys in the order of entries.
+    pub fn keys(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let keys = self.properties.keys.unwrap_or_default();
+        self.properties.unique_key.into_iter().chain(split_keys(keys))
+    }
+
+    /// Hashes of at most [`MAX_KEYS`] keys, in the order of entries; none for a rolled back
+    /// message.
+    pub fn key_hashes(&self) -> impl Iterator<Item = i32> + use<'a> {
+        let topic = TopicHash::of(self.topic);
+        let most = if self.transaction == Transaction::Rollback { 0 } else { MAX_KEYS };
+        self.keys().take(most).map(move |key| topic.with_key(key))
+    }
+
+    /// Adds hashes of at most `most` keys to `hashes`, as [`DispatchRequest::key_hashes`] gives them.
+    #[inline]
+    pub fn hash_keys(&self, topic: TopicHash, most: usize, hashes: &mut Vec<i32>) {
+        if self.transaction != Transaction::Rollback {
+            self.keys().take(most).for_each(|key| hashes.push(topic.with_key(key)));
+        }
+    }
+
+    /// Hash of its tag entry, behind those of its keys; `None` without tags or if rolled back.
+    #[inline]
+    #[must_use]
+    pub fn tag_hash_of(&self, topic: TopicHash) -> Option<i32> {
+        let tags = self.properties.tags.filter(|tags| !tags.is_empty())?;
+        (self.transaction != Transaction::Rollback).then(|| topic.with_tags(tags))
+    }
+}
 
 /// Kind of a topic's queues (`org.apache.rocketmq.common.attribute.CQType`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]

@@ -9,7 +9,7 @@ use crate::log::queue::Added;
 use super::lmq;
 use crate::store::queue_table::QueueTable;
 
-pub use crate::log::dispatch_request::DispatchRequest;
+pub use crate::log::queue::unit::DispatchRequest;
 
 /// Maximum bytes of log with waiting keys.
 const MOST_UNINDEXED: u64 = 64 << 10;

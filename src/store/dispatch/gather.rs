@@ -11,8 +11,8 @@ use crate::format::java::TopicHash;
 use crate::format::message::MessageView;
 use crate::format::message::sys_flag::Transaction;
 use crate::format::width::at_most_u32;
-use crate::log::dispatch_request::MAX_KEYS;
 use crate::log::queue::Unit;
+use crate::log::queue::unit::MAX_KEYS;
 use crate::log::{IndexBuilder, Queue, QueueKind};
 
 use super::dispatcher::DispatchRequest;

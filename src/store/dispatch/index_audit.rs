@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::index::{IndexEntry, seconds_since};
-use crate::log::dispatch_request::MAX_KEYS;
 use crate::log::index::file::IndexFile;
 use crate::log::index::run::IndexRun;
+use crate::log::queue::unit::MAX_KEYS;
 
 use super::gather::Keyed;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
-use crate::log::dispatch_request::MAX_KEYS;
+use crate::log::queue::unit::MAX_KEYS;
 use crate::log::read::scanner::Stop;
 use crate::log::{IndexBuilder, IndexService};
 

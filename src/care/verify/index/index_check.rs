@@ -15,7 +15,7 @@ use crate::format::index::{IndexEntry, seconds_since};
 use crate::format::java::TopicHash;
 use crate::format::message::properties::Indexed;
 use crate::format::width::at_most_i64;
-use crate::log::dispatch_request::MAX_KEYS;
+use crate::log::queue::unit::MAX_KEYS;
 
 /// Keys of a message that must be indexed.
 const KEYS_ASKED: usize = MAX_KEYS;
