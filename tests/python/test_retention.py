@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -137,6 +138,30 @@ def test_close_tells_what_no_other_call_told(
     assert caplog.records == []
     store.close()
     assert "at least keep_bytes=8192" in caplog.records[0].getMessage()
+
+
+def test_a_process_that_ends_without_a_call_leaves_what_it_deleted_to_the_next(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    old_and_new(tmp_path)
+    first = tmp_path / "commitlog" / log_files(tmp_path)[0]
+    script = (
+        "import mqstore, os, pathlib, sys, time\n"
+        "path, first, config = sys.argv[1], pathlib.Path(sys.argv[2]), eval(sys.argv[3])\n"
+        "store = mqstore.open(path, 'r+', config=config)\n"
+        "end = time.monotonic() + 30\n"
+        "while first.exists() and time.monotonic() < end: pass\n"
+        "os._exit(0)\n"
+    )
+    config = {**SMALL, "keep_bytes": 8192, "clean_resource_interval": 1}
+    subprocess.run([sys.executable, "-c", script, tmp_path, first, repr(config)], check=True)
+    assert not first.exists()
+    for mode in ("r", "r+"):
+        with mqstore.open(tmp_path, mode, config=SMALL) as store:
+            assert any("at least keep_bytes=8192" in line for line in store.warnings)
+    assert "not read by group slow" in caplog.records[0].getMessage()
+    with mqstore.open(tmp_path, "r") as store:
+        assert store.warnings == []
 
 
 def test_a_handler_that_fails_hurts_no_append(

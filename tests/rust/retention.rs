@@ -449,6 +449,46 @@ fn a_deletion_is_told_with_the_groups_that_had_not_read_it() {
 }
 
 #[test]
+fn a_deletion_that_no_program_was_told_of_is_told_by_the_next_open() {
+    let (home, store) = ten_hours_apart(limits(Some(72), None), 11);
+    store.clean_step(&occasion(EMPTY)).unwrap();
+    let told = store.notices().all();
+    assert_eq!(told.len(), 1);
+    // The process ends without a further call.
+    drop(store);
+    let file = home.path().join("mqstore.deleted");
+    assert!(home.read().warnings().contains(&told[0]));
+    let store = home.write();
+    assert_eq!(store.notices().take_new(), told);
+    store.close().unwrap();
+    assert!(!file.exists());
+    assert!(home.write().notices().all().is_empty());
+}
+
+#[test]
+fn an_announced_deletion_is_told_as_far_as_it_came() {
+    let (home, store) = ten_hours_apart(limits(None, None), 11);
+    store.close().unwrap();
+    let file = home.path().join("mqstore.deleted");
+    let announced = r#"[[0,384,"of three files"]]"#;
+    fs::write(&file, announced).unwrap();
+    assert!(home.read().notices().all().is_empty());
+    fs::remove_file(home.path().join("commitlog").join(format!("{:020}", 0))).unwrap();
+    let told = home.read().notices().all();
+    assert_eq!(told, ["of three files; it was interrupted: the log begins at 128"]);
+    fs::write(&file, "[[0,384]]").unwrap();
+    let told = home.read().notices().all();
+    assert!(told[0].contains("mqstore.deleted") && told[0].contains("unknown"), "{told:?}");
+    let store = home.write();
+    store.close().unwrap();
+    assert!(file.exists(), "told by no program yet");
+    let store = home.write();
+    assert_eq!(store.notices().take_new().len(), 1);
+    store.close().unwrap();
+    assert!(!file.exists());
+}
+
+#[test]
 fn the_store_s_own_thread_deletes_by_limits_and_not_without() {
     for (config, goes) in [(limits(Some(72), None), true), (limits(None, None), false)] {
         let config = StoreConfig { clean_resource_interval: 1, ..config };

@@ -123,6 +123,11 @@ impl StorePaths {
     }
 
     #[must_use]
+    pub fn deleted(&self) -> PathBuf {
+        self.root.join("mqstore.deleted")
+    }
+
+    #[must_use]
     pub fn lock(&self) -> PathBuf {
         self.root.join("lock")
     }

@@ -43,6 +43,7 @@ use super::read::view::follower::{Beside, Follower};
 use super::store_files::StoreFiles;
 use super::write::notices::Notices;
 use super::write::retention::file_ages::FileAges;
+use super::write::retention::untold::Untold;
 use super::write::writer::Writer;
 
 /// Purpose of opening a store.
@@ -149,6 +150,7 @@ fn open_to_read(
         notices: Notices::default(),
         ages: FileAges::default(),
     });
+    Untold::of_earlier(&files);
     let (follower, unread) = Follower::new(files, &beside)?;
     warnings.extend(unread_topics.iter().chain(&unread).map(ToString::to_string));
     Ok(Opened { reader: Reader::of_files(follower), writer: None, warnings })

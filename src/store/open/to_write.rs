@@ -34,7 +34,9 @@ use crate::store::write::append::Appender;
 use crate::store::write::group_commit::FlushGate;
 use crate::store::write::new_queues::NewQueues;
 use crate::store::write::notices::Notices;
+use crate::store::write::retention::Cleaning;
 use crate::store::write::retention::file_ages::FileAges;
+use crate::store::write::retention::untold::Untold;
 use crate::store::write::spread::Spread;
 use crate::store::write::topics::TopicTable;
 use crate::store::write::writer::{QUEUE_BYTES, Writer};
@@ -314,6 +316,7 @@ impl Opening {
             notices: Notices::default(),
             ages: FileAges::default(),
         };
+        let cleaning = Cleaning { untold: Untold::of_earlier(&files), ..Cleaning::default() };
         let writer = Writer {
             files: Arc::new(files),
             lock: Mutex::new(Some(self.store_lock)),
@@ -335,8 +338,7 @@ impl Opening {
             topics: Mutex::default(),
             spread: Spread::default(),
             new_queues: NewQueues::default(),
-            disk_full: AtomicBool::new(false),
-            cleaned_to: AtomicU64::new(0),
+            cleaning,
             dispatch_held: AtomicBool::new(false),
             recovery,
         };

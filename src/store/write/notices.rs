@@ -18,6 +18,7 @@ struct Kept {
     texts: VecDeque<String>,
     new: usize,
     forgotten: u64,
+    pushed: u64,
 }
 
 impl Notices {
@@ -25,7 +26,8 @@ impl Notices {
         self.kept.lock()
     }
 
-    pub fn push(&self, text: String) {
+    /// Returns the notice's number.
+    pub fn push(&self, text: String) -> u64 {
         let mut kept = self.kept();
         if kept.texts.len() == MOST {
             kept.texts.pop_front();
@@ -33,7 +35,15 @@ impl Notices {
         }
         kept.texts.push_back(text);
         kept.new = (kept.new + 1).min(MOST);
+        kept.pushed += 1;
         self.has_new.store(true, Ordering::Release);
+        kept.pushed
+    }
+
+    /// Whether [`Notices::take_new`] returned it.
+    pub(crate) fn is_taken(&self, number: u64) -> bool {
+        let kept = self.kept();
+        number + kept.new as u64 <= kept.pushed
     }
 
     #[must_use]
@@ -70,9 +80,10 @@ mod tests {
         let notices = Notices::default();
         assert!(!notices.has_new());
         notices.push("one".to_owned());
-        notices.push("two".to_owned());
-        assert!(notices.has_new());
+        assert_eq!(notices.push("two".to_owned()), 2);
+        assert!(notices.has_new() && !notices.is_taken(1));
         assert_eq!(notices.take_new(), ["one", "two"]);
+        assert!(notices.is_taken(2) && !notices.is_taken(3));
         assert!(!notices.has_new() && notices.take_new().is_empty());
         for number in 0..MOST {
             notices.push(number.to_string());

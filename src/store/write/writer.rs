@@ -23,6 +23,7 @@ use crate::log::read::scanner::{Scanned, Scanner, Stop};
 use super::append::{Appender, Checked, NewMessage, Sum};
 use super::group_commit::{FlushGate, Waited};
 use super::new_queues::NewQueues;
+use super::retention::Cleaning;
 use super::spread::Spread;
 use super::topics::TopicTable;
 use crate::store::dispatch::dispatcher::{DispatchRequest, Dispatcher};
@@ -76,9 +77,7 @@ pub(crate) struct Writer {
     pub(crate) topics: Mutex<TopicTable>,
     pub(crate) spread: Spread,
     pub(crate) new_queues: NewQueues,
-    pub(crate) disk_full: AtomicBool,
-    /// The log's beginning when queues and index were last cleaned.
-    pub(crate) cleaned_to: AtomicU64,
+    pub(crate) cleaning: Cleaning,
     pub(crate) dispatch_held: AtomicBool,
     pub(crate) recovery: RecoveryReport,
 }
@@ -205,7 +204,7 @@ impl Writer {
     #[inline]
     fn check_writable(&self) -> Result<()> {
         self.files.check_open()?;
-        if self.disk_full.load(Ordering::Relaxed) {
+        if self.cleaning.disk_full.load(Ordering::Relaxed) {
             return Err(self.disk_is_full());
         }
         if self.gate.has_failed() { self.check_failure() } else { Ok(()) }
@@ -504,6 +503,7 @@ impl Writer {
 impl Writer {
     pub(crate) fn close(&self) -> Result<()> {
         let outcome = self.flush_and_seal();
+        let _ = self.cleaning.untold.forget_told(&self.files);
         let turns = (self.gate.turn(), self.gate.derived_turn());
         self.lock.lock().take();
         drop(turns);

@@ -10,6 +10,7 @@ use crate::format::width::{at_least_0, at_most_i64};
 use crate::log::index::run::IndexRunFile;
 
 use super::unread::{self, Unread};
+use super::untold::Deletion;
 use super::{DiskUse, Levels, Occasion, Pressure, Verdict};
 use crate::store::MessageStore;
 use crate::store::store_files::StoreFiles;
@@ -73,36 +74,45 @@ impl Writer {
         let rules = self.files.config.delete_rules();
         let is_full = rules == DeleteRules::RocketMq
             && Levels::of(&self.files.config).pressure(occasion.disk) == Pressure::Full;
-        self.disk_full.store(is_full, Ordering::Release);
+        self.cleaning.disk_full.store(is_full, Ordering::Release);
         self.check_failure()?;
         if retention::rules_of(&self.files.config, occasion) == DeleteRules::Off {
             return Ok(Cleaned::default());
         }
-        let (log_files, notice, outcome) = self.clean_log(occasion)?;
+        // A full disk must not stop the deletion.
+        let _ = self.cleaning.untold.forget_told(&self.files);
+        let (log_files, deletion, outcome) = self.clean_log(occasion)?;
         let mut cleaned = Cleaned { log_files, ..Cleaned::default() };
         let outcome = outcome.and_then(|()| {
             let log_start = self.files.log.min_offset();
-            if self.cleaned_to.swap(log_start, Ordering::AcqRel) == log_start {
+            if self.cleaning.cleaned_to.swap(log_start, Ordering::AcqRel) == log_start {
                 return Ok(());
             }
             self.clean_derived(log_start, &mut cleaned).inspect_err(|_| {
                 // The next step retries.
-                self.cleaned_to.store(0, Ordering::Release);
+                self.cleaning.cleaned_to.store(0, Ordering::Release);
             })
         });
         // Reported once the queues begin where the log does.
-        notice.into_iter().for_each(|notice| self.files.notices.push(notice));
+        if let Some(deletion) = deletion {
+            self.cleaning.untold.notify(&self.files.notices, deletion);
+        }
         outcome.map(|()| cleaned)
     }
 
-    /// Deletes log files; returns their number, the notice, and an error.
-    fn clean_log(&self, occasion: &Occasion) -> Result<(usize, Option<String>, Result<()>)> {
+    /// Deletes log files; returns their number, the deletion, and an error.
+    fn clean_log(&self, occasion: &Occasion) -> Result<(usize, Option<Deletion>, Result<()>)> {
         self.check_locked()?;
-        let verdicts = self.files.judge_log(occasion, self.safe_end())?;
-        let (run, old_start) = (self.files.log.run(), self.files.log.min_offset());
-        let mut gone = Vec::new();
-        let mut outcome = Ok(());
-        for verdict in verdicts.iter().take_while(|verdict| verdict.fate.goes()) {
+        let mut verdicts = self.files.judge_log(occasion, self.safe_end())?;
+        verdicts.truncate(verdicts.iter().take_while(|verdict| verdict.fate.goes()).count());
+        if verdicts.is_empty() {
+            return Ok((0, None, Ok(())));
+        }
+        let (run, from) = (self.files.log.run(), self.files.log.min_offset());
+        let planned = self.describe(&verdicts, from);
+        let _ = self.cleaning.untold.announce(&self.files, planned.clone());
+        let (mut gone, mut outcome) = (0, Ok(()));
+        for verdict in &verdicts {
             // Excludes flushes of these files.
             let _turn = self.gate.turn();
             let is_first = || run.files().first().is_some_and(|first| first.path == verdict.path);
@@ -111,32 +121,35 @@ impl Writer {
                 break;
             }
             outcome = run.remove_first().map(drop);
-            if !is_first() {
-                gone.push(verdict);
-            }
+            gone += usize::from(!is_first());
             if outcome.is_err() {
                 break;
             }
         }
-        let notice = gone.last().map(|last| self.describe_deleted(&gone, last, old_start));
-        Ok((gone.len(), notice, outcome))
+        let deletion = match gone {
+            0 => None,
+            gone if gone == verdicts.len() => Some(planned),
+            gone => Some(self.describe(&verdicts[..gone], from)),
+        };
+        Ok((gone, deletion, outcome))
     }
 
-    /// Describes the deleted part of the log, and the groups that had not read it.
-    fn describe_deleted(&self, gone: &[&Verdict], last: &Verdict, old_start: u64) -> String {
-        let new_start = self.files.log.min_offset();
-        let unread = match self.files.unread(old_start, new_start) {
+    fn describe(&self, gone: &[Verdict], from: u64) -> Deletion {
+        let bytes: u64 = gone.iter().map(|verdict| verdict.bytes).sum();
+        let to = from + gone.len() as u64 * self.files.log.run().file_size();
+        let unread = match self.files.unread(from, to) {
             Ok(unread) => unread::describe(&unread),
             Err(error) => format!("which consumer groups had not read them is unknown: {error}"),
         };
-        let bytes: u64 = gone.iter().map(|verdict| verdict.bytes).sum();
-        format!(
-            "{}: deleted {} of the log's files, {bytes} bytes, physical offsets {old_start} to \
-             {new_start}; the last of them: {}; their messages: {unread}",
+        let reason = gone.last().map(|last| last.fate.reason(&self.files.config));
+        let text = format!(
+            "{}: deleted {} of the log's files, {bytes} bytes, physical offsets {from} to {to}; the \
+             last of them: {}; their messages: {unread}",
             self.files.paths.root().display(),
             gone.len(),
-            last.fate.reason(&self.files.config),
-        )
+            reason.unwrap_or_default(),
+        );
+        Deletion { from, to, text }
     }
 
     /// Offset before which retention may delete log files: they are flushed, dispatched and

@@ -8,9 +8,11 @@
 pub mod clean;
 pub mod file_ages;
 pub mod unread;
+pub mod untold;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::config::{DeleteRules, StoreConfig};
 use crate::error::{Error, Result};
@@ -20,9 +22,18 @@ use crate::log::CommitLog;
 use crate::time::CalendarTime;
 
 use self::file_ages::FileAges;
+use self::untold::Untold;
 use crate::store::folder::paths::StorePaths;
 
 const HOUR_MS: i64 = 3_600_000;
+
+#[derive(Debug, Default)]
+pub(crate) struct Cleaning {
+    pub(crate) disk_full: AtomicBool,
+    /// The log's beginning when queues and index were last cleaned.
+    pub(crate) cleaned_to: AtomicU64,
+    pub(crate) untold: Untold,
+}
 
 /// Disk usage in percent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
