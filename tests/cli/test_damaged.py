@@ -209,3 +209,18 @@ def test_a_checkpoint_of_nonsense_is_put_right_by_the_next_writer(mq, store, con
     mq("verify", store, "--config", conf, code=1)
     mq("recover", store, "--config", conf, "--apply")
     assert mq("verify", store, "--config", conf).code == 0
+
+
+def test_cat_tells_that_the_last_log_files_are_missing(mq, tmp_path):
+    path = tmp_path / "store"
+    sizes = {"mapped_file_size_commit_log": 65_536, "mapped_file_size_consume_queue": 2_000}
+    with mqstore.open(path, "a", config=sizes) as store:
+        store.append_many([("t", b"%d" % number + b"x" * 100) for number in range(1500)])
+    for name in ("mqstore.mark", "mqstore.seal"):
+        (path / name).unlink()
+    max((path / "commitlog").iterdir()).unlink()
+    for options in ((), ("--skip-damage",)):
+        ran = mq("cat", path, *options, code=1)
+        assert "put the missing files back" in ran.err
+        assert 0 < len(ran.lines) < 1500
+    assert mq("cat", path, "-n", 3).err == ""

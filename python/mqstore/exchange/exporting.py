@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import mqstore
 from mqstore._settings import OWN_FILE
-from mqstore.errors import ConfigError
+from mqstore.errors import ConfigError, CorruptionError
 from mqstore.exchange.folder import new_folder
 from mqstore.exchange.formats import need_pyarrow, writer
 from mqstore.exchange.manifest import FORMATS, Format, Manifest, settings_of
@@ -122,6 +122,13 @@ def _write(
     on_error: Literal["raise", "skip"],
     tell: Callable[[int, int], object],
 ) -> tuple[Manifest, int, int]:
+    misses_end = False
+    try:
+        store._check_end()  # noqa: SLF001
+    except CorruptionError:
+        if on_error == "raise":
+            raise
+        misses_end = True
     scan = store.scan(on_error=on_error, **filters)
     begin, end = scan.physical_offset, scan.stop_physical_offset
     messages = written = told = 0
@@ -139,7 +146,9 @@ def _write(
         format=format,
         messages=messages,
         bytes=written,
-        complete=not (filters or scan.skipped_ranges or store._leaves_out_last),  # noqa: SLF001
+        complete=not (
+            filters or misses_end or scan.skipped_ranges or store._leaves_out_last  # noqa: SLF001
+        ),
         filters=filters,
         min_physical_offset=store.min_physical_offset,
         max_physical_offset=store.max_physical_offset,

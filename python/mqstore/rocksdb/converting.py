@@ -163,6 +163,7 @@ def _old_ends(root: Path, config: ConfigLike) -> tuple[Ends, _Findings, int]:
         except CorruptionError as error:
             told.add("MQ-RDB-01", "error", Path(error.path or root), error.expected, error.found)
     with _native.open_store(root, "r", mqstore.store._settings(config)) as store:  # noqa: SLF001 - our own
+        store._check_end()  # noqa: SLF001
         for queue in store.queues():
             name = (queue.topic, queue.queue_id)
             known = ends.get(name)

@@ -238,6 +238,9 @@ impl Store {
         if let Some(delivery) = delivery.filter(|_| !store.is_of_parent()) {
             delivery.call_method0(py, "stop")?;
         }
+        if !store.is_of_parent() {
+            notices::log_new(store);
+        }
         let closed = py.detach(|| {
             if let Some((_, reopened)) = self.reopened.lock().take() {
                 reopened.close()?;
@@ -317,6 +320,12 @@ impl Store {
     #[getter]
     fn _leaves_out_last(&self) -> bool {
         self.store.leaves_out_last()
+    }
+
+    /// Raises ``CorruptionError`` if the last log files are missing.
+    fn _check_end(&self) -> PyResult<()> {
+        let missing = self.store.missing_end();
+        Ok(missing.map_or(Ok(()), |missing| Err(Error::Corrupt(Box::new(missing.clone()))))?)
     }
 
     /// Warnings of the open, which are no damage, and events since.

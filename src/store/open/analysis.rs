@@ -2,12 +2,14 @@
 //! index differ from it.
 
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::config::StoreConfig;
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::{Access, Storage};
 use crate::format::checkpoint::CheckpointFields;
+use crate::format::file_name::offset_name;
 use crate::format::message::BLANK_LEN;
 use crate::format::release::Release;
 use crate::format::width::{at_least_0, at_most_i64};
@@ -27,6 +29,7 @@ use crate::store::folder::mark::Flushed;
 use crate::store::folder::paths::StorePaths;
 use crate::store::progress::{Progress, tell};
 use crate::store::queue_table::QueueTable;
+use crate::store::store_files::StoreFiles;
 
 const STEP: u64 = 16 << 20;
 
@@ -323,6 +326,21 @@ pub fn refuse_missing_end(
         Ok(Some(missing)) => Err(Error::Corrupt(Box::new(gone(&log, &missing)))),
         _ => Ok(()),
     }
+}
+
+/// Finds missing last files for a reader.
+pub(super) fn missing_files(files: &StoreFiles) -> Result<Option<Corruption>> {
+    let StoreFiles { log, queues, paths, storage, .. } = files;
+    let end = log.run().end_offset().unwrap_or(0);
+    if log.end_offset() < end {
+        return Ok(None);
+    }
+    let Some(missing) = MissingEnd::look(log, end, queues, None)? else { return Ok(None) };
+    // A broker may just have made it.
+    let name = offset_name(missing.from);
+    let is_there = |dir: &PathBuf| matches!(storage.stamp(&dir.join(&name)), Ok(Some(_)));
+    let is_there = paths.commit_log().iter().any(is_there);
+    Ok((!is_there).then(|| gone(log, &missing)))
 }
 
 pub(super) fn gone(log: &CommitLog, missing: &MissingEnd) -> Corruption {

@@ -1,6 +1,6 @@
 //! Single queries: a message by its id, and how far log and queues have come.
 
-use crate::error::{Error, Result};
+use crate::error::{Corruption, Error, Result};
 use crate::format::message::host;
 use crate::format::message::{Frame, read_frame};
 
@@ -70,6 +70,12 @@ impl MessageStore {
     #[must_use]
     pub(crate) fn index_is_usable(&self) -> bool {
         self.files.index.is_some()
+    }
+
+    /// Finding of missing last log files; never in a writer.
+    #[must_use]
+    pub fn missing_end(&self) -> Option<&Corruption> {
+        self.reader.missing_end.as_ref()
     }
 
     /// Whether a reader left out a last record with zeros in topic or properties, as in an

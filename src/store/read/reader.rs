@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::RwLockReadGuard;
 
-use crate::error::{Error, Result};
+use crate::error::{Corruption, Error, Result};
 use crate::log::index::query::OtherIndex;
 use crate::log::{CommitLog, Queue};
 
@@ -29,6 +29,7 @@ pub(crate) struct Reader {
     pub(crate) files: Arc<StoreFiles>,
     source: Source,
     pub(crate) other_index: OnceLock<Box<dyn OtherIndex>>,
+    pub(crate) missing_end: Option<Corruption>,
 }
 
 #[derive(Debug)]
@@ -40,12 +41,12 @@ pub(crate) enum Source {
 impl Reader {
     pub(crate) fn of_writer(writer: Arc<Writer>) -> Self {
         let (files, other_index) = (Arc::clone(&writer.files), OnceLock::new());
-        Self { files, source: Source::Writer(writer), other_index }
+        Self { files, source: Source::Writer(writer), other_index, missing_end: None }
     }
 
-    pub(crate) fn of_files(follower: Follower) -> Self {
+    pub(crate) fn of_files(follower: Follower, missing_end: Option<Corruption>) -> Self {
         let (files, other_index) = (Arc::clone(&follower.files), OnceLock::new());
-        Self { files, source: Source::Files(follower), other_index }
+        Self { files, source: Source::Files(follower), other_index, missing_end }
     }
 
     pub(crate) fn log(&self) -> &CommitLog {
@@ -88,7 +89,6 @@ impl Reader {
         }
     }
 
-    /// Whether a last record was left out because of zeros in topic or properties.
     pub(crate) fn leaves_out_last(&self) -> bool {
         match &self.source {
             Source::Writer(_) => false,

@@ -33,6 +33,7 @@ from mqstore.cli.options import (
 from mqstore.cli.output import Column, in_colour, note
 from mqstore.cli.selection import Selection, select
 from mqstore.cli.units import TIME
+from mqstore.errors import CorruptionError
 from mqstore.text import is_relative, time_text
 
 if TYPE_CHECKING:
@@ -132,6 +133,14 @@ def _cat(
         if key is not None and not printed and not allow_empty:
             note_not_found(opened, topics, key, timed=timed)
             return 1
+        if key is None and queue_id is None and (limit is None or printed < limit):
+            try:
+                opened._check_end()  # noqa: SLF001
+            except CorruptionError as error:
+                if not skip_damage:
+                    raise
+                note(str(error))
+                return 1
         if found.skipped_ranges:
             note(
                 f"skipped {found.skipped_ranges} damaged ranges, {found.skipped_bytes} bytes; "

@@ -144,6 +144,9 @@ pub fn copy(
 ) -> Result<CopyReport> {
     let storage: Arc<dyn Storage> = Arc::new(Os);
     let store = MessageStore::open(path, OpenMode::Read, config)?;
+    if let Some(missing) = store.missing_end() {
+        return Err(Error::Corrupt(Box::new(missing.clone())));
+    }
     let paths = StorePaths::new(path, store.config());
     let files = config_files(&*storage, &paths.config())?;
     let mut deleted = Deleted::new(&*storage, paths, &files, &options.filter);

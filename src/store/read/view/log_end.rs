@@ -57,7 +57,7 @@ pub fn start_of_doubt(
 /// last record known to file beginnings or queues. `queues` also tell records behind damage from
 /// remains of a recycled file. A last record with zeros in topic or properties counts as whole in a
 /// cleanly closed log; otherwise it is left out and returned. Behind `known`, up to which a running
-/// writer wrote, zeros end the log: the space behind may be taken and large.
+/// writer wrote, zeros end the log.
 pub fn find_end(
     log: &CommitLog,
     queues: Option<&QueueTable>,
