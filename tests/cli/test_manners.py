@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import signal
 import subprocess
 from pathlib import Path
@@ -21,6 +22,16 @@ def test_not_a_store(mq, tmp_path):
     file = tmp_path / "file"
     file.write_text("")
     mq("info", file, code=3)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_are_no_error(store, closed):
+    command_text = shlex.join([*command_line(), "cat", str(store), "-n", "2"])
+    done = subprocess.run(
+        ["sh", "-c", f"{command_text} {closed}"], capture_output=True, env=environment(), check=True
+    )
+    assert done.stderr == b""
+    assert len(done.stdout.splitlines()) == (0 if ">&-" in closed.split() else 2)
 
 
 def test_usage(mq, store):
