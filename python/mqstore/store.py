@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mqstore import _native
+from mqstore._arguments import expect
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable
 
     from mqstore.config import ConfigLike
@@ -66,6 +67,8 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
         ...     store.append("orders", b"one", keys="o-1").queue_offset
         0
     """
+    expect("path", path, (str, bytes, os.PathLike), "str or os.PathLike")
+    expect("mode", mode, str, "str")
     settings = _settings(config)
     if mode == "r" and _has_databases(path):
         from mqstore.rocksdb import open_beside
@@ -248,7 +251,6 @@ def _with(given: str, cure: str) -> str | None:
 
 def _broker_conf(config: ConfigLike) -> str:
     """The option that tells a command of the same file, as a shell takes it."""
-    import os
     import shlex
 
     if not isinstance(config, (str, os.PathLike)):

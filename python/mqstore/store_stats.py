@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, final
 
 from mqstore import _native
+from mqstore._arguments import expect
 from mqstore.store import _settings
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -172,6 +174,7 @@ def stats(
         >>> [(row["topic"], row["messages"]) for row in mqstore.stats(folder, by=["topic"])]
         [('orders', 3)]
     """
+    expect("by", by, Iterable, "str or a sequence of str")
     groupings = (by,) if isinstance(by, str) else tuple(by)
     scan, rows, others, skipped, deleted = _native.stats(
         path,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
+from mqstore._arguments import expect
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
@@ -71,6 +73,7 @@ class Topic:
         Raises:
             ValueError: `n` is below 0.
         """
+        expect("n", n, int, "int")
         if n < 0:
             raise ValueError(f"n: expected 0 or more, got {n}")
         found: list[StoredMessage] = []

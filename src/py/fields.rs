@@ -391,7 +391,7 @@ pub(super) fn each_key<'py>(
 }
 
 #[inline]
-pub(super) fn each_text<'py>(
+pub(crate) fn each_text<'py>(
     argument: &'static str,
     texts: &Bound<'py, PyAny>,
     mut take: impl FnMut(&str) -> PyResult<()>,

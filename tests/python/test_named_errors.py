@@ -55,6 +55,14 @@ def test_an_argument_of_the_wrong_type_is_named(store, given, says) -> None:
     ("call", "says"),
     [
         (lambda s: s.append_many(7), "messages: expected an iterable of messages, got int"),
+        (lambda s: s.scan_arrow(columns=5), "columns: expected str or a sequence of str, got int"),
+        (lambda s: s.topic("t").latest("a"), "n: expected int, got str"),
+        (lambda s: s.group("g").poll(5), "topic: expected str, got int"),
+        (lambda s: s.group("g").poll("t", max_messages="a"), "max_messages: expected int, got str"),
+        (lambda s: s.group("g").seek("t", 0, "a"), "queue_offset: expected int, got str"),
+        (lambda s: mqstore.open(s.path, 5), "mode: expected str, got int"),
+        (lambda _: mqstore.open(5), "path: expected str or os.PathLike, got int"),
+        (lambda s: mqstore.stats(s.path, by=5), "by: expected str or a sequence of str, got int"),
         (
             lambda s: s.append_many([7]),
             "messages: expected a Message, a StoredMessage, or a mapping or tuple",

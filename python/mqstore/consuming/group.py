@@ -8,6 +8,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
+from mqstore._arguments import expect
 from mqstore.consuming.delays import level_for, levels_ms, milliseconds
 from mqstore.consuming.failed import MAX_ATTEMPTS, Failed, check_delivery, send_back
 from mqstore.consuming.in_flight import InFlight, TakenQueue
@@ -97,6 +98,8 @@ class ConsumerGroup(InFlight):
         Raises:
             ValueError: ``max_messages`` below 0.
         """
+        expect("topic", topic, str, "str")
+        expect("max_messages", max_messages, int, "int")
         if max_messages < 0:
             raise ValueError(f"max_messages is 0 or more, not {max_messages}")
         visible_ms = None if visibility_s is None else milliseconds(visibility_s, "visibility_s")
@@ -302,6 +305,9 @@ class ConsumerGroup(InFlight):
             InvalidMessageError: The queue does not reach there.
             StoreLockedError: Another process of the group has the queue.
         """
+        expect("topic", topic, str, "str")
+        expect("queue_id", queue_id, int, "int")
+        expect("queue_offset", queue_offset, int, "int")
         with self._lock:
             if queue_id >= 0 and queue_offset >= 0:
                 self._check_bounds(topic, queue_id, queue_offset)

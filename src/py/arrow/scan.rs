@@ -357,7 +357,7 @@ pub(crate) fn named_columns(
         return Err(PyValueError::new_err("columns are several names, not one text"));
     }
     let mut columns = Vec::new();
-    crate::py::fields::each_key(names, |name| {
+    crate::py::fields::each_text("columns", names, |name| {
         let Some(column) = by_name(name) else {
             let shown: String = name.chars().take(64).collect();
             let all = Column::ALL.map(Column::name).join(", ");

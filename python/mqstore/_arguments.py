@@ -1,0 +1,15 @@
+"""Types of arguments that Python code looks at before Rust does."""
+
+from __future__ import annotations
+
+__all__ = ["expect"]
+
+
+def expect(argument: str, value: object, kind: type | tuple[type, ...], wanted: str) -> None:
+    """Refuses a value of another type.
+
+    Raises:
+        TypeError: It names the argument, what was expected and what was found.
+    """
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise TypeError(f"{argument}: expected {wanted}, got {type(value).__name__}")
