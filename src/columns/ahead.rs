@@ -1,8 +1,7 @@
 //! Builds batches on several threads, each from its own part of the log, still in its cache.
 //!
 //! A free thread takes the next part and guesses its first record. Batches are returned in order. A
-//! part whose guess was wrong, because of a record inside a body, is built again. One batch waits
-//! with each thread, which bounds memory.
+//! part whose guess was wrong, because of a record inside a body, is built again.
 
 use parking_lot::Mutex;
 use std::fmt;

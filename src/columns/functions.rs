@@ -1,7 +1,7 @@
 //! Functions over columns, behind Spark's SQL functions `mq_*`.
 //!
-//! A null gives null. So do malformed bytes and texts, so a query can ask which rows hold a record
-//! or an id. Encoding drops nothing: [`Function::Encode`] refuses an invalid message.
+//! A null gives null. So do malformed bytes and texts. Encoding drops nothing:
+//! [`Function::Encode`] refuses an invalid message.
 
 use std::sync::Arc;
 

@@ -90,7 +90,7 @@ pub fn char_count(utf8: &[u8]) -> usize {
 ///
 /// RocketMQ writes properties in this order after a round trip through a map
 /// (`MessageDecoder#messageProperties2String`). Trees are not followed: they need 64 buckets and
-/// nine names in one bucket, chosen to collide.
+/// nine names in one bucket.
 pub fn hash_map_order<T>(items: &mut [T], capacity: usize, name: impl Fn(&T) -> &[u8]) {
     let spread = |item: &T| {
         let hash = hash_code(name(item)).cast_unsigned();

@@ -31,6 +31,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<store::reading::ReadResult>()?;
     module.add_class::<store::message_scan::MessageScan>()?;
     module.add_class::<store::Store>()?;
+    store::fastcall::install(&module.py().get_type::<store::Store>())?;
     module.add_class::<arrow::scan::ArrowSchema>()?;
     module.add_class::<arrow::scan::ArrowScan>()?;
     module.add_class::<structures::index::IndexHeader>()?;

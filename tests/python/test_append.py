@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import struct
+import sys
 import threading
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -215,3 +218,86 @@ def test_ap13_long_retry_topic(tmp_path: Path) -> None:
     log = log_bytes(tmp_path)
     assert struct.unpack_from(">I", log, 4) == (V2,)
     assert struct.unpack_from(">h", log, 88 + 4) == (157,)
+
+
+CALLS: list[tuple[tuple[object, ...], dict[str, object]]] = [
+    ((), {}),
+    (("t",), {}),
+    (("t", b"b"), {}),
+    (("t", b"b"), {"keys": "k", "tags": "a", "queue_id": 1, "unique_key": "u", "flag": 3}),
+    (("t", b"b"), {"properties": {"p": "v"}, "born_host": "1.2.3.4:5", "delay_level": 2}),
+    (("t", b"b"), {"born_timestamp_ms": 1_700_000_000_000}),
+    ((), {"topic": "t", "body": b"b", "keys": ["k"]}),
+    (("t",), {"body": b"b"}),
+    (("t", b"b"), {"topic": "t"}),
+    (("t", b"b", 1), {}),
+    (("t", b"b"), {"key": "k"}),
+    (("t", b"b"), {"sys_flag": 1}),
+    (("t", b"b"), {"store_timestamp_ms": 1}),
+    (("t", b"b"), {"tags": "a", "ta\ud800gs": "a"}),
+    (("t", b"b"), {"keys": 5}),
+    (("t", "b"), {"keys": "k"}),
+    ((5, b"b"), {}),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CALLS)))
+def test_a_call_by_vector_does_what_a_call_by_tuple_and_dict_does(
+    tmp_path: Path, number: int
+) -> None:
+    """``append`` itself, and with a delay of no level, which pyo3's method takes."""
+    positional, named = CALLS[number]
+    results: list[object] = []
+    for more in ({}, {"delay": None}):
+        with mqstore.open(tmp_path / str(len(more)), "a", config=TINY) as store:
+            try:
+                store.append(*positional, **named, **more)  # type: ignore[arg-type]
+            except (TypeError, mqstore.StoreError) as error:
+                results.append((type(error), str(error)))
+            else:
+                message = store.get(0)
+                fields = message.to_dict()
+                for name in ("store_timestamp_ms", "born_timestamp_ms"):
+                    fields.pop(name) if name not in named else None
+                results.append({key: value for key, value in fields.items() if "time" not in key})
+    assert results[0] == results[1]
+
+
+def test_calls_keep_no_reference(tmp_path: Path) -> None:
+    topic, body, key = "topic-of-its-own", bytes(1000), "key-of-its-own"
+    names = {"keys": key, "tags": "a", "flag": 1}
+    wrong = {"kesy": key}
+    with mqstore.open(tmp_path, "a", config=TINY) as store:
+
+        def calls(count: int) -> None:
+            for _ in range(count):
+                store.append(topic, body)
+                store.append(topic, body, **names)
+                store.append(topic=topic, body=body)
+                with pytest.raises(TypeError):
+                    store.append(topic, body, **wrong)
+                with pytest.raises(TypeError):
+                    store.append(topic, "text", keys=key)
+
+        calls(10)
+        values = (topic, body, key, store, names)
+        before = [sys.getrefcount(value) for value in values]
+        calls(300)
+        assert [sys.getrefcount(value) for value in values] == before
+
+
+def test_append_is_a_method_like_others(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config=TINY) as store:
+        assert mqstore.Store.append(store, "t", b"1").queue_offset == 0
+        assert [r.queue_offset for r in map(store.append, ("t", "t"), (b"2", b"3"))] == [1, 2]
+        assert functools.partial(store.append, "t", tags="x")(b"4").queue_offset == 3
+        with pytest.raises(TypeError):
+            mqstore.Store.append(5, "t", b"")  # type: ignore[arg-type]
+    with pytest.raises(mqstore.StoreClosedError):
+        store.append("t", b"")
+    assert list(inspect.signature(mqstore.Store.append).parameters)[:4] == [
+        "self",
+        "topic",
+        "body",
+        "queue_id",
+    ]

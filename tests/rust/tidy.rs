@@ -25,7 +25,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 
 /// Where a name of the language or of an outside crate may stand, as beginnings of paths.
 const PLACES: &[(&str, &[&str])] = &[
-    ("unsafe", &["src/files/map/mapped_file.rs"]),
+    ("unsafe", &["src/files/map/mapped_file.rs", "src/py/store/fastcall.rs"]),
     ("from_be_bytes", &["src/format/bytes.rs"]),
     ("crc32fast", &["src/format/"]),
     ("sha2", &["src/format/"]),

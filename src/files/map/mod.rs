@@ -1,6 +1,6 @@
 //! Files written through a map.
 //!
-//! Open `mapped_file.rs` first: the map, and the only `unsafe` code. `ahead.rs` takes disk space
+//! Open `mapped_file.rs` first: the map. `ahead.rs` takes disk space
 //! and loads pages before the writer needs them, `holes.rs` fills holes of sparse files, `room.rs`
 //! keeps disk space free for closing.
 

@@ -2,7 +2,7 @@
 //! map.
 //!
 //! Entries are written in blocks; the slot table of the current file stays in memory (20 MB by
-//! default) until the file is full. So memory is bounded and no page is accessed at random.
+//! default) until the file is full.
 
 use std::io;
 use std::path::{Path, PathBuf};

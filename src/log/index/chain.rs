@@ -2,7 +2,7 @@
 //! next older.
 //!
 //! In a valid file links decrease, so a walk ends for any bytes: a link that does not decrease ends
-//! it and is reported. RocketMQ detects only links to the entry itself; longer circles never end.
+//! it and is reported.
 
 use std::path::Path;
 use std::sync::atomic::{Ordering, fence};

@@ -1,7 +1,7 @@
 //! Blocks read from a log, shared by their users.
 //!
 //! A block is filled while it has one holder and never changed afterwards, so pointers into it need
-//! no copy. The last holder returns its memory to the pool: touched pages are faster than new ones.
+//! no copy. The last holder returns its memory to the pool.
 
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};

@@ -1,7 +1,7 @@
 //! The parallel reader of a log: threads read parts ahead ([`crate::files::threads::in_order`]).
 //!
 //! A thread guesses where its part's first record begins. If the previous part does not end there,
-//! the part is read again from that end. So the result equals that of one walk.
+//! the part is read again from that end.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyDict, PyList};
@@ -13,6 +14,7 @@ use crate::store::{MessageStore, NewMessage};
 
 use super::Store;
 use super::given::{Given, key_tuple};
+use super::message::Arguments;
 use crate::py::errors::raise;
 use crate::py::fields::{self, Block, Keys, Named, bytes_of, with_block};
 use crate::py::values::{AppendResult, AppendSummary};
@@ -115,32 +117,21 @@ impl Store {
             given.set_item("delay_level", delay_level)?;
             return append_delayed(slf, delay, &given);
         }
-        let body = bytes_of("body", body)?;
-        let (tags, unique_key) = (tags.as_deref(), unique_key.as_deref());
-        let keys = keys.map_or(Keys::None, Keys::Given);
-        let named = Named { tags, keys, unique_key, delay_level, properties };
-        with_block(|block| {
-            let properties = match named.to_block(block)? {
-                Block::Whole(whole) => whole.as_bytes(),
-                Block::Written { counts_inner_messages } => {
-                    check_inner_batch(counts_inner_messages, 0)?;
-                    block.as_slice()
-                }
-            };
-            let message = NewMessage {
-                queue_id: queue_of(store, queue_id, topic.as_bytes(), properties)?,
-                properties,
-                flag,
-                born_timestamp_ms,
-                born_host,
-                ..NewMessage::new(topic.as_bytes(), body.as_bytes())
-            };
-            pace(py, store, std::slice::from_ref(&message))?;
-            match py.detach(|| store.append(&message)) {
-                Ok(result) => Ok(AppendResult::new(&result, this.host())),
-                Err(error) => Err(raise(error, this.host())),
-            }
-        })
+        let arguments = Arguments {
+            topic: Some(topic),
+            body: Some(body.clone()),
+            queue_id,
+            tags,
+            keys: keys.cloned(),
+            unique_key,
+            properties: properties.cloned(),
+            flag,
+            born_timestamp_ms,
+            born_host,
+            delay_level,
+            ..Arguments::new()
+        };
+        this.append_given(py, &arguments)
     }
 
     /// Writes many messages, sharing flushes.
@@ -269,6 +260,50 @@ impl Store {
             results.append(Bound::new(py, AppendResult::new(result, host))?)?;
         }
         Ok(results)
+    }
+}
+
+impl Store {
+    #[inline]
+    pub(super) fn append_given(
+        &self,
+        py: Python<'_>,
+        given: &Arguments<'_>,
+    ) -> PyResult<AppendResult> {
+        let store = self.writing()?;
+        let (Some(topic), Some(body)) = (&given.topic, &given.body) else {
+            return Err(PyTypeError::new_err("topic, body: expected both"));
+        };
+        let body = bytes_of("body", body)?;
+        let named = Named {
+            tags: given.tags.as_deref(),
+            keys: given.keys.as_ref().map_or(Keys::None, Keys::Given),
+            unique_key: given.unique_key.as_deref(),
+            delay_level: given.delay_level,
+            properties: given.properties.as_ref(),
+        };
+        with_block(|block| {
+            let properties = match named.to_block(block)? {
+                Block::Whole(whole) => whole.as_bytes(),
+                Block::Written { counts_inner_messages } => {
+                    check_inner_batch(counts_inner_messages, 0)?;
+                    block.as_slice()
+                }
+            };
+            let message = NewMessage {
+                queue_id: queue_of(store, given.queue_id, topic.as_bytes(), properties)?,
+                properties,
+                flag: given.flag,
+                born_timestamp_ms: given.born_timestamp_ms,
+                born_host: given.born_host,
+                ..NewMessage::new(topic.as_bytes(), body.as_bytes())
+            };
+            pace(py, store, std::slice::from_ref(&message))?;
+            match py.detach(|| store.append(&message)) {
+                Ok(result) => Ok(AppendResult::new(&result, self.host())),
+                Err(error) => Err(raise(error, self.host())),
+            }
+        })
     }
 }
 

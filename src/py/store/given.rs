@@ -8,8 +8,27 @@ use super::message::{Arguments, Message};
 use super::stored::StoredMessage;
 use crate::py::fields::{self, expected, unexpected, wrong_type};
 
-const POSITIONAL: [&str; 7] =
-    ["topic", "body", "queue_id", "tags", "keys", "unique_key", "properties"];
+/// Arguments of `Message`.
+pub(super) const NAMES: [&str; 16] = [
+    "topic",
+    "body",
+    "queue_id",
+    "tags",
+    "keys",
+    "unique_key",
+    "properties",
+    "flag",
+    "born_timestamp_ms",
+    "born_host",
+    "delay_level",
+    "sys_flag",
+    "store_timestamp_ms",
+    "store_host",
+    "reconsume_times",
+    "prepared_transaction_offset",
+];
+/// In a tuple.
+const POSITIONAL: usize = 7;
 
 pub(super) enum Given<'py> {
     Object(Bound<'py, Message>),
@@ -49,16 +68,16 @@ impl<'py> Given<'py> {
 
 impl<'py> Arguments<'py> {
     fn of_tuple(given: &Bound<'py, PyTuple>) -> PyResult<Self> {
-        let (most, len) = (POSITIONAL.len(), given.len());
+        let (most, len) = (POSITIONAL, given.len());
         if !(2..=most).contains(&len) {
             return Err(PyTypeError::new_err(format!(
                 "messages: expected a tuple of 2 to {most} items ({}), got {len}",
-                POSITIONAL.join(", ")
+                NAMES[..POSITIONAL].join(", ")
             )));
         }
         let mut arguments = Self::new();
-        for (name, value) in POSITIONAL.iter().zip(given.iter_borrowed()) {
-            arguments.set(name, &value)?;
+        for (at, value) in given.iter_borrowed().enumerate() {
+            arguments.set_at(at, &value)?;
         }
         Ok(arguments)
     }
@@ -76,29 +95,33 @@ impl<'py> Arguments<'py> {
 
     /// `false` if there is no such argument.
     fn set(&mut self, name: &str, value: &Bound<'py, PyAny>) -> PyResult<bool> {
+        let at = NAMES.iter().position(|known| *known == name);
+        at.map(|at| self.set_at(at, value)).transpose().map(|set| set.is_some())
+    }
+
+    /// By place in [`NAMES`].
+    #[inline]
+    pub(super) fn set_at(&mut self, at: usize, value: &Bound<'py, PyAny>) -> PyResult<()> {
         let given = || (!value.is_none()).then(|| value.clone());
-        match name {
-            "topic" => self.topic = Some(fields::topic(value)?),
-            "body" => self.body = Some(value.clone()),
-            "queue_id" => self.queue_id = fields::queue_id_if_given(value)?,
-            "tags" => self.tags = fields::tags(value)?,
-            "keys" => self.keys = given(),
-            "unique_key" => self.unique_key = fields::unique_key(value)?,
-            "properties" => self.properties = given(),
-            "flag" => self.flag = fields::flag(value)?,
-            "born_timestamp_ms" => self.born_timestamp_ms = fields::born_timestamp_ms(value)?,
-            "born_host" => self.born_host = fields::born_host(value)?,
-            "delay_level" => self.delay_level = fields::delay_level(value)?,
-            "sys_flag" => self.sys_flag = fields::sys_flag(value)?,
-            "store_timestamp_ms" => self.store_timestamp_ms = fields::store_timestamp_ms(value)?,
-            "store_host" => self.store_host = fields::store_host(value)?,
-            "reconsume_times" => self.reconsume_times = fields::reconsume_times(value)?,
-            "prepared_transaction_offset" => {
-                self.prepared_transaction_offset = fields::prepared_transaction_offset(value)?;
-            }
-            _ => return Ok(false),
+        match at {
+            0 => self.topic = Some(fields::topic(value)?),
+            1 => self.body = Some(value.clone()),
+            2 => self.queue_id = fields::queue_id_if_given(value)?,
+            3 => self.tags = fields::tags(value)?,
+            4 => self.keys = given(),
+            5 => self.unique_key = fields::unique_key(value)?,
+            6 => self.properties = given(),
+            7 => self.flag = fields::flag(value)?,
+            8 => self.born_timestamp_ms = fields::born_timestamp_ms(value)?,
+            9 => self.born_host = fields::born_host(value)?,
+            10 => self.delay_level = fields::delay_level(value)?,
+            11 => self.sys_flag = fields::sys_flag(value)?,
+            12 => self.store_timestamp_ms = fields::store_timestamp_ms(value)?,
+            13 => self.store_host = fields::store_host(value)?,
+            14 => self.reconsume_times = fields::reconsume_times(value)?,
+            _ => self.prepared_transaction_offset = fields::prepared_transaction_offset(value)?,
         }
-        Ok(true)
+        Ok(())
     }
 }
 

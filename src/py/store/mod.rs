@@ -3,6 +3,7 @@
 pub(crate) mod append;
 pub(crate) mod append_arrow;
 pub(crate) mod documents;
+pub(crate) mod fastcall;
 pub(crate) mod given;
 pub(crate) mod group;
 pub(crate) mod message;

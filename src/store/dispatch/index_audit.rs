@@ -2,7 +2,7 @@
 //! every key up to the index's end has its entry.
 //!
 //! A record may have more entries: RocketMQ adds one for tags from 5.4 on, and a later release may
-//! add others. A file with more entries is not rebuilt, since it would hold less afterwards.
+//! add others.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Replaces old folders by rebuilt ones, all or none, even if the process dies.
 //!
 //! The new folders are durable in `rebuild/new` before the list of moves is written. Then the moves
-//! are completed, if necessary by the next open. The old folders go to quarantine.
+//! are completed, if necessary by the next open.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! The reader of a store: how far log, queues and index can be read, and single queues.
 //!
-//! In a writer's process it asks the writer. In mode `"r"` another process may write the files, and
+//! In mode `"r"` another process may write the files, and
 //! the reader follows them (`view/follower.rs`).
 
 use std::sync::atomic::Ordering;

@@ -1,0 +1,148 @@
+//! `Store.append` by vector call: pyo3's method with `**others` takes a tuple and a dict (ADR 14).
+#![allow(unsafe_code, reason = "pyo3 has no safe way to define such a method")]
+
+use std::any::Any;
+use std::ffi::CString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
+use pyo3::panic::PanicException;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyString, PyTuple, PyType};
+
+use super::Store;
+use super::given::NAMES;
+use super::message::Arguments;
+use crate::format::width::to_usize;
+
+static USUAL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// `append` takes the first of [`NAMES`].
+const TAKEN: usize = 11;
+/// The objects of literal names.
+static INTERNED: PyOnceLock<[Py<PyString>; TAKEN]> = PyOnceLock::new();
+
+fn place_of(name: &Bound<'_, PyAny>) -> Option<usize> {
+    let py = name.py();
+    let interned = INTERNED
+        .get_or_init(py, || std::array::from_fn(|at| PyString::intern(py, NAMES[at]).unbind()));
+    interned.iter().position(|known| known.as_ptr() == name.as_ptr()).or_else(|| {
+        let name = name.cast::<PyString>().ok()?.to_str().ok()?;
+        NAMES[..TAKEN].iter().position(|known| *known == name)
+    })
+}
+
+pub(crate) fn install(class: &Bound<'_, PyType>) -> PyResult<()> {
+    let usual = class.getattr("append")?;
+    let signature: String = usual.getattr("__text_signature__")?.extract()?;
+    let doc: String = usual.getattr("__doc__")?.extract()?;
+    let doc = CString::new(format!("append{signature}\n--\n\n{doc}"))?;
+    let definition = ffi::PyMethodDef {
+        ml_name: c"append".as_ptr(),
+        ml_meth: ffi::PyMethodDefPointer { PyCFunctionFastWithKeywords: append },
+        ml_flags: ffi::METH_FASTCALL | ffi::METH_KEYWORDS,
+        ml_doc: doc.into_raw(),
+    };
+    let definition = Box::leak(Box::new(definition));
+    // SAFETY: the class lives, the definition is leaked.
+    let method = unsafe { ffi::PyDescr_NewMethod(class.as_type_ptr(), definition) };
+    // SAFETY: a new reference, or null and an error.
+    let method = unsafe { Bound::from_owned_ptr_or_err(class.py(), method) }?;
+    USUAL.get_or_init(class.py(), || usual.unbind());
+    class.setattr("append", method)
+}
+
+/// `values`: positional ones, then those of `names`.
+struct Call<'a, 'py> {
+    this: Borrowed<'a, 'py, PyAny>,
+    values: &'a [*mut ffi::PyObject],
+    positional: usize,
+    names: Option<Borrowed<'a, 'py, PyTuple>>,
+}
+
+impl<'a, 'py> Call<'a, 'py> {
+    fn value(&self, at: usize) -> Borrowed<'a, 'py, PyAny> {
+        // SAFETY: alive during the call.
+        unsafe { Borrowed::from_ptr(self.this.py(), self.values[at]) }
+    }
+
+    fn named(&self) -> impl Iterator<Item = (Borrowed<'_, 'py, PyAny>, Borrowed<'a, 'py, PyAny>)> {
+        let names = self.names.iter().flat_map(|names| names.iter_borrowed());
+        names.enumerate().map(|(number, name)| (name, self.value(self.positional + number)))
+    }
+
+    /// `None`: pyo3's method takes or refuses it.
+    fn quickly(&self) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if self.positional != 2 {
+            return Ok(None);
+        }
+        let mut arguments = Arguments::new();
+        arguments.set_at(0, &self.value(0))?;
+        arguments.set_at(1, &self.value(1))?;
+        for (name, value) in self.named() {
+            let Some(at) = place_of(&name).filter(|at| *at > 1) else { return Ok(None) };
+            arguments.set_at(at, &value)?;
+        }
+        let store = self.this.cast::<Store>()?.get();
+        let result = store.append_given(self.this.py(), &arguments)?;
+        Ok(Some(Bound::new(self.this.py(), result)?.into_any()))
+    }
+
+    fn usually(&self) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.this.py();
+        let usual =
+            USUAL.get(py).ok_or_else(|| PyRuntimeError::new_err("append is not installed"))?;
+        let positional = (0..self.positional).map(|at| self.value(at));
+        let given: Vec<_> = [self.this].into_iter().chain(positional).collect();
+        let named = PyDict::new(py);
+        for (name, value) in self.named() {
+            named.set_item(name, value)?;
+        }
+        usual.bind(py).call(PyTuple::new(py, given)?, Some(&named))
+    }
+}
+
+unsafe extern "C" fn append(
+    this: *mut ffi::PyObject,
+    values: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: Python calls attached threads.
+    let py = unsafe { Python::assume_attached() };
+    let answer = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: alive during the call.
+        let this = unsafe { Borrowed::from_ptr(py, this) };
+        // SAFETY: a live tuple, or null.
+        let names = unsafe { Borrowed::from_ptr_or_opt(py, names) };
+        let names = names.map(|names| names.cast::<PyTuple>()).transpose()?;
+        let positional = to_usize(count.unsigned_abs() as u64);
+        let len = positional + names.map_or(0, |names| names.len());
+        let values = match len {
+            0 => &[],
+            // SAFETY: so many live references (PEP 590).
+            _ => unsafe { std::slice::from_raw_parts(values, len) },
+        };
+        let call = Call { this, values, positional, names };
+        match call.quickly()? {
+            Some(result) => Ok(result),
+            None => call.usually(),
+        }
+    }));
+    let error = match answer {
+        Ok(Ok(result)) => return result.into_ptr(),
+        Ok(Err(error)) => error,
+        Err(panic) => panicked(&*panic),
+    };
+    error.restore(py);
+    std::ptr::null_mut()
+}
+
+#[cold]
+fn panicked(panic: &(dyn Any + Send)) -> PyErr {
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+    PanicException::new_err(text.unwrap_or_else(|| "panic from Rust code".to_owned()))
+}
