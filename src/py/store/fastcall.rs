@@ -1,13 +1,11 @@
 //! `Store.append` by vector call: pyo3's method with `**others` takes a tuple and a dict (ADR 14).
 #![allow(unsafe_code, reason = "pyo3 has no safe way to define such a method")]
 
-use std::any::Any;
 use std::ffi::CString;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
-use pyo3::panic::PanicException;
+use pyo3::impl_::trampoline::get_trampoline_function;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
@@ -39,6 +37,7 @@ pub(crate) fn install(class: &Bound<'_, PyType>) -> PyResult<()> {
     let signature: String = usual.getattr("__text_signature__")?.extract()?;
     let doc: String = usual.getattr("__doc__")?.extract()?;
     let doc = CString::new(format!("append{signature}\n--\n\n{doc}"))?;
+    let append = get_trampoline_function!(fastcall_cfunction_with_keywords, append);
     let definition = ffi::PyMethodDef {
         ml_name: c"append".as_ptr(),
         ml_meth: ffi::PyMethodDefPointer { PyCFunctionFastWithKeywords: append },
@@ -104,45 +103,29 @@ impl<'a, 'py> Call<'a, 'py> {
     }
 }
 
-unsafe extern "C" fn append(
+unsafe fn append(
+    py: Python<'_>,
     this: *mut ffi::PyObject,
     values: *const *mut ffi::PyObject,
     count: ffi::Py_ssize_t,
     names: *mut ffi::PyObject,
-) -> *mut ffi::PyObject {
-    // SAFETY: Python calls attached threads.
-    let py = unsafe { Python::assume_attached() };
-    let answer = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: alive during the call.
-        let this = unsafe { Borrowed::from_ptr(py, this) };
-        // SAFETY: a live tuple, or null.
-        let names = unsafe { Borrowed::from_ptr_or_opt(py, names) };
-        let names = names.map(|names| names.cast::<PyTuple>()).transpose()?;
-        let positional = to_usize(count.unsigned_abs() as u64);
-        let len = positional + names.map_or(0, |names| names.len());
-        let values = match len {
-            0 => &[],
-            // SAFETY: so many live references (PEP 590).
-            _ => unsafe { std::slice::from_raw_parts(values, len) },
-        };
-        let call = Call { this, values, positional, names };
-        match call.quickly()? {
-            Some(result) => Ok(result),
-            None => call.usually(),
-        }
-    }));
-    let error = match answer {
-        Ok(Ok(result)) => return result.into_ptr(),
-        Ok(Err(error)) => error,
-        Err(panic) => panicked(&*panic),
+) -> PyResult<*mut ffi::PyObject> {
+    // SAFETY: alive during the call.
+    let this = unsafe { Borrowed::from_ptr(py, this) };
+    // SAFETY: a live tuple, or null.
+    let names = unsafe { Borrowed::from_ptr_or_opt(py, names) };
+    let names = names.map(|names| names.cast::<PyTuple>()).transpose()?;
+    let positional = to_usize(count.unsigned_abs() as u64);
+    let len = positional + names.map_or(0, |names| names.len());
+    let values = match len {
+        0 => &[],
+        // SAFETY: so many live references (PEP 590).
+        _ => unsafe { std::slice::from_raw_parts(values, len) },
     };
-    error.restore(py);
-    std::ptr::null_mut()
-}
-
-#[cold]
-fn panicked(panic: &(dyn Any + Send)) -> PyErr {
-    let text = panic.downcast_ref::<String>().cloned();
-    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
-    PanicException::new_err(text.unwrap_or_else(|| "panic from Rust code".to_owned()))
+    let call = Call { this, values, positional, names };
+    let result = match call.quickly()? {
+        Some(result) => result,
+        None => call.usually()?,
+    };
+    Ok(result.into_ptr())
 }
