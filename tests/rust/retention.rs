@@ -475,7 +475,7 @@ fn an_announced_deletion_is_told_as_far_as_it_came() {
     assert!(home.read().notices().all().is_empty());
     fs::remove_file(home.path().join("commitlog").join(format!("{:020}", 0))).unwrap();
     let told = home.read().notices().all();
-    assert_eq!(told, ["of three files; it was interrupted: the log begins at 128"]);
+    assert_eq!(told, ["of three files; done up to 128"]);
     fs::write(&file, "[[0,384]]").unwrap();
     let told = home.read().notices().all();
     assert!(told[0].contains("mqstore.deleted") && told[0].contains("unknown"), "{told:?}");

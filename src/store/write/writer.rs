@@ -502,8 +502,8 @@ impl Writer {
 /// Close, and the end of writing after a failure.
 impl Writer {
     pub(crate) fn close(&self) -> Result<()> {
-        let outcome = self.flush_and_seal();
         let _ = self.cleaning.untold.forget_told(&self.files);
+        let outcome = self.flush_and_seal();
         let turns = (self.gate.turn(), self.gate.derived_turn());
         self.lock.lock().take();
         drop(turns);

@@ -73,8 +73,7 @@ impl Untold {
                 let begin = files.log.min_offset();
                 for mut deletion in deletions.into_iter().filter(|one| one.from < begin) {
                     if begin < deletion.to {
-                        deletion.text +=
-                            &format!("; it was interrupted: the log begins at {begin}");
+                        deletion.text += &format!("; done up to {begin}");
                     }
                     untold.notify(&files.notices, deletion);
                 }
