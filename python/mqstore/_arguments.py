@@ -11,5 +11,5 @@ def expect(argument: str, value: object, kind: type | tuple[type, ...], wanted: 
     Raises:
         TypeError: It names the argument, what was expected and what was found.
     """
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+    if not (hasattr(value, "__index__") if kind is int else isinstance(value, kind)):
         raise TypeError(f"{argument}: expected {wanted}, got {type(value).__name__}")

@@ -215,6 +215,7 @@ def test_cat_tells_that_the_last_log_files_are_missing(mq, tmp_path):
     path = tmp_path / "store"
     sizes = {"mapped_file_size_commit_log": 65_536, "mapped_file_size_consume_queue": 2_000}
     with mqstore.open(path, "a", config=sizes) as store:
+        store.append("u", b"whole")
         store.append_many([("t", b"%d" % number + b"x" * 100) for number in range(1500)])
     for name in ("mqstore.mark", "mqstore.seal"):
         (path / name).unlink()
@@ -223,4 +224,7 @@ def test_cat_tells_that_the_last_log_files_are_missing(mq, tmp_path):
         ran = mq("cat", path, *options, code=1)
         assert "put the missing files back" in ran.err
         assert 0 < len(ran.lines) < 1500
-    assert mq("cat", path, "-n", 3).err == ""
+    for options in (("-t", "t", "-q", 0), ("-t", "t", "-q", 0, "-o", 1200)):
+        assert "put the missing files back" in mq("cat", path, *options, code=1).err
+    for options in (("-n", 3), ("-t", "u"), ("-t", "u", "--from", "2020-01-01")):
+        assert mq("cat", path, *options).err == ""

@@ -9,6 +9,7 @@ import pytest
 import mqstore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 SMALL = {"mapped_file_size_commit_log": 65_536, "mapped_file_size_consume_queue": 2_000}
@@ -62,6 +63,53 @@ def test_nothing_that_makes_a_copy_leaves_out_the_missing_end_in_silence(broken:
     report = mqstore.export_store(broken, target, on_error="skip")
     assert not report.complete
     assert 0 < report.messages < 1500
+
+
+def spare_behind(path: Path) -> None:
+    gone = following(path)
+    gone.with_name(f"{int(gone.name) + 65_536:020}").write_bytes(bytes(65_536))
+
+
+def empty(path: Path) -> None:
+    following(path).touch()
+
+
+def damaged_before(path: Path) -> None:
+    last = max((path / "commitlog").iterdir())
+    last.write_bytes(last.read_bytes()[:-300] + bytes(300))
+
+
+@pytest.mark.parametrize("change", [spare_behind, empty, damaged_before])
+def test_neither_a_spare_nor_damage_hides_the_missing_end(
+    broken: Path, change: Callable[[Path], None]
+) -> None:
+    change(broken)
+    with mqstore.open(broken, "r") as store:
+        assert [line for line in store.warnings if "put the missing files back" in line]
+    target = broken.parent / "target"
+    for make in (
+        lambda: mqstore.copy(broken, target),
+        lambda: mqstore.export_store(broken, target),
+        lambda: mqstore.rebuild(broken),
+        lambda: mqstore.convert(broken, queues="rocksdb", dry_run=False),
+    ):
+        with pytest.raises(mqstore.CorruptionError, match="put the missing files back"):
+            make()
+    assert "MQ-DOC-13" in {finding.code for finding in mqstore.doctor(broken)}
+
+
+def test_topics_that_miss_nothing_are_copied(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with mqstore.open(path, "a", config=SMALL) as store:
+        store.append_many([("whole", b"x")] * 5)
+        store.append_many([("t", b"x" * 100)] * 1500)
+    for name in ("mqstore.mark", "mqstore.seal", "config/mqstore.json"):
+        (path / name).unlink()
+    max((path / "commitlog").iterdir()).unlink()
+    assert mqstore.copy(path, tmp_path / "copy", topics=["whole"]).messages == 5
+    assert mqstore.export_store(path, tmp_path / "export", topics=["whole"]).messages == 5
+    with pytest.raises(mqstore.CorruptionError, match="put the missing files back"):
+        mqstore.copy(path, tmp_path / "other", topics=["whole", "t"])
 
 
 def test_a_file_that_a_broker_just_made_is_not_missing(broken: Path) -> None:

@@ -135,3 +135,10 @@ def test_closed_is_said_of_what_is_closed(tmp_path) -> None:
         reader.close()
         with pytest.raises(mqstore.StoreClosedError):
             group.lag()
+
+
+def test_whatever_counts_as_an_int_is_taken(store) -> None:
+    store.append("t", b"")
+    assert len(store.topic("t").latest(True)) == 1
+    with pytest.raises(TypeError, match="n: expected int, got float"):
+        store.topic("t").latest(1.5)

@@ -124,7 +124,7 @@ def _write(
 ) -> tuple[Manifest, int, int]:
     misses_end = False
     try:
-        store._check_end()  # noqa: SLF001
+        store._check_end(filters.get("topics"))  # noqa: SLF001
     except CorruptionError:
         if on_error == "raise":
             raise

@@ -323,10 +323,15 @@ impl Store {
         self.store.leaves_out_last()
     }
 
-    /// Raises ``CorruptionError`` if the last log files are missing.
-    fn _check_end(&self) -> PyResult<()> {
-        let missing = self.store.missing_end();
-        Ok(missing.map_or(Ok(()), |missing| Err(Error::Corrupt(Box::new(missing.clone()))))?)
+    /// Raises ``CorruptionError`` if last log files with these topics are missing.
+    #[pyo3(signature = (topics=None, queue_id=None))]
+    fn _check_end(&self, topics: Option<Vec<String>>, queue_id: Option<i32>) -> PyResult<()> {
+        let Some(missing) = self.store.missing_end() else { return Ok(()) };
+        let concerns = |topic: &String| missing.concerns(topic.as_bytes(), queue_id);
+        match topics.is_none_or(|topics| topics.iter().any(concerns)) {
+            true => Err(Error::Corrupt(Box::new(missing.corruption.clone())).into()),
+            false => Ok(()),
+        }
     }
 
     /// Warnings of the open, which are no damage, and events since.

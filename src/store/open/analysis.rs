@@ -18,7 +18,7 @@ use crate::log::index::run::IndexRun;
 use crate::log::read::scanner::{Scanner, Stop, Walked};
 
 use super::inspect::{Parts, load_parts};
-use super::missing_end::MissingEnd;
+use super::missing_end::{MissingEnd, MissingFiles};
 use super::seal::Seal;
 use super::tail::Tail;
 use crate::store::dispatch::gather::Wanted;
@@ -321,26 +321,31 @@ pub fn refuse_missing_end(
 ) -> Result<()> {
     let parts = load_parts(paths, &mut config.clone(), storage, Access::Read);
     let Ok(Parts { log, queues, .. }) = parts else { return Ok(()) };
-    let end = log.run().end_offset().unwrap_or(0);
-    match MissingEnd::look(&log, end, &queues, None) {
+    match missing_behind(&log, &queues) {
         Ok(Some(missing)) => Err(Error::Corrupt(Box::new(gone(&log, &missing)))),
         _ => Ok(()),
     }
 }
 
-/// Finds missing last files for a reader.
-pub(super) fn missing_files(files: &StoreFiles) -> Result<Option<Corruption>> {
-    let StoreFiles { log, queues, paths, storage, .. } = files;
+fn missing_behind(log: &CommitLog, queues: &QueueTable) -> Result<Option<MissingEnd>> {
     let end = log.run().end_offset().unwrap_or(0);
-    if log.end_offset() < end {
-        return Ok(None);
+    match MissingEnd::look(log, end, queues, None)? {
+        None => MissingEnd::before_spares(log, queues, None),
+        missing => Ok(missing),
     }
-    let Some(missing) = MissingEnd::look(log, end, queues, None)? else { return Ok(None) };
+}
+
+pub(super) fn missing_files(files: &StoreFiles) -> Option<MissingFiles> {
+    let StoreFiles { log, queues, paths, storage, .. } = files;
+    let missing = missing_behind(log, queues).ok().flatten()?;
     // A broker may just have made it.
-    let name = offset_name(missing.from);
-    let is_there = |dir: &PathBuf| matches!(storage.stamp(&dir.join(&name)), Ok(Some(_)));
-    let is_there = paths.commit_log().iter().any(is_there);
-    Ok((!is_there).then(|| gone(log, &missing)))
+    let first = missing.from - missing.from.checked_rem(log.run().file_size()).unwrap_or(0);
+    let name = offset_name(first);
+    let stamp = |dir: &PathBuf| storage.stamp(&dir.join(&name)).ok().flatten();
+    if paths.commit_log().iter().filter_map(stamp).any(|stamp| stamp.len > 0) {
+        return None;
+    }
+    Some(MissingFiles { corruption: gone(log, &missing), queues: missing.queues })
 }
 
 pub(super) fn gone(log: &CommitLog, missing: &MissingEnd) -> Corruption {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::error::Result;
+use crate::error::{Corruption, Result};
 use crate::format::file_name::offset_name;
 use crate::format::width::{at_least_0, to_usize};
 use crate::log::index::run::IndexRun;
@@ -32,6 +32,22 @@ pub struct MissingEnd {
     pub indexed: u64,
     /// Files without data behind the gap.
     pub spares: Vec<PathBuf>,
+}
+
+#[derive(Clone, Debug)]
+pub struct MissingFiles {
+    pub corruption: Corruption,
+    pub queues: Vec<MissingRange>,
+}
+
+impl MissingFiles {
+    /// Whether it lost messages.
+    #[must_use]
+    pub fn concerns(&self, topic: &[u8], queue_id: Option<i32>) -> bool {
+        self.queues.iter().any(|range| {
+            &*range.topic == topic && queue_id.is_none_or(|number| number == range.queue_id)
+        })
+    }
 }
 
 impl MissingEnd {

@@ -1,8 +1,9 @@
 //! Single queries: a message by its id, and how far log and queues have come.
 
-use crate::error::{Corruption, Error, Result};
+use crate::error::{Error, Result};
 use crate::format::message::host;
 use crate::format::message::{Frame, read_frame};
+use crate::store::open::missing_end::MissingFiles;
 
 use crate::store::read::key_query::IndexType;
 use crate::store::{KeyQuery, MessageStore};
@@ -72,9 +73,9 @@ impl MessageStore {
         self.files.index.is_some()
     }
 
-    /// Finding of missing last log files; never in a writer.
+    /// Never in a writer.
     #[must_use]
-    pub fn missing_end(&self) -> Option<&Corruption> {
+    pub fn missing_end(&self) -> Option<&MissingFiles> {
         self.reader.missing_end.as_ref()
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::RwLockReadGuard;
 
-use crate::error::{Corruption, Error, Result};
+use crate::error::{Error, Result};
 use crate::log::index::query::OtherIndex;
 use crate::log::{CommitLog, Queue};
 
@@ -17,6 +17,7 @@ use super::entry_search::EntrySearch;
 use super::view::follower::Follower;
 use super::view::overlay::Overlay;
 use super::view::queue_view::QueueView;
+use crate::store::open::missing_end::MissingFiles;
 use crate::store::store_files::StoreFiles;
 use crate::store::write::writer::Writer;
 
@@ -29,7 +30,7 @@ pub(crate) struct Reader {
     pub(crate) files: Arc<StoreFiles>,
     source: Source,
     pub(crate) other_index: OnceLock<Box<dyn OtherIndex>>,
-    pub(crate) missing_end: Option<Corruption>,
+    pub(crate) missing_end: Option<MissingFiles>,
 }
 
 #[derive(Debug)]
@@ -44,7 +45,7 @@ impl Reader {
         Self { files, source: Source::Writer(writer), other_index, missing_end: None }
     }
 
-    pub(crate) fn of_files(follower: Follower, missing_end: Option<Corruption>) -> Self {
+    pub(crate) fn of_files(follower: Follower, missing_end: Option<MissingFiles>) -> Self {
         let (files, other_index) = (Arc::clone(&follower.files), OnceLock::new());
         Self { files, source: Source::Files(follower), other_index, missing_end }
     }

@@ -133,9 +133,9 @@ def _cat(
         if key is not None and not printed and not allow_empty:
             note_not_found(opened, topics, key, timed=timed)
             return 1
-        if key is None and queue_id is None and (limit is None or printed < limit):
+        if end_ms is None and (limit is None or printed < limit):
             try:
-                opened._check_end()  # noqa: SLF001
+                opened._check_end(topics or None, queue_id)  # noqa: SLF001
             except CorruptionError as error:
                 if not skip_damage:
                     raise

@@ -18,6 +18,7 @@ use crate::format::message::properties;
 use crate::format::message::{MessageView, Record};
 use crate::log::read::scanner::{Scanned, Stop};
 use crate::store::folder::paths::StorePaths;
+use crate::store::open::missing_end::MissingFiles;
 use crate::store::progress::{Progress, tell};
 use crate::store::read::scan::ScanFilter;
 use crate::store::{MessageStore, OpenMode};
@@ -144,8 +145,12 @@ pub fn copy(
 ) -> Result<CopyReport> {
     let storage: Arc<dyn Storage> = Arc::new(Os);
     let store = MessageStore::open(path, OpenMode::Read, config)?;
-    if let Some(missing) = store.missing_end() {
-        return Err(Error::Corrupt(Box::new(missing.clone())));
+    let topics = options.filter.topics.as_ref();
+    let is_asked = |missing: &&MissingFiles| {
+        topics.is_none_or(|topics| topics.iter().any(|topic| missing.concerns(topic, None)))
+    };
+    if let Some(missing) = store.missing_end().filter(is_asked) {
+        return Err(Error::Corrupt(Box::new(missing.corruption.clone())));
     }
     let paths = StorePaths::new(path, store.config());
     let files = config_files(&*storage, &paths.config())?;

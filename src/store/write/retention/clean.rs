@@ -71,6 +71,8 @@ impl Writer {
     /// One round: expired log files, then queue and index files that lead nowhere. RocketMQ's rules
     /// stop appends beyond the last level of disk usage until a later step finds room.
     pub(crate) fn clean_step(&self, occasion: &Occasion) -> Result<Cleaned> {
+        // A full disk must not stop the deletion.
+        let _ = self.cleaning.untold.forget_told(&self.files);
         let rules = self.files.config.delete_rules();
         let is_full = rules == DeleteRules::RocketMq
             && Levels::of(&self.files.config).pressure(occasion.disk) == Pressure::Full;
@@ -79,8 +81,6 @@ impl Writer {
         if retention::rules_of(&self.files.config, occasion) == DeleteRules::Off {
             return Ok(Cleaned::default());
         }
-        // A full disk must not stop the deletion.
-        let _ = self.cleaning.untold.forget_told(&self.files);
         let (log_files, deletion, outcome) = self.clean_log(occasion)?;
         let mut cleaned = Cleaned { log_files, ..Cleaned::default() };
         let outcome = outcome.and_then(|()| {
