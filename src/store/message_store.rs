@@ -435,6 +435,11 @@ impl MessageStore {
     /// # Errors
     /// [`Error::Io`]; `abort` stays then, and the next open recovers.
     pub fn close(&self) -> Result<()> {
+        self.close_after(|| ())
+    }
+
+    /// Calls `last` when no thread leaves notices.
+    pub(crate) fn close_after(&self, last: impl FnOnce()) -> Result<()> {
         if self.is_of_parent() {
             self.files.closed.store(true, Ordering::Release);
             return Ok(());
@@ -452,6 +457,7 @@ impl MessageStore {
         if let Some(services) = services {
             services.stop(writer);
         }
+        last();
         let closed = writer.close();
         writer.close_files();
         self.files.close();

@@ -226,5 +226,6 @@ def test_cat_tells_that_the_last_log_files_are_missing(mq, tmp_path):
         assert 0 < len(ran.lines) < 1500
     for options in (("-t", "t", "-q", 0), ("-t", "t", "-q", 0, "-o", 1200)):
         assert "put the missing files back" in mq("cat", path, *options, code=1).err
+    assert "put the missing files back" in mq("cat", path, "-t", "t", "--key", "k", code=1).err
     for options in (("-n", 3), ("-t", "u"), ("-t", "u", "--from", "2020-01-01")):
         assert mq("cat", path, *options).err == ""

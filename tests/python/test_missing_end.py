@@ -74,12 +74,16 @@ def empty(path: Path) -> None:
     following(path).touch()
 
 
+def zeros(path: Path) -> None:
+    following(path).write_bytes(bytes(65_536))
+
+
 def damaged_before(path: Path) -> None:
     last = max((path / "commitlog").iterdir())
     last.write_bytes(last.read_bytes()[:-300] + bytes(300))
 
 
-@pytest.mark.parametrize("change", [spare_behind, empty, damaged_before])
+@pytest.mark.parametrize("change", [spare_behind, empty, zeros, damaged_before])
 def test_neither_a_spare_nor_damage_hides_the_missing_end(
     broken: Path, change: Callable[[Path], None]
 ) -> None:

@@ -138,6 +138,9 @@ def test_close_tells_what_no_other_call_told(
     assert caplog.records == []
     store.close()
     assert "at least keep_bytes=8192" in caplog.records[0].getMessage()
+    assert not (tmp_path / "mqstore.deleted").exists()
+    with mqstore.open(tmp_path, "r") as store:
+        assert store.warnings == []
 
 
 def test_a_process_that_ends_without_a_call_leaves_what_it_deleted_to_the_next(

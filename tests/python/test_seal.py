@@ -24,7 +24,7 @@ def folder(request, tmp_path):
         return
     shared = Path("/dev/shm")
     if not shared.is_dir() or kind_of(shared) != "tmpfs":
-        pytest.skip("no tmpfs at /dev/shm")
+        pytest.skip("[no-tmpfs] mount a tmpfs at /dev/shm; other systems than Linux have none")
     with tempfile.TemporaryDirectory(dir=shared) as made:
         yield Path(made)
 

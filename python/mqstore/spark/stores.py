@@ -203,6 +203,12 @@ def summarize(
             options.starting_timestamp_ms is None and options.ending_timestamp_ms is None
         )
     with mqstore.open(store_dir.path, config=options.config) as store:
+        try:
+            store._check_end(options.topics)  # noqa: SLF001 - our own
+        except mqstore.CorruptionError as error:
+            if options.on_error == "fail":
+                raise
+            _log.warning("%s", error)
         config = store.config
         file_size = config.mapped_file_size_commit_log or 0
         files = tuple(

@@ -137,19 +137,24 @@ pub fn rebuild_on(
     if lock.is_some() {
         swap::settle(&*storage, &paths)?;
     }
-    if options.what.queues && !matches!(options.target, Target::Folder(_)) {
-        analysis::refuse_missing_end(&storage, &paths, &config)?;
-    }
     let threads = thread_count(options.threads);
     let told = (Arc::clone(&storage), paths.clone(), config.clone());
+    let hides = options.what.queues && !matches!(options.target, Target::Folder(_));
+    let refuse = |end| match hides {
+        true => analysis::refuse_missing_end(&told.0, &told.1, &told.2, end),
+        false => Ok(()),
+    };
+    refuse(None)?;
     let job = Job::load(storage, clock, paths, config, options)?;
     let made = watched("rebuild", path, progress, |meter| job.make(threads, meter));
-    let outcome = made.and_then(|made| job.put(made));
+    let outcome = made.and_then(|made| {
+        refuse(Some(made.walk.cursor))?;
+        job.put(made)
+    });
     if outcome.is_err() {
         job.clear();
     } else if lock.is_some() && options.what.index {
-        let (storage, paths, config) = told;
-        inspect::remember(&storage, &paths, &config, false)?;
+        inspect::remember(&told.0, &told.1, &told.2, false)?;
     }
     drop(lock);
     outcome

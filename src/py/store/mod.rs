@@ -239,14 +239,11 @@ impl Store {
         if let Some(delivery) = delivery.filter(|_| !store.is_of_parent()) {
             delivery.call_method0(py, "stop")?;
         }
-        if !store.is_of_parent() {
-            notices::log_new(store);
-        }
         let closed = py.detach(|| {
             if let Some((_, reopened)) = self.reopened.lock().take() {
                 reopened.close()?;
             }
-            store.close()
+            store.close_after(|| notices::log_new(store))
         });
         if !store.is_of_parent() {
             notices::log_new(store);

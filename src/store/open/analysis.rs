@@ -20,11 +20,12 @@ use crate::log::read::scanner::{Scanner, Stop, Walked};
 use super::inspect::{Parts, load_parts};
 use super::missing_end::{MissingEnd, MissingFiles};
 use super::seal::Seal;
-use super::tail::Tail;
+use super::tail::{Tail, data_end};
 use crate::store::dispatch::gather::Wanted;
 use crate::store::dispatch::index_audit::IndexAudit;
 use crate::store::dispatch::log_parts::{LastParts, LogReading};
 use crate::store::dispatch::queue_audit::{Audit, QueueFinding};
+use crate::store::folder::lock;
 use crate::store::folder::mark::Flushed;
 use crate::store::folder::paths::StorePaths;
 use crate::store::progress::{Progress, tell};
@@ -318,10 +319,16 @@ pub fn refuse_missing_end(
     storage: &Arc<dyn Storage>,
     paths: &StorePaths,
     config: &StoreConfig,
+    end: Option<u64>,
 ) -> Result<()> {
     let parts = load_parts(paths, &mut config.clone(), storage, Access::Read);
     let Ok(Parts { log, queues, .. }) = parts else { return Ok(()) };
-    match missing_behind(&log, &queues) {
+    let end = end.filter(|_| matches!(lock::was_aborted(&**storage, paths), Ok(false)));
+    let missing = match missing_behind(&log, &queues) {
+        Ok(None) => end.map_or(Ok(None), |end| zeros_behind(&log, &queues, end)),
+        other => other,
+    };
+    match missing {
         Ok(Some(missing)) => Err(Error::Corrupt(Box::new(gone(&log, &missing)))),
         _ => Ok(()),
     }
@@ -335,17 +342,29 @@ fn missing_behind(log: &CommitLog, queues: &QueueTable) -> Result<Option<Missing
     }
 }
 
-pub(super) fn missing_files(files: &StoreFiles) -> Option<MissingFiles> {
+fn zeros_behind(log: &CommitLog, queues: &QueueTable, end: u64) -> Result<Option<MissingEnd>> {
+    let missing = MissingEnd::look(log, end, queues, None)?;
+    Ok(if missing.is_some() && data_end(log, end)?.is_none() { missing } else { None })
+}
+
+pub(super) fn missing_files(files: &StoreFiles) -> Result<Option<MissingFiles>> {
     let StoreFiles { log, queues, paths, storage, .. } = files;
-    let missing = missing_behind(log, queues).ok().flatten()?;
     // A broker may just have made it.
-    let first = missing.from - missing.from.checked_rem(log.run().file_size()).unwrap_or(0);
-    let name = offset_name(first);
-    let stamp = |dir: &PathBuf| storage.stamp(&dir.join(&name)).ok().flatten();
-    if paths.commit_log().iter().filter_map(stamp).any(|stamp| stamp.len > 0) {
-        return None;
+    let mut missing = missing_behind(log, queues)?.filter(|missing| !is_made(files, missing.from));
+    if missing.is_none() && matches!(lock::was_aborted(&**storage, paths), Ok(false)) {
+        missing = zeros_behind(log, queues, log.end_offset())?;
     }
-    Some(MissingFiles { corruption: gone(log, &missing), queues: missing.queues })
+    Ok(missing.map(|missing| {
+        let corruption = gone(log, &missing);
+        MissingFiles { corruption, queues: missing.queues }
+    }))
+}
+
+fn is_made(files: &StoreFiles, offset: u64) -> bool {
+    let size = files.log.run().file_size();
+    let name = offset_name(offset - offset.checked_rem(size).unwrap_or(0));
+    let stamp = |dir: &PathBuf| files.storage.stamp(&dir.join(&name)).ok().flatten();
+    files.paths.commit_log().iter().filter_map(stamp).any(|stamp| stamp.len > 0)
 }
 
 pub(super) fn gone(log: &CommitLog, missing: &MissingEnd) -> Corruption {

@@ -130,9 +130,6 @@ def _cat(
             if queue_id is not None:
                 check_queue(opened, topics, queue_id)
         printed = print_messages(output, found, view, show)
-        if key is not None and not printed and not allow_empty:
-            note_not_found(opened, topics, key, timed=timed)
-            return 1
         if end_ms is None and (limit is None or printed < limit):
             try:
                 opened._check_end(topics or None, queue_id)  # noqa: SLF001
@@ -141,6 +138,9 @@ def _cat(
                     raise
                 note(str(error))
                 return 1
+        if key is not None and not printed and not allow_empty:
+            note_not_found(opened, topics, key, timed=timed)
+            return 1
         if found.skipped_ranges:
             note(
                 f"skipped {found.skipped_ranges} damaged ranges, {found.skipped_bytes} bytes; "

@@ -109,7 +109,8 @@ impl Writer {
             return Ok((0, None, Ok(())));
         }
         let (run, from) = (self.files.log.run(), self.files.log.min_offset());
-        let planned = self.describe(&verdicts, from);
+        let to = run.files().get(verdicts.len()).map_or(from, |next| next.base_offset);
+        let planned = self.describe(&verdicts, from, to);
         let _ = self.cleaning.untold.announce(&self.files, planned.clone());
         let (mut gone, mut outcome) = (0, Ok(()));
         for verdict in &verdicts {
@@ -129,14 +130,13 @@ impl Writer {
         let deletion = match gone {
             0 => None,
             gone if gone == verdicts.len() => Some(planned),
-            gone => Some(self.describe(&verdicts[..gone], from)),
+            gone => Some(self.describe(&verdicts[..gone], from, self.files.log.min_offset())),
         };
         Ok((gone, deletion, outcome))
     }
 
-    fn describe(&self, gone: &[Verdict], from: u64) -> Deletion {
+    fn describe(&self, gone: &[Verdict], from: u64, to: u64) -> Deletion {
         let bytes: u64 = gone.iter().map(|verdict| verdict.bytes).sum();
-        let to = from + gone.len() as u64 * self.files.log.run().file_size();
         let unread = match self.files.unread(from, to) {
             Ok(unread) => unread::describe(&unread),
             Err(error) => format!("which consumer groups had not read them is unknown: {error}"),

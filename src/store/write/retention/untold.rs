@@ -9,14 +9,13 @@ use serde_json::{Value, json};
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::Storage;
 use crate::format::config::json;
-use crate::store::folder::config_file::read;
+use crate::store::folder::config_file::read_json;
 use crate::store::folder::lock;
 use crate::store::folder::paths::StorePaths;
 use crate::store::store_files::StoreFiles;
 use crate::store::write::notices::Notices;
 
 const MOST: usize = 1000;
-const MOST_BYTES: usize = 8 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Deletion {
@@ -38,8 +37,8 @@ struct Kept {
 impl Untold {
     pub(crate) fn announce(&self, files: &StoreFiles, deletion: Deletion) -> Result<()> {
         let mut kept = self.0.lock();
-        let told_of = kept.deletions.iter().map(|(_, deletion)| deletion);
-        let all: Vec<_> = told_of.chain([&deletion]).collect();
+        let before = kept.deletions.iter().map(|(_, deletion)| deletion);
+        let all: Vec<_> = before.chain([&deletion]).collect();
         write(&*files.storage, &files.paths, &all)?;
         kept.in_file = all.len();
         Ok(())
@@ -104,7 +103,7 @@ fn write(storage: &dyn Storage, paths: &StorePaths, deletions: &[&Deletion]) -> 
 
 fn load(storage: &dyn Storage, paths: &StorePaths) -> Result<Vec<Deletion>> {
     let path = paths.deleted();
-    let Some(bytes) = read(storage, &path, MOST_BYTES)? else { return Ok(Vec::new()) };
+    let Some(bytes) = read_json(storage, &path)? else { return Ok(Vec::new()) };
     let root = json::parse(&bytes).map_err(|error| error.in_file(&path, 0))?;
     let deletion = |value: &Value| {
         let &[ref from, ref to, Value::String(ref text)] = value.as_array()?.as_slice() else {
