@@ -426,22 +426,6 @@ def test_every_split_gives_every_message_and_all_damage_once(damaged, split) -> 
     assert numbers(skipped) == numbers([row for row in rows if not row["error"]])
 
 
-def test_a_missing_end_of_a_log_ends_a_read_or_is_told(tmp_path, caplog) -> None:
-    path = tmp_path / "store"
-    sizes = {"mapped_file_size_commit_log": 65_536, "mapped_file_size_consume_queue": 2_000}
-    with mqstore.open(path, "a", config=sizes) as store:
-        store.append_many([("t", b"x" * 100)] * 1500)
-    for name in ("mqstore.mark", "mqstore.seal"):
-        (path / name).unlink()
-    max((path / "commitlog").iterdir()).unlink()
-    for access in ("scan", "consumequeue"):
-        with pytest.raises(StoreError, match="put the missing files back"):
-            read({"accessPath": access, "topics": "t"}, path)
-    assert caplog.records == []
-    assert 0 < len(read({"onError": "skip"}, path)) < 1500
-    assert "put the missing files back" in caplog.text
-
-
 def test_damage_names_file_byte_and_message(damaged) -> None:
     with pytest.raises(StoreError) as caught:
         read({}, damaged)

@@ -263,3 +263,22 @@ def test_small_stores_share_a_task(tmp_path: Path) -> None:
     batch = streamed.partitions({}, streamed.progress.last())
     assert len(batch) == 2
     assert sum(len(list(ranges_of(part))) for part in batch) == 50
+
+
+def test_a_missing_end_of_a_log_ends_a_read_or_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "store"
+    sizes = {"mapped_file_size_commit_log": 65_536, "mapped_file_size_consume_queue": 2_000}
+    with mqstore.open(path, "a", config=sizes) as store:
+        store.append_many([("t", b"x" * 100)] * 1500)
+    for name in ("mqstore.mark", "mqstore.seal"):
+        (path / name).unlink()
+    max((path / "commitlog").iterdir()).unlink()
+    given = {"path": str(path), "topics": "t"}
+    for access in ("scan", "consumequeue"):
+        with pytest.raises(mqstore.CorruptionError, match="put the missing files back"):
+            plan(ReadOptions.parse({**given, "accessPath": access}))
+    assert caplog.records == []
+    assert plan(ReadOptions.parse({**given, "onError": "skip"}))
+    assert "put the missing files back" in caplog.text
