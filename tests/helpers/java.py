@@ -222,8 +222,17 @@ class RocketMQ:
         return self.call("produce", lines=list(lines))[0]
 
     def consume(self, topics: Sequence[str], group: str, **more: Any) -> list[Row]:
-        """Takes all messages of topics through a consumer."""
-        return self.call("consume", topics=list(topics), group=group, **more)[0]
+        """Takes all messages of topics through a consumer.
+
+        RocketMQ's client may find its new connection closed and not try again. Messages that were
+        taken before do not come again, so a second try hides no loss.
+        """
+        try:
+            return self.call("consume", topics=list(topics), group=group, **more)[0]
+        except RocketMQError as error:
+            if "RemotingSendRequestException" not in str(error):
+                raise
+            return self.call("consume", topics=list(topics), group=group, **more)[0]
 
     def view(self, topic: str, **what: Any) -> list[Row]:
         """Asks the broker for a message by id, or for messages by key."""
