@@ -10,6 +10,7 @@ pub use self::map::ahead::{Ahead, Bell, Front, FrontFiles};
 pub use self::map::holes::{fill_holes, give_back};
 pub use self::map::mapped_file::MappedFile;
 pub use self::map::room::Room;
+pub use self::map::waiters::Waiters;
 pub use self::run::file_run::FileRun;
 pub use self::run::folder::make_folder;
 pub use self::run::open_files::RunFile;

@@ -233,9 +233,6 @@ impl CommitLog {
     }
 
     /// Checks a record's body checksum.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`], with the file and the byte.
     pub fn check_body(&self, view: &MessageView<'_>) -> Result<()> {
         view.check_body_crc().map_err(|error| {
             let at = at_least_0(view.physical_offset());

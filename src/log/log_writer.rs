@@ -49,9 +49,6 @@ pub struct Active {
 
 impl Active {
     /// Opens the file at `base_offset` for writing from `position` on, creating it if missing.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when it cannot be created, [`Error::Corrupt`] when it is too short.
     pub fn open(log: &CommitLog, base_offset: u64, position: u64) -> Result<Active> {
         let file = log.run().create_if_missing(base_offset)?;
         let open = log.run().open(&file)?;
@@ -171,9 +168,6 @@ impl LogWriter {
     }
 
     /// Publishes the `len` bytes of the last window.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when they could not be written; the log ends as before.
     #[inline]
     pub fn publish(&mut self, len: usize) -> Result<()> {
         if let Some(active) = &self.active {

@@ -28,11 +28,12 @@ use super::read::reader::Reader;
 use super::read::time_search::{self, Boundary};
 use super::read::view::queue_view::QueueView;
 use super::store_files::StoreFiles;
+use super::write::append::BatchError;
 use super::write::append::{NewMessage, Sum};
 use super::write::background::Services;
 use super::write::notices::Notices;
 use super::write::topics;
-use super::write::writer::{BatchError, CHUNK, Writer};
+use super::write::writer::{CHUNK, Writer};
 
 /// A store of messages.
 #[derive(Debug)]

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use mqstore::files::Os;
+use mqstore::config::FlushDiskType;
+use mqstore::files::{Os, Waiters};
 use mqstore::store::folder::lock::{Holder, StoreLock};
 use mqstore::store::folder::mark::Mark;
 use mqstore::store::folder::paths::StorePaths;
@@ -416,4 +417,50 @@ fn a_reader_beside_a_writer_reads_no_space_that_is_taken_ahead() {
     check(&reader, 11);
     let read = stage.take_log_read();
     assert!(read < 1 << 20, "{read} bytes of the log");
+}
+
+/// Longer than any test runs.
+const EVER: Duration = Duration::from_secs(600);
+
+#[test]
+fn every_append_wakes_who_asked() {
+    for flush_disk_type in [FlushDiskType::Async, FlushDiskType::Sync] {
+        let home = Home::new(StoreConfig { flush_disk_type, ..small() });
+        let store = home.create();
+        let path = home.path().join("mqstore.wait");
+        let waiters = Waiters::open(&Os, &path).unwrap();
+        let message = NewMessage::new(b"orders", b"body");
+        let appends: [(&str, &dyn Fn()); 3] = [
+            ("append", &|| assert!(store.append(&message).is_ok())),
+            ("append_many", &|| drop(store.append_many(&[message; 3]).unwrap())),
+            ("append_batch", &|| drop(store.append_batch(&[message; 3]).unwrap())),
+        ];
+        for (name, append) in appends {
+            waiters.ask().unwrap();
+            append();
+            assert_eq!(fs::read(&path).unwrap()[..4], [0; 4], "{name}, {flush_disk_type:?}");
+            waiters.wait(EVER);
+        }
+        store.close().unwrap();
+        assert!(!path.exists());
+    }
+}
+
+#[test]
+fn a_waiting_reader_asks_to_be_woken() {
+    let home = Home::new(small());
+    let store = home.create();
+    let path = home.path().join("mqstore.wait");
+    let asks = || fs::read(&path).unwrap()[0] != 0;
+    for reader in [&reader(&home), &store] {
+        std::thread::scope(|scope| {
+            let end = store.end_offset();
+            let waits = scope.spawn(move || reader.wait(end, EVER));
+            while !asks() {
+                std::thread::yield_now();
+            }
+            home.fill(&store, 0..1);
+            assert!(waits.join().unwrap().unwrap());
+        });
+    }
 }

@@ -31,6 +31,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("sha2", &["src/format/"]),
     ("memmap2", &["src/files/"]),
     ("nix", &["src/files/"]),
+    ("rustix", &["src/files/"]),
     ("pyo3", &["src/py/"]),
     ("pyo3_arrow", &["src/py/"]),
     ("arrow_array", &["src/columns/", "src/py/"]),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use super::ahead::Ahead;
 use crate::error::{Error, Result};
@@ -97,10 +97,7 @@ impl MappedFile {
         }
     }
 
-    /// Takes disk space up to `end`, in whole steps.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full; nothing changes then.
+    /// Takes disk space up to `end`, in whole steps; on a full disk nothing changes.
     #[inline]
     pub fn reserve(&mut self, end: usize) -> Result<()> {
         if end <= self.reserved {
@@ -125,9 +122,6 @@ impl MappedFile {
     }
 
     /// Returns `position..position + len` for writing.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full.
     ///
     /// # Panics
     /// When the range leaves the file, a bug of the caller.
@@ -156,6 +150,18 @@ impl MappedFile {
         // SAFETY: `N` bytes from `start` lie in the region, and `bytes` is ours and `N` long.
         unsafe { ptr::copy_nonoverlapping(start, bytes.as_mut_ptr(), N) };
         Some(bytes)
+    }
+
+    /// The first four bytes, which other processes may write; `None` in a shorter file.
+    #[inline]
+    #[must_use]
+    pub fn word(&self) -> Option<&AtomicU32> {
+        let start = self.start().cast::<AtomicU32>();
+        if self.len() < 4 || !start.is_aligned() {
+            return None;
+        }
+        // SAFETY: aligned, and in the region, which lives as long as `self`; an atomic may change.
+        Some(unsafe { &*start })
     }
 
     /// Writes `bytes` at `position`.

@@ -2,9 +2,11 @@
 //!
 //! Open `mapped_file.rs` first: the map. `ahead.rs` takes disk space
 //! and loads pages before the writer needs them, `holes.rs` fills holes of sparse files, `room.rs`
-//! keeps disk space free for closing.
+//! keeps disk space free for closing, `waiters.rs` wakes
+//! other processes.
 
 pub mod ahead;
 pub mod holes;
 pub mod mapped_file;
 pub mod room;
+pub mod waiters;

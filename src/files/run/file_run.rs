@@ -75,10 +75,6 @@ impl FileRun {
     }
 
     /// Lists the folders again.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when a folder cannot be read, or, for writing, a folder has a file's
-    /// name.
     pub fn refresh(&self) -> Result<Vec<Stray>> {
         // The earlier of two concurrent listings must not overwrite the later.
         let _listing = self.creating();
@@ -264,9 +260,6 @@ impl FileRun {
     }
 
     /// Flushes one file, and checks that no other process removed, replaced or resized it.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Corrupt`] for a changed file.
     pub fn sync(&self, file: &RunFile) -> Result<()> {
         let open = self.open(file)?;
         open.sync().map_err(Error::io("flush", &file.path))?;
@@ -328,9 +321,6 @@ impl FileRun {
     }
 
     /// Creates the next file, sparse and zeroed, and makes its name durable.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when it cannot be created; nothing is left behind.
     pub fn create(&self, base_offset: u64) -> Result<Arc<RunFile>> {
         let path = self.next_path(base_offset)?;
         let dir = path.parent().unwrap_or(&path);
@@ -380,9 +370,6 @@ impl FileRun {
     }
 
     /// Removes the files from `offset` on, the last first.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when one cannot be removed; earlier ones are still listed.
     pub fn remove_from(&self, offset: u64) -> Result<usize> {
         let mut removed = 0;
         loop {
@@ -474,9 +461,6 @@ fn in_the_way(error: std::io::Error, path: &Path) -> Error {
 }
 
 /// Checks that an open file is as its writer made it.
-///
-/// # Errors
-/// [`Error::Io`], [`Error::Corrupt`] for a file that another process removed or resized.
 pub fn check_unchanged(open: &dyn StorageFile, path: &Path, len: u64) -> Result<()> {
     let stat = open.stat().map_err(Error::io("stat", path))?;
     if stat.links > 0 && stat.len == len {

@@ -14,9 +14,6 @@ const SLOTS: u32 = 16 << 20;
 impl IndexFile {
     /// Number of slots for each chain length above 0. Counts entries by hash in one pass, so broken
     /// chains count as whole.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] for a truncated file, [`Error::Io`] when it cannot be read.
     pub fn chain_lengths(&self) -> Result<BTreeMap<u32, u32>> {
         let mut lengths = BTreeMap::new();
         let slots = self.layout().slots();

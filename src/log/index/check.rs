@@ -94,10 +94,6 @@ impl IndexFile {
     }
 
     /// Reads `count` entries from `number` on.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the file cannot be read, [`Error::Corrupt`] when it is too
-    /// short.
     pub fn entries_from(&self, number: u32, count: u32) -> Result<Vec<IndexEntry>> {
         Records::<ENTRY_LEN>::new(self, self.layout().entry_position(number), count)
             .map(|raw| Ok(IndexEntry::decode(&raw?)))

@@ -62,9 +62,6 @@ impl IndexRun {
     /// Finds the newest `max` offsets for a key between two store times by RocketMQ's rules: whole
     /// seconds; a walk ends at the first entry before `begin_ms`, the search at the first file that
     /// begins before it.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when a file cannot be read; damage becomes a finding.
     pub fn query_offsets(
         &self,
         topic: &[u8],
@@ -442,10 +439,6 @@ impl Candidates {
 
     /// Appends candidates of the current file to `out`, newest first, up to `max`; returns whether
     /// there may be more. A message with the key twice comes twice in a row.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the file cannot be read; damage goes to `findings` and ends the
-    /// file.
     pub fn next_chunk(
         &mut self,
         max: usize,

@@ -77,10 +77,6 @@ impl IndexSums<'_> {
     }
 
     /// Sums one part.
-    ///
-    /// # Errors
-    /// [`Error::Io`](crate::Error::Io) when the file cannot be read,
-    /// [`Error::Corrupt`](crate::Error::Corrupt) when it is too short.
     pub fn sum(&self, part: &Part) -> Result<Sum> {
         match part {
             Part::Entries(numbers) => self.sum_entries(numbers),

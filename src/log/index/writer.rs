@@ -423,9 +423,6 @@ impl IndexService {
 
     /// Removes usable file `number` and all newer files, to be built again. Returns the removed
     /// paths.
-    ///
-    /// # Errors
-    /// [`Error::Io`](crate::Error::Io) when one cannot be removed; the rest stays listed.
     pub fn remove_from(&mut self, number: usize) -> Result<Vec<PathBuf>> {
         match self.run.files().get(number) {
             Some(first) => self.remove_from_name(first.name),

@@ -252,9 +252,6 @@ impl BatchConsumeQueue {
     }
 
     /// Writes the entries in memory to the files, visible to other processes.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full; the entries stay in memory.
     pub fn commit(&self) -> Result<()> {
         self.entries.commit()
     }
@@ -269,9 +266,6 @@ impl BatchConsumeQueue {
     }
 
     /// Removes all entries from a queue offset on and zeroes their bytes.
-    ///
-    /// # Errors
-    /// [`Error::Io`]; some may remain.
     pub fn truncate(&self, queue_offset: i64) -> Result<()> {
         let keep = self.first_not(|unit| unit.number < queue_offset)?;
         self.entries.cut(keep.saturating_mul(ENTRY))?;

@@ -317,9 +317,6 @@ impl ConsumeQueue {
     }
 
     /// Writes the entries in memory to the files, visible to other processes.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the disk is full; the entries stay in memory.
     pub fn commit(&self) -> Result<()> {
         if let Some(ext) = &self.ext {
             ext.commit()?;
@@ -333,9 +330,6 @@ impl ConsumeQueue {
     }
 
     /// Truncates to the first `count` entries and zeroes the rest, so that nothing comes back.
-    ///
-    /// # Errors
-    /// [`Error::Io`]; entries behind `count` may remain.
     pub fn truncate(&self, count: i64) -> Result<()> {
         self.entries.cut(at_least_0(count).saturating_mul(ENTRY))?;
         self.find_end()?;

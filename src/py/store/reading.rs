@@ -455,7 +455,7 @@ impl Store {
     ///
     /// Args:
     ///     physical_offset: Waits for ``max_physical_offset`` to be greater than this. A read-only
-    ///         store is refreshed meanwhile.
+    ///         store is refreshed meanwhile; it sets ``mqstore.wait`` for the writer to wake it.
     ///     timeout_s: Timeout in seconds, or a ``timedelta``.
     ///
     /// Returns:

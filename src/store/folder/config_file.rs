@@ -10,9 +10,6 @@ use crate::format::config::json;
 use super::lock;
 
 /// Reads a whole file of at most `most` bytes; `None` if it is missing.
-///
-/// # Errors
-/// [`Error::Io`]; [`Error::Corrupt`] if it is longer.
 pub fn read(storage: &dyn Storage, path: &Path, most: usize) -> Result<Option<Vec<u8>>> {
     match read_at_most(storage, path, most) {
         Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -21,9 +18,6 @@ pub fn read(storage: &dyn Storage, path: &Path, most: usize) -> Result<Option<Ve
 }
 
 /// Reads a file that must exist.
-///
-/// # Errors
-/// [`Error::Io`]; [`Error::Corrupt`] if it is too long.
 pub fn read_existing(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>> {
     read_at_most(storage, path, json::MAX_LEN)
 }

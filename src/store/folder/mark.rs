@@ -81,9 +81,6 @@ impl Flushed {
 
 impl Mark {
     /// Reads a store's mark without changing it; `None` if it is missing.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] without a valid slot, [`Error::Io`] when it cannot be read.
     pub fn read(storage: &dyn Storage, paths: &StorePaths) -> Result<Option<Self>> {
         let path = paths.mark();
         let file = match storage.open(&path, Access::Read) {
@@ -108,9 +105,6 @@ impl Mark {
     }
 
     /// Offset before which a serving writer has written all queue entries.
-    ///
-    /// # Errors
-    /// As [`Mark::read`].
     pub fn written_queues(storage: &dyn Storage, paths: &StorePaths) -> Result<u64> {
         let path = paths.mark();
         let file = storage.open(&path, Access::Read).map_err(Error::io("open", &path))?;

@@ -127,6 +127,12 @@ impl StorePaths {
         self.root.join("mqstore.deleted")
     }
 
+    /// The word of waiting processes, while a writer has the store open.
+    #[must_use]
+    pub fn waiters(&self) -> PathBuf {
+        self.root.join("mqstore.wait")
+    }
+
     #[must_use]
     pub fn lock(&self) -> PathBuf {
         self.root.join("lock")

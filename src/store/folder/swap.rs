@@ -157,9 +157,6 @@ pub fn is_listed(storage: &dyn Storage, paths: &StorePaths) -> bool {
 
 /// Finishes or undoes an interrupted rebuild; returns whether there was one. Called with the
 /// writer's lock, before queues and index are read.
-///
-/// # Errors
-/// [`Error::Io`], and [`Error::Corrupt`] for a foreign list of moves.
 pub fn settle(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
     let dir = paths.rebuild();
     match storage.kind(&dir).map_err(Error::io("stat", &dir))? {

@@ -15,7 +15,7 @@ use super::version;
 use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{Error, Result};
 use crate::files::threads::beside;
-use crate::files::{Access, Bell, LARGEST_PAGE, Room, Storage};
+use crate::files::{Access, Bell, LARGEST_PAGE, Room, Storage, Waiters};
 use crate::format::width::{at_least_0, at_most_i64};
 use crate::log::index::writer::IndexService;
 use crate::log::log_writer::LogWriter;
@@ -316,12 +316,14 @@ impl Opening {
             notices: Notices::default(),
             ages: FileAges::default(),
         };
+        let waiters = Waiters::create(&*files.storage, &files.paths.waiters());
         let cleaning = Cleaning { untold: Untold::of_earlier(&files), ..Cleaning::default() };
         let writer = Writer {
             files: Arc::new(files),
             lock: Mutex::new(Some(self.store_lock)),
             appender: Mutex::new(Appender::new(log_writer, newest, last)),
             mark: None,
+            waiters,
             index_front: index.as_ref().map(front).unwrap_or_default(),
             dispatcher: Mutex::new(Dispatcher { index }),
             dispatched: AtomicU64::new(dispatch_from),

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::RwLockReadGuard;
 
 use crate::error::{Error, Result};
+use crate::files::Waiters;
 use crate::log::index::query::OtherIndex;
 use crate::log::{CommitLog, Queue};
 
@@ -17,12 +18,15 @@ use super::entry_search::EntrySearch;
 use super::view::follower::Follower;
 use super::view::overlay::Overlay;
 use super::view::queue_view::QueueView;
+use crate::store::folder::lock::{Holder, StoreLock};
 use crate::store::open::missing_end::MissingFiles;
 use crate::store::store_files::StoreFiles;
 use crate::store::write::writer::Writer;
 
 /// Longest time between a message's append and a waiting reader's look at the log.
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
+/// The same where the writer wakes readers, which it may miss.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 const ATTEMPTS: usize = 16;
 
 #[derive(Debug)]
@@ -108,6 +112,7 @@ impl Reader {
     pub(crate) fn wait(&self, physical_offset: u64, timeout: Duration) -> Result<bool> {
         let deadline = Instant::now().checked_add(timeout);
         let mut pause = Duration::from_millis(1);
+        let mut waiters = None;
         loop {
             self.files.check_open()?;
             self.refresh()?;
@@ -118,9 +123,28 @@ impl Reader {
             if left.is_zero() {
                 return Ok(false);
             }
-            std::thread::sleep(pause.min(left));
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            match waiters.take() {
+                Some(asked) => Waiters::wait(&asked, left.min(LONGEST_SLEEP)),
+                // Looks once more after asking.
+                None => match self.ask_to_be_woken() {
+                    Some(asked) => waiters = Some(asked),
+                    None => {
+                        std::thread::sleep(pause.min(left));
+                        pause = (pause * 2).min(LONGEST_PAUSE);
+                    }
+                },
+            }
         }
+    }
+
+    /// `None` beside a broker or no writer, and where the store cannot be written.
+    fn ask_to_be_woken(&self) -> Option<Waiters> {
+        let StoreFiles { storage, paths, .. } = &*self.files;
+        if !self.is_writers() && StoreLock::holder(&**storage, paths) != Some(Holder::Writer) {
+            return None;
+        }
+        let waiters = Waiters::open(&**storage, &paths.waiters()).ok()?;
+        waiters.ask().ok().map(|()| waiters)
     }
 
     /// Reads one queue. If another process removed or swapped files meanwhile, lists them again and

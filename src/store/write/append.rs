@@ -76,6 +76,17 @@ impl<'a> NewMessage<'a> {
     }
 }
 
+/// Why [`MessageStore::append_many`](crate::MessageStore::append_many) stopped.
+#[derive(Debug)]
+pub struct BatchError {
+    /// Messages written before.
+    pub results: Vec<AppendResult>,
+    /// Index of the failed message.
+    pub index: usize,
+    /// Its failure.
+    pub error: Error,
+}
+
 /// When a body's checksum is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sum {

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::config::FlushDiskType;
 use crate::error::{AppendResult, Error, Result};
-use crate::files::{Bell, Front, Moved};
+use crate::files::{Bell, Front, Moved, Waiters};
 use crate::format::release::Release;
 use crate::format::width::at_least_0;
 use crate::log::StoreCheckpoint;
@@ -20,7 +20,7 @@ use crate::log::index::file::IndexFile;
 use crate::log::index::writer::IndexService;
 use crate::log::read::scanner::{Scanned, Scanner, Stop};
 
-use super::append::{Appender, Checked, NewMessage, Sum};
+use super::append::{Appender, BatchError, Checked, NewMessage, Sum};
 use super::group_commit::{FlushGate, Waited};
 use super::new_queues::NewQueues;
 use super::retention::Cleaning;
@@ -74,23 +74,14 @@ pub(crate) struct Writer {
     pub(crate) checkpoint: Mutex<StoreCheckpoint>,
     /// The durable mark; `None` until recovery is done.
     pub(crate) mark: Option<DurableMark>,
+    /// Processes that wait for messages.
+    pub(crate) waiters: Waiters,
     pub(crate) topics: Mutex<TopicTable>,
     pub(crate) spread: Spread,
     pub(crate) new_queues: NewQueues,
     pub(crate) cleaning: Cleaning,
     pub(crate) dispatch_held: AtomicBool,
     pub(crate) recovery: RecoveryReport,
-}
-
-/// Why [`MessageStore::append_many`](crate::MessageStore::append_many) stopped.
-#[derive(Debug)]
-pub struct BatchError {
-    /// Messages written before.
-    pub results: Vec<AppendResult>,
-    /// Index of the failed message.
-    pub index: usize,
-    /// Its failure.
-    pub error: Error,
 }
 
 /// Append: checked without a lock, placed and dispatched under the appender's, flushed without one.
@@ -255,6 +246,7 @@ impl Writer {
                 }
             }
         }
+        self.waiters.wake();
         Ok(placed.result)
     }
 
@@ -420,6 +412,7 @@ impl Writer {
                 *known = (*known).max(newest_ms);
                 drop(checkpoint);
                 self.gate.flushed(end);
+                self.waiters.wake();
                 Ok(())
             }
             Err(error) => {
@@ -503,6 +496,7 @@ impl Writer {
 impl Writer {
     pub(crate) fn close(&self) -> Result<()> {
         let _ = self.cleaning.untold.forget_told(&self.files);
+        self.waiters.wake();
         let outcome = self.flush_and_seal();
         let turns = (self.gate.turn(), self.gate.derived_turn());
         self.lock.lock().take();
@@ -529,6 +523,7 @@ impl Writer {
             let newest_ms = self.appender.lock().newest_timestamp_ms;
             let end = files.log.end_offset();
             self.give_back(end);
+            let _ = files.storage.remove_file(&files.paths.waiters());
             // A missing seal only makes the next open slower.
             let _ = Seal::put(&*files.storage, &files.paths, &files.config, end, newest_ms);
             lock::remove_abort(&*files.storage, &files.paths)?;

@@ -15,6 +15,7 @@ use crate::format::queue::consume_queue::TagFilter;
 use crate::format::width::at_least_0;
 use crate::log::queue::Unit;
 
+use self::offsets::OffsetsStamps;
 use super::queue_read::GetStatus;
 use crate::store::folder::config_file;
 use crate::store::folder::lock::{OffsetsLock, QueueLocks};
@@ -134,6 +135,8 @@ struct Places {
     /// Queues that no other process of the group may take now.
     taken: BTreeSet<Queue>,
     locks: Option<QueueLocks>,
+    /// Files of the committed offsets when they were read.
+    read_at: Option<OffsetsStamps>,
     /// Offset up to which another process's log was flushed for a commit.
     durable: u64,
     closed: bool,
@@ -192,6 +195,11 @@ impl ConsumerGroup {
 
     /// Reads the committed offsets again; queues moved since the last commit keep their places.
     fn load(&self, places: &mut Places) -> Result<()> {
+        let stamps = self.store.files.offsets_stamps();
+        if stamps.is_some() && stamps == places.read_at {
+            return Ok(());
+        }
+        places.read_at = stamps;
         let committed = self.store.files.committed()?.1;
         let moved = std::mem::take(&mut places.next);
         places.next.extend(moved.into_iter().filter(|(queue, _)| places.moved.contains(queue)));

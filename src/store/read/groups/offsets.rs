@@ -4,11 +4,27 @@
 use std::path::PathBuf;
 
 use crate::error::Result;
+use crate::files::Stamp;
 use crate::format::config::tables::{self, OffsetTable};
 use crate::store::folder::config_file::{self, Loaded};
 use crate::store::store_files::StoreFiles;
+use crate::time::{Clock, SystemClock};
+
+/// Stamps of the two files of offsets.
+pub(super) type OffsetsStamps = [Option<Stamp>; 2];
+
+/// A stamp this young may stay the same at the next change, so coarse is the system's clock.
+const YOUNG_MS: i64 = 1000;
 
 impl StoreFiles {
+    /// Stamps that change with the files; `None` if a file may change without its stamp.
+    pub(super) fn offsets_stamps(&self) -> Option<OffsetsStamps> {
+        let stamp = |is_light| self.storage.stamp(&self.paths.consumer_offsets(is_light)).ok();
+        let stamps = [stamp(false)?, stamp(true)?];
+        let newest_ns = stamps.iter().flatten().map(|at| at.changed_ns).max()?;
+        (newest_ns / 1_000_000 < SystemClock.now_ms() - YOUNG_MS).then_some(stamps)
+    }
+
     /// The table of offsets and its file. A broker with `enableLmq` uses a file of its own and
     /// ignores the other. Without the setting the file changed last counts, then the fuller one. If
     /// the setting's file is missing, the other counts, so no group begins anew.
