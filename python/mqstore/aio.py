@@ -22,6 +22,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import functools
+import inspect
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -128,6 +129,7 @@ class AsyncStore(_Threaded):
     queues = _awaitable(_native.Store.queues)
     groups = _awaitable(_native.Store.groups)
     refresh = _awaitable(_native.Store.refresh)
+    scan_arrow = _awaitable(_native.Store.scan_arrow)
 
     async def wait(self, physical_offset: int, *, timeout_s: Seconds) -> bool:
         """Waits until the log goes beyond a physical offset; ``False`` after the timeout."""
@@ -180,9 +182,34 @@ class AsyncStore(_Threaded):
         return self._inner.config
 
     @property
+    def warnings(self) -> list[str]:
+        """Warnings from open, and notices since; see ``mqstore.Store.warnings``."""
+        return self._inner.warnings
+
+    @property
+    def recovery(self) -> _native.RecoveryReport | None:
+        """The work of the open; see ``mqstore.Store.recovery``."""
+        return self._inner.recovery
+
+    @property
+    def min_physical_offset(self) -> int:
+        """First physical offset of the log."""
+        return self._inner.min_physical_offset
+
+    @property
     def max_physical_offset(self) -> int:
         """End of the log."""
         return self._inner.max_physical_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """Physical offset up to which the log is durable."""
+        return self._inner.flushed_offset
+
+    @property
+    def dispatched_offset(self) -> int:
+        """Physical offset up to which queues and index have each message."""
+        return self._inner.dispatched_offset
 
     async def __aenter__(self) -> Self:
         return self
@@ -311,7 +338,7 @@ class AsyncConsumerGroup(_Threaded):
     async def process(
         self,
         topic: str,
-        handler: Callable[[StoredMessage], Awaitable[object]],
+        handler: Callable[[StoredMessage], object],
         **options: Any,  # noqa: ANN401 - those of `ConsumerGroup.process`
     ) -> Processed:
         """Awaits `handler` for each message; see ``mqstore.ConsumerGroup.process``.
@@ -321,14 +348,19 @@ class AsyncConsumerGroup(_Threaded):
 
         Args:
             topic: Name of the topic.
-            handler: Called with one message; as many run at a time as ``concurrency`` says.
+            handler: A coroutine function, or one that does not block; called with one message. As
+                many run at a time as ``concurrency`` says.
             options: As for ``mqstore.ConsumerGroup.process``.
         """
+        if not callable(handler):
+            found = type(handler).__name__
+            raise TypeError(f"handler: expected a function of one message, got {found}")
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         stop = options.setdefault("stop", threading.Event())
 
         async def handled(message: StoredMessage) -> object:
-            return await handler(message)
+            result = handler(message)
+            return await result if inspect.isawaitable(result) else result
 
         def handle(message: StoredMessage) -> object:
             try:

@@ -60,8 +60,9 @@ class StoreConfig(
     """Settings of a store, by RocketMQ's names in snake_case; checked when made.
 
     Defaults are those of RocketMQ 5.3 to 5.5; they hold where neither caller, files nor
-    ``config/mqstore.json`` say otherwise. A store that is made remembers sizes, flush mode and
-    retention there; another flush mode or retention that is given later holds for that opening.
+    ``config/mqstore.json`` say otherwise. A store that is made remembers sizes, flush mode, delay
+    levels and retention there; another flush mode or retention that is given later holds for that
+    opening, other delay levels from then on. ``delivery`` is not remembered.
 
     Where milliseconds or hours are said, a ``timedelta`` is taken too, and kept as that number.
 

@@ -84,6 +84,9 @@ class Topic:
     def since(self, when: datetime | int, *, tags: str | None = None) -> Iterator[StoredMessage]:
         """Messages stored at a time or later.
 
+        Each queue is searched for its first one, which needs store times that rise along it:
+        ``scan(begin_ms=...)`` looks at every message instead.
+
         Args:
             when: A ``datetime`` with a time zone, or Unix milliseconds.
             tags: Only messages that match this tag expression.

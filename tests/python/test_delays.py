@@ -198,3 +198,49 @@ def test_a_message_of_the_broker_s_own_topics_is_not_delayed(tmp_path: Path, top
         with pytest.raises(mqstore.InvalidMessageError, match="cannot be delayed"):
             store.append(topic, b"", delay=1)
         assert store.max_physical_offset == 0
+
+
+def test_the_delay_levels_are_the_store_s(tmp_path: Path) -> None:
+    """A reader sends failures back, and a later writer delivers them, by the same levels."""
+    config = {**SLOW, "message_delay_level": "1h 90m 1d"}
+    with mqstore.open(tmp_path, "a", config=config) as store:
+        store.append("orders", b"tomorrow", delay=timedelta(days=1))
+        store.append("jobs", b"fails")
+        with mqstore.open(tmp_path) as reader, reader.group("g") as group:
+            assert reader.config.message_delay_level == "1h 90m 1d"
+            (message,) = group.poll("jobs")
+            assert group.nack(message, delay_s=80 * 60)
+        Delivery(store).step(store, message.store_timestamp_ms + 60_000)
+    with mqstore.open(tmp_path, "r+", config={"delivery": True}) as store:
+        assert store.warnings == []
+        levels = sorted(message.delay_level for message in store.topic(SCHEDULE_TOPIC))
+        assert levels == [2, 3]
+        (tomorrow,) = [
+            message for message in store.topic(SCHEDULE_TOPIC) if message.body == b"tomorrow"
+        ]
+        delivery = Delivery(store)
+        assert delivery.step(store, tomorrow.store_timestamp_ms + 23 * HOUR_MS) == 1
+        assert bodies(store) == []
+        assert delivery.step(store, tomorrow.store_timestamp_ms + 24 * HOUR_MS) == 1
+        assert bodies(store) == [b"tomorrow"]
+
+
+def test_other_delay_levels_are_told_and_kept(tmp_path: Path) -> None:
+    mqstore.open(tmp_path, "a", config=SLOW).close()
+    with mqstore.open(tmp_path, "r+", config={**SLOW, "message_delay_level": "5s"}) as store:
+        (warning,) = store.warnings
+        assert 'message_delay_level was "1h 2h" and is "5s" now' in warning
+    with mqstore.open(tmp_path, "r+") as store:
+        assert (store.config.message_delay_level, store.warnings) == ("5s", [])
+
+
+def test_a_note_with_a_level_that_the_writer_lacks_takes_its_longest(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config=SLOW) as store:
+        store.append("jobs", b"fails")
+        levels = {"message_delay_level": "1s 2s 3s 4s 5s"}
+        with mqstore.open(tmp_path, config=levels) as reader, reader.group("g") as group:
+            (message,) = group.poll("jobs")
+            group.nack(message)
+        Delivery(store).step(store, message.store_timestamp_ms + 60_000)
+        (waiting,) = store.topic(SCHEDULE_TOPIC)
+        assert (waiting.delay_level, waiting.queue_id) == (2, 1)

@@ -159,10 +159,11 @@ class Store:
         summary: Literal[True],
     ) -> AppendSummary: ...
     def append_batch(self, messages: Iterable[_Given], /) -> list[AppendResult]:
-        """Writes the messages of one queue as a producer's batch: all of them or none.
+        """Writes the messages of one queue as a producer's batch, or none if one is refused.
 
         They get consecutive queue offsets and one store time, and are adjacent in one file of the
-        commit log. Each is stored as a separate message.
+        commit log. Each is stored as a separate message. A crash before the return may keep the
+        first of them.
 
         Args:
             messages: As for ``append_many``, all of one topic and queue, without a delay level and

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mqstore._native import Message, _load_config_json, _names_a_folder, _write_config_json
-from mqstore._settings import DEFAULTS
 from mqstore.consuming.failed import append_but_refused, take_mail
-from mqstore.consuming.schedule import SCHEDULE_TOPIC, without
+from mqstore.consuming.schedule import SCHEDULE_TOPIC, levels_ms, without
 from mqstore.errors import (
     ConfigError,
     CorruptionError,
@@ -34,11 +33,10 @@ from mqstore.errors import (
 if TYPE_CHECKING:
     from mqstore._native import AppendResult, Store, StoredMessage
 
-__all__ = ["Delivery", "Seconds", "append_delayed", "level_for", "levels_ms"]
+__all__ = ["Delivery", "Seconds", "append_delayed", "level_for"]
 
 Seconds: TypeAlias = float | timedelta
 
-_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _AT_ONCE = 64
 _PAUSE_S = 0.1
 _AFTER_ERROR_S = 1.0
@@ -53,12 +51,6 @@ _ENDS_WITH_DELAY = (
 _TOPIC = re.compile(r"(?=%RETRY%|%DLQ%)[%|\w-]{1,255}|[%|\w-]{1,127}", re.ASCII)
 _HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 _LOG = logging.getLogger("mqstore")
-
-
-def levels_ms(store: Store) -> list[int]:
-    """Milliseconds of each delay level, from level 1 on."""
-    text = store.config.message_delay_level or str(DEFAULTS["message_delay_level"])
-    return [int(level[:-1]) * _UNITS_MS[level[-1]] for level in text.split()]
 
 
 def milliseconds(delay: Seconds, argument: str) -> int:

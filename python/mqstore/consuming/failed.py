@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mqstore._durable import sync
 from mqstore._native import decode
-from mqstore.consuming.schedule import SCHEDULE_TOPIC, without
+from mqstore.consuming.schedule import SCHEDULE_TOPIC, levels_ms, without
 from mqstore.errors import (
     ConfigError,
     CorruptionError,
@@ -83,7 +83,7 @@ def send_back(store: Store, group: str, failed: Sequence[Failed]) -> int:
         _leave_mail(store, group, failed)
         return sum(one.level == 0 for one in failed)
     check_delivery(store)
-    messages = [_sent_back(group, *one) for one in failed]
+    messages = _all_sent_back(store, group, failed)
     store.append_many(messages)
     store.flush()
     return sum(message.topic != SCHEDULE_TOPIC for message in messages)
@@ -102,6 +102,12 @@ def append_but_refused(store: Store, messages: list[Message]) -> list[tuple[int,
             refused.append((left[at][0], str(error)))
             left = left[len(vars(error)["results"]) : at] + left[at + 1 :]
     return refused
+
+
+def _all_sent_back(store: Store, group: str, failed: Sequence[Failed]) -> list[Message]:
+    # A reader may have had other levels; the longest one counts, as in a broker.
+    longest = len(levels_ms(store))
+    return [_sent_back(group, message, min(level, longest)) for message, level in failed]
 
 
 def _sent_back(group: str, message: StoredMessage, level: int) -> Message:
@@ -219,7 +225,7 @@ def _take(store: Store, note: Path) -> int:
             whole = False
     # First, so that a folder that others own cannot give the same messages again and again.
     note = note.rename(note.with_suffix(".taken"))
-    refused = append_but_refused(store, [_sent_back(group, *one) for one in failed])
+    refused = append_but_refused(store, _all_sent_back(store, group, failed))
     store.flush()
     for index, why in refused:
         shown = _place(failed[index].message)

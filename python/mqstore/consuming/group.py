@@ -9,9 +9,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Self
 
 from mqstore._arguments import expect
-from mqstore.consuming.delays import level_for, levels_ms, milliseconds
+from mqstore.consuming.delays import level_for, milliseconds
 from mqstore.consuming.failed import MAX_ATTEMPTS, Failed, check_delivery, send_back
 from mqstore.consuming.in_flight import InFlight, TakenQueue
+from mqstore.consuming.schedule import levels_ms
 from mqstore.errors import (
     InvalidMessageError,
     StoreClosedError,
@@ -234,8 +235,8 @@ class ConsumerGroup(InFlight):
             topic: Name of the topic.
             handler: Called with one message.
             max_attempts: How often a message is tried before it is a dead letter.
-            backoff: Gives the delay before the next attempt, for the number of failed ones; at
-                least as long, as in ``nack``. ``None``: as in RocketMQ.
+            backoff: Gives the delay before the next attempt, for the number of failed ones: the
+                next delay level that is as long counts, else the longest. ``None``: as in RocketMQ.
             concurrency: Number of threads; more than queues have nothing to do.
             max_messages: How many messages to take from a queue at once.
             tags: A tag expression; other messages are skipped.
@@ -248,10 +249,14 @@ class ConsumerGroup(InFlight):
 
         Raises:
             ConfigError: The store was opened for writing without ``delivery=True``.
+            TypeError: `handler` cannot be called, or gives a coroutine, as for ``mqstore.aio``; the
+                message is not done.
             ValueError: `max_attempts`, `concurrency` or `max_messages` below 1.
         """
-        from mqstore.consuming.processing import Processing
+        from mqstore.consuming.processing import Processing, check_handler
 
+        expect("topic", topic, str, "str")
+        check_handler(handler)
         check_delivery(self._store)
         for name, number in (
             ("max_attempts", max_attempts),
@@ -266,6 +271,8 @@ class ConsumerGroup(InFlight):
             if failures >= max_attempts:
                 return 0
             delay = None if backoff is None else backoff(failures)
+            if delay is not None:
+                delay = min(milliseconds(delay, "backoff"), max(levels_ms(self._store))) / 1000
             return self._level(message, delay, "backoff")
 
         self._hand_over({topic, self.retry_topic})

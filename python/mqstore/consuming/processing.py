@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 import time
@@ -22,6 +23,10 @@ _COMMIT_S = 1.0
 _SLICE_S = 0.05
 # A look at all queues though the log did not grow: another process may have released one.
 _LOOK_S = 0.5
+_NOT_AWAITED = (
+    "handler: expected a function, got one whose coroutine nobody would run; mqstore.aio.open gives "
+    "groups that await it"
+)
 _LOG = logging.getLogger("mqstore")
 
 
@@ -42,6 +47,19 @@ class Processed:
     handled: int = 0
     retried: int = 0
     dead: int = 0
+
+
+def check_handler(handler: object) -> None:
+    """Refuses what ``process`` cannot call, and coroutine functions.
+
+    Raises:
+        TypeError: It is such a handler.
+    """
+    if not callable(handler):
+        found = type(handler).__name__
+        raise TypeError(f"handler: expected a function of one message, got {found}")
+    if inspect.iscoroutinefunction(handler):
+        raise TypeError(_NOT_AWAITED)
 
 
 class Processing:
@@ -167,11 +185,16 @@ class Processing:
 
     def _call(self, message: StoredMessage, failed: list[Failed]) -> int:
         try:
-            self._handler(message)
-        except Exception as error:
-            _LOG.info("message %s failed: %r", message.message_id, error)
-            failed.append(Failed(message, self._level(message)))
+            result = self._handler(message)
+        except Exception:
+            one = Failed(message, self._level(message))
+            what = "is tried again" if one.level else "is a dead letter now"
+            _LOG.warning("message %s failed and %s", message.message_id, what, exc_info=True)
+            failed.append(one)
             return 0
+        if inspect.iscoroutine(result):
+            result.close()
+            raise TypeError(_NOT_AWAITED)
         return 1
 
     def _commit(

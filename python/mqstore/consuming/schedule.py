@@ -1,10 +1,25 @@
-"""RocketMQ's topic of delayed messages, and the property blocks that enter and leave it."""
+"""RocketMQ's topic of delayed messages, its delays, and the property blocks there."""
 
 from __future__ import annotations
 
-__all__ = ["SCHEDULE_TOPIC", "without"]
+from typing import TYPE_CHECKING
+
+from mqstore._settings import DEFAULTS
+
+if TYPE_CHECKING:
+    from mqstore._native import Store
+
+__all__ = ["SCHEDULE_TOPIC", "levels_ms", "without"]
+
+_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+
+
+def levels_ms(store: Store) -> list[int]:
+    """Milliseconds of each delay level, from level 1 on."""
+    text = store.config.message_delay_level or str(DEFAULTS["message_delay_level"])
+    return [int(level[:-1]) * _UNITS_MS[level[-1]] for level in text.split()]
 
 
 def without(raw_properties: bytes, *names: bytes) -> bytes:

@@ -6,7 +6,9 @@
 //! | 8 | 4 | i32 | store size | |
 //! | 12 | 8 | i64 | tags code: a hash, a delivery time, or an address in the queue extension | |
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::format::bytes::{i32_in, i64_in, put_i32_in, put_i64_in};
 use crate::format::java;
@@ -56,6 +58,27 @@ pub struct DelayLevels(Box<[i64]>);
 impl Default for DelayLevels {
     fn default() -> Self {
         Self(DELAY_LEVELS_MS.into())
+    }
+}
+
+/// As [`DelayLevels::parse`] takes it.
+impl fmt::Display for DelayLevels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, delay_ms) in self.0.iter().enumerate() {
+            let units = [(24 * HOUR, "d"), (HOUR, "h"), (MINUTE, "m")];
+            let fits = |unit_ms: i64| *delay_ms > 0 && delay_ms % unit_ms == 0;
+            let found = units.into_iter().find(|(unit_ms, _)| fits(*unit_ms));
+            let (unit_ms, unit) = found.unwrap_or((SECOND, "s"));
+            let space = if at == 0 { "" } else { " " };
+            write!(f, "{space}{}{unit}", delay_ms / unit_ms)?;
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for DelayLevels {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
@@ -246,6 +269,8 @@ mod tests {
     fn delay_levels_are_read_as_they_are_set() {
         let text = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
         assert_eq!(DelayLevels::parse(text), Some(DelayLevels::default()));
+        assert_eq!(DelayLevels::default().to_string(), text);
+        assert_eq!(DelayLevels::parse("0s 90s 24h").unwrap().to_string(), "0s 90s 1d");
         let own = DelayLevels::parse("7s 1d").unwrap();
         assert_eq!(
             (own.due_ms(1, 0), own.due_ms(2, 0), own.due_ms(9, 0)),

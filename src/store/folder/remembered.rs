@@ -25,6 +25,8 @@ enum Kind {
     Size,
     /// A promise to producers: the first one given.
     Flush,
+    /// Delays of the levels: the ones last given.
+    Delays,
     /// Release whose files are written: the newest in force.
     Version,
     /// Retention: set at creation, never by a later open.
@@ -49,7 +51,7 @@ macro_rules! setting {
     };
 }
 
-const SETTINGS: [Setting; 19] = [
+const SETTINGS: [Setting; 20] = [
     setting!(Version, rocketmq_version),
     setting!(Size, mapped_file_size_commit_log),
     setting!(Size, mapped_file_size_consume_queue),
@@ -58,6 +60,7 @@ const SETTINGS: [Setting; 19] = [
     setting!(Size, max_hash_slot_num),
     setting!(Size, max_index_num),
     setting!(Flush, flush_disk_type),
+    setting!(Delays, message_delay_level),
     setting!(Retention, retention),
     setting!(Retention, keep_hours),
     setting!(Retention, keep_bytes),
@@ -147,6 +150,20 @@ impl Remembered {
         self.root.is_none() && self.warning.is_some()
     }
 
+    /// Warns if the delays differ from those that waiting messages were appended with.
+    #[must_use]
+    pub fn other_delays(&self, config: &StoreConfig) -> Option<String> {
+        let (known, given) = (&self.config.message_delay_level, &config.message_delay_level);
+        (self.config.given.contains("message_delay_level") && known != given).then(|| {
+            format!(
+                "message_delay_level was {known:?} and is {given:?} now: messages that wait take \
+                 the delay of their level's number there",
+                known = known.to_string(),
+                given = given.to_string(),
+            )
+        })
+    }
+
     /// Adds settings that are neither given nor provable by files; [`parts`] adds sizes after
     /// reading the files.
     pub fn fill_in(&self, config: &mut StoreConfig) {
@@ -212,6 +229,7 @@ pub fn keep(
         let is_known = setting.is_given(known);
         let is_kept = match setting.kind {
             Kind::Retention => false,
+            Kind::Delays => setting.is_given(config) && value != (setting.value)(known),
             Kind::Flush => !is_known && setting.is_given(config),
             // The marks of a later release may go with the index.
             Kind::Version if !is_known && !setting.is_given(config) => {

@@ -153,6 +153,7 @@ pub(crate) fn load_parts(
     let in_the_way = strays.iter().find(|stray| stray.kind == FileKind::Other);
     let in_the_way = in_the_way.map(|stray| stray.path.clone());
     let mut warnings: Vec<String> = strays.iter().map(describe_stray).collect();
+    warnings.extend(remembered.other_delays(config));
     warnings.extend(remembered.warning);
     warnings.extend(unknown_kinds);
     let index = index_layout(&**storage, paths, config)?;
