@@ -31,13 +31,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, Ty
 from mqstore import _native
 from mqstore import store as _store
 from mqstore.consuming.group import ConsumerGroup
-from mqstore.consuming.processing import Interrupted
+from mqstore.consuming.processing import Interrupted, check_handler
 from mqstore.errors import StoreClosedError
 from mqstore.topic import Topic
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
     from datetime import datetime
     from types import TracebackType
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from mqstore.config import ConfigLike, StoreConfig
     from mqstore.consuming.delays import Seconds
     from mqstore.consuming.processing import Processed
+    from mqstore.results import RecoveryReport
 
 __all__ = ["AsyncConsumerGroup", "AsyncStore", "AsyncTopic", "open"]
 
@@ -187,7 +188,7 @@ class AsyncStore(_Threaded):
         return self._inner.warnings
 
     @property
-    def recovery(self) -> _native.RecoveryReport | None:
+    def recovery(self) -> RecoveryReport | None:
         """The work of the open; see ``mqstore.Store.recovery``."""
         return self._inner.recovery
 
@@ -352,9 +353,7 @@ class AsyncConsumerGroup(_Threaded):
                 many run at a time as ``concurrency`` says.
             options: As for ``mqstore.ConsumerGroup.process``.
         """
-        if not callable(handler):
-            found = type(handler).__name__
-            raise TypeError(f"handler: expected a function of one message, got {found}")
+        check_handler(handler, is_awaited=True)
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         stop = options.setdefault("stop", threading.Event())
 

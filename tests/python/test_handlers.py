@@ -41,7 +41,7 @@ def test_a_handler_that_would_not_run_is_refused_and_no_message_done(
     store: mqstore.Store, handler: Callable[..., object], concurrency: int
 ) -> None:
     with store.group("g") as group:
-        with pytest.raises(TypeError, match="^handler: expected a function"):
+        with pytest.raises(TypeError, match=r"^handler: expected a function"):
             group.process("jobs", handler, idle_s=0, concurrency=concurrency)
         assert [message.body for message in group.poll("jobs")] == [b"one"]
 

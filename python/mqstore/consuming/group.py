@@ -256,7 +256,7 @@ class ConsumerGroup(InFlight):
         from mqstore.consuming.processing import Processing, check_handler
 
         expect("topic", topic, str, "str")
-        check_handler(handler)
+        check_handler(handler, is_awaited=False)
         check_delivery(self._store)
         for name, number in (
             ("max_attempts", max_attempts),

@@ -24,8 +24,8 @@ _SLICE_S = 0.05
 # A look at all queues though the log did not grow: another process may have released one.
 _LOOK_S = 0.5
 _NOT_AWAITED = (
-    "handler: expected a function, got one whose coroutine nobody would run; mqstore.aio.open gives "
-    "groups that await it"
+    "handler: expected a function, got one whose coroutine nobody would run; mqstore.aio.open "
+    "gives groups that await it"
 )
 _LOG = logging.getLogger("mqstore")
 
@@ -49,8 +49,8 @@ class Processed:
     dead: int = 0
 
 
-def check_handler(handler: object) -> None:
-    """Refuses what ``process`` cannot call, and coroutine functions.
+def check_handler(handler: object, *, is_awaited: bool) -> None:
+    """Refuses what ``process`` cannot call, and coroutine functions that nobody awaits.
 
     Raises:
         TypeError: It is such a handler.
@@ -58,7 +58,7 @@ def check_handler(handler: object) -> None:
     if not callable(handler):
         found = type(handler).__name__
         raise TypeError(f"handler: expected a function of one message, got {found}")
-    if inspect.iscoroutinefunction(handler):
+    if not is_awaited and inspect.iscoroutinefunction(handler):
         raise TypeError(_NOT_AWAITED)
 
 

@@ -52,6 +52,11 @@ impl Waiters {
         }
     }
 
+    pub fn close(&mut self) {
+        self.wake();
+        self.0 = None;
+    }
+
     /// Wakes all who asked. It may miss one who asks at that moment.
     #[inline]
     pub fn wake(&self) {

@@ -61,7 +61,6 @@ impl Default for DelayLevels {
     }
 }
 
-/// As [`DelayLevels::parse`] takes it.
 impl fmt::Display for DelayLevels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, delay_ms) in self.0.iter().enumerate() {

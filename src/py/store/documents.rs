@@ -44,8 +44,8 @@ impl StoredMessage {
 
     /// The message to be written again, here or elsewhere.
     ///
-    /// It has topic, queue, body, properties, flag, and the producer's time and host. The store's
-    /// time and host and a transaction are left out.
+    /// It has topic, queue, body, properties, flag, ``reconsume_times``, and the producer's time
+    /// and host. The store's time and host and a transaction are left out.
     ///
     /// Args:
     ///     changes: Arguments of ``Message`` that differ, such as ``topic`` and ``queue_id``.

@@ -127,7 +127,7 @@ impl StorePaths {
         self.root.join("mqstore.deleted")
     }
 
-    /// The word of waiting processes, while a writer has the store open.
+    /// Exists while a writer has the store open.
     #[must_use]
     pub fn waiters(&self) -> PathBuf {
         self.root.join("mqstore.wait")

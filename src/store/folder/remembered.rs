@@ -150,7 +150,7 @@ impl Remembered {
         self.root.is_none() && self.warning.is_some()
     }
 
-    /// Warns if the delays differ from those that waiting messages were appended with.
+    /// Warns of other delays than waiting messages had.
     #[must_use]
     pub fn other_delays(&self, config: &StoreConfig) -> Option<String> {
         let (known, given) = (&self.config.message_delay_level, &config.message_delay_level);

@@ -321,9 +321,8 @@ impl Opening {
         let writer = Writer {
             files: Arc::new(files),
             lock: Mutex::new(Some(self.store_lock)),
-            appender: Mutex::new(Appender::new(log_writer, newest, last)),
+            appender: Mutex::new(Appender::new(log_writer, newest, last, waiters)),
             mark: None,
-            waiters,
             index_front: index.as_ref().map(front).unwrap_or_default(),
             dispatcher: Mutex::new(Dispatcher { index }),
             dispatched: AtomicU64::new(dispatch_from),

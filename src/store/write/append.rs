@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 
 use crate::config::StoreConfig;
 use crate::error::{AppendResult, CorruptionKind, Error, PutStatus, Result};
+use crate::files::Waiters;
 use crate::format::crc;
 use crate::format::message::host::Host;
 use crate::format::message::properties;
@@ -337,6 +338,7 @@ pub struct Appender {
     /// earlier.
     pub newest_timestamp_ms: i64,
     pub last_begin: u64,
+    pub waiters: Waiters,
     /// Its queues, cached from the shared table.
     known: KnownQueues,
 }
@@ -354,8 +356,13 @@ pub struct Placed {
 impl Appender {
     /// An appender at the end of `writer`'s log; its last record begins at `last_begin`.
     #[must_use]
-    pub fn new(writer: LogWriter, newest_timestamp_ms: i64, last_begin: u64) -> Self {
-        Self { writer, newest_timestamp_ms, last_begin, known: KnownQueues::default() }
+    pub fn new(
+        writer: LogWriter,
+        newest_timestamp_ms: i64,
+        last_begin: u64,
+        waiters: Waiters,
+    ) -> Self {
+        Self { writer, newest_timestamp_ms, last_begin, waiters, known: KnownQueues::default() }
     }
 
     /// Ensures room for a whole batch in one file, before any record is placed

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::config::FlushDiskType;
 use crate::error::{AppendResult, Error, Result};
-use crate::files::{Bell, Front, Moved, Waiters};
+use crate::files::{Bell, Front, Moved};
 use crate::format::release::Release;
 use crate::format::width::at_least_0;
 use crate::log::StoreCheckpoint;
@@ -74,8 +74,6 @@ pub(crate) struct Writer {
     pub(crate) checkpoint: Mutex<StoreCheckpoint>,
     /// The durable mark; `None` until recovery is done.
     pub(crate) mark: Option<DurableMark>,
-    /// Processes that wait for messages.
-    pub(crate) waiters: Waiters,
     pub(crate) topics: Mutex<TopicTable>,
     pub(crate) spread: Spread,
     pub(crate) new_queues: NewQueues,
@@ -246,7 +244,7 @@ impl Writer {
                 }
             }
         }
-        self.waiters.wake();
+        appender.waiters.wake();
         Ok(placed.result)
     }
 
@@ -412,7 +410,7 @@ impl Writer {
                 *known = (*known).max(newest_ms);
                 drop(checkpoint);
                 self.gate.flushed(end);
-                self.waiters.wake();
+                self.appender.lock().waiters.wake();
                 Ok(())
             }
             Err(error) => {
@@ -496,7 +494,6 @@ impl Writer {
 impl Writer {
     pub(crate) fn close(&self) -> Result<()> {
         let _ = self.cleaning.untold.forget_told(&self.files);
-        self.waiters.wake();
         let outcome = self.flush_and_seal();
         let turns = (self.gate.turn(), self.gate.derived_turn());
         self.lock.lock().take();
@@ -548,7 +545,10 @@ impl Writer {
     }
 
     pub(crate) fn close_files(&self) {
-        self.appender.lock().writer.release();
+        let mut appender = self.appender.lock();
+        appender.writer.release();
+        appender.waiters.close();
+        drop(appender);
         self.dispatcher.lock().index = None;
         self.checkpoint.lock().close_file();
         if let Some(mark) = &self.mark {

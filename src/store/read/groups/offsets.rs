@@ -10,7 +10,6 @@ use crate::store::folder::config_file::{self, Loaded};
 use crate::store::store_files::StoreFiles;
 use crate::time::{Clock, SystemClock};
 
-/// Stamps of the two files of offsets.
 pub(super) type OffsetsStamps = [Option<Stamp>; 2];
 
 /// A stamp this young may stay the same at the next change, so coarse is the system's clock.
