@@ -121,7 +121,7 @@ const NAMES: [KnownName; 23] = [
         "failed messages that the writer takes to be retried",
     ),
     known("checkpoint", None, "how far log, queues and index are known to be flushed"),
-    known("lock", None, "held by the writer"),
+    known("lock", None, "locked while a writer has the store open"),
     known(paths::COMMIT_LOG, Some(Below::Log), "the messages"),
     known(paths::CONSUME_QUEUE, Some(Below::Queues), "queues"),
     known(paths::CONSUME_QUEUE_EXT, Some(Below::Queues), "extensions of queues"),
