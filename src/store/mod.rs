@@ -20,5 +20,4 @@ pub use self::open::recover::{RecoveryMode, RecoveryReport};
 pub use self::read::key_query::{KeyQuery, QueryResult};
 pub use self::read::queue_read::{GetStatus, ReadResult};
 pub use self::read::time_search::Boundary;
-pub use self::write::append::BatchError;
-pub use self::write::append::NewMessage;
+pub use self::write::append::{BatchError, NewMessage};

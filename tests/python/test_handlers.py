@@ -1,4 +1,4 @@
-"""What ``process`` takes for a handler, and how its failures are told."""
+"""Handlers of ``process``: which are refused, and how their failures are told."""
 
 from __future__ import annotations
 

@@ -457,6 +457,7 @@ fn a_waiting_reader_asks_to_be_woken() {
             let end = store.end_offset();
             let waits = scope.spawn(move || reader.wait(end, EVER));
             while !asks() {
+                assert!(!waits.is_finished(), "it did not ask");
                 std::thread::yield_now();
             }
             home.fill(&store, 0..1);

@@ -157,7 +157,7 @@ impl Remembered {
         (self.config.given.contains("message_delay_level") && known != given).then(|| {
             format!(
                 "message_delay_level was {known:?} and is {given:?} now: messages that wait take \
-                 the delay of their level's number there",
+                 the delay of their level's number there; give the former one to keep theirs",
                 known = known.to_string(),
                 given = given.to_string(),
             )

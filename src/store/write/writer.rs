@@ -410,7 +410,9 @@ impl Writer {
                 *known = (*known).max(newest_ms);
                 drop(checkpoint);
                 self.gate.flushed(end);
-                self.appender.lock().waiters.wake();
+                if is_sync {
+                    self.appender.lock().waiters.wake();
+                }
                 Ok(())
             }
             Err(error) => {

@@ -199,7 +199,6 @@ impl ConsumerGroup {
         if stamps.is_some() && stamps == places.read_at {
             return Ok(());
         }
-        places.read_at = stamps;
         let committed = self.store.files.committed()?.1;
         let moved = std::mem::take(&mut places.next);
         places.next.extend(moved.into_iter().filter(|(queue, _)| places.moved.contains(queue)));
@@ -209,6 +208,7 @@ impl ConsumerGroup {
                 places.next.entry(queue).or_insert(at.queue_offset);
             }
         }
+        places.read_at = stamps;
         Ok(())
     }
 
