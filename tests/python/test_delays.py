@@ -12,6 +12,7 @@ import pytest
 
 import mqstore
 from helpers.stores import TINY
+from helpers.waiting import wait_for_notes
 from mqstore.consuming.delays import Delivery
 from mqstore.consuming.schedule import SCHEDULE_TOPIC
 
@@ -94,18 +95,26 @@ def test_the_writer_delivers_by_itself(tmp_path: Path) -> None:
     assert mqstore.verify(tmp_path).ok
 
 
-def test_a_message_that_is_stored_during_a_step_waits_its_time(
-    store: mqstore.Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    delivery = Delivery(store)
+class AppendsBeforeItReads:
+    """A store in which another thread appends a delayed message before the first read."""
 
-    def append(_: object) -> int:
-        threading.Event().wait(0.01)
-        store.append("orders", b"1", delay=3600)
-        return 0
+    def __init__(self, store: mqstore.Store) -> None:
+        self._store = store
+        self._appended = False
 
-    monkeypatch.setattr("mqstore.consuming.failed.take_mail", append)
-    assert delivery.step(store) == 0
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def read(self, *args: Any, **more: Any) -> mqstore.ReadResult:
+        if not self._appended:
+            threading.Event().wait(0.01)
+            self._store.append("orders", b"1", delay=3600)
+            self._appended = True
+        return self._store.read(*args, **more)
+
+
+def test_a_message_that_is_stored_during_a_step_waits_its_time(store: mqstore.Store) -> None:
+    assert Delivery(store).step(AppendsBeforeItReads(store)) == 0  # type: ignore[arg-type]
 
 
 def test_a_clock_that_was_set_back_holds_nothing_longer(store: mqstore.Store) -> None:
@@ -210,7 +219,7 @@ def test_the_delay_levels_are_the_store_s(tmp_path: Path) -> None:
             assert reader.config.message_delay_level == "1h 90m 1d"
             (message,) = group.poll("jobs")
             assert group.nack(message, delay_s=80 * 60)
-        Delivery(store).step(store, message.store_timestamp_ms + 60_000)
+        wait_for_notes(store)
     with mqstore.open(tmp_path, "r+", config={"delivery": True}) as store:
         assert store.warnings == []
         levels = sorted(message.delay_level for message in store.topic(SCHEDULE_TOPIC))
@@ -241,6 +250,6 @@ def test_a_note_with_a_level_that_the_writer_lacks_takes_its_longest(tmp_path: P
         with mqstore.open(tmp_path, config=levels) as reader, reader.group("g") as group:
             (message,) = group.poll("jobs")
             group.nack(message)
-        Delivery(store).step(store, message.store_timestamp_ms + 60_000)
+        wait_for_notes(store)
         (waiting,) = store.topic(SCHEDULE_TOPIC)
         assert (waiting.delay_level, waiting.queue_id) == (2, 1)

@@ -10,17 +10,18 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import mqstore
 from helpers.stores import TINY
+from helpers.waiting import wait_for_notes, wait_until
 from mqstore.consuming.delays import Delivery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+    from pathlib import Path
 
 SLOW: dict[str, Any] = {**TINY, "delivery": True, "message_delay_level": "1h 2h 3h 4h"}
 HOUR_MS = 3_600_000
@@ -46,18 +47,9 @@ def committed(store: mqstore.Store, group: str = "g") -> dict[tuple[str, int], i
     return {(at.topic, at.queue_id): at.queue_offset for at in offsets}
 
 
-def wait_until(is_true: Callable[[], bool]) -> None:
-    for _ in range(1200):
-        if is_true():
-            return
-        threading.Event().wait(0.1)
-    raise AssertionError("it did not come true in two minutes")
-
-
 def deliver(store: mqstore.Store) -> None:
     """As if a long time had passed, once the writer's thread has taken what readers left."""
-    notes = Path(store.path, "mqstore.failed")
-    wait_until(lambda: not notes.exists() or not any(notes.iterdir()))
+    wait_for_notes(store)
     newest = max(message.store_timestamp_ms for message in store.scan())
     Delivery(store).step(store, newest + 4 * HOUR_MS)
 

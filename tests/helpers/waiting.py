@@ -1,0 +1,26 @@
+"""Waiting for another thread or process to have done its part."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import mqstore
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    for _ in range(1200):
+        if is_true():
+            return
+        threading.Event().wait(0.1)
+    raise AssertionError("it did not come true in two minutes")
+
+
+def wait_for_notes(store: mqstore.Store) -> None:
+    """Until the writer's thread has sent back the failed messages that readers left."""
+    notes = Path(store.path, "mqstore.failed")
+    wait_until(lambda: not notes.exists() or not any(notes.iterdir()))
