@@ -25,11 +25,11 @@ import functools
 import inspect
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from mqstore import _native
 from mqstore import store as _store
+from mqstore.consuming.delays import seconds_or_ever
 from mqstore.consuming.group import ConsumerGroup
 from mqstore.consuming.processing import Interrupted, check_handler
 from mqstore.errors import StoreClosedError
@@ -74,7 +74,10 @@ class _Threaded:
 
     async def _run(self, call: Callable[[], _T], undo: Callable[[_T], object] | None = None) -> _T:
         """Runs a call to its end; if it is cancelled, undoes its outcome."""
-        future = asyncio.get_running_loop().run_in_executor(self._pool, call)
+        try:
+            future = asyncio.get_running_loop().run_in_executor(self._pool, call)
+        except RuntimeError as error:  # the pool is shut: see `AsyncStore.close`
+            raise StoreClosedError("the store is closed") from error
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
@@ -135,7 +138,7 @@ class AsyncStore(_Threaded):
     async def wait(self, physical_offset: int, *, timeout_s: Seconds) -> bool:
         """Waits until the log goes beyond a physical offset; ``False`` after the timeout."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + _seconds(timeout_s)
+        deadline = loop.time() + seconds_or_ever(timeout_s, "timeout_s")
         look = functools.partial(self._inner.wait, physical_offset, timeout_s=0)
         pause = 0.001
         # No thread is held, however many tasks wait.
@@ -164,8 +167,11 @@ class AsyncStore(_Threaded):
 
     async def close(self) -> None:
         """Closes the store after the calls that run; a second call does nothing."""
-        await self._run(self._inner.close)
-        self._pool.shutdown(wait=False)
+        with contextlib.suppress(StoreClosedError):
+            try:
+                await self._run(self._inner.close)
+            finally:
+                self._pool.shutdown(wait=False)
 
     @property
     def path(self) -> str:
@@ -273,7 +279,11 @@ class AsyncConsumerGroup(_Threaded):
     commit = _awaitable(ConsumerGroup.commit)
     seek = _awaitable(ConsumerGroup.seek)
     lag = _awaitable(ConsumerGroup.lag)
-    close = _awaitable(ConsumerGroup.close)
+
+    async def close(self) -> None:
+        """Closes the group; see ``mqstore.ConsumerGroup.close``."""
+        with contextlib.suppress(StoreClosedError):
+            await self._run(self._inner.close)
 
     @property
     def name(self) -> str:
@@ -304,7 +314,7 @@ class AsyncConsumerGroup(_Threaded):
         If it is cancelled, its messages are given back to the group.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + _seconds(timeout_s)
+        deadline = loop.time() + seconds_or_ever(timeout_s, "timeout_s")
         poll = functools.partial(
             self._inner.poll,
             topic,
@@ -313,7 +323,7 @@ class AsyncConsumerGroup(_Threaded):
             visibility_s=visibility_s,
         )
         while True:
-            end = self._store.max_physical_offset
+            end = self._store._inner._readable_end  # noqa: SLF001 - a part of the store
             found = await self._run(poll, lambda got: self._inner.give_back(got, tags=tags))
             left = deadline - loop.time()
             if found or left <= 0 or max_messages == 0:
@@ -395,10 +405,6 @@ class AsyncConsumerGroup(_Threaded):
 
     def __repr__(self) -> str:
         return f"<Async{repr(self._inner)[1:]}"
-
-
-def _seconds(span: Seconds) -> float:
-    return span.total_seconds() if isinstance(span, timedelta) else span
 
 
 async def open(  # noqa: A001 - `mqstore.aio.open`, as `mqstore.open`

@@ -236,11 +236,15 @@ fn time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
 const SECONDS: std::ops::RangeInclusive<i64> = 1_000_000_000..=9_999_999_999;
 
 fn seconds(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<f64> {
-    if value.is_instance_of::<PyDelta>() {
-        return value.call_method0("total_seconds")?.extract();
-    }
     let wanted = "a number of seconds or timedelta";
-    value.extract().map_err(|error| wrong_type(field, wanted, value, error))
+    let given: f64 = match value.is_instance_of::<PyDelta>() {
+        true => value.call_method0("total_seconds")?.extract()?,
+        false => value.extract().map_err(|error| wrong_type(field, wanted, value, error))?,
+    };
+    if given >= 0.0 {
+        return Ok(given);
+    }
+    Err(PyValueError::new_err(format!("{field}: expected 0 s or more, got {given} s")))
 }
 
 fn saturated_as(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<i64> {

@@ -416,6 +416,12 @@ impl MessageStore {
         self.reader.refresh()
     }
 
+    /// [`MessageStore::refresh`], but cheap if the log did not grow.
+    pub fn refresh_if_grown(&self) -> Result<()> {
+        self.files.check_open()?;
+        self.reader.refresh_if_grown()
+    }
+
     /// Waits until the log exceeds `physical_offset`; polls a store that another process writes.
     /// `false` on timeout.
     pub fn wait(&self, physical_offset: u64, timeout: Duration) -> Result<bool> {

@@ -229,3 +229,39 @@ def test_a_handler_that_cancels_itself_has_failed(tmp_path: Path) -> None:
             return await group.process("t", handle, max_attempts=1, idle_s=0)
 
     assert asyncio.run(asyncio.wait_for(main(), 60)) == Processed(dead=1)
+
+
+def test_a_closed_store_says_so_and_ends_iterations(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = await mqstore.aio.open(tmp_path, "a", config=ROOMY)
+        group = await store.group("g")
+        waiting = [asyncio.create_task(group.poll("T", timeout_s=60)) for _ in range(3)]
+
+        async def iterate() -> list[bytes]:
+            return [message.body async for message in group.messages("T")]
+
+        iterating = asyncio.create_task(iterate())
+        await asyncio.sleep(0)
+        await store.close()
+        await store.close()
+        await group.close()
+        for call in (store.append("T", b""), store.group("h"), store.refresh(), *waiting):
+            with pytest.raises(mqstore.StoreClosedError):
+                await call
+        assert await iterating == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), "3"])
+def test_a_timeout_that_is_none_is_refused(tmp_path: Path, timeout: Any) -> None:
+    async def main() -> None:
+        async with (
+            await mqstore.aio.open(tmp_path, "a", config=ROOMY) as store,
+            await store.group("g") as group,
+        ):
+            for call in (store.wait(0, timeout_s=timeout), group.poll("T", timeout_s=timeout)):
+                with pytest.raises((TypeError, ValueError), match=r"^timeout_s: expected"):
+                    await call
+
+    asyncio.run(main())

@@ -6,14 +6,15 @@ import json
 import logging
 import threading
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
 import mqstore
 from helpers.stores import TINY
-from helpers.waiting import wait_for_notes
+from helpers.waiting import wait_for_notes, wait_until
 from mqstore.consuming.delays import Delivery
+from mqstore.consuming.failed import Failed, send_back
 from mqstore.consuming.schedule import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
@@ -176,11 +177,20 @@ def test_a_message_that_says_no_topic_is_told_and_skipped(
     assert bodies(store) == [b"kept"]
 
 
-def test_offsets_that_cannot_be_read_stop_the_opening(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"offsetTable":{"x":0}}',
+        '{"dataVersion":{"counter":"x"}}',
+        '{"dataVersion":[]}',
+        "[]",
+    ],
+)
+def test_offsets_that_cannot_be_read_stop_the_opening(tmp_path: Path, text: str) -> None:
     with mqstore.open(tmp_path, "a", config=SLOW):
         pass
     path = tmp_path / "config" / "delayOffset.json"
-    path.write_text('{"offsetTable":{"x":0}}')
+    path.write_text(text)
     with pytest.raises(mqstore.CorruptionError, match="offsetTable: expected numbers"):
         mqstore.open(tmp_path, "a", config=SLOW)
     with mqstore.open(tmp_path, "a", config=TINY):
@@ -253,3 +263,108 @@ def test_a_note_with_a_level_that_the_writer_lacks_takes_its_longest(tmp_path: P
         wait_for_notes(store)
         (waiting,) = store.topic(SCHEDULE_TOPIC)
         assert (waiting.delay_level, waiting.queue_id) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("times", "topic"), [(2**31 - 1, "%DLQ%g"), (-5, SCHEDULE_TOPIC)], ids=["most", "negative"]
+)
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_a_message_with_any_count_is_sent_back(
+    tmp_path: Path, mode: Literal["r", "r+"], times: int, topic: str
+) -> None:
+    with mqstore.open(tmp_path, "a", config=SLOW) as store:
+        store.append_many([mqstore.Message("jobs", b"fails", reconsume_times=times)])
+        with mqstore.open(tmp_path) as reader:
+            group = (reader if mode == "r" else store).group("g")
+            (message,) = group.poll("jobs")
+            assert group.nack(message)
+            wait_for_notes(store)
+            assert bodies(store, topic) == [b"fails"]
+        assert store.warnings == []
+
+
+def test_messages_that_cannot_be_delivered_hold_no_other(store: mqstore.Store) -> None:
+    for topic, queue_id in [("orders", "-1"), (SCHEDULE_TOPIC, "0"), ("a b", "0")]:
+        properties = {"REAL_TOPIC": topic, "REAL_QID": queue_id}
+        store.append(SCHEDULE_TOPIC, b"never", delay_level=1, properties=properties)
+    store.append("orders", b"same level", delay=3600)
+    sent = store.append("orders", b"other level", delay=7200)
+    assert Delivery(store).step(store, sent.store_timestamp_ms + 2 * HOUR_MS) == 2
+    assert sorted(bodies(store)) == [b"other level", b"same level"]
+
+
+def test_notes_that_cannot_be_taken_hold_no_other(
+    tmp_path: Path, store: mqstore.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "mqstore.failed" / "0.json").mkdir(parents=True)
+    (tmp_path / "mqstore.failed" / "1.json").write_text("[" * 99_999)
+    store.append("jobs", b"fails")
+    with mqstore.open(tmp_path) as reader, reader.group("g") as group:
+        (message,) = group.poll("jobs")
+        assert group.nack(message)
+    wait_until(lambda: any("0.json" in warning for warning in store.warnings))
+    wait_for_notes(store)
+    assert bodies(store, SCHEDULE_TOPIC) == [b"fails"]
+    assert "1.json: no note of failed messages" in caplog.text
+
+
+class IsLate(AppendsBeforeItReads):
+    """A store on a disk so slow that each append ends before it is durable."""
+
+    def read(self, *args: Any, **more: Any) -> mqstore.ReadResult:
+        return self._store.read(*args, **more)
+
+    def append_many(self, messages: list[mqstore.Message]) -> None:
+        results = self._store.append_many(messages[:1])
+        error = mqstore.FlushTimeoutError("stored, not durable yet", results[0], 1)
+        vars(error)["results"] = results
+        raise error
+
+
+def test_messages_that_are_late_to_become_durable_are_delivered_once(
+    tmp_path: Path, store: mqstore.Store
+) -> None:
+    for number in range(3):
+        sent = store.append("orders", b"%d" % number, delay=3600)
+    late: Any = IsLate(store)
+    delivery = Delivery(store)
+    for _ in range(2):
+        delivery.step(late, sent.store_timestamp_ms + HOUR_MS)
+    assert bodies(store) == [b"0", b"1", b"2"]
+    store.append_many([mqstore.Message("jobs", b"fails")] * 2)
+    messages = list(store.topic("jobs"))
+    assert send_back(late, "g", [Failed(message, 0) for message in messages]) == 2
+    assert bodies(store, "%DLQ%g") == [b"fails", b"fails"]
+
+
+def test_messages_of_levels_that_are_gone_are_delivered(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config=SLOW) as store:
+        sent = store.append("orders", b"two hours", delay=7200)
+    with mqstore.open(tmp_path, "a", config={**SLOW, "message_delay_level": "1h"}) as store:
+        delivery = Delivery(store)
+        assert delivery.step(store, sent.store_timestamp_ms + HOUR_MS - 1) == 0
+        assert delivery.step(store, sent.store_timestamp_ms + HOUR_MS) == 1
+        assert bodies(store) == [b"two hours"]
+
+
+def test_a_place_outside_of_its_queue_is_told(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config=SLOW) as store:
+        store.append("orders", b"skipped", delay=3600)
+    (tmp_path / "config" / "delayOffset.json").write_text('{"offsetTable":{"1":999}}')
+    with mqstore.open(tmp_path, "a", config=SLOW) as store:
+        wait_until(lambda: delay_offsets(store) == {"1": 1})
+        (warning,) = store.warnings
+        assert "has entry 999, the queue has 0 to 1: nothing outside of it" in warning
+
+
+def test_delivery_that_ends_by_a_defect_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> int:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr("mqstore.consuming.delays.take_mail", fail)
+    with mqstore.open(tmp_path, "a", config=SLOW) as store:
+        wait_until(lambda: bool(store.warnings))
+        (warning,) = store.warnings
+        assert "ended until the store is opened again: RuntimeError('a defect')" in warning

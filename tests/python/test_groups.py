@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +17,6 @@ from helpers.stores import TINY, message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -283,3 +283,57 @@ def test_a_backup_counts_where_the_offsets_cannot_be_read(tmp_path: Path, damage
             group.commit()
             assert store.warnings == []
     assert path.with_name("consumerOffset.json.bak").read_bytes() == kept
+
+
+def test_offsets_that_cannot_be_read_keep_no_queue(store: mqstore.Store) -> None:
+    group = store.group("g")
+    (first,) = group.poll("orders", max_messages=1)
+    assert group.ack(first)
+    offsets = Path(store.path, "config", "consumerOffset.json")
+    good = offsets.read_bytes()
+    offsets.write_bytes(b"{x")
+    for _ in range(2):
+        with pytest.raises(mqstore.CorruptionError):
+            group.poll("orders")
+    offsets.write_bytes(good)
+    assert sorted(bodies(group.poll("orders"))) == [b"a1", b"a2", b"b0"]
+
+
+def test_a_commit_that_failed_moves_no_other_consumer_back(tmp_path: Path) -> None:
+    config = mqstore.StoreConfig(**TINY, delivery=True)
+    with mqstore.open(tmp_path, "a", config=config) as store, mqstore.open(tmp_path) as reader:
+        for queue_id in (0, 0, 0, 1):
+            store.append("orders", b"", queue_id=queue_id)
+        hinders = tmp_path / "config" / "consumerOffset.json.tmp"
+        hinders.mkdir()
+        one, other = store.group("g"), reader.group("g")
+        with pytest.raises(mqstore.StoreIOError):
+            one.process("orders", bool, max_messages=1, idle_s=0)
+        hinders.rmdir()
+        assert other.process("orders", bool, idle_s=0).handled == 4
+        store.append("orders", b"", queue_id=1)
+        assert one.process("orders", bool, idle_s=0).handled == 1
+        places = {at.queue_id: at.queue_offset for at in store.groups()["g"]}
+        assert places == {0: 3, 1: 2}
+
+
+def test_a_reader_is_told_that_its_store_is_gone(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    mqstore.open(root, "a", config=TINY).close()
+    with mqstore.open(root) as reader, reader.group("g") as group:
+        root.rename(tmp_path / "elsewhere")
+        for call in (
+            reader.refresh,
+            lambda: group.poll("orders"),
+            lambda: reader.wait(0, timeout_s=9),
+        ):
+            with pytest.raises(mqstore.StoreIOError, match="the store is gone"):
+                call()
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), -0.5])
+def test_a_timeout_below_0_is_refused(store: mqstore.Store, timeout: float) -> None:
+    with pytest.raises(ValueError, match=r"^timeout_s: expected 0 s or more, got"):
+        store.wait(0, timeout_s=timeout)
+    with pytest.raises(ValueError, match=r"^timeout_s: expected 0 s or more, got"):
+        store.group("g").poll("orders", timeout_s=timeout)

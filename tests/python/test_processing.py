@@ -579,3 +579,20 @@ def test_a_wait_may_last_for_ever(store: mqstore.Store) -> None:
         for wrong in (None, "1"):
             with pytest.raises(TypeError, match="timeout_s: expected"):
                 group.poll("orders", timeout_s=wrong)  # type: ignore[arg-type]
+
+
+def test_threads_that_cannot_start_end_the_others(
+    store: mqstore.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, begun = threading.Thread.start, []
+
+    def start_two(thread: threading.Thread) -> None:
+        if len(begun) == 2:
+            raise RuntimeError("can't start new thread")
+        begun.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_two)
+    with store.group("g") as group, pytest.raises(RuntimeError, match="can't start new thread"):
+        group.process("orders", bool, concurrency=3)
+    assert not any(thread.is_alive() for thread in begun)

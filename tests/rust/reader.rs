@@ -184,6 +184,36 @@ fn a_handle_is_refreshed_by_some_threads_while_others_read() {
 }
 
 #[test]
+fn an_idle_reader_lists_no_queues() {
+    let stage = Staged::new();
+    let home = Home::on(stage.storage(), small());
+    let store = home.create();
+    for queue_id in 0..40 {
+        let mut message = NewMessage::new(b"T", b"body");
+        message.queue_id = queue_id;
+        store.append(&message).unwrap();
+    }
+    store.flush().unwrap();
+    let reader = reader(&home);
+    let lists = |work: &dyn Fn()| {
+        let before = stage.count(Call::List);
+        work();
+        stage.count(Call::List) - before
+    };
+    let idle = lists(&|| reader.refresh_if_grown().unwrap());
+    let whole = lists(&|| reader.refresh().unwrap());
+    assert!(idle <= 1 && whole > 40, "{idle} and {whole} listings");
+    home.fill(&store, 0..1);
+    let grown = lists(&|| reader.refresh_if_grown().unwrap());
+    assert!(grown > 40, "{grown} listings");
+    assert_eq!(reader.end_offset(), store.end_offset());
+    // Another session may have deleted, rebuilt or repaired.
+    store.close().unwrap();
+    let closed = lists(&|| reader.refresh_if_grown().unwrap());
+    assert!(closed > 40, "{closed} listings");
+}
+
+#[test]
 fn a_search_for_the_end_that_is_under_way_shows_no_other_end() {
     let stage = Staged::new();
     let home = Home::on(stage.storage(), small());

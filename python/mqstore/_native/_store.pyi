@@ -438,6 +438,9 @@ class Store:
             StoreIOError: The files can no longer be read.
         """
 
+    def _refresh_if_grown(self) -> None: ...
+    @property
+    def _readable_end(self) -> int: ...
     def wait(self, physical_offset: int, /, *, timeout_s: float | timedelta) -> bool:
         """Waits until the log is longer than a physical offset.
 

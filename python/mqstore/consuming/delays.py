@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 import threading
 import time
@@ -26,7 +27,6 @@ from mqstore.errors import (
     InvalidMessageError,
     StoreClosedError,
     StoreError,
-    StoreIOError,
     StorePoisonedError,
 )
 
@@ -39,6 +39,8 @@ Seconds: TypeAlias = float | timedelta
 
 _AT_ONCE = 64
 _PAUSE_S = 0.1
+# Longer spans count as so long: a ``timedelta`` has a limit.
+_LONGEST_S = 2**40
 _AFTER_ERROR_S = 1.0
 # What a broker takes away when a message is due, and our checksum, which is made anew.
 _ENDS_WITH_DELAY = (
@@ -67,9 +69,14 @@ def milliseconds(delay: Seconds, argument: str) -> int:
         raise TypeError(
             f"{argument}: expected a timedelta or a number of seconds, got {kind}"
         ) from None
-    if not 0 <= seconds < 2**40:
+    if not seconds >= 0:
         raise ValueError(f"{argument}: expected 0 s or more, got {seconds} s")
-    return round(seconds * 1000)
+    return round(min(seconds, _LONGEST_S) * 1000)
+
+
+def seconds_or_ever(span: Seconds, argument: str) -> float:
+    """A time span in seconds; infinity for ever."""
+    return math.inf if span == math.inf else milliseconds(span, argument) / 1000
 
 
 def level_for(levels: list[int], delay: Seconds, argument: str) -> int:
@@ -151,22 +158,29 @@ class Delivery:
         self._store = weakref.ref(store)
         self._path = Path(store.path, "config", "delayOffset.json")
         self._levels = levels_ms(store)
-        self._next_due = dict.fromkeys(range(1, len(self._levels) + 1), 0)
+        # Messages of levels that the settings lack are delivered, too.
+        waiting = {queue.queue_id + 1 for queue in store.queues(SCHEDULE_TOPIC)}
+        levels = waiting.union(range(1, len(self._levels) + 1))
+        self._next_due = dict.fromkeys(sorted(levels), 0)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mqstore-delivery", daemon=True)
         text = _load_config_json(self._path)
-        self._table: dict[str, Any] = json.loads(text) if text else {}
-        places = self._table.setdefault("offsetTable", {})
         try:
+            self._table: dict[str, Any] = json.loads(text) if text else {}
+            places = self._table.setdefault("offsetTable", {})
             self._places = {int(level): int(place) for level, place in places.items()}
-        except (AttributeError, TypeError, ValueError) as error:
+            version = self._table.setdefault("dataVersion", {})
+            version["counter"] = int(version.get("counter") or 0)
+            version.setdefault("stateVersion", 0)
+        except (AttributeError, TypeError, ValueError, RecursionError) as error:
+            expected = "numbers of levels and entries, and a dataVersion with a counter"
             raise CorruptionError(
-                f"{self._path}: offsetTable: expected numbers of levels and entries: {error}; "
-                "nothing is delivered until the file is mended or moved away",
+                f"{self._path}: offsetTable: expected {expected}: {error}; nothing is delivered "
+                "until the file is mended or moved away",
                 str(self._path),
                 0,
                 "json",
-                "numbers of levels and entries",
+                expected,
                 str(error),
             ) from None
 
@@ -200,27 +214,31 @@ class Delivery:
                 if isinstance(error, StorePoisonedError):
                     return
                 pause = _AFTER_ERROR_S
+            except Exception as error:
+                _LOG.exception("delivery of delayed messages")
+                store._warn(  # noqa: SLF001 - its part
+                    f"delivery of delayed messages ended until the store is opened again: {error!r}"
+                )
+                return
             del store
 
     def step(self, store: Store, now_ms: int | None = None) -> int:
         """Delivers what is due; returns how many messages were appended."""
-        count = 0
-        errors: list[StoreError | OSError] = []
-        try:
-            count = take_mail(store)
-        except (StoreIOError, OSError) as error:
-            errors.append(error)
+        errors: list[Exception] = []
+        count = take_mail(store, errors)
         for level in self._next_due:
             try:
                 count += self._deliver(store, level, now_ms)
-            except CorruptionError as error:
+            except (StoreClosedError, StorePoisonedError):
+                raise
+            except (StoreError, OSError) as error:
                 errors.append(error)  # the other levels go on
         if errors:
             raise errors[0]
         return count
 
     def _deliver(self, store: Store, level: int, at_ms: int | None) -> int:
-        delay_ms = self._levels[level - 1]
+        delay_ms = self._delay_ms(level)
         now_ms = _now_ms() if at_ms is None else at_ms
         # A clock that was set back does not hold messages longer than their delay.
         if now_ms < self._next_due[level] <= now_ms + delay_ms:
@@ -239,29 +257,35 @@ class Delivery:
                     self._next_due[level] = due_ms
                     break
                 due.append(message)
-            place = due[-1].queue_offset + 1 if due else place
-            if not read.messages:
-                place = min(max(place, read.min_queue_offset), read.max_queue_offset)
+            if due:
+                place = due[-1].queue_offset + 1
+            elif not read.messages:
+                first, end = read.min_queue_offset, read.max_queue_offset
+                if level in self._places and not first <= place <= end:
+                    store._warn(  # noqa: SLF001 - its part
+                        f"delayed messages of level {level}: {self._path} has entry {place}, the "
+                        f"queue has {first} to {end}: nothing outside of it is delivered"
+                    )
+                place = min(max(place, first), end)
             if place == self._places.get(level, 0):
                 break
             count += _append(store, due)
-            if due:
-                store.flush()
             self._save(level, place)
             if len(due) < len(read.messages) or not due:
                 break
         return count
 
     def _due_ms(self, message: StoredMessage) -> int:
-        level = min(max(message.delay_level, 1), len(self._levels))
-        return message.store_timestamp_ms + self._levels[level - 1]
+        return message.store_timestamp_ms + self._delay_ms(message.delay_level)
+
+    def _delay_ms(self, level: int) -> int:
+        return self._levels[min(max(level, 1), len(self._levels)) - 1]
 
     def _save(self, level: int, place: int) -> None:
         self._places[level] = place
-        version = self._table.setdefault("dataVersion", {})
-        version["counter"] = int(version.get("counter") or 0) + 1
+        version = self._table["dataVersion"]
+        version["counter"] += 1
         version["timestamp"] = _now_ms()
-        version.setdefault("stateVersion", 0)
         self._table["offsetTable"] = {str(n): at for n, at in sorted(self._places.items())}
         self._path.parent.mkdir(exist_ok=True)
         _write_config_json(self._path, json.dumps(self._table))
@@ -273,25 +297,31 @@ def _now_ms() -> int:
 
 def _append(store: Store, due: list[StoredMessage]) -> int:
     """Delivers messages; one that its topic refuses is told, and does not hold the others."""
-    made = [(message, found) for message in due if (found := _delivered(message))]
-    refused = append_but_refused(store, [found for _, found in made])
-    for index, why in refused:
-        message, found = made[index]
+    known = [message for message in due if _has_destination(message)]
+    refused = append_but_refused(store, known, _delivered)
+    for message, why in refused:
         store._warn(  # noqa: SLF001 - a part of the store
             f"delayed message at physical offset {message.physical_offset}: topic "
-            f"{found.topic} refuses it, and it is not delivered: {why}"
+            f"{message.real_topic} refuses it, and it is not delivered: {why}"
         )
-    return len(made) - len(refused)
+    return len(known) - len(refused)
 
 
-def _delivered(message: StoredMessage) -> Message | None:
+def _has_destination(message: StoredMessage) -> bool:
+    # `ScheduleMessageService#messageTimeUp` refuses half messages; its own topic would never end.
+    topics = (None, _HALF_TOPIC, SCHEDULE_TOPIC)
+    if message.real_topic not in topics and message.real_queue_id is not None:
+        return True
+    _LOG.error(
+        "delayed message at physical offset %d: no topic and queue to deliver it to; skipped",
+        message.physical_offset,
+    )
+    return False
+
+
+def _delivered(message: StoredMessage) -> Message:
     """A due message as its topic gets it (``ScheduleMessageService#messageTimeUp``)."""
-    topic, queue_id = message.real_topic, message.real_queue_id
-    if topic is None or queue_id is None or topic == _HALF_TOPIC:
-        _LOG.error(
-            "delayed message at physical offset %d: no topic and queue to deliver it to; skipped",
-            message.physical_offset,
-        )
-        return None
     properties = without(message.raw_properties, *_ENDS_WITH_DELAY)
-    return message.to_message(topic=topic, queue_id=queue_id, properties=properties)
+    return message.to_message(
+        topic=message.real_topic, queue_id=message.real_queue_id, properties=properties
+    )

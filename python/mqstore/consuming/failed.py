@@ -14,7 +14,7 @@ import logging
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from mqstore._durable import sync
 from mqstore._native import decode
@@ -22,12 +22,17 @@ from mqstore.consuming.schedule import SCHEDULE_TOPIC, levels_ms, without
 from mqstore.errors import (
     ConfigError,
     CorruptionError,
+    FlushTimeoutError,
     InvalidMessageError,
     MessageNotFoundError,
+    StoreClosedError,
+    StoreError,
+    StoreIOError,
+    StorePoisonedError,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from mqstore._native import Message, Store, StoredMessage
 
@@ -43,8 +48,10 @@ __all__ = [
 MAX_ATTEMPTS = 16
 """RocketMQ's default (``SubscriptionGroupConfig.retryMaxTimes``)."""
 
+_T = TypeVar("_T")
 _FOLDER = "mqstore.failed"
 _LONGEST_PROPERTIES = 2**15 - 1
+_MOST_TIMES = 2**31 - 1
 # Notes that wait longer are told: no writer takes them.
 _LONG_S = 60
 _NUMBERS = itertools.count()
@@ -83,34 +90,50 @@ def send_back(store: Store, group: str, failed: Sequence[Failed]) -> int:
         _leave_mail(store, group, failed)
         return sum(one.level == 0 for one in failed)
     check_delivery(store)
-    messages = _all_sent_back(store, group, failed)
-    store.append_many(messages)
+    longest = len(levels_ms(store))
+    messages = left = [_sent_back(group, one, longest) for one in failed]
+    while left:
+        try:
+            store.append_many(left)
+            break
+        except FlushTimeoutError as error:
+            left = left[len(vars(error)["results"]) :]  # those are stored
     store.flush()
     return sum(message.topic != SCHEDULE_TOPIC for message in messages)
 
 
-def append_but_refused(store: Store, messages: list[Message]) -> list[tuple[int, str]]:
-    """Appends all messages but those that are refused; gives these by index, and why."""
-    refused = []
-    left = list(enumerate(messages))
-    while left:
+def append_but_refused(
+    store: Store, items: Iterable[_T], make: Callable[[_T], Message]
+) -> list[tuple[_T, str]]:
+    """Appends the message made of each item but those that are refused; durable on return.
+
+    Returns:
+        The items that are refused, and why.
+    """
+    refused, made = [], []
+    for item in items:
         try:
-            store.append_many([message for _, message in left])
+            made.append((item, make(item)))
+        except InvalidMessageError as error:
+            refused.append((item, str(error)))
+    while made:
+        try:
+            store.append_many([message for _, message in made])
             break
+        except FlushTimeoutError as error:
+            made = made[len(vars(error)["results"]) :]  # those are stored
         except InvalidMessageError as error:
             at: int = vars(error)["index"]
-            refused.append((left[at][0], str(error)))
-            left = left[len(vars(error)["results"]) : at] + left[at + 1 :]
+            refused.append((made[at][0], str(error)))
+            made = made[len(vars(error)["results"]) : at] + made[at + 1 :]
+    store.flush()
     return refused
 
 
-def _all_sent_back(store: Store, group: str, failed: Sequence[Failed]) -> list[Message]:
+def _sent_back(group: str, failed: Failed, longest: int) -> Message:
+    message = failed.message
     # A reader may have had other levels; the longest one counts, as in a broker.
-    longest = len(levels_ms(store))
-    return [_sent_back(group, message, min(level, longest)) for message, level in failed]
-
-
-def _sent_back(group: str, message: StoredMessage, level: int) -> Message:
+    level = min(failed.level, longest)
     known = message.properties
     added = {}
     if "RETRY_TOPIC" not in known:
@@ -137,12 +160,25 @@ def _sent_back(group: str, message: StoredMessage, level: int) -> Message:
         topic=topic,
         queue_id=queue_id,
         properties=properties,
-        reconsume_times=message.reconsume_times + 1,
+        reconsume_times=min(message.reconsume_times + 1, _MOST_TIMES),
     )
 
 
 def _leave_mail(store: Store, group: str, failed: Sequence[Failed]) -> None:
     folder = Path(store.path, _FOLDER)
+    try:
+        _leave_note(folder, group, failed)
+    except OSError as error:
+        raise StoreIOError(
+            f"write {folder}: {error.strerror}; the message stays in flight: a group needs a store "
+            "that it can write to",
+            error.errno,
+            str(folder),
+            "write",
+        ) from error
+
+
+def _leave_note(folder: Path, group: str, failed: Sequence[Failed]) -> None:
     folder.mkdir(exist_ok=True)
     _tell_of_old_notes(folder)
     name = f"{time.time_ns():020}-{os.getpid()}-{next(_NUMBERS)}"
@@ -180,16 +216,29 @@ def _place(message: StoredMessage) -> list[object]:
     return [message.physical_offset, message.topic, message.queue_id, message.queue_offset]
 
 
-def take_mail(store: Store) -> int:
+def take_mail(store: Store, errors: list[Exception]) -> int:
     """Sends back what readers left; returns how many messages.
 
-    A crash between the append and the removal of a note sends its messages back again.
+    A note that cannot be taken holds no other; its error is added to `errors`. A crash between the
+    append and the removal of a note sends its messages back again.
     """
     try:
         notes = sorted(Path(store.path, _FOLDER).iterdir())
     except FileNotFoundError:
         return 0
-    return sum(_take(store, note) for note in notes if note.suffix in {".json", ".taken"})
+    except OSError as error:
+        errors.append(error)
+        return 0
+    count = 0
+    for note in notes:
+        if note.suffix in {".json", ".taken"}:
+            try:
+                count += _take(store, note)
+            except (StoreClosedError, StorePoisonedError):
+                raise
+            except (StoreError, OSError) as error:
+                errors.append(error)
+    return count
 
 
 def _message(store: Store, row: dict[str, Any]) -> StoredMessage:
@@ -207,28 +256,34 @@ def _message(store: Store, row: dict[str, Any]) -> StoredMessage:
     return message
 
 
+def _level(given: object) -> int:
+    if not isinstance(given, int) or given < 0:
+        raise ValueError(f"level: expected 0 or more, got {given!r}")
+    return given
+
+
 def _take(store: Store, note: Path) -> int:
     failed, whole = [], True
     try:
         told = json.loads(note.read_bytes())
         group, rows = str(told["group"]), list(told["messages"])
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         _LOG.error("%s: no note of failed messages: %s; kept as .bad", note, error)
         note.rename(note.with_suffix(".bad"))
         return 0
     for row in rows:
         try:
-            failed.append(Failed(_message(store, row), int(row["level"])))
+            failed.append(Failed(_message(store, row), _level(row["level"])))
         except (LookupError, TypeError, ValueError, ArithmeticError, CorruptionError) as error:
             shown = row.get("place", row) if isinstance(row, dict) else row
             _LOG.error("%s: %s: cannot be retried: %s; kept as .bad", note, shown, error)
             whole = False
     # First, so that a folder that others own cannot give the same messages again and again.
     note = note.rename(note.with_suffix(".taken"))
-    refused = append_but_refused(store, _all_sent_back(store, group, failed))
-    store.flush()
-    for index, why in refused:
-        shown = _place(failed[index].message)
+    longest = len(levels_ms(store))
+    refused = append_but_refused(store, failed, lambda one: _sent_back(group, one, longest))
+    for one, why in refused:
+        shown = _place(one.message)
         _LOG.error("%s: %s: cannot be retried: %s; kept as .bad", note, shown, why)
     if whole and not refused:
         note.unlink()

@@ -9,7 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Self
 
 from mqstore._arguments import expect
-from mqstore.consuming.delays import level_for, milliseconds
+from mqstore.consuming.delays import level_for, milliseconds, seconds_or_ever
 from mqstore.consuming.failed import MAX_ATTEMPTS, Failed, check_delivery, send_back
 from mqstore.consuming.in_flight import InFlight, TakenQueue
 from mqstore.consuming.schedule import levels_ms
@@ -33,11 +33,6 @@ __all__ = ["ConsumerGroup"]
 
 _AHEAD = 32
 _SLICE_S = 0.05
-
-
-def _or_ever(span: Seconds, argument: str) -> float:
-    """A time span in seconds; infinity for ever."""
-    return math.inf if span == math.inf else milliseconds(span, argument) / 1000
 
 
 class ConsumerGroup(InFlight):
@@ -104,9 +99,9 @@ class ConsumerGroup(InFlight):
         if max_messages < 0:
             raise ValueError(f"max_messages is 0 or more, not {max_messages}")
         visible_ms = None if visibility_s is None else milliseconds(visibility_s, "visibility_s")
-        deadline = time.monotonic() + _or_ever(timeout_s, "timeout_s")
+        deadline = time.monotonic() + seconds_or_ever(timeout_s, "timeout_s")
         while True:
-            end = self._store.max_physical_offset
+            end = self._store._readable_end  # noqa: SLF001 - a part of the store
             with self._lock:
                 found = self._next(topic, max_messages, tags)
                 if found:
@@ -133,7 +128,7 @@ class ConsumerGroup(InFlight):
         last: StoredMessage | None = None
         try:
             while True:
-                end = self._store.max_physical_offset
+                end = self._store._readable_end  # noqa: SLF001 - a part of the store
                 if not ahead:
                     ahead.extend(self._next(topic, _AHEAD, tags))
                 while ahead:
@@ -205,7 +200,7 @@ class ConsumerGroup(InFlight):
         levels = levels_ms(self._store)
         if delay is not None:
             return level_for(levels, delay, argument)
-        return min(3 + message.reconsume_times, len(levels))
+        return min(max(3 + message.reconsume_times, 1), len(levels))
 
     def process(
         self,
@@ -277,7 +272,7 @@ class ConsumerGroup(InFlight):
 
         self._hand_over({topic, self.retry_topic})
         topics = [topic] if topic == self.retry_topic else [topic, self.retry_topic]
-        idle = _or_ever(math.inf if idle_s is None else idle_s, "idle_s")
+        idle = seconds_or_ever(math.inf if idle_s is None else idle_s, "idle_s")
         work = Processing(self._store, self._places, topics, handler, level, max_messages, tags)
         return work.run(concurrency, stop or threading.Event(), idle)
 

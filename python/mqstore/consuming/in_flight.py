@@ -67,8 +67,7 @@ class InFlight:
     ) -> list[tuple[QueueKey, StoredMessage, int, int]]:
         """Reads messages without moving: the queue, the message, the places before and behind."""
         found: list[tuple[QueueKey, StoredMessage, int, int]] = []
-        if self._store.mode == "r":
-            self._store.refresh()
+        self._store._refresh_if_grown()  # noqa: SLF001 - a part of the store
         with self._lock:
             self._expire()
             queues = self._places.queues(topic)

@@ -93,14 +93,16 @@ class Processing:
             threading.Thread(target=self._guarded, args=(number, (stop, halt), idle_s), daemon=True)
             for number in range(concurrency)
         ]
-        for thread in threads:
-            thread.start()
+        started = []
         try:
+            for thread in threads:
+                thread.start()
+                started.append(thread)
             for thread in threads:
                 thread.join()
         finally:
             halt.set()
-            for thread in threads:
+            for thread in started:
                 thread.join()
         if self._error is not None:
             raise self._error
@@ -119,9 +121,8 @@ class Processing:
         looked_s = 0.0
         try:
             while not any(stop.is_set() for stop in stops):
-                end = self._store.max_physical_offset
-                if self._store.mode == "r":
-                    self._store.refresh()
+                end = self._store._readable_end  # noqa: SLF001 - a part of the store
+                self._store._refresh_if_grown()  # noqa: SLF001 - a part of the store
                 looked_s = time.monotonic()
                 if self._take_turns(number, stops):
                     self._last_s = time.monotonic()

@@ -1,6 +1,5 @@
 //! Follows a slot's chain in an index file: the one loop of all look-ups, exact or by RocketMQ's
-//! rules. Only [`IndexFile::select_many`](super::file::IndexFile::select_many) has its own, which
-//! runs many at once.
+//! rules, but [`IndexFile::select_many`](super::file::IndexFile::select_many) runs many at once.
 //!
 //! RocketMQ trusts each entry. An exact walk compares each with its neighbours, so a query never
 //! misses messages silently. Entries have the order of messages, and a link names the slot's next

@@ -2,8 +2,7 @@
 //! table in memory.
 //!
 //! In a valid file each entry is named exactly once, by its slot's next entry or by the slot, and
-//! links decrease. Conversely, if this holds within each slot, its chain visits all its entries in
-//! order. So comparing sums of hashes of named and existing entries is enough.
+//! links decrease. So comparing sums of hashes of named and existing entries is enough.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;

@@ -468,10 +468,6 @@ impl IndexService {
     /// entries are removed. `store_timestamp_ms` returns the last remaining record's store time; if
     /// that record is gone, its file goes too, since the header cannot be corrected. Returns the
     /// number of entries removed from the last file and the removed files.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`](crate::Error::Corrupt) when the last file contradicts itself,
-    /// errors of `store_timestamp_ms`, [`Error::Io`](crate::Error::Io).
     pub fn truncate(
         &mut self,
         physical_offset: i64,

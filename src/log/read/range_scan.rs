@@ -6,8 +6,7 @@
 //! - A file begins with a record. In another place the first record is searched: it stores its own
 //!   offset, has valid lengths and checksum, and is followed by another record, a blank or the
 //!   log's end. If that is not certain, or an earlier record seems to reach past it, a walk from
-//!   the file's first byte decides. Of one reader's parts only the first looks back; it checks that
-//!   they meet ([`RangeScan::places`]).
+//!   the file's first byte decides.
 //! - A damaged range belongs to the reader of the record before it, even if that record ends behind
 //!   the range; at the beginning of a file or a gap, to the reader that begins there.
 

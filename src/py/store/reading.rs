@@ -451,6 +451,11 @@ impl Store {
         Ok(py.detach(|| store.refresh())?)
     }
 
+    fn _refresh_if_grown(&self, py: Python<'_>) -> PyResult<()> {
+        let store = self.reading()?;
+        Ok(py.detach(|| store.refresh_if_grown())?)
+    }
+
     /// Waits until the log is longer than a physical offset.
     ///
     /// Args:
@@ -498,6 +503,13 @@ impl Store {
         let store = self.reading()?;
         store.check_open()?;
         Ok(store.log().end_offset())
+    }
+
+    #[getter]
+    fn _readable_end(&self) -> PyResult<u64> {
+        let store = self.reading()?;
+        store.check_open()?;
+        Ok(store.end_offset())
     }
 
     /// Physical offset up to which the log is known to be durable.

@@ -108,43 +108,52 @@ impl Reader {
         }
     }
 
+    pub(crate) fn refresh_if_grown(&self) -> Result<()> {
+        match &self.source {
+            Source::Writer(_) => Ok(()),
+            Source::Files(follower) => follower.refresh_if_grown(),
+        }
+    }
+
     /// Waits until the log exceeds `physical_offset`; `false` on timeout.
     pub(crate) fn wait(&self, physical_offset: u64, timeout: Duration) -> Result<bool> {
         let deadline = Instant::now().checked_add(timeout);
         let mut pause = Duration::from_millis(1);
         let mut waiters = None;
+        let mut seen = u64::MAX;
         loop {
             self.files.check_open()?;
-            self.refresh()?;
-            if self.readable_end() > physical_offset {
+            self.refresh_if_grown()?;
+            let end = self.readable_end();
+            if end > physical_offset {
                 return Ok(true);
             }
             let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 return Ok(false);
             }
-            match waiters.take() {
-                Some(asked) => Waiters::wait(&asked, left.min(LONGEST_SLEEP)),
+            // Not woken by each of many appends that do not suffice.
+            let has_grown = end > std::mem::replace(&mut seen, end);
+            match (waiters.take(), has_grown) {
+                (Some(asked), false) => Waiters::wait(&asked, left.min(LONGEST_SLEEP)),
                 // Looks once more after asking.
-                None => match self.ask_to_be_woken() {
-                    Some(asked) => waiters = Some(asked),
-                    None => {
-                        std::thread::sleep(pause.min(left));
-                        pause = (pause * 2).min(LONGEST_PAUSE);
-                    }
-                },
+                (None, false) if self.ask_to_be_woken(&mut waiters) => {}
+                _ => {
+                    std::thread::sleep(pause.min(left));
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
             }
         }
     }
 
-    /// `None` beside a broker or no writer, and where the store cannot be written.
-    fn ask_to_be_woken(&self) -> Option<Waiters> {
+    /// `false` beside a broker or no writer, and where the store cannot be written.
+    fn ask_to_be_woken(&self, asked: &mut Option<Waiters>) -> bool {
         let StoreFiles { storage, paths, .. } = &*self.files;
-        if !self.is_writers() && StoreLock::holder(&**storage, paths) != Some(Holder::Writer) {
-            return None;
+        if self.is_writers() || StoreLock::holder(&**storage, paths) == Some(Holder::Writer) {
+            let waiters = Waiters::open(&**storage, &paths.waiters()).ok();
+            *asked = waiters.filter(|waiters| waiters.ask().is_ok());
         }
-        let waiters = Waiters::open(&**storage, &paths.waiters()).ok()?;
-        waiters.ask().ok().map(|()| waiters)
+        asked.is_some()
     }
 
     /// Reads one queue. If another process removed or swapped files meanwhile, lists them again and

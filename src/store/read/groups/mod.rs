@@ -238,13 +238,17 @@ impl ConsumerGroup {
         {
             return Ok(None);
         }
-        places.taken.insert(queue.clone());
         // Another process may have moved on.
-        self.load(&mut places)?;
-        match places.next.get(&queue) {
-            Some(&place) => Ok(Some(place)),
-            None => self.least(topic, queue_id).map(Some),
+        let place = self.load(&mut places).and_then(|()| match places.next.get(&queue) {
+            Some(&place) => Ok(place),
+            None => self.least(topic, queue_id),
+        });
+        match (&place, &places.locks) {
+            (Ok(_), _) => drop(places.taken.insert(queue)),
+            (Err(_), Some(locks)) => locks.release(&self.name, topic, queue_id),
+            (Err(_), None) => {}
         }
+        place.map(Some)
     }
 
     fn least(&self, topic: &str, queue_id: i32) -> Result<i64> {
@@ -252,12 +256,18 @@ impl ConsumerGroup {
         Ok(queue.map_or(0, |queue| queue.min_offset))
     }
 
+    /// Lets others take a queue, and forgets a place that was not committed.
     pub fn release(&self, topic: &str, queue_id: i32) {
         let mut places = self.places.lock();
-        if places.taken.remove(&(topic.to_owned(), queue_id))
-            && !self.store.is_of_parent()
-            && let Some(locks) = &places.locks
-        {
+        let queue = (topic.to_owned(), queue_id);
+        if !places.taken.remove(&queue) {
+            return;
+        }
+        if places.moved.remove(&queue) {
+            places.next.remove(&queue);
+            places.read_at = None;
+        }
+        if let (false, Some(locks)) = (self.store.is_of_parent(), &places.locks) {
             locks.release(&self.name, topic, queue_id);
         }
     }

@@ -49,7 +49,11 @@ pub(crate) struct View {
     flushed: Option<Flushed>,
     /// Offset of a last record left out although it may be whole.
     pub(crate) left_out: Option<u64>,
+    session: Option<Session>,
 }
+
+/// Holder and stamp of the root when the files were listed.
+type Session = (Option<Holder>, Option<Stamp>);
 
 /// Another process's work in the store, asked before its files are listed.
 #[derive(Debug, PartialEq)]
@@ -57,7 +61,6 @@ pub(crate) struct Beside {
     holder: Option<Holder>,
     /// Offset before which a serving writer had written all queue entries.
     written: Option<u64>,
-    /// The root's, which each session changes.
     stamp: Option<Stamp>,
 }
 
@@ -69,6 +72,10 @@ impl Beside {
         let is_writer = holder == Some(Holder::Writer);
         let written = is_writer.then(|| read().or_else(read)).flatten();
         Self { holder, written, stamp }
+    }
+
+    const fn session(&self) -> Session {
+        (self.holder, self.stamp)
     }
 }
 
@@ -99,6 +106,11 @@ impl Follower {
     pub(crate) fn refresh(&self) -> Result<()> {
         let files = &*self.files;
         let _turn = self.refreshing.write();
+        let root = files.paths.root();
+        if files.storage.kind(root).map_err(Error::io("stat", root))?.is_none() {
+            let gone = std::io::Error::new(std::io::ErrorKind::NotFound, "the store is gone");
+            return Err(Error::io("open", root)(gone));
+        }
         files.log.run().refresh()?;
         if let Ok((entered, _)) = topics::entered(&*files.storage, &files.paths) {
             files.queues.set_kinds(entered.kinds);
@@ -106,6 +118,17 @@ impl Follower {
         let beside = self.beside();
         files.list_again()?;
         self.look(&beside).map(drop)
+    }
+
+    /// Refreshes if the log grew or another session began.
+    pub(crate) fn refresh_if_grown(&self) -> Result<()> {
+        let log = &self.files.log;
+        log.run().refresh()?;
+        // Zeros end a log.
+        let mut behind = [0; 4];
+        log.run().read_at(&mut behind, log.end_offset())?;
+        let is_as_before = self.view().session == Some(self.beside().session());
+        if is_as_before && behind == [0; 4] { Ok(()) } else { self.refresh() }
     }
 
     /// Lists queues and index again after files were missing. The log's end stays.
@@ -221,6 +244,7 @@ impl Follower {
             index_trusted_until_ms,
             flushed,
             left_out,
+            session: Some(beside.session()),
         };
         Ok(unread)
     }
