@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -150,6 +151,31 @@ def test_a_disk_that_refuses_to_flush_promises_nothing(
         store.append_many([message(body=b"%d" % n) for n in range(9)])
         with mqstore.open(tmp_path / "a", config=TINY) as seen:
             assert progress(tmp_path / "a", until="flushed").last() == {"a": seen.flushed_offset}
+
+
+def test_a_disk_that_refused_once_is_not_believed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux reports an error of writing once: a second flush succeeds without the lost pages."""
+    now: list[float] = [100.0]
+    errors = iter([OSError(errno.EIO, "Input/output error")])
+
+    def refuse_once(_: Path) -> None:
+        for error in errors:
+            raise error
+
+    monkeypatch.setattr(reach, "sync", refuse_once)
+    monkeypatch.setattr(reach.time, "monotonic", lambda: now[0])
+    with mqstore.open(tmp_path / "a", "a", config=TINY) as store:
+        store.append_many([message(body=b"%d" % n) for n in range(9)])
+        stream_of = progress(tmp_path / "a", until="flushed")
+        known = stream_of.last()
+        assert known["a"] < store.max_physical_offset
+        now[0] += 10 * reach.SYNC_EVERY_S
+        assert stream_of.last() == known
+        # The writer's own flush is noted in its mark.
+        store.flush()
+        assert stream_of.last()["a"] > known["a"]
 
 
 @pytest.mark.parametrize(
