@@ -60,6 +60,7 @@ class Bounds:
         self.options = options
         self._synced: dict[str, tuple[float, int]] = {}
         self._failed: set[str] = set()
+        self._idle: dict[str, tuple[float, int]] = {}
         self._names_checked = False
 
     def look(self) -> dict[str, Reach]:
@@ -121,14 +122,16 @@ class Bounds:
         known = max(known, synced)
         if known < log_end and time.monotonic() - at >= SYNC_EVERY_S:
             files = log_paths(found.path, store.config.store_path_commit_log)
-            if self._sync(found.path, _held(files, known, log_end)):
+            held = _held(files, known, log_end)
+            is_local = all(_file_system(path) in _LOCAL for path in held)
+            if self._sync(found.path, held) if is_local else self._idles(found.path, log_end):
                 self._synced[found.path] = (time.monotonic(), log_end)
                 known = log_end
         return known
 
     def _sync(self, root: str, files: list[Path]) -> bool:
         """Makes files of a log durable, bytes and names; whether that is known to have worked."""
-        if root in self._failed or not all(_file_system(path) in _LOCAL for path in files):
+        if root in self._failed:
             return False
         try:
             for path in (*files, *{path.parent for path in files}):
@@ -146,6 +149,16 @@ class Bounds:
             )
             return False
         return bool(files)
+
+    def _idles(self, root: str, log_end: int) -> bool:
+        """Whether a log has not grown for as long as the user says that its broker needs to flush.
+
+        Nothing proves it: the broker may be dead, or its own flush may have failed.
+        """
+        now, wanted = time.monotonic(), self.options.flushed_after_s
+        since, end = self._idle.get(root, (now, log_end))
+        self._idle[root] = (since if end == log_end else now, log_end)
+        return wanted is not None and now - self._idle[root][0] >= wanted
 
 
 def _held(files: dict[int, Path], begin: int, end: int) -> list[Path]:
