@@ -217,6 +217,10 @@ class RocketMQ:
         """Stops both the clean way."""
         self.call("stop-broker")
 
+    def delete_expired(self) -> None:
+        """Has the broker delete expired files now, all but the last one that is written to."""
+        self.call("delete-expired")
+
     def produce(self, lines: Sequence[Row]) -> list[Row]:
         """Sends messages through a producer."""
         return self.call("produce", lines=list(lines))[0]

@@ -12,7 +12,7 @@ from mqstore.spark.options import OPTIONS, TABLES, ReadOptions
 from mqstore.spark.schema import message_schema
 from mqstore.spark.tables import table_schema
 
-STREAMS = ("until", "resume", "retire", "maxBytesPerTrigger", "maxRowsPerTrigger")
+STREAMS = ("until", "flushedAfter", "resume", "retire", "maxBytesPerTrigger", "maxRowsPerTrigger")
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -150,6 +151,72 @@ def test_a_disk_that_refuses_to_flush_promises_nothing(
         store.append_many([message(body=b"%d" % n) for n in range(9)])
         with mqstore.open(tmp_path / "a", config=TINY) as seen:
             assert progress(tmp_path / "a", until="flushed").last() == {"a": seen.flushed_offset}
+
+
+def test_a_disk_that_refused_once_is_not_believed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux reports an error of writing once: a second flush succeeds without the lost pages."""
+    now: list[float] = [100.0]
+    errors = iter([OSError(errno.EIO, "Input/output error")])
+
+    def refuse_once(_: Path) -> None:
+        for error in errors:
+            raise error
+
+    monkeypatch.setattr(reach, "sync", refuse_once)
+    monkeypatch.setattr(reach.time, "monotonic", lambda: now[0])
+    with mqstore.open(tmp_path / "a", "a", config=TINY) as store:
+        store.append_many([message(body=b"%d" % n) for n in range(9)])
+        stream_of = progress(tmp_path / "a", until="flushed", flushedAfter="30s")
+        known = stream_of.last()
+        assert known["a"] < store.max_physical_offset
+        now[0] += 10 * reach.SYNC_EVERY_S
+        assert stream_of.last() == known
+        # The writer's own flush is noted in its mark.
+        store.flush()
+        assert stream_of.last()["a"] > known["a"]
+
+
+def test_a_log_on_a_shared_file_system_counts_as_flushed_once_it_idles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now: list[float] = [100.0]
+    monkeypatch.setattr(reach, "_LOCAL", frozenset[str]())
+    monkeypatch.setattr(reach.time, "monotonic", lambda: now[0])
+    with mqstore.open(tmp_path / "a", "a", config=TINY) as store:
+        store.append_many([message(body=b"%d" % n) for n in range(9)])
+        plain = progress(tmp_path / "a", until="flushed")
+        waits = progress(tmp_path / "a", until="flushed", flushedAfter="30s")
+        known = plain.last()
+        assert waits.last() == known
+        now[0] += 29
+        assert waits.last() == known
+        # The time begins anew with each message.
+        store.append("T", b"9")
+        now[0] += 29
+        assert waits.last() == known
+        now[0] += 29
+        assert waits.last() == known
+        now[0] += 1
+        idle = {"a": store.max_physical_offset}
+        assert waits.last() == idle
+        store.append("T", b"10")
+        assert waits.last() == idle
+        assert plain.last() == known
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"flushedAfter": "30"}, "option flushedAfter: '30' is no duration; say 30s, 2m or 1h"),
+        ({"flushedAfter": "5s"}, "is too short: a broker flushes its whole log every 10 seconds"),
+        ({"flushedAfter": "1m", "until": "end"}, "flushedAfter is for until=flushed, not end"),
+    ],
+)
+def test_a_time_that_no_broker_can_keep_is_refused(options: dict[str, str], says: str) -> None:
+    with pytest.raises(mqstore.ConfigError, match=says):
+        ReadOptions.parse({"path": "/a", **options}, streaming=True)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ again brings each message to each sink once.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tomllib
 from collections.abc import Mapping
@@ -242,7 +243,8 @@ def pipeline(
     options = ReadOptions.parse(texts, streaming=True)
     # In the user's own call, and not where the query has begun.
     check_limits(options)
-    source = Progress(options)
+    # Only the stream's own process flushes: of a disk's error the system tells one process.
+    source = Progress(dataclasses.replace(options, until="end"))
     source.reaches()
     register_format(spark)
     last = Books(settings.books).last(spark)

@@ -22,6 +22,7 @@ from mqstore.spark.values import (
     check_names,
     read_boolean,
     read_count,
+    read_flushed_after,
     read_long,
     read_names,
     read_offsets,
@@ -51,6 +52,7 @@ OPTIONS: Final = (
     "endingPhysicalOffset",
     "endingTimestamp",
     "failOnDataLoss",
+    "flushedAfter",
     "include",
     "keys",
     "maxBytesPerTrigger",
@@ -87,7 +89,10 @@ _ACCESS_PATHS: Final[tuple[Literal["auto", "scan", "consumequeue", "index"], ...
 )
 _INCLUDE: Final = ("business", "system", "half", "all")
 _ON_ERROR: Final[tuple[Literal["fail", "skip", "rows"], ...]] = ("fail", "skip", "rows")
-_STREAM_ONLY = ("maxBytesPerTrigger", "maxRowsPerTrigger", "resume", "retire", "until")
+_STREAM_ONLY = (
+    *("flushedAfter", "maxBytesPerTrigger", "maxRowsPerTrigger"),
+    *("resume", "retire", "until"),
+)
 _MISSING: Final[tuple[Literal["fail", "wait", "drop"], ...]] = ("fail", "wait", "drop")
 
 TABLES: Final = (
@@ -137,6 +142,8 @@ class ReadOptions:
         retire: Streams: brokers to be taken out of the checkpoint.
         resume: Streams: where the first batch begins and ends, by broker, without a checkpoint.
         until: Streams: ``flushed``, ``dispatched`` or ``end``.
+        flushed_after_s: Streams: how long the end of a log on a shared file system has to stay
+            where it is until it counts as flushed; ``None`` is for ever.
         max_bytes_per_trigger: Streams: most bytes of the log in a batch.
         max_rows_per_trigger: Streams: most messages in a batch.
         broker_name: Value of the column ``broker``; ``None`` for the directory's name.
@@ -173,6 +180,7 @@ class ReadOptions:
     retire: tuple[str, ...] = ()
     resume: tuple[dict[str, int], dict[str, int]] | None = None
     until: str = "flushed"
+    flushed_after_s: float | None = None
     max_bytes_per_trigger: int | None = None
     max_rows_per_trigger: int | None = None
     broker_name: str | None = None
@@ -238,6 +246,7 @@ class ReadOptions:
             retire=value("retire", read_names, ()),
             resume=value("resume", read_resume, None),
             until=value("until", read_one_of(("flushed", "dispatched", "end")), "flushed"),
+            flushed_after_s=value("flushedAfter", read_flushed_after, None),
             max_bytes_per_trigger=value("maxBytesPerTrigger", read_some_bytes, None),
             max_rows_per_trigger=value("maxRowsPerTrigger", read_count, None),
             broker_name=value("brokerName", str, None),
@@ -291,6 +300,10 @@ class ReadOptions:
             raise ConfigError(
                 "table=dispatch has no column for damage; take onError=skip, or table=raw",
                 "onError",
+            )
+        if self.flushed_after_s is not None and self.until != "flushed":
+            raise ConfigError(
+                f"flushedAfter is for until=flushed, not {self.until}", "flushedAfter"
             )
         if self.access_path == "index" and self.keys is None:
             raise ConfigError("accessPath=index looks up keys; option keys names none", "keys")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,8 @@ _LOCAL = frozenset(
     ["bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"]
 )
 _THREADS = 8
+
+_log = logging.getLogger("mqstore.spark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,8 @@ class Bounds:
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
         self._synced: dict[str, tuple[float, int]] = {}
+        self._failed: set[str] = set()
+        self._idle: dict[str, tuple[float, int]] = {}
         self._names_checked = False
 
     def look(self) -> dict[str, Reach]:
@@ -117,24 +122,49 @@ class Bounds:
         known = max(known, synced)
         if known < log_end and time.monotonic() - at >= SYNC_EVERY_S:
             files = log_paths(found.path, store.config.store_path_commit_log)
-            if _sync(files, known, log_end):
+            held = _held(files, known, log_end)
+            is_local = all(_file_system(path) in _LOCAL for path in held)
+            if self._sync(found.path, held) if is_local else self._idles(found.path, log_end):
                 self._synced[found.path] = (time.monotonic(), log_end)
                 known = log_end
         return known
 
-
-def _sync(files: dict[int, Path], begin: int, end: int) -> bool:
-    """Makes a range of a log durable, files and names; whether that is known to have worked."""
-    bases = [at for at in files if at < end]
-    held = [files[at] for n, at in enumerate(bases) if n + 1 == len(bases) or bases[n + 1] > begin]
-    try:
-        if not held or not all(_file_system(path) in _LOCAL for path in held):
+    def _sync(self, root: str, files: list[Path]) -> bool:
+        """Makes files of a log durable, bytes and names; whether that is known to have worked."""
+        if root in self._failed:
             return False
-        for path in (*held, *{path.parent for path in held}):
-            sync(path)
-    except OSError:
-        return False
-    return True
+        try:
+            for path in (*files, *{path.parent for path in files}):
+                sync(path)
+        except FileNotFoundError:  # retention deleted it meanwhile
+            return False
+        except OSError as error:
+            # The system reports lost bytes once: the next flush would succeed without them.
+            self._failed.add(root)
+            _log.warning(
+                "%s: its disk refused to flush (%s); from now on until=flushed relies on the "
+                "broker's own mark or checkpoint",
+                root,
+                error,
+            )
+            return False
+        return bool(files)
+
+    def _idles(self, root: str, log_end: int) -> bool:
+        """Whether a log has not grown for as long as the user says that its broker needs to flush.
+
+        Nothing proves it: the broker may be dead, or its own flush may have failed.
+        """
+        now, wanted = time.monotonic(), self.options.flushed_after_s
+        since, end = self._idle.get(root, (now, log_end))
+        self._idle[root] = (since if end == log_end else now, log_end)
+        return wanted is not None and now - self._idle[root][0] >= wanted
+
+
+def _held(files: dict[int, Path], begin: int, end: int) -> list[Path]:
+    """The files of a log that have a part of a range."""
+    bases = [at for at in files if at < end]
+    return [files[at] for n, at in enumerate(bases) if n + 1 == len(bases) or bases[n + 1] > begin]
 
 
 def _file_system(path: Path) -> str | None:
@@ -144,6 +174,8 @@ def _file_system(path: Path) -> str | None:
     """
     real, mounts = os.path.realpath(path), Path("/proc/self/mountinfo")
     best, kind = "", None
+    if not mounts.exists():  # Linux only
+        return None
     for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
         fields, _, rest = line.partition(" - ")
         mount = fields.split()[4].encode().decode("unicode_escape")

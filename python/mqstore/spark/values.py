@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from mqstore.errors import ConfigError
-from mqstore.text import parse_size, parse_time
+from mqstore.text import is_relative, parse_size, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,6 +25,7 @@ __all__ = [
     "check_names",
     "read_boolean",
     "read_count",
+    "read_flushed_after",
     "read_long",
     "read_names",
     "read_offsets",
@@ -48,6 +49,7 @@ _T = TypeVar("_T")
 _D = TypeVar("_D")
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
+_SHORTEST_S = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +259,20 @@ def read_some_bytes(text: str) -> int:
     if size == 0:
         raise ValueError("must be at least 1 byte")
     return size
+
+
+def read_flushed_after(text: str) -> float:
+    """Reads a duration, in seconds; it has to cover several flushes of a broker."""
+    later = f"+{text.strip()}"
+    if not is_relative(later):
+        raise ValueError(f"{_shown(text)} is no duration; say 30s, 2m or 1h")
+    seconds = parse_time(later, lambda: 0) / 1000
+    if seconds < _SHORTEST_S:
+        raise ValueError(
+            f"{_shown(text)} is too short: a broker flushes its whole log every 10 seconds "
+            f"(flushCommitLogThoroughInterval); say {_SHORTEST_S}s or more"
+        )
+    return seconds
 
 
 def read_boolean(text: str) -> bool:

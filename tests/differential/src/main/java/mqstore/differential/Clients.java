@@ -319,6 +319,13 @@ final class Clients implements AutoCloseable {
         }
     }
 
+    /** Asks the broker to delete expired files, as {@code mqadmin deleteExpiredCommitLog} does. */
+    void deleteExpired() throws Exception {
+        if (!admin().deleteExpiredCommitLogByAddr(broker)) {
+            throw new IllegalStateException("the broker did not take the command");
+        }
+    }
+
     private static JSONObject consumed(MessageExt message) {
         JSONObject row = new JSONObject();
         row.put("topic", message.getTopic());

@@ -3,6 +3,7 @@ package mqstore.differential;
 import com.alibaba.fastjson2.JSONObject;
 import java.io.File;
 import java.io.IOException;
+import java.lang.reflect.Method;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.util.List;
@@ -19,12 +20,15 @@ import org.apache.rocketmq.namesrv.NamesrvController;
 import org.apache.rocketmq.remoting.netty.NettyClientConfig;
 import org.apache.rocketmq.remoting.netty.NettyServerConfig;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
+import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
 /** A name server and one broker on the loopback address, with the clients that talk to them. */
 final class Cluster implements AutoCloseable {
     private static final String LOOPBACK = "127.0.0.1";
     private static final int REGISTER_SECONDS = 20;
+    /** So often a broker deletes expired files once it is told to ({@code MAX_MANUAL_DELETE_FILE_TIMES}). */
+    private static final int MANUAL_DELETES = 20;
 
     private final NamesrvController names;
     private final BrokerController controller;
@@ -155,6 +159,22 @@ final class Cluster implements AutoCloseable {
 
     void view(JSONObject command, Consumer<JSONObject> rows) throws Exception {
         clients.view(command, rows);
+    }
+
+    /** Deletes expired files now and no later; the broker's own timers first look a minute after the start. */
+    void deleteExpired() throws Exception {
+        clients.deleteExpired();
+        for (int i = 0; i < MANUAL_DELETES; i++) {
+            pass("cleanFilesPeriodically");
+        }
+        pass("cleanQueueFilesPeriodically");
+    }
+
+    /** Runs one pass of the store's own timer. */
+    private void pass(String name) throws Exception {
+        Method pass = DefaultMessageStore.class.getDeclaredMethod(name);
+        pass.setAccessible(true);
+        pass.invoke(controller.getMessageStore());
     }
 
     @Override
