@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -20,6 +21,7 @@ import pytest
 
 import mqstore
 import mqstore.spark
+from helpers import environment
 from helpers.stores import TINY, message
 from mqstore.spark import compat
 from mqstore.spark.compat import HAS_SOURCES
@@ -173,6 +175,114 @@ def test_micro_batches_bring_each_message_once(spark: SparkSession, tmp_path: Pa
     (books / "planned-00000002.json").write_text(json.dumps({"start": 1}))
     with pytest.raises(mqstore.ConfigError, match=r"planned-00000002\.json: not of a micro batch"):
         run()
+
+
+@pytest.mark.parametrize(
+    "options", [{"startingOffsets": "latest"}, {"startingTimestamp": "-2h"}], ids="".join
+)
+def test_a_micro_batch_resolves_its_start_in_the_first_call(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
+) -> None:
+    root, books = tmp_path / "a", tmp_path / "books"
+    hour, now = 3_600_000, 1_700_000_000_000
+    found: list[str] = []
+
+    def write(frame: DataFrame, number: int) -> None:
+        assert number == 1, "batch 0 is the empty one"
+        found.extend(row.body.decode() for row in frame.collect())
+
+    def run(at: int) -> int:
+        clock = SimpleNamespace(time_ns=lambda: at * 1_000_000)
+        monkeypatch.setattr("mqstore.text.time", clock)
+        given = {"until": "end", "columns": ["body"], **options}
+        return mqstore.spark.micro_batch(spark, root, books, write, **given)
+
+    def append(at: int, *bodies: bytes) -> None:
+        with mqstore.open(root, "a", config=TINY) as store:
+            store.append_many([message(body=body, store_timestamp_ms=at) for body in bodies])
+
+    append(now - 9 * hour, b"before")
+    assert [run(now), run(now + 1)] == [0, 0]
+    append(now + 2, b"1", b"2")
+    # The outage is longer than the relative time.
+    assert run(now + 5 * hour) == 1
+    assert found == ["1", "2"]
+    assert run(now + 9 * hour) == 0
+
+
+KILLED = """
+import os, signal, sys
+import mqstore.spark
+from mqstore.spark.micro import _Books
+from pyspark.sql import SparkSession
+
+root, moment = sys.argv[1:]
+settings = {"spark.ui.enabled": "false", "spark.log.level": "OFF",
+            "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
+write_page = _Books.write
+
+def page(self, kind, *rest):
+    if kind == moment == "done":
+        os.killpg(0, signal.SIGKILL)
+    write_page(self, kind, *rest)
+
+def write(frame, number):
+    frame.write.mode("overwrite").parquet(f"{root}/lake/batch={number}")
+    if moment == "written":
+        os.killpg(0, signal.SIGKILL)
+
+_Books.write = page
+mqstore.spark.micro_batch(spark, root + "/a", root + "/books", write, until="end")
+"""
+
+
+@pytest.mark.parametrize("moment", ["written", "done"])
+def test_a_batch_that_was_killed_before_it_was_done_comes_again_with_its_rows(
+    spark: SparkSession, tmp_path: Path, moment: str
+) -> None:
+    fill(tmp_path / "a", range(20))
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, tmp_path, moment],
+        capture_output=True,
+        check=False,
+        env=environment() | {"PYSPARK_PYTHON": sys.executable},
+        start_new_session=True,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
+    fill(tmp_path / "a", range(20, 30))
+
+    def write(frame: DataFrame, number: int) -> None:
+        frame.write.mode("overwrite").parquet(str(tmp_path / "lake" / f"batch={number}"))
+
+    books = tmp_path / "books"
+    assert mqstore.spark.micro_batch(spark, tmp_path / "a", books, write, until="end") == 2
+    for number, wanted in enumerate([range(20), range(20, 30)]):
+        table = pq.read_table(tmp_path / "lake" / f"batch={number}")
+        assert sorted(map(int, table["body"].to_pylist())) == list(wanted)
+
+
+def test_a_micro_batch_goes_on_with_the_books_of_earlier_versions(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    fill(tmp_path / "a", range(20))
+    with mqstore.open(tmp_path / "a", config=TINY) as store:
+        middle = [one.physical_offset for one in store.scan()][12]
+    books = tmp_path / "books"
+    books.mkdir()
+    page = json.dumps({"start": {"a": 0}, "end": {"a": middle}})
+    (books / "planned-00000000.json").write_text(page)
+    found: dict[int, int] = {}
+
+    def run() -> int:
+        def write(frame: DataFrame, number: int) -> None:
+            found[number] = frame.count()
+
+        given = {"until": "end", "startingOffsets": "latest"}
+        return mqstore.spark.micro_batch(spark, tmp_path / "a", books, write, **given)
+
+    assert [run(), run()] == [2, 0]
+    assert found == {0: 12, 1: 8}
 
 
 def test_a_spark_without_sources_says_what_to_use(
