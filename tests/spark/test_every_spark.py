@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -300,6 +302,38 @@ def test_a_spark_without_sources_says_what_to_use(
     ):
         with pytest.raises(mqstore.UnsupportedError, match=r"needs? Spark 4\.0 or newer"):
             ask()
+
+
+@pytest.mark.parametrize(
+    ("lacking", "ours", "says"),
+    [
+        ("pandas.functions.arrow_udf", "functions", "4.1 or newer; instead call mqstore.decode"),
+        ("datasource.DataSourceStreamArrowWriter", "stream_writer", "4.1 or newer; instead write"),
+    ][: 1 + HAS_SOURCES],
+    ids=lambda one: one.rpartition(".")[2],
+)
+def test_what_spark_4_0_lacks_is_told_with_what_to_use(
+    monkeypatch: pytest.MonkeyPatch, lacking: str, ours: str, says: str
+) -> None:
+    monkeypatch.delattr(f"pyspark.sql.{lacking}", raising=False)
+    monkeypatch.delitem(sys.modules, f"mqstore.spark.{ours}", raising=False)
+    with pytest.raises(mqstore.UnsupportedError, match=re.escape(says)):
+        importlib.import_module(f"mqstore.spark.{ours}")
+
+
+def test_every_spark_with_sources_writes_stores(spark: SparkSession, tmp_path: Path) -> None:
+    if not HAS_SOURCES:
+        with pytest.raises(mqstore.UnsupportedError, match=r"write_store need Spark 4\.0"):
+            assert mqstore.spark.write_store
+        return
+    fill(tmp_path / "a", range(20))
+    mqstore.spark.register(spark)
+    frame = mqstore.spark.read(spark, tmp_path / "a", columns=["broker", "topic", "body"])
+    frame.write.format("mqstore").mode("append").save(str(tmp_path / "tasks"))
+    assert mqstore.spark.write_store(frame, tmp_path / "brokers") == [str(tmp_path / "brokers/a")]
+    for written in ("tasks/*", "brokers/a"):
+        again = mqstore.spark.read(spark, tmp_path / written, columns=["body"])
+        assert sorted(int(row.body) for row in again.collect()) == list(range(20))
 
 
 def test_every_other_spark_that_is_named() -> None:

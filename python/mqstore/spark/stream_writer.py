@@ -9,12 +9,20 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceStreamArrowWriter
-
 from mqstore._durable import sync
-from mqstore.errors import ConfigError, StoreError
+from mqstore.errors import ConfigError, StoreError, UnsupportedError
 from mqstore.spark.staging import Staging
 from mqstore.spark.writer import StoreWriter, Written, write_options
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+except ImportError:
+    raise UnsupportedError(
+        "writeStream into stores needs Spark 4.1 or newer; instead write each batch in "
+        "foreachBatch, as frame.write.format('mqstore').mode('overwrite') to a folder of its own",
+        "writeStream",
+        "",
+    ) from None
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
