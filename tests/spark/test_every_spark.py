@@ -6,8 +6,11 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import os
+import pickle
+import platform
 import re
 import signal
 import subprocess
@@ -20,14 +23,20 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark import cloudpickle
 
 import mqstore
 import mqstore.spark
 from helpers import environment
 from helpers.stores import TINY, message
-from mqstore.spark import compat
+from mqstore.spark import compat, micro, tasks
 from mqstore.spark.compat import HAS_SOURCES
 from mqstore.spark.mapping import _reading
+from mqstore.spark.options import ReadOptions
+from mqstore.spark.progress import Progress
+from mqstore.spark.schema import columns_schema
+from mqstore.spark.stream import make_stream_reader
+from mqstore.spark.tables import make_table_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -131,14 +140,74 @@ def test_mistakes_are_told_at_once(spark: SparkSession, stores: Path, tmp_path: 
         read(stores / "x-b").collect()
 
 
-def test_a_worker_with_another_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    numbers = [pa.RecordBatch.from_pydict({"id": [0]})]
-    read = _reading(b"", [b""], ("0.0.1", "3.9.1"))
-    with pytest.raises(RuntimeError, match=rf"has mqstore {mqstore.__version__}, .* has 0.0.1"):
-        list(read(numbers))
+class Arrival(pickle.Unpickler):
+    """Unpickles as a worker without the package, which has no name of ours."""
+
+    def find_class(self, module: str, name: str) -> object:
+        assert not module.startswith("mqstore"), f"{module}.{name} is asked for"
+        return super().find_class(module, name)
+
+
+def travellers(root: Path) -> dict[str, object]:
+    """All that goes from one process to another: to plan, to read and to write."""
+    batch = ReadOptions.parse({"path": str(root)})
+    streamed = ReadOptions.parse({"path": str(root)}, streaming=True)
+    reader = make_table_reader(batch, ["body"])
+    found: dict[str, object] = {
+        "mapInArrow": reader,
+        "table": make_table_reader(ReadOptions.parse({"path": str(root), "table": "files"}), []),
+        "micro_batch": micro._Reader(Progress(streamed), ["body"]),
+        "job": tasks._Work(len),
+    }
+    if HAS_SOURCES:
+        from pyspark.sql import datasource
+
+        from mqstore.spark.source import MqStoreDataSource, checked_source
+
+        source = MqStoreDataSource({"path": str(root.parent / "out")})
+        columns = columns_schema(["topic", "body"])
+        found |= {
+            "format": MqStoreDataSource({"path": str(root)}),
+            "registered": checked_source(),
+            "stream": make_stream_reader(streamed, ["body"]),
+            "writer": source.writer(columns, overwrite=False),
+        }
+        if hasattr(datasource, "DataSourceStreamArrowWriter"):
+            source.options["checkpointLocation"] = "query"
+            found["streamWriter"] = source.streamWriter(columns, overwrite=False)
+    return found
+
+
+@pytest.mark.parametrize("name", travellers(Path("store")))
+def test_a_worker_with_another_package_is_told(
+    stores: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    thing = travellers(stores / "x-a")[name]
+    assert type(pickle.loads(cloudpickle.dumps(thing))) is type(thing)
+    with monkeypatch.context() as driver:
+        driver.setattr(mqstore, "__version__", "0.0.1")
+        sent = cloudpickle.dumps(travellers(stores / "x-a")[name])
+
+    def arrive() -> None:
+        arrived = Arrival(io.BytesIO(sent)).load()
+        if name == "registered":
+            assert arrived.name() == "mqstore"
+            arrived(options={})
+
+    has = rf"worker .* \(Python {re.escape(platform.python_version())}\) has "
+    wanted = rf"; the driver has mqstore 0\.0\.1 with Python {re.escape(platform.python_version())}"
+    with pytest.raises(RuntimeError, match=has + rf"mqstore {mqstore.__version__}{wanted}"):
+        arrive()
     monkeypatch.setitem(sys.modules, "mqstore", None)
-    with pytest.raises(RuntimeError, match=r"has no mqstore .* has mqstore 0\.0\.1 with Python 3"):
-        list(read(numbers))
+    with pytest.raises(RuntimeError, match=has + rf"no mqstore \(.*\){wanted}"):
+        arrive()
+
+
+def test_a_worker_that_reads_by_arrow_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = _reading(cloudpickle.dumps(tasks._Work(len)), [b""])
+    monkeypatch.setitem(sys.modules, "mqstore", None)
+    with pytest.raises(RuntimeError, match=r"has no mqstore"):
+        list(read([pa.RecordBatch.from_pydict({"id": [0]})]))
 
 
 def test_micro_batches_bring_each_message_once(spark: SparkSession, tmp_path: Path) -> None:

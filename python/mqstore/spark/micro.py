@@ -23,6 +23,7 @@ from mqstore.spark.packing import pack, ranges_of
 from mqstore.spark.progress import Progress
 from mqstore.spark.reader import read_range
 from mqstore.spark.schema import message_schema, read_schema
+from mqstore.spark.shipping import Shipped
 
 if TYPE_CHECKING:
     import os
@@ -113,7 +114,7 @@ def _next(books: _Books, progress: Progress, final: Offset) -> tuple[int, Offset
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _Reader(Shipped):
     progress: Progress
     columns: Sequence[str]
 

@@ -16,6 +16,7 @@ from mqstore.errors import StoreError
 from mqstore.spark.compat import DataSourceReader
 from mqstore.spark.packing import pack, ranges_of
 from mqstore.spark.plan import plan
+from mqstore.spark.shipping import Shipped
 from mqstore.spark.stores import settings_of
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def make_reader(options: ReadOptions, columns: Sequence[str]) -> DataSourceReade
     return reader(options, tuple(columns))
 
 
-class Reader(DataSourceReader):
+class Reader(Shipped, DataSourceReader):
     """Base of every batch reader.
 
     Args:

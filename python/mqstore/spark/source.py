@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSource
 
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.schema import check_read_schema, message_schema, read_schema
+from mqstore.spark.shipping import Shipped, checked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,20 +21,35 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-__all__ = ["MqStoreDataSource", "register_format"]
+__all__ = ["MqStoreDataSource", "checked_source", "register_format"]
 
 
 def register_format(spark: SparkSession) -> None:
     """Makes the format known to a session, once or again."""
     try:
-        spark.dataSource.register(MqStoreDataSource)
+        spark.dataSource.register(checked_source())
     except PySparkException as error:
         # Spark 4.0 refuses a format that it has found by itself.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
 
 
-class MqStoreDataSource(DataSource):
+def checked_source() -> type[DataSource]:
+    """The format as a class that compares the package of the Python in which Spark plans."""
+    arrive = checked(MqStoreDataSource)
+
+    class Source(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "mqstore"
+
+        def __new__(cls, options: dict[str, str]) -> MqStoreDataSource:  # type: ignore[misc]
+            return arrive()(options)
+
+    return Source
+
+
+class MqStoreDataSource(Shipped, DataSource):
     """Directories of RocketMQ stores as a table; see the module ``mqstore.spark``."""
 
     @classmethod

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from mqstore._durable import sync
 from mqstore.errors import ConfigError, StoreError, UnsupportedError
+from mqstore.spark.shipping import Shipped
 from mqstore.spark.staging import Staging
 from mqstore.spark.writer import StoreWriter, Written, write_options
 
@@ -78,7 +79,7 @@ def _query(checkpoint: str) -> str:
     return query
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(Shipped, DataSourceStreamArrowWriter):
     """Writes a store for each task that has rows, and publishes those of a batch once.
 
     Args:

@@ -10,9 +10,13 @@ import mqstore.errors
 
 __all__ = ["PySparkException", "sentence"]
 
-# `mqstore.errors.ConfigError: option topics: ...`, wherever it stands in a text of Spark's.
+# `mqstore.errors.ConfigError: option topics: ...`, wherever it stands in a text of Spark's; a
+# `RuntimeError` is that of `mqstore.spark.shipping`.
 _OURS = re.compile(
-    r"^\s*(?:[\w.]+\.)?(?:" + "|".join(mqstore.errors.__all__) + r"): (.+)$", re.MULTILINE
+    r"^\s*(?:[\w.]+\.)?(?:"
+    + "|".join(mqstore.errors.__all__)
+    + r"|RuntimeError(?=: worker )): (.+)$",
+    re.MULTILINE,
 )
 
 
