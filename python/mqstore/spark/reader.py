@@ -18,6 +18,7 @@ from mqstore.spark.packing import pack, ranges_of
 from mqstore.spark.plan import plan
 from mqstore.spark.shipping import Shipped
 from mqstore.spark.stores import settings_of
+from mqstore.spark.telling import in_one_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -72,6 +73,7 @@ class Reader(Shipped, DataSourceReader):
 class MessageReader(Reader):
     """Reads messages."""
 
+    @in_one_sentence()
     def partitions(self) -> Sequence[InputPartition]:
         """Partitions for the tasks."""
         return pack(plan(self.options, asked=self.asked), self.options)

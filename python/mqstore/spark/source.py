@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSource
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.schema import check_read_schema, message_schema, read_schema
 from mqstore.spark.shipping import Shipped, checked
+from mqstore.spark.telling import in_one_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,6 +58,7 @@ class MqStoreDataSource(Shipped, DataSource):
         """The name of the format."""
         return "mqstore"
 
+    @in_one_sentence()
     def schema(self) -> StructType:
         """The columns that were asked for by ``columns``, or the usual ones.
 
@@ -69,6 +71,7 @@ class MqStoreDataSource(Shipped, DataSource):
 
         return read_schema(options, table_schema(options.table))
 
+    @in_one_sentence()
     def reader(self, schema: StructType) -> DataSourceReader:
         """Returns the reader that plans a batch.
 
@@ -84,6 +87,7 @@ class MqStoreDataSource(Shipped, DataSource):
         every = table_schema(options.table)
         return make_table_reader(options, check_read_schema(schema, every, options))
 
+    @in_one_sentence()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Returns the reader that plans a stream's batches.
 
@@ -98,6 +102,7 @@ class MqStoreDataSource(Shipped, DataSource):
         options = ReadOptions.parse(self.options, streaming=True)
         return make_stream_reader(options, check_read_schema(schema, message_schema(), options))
 
+    @in_one_sentence()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
         """Returns the writer of new stores.
 
@@ -112,6 +117,7 @@ class MqStoreDataSource(Shipped, DataSource):
 
         return make_writer(self.options, schema, overwrite=overwrite)
 
+    @in_one_sentence()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802
         """Returns the writer of new stores for each batch of a stream.
 
