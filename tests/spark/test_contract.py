@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, GreaterThanOrEqual, In, LessThan
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
@@ -65,13 +66,13 @@ def store(tmp_path_factory) -> Path:
 def read(options: dict[str, object], path: object = None, table: str | None = None) -> list[dict]:
     """The rows that tasks would read, each on its own copy of reader and partition."""
     texts = as_texts([path] if isinstance(path, str | os.PathLike) else path, options)
-    source = pickle.loads(pickle.dumps(MqStoreDataSource(CaseInsensitiveDict(texts))))
+    source = pickle.loads(cloudpickle.dumps(MqStoreDataSource(CaseInsensitiveDict(texts))))
     schema = source.schema()
     reader = source.reader(schema=schema)
     parts = pickle.loads(pickle.dumps(list(reader.partitions())))
     rows = []
     for part in parts:
-        fresh = pickle.loads(pickle.dumps(reader))
+        fresh = pickle.loads(cloudpickle.dumps(reader))
         for batch in fresh.read(part):
             assert batch.schema.equals(to_arrow_schema(schema))
             rows += batch.to_pylist()

@@ -5,8 +5,14 @@
 
 from __future__ import annotations
 
+import importlib
+import io
 import json
 import os
+import pickle
+import platform
+import re
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -17,13 +23,20 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark import cloudpickle
 
 import mqstore
 import mqstore.spark
+from helpers import environment
 from helpers.stores import TINY, message
-from mqstore.spark import compat
+from mqstore.spark import compat, micro, tasks
 from mqstore.spark.compat import HAS_SOURCES
 from mqstore.spark.mapping import _reading
+from mqstore.spark.options import ReadOptions
+from mqstore.spark.progress import Progress
+from mqstore.spark.schema import columns_schema
+from mqstore.spark.stream import make_stream_reader
+from mqstore.spark.tables import make_table_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -127,14 +140,74 @@ def test_mistakes_are_told_at_once(spark: SparkSession, stores: Path, tmp_path: 
         read(stores / "x-b").collect()
 
 
-def test_a_worker_with_another_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    numbers = [pa.RecordBatch.from_pydict({"id": [0]})]
-    read = _reading(b"", [b""], ("0.0.1", "3.9.1"))
-    with pytest.raises(RuntimeError, match=rf"has mqstore {mqstore.__version__}, .* has 0.0.1"):
-        list(read(numbers))
+class Arrival(pickle.Unpickler):
+    """Unpickles as a worker without the package, which has no name of ours."""
+
+    def find_class(self, module: str, name: str) -> object:
+        assert not module.startswith("mqstore"), f"{module}.{name} is asked for"
+        return super().find_class(module, name)
+
+
+def travellers(root: Path) -> dict[str, object]:
+    """All that goes from one process to another: to plan, to read and to write."""
+    batch = ReadOptions.parse({"path": str(root)})
+    streamed = ReadOptions.parse({"path": str(root)}, streaming=True)
+    reader = make_table_reader(batch, ["body"])
+    found: dict[str, object] = {
+        "mapInArrow": reader,
+        "table": make_table_reader(ReadOptions.parse({"path": str(root), "table": "files"}), []),
+        "micro_batch": micro._Reader(Progress(streamed), ["body"]),
+        "job": tasks._Work(len),
+    }
+    if HAS_SOURCES:
+        from pyspark.sql import datasource
+
+        from mqstore.spark.source import MqStoreDataSource, checked_source
+
+        source = MqStoreDataSource({"path": str(root.parent / "out")})
+        columns = columns_schema(["topic", "body"])
+        found |= {
+            "format": MqStoreDataSource({"path": str(root)}),
+            "registered": checked_source(),
+            "stream": make_stream_reader(streamed, ["body"]),
+            "writer": source.writer(columns, overwrite=False),
+        }
+        if hasattr(datasource, "DataSourceStreamArrowWriter"):
+            source.options["checkpointLocation"] = "query"
+            found["streamWriter"] = source.streamWriter(columns, overwrite=False)
+    return found
+
+
+@pytest.mark.parametrize("name", travellers(Path("store")))
+def test_a_worker_with_another_package_is_told(
+    stores: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    thing = travellers(stores / "x-a")[name]
+    assert type(pickle.loads(cloudpickle.dumps(thing))) is type(thing)
+    with monkeypatch.context() as driver:
+        driver.setattr(mqstore, "__version__", "0.0.1")
+        sent = cloudpickle.dumps(travellers(stores / "x-a")[name])
+
+    def arrive() -> None:
+        arrived = Arrival(io.BytesIO(sent)).load()
+        if name == "registered":
+            assert arrived.name() == "mqstore"
+            arrived(options={})
+
+    has = rf"worker .* \(Python {re.escape(platform.python_version())}\) has "
+    wanted = rf"; the driver has mqstore 0\.0\.1 with Python {re.escape(platform.python_version())}"
+    with pytest.raises(RuntimeError, match=has + rf"mqstore {mqstore.__version__}{wanted}"):
+        arrive()
     monkeypatch.setitem(sys.modules, "mqstore", None)
-    with pytest.raises(RuntimeError, match=r"has no mqstore .* has mqstore 0\.0\.1 with Python 3"):
-        list(read(numbers))
+    with pytest.raises(RuntimeError, match=has + rf"no mqstore \(.*\){wanted}"):
+        arrive()
+
+
+def test_a_worker_that_reads_by_arrow_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = _reading(cloudpickle.dumps(tasks._Work(len)), [b""])
+    monkeypatch.setitem(sys.modules, "mqstore", None)
+    with pytest.raises(RuntimeError, match=r"has no mqstore"):
+        list(read([pa.RecordBatch.from_pydict({"id": [0]})]))
 
 
 def test_micro_batches_bring_each_message_once(spark: SparkSession, tmp_path: Path) -> None:
@@ -175,6 +248,114 @@ def test_micro_batches_bring_each_message_once(spark: SparkSession, tmp_path: Pa
         run()
 
 
+@pytest.mark.parametrize(
+    "options", [{"startingOffsets": "latest"}, {"startingTimestamp": "-2h"}], ids="".join
+)
+def test_a_micro_batch_resolves_its_start_in_the_first_call(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
+) -> None:
+    root, books = tmp_path / "a", tmp_path / "books"
+    hour, now = 3_600_000, 1_700_000_000_000
+    found: list[str] = []
+
+    def write(frame: DataFrame, number: int) -> None:
+        assert number == 1, "batch 0 is the empty one"
+        found.extend(row.body.decode() for row in frame.collect())
+
+    def run(at: int) -> int:
+        clock = SimpleNamespace(time_ns=lambda: at * 1_000_000)
+        monkeypatch.setattr("mqstore.text.time", clock)
+        given = {"until": "end", "columns": ["body"], **options}
+        return mqstore.spark.micro_batch(spark, root, books, write, **given)
+
+    def append(at: int, *bodies: bytes) -> None:
+        with mqstore.open(root, "a", config=TINY) as store:
+            store.append_many([message(body=body, store_timestamp_ms=at) for body in bodies])
+
+    append(now - 9 * hour, b"before")
+    assert [run(now), run(now + 1)] == [0, 0]
+    append(now + 2, b"1", b"2")
+    # The outage is longer than the relative time.
+    assert run(now + 5 * hour) == 1
+    assert found == ["1", "2"]
+    assert run(now + 9 * hour) == 0
+
+
+KILLED = """
+import os, signal, sys
+import mqstore.spark
+from mqstore.spark.micro import _Books
+from pyspark.sql import SparkSession
+
+root, moment = sys.argv[1:]
+settings = {"spark.ui.enabled": "false", "spark.log.level": "OFF",
+            "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
+write_page = _Books.write
+
+def page(self, kind, *rest):
+    if kind == moment == "done":
+        os.killpg(0, signal.SIGKILL)
+    write_page(self, kind, *rest)
+
+def write(frame, number):
+    frame.write.mode("overwrite").parquet(f"{root}/lake/batch={number}")
+    if moment == "written":
+        os.killpg(0, signal.SIGKILL)
+
+_Books.write = page
+mqstore.spark.micro_batch(spark, root + "/a", root + "/books", write, until="end")
+"""
+
+
+@pytest.mark.parametrize("moment", ["written", "done"])
+def test_a_batch_that_was_killed_before_it_was_done_comes_again_with_its_rows(
+    spark: SparkSession, tmp_path: Path, moment: str
+) -> None:
+    fill(tmp_path / "a", range(20))
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, tmp_path, moment],
+        capture_output=True,
+        check=False,
+        env=environment() | {"PYSPARK_PYTHON": sys.executable},
+        start_new_session=True,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
+    fill(tmp_path / "a", range(20, 30))
+
+    def write(frame: DataFrame, number: int) -> None:
+        frame.write.mode("overwrite").parquet(str(tmp_path / "lake" / f"batch={number}"))
+
+    books = tmp_path / "books"
+    assert mqstore.spark.micro_batch(spark, tmp_path / "a", books, write, until="end") == 2
+    for number, wanted in enumerate([range(20), range(20, 30)]):
+        table = pq.read_table(tmp_path / "lake" / f"batch={number}")
+        assert sorted(map(int, table["body"].to_pylist())) == list(wanted)
+
+
+def test_a_micro_batch_goes_on_with_the_books_of_earlier_versions(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    fill(tmp_path / "a", range(20))
+    with mqstore.open(tmp_path / "a", config=TINY) as store:
+        middle = [one.physical_offset for one in store.scan()][12]
+    books = tmp_path / "books"
+    books.mkdir()
+    page = json.dumps({"start": {"a": 0}, "end": {"a": middle}})
+    (books / "planned-00000000.json").write_text(page)
+    found: dict[int, int] = {}
+
+    def run() -> int:
+        def write(frame: DataFrame, number: int) -> None:
+            found[number] = frame.count()
+
+        given = {"until": "end", "startingOffsets": "latest"}
+        return mqstore.spark.micro_batch(spark, tmp_path / "a", books, write, **given)
+
+    assert [run(), run()] == [2, 0]
+    assert found == {0: 12, 1: 8}
+
+
 def test_a_spark_without_sources_says_what_to_use(
     stores: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +371,38 @@ def test_a_spark_without_sources_says_what_to_use(
     ):
         with pytest.raises(mqstore.UnsupportedError, match=r"needs? Spark 4\.0 or newer"):
             ask()
+
+
+@pytest.mark.parametrize(
+    ("lacking", "ours", "says"),
+    [
+        ("pandas.functions.arrow_udf", "functions", "4.1 or newer; instead call mqstore.decode"),
+        ("datasource.DataSourceStreamArrowWriter", "stream_writer", "4.1 or newer; instead write"),
+    ][: 1 + HAS_SOURCES],
+    ids=lambda one: one.rpartition(".")[2],
+)
+def test_what_spark_4_0_lacks_is_told_with_what_to_use(
+    monkeypatch: pytest.MonkeyPatch, lacking: str, ours: str, says: str
+) -> None:
+    monkeypatch.delattr(f"pyspark.sql.{lacking}", raising=False)
+    monkeypatch.delitem(sys.modules, f"mqstore.spark.{ours}", raising=False)
+    with pytest.raises(mqstore.UnsupportedError, match=re.escape(says)):
+        importlib.import_module(f"mqstore.spark.{ours}")
+
+
+def test_every_spark_with_sources_writes_stores(spark: SparkSession, tmp_path: Path) -> None:
+    if not HAS_SOURCES:
+        with pytest.raises(mqstore.UnsupportedError, match=r"write_store need Spark 4\.0"):
+            assert mqstore.spark.write_store
+        return
+    fill(tmp_path / "a", range(20))
+    mqstore.spark.register(spark)
+    frame = mqstore.spark.read(spark, tmp_path / "a", columns=["broker", "topic", "body"])
+    frame.write.format("mqstore").mode("append").save(str(tmp_path / "tasks"))
+    assert mqstore.spark.write_store(frame, tmp_path / "brokers") == [str(tmp_path / "brokers/a")]
+    for written in ("tasks/*", "brokers/a"):
+        again = mqstore.spark.read(spark, tmp_path / written, columns=["body"])
+        assert sorted(int(row.body) for row in again.collect()) == list(range(20))
 
 
 def test_every_other_spark_that_is_named() -> None:

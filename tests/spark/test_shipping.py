@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 import venv
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import mqstore
+import mqstore.spark
 from helpers import environment
 from helpers.stores import TINY, message
+from mqstore.spark.telling import PySparkException, sentence
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # What Spark's workers need of their own, and what mqstore needs beside itself.
 INSTALLED = ("pyspark", "py4j", "pyarrow", "msgspec", "click", "javaproperties")
@@ -21,7 +28,7 @@ INSTALLED = ("pyspark", "py4j", "pyarrow", "msgspec", "click", "javaproperties")
 PROGRAM = """
 import sys
 import mqstore.spark
-from pyspark.errors import PySparkException
+from mqstore.spark.telling import PySparkException, sentence
 from pyspark.sql import SparkSession
 
 root, archive = sys.argv[1:]
@@ -31,15 +38,21 @@ builder = SparkSession.builder.master("local-cluster[1,1,512]").config(map={
     "spark.task.maxFailures": "1", "spark.executorEnv.PYTHONPATH": "shipped",
 })
 spark = builder.getOrCreate()
-frame = mqstore.spark.read(spark, root, engine="arrow", columns=["body"])
-try:
-    frame.collect()
-except PySparkException as error:
-    line = next(line for line in str(error).splitlines() if "has no mqstore" in line)
-    print(line.strip())
+rows = spark.createDataFrame([("T", b"1")], "topic string, body binary")
+for work in (
+    lambda: mqstore.spark.read(spark, root, engine="arrow", columns=["body"]).collect(),
+    lambda: mqstore.spark.read(spark, root, engine="source", columns=["body"]).collect(),
+    lambda: spark.read.format("mqstore").option("columns", "body").load(root).collect(),
+    lambda: rows.write.format("mqstore").mode("append").save(root + "-written"),
+):
+    try:
+        work()
+    except PySparkException as error:
+        print(sentence(error))
 spark.stop()
 spark = builder.config("spark.archives", archive + "#shipped").getOrCreate()
-print(mqstore.spark.read(spark, root, engine="arrow", columns=["body"]).count(), "rows")
+for engine in ("arrow", "source"):
+    print(mqstore.spark.read(spark, root, engine=engine, columns=["body"]).count(), "rows")
 spark.stop()
 """
 
@@ -72,18 +85,48 @@ def test_a_worker_without_the_package_gets_it_as_an_archive(tmp_path: Path, bare
     shutil.copytree(package, tmp_path / "wheel" / "mqstore", ignore=shutil.ignore_patterns("*.pyc"))
     archive = shutil.make_archive(str(tmp_path / "mqstore"), "zip", tmp_path / "wheel")
     (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
-    # The executors of this cluster have the driver's environment.
-    env = {name: value for name, value in environment().items() if name != "PYTHONPATH"}
+    # Python has the package where Spark plans; an executor has a `PYTHONPATH` of its own.
+    env = environment() | {"PYTHONPATH": str(package.parent), "PYSPARK_PYTHON": str(bare)}
     done = subprocess.run(
         [sys.executable, tmp_path / "program.py", root, archive],
         capture_output=True,
         text=True,
         check=False,
         cwd=tmp_path,
-        env=env | {"PYSPARK_PYTHON": str(bare), "SPARK_LOCAL_IP": "127.0.0.1"},
+        env=env | {"SPARK_LOCAL_IP": "127.0.0.1"},
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    told, rows = done.stdout.splitlines()[-2:]
-    assert f", {bare} (Python " in told
-    assert f"the driver has mqstore {mqstore.__version__} with Python" in told
-    assert rows == "20 rows"
+    *told, by_arrow, by_source = done.stdout.splitlines()
+    assert len(told) == 4
+    for line in told:
+        assert re.match(rf"worker \S+, {bare} \(Python \S+\) has no mqstore ", line)
+        assert f"the driver has mqstore {mqstore.__version__} with Python" in line
+    assert by_arrow == by_source == "20 rows"
+
+
+def test_a_python_that_plans_with_another_package_is_told(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, version = tmp_path / "a", mqstore.__version__
+    with mqstore.open(root, "a", config=TINY) as store:
+        store.append_many([message(body=b"%d" % n) for n in range(20)])
+    frame = mqstore.spark.read(spark, root)
+    config = {
+        "source": {"paths": [str(root)], "until": "end"},
+        "sink": {"path": str(tmp_path / "lake")},
+        "trigger": {"available_now": True},
+    }
+    works = (
+        lambda: mqstore.spark.read(spark, root, engine="source").collect(),
+        lambda: mqstore.spark.write_store(frame, tmp_path / "written"),
+        lambda: mqstore.spark.pipeline(spark, config).awaitTermination(),
+    )
+    with monkeypatch.context() as driver:
+        driver.setattr(mqstore, "__version__", "0.0.1")
+        for work in works:
+            with pytest.raises(PySparkException) as caught:
+                work()
+            has = rf"worker \S+, {sys.executable} \(Python \S+\) has mqstore {version}"
+            assert re.match(rf"{has}; the driver has mqstore 0\.0\.1 ", sentence(caught.value))
+    for work in works:
+        work()

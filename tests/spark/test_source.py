@@ -14,6 +14,7 @@ import mqstore
 from helpers.arrow_types import to_arrow_schema
 from mqstore.spark import read, register
 from mqstore.spark.schema import message_schema, usual_columns
+from mqstore.spark.telling import sentence
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -198,6 +199,36 @@ def test_mistakes_are_named_before_any_task(spark, stores, options, says) -> Non
     with pytest.raises(AnalysisException) as caught:
         load(spark, stores / "broker-a" / "store", **options).count()
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("VIEW v USING mqstore OPTIONS (path '{}', topcs 'T')", "no option 'topcs'; did you mean"),
+        ("VIEW v USING mqstore", "no path was given; load(path) names a store's directory; {}"),
+        ("TABLE t USING mqstore OPTIONS (path '{}')", "CREATE TABLE cannot name a store's dir"),
+        ("TABLE t USING mqstore OPTIONS (topics 'T') LOCATION '{}'", "CREATE TABLE cannot name"),
+    ],
+)
+def test_sql_is_told_in_one_sentence(spark, stores, statement: str, says: str) -> None:
+    kind = "TEMPORARY " if statement.startswith("VIEW") else ""
+    with pytest.raises(AnalysisException) as caught:
+        spark.sql(f"CREATE {kind}" + statement.format(stores / "broker-a" / "store"))
+    text = str(caught.value)
+    assert "Traceback" not in text
+    view = "CREATE TEMPORARY VIEW x USING mqstore OPTIONS (path '...') does, and CREATE TABLE loses"
+    assert (view in text) == ("topcs" not in statement)
+    assert sentence(caught.value).startswith(says.format("in SQL"))
+
+
+def test_a_table_with_columns_has_no_path_when_it_is_read(spark, stores) -> None:
+    options = f"OPTIONS (path '{stores / 'broker-a' / 'store'}')"
+    spark.sql(f"CREATE TABLE lost (topic string) USING mqstore {options}")
+    try:
+        with pytest.raises(AnalysisException, match=r"no path was .* TABLE loses its options"):
+            spark.table("lost").collect()
+    finally:
+        spark.sql("DROP TABLE lost")
 
 
 def test_paths_without_a_store_are_named_before_any_task(spark, tmp_path) -> None:

@@ -33,8 +33,8 @@ __all__ = ["micro_batch", "pipeline", "read", "rebuild", "register", "verify", "
 
 
 _SINCE_4 = (
-    "the format, streams, the pipeline, write_store and the SQL functions need Spark 4.0 or newer; "
-    "mqstore.spark.read(spark, path) and mqstore.spark.micro_batch work from 3.5 on"
+    "the format, streams, the pipeline and write_store need Spark 4.0 or newer, the SQL functions "
+    "4.1; mqstore.spark.read(spark, path) and mqstore.spark.micro_batch work from 3.5 on"
 )
 
 
@@ -52,14 +52,12 @@ def register(spark: SparkSession) -> None:
         from mqstore.spark.source import register_format
 
     register_format(spark)
-    with _extra():
-        import pyspark.sql.pandas.functions as arrow
-    if not hasattr(arrow, "arrow_udf"):
-        logging.getLogger("mqstore.spark").warning("the SQL functions mq_* need Spark 4.1 or newer")
+    try:
+        with _extra():
+            from mqstore.spark.functions import register_functions
+    except UnsupportedError as error:
+        logging.getLogger("mqstore.spark").warning("%s", error)
         return
-    with _extra():
-        from mqstore.spark.functions import register_functions
-
     register_functions(spark)
 
 

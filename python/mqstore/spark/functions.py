@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 from pyspark.sql import Column, SparkSession
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
@@ -27,6 +26,17 @@ from pyspark.sql.types import (
 )
 
 from mqstore._native import ARROW_SCHEMA, _array_function
+from mqstore.errors import UnsupportedError
+
+try:
+    from pyspark.sql.pandas.functions import arrow_udf
+except ImportError:
+    raise UnsupportedError(
+        "the SQL functions mq_* need Spark 4.1 or newer; instead call mqstore.decode, "
+        "mqstore.tags_code and the others in a pyspark.sql.functions.udf of your own",
+        "mqstore.spark.functions",
+        "",
+    ) from None
 
 __all__ = [
     "mq_body",

@@ -6,13 +6,10 @@ The driver plans the partitions; task N of a range of numbers reads partition N.
 from __future__ import annotations
 
 import pickle
-import sys
 from typing import TYPE_CHECKING, Protocol
 from unittest import mock
 
 from pyspark import cloudpickle
-
-import mqstore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,13 +35,12 @@ def map_parts(
 
     Args:
         spark: The session.
-        reader: A ``PartReader``; Spark's own classes of readers are some.
+        reader: A ``PartReader`` that is ``Shipped``.
         parts: The partitions.
         schema: The columns.
     """
-    driver = (mqstore.__version__, "{}.{}.{}".format(*sys.version_info[:3]))
     payload: bytes = cloudpickle.dumps(reader)  # type: ignore[no-untyped-call]
-    read = _reading(payload, [pickle.dumps(part) for part in parts], driver)
+    read = _reading(payload, [pickle.dumps(part) for part in parts])
     count = len(parts)
     numbers = spark.range(0, count, 1, max(count, 1))
     try:
@@ -58,28 +54,10 @@ def map_parts(
 
 
 def _reading(
-    payload: bytes, parts: list[bytes], driver: tuple[str, str]
+    payload: bytes, parts: list[bytes]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     # A nested function travels by its code: it can tell a worker without the package.
     def read(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pickle
-        import socket
-        import sys
-
-        version, python = driver
-        cure = "give every worker the driver's package; docs/spark.md, On a cluster, shows how"
-        place = f"worker {socket.gethostname()}, {sys.executable}"
-        try:
-            import mqstore
-        except ImportError as error:
-            raise RuntimeError(
-                f"{place} (Python {sys.version.split()[0]}) has no mqstore ({error}); the driver "
-                f"has mqstore {version} with Python {python}: {cure}"
-            ) from None
-        if mqstore.__version__ != version:
-            raise RuntimeError(
-                f"{place} has mqstore {mqstore.__version__}, the driver has {version}: {cure}"
-            )
         reader = pickle.loads(payload)  # noqa: S301 - our own
         for batch in numbers:
             for number in batch.column(0).to_pylist():

@@ -2,6 +2,7 @@
 
 A folder keeps the books: ``planned-N.json`` says where batch N begins and ends, and is written
 before the batch; ``done-N.json`` is written after it. A batch that is not done is the next one.
+Where the first call finds nothing new, batch 0 is empty: it keeps where the next one begins.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from mqstore.spark.packing import pack, ranges_of
 from mqstore.spark.progress import Progress
 from mqstore.spark.reader import read_range
 from mqstore.spark.schema import message_schema, read_schema
+from mqstore.spark.shipping import Shipped
 
 if TYPE_CHECKING:
     import os
@@ -49,7 +51,8 @@ def micro_batch(
 
     A batch that was interrupted comes again with the same number and the same rows. So each message
     is in the sink once, if the sink replaces what it has of a batch: a folder for each number, or
-    ``txnVersion`` of Delta.
+    ``txnVersion`` of Delta. A start (``latest``, a time) is resolved by the first call; a first
+    call that finds nothing new takes number 0 for it.
 
     Args:
         spark: The session; Spark 3.5 or newer, classic or Connect.
@@ -102,15 +105,16 @@ def _next(books: _Books, progress: Progress, final: Offset) -> tuple[int, Offset
         most_rows=options.max_rows_per_trigger,
         final=final,
     )
-    if end == start:
+    # A start is resolved once: the first call writes it, even if there is nothing to read yet.
+    if end == start and last is not None:
         return None
     number = 0 if last is None else last[0] + 1
     books.write("planned", number, {"start": start, "end": end, "id": progress.marks(end)})
-    return number, start, end
+    return None if end == start else (number, start, end)
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _Reader(Shipped):
     progress: Progress
     columns: Sequence[str]
 
@@ -157,9 +161,11 @@ class _Books:
         return marks
 
     def interrupted(self) -> tuple[int, Offset, Offset] | None:
-        """The newest batch, if it is not done."""
+        """The newest batch, if it has rows and is not done."""
         last = self.last()
-        return last if last and not self._path("done", last[0]).exists() else None
+        if last is None or last[1] == last[2] or self._path("done", last[0]).exists():
+            return None
+        return last
 
     def write(self, kind: str, number: int, content: Mapping[str, Mapping[str, object]]) -> None:
         """Writes a page, whole and durable; pages of long ago go."""

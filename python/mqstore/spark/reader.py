@@ -16,7 +16,9 @@ from mqstore.errors import StoreError
 from mqstore.spark.compat import DataSourceReader
 from mqstore.spark.packing import pack, ranges_of
 from mqstore.spark.plan import plan
+from mqstore.spark.shipping import Shipped
 from mqstore.spark.stores import settings_of
+from mqstore.spark.telling import in_one_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -54,7 +56,7 @@ def make_reader(options: ReadOptions, columns: Sequence[str]) -> DataSourceReade
     return reader(options, tuple(columns))
 
 
-class Reader(DataSourceReader):
+class Reader(Shipped, DataSourceReader):
     """Base of every batch reader.
 
     Args:
@@ -71,6 +73,7 @@ class Reader(DataSourceReader):
 class MessageReader(Reader):
     """Reads messages."""
 
+    @in_one_sentence()
     def partitions(self) -> Sequence[InputPartition]:
         """Partitions for the tasks."""
         return pack(plan(self.options, asked=self.asked), self.options)

@@ -9,6 +9,8 @@ from pyspark.sql.datasource import DataSource
 
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.schema import check_read_schema, message_schema, read_schema
+from mqstore.spark.shipping import Shipped, checked
+from mqstore.spark.telling import in_one_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,20 +22,35 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-__all__ = ["MqStoreDataSource", "register_format"]
+__all__ = ["MqStoreDataSource", "checked_source", "register_format"]
 
 
 def register_format(spark: SparkSession) -> None:
     """Makes the format known to a session, once or again."""
     try:
-        spark.dataSource.register(MqStoreDataSource)
+        spark.dataSource.register(checked_source())
     except PySparkException as error:
         # Spark 4.0 refuses a format that it has found by itself.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
 
 
-class MqStoreDataSource(DataSource):
+def checked_source() -> type[DataSource]:
+    """The format as a class that compares the package of the Python in which Spark plans."""
+    arrive = checked(MqStoreDataSource)
+
+    class Source(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "mqstore"
+
+        def __new__(cls, options: dict[str, str]) -> MqStoreDataSource:  # type: ignore[misc]
+            return arrive()(options)
+
+    return Source
+
+
+class MqStoreDataSource(Shipped, DataSource):
     """Directories of RocketMQ stores as a table; see the module ``mqstore.spark``."""
 
     @classmethod
@@ -41,6 +58,7 @@ class MqStoreDataSource(DataSource):
         """The name of the format."""
         return "mqstore"
 
+    @in_one_sentence()
     def schema(self) -> StructType:
         """The columns that were asked for by ``columns``, or the usual ones.
 
@@ -53,6 +71,7 @@ class MqStoreDataSource(DataSource):
 
         return read_schema(options, table_schema(options.table))
 
+    @in_one_sentence()
     def reader(self, schema: StructType) -> DataSourceReader:
         """Returns the reader that plans a batch.
 
@@ -68,6 +87,7 @@ class MqStoreDataSource(DataSource):
         every = table_schema(options.table)
         return make_table_reader(options, check_read_schema(schema, every, options))
 
+    @in_one_sentence()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Returns the reader that plans a stream's batches.
 
@@ -82,6 +102,7 @@ class MqStoreDataSource(DataSource):
         options = ReadOptions.parse(self.options, streaming=True)
         return make_stream_reader(options, check_read_schema(schema, message_schema(), options))
 
+    @in_one_sentence()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
         """Returns the writer of new stores.
 
@@ -96,6 +117,7 @@ class MqStoreDataSource(DataSource):
 
         return make_writer(self.options, schema, overwrite=overwrite)
 
+    @in_one_sentence()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802
         """Returns the writer of new stores for each batch of a stream.
 

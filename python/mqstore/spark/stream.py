@@ -9,6 +9,7 @@ from mqstore.spark.compat import DataSourceStreamReader
 from mqstore.spark.packing import pack, ranges_of
 from mqstore.spark.progress import Progress
 from mqstore.spark.reader import read_range
+from mqstore.spark.shipping import Shipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -76,7 +77,7 @@ def _places(mark: object) -> Offset:
     return cast("Offset", mark)  # `Progress` refuses it
 
 
-class _Reader(DataSourceStreamReader):
+class _Reader(Shipped, DataSourceStreamReader):
     """Stream reader for every version of Spark.
 
     Args:

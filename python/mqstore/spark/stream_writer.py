@@ -9,12 +9,21 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceStreamArrowWriter
-
 from mqstore._durable import sync
-from mqstore.errors import ConfigError, StoreError
+from mqstore.errors import ConfigError, StoreError, UnsupportedError
+from mqstore.spark.shipping import Shipped
 from mqstore.spark.staging import Staging
 from mqstore.spark.writer import StoreWriter, Written, write_options
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+except ImportError:
+    raise UnsupportedError(
+        "writeStream into stores needs Spark 4.1 or newer; instead write each batch in "
+        "foreachBatch, as frame.write.format('mqstore').mode('overwrite') to a folder of its own",
+        "writeStream",
+        "",
+    ) from None
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -70,7 +79,7 @@ def _query(checkpoint: str) -> str:
     return query
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(Shipped, DataSourceStreamArrowWriter):
     """Writes a store for each task that has rows, and publishes those of a batch once.
 
     Args:

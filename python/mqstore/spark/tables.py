@@ -24,6 +24,7 @@ from mqstore.layout import index_files
 from mqstore.spark.compat import InputPartition
 from mqstore.spark.reader import MessageReader, Reader, batches_of, make_reader, task_cpus
 from mqstore.spark.stores import StoreDir, find_stores
+from mqstore.spark.telling import in_one_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -174,6 +175,7 @@ class StructurePart(InputPartition):
 class StructureReader(Reader):
     """Reads a structure."""
 
+    @in_one_sentence()
     def partitions(self) -> Sequence[InputPartition]:
         """A part for each queue or index file, or one for each store."""
         parts: list[StructurePart] = []

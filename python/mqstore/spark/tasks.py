@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from mqstore.spark.mapping import map_parts
+from mqstore.spark.shipping import Shipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -50,7 +51,7 @@ def each(
 
 
 @dataclass(frozen=True)
-class _Work:
+class _Work(Shipped):
     work: Callable[[Any], object]
 
     def read(self, part: tuple[int, object]) -> Iterator[pa.RecordBatch]:

@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import sys
+from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
 import mqstore.errors
 
-__all__ = ["PySparkException", "sentence"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-# `mqstore.errors.ConfigError: option topics: ...`, wherever it stands in a text of Spark's.
+__all__ = ["PySparkException", "in_one_sentence", "sentence"]
+
+# `mqstore.errors.ConfigError: option topics: ...`, wherever it stands in a text of Spark's; a
+# `RuntimeError` is that of `mqstore.spark.shipping`.
 _OURS = re.compile(
-    r"^\s*(?:[\w.]+\.)?(?:" + "|".join(mqstore.errors.__all__) + r"): (.+)$", re.MULTILINE
+    r"(?:^\s*|: )(?:[\w.]+\.)?(?:"
+    + "|".join(mqstore.errors.__all__)
+    + r"|RuntimeError(?=: worker )): (.+)$",
+    re.MULTILINE,
 )
+
+
+@contextlib.contextmanager
+def in_one_sentence() -> Iterator[None]:
+    """Leaves out the traceback of our errors where Spark plans; its process ends with the error."""
+    try:
+        yield
+    except mqstore.errors.StoreError:
+        main = getattr(sys.modules["__main__"], "__spec__", None)
+        if main is not None and main.name.startswith("pyspark."):
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise
 
 
 def sentence(error: BaseException) -> str:

@@ -48,6 +48,11 @@ LATEST: Final = -1
 _T = TypeVar("_T")
 _D = TypeVar("_D")
 _INT32_MAX = 2**31 - 1
+_VIEW = (
+    "in SQL CREATE TEMPORARY VIEW x USING mqstore OPTIONS (path '...') does, and CREATE TABLE "
+    "loses its options"
+)
+_OF_TABLES = ("location", "owner", "provider")
 _INT64_MAX = 2**63 - 1
 _SHORTEST_S = 30
 
@@ -80,6 +85,8 @@ def check_names(options: Mapping[str, str], known: Iterable[str]) -> dict[str, s
     proper = {name.lower(): name for name in known}
     given = {}
     for name, text in options.items():
+        if name.lower() in _OF_TABLES:
+            raise ConfigError(f"CREATE TABLE cannot name a store's directory; {_VIEW}", "path")
         if name.lower() not in proper:
             raise ConfigError(unknown_name("option", name, proper.values()), name)
         given[proper[name.lower()]] = text
@@ -116,7 +123,8 @@ def read_paths(given: Given) -> tuple[str, ...]:
     """Reads the paths of ``load``."""
     paths = [*given.get("path", lambda text: [text], []), *given.get("paths", read_texts, [])]
     if not paths:
-        raise ConfigError("no path was given; load(path) names a store's directory", "path")
+        text = f"no path was given; load(path) names a store's directory; {_VIEW}"
+        raise ConfigError(text, "path")
     for path in paths:
         scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", path)
         if scheme and scheme[1] != "file":

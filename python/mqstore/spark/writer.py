@@ -28,6 +28,8 @@ from pyspark.sql.types import (
 from mqstore.config import load_config
 from mqstore.errors import ConfigError
 from mqstore.spark.schema import columns_schema
+from mqstore.spark.shipping import Shipped
+from mqstore.spark.source import register_format
 from mqstore.spark.staging import Staging, append, check_out, stores_in
 from mqstore.spark.values import Given, check_names, read_names, unknown_name
 
@@ -182,7 +184,7 @@ class Written(WriterCommitMessage):
     stores: list[tuple[str, str]]
 
 
-class StoreWriter(DataSourceArrowWriter):
+class StoreWriter(Shipped, DataSourceArrowWriter):
     """Writes the rows of each task as a store of its own.
 
     Args:
@@ -288,6 +290,7 @@ def write_store(
         given["config"] = json.dumps(load_config(config).given())
     # Here the user's own call is in the traceback.
     make_writer(given, frame.schema, overwrite=False)
+    register_format(frame.sparkSession)
     path = Path(out).absolute()
     before = set(stores_in(path, written=True))
     order = [name for name in ("broker", "store_timestamp") if name in frame.columns]
