@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +15,6 @@ from mqstore.text import count_text, escape, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from pyspark.sql import SparkSession
 
     from mqstore.cli.output import Output
 
@@ -73,6 +69,7 @@ def pipeline_command(
     try:
         from mqstore.spark import pipeline
         from mqstore.spark.ingest import PipelineConfig
+        from mqstore.spark.starting import start_session
         from mqstore.spark.telling import PySparkException, sentence
     except ModuleNotFoundError as error:
         raise click.UsageError(
@@ -84,7 +81,7 @@ def pipeline_command(
         _show(output, preview(file))
         return 0
     config = PipelineConfig.load(file)
-    spark = _session(config.spark)
+    spark = start_session({**_SETTINGS, **config.spark})
     told = _Told(output, health)
     try:
         if compact:
@@ -182,20 +179,13 @@ def _add(totals: dict[str, dict[str, int]], row: Mapping[str, int]) -> None:
     broker["lag_bytes"] = row["lag_bytes"]
 
 
-def _session(settings: Mapping[str, str]) -> SparkSession:
-    from pyspark.sql import SparkSession  # takes a second
-
-    # Workers must find this package: they run the interpreter of the command unless told.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    usual = {
-        "spark.app.name": "mqstore pipeline",
-        "spark.master": "local[*]",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        # What Spark logs of an error is a traceback; the command says it in a sentence.
-        "spark.log.level": "FATAL",
-        "spark.sql.shuffle.partitions": "8",
-        "spark.sql.session.timeZone": "UTC",
-    }
-    session: SparkSession = SparkSession.builder.config(map={**usual, **settings}).getOrCreate()
-    return session
+_SETTINGS = {
+    "spark.app.name": "mqstore pipeline",
+    "spark.master": "local[*]",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # What Spark logs of an error is a traceback; the command says it in a sentence.
+    "spark.log.level": "FATAL",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.session.timeZone": "UTC",
+}
