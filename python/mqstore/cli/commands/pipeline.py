@@ -16,6 +16,8 @@ from mqstore.text import count_text, escape, size_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from pyspark.sql.streaming.query import StreamingQuery
+
     from mqstore.cli.output import Output
 
 _COLUMNS = (
@@ -68,6 +70,7 @@ def pipeline_command(
     """
     try:
         from mqstore.spark import pipeline
+        from mqstore.spark.compacting import compact as join
         from mqstore.spark.ingest import PipelineConfig
         from mqstore.spark.starting import start_session
         from mqstore.spark.telling import PySparkException, sentence
@@ -81,29 +84,22 @@ def pipeline_command(
         _show(output, preview(file))
         return 0
     config = PipelineConfig.load(file)
-    spark = start_session({**_SETTINGS, **config.spark})
-    told = _Told(output, health)
+    told = _Told(output, None if compact else health)
     try:
-        if compact:
-            from mqstore.spark.compacting import compact as join
-
-            count = join(spark, file)
-            output.document({"joined": count}, lambda: [f"{count} folders of batches joined"])
-            return 0
-        query = pipeline(spark, file, retire=retire, progress=told.tell)
+        spark = start_session({**_SETTINGS, **config.spark})
         try:
-            told.write_health("running")
-            while not query.awaitTermination(_HEALTH_S):
-                told.write_health("running")
-            told.write_health("ended")
-        except KeyboardInterrupt:
-            query.stop()
-            told.write_health("ended")
-        except PySparkException as error:
-            told.write_health("failed", error=sentence(error))
+            if compact:
+                count = join(spark, file)
+                output.document({"joined": count}, lambda: [f"{count} folders of batches joined"])
+                return 0
+            _wait(pipeline(spark, file, retire=retire, progress=told.tell), told)
+        finally:
+            spark.stop()
+    except (PySparkException, StoreError, OSError) as error:
+        told.write_health("failed", error=sentence(error))
+        if isinstance(error, PySparkException):
             raise StoreError(sentence(error)) from None
-    finally:
-        spark.stop()
+        raise
     rows = list(told.totals.values())
     if output.form != "jsonl":
         output.document({"brokers": rows}, lambda: table_lines(rows, _COLUMNS))
@@ -111,6 +107,17 @@ def pipeline_command(
 
 
 _HEALTH_S = 10
+
+
+def _wait(query: StreamingQuery, told: _Told) -> None:
+    """Waits for the end of a pipeline, or ends it at Ctrl-C."""
+    try:
+        told.write_health("running")
+        while not query.awaitTermination(_HEALTH_S):
+            told.write_health("running")
+    except KeyboardInterrupt:
+        query.stop()
+    told.write_health("ended")
 
 
 class _Told:
@@ -160,10 +167,11 @@ def _show(output: Output, plan: Mapping[str, Any]) -> None:
         yield ""
         for name, value in [("begins", plan["begins"]), *plan["tables"].items()]:
             yield f"{name:12} {escape(str(value))}"
-        for name in ("format", "partition_by", "checkpoint", "trigger"):
+        for name in ("format", "partition_by", "checkpoint", "trigger", "gone"):
             value = plan[name]
             shown = ", ".join(value) if isinstance(value, list) else str(value)
-            yield f"{name:12} {escape(shown)}"
+            if shown:
+                yield f"{name:12} {escape(shown)}"
         yield "nothing was read into tables or written"
 
     output.document(plan, lines)
