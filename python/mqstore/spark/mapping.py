@@ -32,7 +32,11 @@ class PartReader(Protocol):
 
 
 def map_parts(
-    spark: SparkSession, reader: object, parts: Sequence[object], schema: StructType
+    spark: SparkSession,
+    reader: object,
+    parts: Sequence[object],
+    schema: StructType,
+    name: str = "mqstore",
 ) -> DataFrame:
     """A frame of the rows of some partitions, a task each.
 
@@ -41,10 +45,12 @@ def map_parts(
         reader: A ``PartReader``; Spark's own classes of readers are some.
         parts: The partitions.
         schema: The columns.
+        name: What Spark's plan calls the work.
     """
     driver = (mqstore.__version__, "{}.{}.{}".format(*sys.version_info[:3]))
     payload: bytes = cloudpickle.dumps(reader)  # type: ignore[no-untyped-call]
     read = _reading(payload, [pickle.dumps(part) for part in parts], driver)
+    read.__name__ = name
     count = len(parts)
     numbers = spark.range(0, count, 1, max(count, 1))
     try:

@@ -107,6 +107,7 @@ def pipeline_command(
 
 
 _HEALTH_S = 10
+_SUMS = ("messages", "bytes", "damaged_ranges", "lag_bytes")
 
 
 def _wait(query: StreamingQuery, told: _Told) -> None:
@@ -136,13 +137,12 @@ class _Told:
             return
         for row in brokers:
             _add(self.totals, row)
-        messages = sum(row["messages"] for row in brokers)
-        behind = sum(row["lag_bytes"] for row in brokers)
+        sums = {name: sum(row[name] for row in brokers) for name in _SUMS}
         note(
-            f"batch {event['batch']}: done, {count_text(messages)} messages, "
-            f"{size_text(behind)} behind"
+            f"batch {event['batch']}: done, {count_text(sums['messages'])} messages, "
+            f"{size_text(sums['lag_bytes'])} behind"
         )
-        self.last = {**event, "messages": messages, "lag_bytes": behind, "time": _now()}
+        self.last = {**event, **sums, "time": _now()}
         if self.output.form == "jsonl":
             self.output.line(to_json(self.last))
             self.output.flush()
@@ -183,7 +183,7 @@ def _add(totals: dict[str, dict[str, int]], row: Mapping[str, int]) -> None:
         {"broker": row["broker"], "messages": 0, "bytes": 0, "damaged_ranges": 0, "lag_bytes": 0},
     )
     for name in ("messages", "bytes", "damaged_ranges"):
-        broker[name] += row[name] or 0
+        broker[name] += row[name]
     broker["lag_bytes"] = row["lag_bytes"]
 
 
