@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Pack", "pack", "plan_name", "ranges_of"]
 
 # Opening a store takes about as long as reading so many bytes.
-_OPEN_BYTES = 4 << 20
+_OPEN_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
