@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import subprocess
 import sys
@@ -14,7 +15,9 @@ from pyspark.errors import AnalysisException, PythonException
 import mqstore
 from helpers.arrow_types import to_arrow_schema
 from mqstore.spark import read, register
+from mqstore.spark.reader import tell_columns
 from mqstore.spark.schema import message_schema, usual_columns
+from mqstore.spark.source import MqStoreDataSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,6 +82,22 @@ def test_a_plan_names_access_path_stores_splits_filters_and_columns(spark, store
     # All that Spark shows of a Python source is its name and its columns.
     load(spark, stores / "*" / "store", topics="pay").select("topic").explain()
     assert "BatchScan mqstore[broker#" in capsys.readouterr().out
+
+
+def test_a_read_of_all_columns_tells_once_how_to_leave_some_out(stores, caplog) -> None:
+    tell_columns.cache_clear()
+    caplog.set_level(logging.INFO, "mqstore.spark")
+
+    def told(**options: str) -> list[str]:
+        caplog.clear()
+        source = MqStoreDataSource({"path": str(stores / "broker-a" / "store"), **options})
+        source.reader(source.schema())
+        return [record.message for record in caplog.records if "columns=" in record.message]
+
+    assert told(columns="topic,body") == []
+    (line,) = told()
+    assert line.startswith("all 21 columns of a message are decoded")
+    assert told() == []
 
 
 def test_globs_and_lists_filters_and_splits(spark, stores) -> None:
