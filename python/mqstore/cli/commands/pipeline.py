@@ -192,7 +192,7 @@ _SETTINGS = {
     "spark.master": "local[*]",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # What Spark logs of an error is a traceback; the command says it in a sentence.
+    # Spark logs an error as a traceback; the command says it in a sentence.
     "spark.log.level": "FATAL",
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.session.timeZone": "UTC",
