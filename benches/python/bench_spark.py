@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,12 @@ Benchmark = Any
 
 ALL = tuple(usual_columns())
 TWO = ("topic", "queue_offset")
+SMALL = {
+    "mapped_file_size_commit_log": 64 << 10,
+    "mapped_file_size_consume_queue": 2_000,
+    "max_hash_slot_num": 100,
+    "max_index_num": 400,
+}
 COLUMNS = pytest.mark.parametrize("columns", [ALL, TWO], ids=["all", "two"])
 
 
@@ -168,3 +175,26 @@ def bench_key(benchmark: Benchmark, spark: SparkSession, keyed: Path) -> None:
         return len(read(spark, keyed, keys=[key], topics=["BenchTopic"]).collect())
 
     assert benchmark.pedantic(lookup, rounds=7 if benchmark.enabled else 1, warmup_rounds=1) == 1
+
+
+@pytest.fixture(scope="session")
+def many(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A thousand stores of 20 messages, or a few where nothing is measured."""
+    count = 10 if request.config.getoption("--benchmark-disable") else 1_000
+    folder = tmp_path_factory.mktemp("many")
+    body = samples.sample(1024).body
+    with mqstore.open(folder / "one", "a", config=SMALL) as store:
+        store.append_many(mqstore.Message("BenchTopic", body, queue_id=n & 3) for n in range(20))
+    for number in range(count):
+        shutil.copytree(folder / "one", folder / f"store-{number}")
+    return folder
+
+
+def bench_many_stores(benchmark: Benchmark, spark: SparkSession, many: Path) -> None:
+    """All columns of many small stores, planned and read anew each time."""
+
+    def scan() -> None:
+        consume(read(spark, many / "store-*"))
+
+    benchmark.extra_info["rows"] = read(spark, many / "store-*").count()
+    benchmark.pedantic(scan, rounds=5, warmup_rounds=1)

@@ -179,7 +179,8 @@ def ingest_and_kill(tmp_path: Path, kind: str, spark: str, read: Read) -> None:
         config = config.replace(f'path = "{tmp_path}/lake/messages"', names)
     file.write_text(config)
     # In the middle of a sink, and between two of them.
-    run(file, kill_at="batch 0: quarantine")
+    told = run(file, kill_at="batch 0: quarantine")
+    assert told[0] == "batch 0: begun", "a JVM that starts says a lot, and none of it is ours"
     run(file, kill_at=f"batch {second}: messages")
     fill(stores[0], range(150, 180))
     run(file, kill_at=None)
@@ -336,6 +337,41 @@ def read_iceberg(table: Path, *_: str) -> list[dict[str, Any]]:
 def test_what_cannot_be_is_told_by_name(config: dict[str, Any], says: str) -> None:
     with pytest.raises(mqstore.ConfigError, match=says):
         PipelineConfig.load(config).options()
+
+
+def test_a_session_holds_back_only_what_its_jvm_says_while_it_starts() -> None:
+    code = (
+        "import os; from mqstore.spark.starting import start_session as start\n"
+        "spark = start({'spark.master': 'local[1]', 'spark.driver.host': '127.0.0.1',"
+        " 'spark.driver.bindAddress': '127.0.0.1', 'spark.ui.enabled': 'false'})\n"
+        "os.write(2, b'started\\n')\n"
+        "spark._jvm.System.err.println('an operator must see this')\n"
+        "spark.stop()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment()
+    )
+    lines = done.stderr.splitlines()
+    assert lines[0] == "started"
+    assert "an operator must see this" in lines
+
+
+def test_a_jvm_that_does_not_start_is_a_sentence_behind_its_own_words(tmp_path: Path) -> None:
+    fill(tmp_path / "store-a", range(3))
+    file = tmp_path / "ingest.toml"
+    file.write_text(CONFIG.format(root=tmp_path, format="parquet", limit=""))
+    done = subprocess.run(
+        [sys.executable, "-m", "mqstore", "pipeline", str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(JAVA_HOME=str(tmp_path)),
+    )
+    assert done.returncode == 1
+    *said, last = done.stderr.splitlines()
+    assert last.startswith("mqstore: Spark does not start: [JAVA_GATEWAY_EXITED]")
+    assert any(f"{tmp_path}/bin/java" in line for line in said)
+    assert "Traceback" not in done.stderr
 
 
 def test_the_command_refuses_what_is_no_toml(tmp_path: Path) -> None:

@@ -118,6 +118,40 @@ def test_a_lost_checkpoint_doubles_nothing(spark: SparkSession, tmp_path: Path) 
         lake.run()
 
 
+def test_each_batch_tells_bytes_damage_and_the_backlog_of_every_store(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = Lake(spark, tmp_path)
+    events: list[Mapping[str, Any]] = []
+
+    def run() -> Any:
+        query = pipeline(spark, lake.config, progress=events.append)
+        query.awaitTermination()
+        return query.recentProgress[0].observedMetrics["mqstore"].asDict()
+
+    for name in ("x-a", "x-b"):
+        fill(tmp_path / name, range(30))
+    with mqstore.open(tmp_path / "x-a", config=TINY) as store:
+        spoilt = list(store.scan())[10]
+    with (tmp_path / "x-a" / "commitlog" / f"{0:020}").open("r+b") as log:
+        log.seek(spoilt.physical_offset + 4)
+        log.write(b"\xff" * 4)
+    first = run()
+    assert (first["messages"], first["damaged_ranges"]) == (59, 1)
+    fill(tmp_path / "x-b", range(30, 40))
+    second = run()
+    a, b = sorted(events[-1]["brokers"], key=lambda row: str(row["broker"]))
+    with mqstore.open(tmp_path / "x-b", config=TINY) as store:
+        sizes = [one.store_size for one in store.scan()]
+    assert second == {"messages": 10, "bytes": sum(sizes[30:]), "damaged_ranges": 0}
+    assert {name: b[name] for name in second} == second
+    assert first["bytes"] == 2 * sum(sizes[:30]) - spoilt.store_size
+    # Nothing new in this store, and nothing to be read.
+    assert (a["broker"], a["messages"], a["bytes"], a["damaged_ranges"]) == ("x-a", 0, 0, 0)
+    assert (a["lag_bytes"], b["lag_bytes"]) == (0, 0)
+    assert lake.counted() == 69
+
+
 def files(lake: Lake) -> list[Path]:
     table = lake.root / "lake" / "messages"
     return [path for path in table.rglob("*.parquet") if "_checkpoint" not in path.parts]

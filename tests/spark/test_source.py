@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -13,7 +15,9 @@ from pyspark.errors import AnalysisException, PythonException
 import mqstore
 from helpers.arrow_types import to_arrow_schema
 from mqstore.spark import read, register
+from mqstore.spark.reader import tell_columns
 from mqstore.spark.schema import message_schema, usual_columns
+from mqstore.spark.source import MqStoreDataSource
 from mqstore.spark.telling import sentence
 
 if TYPE_CHECKING:
@@ -64,6 +68,37 @@ def test_every_column_of_every_message_as_the_store_has_it(spark, stores) -> Non
     assert set(table.column("broker").to_pylist()) == {"broker-a"}
     for name in usual_columns()[1:]:
         assert table.column(name).to_pylist() == own.column(name).to_pylist(), name
+
+
+def test_a_plan_names_access_path_stores_splits_filters_and_columns(spark, stores, capsys) -> None:
+    def plan(**options: object) -> str:
+        read(spark, stores / "*" / "store", engine="arrow", **options).explain()
+        return capsys.readouterr().out
+
+    found = plan(columns=["topic", "body"], minPartitions=2)
+    assert re.search(r"MapInArrow mqstore_scan_2_stores_2_splits\(.*\[topic#\d+, body#\d+\]", found)
+    assert " mqstore_index_2_stores_1_split_by_topics_keys(" in plan(topics=["pay"], keys=["k3"])
+    assert "_by_starting_timestamp(" in plan(startingTimestamp=START_MS)
+    assert " mqstore_files_2_splits(" in plan(table="files")
+    # All that Spark shows of a Python source is its name and its columns.
+    load(spark, stores / "*" / "store", topics="pay").select("topic").explain()
+    assert "BatchScan mqstore[broker#" in capsys.readouterr().out
+
+
+def test_a_read_of_all_columns_tells_once_how_to_leave_some_out(stores, caplog) -> None:
+    tell_columns.cache_clear()
+    caplog.set_level(logging.INFO, "mqstore.spark")
+
+    def told(**options: str) -> list[str]:
+        caplog.clear()
+        source = MqStoreDataSource({"path": str(stores / "broker-a" / "store"), **options})
+        source.reader(source.schema())
+        return [record.message for record in caplog.records if "columns=" in record.message]
+
+    assert told(columns="topic,body") == []
+    (line,) = told()
+    assert line.startswith("all 21 columns of a message are decoded")
+    assert told() == []
 
 
 def test_globs_and_lists_filters_and_splits(spark, stores) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import mqstore
 from helpers.stores import TINY, message
-from mqstore.spark import reach, stream
+from mqstore.spark import reach, read, stream
 from mqstore.spark.ingest import pipeline
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.packing import ranges_of
@@ -319,7 +319,7 @@ def test_small_stores_share_a_task(tmp_path: Path) -> None:
     source = MqStoreDataSource({"path": str(tmp_path / "s*"), "columns": "broker,body"})
     reader: Any = source.reader(source.schema())
     parts = reader.partitions()
-    assert len(parts) == 2
+    assert len(parts) == 1
     rows = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
     wanted = [(f"s{n}", b"%d" % m) for n in range(50) for m in range(3)]
     assert sorted((row["broker"], row["body"]) for row in rows) == sorted(wanted)
@@ -328,8 +328,18 @@ def test_small_stores_share_a_task(tmp_path: Path) -> None:
     texts = {"path": str(tmp_path / "s*"), "until": "end"}
     streamed: Any = MqStoreDataSource(texts).streamReader(source.schema())
     batch = streamed.partitions({}, streamed.progress.last())
-    assert len(batch) == 2
+    assert len(batch) == 1
     assert sum(len(list(ranges_of(part))) for part in batch) == 50
+
+
+def test_a_thousand_small_stores_are_a_few_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    fill(tmp_path / "one", range(20))
+    for n in range(1_000):
+        (tmp_path / f"s{n:03}").symlink_to("one")
+    frame = read(spark, tmp_path / "s*", columns=["broker"])
+    assert 2 <= frame.rdd.getNumPartitions() <= 40
+    counts = {row["broker"]: row["count"] for row in frame.groupBy("broker").count().collect()}
+    assert counts == {f"s{n:03}": 20 for n in range(1_000)}
 
 
 def test_a_missing_end_of_a_log_ends_a_read_or_is_told(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 from pyspark.sql.types import StructField, StructType
 
 import mqstore
@@ -230,22 +231,27 @@ def test_write_store_makes_one_store_of_each_broker(
 ) -> None:
     out = tmp_path / "out"
     given = frame(spark, range(60)).orderBy("body", ascending=False)
-    paths = mqstore.spark.write_store(given, out, config=conf)
+    given = given.withColumn("region", F.concat(F.lit("of "), "broker"))
+    paths = mqstore.spark.write_store(given, out, config=conf, properties_from=["region"])
     assert paths == [str(out / f"broker-{n}") for n in range(3)]
     assert sorted(path.name for path in out.iterdir()) == [Path(path).name for path in paths]
     for number, path in enumerate(paths):
         assert bodies(Path(path)) == sent(range(number, 60, 3))
         with mqstore.open(path, config=TINY) as store:
-            times = [message.store_timestamp_ms for message in store.scan()]
+            found = list(store.scan())
+        times = [message.store_timestamp_ms for message in found]
         assert times == sorted(times)
+        assert {message.properties["region"] for message in found} == {f"of broker-{number}"}
     before = digests(out)
     with pytest.raises(Exception, match="something of that name"):
-        mqstore.spark.write_store(given, out, config=conf)
+        mqstore.spark.write_store(given.drop("region"), out, config=conf)
     assert digests(out) == before
     with pytest.raises(Exception, match="cannot be the name of a directory"):
         mqstore.spark.write_store(given.selectExpr("topic", "body", "'../up' AS broker"), out)
     with pytest.raises(mqstore.ConfigError, match="broker is missing"):
-        mqstore.spark.write_store(given.drop("broker"), out)
+        mqstore.spark.write_store(given.drop("broker", "region"), out)
+    with pytest.raises(mqstore.ConfigError, match="no column 'regoin'; did you mean region"):
+        mqstore.spark.write_store(given, out, properties_from=["regoin"])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broker.conf", "out"]
 
 

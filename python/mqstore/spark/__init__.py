@@ -138,12 +138,14 @@ def read(
         return spark.read.format("mqstore").options(**texts).load()
     with _extra():
         from mqstore.spark.mapping import map_parts
+        from mqstore.spark.packing import plan_name
         from mqstore.spark.schema import read_schema
         from mqstore.spark.tables import make_table_reader, table_schema
 
     schema = read_schema(parsed, table_schema(parsed.table))
     reader = make_table_reader(parsed, schema.fieldNames())
-    return map_parts(spark, reader, list(reader.partitions()), schema)
+    parts = list(reader.partitions())
+    return map_parts(spark, reader, parts, schema, plan_name(parts, parsed))
 
 
 _LATER = {

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 import tempfile
 import threading
 import time
@@ -15,14 +13,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from pyspark.sql import SparkSession
 
 import mqstore
 from mqstore.demo import DemoError, Step
 from mqstore.spark import read
+from mqstore.spark.starting import start_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
 
 __all__ = ["run_spark"]
 
@@ -43,10 +43,11 @@ def run_spark(
         progress: Called with ``(done, total)`` tasks.
 
     Raises:
-        DemoError: Spark does not start, or the table is not what the store is.
+        DemoError: The table is not what the store is.
+        StoreError: Spark does not start.
     """
     began = time.monotonic()
-    spark = _start()
+    spark = start_session(_SETTINGS)
     try:
         done(Step("start Spark", 1, "session", time.monotonic() - began, 0, spark.version))
         with tempfile.TemporaryDirectory(prefix="mqstore-demo-") as temporary:
@@ -88,40 +89,16 @@ def _rows(rows: pa.Table) -> pa.Table:
     return rows.select(list(_COLUMNS[3:])).sort_by("physical_offset").combine_chunks()
 
 
-def _start() -> SparkSession:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings: dict[str, bool | float | int | str | None] = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.session.timeZone": "UTC",
-    }
-    builder = SparkSession.builder.master("local[*]").appName("mqstore demo")
-    with tempfile.TemporaryFile("w+") as said:
-        try:
-            # The JVM's output at start is shown only if it fails to start.
-            with _stderr_to(said.fileno()):
-                session: SparkSession = builder.config(map=settings).getOrCreate()
-        except Exception as error:
-            said.seek(0)
-            lines = said.read().split("\n")
-            reason = next((line for line in lines if "rror" in line or "JAVA" in line), error)
-            raise DemoError(f"Spark does not start: {reason}") from error
-    return session
-
-
-@contextlib.contextmanager
-def _stderr_to(number: int) -> Iterator[None]:
-    sys.stderr.flush()
-    kept = os.dup(2)
-    os.dup2(number, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+_SETTINGS = {
+    "spark.app.name": "mqstore demo",
+    "spark.master": "local[*]",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+}
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from mqstore.spark.books import Books
 from mqstore.spark.options import ReadOptions, as_texts, session_zone
 from mqstore.spark.progress import Progress
 from mqstore.spark.schema import columns_schema, message_schema
-from mqstore.spark.sinks import Place, Sinks
+from mqstore.spark.sinks import Place, Sinks, counts
 from mqstore.spark.source import register_format
 from mqstore.spark.stream import check_limits
 from mqstore.spark.values import read_names, unknown_name
@@ -259,6 +259,8 @@ def pipeline(
         )
     sinks = Sinks(settings, source, progress or (lambda _: None))
     stream = spark.readStream.format("mqstore").options(**texts).load()
+    # `lastProgress` has them: Spark gives a Python source no place for metrics of its own.
+    stream = stream.observe("mqstore", *counts())
     writer = (
         stream.writeStream.queryName(f"mqstore pipeline {settings.path}")
         .option("checkpointLocation", settings.checkpoint)

@@ -29,7 +29,11 @@ class PartReader(Protocol):
 
 
 def map_parts(
-    spark: SparkSession, reader: object, parts: Sequence[object], schema: StructType
+    spark: SparkSession,
+    reader: object,
+    parts: Sequence[object],
+    schema: StructType,
+    name: str = "mqstore",
 ) -> DataFrame:
     """A frame of the rows of some partitions, a task each.
 
@@ -38,9 +42,11 @@ def map_parts(
         reader: A ``PartReader`` that is ``Shipped``.
         parts: The partitions.
         schema: The columns.
+        name: What Spark's plan calls the work.
     """
     payload: bytes = cloudpickle.dumps(reader)  # type: ignore[no-untyped-call]
     read = _reading(payload, [pickle.dumps(part) for part in parts])
+    read.__name__ = name
     count = len(parts)
     numbers = spark.range(0, count, 1, max(count, 1))
     try:

@@ -19,7 +19,7 @@ from mqstore._durable import sync
 from mqstore.errors import ConfigError, StoreError
 from mqstore.spark.mapping import map_parts
 from mqstore.spark.options import ReadOptions, as_texts, session_zone
-from mqstore.spark.packing import pack, ranges_of
+from mqstore.spark.packing import pack, plan_name, ranges_of
 from mqstore.spark.progress import Progress
 from mqstore.spark.reader import read_range
 from mqstore.spark.schema import message_schema, read_schema
@@ -88,7 +88,8 @@ def micro_batch(
                 return count
             number, start, end = batch
             parts = pack(progress.ranges(start, end), parsed)
-            write(map_parts(spark, reader, parts, schema), number)
+            name = plan_name(parts, parsed)
+            write(map_parts(spark, reader, parts, schema, name), number)
             books.write("done", number, {})
             count += 1
 

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     from mqstore.spark.options import ReadOptions
 
-__all__ = ["Pack", "pack", "ranges_of"]
+__all__ = ["Pack", "pack", "plan_name", "ranges_of"]
 
 # Opening a store takes about as long as reading so many bytes.
-_OPEN_BYTES = 4 << 20
+_OPEN_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,44 @@ def pack(ranges: Sequence[LogRange], options: ReadOptions) -> list[InputPartitio
     if group:
         packs.append(_packed(group))
     return packs
+
+
+def plan_name(partitions: Sequence[object], options: ReadOptions) -> str:
+    """A name for Spark's plan: access paths, stores, splits, and options that narrow the read.
+
+    Args:
+        partitions: The partitions.
+        options: The options.
+    """
+    ranges = [one for partition in partitions for one in ranges_of(partition)]
+    given = (name for name in _NARROWING if getattr(options, name) not in (None, (), False))
+    narrowing = [name.removesuffix("_ms") for name in given]
+    words = [
+        options.table if options.table != "messages" else "",
+        *sorted({_access_path(one) for one in ranges}),
+        _counted(len({one.store for one in ranges}), "store") if ranges else "",
+        _counted(len(partitions), "split"),
+        *(["by", *narrowing] if narrowing else []),
+    ]
+    return "_".join(["mqstore", *filter(None, words)])
+
+
+_NARROWING = (
+    *("topics", "topic_pattern", "queues", "tags", "keys"),
+    *("starting_offsets", "ending_offsets", "starting_from_latest", "ending_at_earliest"),
+    *("starting_physical_offset", "ending_physical_offset"),
+    *("starting_timestamp_ms", "ending_timestamp_ms"),
+)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count}_{what}{'' if count == 1 else 's'}"
+
+
+def _access_path(one: LogRange) -> str:
+    if one.places is not None:
+        return "index"
+    return "consumequeue" if one.queue_parts is not None or one.by_tags else "scan"
 
 
 def ranges_of(partition: object) -> Iterable[LogRange]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import logging
 import re
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ from mqstore.errors import StoreError
 from mqstore.spark.compat import DataSourceReader
 from mqstore.spark.packing import pack, ranges_of
 from mqstore.spark.plan import plan
+from mqstore.spark.schema import usual_columns
 from mqstore.spark.shipping import Shipped
 from mqstore.spark.stores import settings_of
 from mqstore.spark.telling import in_one_sentence
@@ -36,7 +39,10 @@ __all__ = [
     "make_reader",
     "read_range",
     "task_cpus",
+    "tell_columns",
 ]
+
+_log = logging.getLogger("mqstore.spark")
 
 _HALF_TOPICS = ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
 
@@ -52,8 +58,20 @@ def make_reader(options: ReadOptions, columns: Sequence[str]) -> DataSourceReade
     Spark refuses a reader that takes filters unless its own setting is on, so that only
     ``pushdown=true`` has one.
     """
+    if options.columns is None and set(usual_columns()) <= set(columns):
+        tell_columns()
     reader = PushdownReader if options.pushdown else MessageReader
     return reader(options, tuple(columns))
+
+
+@functools.cache
+def tell_columns() -> None:
+    """Logs once in a process how to leave columns out: Spark does not tell which a query uses."""
+    _log.info(
+        "all %d columns of a message are decoded, whichever the query uses; "
+        "option columns=topic,body decodes only those that it names",
+        len(usual_columns()),
+    )
 
 
 class Reader(Shipped, DataSourceReader):

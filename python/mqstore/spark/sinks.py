@@ -19,12 +19,12 @@ from mqstore.spark.books import Books, Entry
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
     from mqstore.spark.ingest import PipelineConfig
     from mqstore.spark.progress import Progress
 
-__all__ = ["Place", "Sinks"]
+__all__ = ["Place", "Sinks", "counts"]
 
 _DAY = "date_from_unix_date(cast(floor(unix_micros(store_timestamp) / 86400000000) AS int))"
 """The day in UTC, whatever zone the session has: a batch must come out the same everywhere."""
@@ -46,6 +46,20 @@ class Place:
 
     name: str
     is_table: bool
+
+
+_Rows = list[tuple[Any, ...]]
+"""Rows of the table of metrics."""
+
+
+def counts() -> list[Column]:
+    """Messages, their bytes, and damaged ranges, of rows with the column ``error``."""
+    good = F.col("error").isNull()
+    return [
+        F.count_if(good).alias("messages"),
+        F.coalesce(F.sum(F.when(good, F.col("store_size"))), F.lit(0)).alias("bytes"),
+        F.count("error").alias("damaged_ranges"),
+    ]
 
 
 class Sinks:
@@ -76,7 +90,7 @@ class Sinks:
         spark = batch.sparkSession
         batch = batch.withColumn("date", F.expr(_DAY)).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            rows = self._count(batch, self._batch_end(number))
+            rows, idle = self._count(batch, self._batch_end(number))
             if rows:
                 entry = self._enter(spark, number, rows)
                 damaged = batch.where("error IS NOT NULL").select(
@@ -85,13 +99,14 @@ class Sinks:
                 self._write("quarantine", damaged, entry, ())
                 good = batch.where("error IS NULL").drop("error")
                 by = self.settings.partition_by
-                sized = self._sized(good, sum(row[2] or 0 for row in rows))
+                sized = self._sized(good, sum(row[2] for row in rows))
                 self._write("messages", sized, entry, by)
-                self._write("metrics", spark.createDataFrame(rows, _METRICS), entry, ())
+                metrics = spark.createDataFrame([*rows, *idle], _METRICS)
+                self._write("metrics", metrics, entry, ())
         finally:
             batch.unpersist()
         names = [field.split()[0] for field in _METRICS.split(", ")]
-        brokers = [dict(zip(names, row, strict=True)) for row in rows]
+        brokers = [dict(zip(names, row, strict=True)) for row in [*rows, *idle]]
         seconds = round(time.monotonic() - began, 3)
         self.progress({"batch": number, "state": "done", "seconds": seconds, "brokers": brokers})
 
@@ -104,8 +119,8 @@ class Sinks:
             return {}
         return end if isinstance(end, dict) else {}
 
-    def _count(self, batch: DataFrame, batch_end: Mapping[str, int]) -> list[tuple[Any, ...]]:
-        """A row for each broker of a batch, with its lag as of now.
+    def _count(self, batch: DataFrame, batch_end: Mapping[str, int]) -> tuple[_Rows, _Rows]:
+        """A row for each broker of a batch, and for each other one; with its lag as of now.
 
         The lag counts from the batch's end: behind the last message may be records of other kinds.
         """
@@ -113,15 +128,13 @@ class Sinks:
         ends = {broker: reach.log_end for broker, reach in self.source.reaches().items()}
         place = F.col("physical_offset")
         counted = batch.groupBy("broker").agg(
-            F.count_if(F.col("error").isNull()).alias("messages"),
-            F.sum(F.when(F.col("error").isNull(), F.col("store_size"))).alias("bytes"),
-            F.count("error").alias("damaged_ranges"),
+            *counts(),
             F.min(place).alias("first_physical_offset"),
             # A damaged range past 2 GiB has no size.
             F.max(place + F.coalesce("store_size", F.lit(1))).alias("end_physical_offset"),
             F.max("store_timestamp").alias("last_store_timestamp"),
         )
-        return [
+        rows = [
             (
                 *row,
                 max(0, ends.get(row["broker"], 0) - self._read_up_to(row, batch_end)),
@@ -129,6 +142,12 @@ class Sinks:
             )
             for row in counted.collect()
         ]
+        others = ends.keys() & batch_end.keys() - {row[0] for row in rows}
+        idle: _Rows = [
+            (one, 0, 0, 0, None, batch_end[one], None, max(0, ends[one] - batch_end[one]), now)
+            for one in sorted(others)
+        ]
+        return rows, idle
 
     @staticmethod
     def _read_up_to(row: Row, batch_end: Mapping[str, int]) -> int:

@@ -262,7 +262,11 @@ class BrokerWriter(StoreWriter):
 
 
 def write_store(
-    frame: DataFrame, out: str | os.PathLike[str], *, config: ConfigLike = None
+    frame: DataFrame,
+    out: str | os.PathLike[str],
+    *,
+    config: ConfigLike = None,
+    properties_from: Iterable[str] = (),
 ) -> list[str]:
     """Writes one store for each value of ``broker``, in order of store time.
 
@@ -272,6 +276,7 @@ def write_store(
         out: The directory that the stores go to, which every worker reaches under this name; each
             is named after its broker.
         config: Settings of the new stores, as for ``mqstore.open``.
+        properties_from: Columns that become properties, as texts; null is left out.
 
     Returns:
         The paths of the stores, sorted.
@@ -288,6 +293,8 @@ def write_store(
     given = {"path": os.fspath(out), "storeBy": "broker"}
     if config is not None:
         given["config"] = json.dumps(load_config(config).given())
+    if names := list(properties_from):
+        given["propertiesFrom"] = json.dumps(names)
     # Here the user's own call is in the traceback.
     make_writer(given, frame.schema, overwrite=False)
     register_format(frame.sparkSession)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +16,7 @@ from mqstore.text import count_text, escape, size_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from mqstore.cli.output import Output
 
@@ -72,7 +70,9 @@ def pipeline_command(
     """
     try:
         from mqstore.spark import pipeline
+        from mqstore.spark.compacting import compact as join
         from mqstore.spark.ingest import PipelineConfig
+        from mqstore.spark.starting import start_session
         from mqstore.spark.telling import PySparkException, sentence
     except ModuleNotFoundError as error:
         raise click.UsageError(
@@ -84,29 +84,22 @@ def pipeline_command(
         _show(output, preview(file))
         return 0
     config = PipelineConfig.load(file)
-    spark = _session(config.spark)
-    told = _Told(output, health)
+    told = _Told(output, None if compact else health)
     try:
-        if compact:
-            from mqstore.spark.compacting import compact as join
-
-            count = join(spark, file)
-            output.document({"joined": count}, lambda: [f"{count} folders of batches joined"])
-            return 0
-        query = pipeline(spark, file, retire=retire, progress=told.tell)
+        spark = start_session({**_SETTINGS, **config.spark})
         try:
-            told.write_health("running")
-            while not query.awaitTermination(_HEALTH_S):
-                told.write_health("running")
-            told.write_health("ended")
-        except KeyboardInterrupt:
-            query.stop()
-            told.write_health("ended")
-        except PySparkException as error:
-            told.write_health("failed", error=sentence(error))
+            if compact:
+                count = join(spark, file)
+                output.document({"joined": count}, lambda: [f"{count} folders of batches joined"])
+                return 0
+            _wait(pipeline(spark, file, retire=retire, progress=told.tell), told)
+        finally:
+            spark.stop()
+    except (PySparkException, StoreError, OSError) as error:
+        told.write_health("failed", error=sentence(error))
+        if isinstance(error, PySparkException):
             raise StoreError(sentence(error)) from None
-    finally:
-        spark.stop()
+        raise
     rows = list(told.totals.values())
     if output.form != "jsonl":
         output.document({"brokers": rows}, lambda: table_lines(rows, _COLUMNS))
@@ -114,6 +107,18 @@ def pipeline_command(
 
 
 _HEALTH_S = 10
+_SUMS = ("messages", "bytes", "damaged_ranges", "lag_bytes")
+
+
+def _wait(query: StreamingQuery, told: _Told) -> None:
+    """Waits for the end of a pipeline, or ends it at Ctrl-C."""
+    try:
+        told.write_health("running")
+        while not query.awaitTermination(_HEALTH_S):
+            told.write_health("running")
+    except KeyboardInterrupt:
+        query.stop()
+    told.write_health("ended")
 
 
 class _Told:
@@ -132,13 +137,12 @@ class _Told:
             return
         for row in brokers:
             _add(self.totals, row)
-        messages = sum(row["messages"] for row in brokers)
-        behind = sum(row["lag_bytes"] for row in brokers)
+        sums = {name: sum(row[name] for row in brokers) for name in _SUMS}
         note(
-            f"batch {event['batch']}: done, {count_text(messages)} messages, "
-            f"{size_text(behind)} behind"
+            f"batch {event['batch']}: done, {count_text(sums['messages'])} messages, "
+            f"{size_text(sums['lag_bytes'])} behind"
         )
-        self.last = {**event, "messages": messages, "lag_bytes": behind, "time": _now()}
+        self.last = {**event, **sums, "time": _now()}
         if self.output.form == "jsonl":
             self.output.line(to_json(self.last))
             self.output.flush()
@@ -163,10 +167,11 @@ def _show(output: Output, plan: Mapping[str, Any]) -> None:
         yield ""
         for name, value in [("begins", plan["begins"]), *plan["tables"].items()]:
             yield f"{name:12} {escape(str(value))}"
-        for name in ("format", "partition_by", "checkpoint", "trigger"):
+        for name in ("format", "partition_by", "checkpoint", "trigger", "gone"):
             value = plan[name]
             shown = ", ".join(value) if isinstance(value, list) else str(value)
-            yield f"{name:12} {escape(shown)}"
+            if shown:
+                yield f"{name:12} {escape(shown)}"
         yield "nothing was read into tables or written"
 
     output.document(plan, lines)
@@ -178,24 +183,17 @@ def _add(totals: dict[str, dict[str, int]], row: Mapping[str, int]) -> None:
         {"broker": row["broker"], "messages": 0, "bytes": 0, "damaged_ranges": 0, "lag_bytes": 0},
     )
     for name in ("messages", "bytes", "damaged_ranges"):
-        broker[name] += row[name] or 0
+        broker[name] += row[name]
     broker["lag_bytes"] = row["lag_bytes"]
 
 
-def _session(settings: Mapping[str, str]) -> SparkSession:
-    from pyspark.sql import SparkSession  # takes a second
-
-    # Workers must find this package: they run the interpreter of the command unless told.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    usual = {
-        "spark.app.name": "mqstore pipeline",
-        "spark.master": "local[*]",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        # What Spark logs of an error is a traceback; the command says it in a sentence.
-        "spark.log.level": "FATAL",
-        "spark.sql.shuffle.partitions": "8",
-        "spark.sql.session.timeZone": "UTC",
-    }
-    session: SparkSession = SparkSession.builder.config(map={**usual, **settings}).getOrCreate()
-    return session
+_SETTINGS = {
+    "spark.app.name": "mqstore pipeline",
+    "spark.master": "local[*]",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Spark logs an error as a traceback; the command says it in a sentence.
+    "spark.log.level": "FATAL",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.session.timeZone": "UTC",
+}
