@@ -38,14 +38,17 @@ fn bodies(records: &[Box<[u8]>]) -> Vec<String> {
         .collect()
 }
 
-/// Takes the next messages, the first queue's first.
+/// Takes the next messages, the first queue's first, and keeps the queues.
 fn poll_by(group: &ConsumerGroup, most: usize, filter: &TagFilter) -> Result<Vec<String>> {
     let mut taken = Vec::new();
     for queue_id in group.queues("orders")? {
-        let place = group.take("orders", queue_id)?.expect("nobody else has the queue");
+        let is_it = |at: &&GroupOffset| at.queue_id == queue_id;
+        let place = match group.take("orders", queue_id)? {
+            Some(place) => place,
+            None => lag(group).iter().find(is_it).expect("taken before").queue_offset,
+        };
         let (found, next) = group.read("orders", queue_id, place, most - taken.len(), filter)?;
         group.seek("orders", queue_id, next)?;
-        group.release("orders", queue_id);
         taken.extend(found.into_iter().map(|found| found.record));
     }
     Ok(bodies(&taken))
