@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,7 +13,7 @@ import mqstore
 from helpers.stores import TINY
 from helpers.waiting import wait_for_notes, wait_until
 from mqstore.consuming.delays import Delivery
-from mqstore.consuming.failed import Failed, send_back
+from mqstore.consuming.failed import Failed, send_back, take_mail
 from mqstore.consuming.schedule import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
@@ -167,13 +166,12 @@ def test_a_writer_that_delivers_nothing_refuses_delays(tmp_path: Path) -> None:
 
 
 def test_a_message_that_says_no_topic_is_told_and_skipped(
-    store: mqstore.Store, caplog: pytest.LogCaptureFixture
+    store: mqstore.Store,
 ) -> None:
     sent = store.append(SCHEDULE_TOPIC, b"lost", delay_level=1)
     store.append("orders", b"kept", delay=3600)
-    with caplog.at_level(logging.ERROR, "mqstore"):
-        assert Delivery(store).step(store, sent.store_timestamp_ms + 2 * HOUR_MS) == 1
-    assert "no topic and queue to deliver it to" in caplog.text
+    assert Delivery(store).step(store, sent.store_timestamp_ms + 2 * HOUR_MS) == 1
+    assert "name no topic and queue to deliver it to" in store.warnings[0]
     assert bodies(store) == [b"kept"]
 
 
@@ -345,6 +343,53 @@ def test_messages_of_levels_that_are_gone_are_delivered(tmp_path: Path) -> None:
         assert delivery.step(store, sent.store_timestamp_ms + HOUR_MS - 1) == 0
         assert delivery.step(store, sent.store_timestamp_ms + HOUR_MS) == 1
         assert bodies(store) == [b"two hours"]
+
+
+def test_a_topic_that_fails_delivers_nothing_twice(tmp_path: Path, store: mqstore.Store) -> None:
+    (tmp_path / "consumequeue" / "bad").write_bytes(b"")
+    for topic, body in [("orders", b"1"), ("bad", b"2"), ("orders", b"3")]:
+        sent = store.append(topic, body, delay=3600)
+    delivery = Delivery(store)
+    for _ in range(3):
+        with pytest.raises(mqstore.StoreIOError, match="bad"):
+            delivery.step(store, sent.store_timestamp_ms + HOUR_MS)
+        assert bodies(store) == [b"1"]
+    (tmp_path / "consumequeue" / "bad").unlink()
+    assert delivery.step(store, sent.store_timestamp_ms + HOUR_MS) == 2
+    assert (bodies(store), bodies(store, "bad")) == ([b"1", b"3"], [b"2"])
+
+
+class TakesTwo(AppendsBeforeItReads):
+    """A store that has room for two messages."""
+
+    def append_many(self, messages: list[mqstore.Message]) -> None:
+        results = self._store.append_many(messages[:2])
+        error = mqstore.StoreIOError("append: no space left", None, "commitlog", "write")
+        vars(error)["results"] = results
+        raise error
+
+
+def test_a_note_that_fails_in_its_middle_is_taken_on_from_there(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config=TINY) as store, mqstore.open(tmp_path) as reader:
+        store.append("jobs", b"fails")
+        (message,) = store.topic("jobs")
+        send_back(reader, "g", [Failed(message, level) for level in (1, 2, 0)])
+        errors: list[Exception] = []
+        full: Any = TakesTwo(store)
+        assert take_mail(full, errors) == 0
+        assert [str(error) for error in errors] == ["append: no space left"]
+        assert take_mail(store, errors) == 1
+        assert len(bodies(store, SCHEDULE_TOPIC)) == 2
+        assert len(bodies(store, "%DLQ%g")) == 1
+        assert list((tmp_path / "mqstore.failed").iterdir()) == []
+
+
+def test_a_note_of_no_group_is_set_aside(tmp_path: Path, store: mqstore.Store) -> None:
+    folder = tmp_path / "mqstore.failed"
+    folder.mkdir()
+    (folder / "1-1.json").write_text('{"group":"\\ud800","messages":[]}')
+    wait_until((folder / "1-1.bad").exists)
+    assert store.warnings == []
 
 
 def test_a_place_outside_of_its_queue_is_told(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 import mqstore
 from helpers.stores import TINY, message
+from helpers.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -337,3 +338,17 @@ def test_a_timeout_below_0_is_refused(store: mqstore.Store, timeout: float) -> N
         store.wait(0, timeout_s=timeout)
     with pytest.raises(ValueError, match=r"^timeout_s: expected 0 s or more, got"):
         store.group("g").poll("orders", timeout_s=timeout)
+
+
+def test_late_messages_come_once_though_their_commit_fails(
+    tmp_path: Path, store: mqstore.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = store.group("g")
+    first, *_ = group.poll("orders", visibility_s=1)
+    assert group.ack(first)
+    hinders = tmp_path / "config" / "consumerOffset.json.tmp"
+    hinders.mkdir(parents=True)
+    wait_until(lambda: "group g" in caplog.text)
+    hinders.rmdir()
+    assert sorted(bodies(group.poll("orders"))) == [b"a1", b"a2", b"b0"]
+    assert group.poll("orders") == []

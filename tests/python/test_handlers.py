@@ -88,3 +88,26 @@ def test_a_backoff_beyond_the_longest_level_takes_it(store: mqstore.Store) -> No
         assert group.process("jobs", fail, idle_s=0, backoff=lambda _: 86_400).retried == 1
     (waiting,) = store.topic("SCHEDULE_TOPIC_XXXX")
     assert waiting.delay_level == 2
+
+
+def test_a_commit_that_fails_is_not_tried_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = mqstore.StoreConfig(**TINY, delivery=True)
+    sent = []
+
+    def send_back(_: object, __: str, failed: list[object]) -> int:
+        sent.extend(failed)
+        raise mqstore.StoreIOError("the disk is gone", None, "", "write")
+
+    def fail(_: mqstore.StoredMessage) -> None:
+        raise ValueError("a defect")
+
+    monkeypatch.setattr("mqstore.consuming.processing.send_back", send_back)
+    monkeypatch.setattr("mqstore.consuming.processing._COMMIT_S", 0)
+    with mqstore.open(tmp_path, "a", config=config) as store, store.group("g") as group:
+        store.append_many([mqstore.Message("t", b"")] * 3)
+        with pytest.raises(mqstore.StoreIOError, match="the disk is gone"):
+            group.process("t", fail, idle_s=0)
+        assert len(sent) == 1
+        assert store.groups() == {}

@@ -207,6 +207,18 @@ fn an_idle_reader_lists_no_queues() {
     let grown = lists(&|| reader.refresh_if_grown().unwrap());
     assert!(grown > 40, "{grown} listings");
     assert_eq!(reader.end_offset(), store.end_offset());
+    // A broker deletes files of the log without a trace in the root.
+    home.fill(&store, 1..300);
+    store.flush().unwrap();
+    let first =
+        fs::read_dir(home.path().join("commitlog")).unwrap().map(|file| file.unwrap().path());
+    let mut first: Vec<_> = first.collect();
+    first.sort();
+    first.pop();
+    assert!(first.len() > 1);
+    first.iter().for_each(|path| fs::remove_file(path).unwrap());
+    reader.refresh_if_grown().unwrap();
+    assert_eq!(reader.end_offset(), store.end_offset());
     // Another session may have deleted, rebuilt or repaired.
     store.close().unwrap();
     let closed = lists(&|| reader.refresh_if_grown().unwrap());

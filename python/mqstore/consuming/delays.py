@@ -269,8 +269,19 @@ class Delivery:
                 place = min(max(place, first), end)
             if place == self._places.get(level, 0):
                 break
-            count += _append(store, due)
+            done = append_but_refused(store, due, _delivered)
+            for index, why in done.refused:
+                message = due[index]
+                store._warn(  # noqa: SLF001 - its part
+                    f"delayed message at physical offset {message.physical_offset} is not "
+                    f"delivered: topic {message.real_topic} refuses it: {why}"
+                )
+            count += done.settled - len(done.refused)
+            if done.error is not None:
+                place = due[done.settled].queue_offset
             self._save(level, place)
+            if done.error is not None:
+                raise done.error
             if len(due) < len(read.messages) or not due:
                 break
         return count
@@ -295,32 +306,15 @@ def _now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def _append(store: Store, due: list[StoredMessage]) -> int:
-    """Delivers messages; one that its topic refuses is told, and does not hold the others."""
-    known = [message for message in due if _has_destination(message)]
-    refused = append_but_refused(store, known, _delivered)
-    for message, why in refused:
-        store._warn(  # noqa: SLF001 - a part of the store
-            f"delayed message at physical offset {message.physical_offset}: topic "
-            f"{message.real_topic} refuses it, and it is not delivered: {why}"
-        )
-    return len(known) - len(refused)
-
-
-def _has_destination(message: StoredMessage) -> bool:
-    # `ScheduleMessageService#messageTimeUp` refuses half messages; its own topic would never end.
-    topics = (None, _HALF_TOPIC, SCHEDULE_TOPIC)
-    if message.real_topic not in topics and message.real_queue_id is not None:
-        return True
-    _LOG.error(
-        "delayed message at physical offset %d: no topic and queue to deliver it to; skipped",
-        message.physical_offset,
-    )
-    return False
-
-
 def _delivered(message: StoredMessage) -> Message:
-    """A due message as its topic gets it (``ScheduleMessageService#messageTimeUp``)."""
+    """A due message as its topic gets it (``ScheduleMessageService#messageTimeUp``).
+
+    Raises:
+        InvalidMessageError: No other topic waits for it.
+    """
+    # A message that is delivered to this topic would come again and again.
+    if message.real_topic in {None, _HALF_TOPIC, SCHEDULE_TOPIC} or message.real_queue_id is None:
+        raise _refused("properties", "name no topic and queue to deliver it to")
     properties = without(message.raw_properties, *_ENDS_WITH_DELAY)
     return message.to_message(
         topic=message.real_topic, queue_id=message.real_queue_id, properties=properties

@@ -12,6 +12,7 @@ import itertools
 import json
 import logging
 import os
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -32,7 +33,7 @@ from mqstore.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from mqstore._native import Message, Store, StoredMessage
 
@@ -52,6 +53,7 @@ _T = TypeVar("_T")
 _FOLDER = "mqstore.failed"
 _LONGEST_PROPERTIES = 2**15 - 1
 _MOST_TIMES = 2**31 - 1
+_GROUP = re.compile(r"[%|\w-]{1,248}", re.ASCII)
 # Notes that wait longer are told: no writer takes them.
 _LONG_S = 60
 _NUMBERS = itertools.count()
@@ -102,32 +104,47 @@ def send_back(store: Store, group: str, failed: Sequence[Failed]) -> int:
     return sum(message.topic != SCHEDULE_TOPIC for message in messages)
 
 
-def append_but_refused(
-    store: Store, items: Iterable[_T], make: Callable[[_T], Message]
-) -> list[tuple[_T, str]]:
-    """Appends the message made of each item but those that are refused; durable on return.
+class Appended(NamedTuple):
+    """How far ``append_but_refused`` came."""
 
-    Returns:
-        The items that are refused, and why.
-    """
-    refused, made = [], []
-    for item in items:
+    settled: int
+    """Number of the first items, which are appended or refused."""
+    refused: list[tuple[int, str]]
+    """Those of them that are refused, by index, and why."""
+    error: StoreError | None
+    """The store's failure at the next item."""
+
+
+def append_but_refused(
+    store: Store, items: Sequence[_T], make: Callable[[_T], Message]
+) -> Appended:
+    """Appends the message made of each item but those that are refused; durable on return."""
+    refused: list[tuple[int, str]] = []
+    left: list[tuple[int, Message]] = []
+    for index, item in enumerate(items):
         try:
-            made.append((item, make(item)))
-        except InvalidMessageError as error:
-            refused.append((item, str(error)))
-    while made:
+            left.append((index, make(item)))
+        except (InvalidMessageError, ValueError) as error:
+            refused.append((index, str(error)))
+    failure: StoreError | None = None
+    while left and failure is None:
         try:
-            store.append_many([message for _, message in made])
-            break
+            store.append_many([message for _, message in left])
+            left = []
         except FlushTimeoutError as error:
-            made = made[len(vars(error)["results"]) :]  # those are stored
+            left = left[len(vars(error)["results"]) :]  # those are stored
         except InvalidMessageError as error:
             at: int = vars(error)["index"]
-            refused.append((made[at][0], str(error)))
-            made = made[len(vars(error)["results"]) : at] + made[at + 1 :]
+            refused.append((left[at][0], str(error)))
+            left = left[len(vars(error)["results"]) : at] + left[at + 1 :]
+        except (StoreClosedError, StorePoisonedError):
+            raise
+        except StoreError as error:
+            left = left[len(vars(error).get("results", ())) :]
+            failure = error
     store.flush()
-    return refused
+    settled = left[0][0] if left else len(items)
+    return Appended(settled, [one for one in refused if one[0] < settled], failure)
 
 
 def _sent_back(group: str, failed: Failed, longest: int) -> Message:
@@ -191,12 +208,20 @@ def _leave_note(folder: Path, group: str, failed: Sequence[Failed]) -> None:
         }
         for message, level in failed
     ]
-    draft = folder / f"{name}.tmp"
-    draft.write_text(json.dumps({"version": 1, "group": group, "messages": rows}))
-    sync(draft)
-    draft.rename(folder / f"{name}.json")
-    sync(folder)
-    sync(folder.parent)
+    draft = _draft(folder / f"{name}.tmp", group, rows)
+    note = draft.rename(folder / f"{name}.json")
+    try:
+        sync(folder)
+        sync(folder.parent)
+    except OSError:
+        note.unlink(missing_ok=True)
+        raise
+
+
+def _draft(path: Path, group: str, rows: list[dict[str, Any]]) -> Path:
+    path.write_text(json.dumps({"version": 1, "group": group, "messages": rows}))
+    sync(path)
+    return path
 
 
 def _tell_of_old_notes(folder: Path) -> None:
@@ -262,18 +287,26 @@ def _level(given: object) -> int:
     return given
 
 
+def _read_note(note: Path) -> tuple[str, list[Any]]:
+    told = json.loads(note.read_bytes())
+    group, rows = str(told["group"]), list(told["messages"])
+    if not _GROUP.fullmatch(group):
+        raise ValueError(f"group: {group!r} is no name of a group")
+    return group, rows
+
+
 def _take(store: Store, note: Path) -> int:
-    failed, whole = [], True
+    failed, places, whole = [], [], True
     try:
-        told = json.loads(note.read_bytes())
-        group, rows = str(told["group"]), list(told["messages"])
+        group, rows = _read_note(note)
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         _LOG.error("%s: no note of failed messages: %s; kept as .bad", note, error)
         note.rename(note.with_suffix(".bad"))
         return 0
-    for row in rows:
+    for place, row in enumerate(rows):
         try:
             failed.append(Failed(_message(store, row), _level(row["level"])))
+            places.append(place)
         except (LookupError, TypeError, ValueError, ArithmeticError, CorruptionError) as error:
             shown = row.get("place", row) if isinstance(row, dict) else row
             _LOG.error("%s: %s: cannot be retried: %s; kept as .bad", note, shown, error)
@@ -281,12 +314,19 @@ def _take(store: Store, note: Path) -> int:
     # First, so that a folder that others own cannot give the same messages again and again.
     note = note.rename(note.with_suffix(".taken"))
     longest = len(levels_ms(store))
-    refused = append_but_refused(store, failed, lambda one: _sent_back(group, one, longest))
-    for one, why in refused:
-        shown = _place(one.message)
+    done = append_but_refused(store, failed, lambda one: _sent_back(group, one, longest))
+    for index, why in done.refused:
+        shown = _place(failed[index].message)
         _LOG.error("%s: %s: cannot be retried: %s; kept as .bad", note, shown, why)
-    if whole and not refused:
+    kept = set(range(len(rows))).difference(places[: done.settled])
+    kept.update(places[index] for index, _ in done.refused)
+    if done.error is not None:
+        left = [rows[place] for place in sorted(kept)]
+        _draft(note.with_suffix(".tmp"), group, left).rename(note)
+        sync(note.parent)
+        raise done.error
+    if whole and not done.refused:
         note.unlink()
     else:
         note.rename(note.with_suffix(".bad"))
-    return len(failed) - len(refused)
+    return done.settled - len(done.refused)

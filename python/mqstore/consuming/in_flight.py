@@ -174,10 +174,12 @@ class InFlight:
         try:
             with self._lock:
                 self._timer, self._timer_due = None, float("inf")
-                self._expire()
-                hidden = [one for queue in self._open.values() for one in queue.hidden.values()]
-                if hidden:
-                    self._wake_at(min(deadline for *_, deadline in hidden))
+                try:
+                    self._expire()
+                finally:
+                    hidden = [one for queue in self._open.values() for one in queue.hidden.values()]
+                    if hidden:
+                        self._wake_at(min(deadline for *_, deadline in hidden))
         except StoreClosedError:
             return
         except StoreError:
@@ -198,8 +200,7 @@ class InFlight:
     def _settle_late(self, key: QueueKey, queue: TakenQueue) -> None:
         """Lets any process take a queue of which no message is in flight but late ones."""
         if queue.has_late and 0 < len(queue.returned) == len(queue.waiting):
-            queue.place = min(queue.waiting.values())
-            self._settle(key, queue)
+            self._settle(key, queue, min(queue.waiting.values()))
 
     def _hand_over(self, topics: set[str]) -> None:
         """Commits and releases queues without a message in flight, for ``process`` to take."""
@@ -208,10 +209,11 @@ class InFlight:
                 if key[0] in topics and not queue.waiting:
                     self._settle(key, queue)
 
-    def _settle(self, key: QueueKey, queue: TakenQueue) -> None:
-        """Commits a queue's place, and lets other processes take it."""
-        if queue.place != queue.began:
-            self._places.seek(*key, queue.place)
+    def _settle(self, key: QueueKey, queue: TakenQueue, place: int | None = None) -> None:
+        """Commits a queue's place, or an earlier one, and lets other processes take it."""
+        place = queue.place if place is None else place
+        if place != queue.began:
+            self._places.seek(*key, place)
             self._places.commit()
         self._release(key)
 

@@ -158,26 +158,27 @@ class Processing:
         tags = self._tags if topic == self._topics[0] else None
         read = self._places.read(topic, queue_id, place, self._max_messages, tags)
         messages, places, end = read
-        behind = [*places[1:], end]
+        todo = zip(messages, [*places[1:], end], strict=False)
         done = end if not messages else place
-        failed: list[Failed] = []
-        handled = 0
-        committed_s = time.monotonic()
-        try:
-            for message, after in zip(messages, behind, strict=False):
-                if self._must_end(stops):
-                    break
-                try:
-                    handled += self._call(message, failed)
-                except Interrupted:
-                    break
-                done = after
-                if time.monotonic() - committed_s > _COMMIT_S:
-                    place = self._commit(topic, queue_id, place, done, failed, handled)
-                    handled = 0
-                    committed_s = time.monotonic()
-        finally:
-            self._commit(topic, queue_id, place, done, failed, handled)
+        is_over = False
+        while not is_over:
+            failed: list[Failed] = []
+            handled, begun_s = 0, time.monotonic()
+            try:
+                is_over = True
+                for message, after in todo:
+                    if self._must_end(stops):
+                        break
+                    try:
+                        handled += self._call(message, failed)
+                    except Interrupted:
+                        break
+                    done = after
+                    if time.monotonic() - begun_s > _COMMIT_S:
+                        is_over = False
+                        break
+            finally:
+                place = self._commit(topic, queue_id, place, done, failed, handled)
         return bool(messages)
 
     def _must_end(self, stops: Sequence[threading.Event]) -> bool:
@@ -206,7 +207,6 @@ class Processing:
         if failed:
             dead = send_back(self._store, self._places.name, failed)
             retried = len(failed) - dead
-            failed.clear()
         if done != place:
             self._places.seek(topic, queue_id, done)
             self._places.commit()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -176,10 +177,11 @@ def _file_system(path: Path) -> str | None:
     best, kind = "", None
     if not mounts.exists():  # Linux only
         return None
-    for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
-        fields, _, rest = line.partition(" - ")
-        mount = fields.split()[4].encode().decode("unicode_escape")
+    for line in mounts.read_bytes().splitlines():
+        fields, _, rest = line.partition(b" - ")
+        name = re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), fields.split()[4])
+        mount = os.fsdecode(name)
         inside = real == mount or real.startswith(mount.rstrip("/") + "/")
         if inside and len(mount) >= len(best):
-            best, kind = mount, rest.split()[0]
+            best, kind = mount, rest.split()[0].decode()
     return kind

@@ -35,20 +35,20 @@ def start_session(settings: Mapping[str, str]) -> SparkSession:
     """
     # Workers must find this package: they run the interpreter of the command unless told.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    sys.stderr.flush()
-    stderr = _HeldStderr()
+    release = _HeldStderr().release if sys.stderr else str  # it may be closed
     try:
         session: SparkSession = SparkSession.builder.config(map=dict(settings)).getOrCreate()
     except Exception as error:
-        lines = [line for line in stderr.release().splitlines() if not line.startswith("\tat ")]
-        sys.stderr.write("".join(f"{line}\n" for line in lines[-_SHOWN_LINES:]))
+        lines = [line for line in release().splitlines() if not line.startswith("\tat ")]
+        if lines:
+            sys.stderr.write("".join(f"{line}\n" for line in lines[-_SHOWN_LINES:]))
         cause = getattr(error, "java_exception", None)
         reason = sentence(error if cause is None else Exception(cause.toString()))
         raise StoreError(f"Spark does not start: {reason}") from None
     except BaseException:
-        stderr.release()
+        release()
         raise
-    stderr.release()
+    release()
     return session
 
 
@@ -59,6 +59,7 @@ class _HeldStderr:
     """
 
     def __init__(self) -> None:
+        sys.stderr.flush()
         self._stderr = os.dup(2)
         self._pipe, write = os.pipe()
         os.dup2(write, 2)

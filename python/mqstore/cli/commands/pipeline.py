@@ -83,9 +83,9 @@ def pipeline_command(
 
         _show(output, preview(file))
         return 0
-    config = PipelineConfig.load(file)
     told = _Told(output, None if compact else health)
     try:
+        config = PipelineConfig.load(file)
         spark = start_session({**_SETTINGS, **config.spark})
         try:
             if compact:

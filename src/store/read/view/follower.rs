@@ -52,7 +52,7 @@ pub(crate) struct View {
     session: Option<Session>,
 }
 
-/// Holder and stamp of the root when the files were listed.
+/// Holder and stamp of the root when the log's end was looked for.
 type Session = (Option<Holder>, Option<Stamp>);
 
 /// Another process's work in the store, asked before its files are listed.
@@ -120,15 +120,16 @@ impl Follower {
         self.look(&beside).map(drop)
     }
 
-    /// Refreshes if the log grew or another session began.
+    /// Refreshes if the log grew, its end was deleted, or another session began.
     pub(crate) fn refresh_if_grown(&self) -> Result<()> {
         let log = &self.files.log;
         log.run().refresh()?;
-        // Zeros end a log.
+        let end = log.end_offset();
         let mut behind = [0; 4];
-        log.run().read_at(&mut behind, log.end_offset())?;
+        log.run().read_at(&mut behind, end)?;
         let is_as_before = self.view().session == Some(self.beside().session());
-        if is_as_before && behind == [0; 4] { Ok(()) } else { self.refresh() }
+        let has_end = log.run().min_offset().is_none_or(|first| first <= end);
+        if is_as_before && has_end && behind == [0; 4] { Ok(()) } else { self.refresh() }
     }
 
     /// Lists queues and index again after files were missing. The log's end stays.
@@ -187,7 +188,9 @@ impl Follower {
         let is_closed = !is_open_or_crashed;
         let left_out = log_end::find_end(log, Some(queues), is_closed, beside.written)?;
         unread.extend(left_out.map(|at| half_there(log, at)));
-        self.judge(is_open_or_crashed, left_out, unread, beside)
+        let unread = self.judge(is_open_or_crashed, left_out, unread, beside)?;
+        self.view.write().session = Some(beside.session());
+        Ok(unread)
     }
 
     /// Whether `abort` exists. If unreadable, the store may be in use and nothing is known to be
@@ -237,6 +240,7 @@ impl Follower {
         });
         let flushed =
             open_or_crashed.then(|| Flushed::of(storage, paths, mark, &checkpoint, false));
+        let session = self.view().session;
         *self.view.write() = View {
             overlay: OnceLock::new(),
             doubt,
@@ -244,7 +248,7 @@ impl Follower {
             index_trusted_until_ms,
             flushed,
             left_out,
-            session: Some(beside.session()),
+            session,
         };
         Ok(unread)
     }
