@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import select
 import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqstore.cli.output import OutputClosedError, note
+from mqstore.errors import StoreIOError
 from mqstore.text import size_text
 
 if TYPE_CHECKING:
@@ -37,9 +40,9 @@ def follow(store: Store, position: int) -> Iterator[tuple[int, int]]:
         OutputClosedError: Nobody reads standard output any more.
     """
     while True:
-        while not store.wait(position, timeout_s=_LOOK_S):
-            if store.max_physical_offset < position:
-                end = store.max_physical_offset
+        while not _has_grown(store, position):
+            end = store.max_physical_offset if Path(store.path).is_dir() else 0
+            if end < position:
                 note(f"the log now ends at {end}, {size_text(position - end)} were cut off")
                 position = end
             _check_reader()
@@ -50,6 +53,16 @@ def follow(store: Store, position: int) -> Iterator[tuple[int, int]]:
         end = store.max_physical_offset
         yield position, end
         position = end
+
+
+def _has_grown(store: Store, position: int) -> bool:
+    try:
+        return store.wait(position, timeout_s=_LOOK_S)
+    except StoreIOError:
+        if Path(store.path).is_dir():
+            raise
+        time.sleep(_LOOK_S)  # it may be made anew
+        return False
 
 
 def _check_reader() -> None:
