@@ -1,9 +1,14 @@
-"""One Spark session for the whole run, and stores to read with it."""
+"""One Spark session for the whole run, classic or Connect, and stores to read with it.
+
+``MQSTORE_SPARK_REMOTE`` makes it a Spark Connect session; ``local`` starts a server for the run,
+and ``sc://HOST:PORT`` is one that sees this machine's files and has this package.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
 import sys
 from typing import TYPE_CHECKING
 
@@ -15,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+
+
+REMOTE = os.environ.get("MQSTORE_SPARK_REMOTE", "")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -53,7 +61,31 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         # Workers find the package of this environment, wherever it is installed from.
         patch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
-        builder = SparkSession.builder.master("local[2]").appName("mqstore tests")
-        session = builder.config(map=settings).getOrCreate()
+        builder = SparkSession.builder.appName("mqstore tests")
+        if REMOTE == "local":
+            builder = builder.remote("local[2]").config(map=settings | _server(patch))
+        elif REMOTE:
+            builder = builder.remote(REMOTE).config("spark.sql.session.timeZone", "UTC")
+        else:
+            builder = builder.master("local[2]").config(map=settings)
+        session = builder.getOrCreate()
+        assert (".connect." in type(session).__module__) == bool(REMOTE)
         yield session
         session.stop()
+
+
+def _server(patch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Settings of a Connect server at a free port, which its client is told."""
+    from pyspark.sql.connect.client import core
+
+    if not hasattr(core, "DefaultChannelBuilder"):
+        raise pytest.UsageError("MQSTORE_SPARK_REMOTE=local needs Spark 4; give sc://HOST:PORT")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+    patch.setenv("MQSTORE_SPARK_REMOTE", f"sc://localhost:{port}")
+    patch.setattr(core.DefaultChannelBuilder, "default_port", staticmethod(lambda: port))
+    return {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+    }

@@ -1,10 +1,12 @@
 """Reads that work on every Spark from 3.5 on: the same rows as the format, and micro batches.
 
 ``MQSTORE_SPARKS`` names Pythons with another pyspark, separated by colons: each runs this file.
+``MQSTORE_SPARK_REMOTE=local`` runs it in a Spark Connect session; see ``conftest.py``.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import io
 import json
@@ -21,6 +23,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
 
 ENGINES = ("source", "arrow") if HAS_SOURCES else ("arrow",)
 ROOT = Path(__file__).parents[2]
+ENVIRONMENT = dict(os.environ)
+"""As it was before a session of Connect names its server in it."""
 SPARKS = [python for python in os.environ.get("MQSTORE_SPARKS", "").split(":") if python]
 
 
@@ -162,14 +167,18 @@ def travellers(root: Path) -> dict[str, object]:
     if HAS_SOURCES:
         from pyspark.sql import datasource
 
+        from mqstore.spark.ingest import PipelineConfig
+        from mqstore.spark.sinks import Sinks
         from mqstore.spark.source import MqStoreDataSource, checked_source
 
+        config = {"source": {"path": str(root)}, "sink": {"path": str(root.parent / "lake")}}
         source = MqStoreDataSource({"path": str(root.parent / "out")})
         columns = columns_schema(["topic", "body"])
         found |= {
             "format": MqStoreDataSource({"path": str(root)}),
             "registered": checked_source(),
             "stream": make_stream_reader(streamed, ["body"]),
+            "pipeline": Sinks(PipelineConfig.load(config), Progress(streamed), print),
             "writer": source.writer(columns, overwrite=False),
         }
         if hasattr(datasource, "DataSourceStreamArrowWriter"):
@@ -290,7 +299,10 @@ from pyspark.sql import SparkSession
 root, moment = sys.argv[1:]
 settings = {"spark.ui.enabled": "false", "spark.log.level": "OFF",
             "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
+if remote := os.environ.get("MQSTORE_SPARK_REMOTE"):
+    spark = SparkSession.builder.remote(remote).getOrCreate()
+else:
+    spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
 write_page = _Books.write
 
 def page(self, kind, *rest):
@@ -313,11 +325,15 @@ def test_a_batch_that_was_killed_before_it_was_done_comes_again_with_its_rows(
     spark: SparkSession, tmp_path: Path, moment: str
 ) -> None:
     fill(tmp_path / "a", range(20))
+    own = environment() | {"PYSPARK_PYTHON": sys.executable}
+    # In Connect only the client is killed; these say that its process has a server.
+    for name in ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE"):
+        own.pop(name, None)
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, tmp_path, moment],
         capture_output=True,
         check=False,
-        env=environment() | {"PYSPARK_PYTHON": sys.executable},
+        env=own,
         start_new_session=True,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
@@ -405,6 +421,67 @@ def test_every_spark_with_sources_writes_stores(spark: SparkSession, tmp_path: P
         assert sorted(int(row.body) for row in again.collect()) == list(range(20))
 
 
+def test_every_spark_with_sources_has_the_format_in_sql_and_streams(
+    spark: SparkSession, stores: Path
+) -> None:
+    if not HAS_SOURCES:
+        return
+    mqstore.spark.register(spark)
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW every_spark USING mqstore "
+        f"OPTIONS (path '{stores / 'x-a'}', topics 'T1')"
+    )
+    found = spark.sql("SELECT body FROM every_spark WHERE queue_offset < 3 AND flag > 1").collect()
+    assert sorted(int(row.body) for row in found) == [3, 5]
+    plain = spark.read.schema("flag int, topic string").format("mqstore").load(str(stores / "x-a"))
+    assert [row.flag for row in plain.where("flag = 7").collect()] == [7]
+    with pytest.raises(Exception, match="did you mean topics"):
+        spark.read.format("mqstore").option("topcs", "T").load(str(stores / "x-a")).collect()
+
+
+def test_every_spark_checks_and_rebuilds_stores(
+    spark: SparkSession, stores: Path, tmp_path: Path
+) -> None:
+    report = mqstore.spark.verify(spark, f"{stores}/x-*", config=TINY)
+    alone = [mqstore.verify(stores / name, config=TINY) for name in ("x-a", "x-b")]
+    assert [one.ok for one in alone] == [True, False]
+    assert not report.ok
+    assert len(report.findings) == sum(len(one.findings) for one in alone)
+    made = mqstore.spark.rebuild(spark, stores / "x-a", tmp_path / "many", config=TINY)
+    one = mqstore.rebuild(stores / "x-a", out=tmp_path / "one", config=TINY)
+    assert made == dataclasses.replace(one, out=str(tmp_path / "many"))
+
+
+def test_every_spark_with_sources_has_the_pipeline(spark: SparkSession, tmp_path: Path) -> None:
+    if not HAS_SOURCES:
+        with pytest.raises(mqstore.UnsupportedError, match=r"the pipeline .* need Spark 4\.0"):
+            assert mqstore.spark.pipeline
+        return
+    lake = tmp_path / "lake" / "messages"
+    config = {
+        "source": {"paths": [str(tmp_path / "x-*")], "until": "end"},
+        "sink": {"path": str(lake)},
+        "trigger": {"available_now": True},
+    }
+    if compat.is_connect(spark):
+        with pytest.raises(
+            mqstore.UnsupportedError, match=r"Leave it out, .*/lake/messages_metrics, or"
+        ):
+            mqstore.spark.pipeline(spark, config, progress=print)
+        assert not lake.parent.exists()
+    for numbers in (range(20), range(20, 30)):
+        fill(tmp_path / "x-a", numbers)
+        query = mqstore.spark.pipeline(spark, config)
+        query.awaitTermination()
+        assert query.exception() is None
+        counted = query.recentProgress[0].observedMetrics["mqstore"]
+        # A Connect session wraps the row in another one.
+        values = counted["values"] if compat.is_connect(spark) else list(counted)
+        assert (values[0], values[2]) == (len(numbers), 0)
+    bodies = ds.dataset(lake, partitioning="hive").to_table()["body"].to_pylist()
+    assert sorted(map(int, bodies)) == list(range(30))
+
+
 def test_every_other_spark_that_is_named() -> None:
     for python in SPARKS:
         done = subprocess.run(
@@ -412,7 +489,7 @@ def test_every_other_spark_that_is_named() -> None:
             capture_output=True,
             text=True,
             check=False,
-            env=os.environ | {"PYTHONPATH": str(ROOT / "python"), "MQSTORE_SPARKS": ""},
+            env=ENVIRONMENT | {"PYTHONPATH": str(ROOT / "python"), "MQSTORE_SPARKS": ""},
             cwd=ROOT,
         )
         assert done.returncode == 0, python + done.stdout[-4000:] + done.stderr[-1000:]

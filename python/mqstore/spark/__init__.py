@@ -79,11 +79,6 @@ def _extra() -> Iterator[None]:
         ) from None
 
 
-def _is_connect(spark: SparkSession) -> bool:
-    """Whether the session's client may be a machine that does not see the stores."""
-    return ".connect." in type(spark).__module__
-
-
 def read(
     spark: SparkSession,
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
@@ -116,7 +111,7 @@ def read(
         >>> frame = read(spark, "/data/*/store", topics=["orders"])  # doctest: +SKIP
     """
     with _extra():
-        from mqstore.spark.compat import HAS_SOURCES
+        from mqstore.spark.compat import HAS_SOURCES, is_connect
         from mqstore.spark.options import ReadOptions, as_texts, session_zone
 
     texts = as_texts(paths, {"timeZone": session_zone(spark), **options})
@@ -128,7 +123,7 @@ def read(
         raise UnsupportedError(
             "engine='source' needs Spark 4.0 or newer", "engine", parsed.paths[0]
         )
-    if engine == "auto" and HAS_SOURCES and (parsed.pushdown or _is_connect(spark)):
+    if engine == "auto" and HAS_SOURCES and (parsed.pushdown or is_connect(spark)):
         engine = "source"
     if engine == "source":
         with _extra():

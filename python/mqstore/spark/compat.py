@@ -1,12 +1,20 @@
-"""Names of Spark's API for Python data sources, with stand-ins before Spark 4.0."""
+"""Differences between Sparks: data sources, with stand-ins before Spark 4.0, and Connect."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-__all__ = ["HAS_SOURCES", "DataSourceReader", "DataSourceStreamReader", "InputPartition"]
+__all__ = [
+    "HAS_SOURCES",
+    "DataSourceReader",
+    "DataSourceStreamReader",
+    "InputPartition",
+    "is_connect",
+]
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     HAS_SOURCES = True
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 else:
@@ -31,3 +39,8 @@ else:
             """Stands in for Spark's class."""
     else:
         HAS_SOURCES = True
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether the session is a client's, whose machine may not see the stores."""
+    return ".connect." in type(spark).__module__

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
 
-from mqstore.errors import ConfigError
+from mqstore.errors import ConfigError, UnsupportedError
 from mqstore.spark.books import Books
+from mqstore.spark.compat import is_connect
 from mqstore.spark.options import ReadOptions, as_texts, session_zone
 from mqstore.spark.progress import Progress
 from mqstore.spark.schema import columns_schema, message_schema
@@ -220,7 +221,8 @@ def pipeline(
             settings of a session that the command starts.
         retire: Brokers whose stores are gone for good: they are taken out of the checkpoint.
         progress: Called in the driver when a batch begins (``{"batch": n, "state": "begun"}``),
-            after each sink, and with its metrics when it is done.
+            after each sink, and with its metrics when it is done. Not in a Connect session, whose
+            server writes the batches.
 
     Returns:
         The running query: ``awaitTermination()`` waits for it, ``stop()`` ends it.
@@ -229,13 +231,23 @@ def pipeline(
         ConfigError: A name or value in `config` that cannot be.
         NotAStoreError: A path that is no store, or a glob that no store matches, unless
             ``missingStores`` says otherwise.
-        UnsupportedError: A limit of a batch's size where Spark is older than 4.2.
+        UnsupportedError: A limit of a batch's size where Spark is older than 4.2, or `progress` in
+            a Connect session.
 
     Examples:
         >>> query = pipeline(spark, "ingest.toml")  # doctest: +SKIP
         >>> query.awaitTermination()  # doctest: +SKIP
     """
     settings = PipelineConfig.load(config)
+    if progress is not None and is_connect(spark):
+        # A copy of the callback would be called there, unseen.
+        raise UnsupportedError(
+            "progress: a Connect session cannot call it, as its server writes the batches; nothing "
+            "was started. Leave it out, and read the table of metrics, "
+            f"{settings.metrics}, or lastProgress of the query",
+            "progress",
+            settings.path,
+        )
     texts = settings.options()
     texts |= {"retire": json.dumps(sorted(retire))} if (retire := set(retire)) else {}
     if zone := session_zone(spark):
@@ -264,7 +276,7 @@ def pipeline(
     writer = (
         stream.writeStream.queryName(f"mqstore pipeline {settings.path}")
         .option("checkpointLocation", settings.checkpoint)
-        .foreachBatch(sinks.write)
+        .foreachBatch(sinks)
     )
     if settings.available_now:
         writer = writer.trigger(availableNow=True)

@@ -15,6 +15,7 @@ from pyspark.storagelevel import StorageLevel
 
 from mqstore.errors import ConfigError
 from mqstore.spark.books import Books, Entry
+from mqstore.spark.shipping import Shipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -62,8 +63,8 @@ def counts() -> list[Column]:
     ]
 
 
-class Sinks:
-    """Where the batches of a pipeline go.
+class Sinks(Shipped):
+    """Writes the batches of a pipeline; from a Connect session it travels to the server.
 
     Args:
         settings: Destinations.
@@ -83,7 +84,7 @@ class Sinks:
         self.books = Books(settings.books)
         self._query = ""
 
-    def write(self, batch: DataFrame, number: int) -> None:
+    def __call__(self, batch: DataFrame, number: int) -> None:
         """Brings a batch to all sinks; the same batch any number of times."""
         began = time.monotonic()
         self.progress({"batch": number, "state": "begun"})
