@@ -422,8 +422,7 @@ impl MessageStore {
         self.reader.refresh_if_grown()
     }
 
-    /// Waits until the log exceeds `physical_offset`; polls a store that another process writes.
-    /// `false` on timeout.
+    /// Waits until the log exceeds `physical_offset`; `false` on timeout.
     pub fn wait(&self, physical_offset: u64, timeout: Duration) -> Result<bool> {
         self.reader.wait(physical_offset, timeout)
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import threading
 from datetime import timedelta
@@ -382,6 +383,28 @@ def test_a_note_that_fails_in_its_middle_is_taken_on_from_there(tmp_path: Path) 
         assert len(bodies(store, SCHEDULE_TOPIC)) == 2
         assert len(bodies(store, "%DLQ%g")) == 1
         assert list((tmp_path / "mqstore.failed").iterdir()) == []
+
+
+def test_a_note_that_may_not_be_durable_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Path] = []
+
+    def sync(path: Path) -> None:
+        calls.append(path)
+        if path.is_dir():
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("mqstore.consuming.failed.sync", sync)
+    with mqstore.open(tmp_path, "a", config=TINY) as store, mqstore.open(tmp_path) as reader:
+        store.append("jobs", b"fails")
+        with reader.group("g") as group:
+            (message,) = group.poll("jobs")
+            with pytest.raises(mqstore.StoreIOError, match="the message stays in flight"):
+                group.nack(message)
+            assert list((tmp_path / "mqstore.failed").iterdir()) == []
+            assert group.ack(message)
+    assert len(calls) == 2
 
 
 def test_a_note_of_no_group_is_set_aside(tmp_path: Path, store: mqstore.Store) -> None:

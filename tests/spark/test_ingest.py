@@ -356,6 +356,24 @@ def test_a_session_holds_back_only_what_its_jvm_says_while_it_starts() -> None:
     assert "an operator must see this" in lines
 
 
+def test_a_session_starts_without_a_standard_error() -> None:
+    code = (
+        "import sys; from mqstore.spark.starting import start_session as start\n"
+        "assert sys.stderr is None\n"
+        "start({'spark.master': 'local[1]', 'spark.driver.host': '127.0.0.1',"
+        " 'spark.driver.bindAddress': '127.0.0.1', 'spark.ui.enabled': 'false'}).stop()\n"
+        "print('started')"
+    )
+    done = subprocess.run(
+        ["/bin/sh", "-c", '"$0" -c "$1" 2>&-', sys.executable, code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment(),
+    )
+    assert done.stdout == "started\n"
+
+
 def test_a_jvm_that_does_not_start_is_a_sentence_behind_its_own_words(tmp_path: Path) -> None:
     fill(tmp_path / "store-a", range(3))
     file = tmp_path / "ingest.toml"

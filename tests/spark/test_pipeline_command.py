@@ -111,3 +111,14 @@ def test_a_store_that_is_gone_fails_is_retired_and_its_batches_are_joined(
     shutil.rmtree(tmp_path / "x-a")
     _, told = run(file, "--health", str(health), code=3)
     assert json.loads(health.read_text(encoding="utf-8"))["state"] == "failed"
+
+
+def test_a_configuration_that_is_refused_is_in_the_health_file(tmp_path: Path) -> None:
+    file, health = tmp_path / "ingest.toml", tmp_path / "health.json"
+    file.write_text(CONFIG.format(root=tmp_path).replace("partition_by", "partition_bye"))
+    health.write_text('{"state":"ended"}')
+    _, (error,) = run(file, "--health", str(health), code=2)
+    told = json.loads(health.read_text())
+    assert told["state"] == "failed"
+    assert "partition_bye" in told["error"]
+    assert "partition_bye" in error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -176,6 +177,20 @@ def test_a_disk_that_refused_once_is_not_believed_later(
         # The writer's own flush is noted in its mark.
         store.flush()
         assert stream_of.last()["a"] > known["a"]
+
+
+def test_a_mount_point_of_any_name_tells_its_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "donn\u00e9es de \u65e5"
+    name = os.fsencode(shared).replace(b" ", rb"\040")
+    mounts = tmp_path / "mountinfo"
+    mounts.write_bytes(
+        b"1 0 8:1 / / rw - ext4 /dev/sda rw\n" + b"2 1 0:9 / " + name + b" rw - nfs4 server:/ rw\n"
+    )
+    monkeypatch.setattr(reach, "_MOUNTS", mounts)
+    assert reach._file_system(shared / "store") == "nfs4"
+    assert reach._file_system(tmp_path) == "ext4"
 
 
 def test_a_log_on_a_shared_file_system_counts_as_flushed_once_it_idles(

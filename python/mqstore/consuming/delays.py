@@ -279,7 +279,8 @@ class Delivery:
             count += done.settled - len(done.refused)
             if done.error is not None:
                 place = due[done.settled].queue_offset
-            self._save(level, place)
+            if place != self._places.get(level, 0):
+                self._save(level, place)
             if done.error is not None:
                 raise done.error
             if len(due) < len(read.messages) or not due:

@@ -124,7 +124,7 @@ def append_but_refused(
     for index, item in enumerate(items):
         try:
             left.append((index, make(item)))
-        except (InvalidMessageError, ValueError) as error:
+        except (InvalidMessageError, UnicodeError) as error:
             refused.append((index, str(error)))
     failure: StoreError | None = None
     while left and failure is None:

@@ -29,6 +29,7 @@ _LOCAL = frozenset(
     ["bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"]
 )
 _THREADS = 8
+_MOUNTS = Path("/proc/self/mountinfo")
 
 _log = logging.getLogger("mqstore.spark")
 
@@ -173,11 +174,10 @@ def _file_system(path: Path) -> str | None:
 
     Another machine's file system may answer a flush before the data is on its disk.
     """
-    real, mounts = os.path.realpath(path), Path("/proc/self/mountinfo")
-    best, kind = "", None
-    if not mounts.exists():  # Linux only
+    real, best, kind = os.path.realpath(path), "", None
+    if not _MOUNTS.exists():  # Linux only
         return None
-    for line in mounts.read_bytes().splitlines():
+    for line in _MOUNTS.read_bytes().splitlines():
         fields, _, rest = line.partition(b" - ")
         name = re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), fields.split()[4])
         mount = os.fsdecode(name)

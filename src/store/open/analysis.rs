@@ -126,7 +126,8 @@ impl FoundStore<'_> {
     ///
     /// A seal implies zeros behind the end, and later changes break it. But some file systems do
     /// not update a file's time on writes through a map; such a writer continued at the end. A
-    /// power cut may keep the old time beside new data, in queues and index sooner than in the log.
+    /// power cut may keep the old time beside new data, in queues and index sooner than in the log:
+    /// only our own `abort` survives it.
     fn sealed(&self, seal: &Seal) -> Result<Option<Analysis>> {
         let (log, end) = (self.log, seal.end);
         let first = end.saturating_add(BLANK_LEN as u64);

@@ -49,33 +49,39 @@ pub(crate) struct View {
     flushed: Option<Flushed>,
     /// Offset of a last record left out although it may be whole.
     pub(crate) left_out: Option<u64>,
+    /// When the log's end was looked for.
     session: Option<Session>,
 }
 
-/// Holder and stamp of the root when the log's end was looked for.
-type Session = (Option<Holder>, Option<Stamp>);
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Session {
+    holder: Option<Holder>,
+    /// The root's, which each session changes.
+    stamp: Option<Stamp>,
+}
+
+impl Session {
+    fn ask(storage: &dyn Storage, paths: &StorePaths) -> Self {
+        let stamp = storage.stamp(paths.root()).ok().flatten();
+        Self { holder: StoreLock::holder(storage, paths), stamp }
+    }
+}
 
 /// Another process's work in the store, asked before its files are listed.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Beside {
-    holder: Option<Holder>,
+    session: Session,
     /// Offset before which a serving writer had written all queue entries.
     written: Option<u64>,
-    stamp: Option<Stamp>,
 }
 
 impl Beside {
     pub(crate) fn ask(storage: &dyn Storage, paths: &StorePaths) -> Self {
-        let stamp = storage.stamp(paths.root()).ok().flatten();
-        let holder = StoreLock::holder(storage, paths);
+        let session = Session::ask(storage, paths);
         let read = || Mark::written_queues(storage, paths).ok();
-        let is_writer = holder == Some(Holder::Writer);
+        let is_writer = session.holder == Some(Holder::Writer);
         let written = is_writer.then(|| read().or_else(read)).flatten();
-        Self { holder, written, stamp }
-    }
-
-    const fn session(&self) -> Session {
-        (self.holder, self.stamp)
+        Self { session, written }
     }
 }
 
@@ -85,7 +91,9 @@ impl Follower {
         let view = RwLock::new(View { complete: u64::MAX, ..View::default() });
         let follower = Self { files, view, refreshing: RwLock::default() };
         let unread = follower.look(beside)?;
-        if beside.written.is_none() && (beside.holder.is_some() || follower.beside() != *beside) {
+        if beside.written.is_none()
+            && (beside.session.holder.is_some() || follower.beside() != *beside)
+        {
             follower.list_again()?;
         }
         Ok((follower, unread))
@@ -108,7 +116,10 @@ impl Follower {
         let _turn = self.refreshing.write();
         let root = files.paths.root();
         if files.storage.kind(root).map_err(Error::io("stat", root))?.is_none() {
-            let gone = std::io::Error::new(std::io::ErrorKind::NotFound, "the store is gone");
+            let gone = std::io::Error::new(
+                std::io::ErrorKind::NotFound,
+                "the store is gone: open it again where it lies now",
+            );
             return Err(Error::io("open", root)(gone));
         }
         files.log.run().refresh()?;
@@ -127,7 +138,8 @@ impl Follower {
         let end = log.end_offset();
         let mut behind = [0; 4];
         log.run().read_at(&mut behind, end)?;
-        let is_as_before = self.view().session == Some(self.beside().session());
+        let now = Session::ask(&*self.files.storage, &self.files.paths);
+        let is_as_before = self.view().session == Some(now);
         let has_end = log.run().min_offset().is_none_or(|first| first <= end);
         if is_as_before && has_end && behind == [0; 4] { Ok(()) } else { self.refresh() }
     }
@@ -189,7 +201,7 @@ impl Follower {
         let left_out = log_end::find_end(log, Some(queues), is_closed, beside.written)?;
         unread.extend(left_out.map(|at| half_there(log, at)));
         let unread = self.judge(is_open_or_crashed, left_out, unread, beside)?;
-        self.view.write().session = Some(beside.session());
+        self.view.write().session = Some(beside.session);
         Ok(unread)
     }
 
@@ -211,7 +223,7 @@ impl Follower {
     ) -> Result<Vec<Error>> {
         let (storage, paths) = (&*self.files.storage, &self.files.paths);
         // Those before and after the files were listed.
-        let holders = [beside.holder, StoreLock::holder(storage, paths)];
+        let holders = [beside.session.holder, StoreLock::holder(storage, paths)];
         let may_be_crashed = holders.iter().any(|at| matches!(at, None | Some(Holder::Opening)));
         let crashed = open_or_crashed && may_be_crashed;
         let checkpoint = match StoreCheckpoint::load(storage, &paths.checkpoint(), Access::Read) {
@@ -224,7 +236,7 @@ impl Follower {
         let reach = self.doubt(&checkpoint, crashed)?;
         // A queue listed later may have later messages, and a writer writes queue after queue: one
         // queue tells nothing of the others. A broker writes entries in order.
-        let complete = match beside.holder {
+        let complete = match beside.session.holder {
             Some(Holder::Writer) => beside.written.unwrap_or_else(|| {
                 unread.extend(Mark::written_queues(storage, paths).err());
                 0
