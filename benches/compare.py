@@ -33,7 +33,7 @@ import pyarrow as pa
 from document import put_section
 
 import mqstore
-from helpers.java import QUICK, RocketMQ
+from helpers.java import PINNED, QUICK, VERSION, RocketMQ
 
 ROOT = Path(__file__).parents[1]
 
@@ -55,10 +55,30 @@ OURS: Config = {"mapped_file_size_commit_log": MAPPED}
 WARM: Config = {**OURS, "warm_maped_file_enable": True}
 
 
+def scattered(number: int) -> int:
+    """Looks random; the same in race.rs and Race.java."""
+    return number * 0x9E3779B97F4A7C15 % 2**64
+
+
+def key(number: int) -> str:
+    """The key of a message: an order's id, which is random."""
+    return f"order-{scattered(number):016x}"
+
+
+def unique_key(number: int, *, random_keys: bool) -> str:
+    """Counts up, as RocketMQ's client makes it, or is random too."""
+    if random_keys:
+        return f"{scattered(~number):016X}{scattered(number + 1):016X}"
+    return f"7F0000010000{number:020}"
+
+
 class Race:
     """One run: where it happens, and what was measured."""
 
-    def __init__(self, folder: Path, scale: float, *, optimized: bool = True) -> None:
+    def __init__(
+        self, folder: Path, scale: float, *, used_memory: bool = True, optimized: bool = True
+    ) -> None:
+        self.used_memory = used_memory
         self.folder = folder
         self.scale = scale
         self.race = rust_program(optimized=optimized)
@@ -101,6 +121,8 @@ class Race:
         os.sync()
         gc.collect()
         gc.freeze()
+        if not self.used_memory:
+            return
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         with mmap.mmap(-1, self.count(WARM_MEMORY), flags=flags) as memory:
             block = bytes(1 << 20)
@@ -137,38 +159,50 @@ def rust_program(*, optimized: bool) -> str:
 
 
 def appends(race: Race) -> None:
-    """One thread, ASYNC_FLUSH, until queues and index are done."""
+    """One thread, ASYNC_FLUSH, until queues and index are done; with keys of both kinds."""
     for body, full in ((1024, 200_000), (128, 400_000)):
-        count = race.count(full)
-        work = f"append {body} B"
-        for name, config in (
-            ("RocketMQ", {}),
-            ("RocketMQ, warm files", {"warmMapedFileEnable": True}),
-        ):
-            store = race.fresh()
-            race.settle()
-            seconds = race.in_java("append", store, count, bodyBytes=body, config=config)
-            race.note(work, name, count, seconds)
-            shutil.rmtree(store)
-        for name, how in (("Rust", "append"), ("Rust, warm files", "append-warm")):
-            store = race.fresh()
-            race.settle()
-            race.note(work, name, count, race.in_rust(how, store, count, body))
-            shutil.rmtree(store)
-        for name, how in (
-            ("Python append", one_by_one),
-            ("Python append_many", many),
-            ("Python append_arrow", arrow),
-        ):
-            for kind, config in (("", OURS), (", warm files", WARM)):
-                store = race.fresh()
-                race.note(work, f"{name}{kind}", count, how(race, store, config, count, body))
-                shutil.rmtree(store)
+        for random_keys in (False, True):
+            append_bursts(race, body, race.count(full), random_keys=random_keys)
 
 
-def one_by_one(race: Race, folder: Path, config: Config, count: int, body_bytes: int) -> float:
+def append_bursts(race: Race, body: int, count: int, *, random_keys: bool) -> None:
+    work = f"append {body} B" + ", random keys" * random_keys
+    for name, config in (
+        ("RocketMQ", {}),
+        ("RocketMQ, warm files", {"warmMapedFileEnable": True}),
+    ):
+        store = race.fresh()
+        race.settle()
+        seconds = race.in_java(
+            "append", store, count, bodyBytes=body, config=config, randomKeys=random_keys
+        )
+        race.note(work, name, count, seconds)
+        shutil.rmtree(store)
+    for name, how in (("Rust", "append"), ("Rust, warm files", "append-warm")):
+        store = race.fresh()
+        race.settle()
+        how += "-random-keys" * random_keys
+        race.note(work, name, count, race.in_rust(how, store, count, body))
+        shutil.rmtree(store)
+    numbers = range(BEFORE + count)
+    keys = [(key(n), unique_key(n, random_keys=random_keys)) for n in numbers]
+    for name, append in (
+        ("Python append", one_by_one),
+        ("Python append_many", many),
+        ("Python append_arrow", arrow),
+    ):
+        for kind, config in (("", OURS), (", warm files", WARM)):
+            store = race.fresh()
+            race.note(work, f"{name}{kind}", count, append(race, store, config, keys, body))
+            shutil.rmtree(store)
+
+
+Keys = list[tuple[str, str]]
+
+
+def one_by_one(race: Race, folder: Path, config: Config, keys: Keys, body_bytes: int) -> float:
     body = os.urandom(body_bytes)
-    rows = [(n & 7, f"order-{n}", f"7F0000010000{n:020}") for n in range(BEFORE + count)]
+    rows = [(n & 7, *both) for n, both in enumerate(keys)]
     race.settle()
     with mqstore.open(folder, "a", config=config) as store:
         append = store.append
@@ -185,14 +219,13 @@ def one_by_one(race: Race, folder: Path, config: Config, count: int, body_bytes:
         return time.perf_counter() - begin
 
 
-def many(race: Race, folder: Path, config: Config, count: int, body_bytes: int) -> float:
+def many(race: Race, folder: Path, config: Config, keys: Keys, body_bytes: int) -> float:
     body = os.urandom(body_bytes)
     messages = [
         mqstore.Message(
-            TOPIC, body, queue_id=n & 7, tags="paid", keys=f"order-{n}",
-            unique_key=f"7F0000010000{n:020}",
+            TOPIC, body, queue_id=n & 7, tags="paid", keys=one, unique_key=unique
         )
-        for n in range(BEFORE + count)
+        for n, (one, unique) in enumerate(keys)
     ]  # fmt: skip
     race.settle()
     with mqstore.open(folder, "a", config=config) as store:
@@ -209,7 +242,7 @@ def many(race: Race, folder: Path, config: Config, count: int, body_bytes: int) 
         return time.perf_counter() - begin
 
 
-def arrow(race: Race, folder: Path, config: Config, count: int, body_bytes: int) -> float:
+def arrow(race: Race, folder: Path, config: Config, keys: Keys, body_bytes: int) -> float:
     import pyarrow as pa
 
     body = os.urandom(body_bytes)
@@ -220,12 +253,12 @@ def arrow(race: Race, folder: Path, config: Config, count: int, body_bytes: int)
             "body": pa.array([body] * len(numbers)),
             "queue_id": pa.array([n & 7 for n in numbers], pa.int32()),
             "tags": pa.array(["paid"] * len(numbers)),
-            "keys": pa.array([[f"order-{n}"] for n in numbers]),
-            "unique_key": pa.array([f"7F0000010000{n:020}" for n in numbers]),
+            "keys": pa.array([[keys[n][0]] for n in numbers]),
+            "unique_key": pa.array([keys[n][1] for n in numbers]),
         }
         return pa.Table.from_batches(pa.table(columns).to_batches(max_chunksize=4096))
 
-    first, timed = table(range(BEFORE)), table(range(BEFORE, BEFORE + count))
+    first, timed = table(range(BEFORE)), table(range(BEFORE, len(keys)))
     race.settle()
     with mqstore.open(folder, "a", config=config) as store:
         store.append_arrow(first)
@@ -376,7 +409,7 @@ def recoveries(race: Race, store: Path, count: int) -> None:
 def select_many(store: Path, queries: int, count: int) -> float:
     """Arrow strings in, Arrow lists out: the index of a store in one file."""
     dice = random.Random(7)
-    keys = pa.array([f"{TOPIC}#order-{dice.randrange(count)}" for _ in range(queries)])
+    keys = pa.array([f"{TOPIC}#{key(dice.randrange(count))}" for _ in range(queries)])
     (path,) = (store / "index").iterdir()
     with mqstore.IndexFile(path) as file:
         begin = time.perf_counter()
@@ -459,7 +492,8 @@ def table(race: Race, rounds: int) -> str:
             lines.append(f"| {work} | {side} | {median:,.0f} | {spread} | {ratio} |")
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.release()}"
     return (
-        f"{rounds} rounds, sides in turns; {machine}; RocketMQ 5.3.3 on Java, "
+        f"{rounds} rounds, sides in turns; {machine}; memory "
+        f"{'just used' if race.used_memory else 'fresh'}; RocketMQ {VERSION or PINNED} on Java, "
         f"the better of its two settings counts.\n\n" + "\n".join(lines) + "\n"
     )
 
@@ -469,6 +503,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="0.01 for a trial")
+    parser.add_argument(
+        "--fresh-memory", action="store_true", help="use no memory before a side begins"
+    )
     parser.add_argument("--document", action="store_true", help="write docs/performance/race.md")
     parser.add_argument(
         "--smoke", action="store_true", help="everything once, small and not optimized"
@@ -477,7 +514,12 @@ def main() -> None:
     if options.smoke:
         options.rounds, options.scale = 1, 0.001
     with tempfile.TemporaryDirectory(prefix="mqstore-race-") as name:
-        race = Race(Path(name), options.scale, optimized=not options.smoke)
+        race = Race(
+            Path(name),
+            options.scale,
+            used_memory=not options.fresh_memory,
+            optimized=not options.smoke,
+        )
         try:
             warm = race.fresh()
             race.in_java("append", warm, race.count(300_000), bodyBytes=1024)
@@ -498,11 +540,12 @@ def main() -> None:
     text = table(race, options.rounds)
     print(text)
     if options.document:
+        name = "race" + f"-{VERSION}" * bool(VERSION) + "-fresh-memory" * options.fresh_memory
         figures = {"rounds": options.rounds, "counts": race.counts, "seconds": race.times}
-        kept = ROOT / "docs" / "performance" / "race.json"
+        kept = ROOT / "docs" / "performance" / f"{name}.json"
         kept.parent.mkdir(exist_ok=True)
         kept.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-        put_section(ROOT / "docs" / "performance" / "race.md", "race", text)
+        put_section(ROOT / "docs" / "performance" / "race.md", name, text)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ fn main() {
         for work in [
             "append",
             "append-warm",
+            "append-random-keys",
             "append-latency",
             "append-queues",
             "index-put",
@@ -64,8 +65,12 @@ fn main() {
 }
 
 fn run(work: &str, folder: &Path, count: usize, body_bytes: usize, threads: usize) -> f64 {
-    let burst = || Messages::new(BEFORE + count, body_bytes);
-    let few = || Messages::new(FEW, body_bytes);
+    let (work, random_keys) = match work.strip_suffix("-random-keys") {
+        Some(work) => (work, true),
+        None => (work, false),
+    };
+    let burst = || Messages::new(BEFORE + count, body_bytes, random_keys);
+    let few = || Messages::new(FEW, body_bytes, random_keys);
     match work {
         "append" => append(folder, count, &burst(), threads, FlushDiskType::Async),
         "append-warm" => {
@@ -113,6 +118,24 @@ fn random() -> impl FnMut() -> u64 {
     }
 }
 
+/// Looks random; the same in `Race.java` and `compare.py`.
+fn scattered(number: u64) -> u64 {
+    number.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+/// The key of a message: an order's id, which is random.
+fn key(number: u64) -> String {
+    format!("order-{:016x}", scattered(number))
+}
+
+/// Counts up, as RocketMQ's client makes it, or is random too.
+fn unique_key(number: u64, random: bool) -> String {
+    match random {
+        true => format!("{:016X}{:016X}", scattered(!number), scattered(number + 1)),
+        false => format!("7F0000010000{number:020}"),
+    }
+}
+
 /// Messages that are put one after the other, over and over where more are to be put than there are.
 struct Messages {
     body: Vec<u8>,
@@ -123,13 +146,13 @@ struct Messages {
 }
 
 impl Messages {
-    fn new(count: usize, body_bytes: usize) -> Self {
+    fn new(count: usize, body_bytes: usize, random_keys: bool) -> Self {
         let mut next = random();
         let body = (0..body_bytes).map(|_| (next() >> 56) as u8).collect();
-        let properties = (0..count)
+        let properties = (0..count as u64)
             .map(|n| {
-                let unique = format!("7F0000010000{n:020}");
-                format!("TAGS\u{1}paid\u{2}KEYS\u{1}order-{n}\u{2}UNIQ_KEY\u{1}{unique}\u{2}")
+                let (key, unique) = (key(n), unique_key(n, random_keys));
+                format!("TAGS\u{1}paid\u{2}KEYS\u{1}{key}\u{2}UNIQ_KEY\u{1}{unique}\u{2}")
             })
             .collect();
         Self {
@@ -314,8 +337,7 @@ fn key_query(folder: &Path, count: usize, batch: usize) -> f64 {
     let (run, _) =
         IndexRun::load(Arc::new(Os), &folder.join("index"), layout, IndexOpen::ReadMapped).unwrap();
     let mut next = random();
-    let keys: Vec<String> =
-        (0..count).map(|_| format!("order-{}", next() % count as u64)).collect();
+    let keys: Vec<String> = (0..count).map(|_| key(next() % count as u64)).collect();
     let mut answer = IndexAnswer::default();
     let begin = Instant::now();
     for keys in keys.chunks(batch) {

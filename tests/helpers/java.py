@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parents[1] / "differential"
 # Another version of RocketMQ than the pinned one, which is then built into a folder of its own.
 VERSION = os.environ.get("MQSTORE_ROCKETMQ_VERSION", "")
+PINNED = "5.3.3"
 
 
 def release_of(version: str) -> str:
     """The release that a version is of, as the setting ``rocketmq_version`` names it."""
-    return ".".join((version or "5.3.3").split(".")[:2])
+    return ".".join((version or PINNED).split(".")[:2])
 
 
 RELEASE = release_of(VERSION)

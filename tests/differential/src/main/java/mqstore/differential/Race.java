@@ -35,7 +35,8 @@ final class Race {
         int count = command.getIntValue("count");
         double seconds = switch (command.getString("work")) {
             case "append" -> append(root, parameters, count, command.getIntValue("bodyBytes"),
-                command.getIntValue("threads", 1), command.getIntValue("distinct", BEFORE + count));
+                command.getIntValue("threads", 1), command.getIntValue("distinct", BEFORE + count),
+                command.getBooleanValue("randomKeys"));
             case "index-put" -> indexPut(root, count);
             case "key-query" -> keyQuery(root, parameters, count, command.getIntValue("of"));
             case "scan" -> scan(root, parameters, count, false);
@@ -46,12 +47,24 @@ final class Race {
         done.put("seconds", seconds);
     }
 
-    /** The key of message {@code number}; the same in all three programs. */
-    private static String key(int number) {
-        return "order-" + number;
+    /** Looks random and is the same in all three programs. */
+    private static long scattered(long number) {
+        return number * 0x9E3779B97F4A7C15L;
     }
 
-    private static MessageExtBrokerInner message(int number, byte[] body) {
+    /** The key of message {@code number}: an order's id, which is random. */
+    private static String key(int number) {
+        return String.format("order-%016x", scattered(number));
+    }
+
+    /** Counts up, as RocketMQ's client makes it, or is random too. */
+    private static String uniqueKey(int number, boolean random) {
+        return random
+            ? String.format("%016X%016X", scattered(~number), scattered(number + 1L))
+            : String.format("7F0000010000%020d", number);
+    }
+
+    private static MessageExtBrokerInner message(int number, byte[] body, boolean randomKeys) {
         MessageExtBrokerInner message = new MessageExtBrokerInner();
         message.setTopic(TOPIC);
         message.setQueueId(number & (QUEUES - 1));
@@ -59,7 +72,7 @@ final class Race {
         message.setTags("paid");
         message.setKeys(key(number));
         MessageAccessor.putProperty(message, MessageConst.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
-            String.format("7F0000010000%020d", number));
+            uniqueKey(number, randomKeys));
         message.setBornTimestamp(System.currentTimeMillis());
         message.setBornHost(new InetSocketAddress("127.0.0.1", 50_000));
         message.setStoreHost(new InetSocketAddress("127.0.0.1", 10_911));
@@ -68,12 +81,12 @@ final class Race {
     }
 
     private static double append(String root, JSONObject parameters, int count, int bodyBytes, int threads,
-            int distinct) throws Exception {
+            int distinct, boolean randomKeys) throws Exception {
         byte[] body = new byte[bodyBytes];
         new Random(SEED).nextBytes(body);
         List<MessageExtBrokerInner> messages = new ArrayList<>(distinct);
         for (int number = 0; number < distinct; number++) {
-            messages.add(message(number, body));
+            messages.add(message(number, body, randomKeys));
         }
         try (OpenStore opened = OpenStore.ready(root, parameters)) {
             AtomicInteger refused = new AtomicInteger();
@@ -126,7 +139,7 @@ final class Race {
         String[] keys = new String[BEFORE + count];
         Random random = new Random(SEED);
         for (int number = 0; number < keys.length; number++) {
-            keys[number] = TOPIC + "#" + key(random.nextInt());
+            keys[number] = TOPIC + "#order-" + random.nextInt();
         }
         new File(root).mkdirs();
         IndexFile file = new IndexFile(root + File.separator + "20231001000000000", 5_000_000, 20_000_000, 0, 0);
