@@ -37,12 +37,13 @@ SMALL = {
     "max_hash_slot_num": 100,
     "max_index_num": 400,
 }
+CORES = os.environ.get("MQSTORE_BENCH_CORES", "2")
 COLUMNS = pytest.mark.parametrize("columns", [ALL, TWO], ids=["all", "two"])
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A session of two cores with the sources that are compared."""
+    """A session of two cores, or of MQSTORE_BENCH_CORES, with the sources that are compared."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -54,7 +55,7 @@ def spark() -> Iterator[SparkSession]:
         "spark.driver.memory": "3g",
         "spark.log.level": "ERROR",
     }
-    session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    session = SparkSession.builder.master(f"local[{CORES}]").config(map=settings).getOrCreate()
     register(session)
     session.dataSource.register(spark_sources.PlainSource)
     session.dataSource.register(spark_sources.ConstantSource)
@@ -98,8 +99,10 @@ def frame_of(spark: SparkSession, source: str, path: Path, columns: tuple[str, .
         return spark.read.parquet(str(kept)).select(*columns)
     if source == "mqstore_arrow":
         return read(spark, path, engine="arrow", columns=columns)
-    if source == "constant_arrow":
-        reader = spark_sources.ConstantReader(str(path), columns)
+    if source in ("constant_arrow", "bare_arrow"):
+        is_bare = source == "bare_arrow"
+        kind = spark_sources.BareReader if is_bare else spark_sources.ConstantReader
+        reader = kind(str(path), columns)
         return map_parts(spark, reader, reader.partitions(), columns_schema(columns))
     return spark.read.format(source).schema(columns_schema(columns)).load(str(path))
 
@@ -112,7 +115,15 @@ def consume(frame: DataFrame) -> None:
 @COLUMNS
 @pytest.mark.parametrize(
     "source",
-    ["mqstore", "bench_constant", "mqstore_arrow", "constant_arrow", "bench_plain", "parquet"],
+    [
+        "mqstore",
+        "bench_constant",
+        "mqstore_arrow",
+        "constant_arrow",
+        "bare_arrow",
+        "bench_plain",
+        "parquet",
+    ],
 )
 def bench_scan(
     benchmark: Benchmark, spark: SparkSession, store: Path, source: str, columns: tuple[str, ...]
