@@ -196,7 +196,7 @@ impl<'a> Pairs<'a> {
     pub(crate) fn push(&mut self, raw: &'a [u8]) {
         let start = self.all.len();
         let mut are_few = true;
-        properties::iter(raw).for_each(|(name, value)| {
+        properties::each(raw, |name, value| {
             let known = self.all.get_mut(start..).unwrap_or_default();
             let count = known.len();
             if let Some(same) = known.iter_mut().find(|known| known.0 == name) {

@@ -5,8 +5,6 @@
 
 use std::borrow::Cow;
 
-use wide::u8x16;
-
 use crate::format::bytes::u64_of;
 
 /// Between name and value (`MessageDecoder.NAME_VALUE_SEPARATOR`).
@@ -43,65 +41,74 @@ pub mod names {
 }
 
 /// Iterates over the well-formed properties in order, duplicates included.
-#[inline(always)]
+#[inline]
 #[must_use]
 pub fn iter(raw: &[u8]) -> Properties<'_> {
-    Properties { raw, begin: 0, base: 0, left: Separators::at(raw, 0) }
+    Properties { raw, begin: 0, separators: Separators::new(raw) }
 }
 
 /// Iterator of [`iter`].
 #[derive(Clone, Debug)]
 pub struct Properties<'a> {
     raw: &'a [u8],
-    /// Start of the next item.
     begin: usize,
-    /// Start of the bytes searched last, and the separators that are left there.
-    base: usize,
-    left: Separators,
+    separators: Separators<'a>,
 }
 
 impl<'a> Iterator for Properties<'a> {
     type Item = (&'a [u8], &'a [u8]);
 
-    #[inline(always)]
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        while self.begin < self.raw.len() {
-            let begin = self.begin;
-            let (name_end, end) = self.next_item();
-            self.begin = end + 1;
-            let (name, value) = (self.raw.get(begin..name_end), self.raw.get(name_end + 1..end));
-            if let (Some(name @ [_, ..]), Some(value @ [_, ..])) = (name, value) {
+        loop {
+            let (name_end, separator) = self.separators.next()?;
+            let name = self.raw.get(self.begin..name_end)?;
+            if separator == PROPERTY_SEPARATOR {
+                self.begin = name_end + 1;
+                continue;
+            }
+            let value_end = self.separators.next_property_separator();
+            // The last separator may be missing.
+            let value = self.raw.get(name_end + 1..value_end.unwrap_or(self.raw.len()))?;
+            self.begin = name_end + 1 + value.len() + 1;
+            if !name.is_empty() && !value.is_empty() {
                 return Some((name, value));
             }
         }
-        None
     }
 }
 
-impl Properties<'_> {
-    /// Ends of the next item's name and of the item itself; equal without a name.
-    #[inline(always)]
-    fn next_item(&mut self) -> (usize, usize) {
-        let mut name_end = None;
-        loop {
-            let Separators { names, items } = self.left;
-            let before = !items & items.wrapping_sub(1);
-            if name_end.is_none() && names & before != 0 {
-                name_end = Some(self.base + names.trailing_zeros() as usize);
-            }
-            let end = if items != 0 {
-                self.left = Separators { names: names & !before, items: items & (items - 1) };
-                self.base + items.trailing_zeros() as usize
-            } else if self.base + LOOKED_AT < self.raw.len() {
-                self.base += LOOKED_AT;
-                self.left = Separators::at(self.raw, self.base);
-                continue;
-            } else {
-                // The last separator may be missing.
-                self.raw.len()
-            };
-            return (name_end.unwrap_or(end), end);
+/// A faster [`iter`] that calls `take` for each property.
+#[inline(always)]
+pub fn each<'a>(raw: &'a [u8], mut take: impl FnMut(&'a [u8], &'a [u8])) {
+    let mut item = |begin: usize, name_end: usize, end: usize| {
+        let (name, value) = (raw.get(begin..name_end), raw.get(name_end + 1..end));
+        if let (Some(name @ [_, ..]), Some(value @ [_, ..])) = (name, value) {
+            take(name, value);
         }
+    };
+    // Start of the current item, and the end of its name once found.
+    let (mut begin, mut name_end) = (0, None);
+    for base in (0..raw.len()).step_by(LOOKED_AT) {
+        let mut low = Separators::low_bytes(raw, base);
+        while low != 0 {
+            let at = base + low.trailing_zeros() as usize;
+            low &= low - 1;
+            match raw.get(at) {
+                Some(&NAME_VALUE_SEPARATOR) => name_end = name_end.or(Some(at)),
+                Some(&PROPERTY_SEPARATOR) => {
+                    if let Some(name_end) = name_end.take() {
+                        item(begin, name_end, at);
+                    }
+                    begin = at + 1;
+                }
+                _ => {}
+            }
+        }
+    }
+    // The last separator may be missing.
+    if let Some(name_end) = name_end {
+        item(begin, name_end, raw.len());
     }
 }
 
@@ -129,7 +136,7 @@ pub struct Indexed<'a> {
 #[must_use]
 pub fn indexed(raw: &[u8]) -> Indexed<'_> {
     let mut found = Indexed::default();
-    iter(raw).for_each(|(name, value)| {
+    each(raw, |name, value| {
         // The length rules out most names.
         let field = match name.len() {
             4 if name == names::TAGS => &mut found.tags,
@@ -166,7 +173,6 @@ pub fn split_keys(keys: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// Position of the first space, eight bytes at a time.
 #[inline]
 fn first_space(text: &[u8]) -> Option<usize> {
-    const WORD: usize = 8;
     const SPACES: u64 = 0x2020_2020_2020_2020;
     const LOWEST: u64 = 0x0101_0101_0101_0101;
     const HIGHEST: u64 = 0x8080_8080_8080_8080;
@@ -218,51 +224,93 @@ pub fn without<'a>(raw: &'a [u8], name: &[u8]) -> Cow<'a, [u8]> {
     items().filter(|item| !is_named(item)).flatten().copied().collect()
 }
 
-/// Separators among 64 bytes, a bit each, the first byte's the lowest.
-#[derive(Clone, Copy, Debug, Default)]
-struct Separators {
-    names: u64,
-    items: u64,
+/// Positions of separators, found 64 bytes at a time: names and values are too short for a search
+/// each.
+#[derive(Clone, Debug)]
+struct Separators<'a> {
+    raw: &'a [u8],
+    base: usize,
+    /// Bit set of bytes below 3 that were not returned yet; the first byte has the lowest bit.
+    low: u64,
+}
+
+impl<'a> Separators<'a> {
+    #[inline]
+    fn new(raw: &'a [u8]) -> Self {
+        Self { raw, base: 0, low: Self::low_bytes(raw, 0) }
+    }
+
+    #[inline]
+    fn next(&mut self) -> Option<(usize, u8)> {
+        loop {
+            while self.low == 0 {
+                self.base += LOOKED_AT;
+                if self.base >= self.raw.len() {
+                    return None;
+                }
+                self.low = Self::low_bytes(self.raw, self.base);
+            }
+            let at = self.base + self.low.trailing_zeros() as usize;
+            self.low &= self.low - 1;
+            match self.raw.get(at)? {
+                0 => {}
+                separator => return Some((at, *separator)),
+            }
+        }
+    }
+
+    #[inline]
+    fn next_property_separator(&mut self) -> Option<usize> {
+        loop {
+            let (at, separator) = self.next()?;
+            if separator == PROPERTY_SEPARATOR {
+                return Some(at);
+            }
+        }
+    }
+
+    /// Bit set of the bytes below 3 among the 64 from `at` on, the first in the lowest bit.
+    #[inline]
+    fn low_bytes(raw: &[u8], at: usize) -> u64 {
+        let rest = raw.get(at..).unwrap_or_default();
+        let rest = rest.get(..rest.len().min(LOOKED_AT)).unwrap_or_default();
+        let (words, tail) = rest.as_chunks::<WORD>();
+        // One shift at a time: shifting each to its place takes more steps.
+        let low = words.iter().fold(0, |low, word| low >> WORD | below_three(word));
+        let done = words.len() * WORD;
+        let low = low.checked_shr((LOOKED_AT - done) as u32).unwrap_or(0); // 64 without a word
+        if tail.is_empty() {
+            return low;
+        }
+        // The tail of a longer text is read as its last eight bytes.
+        let of_tail = match raw.last_chunk() {
+            Some(last) => below_three(last) >> (LOOKED_AT - tail.len()),
+            None => {
+                let mut word = [u8::MAX; WORD];
+                word.iter_mut().zip(tail).for_each(|(to, byte)| *to = *byte);
+                below_three(&word) >> (LOOKED_AT - WORD)
+            }
+        };
+        low | of_tail << done
+    }
 }
 
 const LOOKED_AT: usize = 64;
-/// Bytes compared by one instruction.
-const LANES: usize = 16;
 
-impl Separators {
-    /// Those of the bytes from `at` on.
-    #[inline(always)]
-    fn at(raw: &[u8], at: usize) -> Self {
-        let rest = raw.get(at..).unwrap_or_default();
-        let rest = rest.get(..rest.len().min(LOOKED_AT)).unwrap_or_default();
-        let (chunks, tail) = rest.as_chunks::<LANES>();
-        let mut found = Self::default();
-        for (number, chunk) in chunks.iter().enumerate() {
-            found.add(chunk, 0, number * LANES);
-        }
-        if !tail.is_empty() {
-            let place = chunks.len() * LANES;
-            match raw.last_chunk() {
-                Some(last) => found.add(last, LANES - tail.len(), place),
-                None => {
-                    let mut padded = [0; LANES];
-                    padded.iter_mut().zip(tail).for_each(|(to, byte)| *to = *byte);
-                    found.add(&padded, 0, place);
-                }
-            }
-        }
-        found
-    }
+const WORD: usize = 8;
 
-    /// Adds those of `bytes` behind the first `skip`.
-    #[inline(always)]
-    fn add(&mut self, bytes: &[u8; LANES], skip: usize, place: usize) {
-        let bytes = u8x16::new(*bytes);
-        let equal =
-            |to: u8| u64::from(bytes.simd_eq(u8x16::splat(to)).to_bitmask()) >> skip << place;
-        self.names |= equal(NAME_VALUE_SEPARATOR);
-        self.items |= equal(PROPERTY_SEPARATOR);
-    }
+/// Bit set of the bytes of `word` that are 0, 1 or 2, in the highest eight bits, the first byte's
+/// the lowest of them.
+#[inline]
+const fn below_three(word: &[u8; WORD]) -> u64 {
+    const LOW_SEVEN: u64 = 0x7F7F_7F7F_7F7F_7F7F;
+    const UP_TO_THE_TOP: u64 = 0x7D7D_7D7D_7D7D_7D7D;
+    let word = u64_of(*word).swap_bytes();
+    // Values from 3 on set the top bit; there is no carry into the next byte.
+    let tops = !(((word & LOW_SEVEN) + UP_TO_THE_TOP) | word | LOW_SEVEN);
+    // Moves each top bit to its own place among the highest eight.
+    const TOGETHER: u64 = 0x0102_0408_1020_4080;
+    (tops >> 7).wrapping_mul(TOGETHER) & 0xFF << 56
 }
 
 #[cfg(test)]
@@ -270,7 +318,10 @@ mod tests {
     use super::*;
 
     fn pairs(raw: &[u8]) -> Vec<(&[u8], &[u8])> {
-        iter(raw).collect()
+        let mut pairs = Vec::new();
+        each(raw, |name, value| pairs.push((name, value)));
+        assert_eq!(iter(raw).collect::<Vec<_>>(), pairs);
+        pairs
     }
 
     #[test]
@@ -369,17 +420,15 @@ mod tests {
     #[test]
     fn separators_are_found_at_every_place() {
         for length in (0..40).chain(60..70).chain(126..135) {
-            for filler in [0, 3, 0x80, 0x81, 0x82, 0xFF, b'a'] {
-                let mut raw = vec![filler; length];
-                assert_eq!(pairs(&raw), slow_pairs(&raw));
-                for name_end in 0..length {
-                    raw[name_end] = 1;
-                    for end in name_end + 1..length {
-                        raw[end] = 2;
-                        assert_eq!(pairs(&raw), slow_pairs(&raw), "{raw:?}");
-                        raw[end] = filler;
+            for place in 0..length {
+                for filler in [0, 3, 0x80, 0x81, 0x82, 0xFF, b'a'] {
+                    let mut bytes = vec![filler; length];
+                    for separator in [1, 2] {
+                        bytes[place] = separator;
+                        let mut separators = Separators::new(&bytes);
+                        assert_eq!(separators.next(), Some((place, separator)), "{bytes:?}");
+                        assert_eq!(separators.next(), None, "{bytes:?}");
                     }
-                    raw[name_end] = filler;
                 }
             }
         }
@@ -388,9 +437,24 @@ mod tests {
     #[test]
     fn neighbouring_separators_are_all_found() {
         for length in 0..140 {
-            for every in 2..5 {
-                let raw: Vec<u8> = (0..length).map(|i| 1 + (i % every == 0) as u8).collect();
-                assert_eq!(pairs(&raw), slow_pairs(&raw), "{raw:?}");
+            let bytes: Vec<u8> = (0..length).map(|i| 1 + (i % 3 == 0) as u8).collect();
+            let mut separators = Separators::new(&bytes);
+            for (place, separator) in bytes.iter().enumerate() {
+                assert_eq!(separators.next(), Some((place, *separator)));
+            }
+            assert_eq!(separators.next(), None);
+        }
+    }
+
+    #[test]
+    fn bytes_below_three_are_found_wherever_they_lie() {
+        for filler in [3, b'a', 0x7F, 0x80, 0x82, 0xFF] {
+            for places in 0..256 {
+                let byte = |place: usize| {
+                    if places >> place & 1 == 1 { (place % 3) as u8 } else { filler }
+                };
+                let word: [u8; WORD] = std::array::from_fn(byte);
+                assert_eq!(below_three(&word) >> (LOOKED_AT - WORD), places, "{word:?}");
             }
         }
     }
