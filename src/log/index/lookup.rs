@@ -28,13 +28,13 @@ pub(crate) struct Witnesses(Mutex<Arc<Witnessed>>);
 pub(crate) struct Witnessed {
     /// Count including the unused entry.
     count: u32,
-    tail: Vec<i32>,
-    /// Entries 1, 2, 4 and so on.
-    powers: Vec<i32>,
+    /// Slots of the last entries, newest first, and of entries 1, 2, 4 and so on.
+    tail: Vec<u32>,
+    powers: Vec<u32>,
 }
 
 impl Witnesses {
-    /// Hashes for a file of that count.
+    /// Slots for a file of that count.
     pub(crate) fn at<B: IndexBytes>(
         &self,
         bytes: &mut B,
@@ -45,19 +45,19 @@ impl Witnesses {
         if known.count == count {
             return Ok(known);
         }
-        let mut hash_of = |number: u32| {
+        let mut slot_of = |number: u32| {
             bytes
                 .entry(layout.entry_position(number))
-                .map(|entry| IndexEntry::decode(&entry).key_hash)
+                .map(|entry| layout.slot_of(IndexEntry::decode(&entry).key_hash))
         };
         // A truncated file may hold others.
         let mut powers = if known.count < count { known.powers.clone() } else { Vec::new() };
         while 1_u32 << powers.len() < count {
-            powers.push(hash_of(1 << powers.len())?);
+            powers.push(slot_of(1 << powers.len())?);
         }
         let first = count.saturating_sub(LOOKED_BACK).max(1);
         // The last one first: it is read together with those before it.
-        let tail = (first..count).rev().map(&mut hash_of).collect::<Result<Vec<_>>>()?;
+        let tail = (first..count).rev().map(&mut slot_of).collect::<Result<Vec<_>>>()?;
         let new = Arc::new(Witnessed { count, tail, powers });
         *self.0.lock() = Arc::clone(&new);
         Ok(new)
@@ -66,17 +66,16 @@ impl Witnesses {
 
 impl Witnessed {
     /// Whether the slot should name a newer entry than the start of `walk`.
-    pub(crate) fn contradict(&self, layout: &IndexLayout, slot: u32, walk: ChainWalk) -> bool {
+    pub(crate) fn contradict(&self, slot: u32, walk: ChainWalk) -> bool {
         let newer = self.count.saturating_sub(1).saturating_sub(walk.next) as usize;
-        self.tail.iter().take(newer).any(|&hash| layout.is_in_slot(hash, slot))
-            || (walk.is_at_end() && self.has_power_below(layout, slot, self.count))
+        self.tail.get(..newer).unwrap_or(&self.tail).contains(&slot)
+            || (walk.is_at_end() && self.has_power_below(slot, self.count))
     }
 
-    /// Whether one of the entries 1, 2, 4 and so on before `number` is in the slot.
-    fn has_power_below(&self, layout: &IndexLayout, slot: u32, number: u32) -> bool {
-        let below = |place: usize| 1_u32 << place < number;
-        let powers = self.powers.iter().enumerate().take_while(|(place, _)| below(*place));
-        powers.into_iter().any(|(_, &hash)| layout.is_in_slot(hash, slot))
+    /// Whether one of `powers` before `number` is in the slot.
+    fn has_power_below(&self, slot: u32, number: u32) -> bool {
+        let below = number.saturating_sub(1).checked_ilog2().map_or(0, |power| power as usize + 1);
+        self.powers.get(..below).unwrap_or(&self.powers).contains(&slot)
     }
 }
 
@@ -193,7 +192,7 @@ impl<B: IndexBytes> Lookup<'_, B> {
             let found = entry.physical_offset.to_string();
             return Ok(Some(self.finding(number, 4, expected, found)));
         }
-        let mut leaves_out = next == 0 && witnesses.has_power_below(layout, slot, number);
+        let mut leaves_out = next == 0 && witnesses.has_power_below(slot, number);
         let from = number.saturating_sub(LOOKED_BACK).max(next + 1);
         let count = number.saturating_sub(from) as usize;
         match self.bytes.known(layout.entry_position(from), count) {

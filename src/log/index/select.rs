@@ -118,7 +118,7 @@ impl IndexFile {
         let walk = with_bytes!(self, |bytes, live| {
             let walk = ChainWalk::start(bytes, self.layout(), &mut head, slot, live, findings)?;
             let witnesses = self.witnesses.at(bytes, self.layout(), count)?;
-            if witnesses.contradict(self.layout(), slot, walk)
+            if witnesses.contradict(slot, walk)
                 || (walk.is_at_end() && names_an_entry(bytes, self.layout(), slot)?)
             {
                 findings.push(wrong_slot(self.path(), self.layout(), slot, walk));

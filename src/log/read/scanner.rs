@@ -168,13 +168,13 @@ impl<'l> Scanner<'l> {
 
     /// Next record or blank, or why there is none. After [`Stop::Damage`] the walk stays;
     /// [`Scanner::resync`] finds the next whole record.
-    #[inline]
+    #[inline(always)]
     pub fn step(&mut self) -> Result<std::result::Result<Scanned<'_>, Stop>> {
         Ok(self.step_in_block()?.map(|(scanned, _)| scanned))
     }
 
     /// [`Scanner::step`] with the record's block.
-    #[inline]
+    #[inline(always)]
     pub fn step_in_block(&mut self) -> Result<std::result::Result<InBlock<'_>, Stop>> {
         if self.walk.next >= self.walk.end {
             return Ok(Err(Stop::End));

@@ -12,7 +12,7 @@ use crate::log::index::file::IndexFile;
 use crate::log::index::run::IndexRun;
 use crate::log::queue::unit::MAX_KEYS;
 
-use super::gather::Keyed;
+use super::gather::{Gathered, Keyed};
 
 const BLOCK: u32 = 3200;
 
@@ -33,7 +33,6 @@ struct Placed {
     entry: IndexEntry,
 }
 
-/// Audit of the index, fed with records in log order.
 #[derive(Debug)]
 pub struct IndexAudit {
     files: Vec<Candidate>,
@@ -88,10 +87,19 @@ impl IndexAudit {
         Ok(audit)
     }
 
-    /// Finds the entries of one record with these hashes of keys and tags. The entry of the tags
-    /// may be missing: RocketMQ 5.3 puts none.
-    pub fn see(&mut self, keyed: &Keyed, hashes: &[i32]) -> Result<()> {
-        if self.next.is_none() || keyed.is_rolled_back {
+    /// Finds the entries of gathered records. That of the tags may be missing: RocketMQ 5.3 puts none.
+    pub fn see_all(&mut self, gathered: &Gathered) -> Result<()> {
+        let mut records = gathered.keyed();
+        while self.next.is_some()
+            && let Some((keyed, hashes)) = records.next()
+        {
+            self.see(keyed, hashes)?;
+        }
+        Ok(())
+    }
+
+    fn see(&mut self, keyed: &Keyed, hashes: &[i32]) -> Result<()> {
+        if keyed.is_rolled_back {
             return Ok(());
         }
         // Entries of removed records, or put twice.

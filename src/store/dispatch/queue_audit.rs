@@ -25,6 +25,7 @@ const BLOCK: usize = 512;
 pub struct QueueAudit {
     queue: Option<Arc<Queue>>,
     kind: QueueKind,
+    most_skipped: i64,
     block: Vec<Unit>,
     /// Likely position of the next record's unit in the block.
     at: usize,
@@ -45,7 +46,6 @@ pub struct QueueFinding {
     pub expected: i64,
 }
 
-/// Audit of the queues, fed with records in log order.
 #[derive(Debug)]
 pub struct Audit<'q> {
     queues: &'q QueueTable,
@@ -58,7 +58,6 @@ pub struct Audit<'q> {
 }
 
 impl<'q> Audit<'q> {
-    /// An audit of `queues`.
     #[must_use]
     pub fn new(queues: &'q QueueTable) -> Self {
         Self {
@@ -151,21 +150,25 @@ impl<'q> Audit<'q> {
         }
         let place = self.audits.len();
         let kind = queues.kind_of(topic);
-        let (block, at, next) = (Vec::new(), 0, first);
-        self.audits.push(QueueAudit { queue, kind, block, at, next, broken_at: None });
+        self.audits.push(QueueAudit {
+            queue,
+            kind,
+            most_skipped: queues.most_skipped(kind),
+            block: Vec::new(),
+            at: 0,
+            next: first,
+            broken_at: None,
+        });
         self.places.entry(topic.into()).or_default().insert(queue_id, place);
         Ok(Some(place))
     }
 
-    /// Whether the audit at that index finds a record's entry.
     #[inline]
     fn see_at(&mut self, place: Option<usize>, unit: &Unit, topic: &[u8]) -> Result<bool> {
         let audit = place.and_then(|place| self.audits.get_mut(place));
         let Some(audit) = audit.filter(|_| unit.number >= 0) else { return Ok(true) };
         // A taken or unreachable number gets no entry.
-        if unit.number < audit.next
-            || unit.number.saturating_sub(audit.next) > self.queues.most_skipped(audit.kind)
-        {
+        if unit.number < audit.next || unit.number.saturating_sub(audit.next) > audit.most_skipped {
             return Ok(true);
         }
         let there = audit.has(unit, topic)?;

@@ -21,7 +21,7 @@ use super::inspect::{Parts, load_parts};
 use super::missing_end::{MissingEnd, MissingFiles};
 use super::seal::Seal;
 use super::tail::{Tail, data_end};
-use crate::store::dispatch::gather::Wanted;
+use crate::store::dispatch::gather::{self, Wanted};
 use crate::store::dispatch::index_audit::IndexAudit;
 use crate::store::dispatch::log_parts::{LastParts, LogReading};
 use crate::store::dispatch::queue_audit::{Audit, QueueFinding};
@@ -190,15 +190,10 @@ impl FoundStore<'_> {
             }
             let gathered = &part.gathered;
             audit.see_all(gathered)?;
-            for (of_record, hashes) in gathered.keyed() {
-                if let Some(index) = &mut index {
-                    index.see(of_record, hashes)?;
-                }
-                if of_record.keys > 0 {
-                    let at = at_least_0(of_record.physical_offset);
-                    keyed.see(at, of_record.keys > u32::from(of_record.has_tags));
-                }
+            if let Some(index) = &mut index {
+                index.see_all(gathered)?;
             }
+            keyed.see(&gathered.keyed);
             newest = newest.max(gathered.newest_ms);
             ahead = ahead.or(gathered.ahead);
             last_record = part.last_record.or(last_record);
@@ -397,12 +392,17 @@ struct Keyed {
 }
 
 impl Keyed {
-    fn see(&mut self, at: u64, has_keys: bool) {
-        let join = |span: Option<(u64, u64)>| Some((span.map_or(at, |(first, _)| first), at));
-        self.any = join(self.any);
-        if has_keys {
-            self.keys = join(self.keys);
-        }
+    fn see(&mut self, records: &[gather::Keyed]) {
+        let join = |span: &mut Option<(u64, u64)>, is_own: fn(&gather::Keyed) -> bool| {
+            let own = records.iter().filter(|record| is_own(record));
+            let mut places = own.map(|record| at_least_0(record.physical_offset));
+            if let Some(first) = places.next() {
+                let last = places.next_back().unwrap_or(first);
+                *span = Some((span.map_or(first, |(first, _)| first), last));
+            }
+        };
+        join(&mut self.any, |record| record.keys > 0);
+        join(&mut self.keys, |record| record.keys > u32::from(record.has_tags));
     }
 
     /// The part that the index must hold. RocketMQ 5.3 puts no entry for tags; after a clean stop

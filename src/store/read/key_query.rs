@@ -228,7 +228,7 @@ fn exact(
 ) -> Result<QueryResult> {
     let mut asking = Asking::new(reader, query, by, tail_from);
     let log = tail_from.max(reader.log().min_offset())..reader.readable_end();
-    let index = reader.files.index.as_ref().filter(|index| !index.files().is_empty());
+    let index = reader.files.index.as_ref().filter(|index| !index.listing().files.is_empty());
     let other = reader.other_index.get().filter(|_| index.is_none() && with_tail);
     let found = other.and_then(|other| {
         other.ask(&OtherQuery {
