@@ -150,7 +150,7 @@ fn service(c: &mut Criterion) {
                         },
                         ..DispatchRequest::default()
                     });
-                    assert_eq!(built.expect("room").keys, 2);
+                    assert_eq!(built.expect("room"), 2);
                 }
                 drop(service.begin_flush().expect("room"));
             }

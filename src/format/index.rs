@@ -221,8 +221,7 @@ pub fn seconds_since(begin_ms: i64, time_ms: i64) -> i32 {
         return 0;
     }
     // Wraps as in Java.
-    let seconds = time_ms.wrapping_sub(begin_ms) / 1000;
-    at_most_i32(at_least_0(seconds))
+    at_most_i32(at_least_0(time_ms.wrapping_sub(begin_ms)) / 1000)
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ impl TopicHash {
         Self(extend(0, topic).wrapping_mul(31).wrapping_add(u32::from(b'#')))
     }
 
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn with_key(self, key: &[u8]) -> i32 {
         non_negative(extend(self.0, key).cast_signed())
@@ -135,7 +135,7 @@ const fn non_negative(hash: i32) -> i32 {
 ///
 /// Eight ASCII bytes are one step: `hash * 31^8` plus a number independent of the hash, so only one
 /// multiplication waits for the step before.
-#[inline]
+#[inline(always)]
 fn extend(hash: u32, utf8: &[u8]) -> u32 {
     let (words, tail) = utf8.as_chunks::<8>();
     let mut extended = hash;
@@ -145,11 +145,15 @@ fn extend(hash: u32, utf8: &[u8]) -> u32 {
         seen |= word;
         extended = extended.wrapping_mul(POWERS[8]).wrapping_add(of_eight(word));
     }
-    let last = right_aligned(tail);
-    if (seen | last) & NOT_ASCII != 0 {
-        return extend_decoded(hash, utf8);
+    if !tail.is_empty() {
+        let last = match utf8.last_chunk() {
+            Some(word) => u64_of(*word) & ((1 << (8 * tail.len())) - 1),
+            None => right_aligned(tail),
+        };
+        seen |= last;
+        extended = extended.wrapping_mul(POWERS[tail.len()]).wrapping_add(of_eight(last));
     }
-    extended.wrapping_mul(POWERS[tail.len()]).wrapping_add(of_eight(last))
+    if seen & NOT_ASCII != 0 { extend_decoded(hash, utf8) } else { extended }
 }
 
 /// Hash of eight ASCII characters: neighbours are joined to pairs, pairs to fours.

@@ -66,7 +66,7 @@ impl Index {
 }
 
 fn put(service: &mut IndexService, offset: i64) -> Result<()> {
-    service.put(offset, START_MS, &[key_hash(b"T", b"k")])
+    service.put(offset, START_MS, &[key_hash(b"T", b"k")]).map(drop)
 }
 
 fn query(run: &IndexRun) -> Result<Vec<i64>> {

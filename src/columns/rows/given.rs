@@ -8,7 +8,7 @@ use std::ops::Range;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{Array, ArrayRef, Int32Array, Int64Array, LargeBinaryArray, LargeStringArray};
-use arrow_buffer::{Buffer, OffsetBuffer};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType, TimeUnit};
 
@@ -95,18 +95,57 @@ fn all_names() -> String {
 /// A list of texts for each row.
 #[derive(Debug)]
 pub(crate) struct Lists {
-    pub(crate) array: ArrayRef,
-    /// Index of the first of `texts` among all values.
-    pub(crate) first: usize,
+    pub(crate) rows: Rows,
     pub(crate) texts: LargeStringArray,
 }
 
 #[derive(Debug)]
 pub(crate) struct Maps {
-    pub(crate) array: ArrayRef,
-    pub(crate) first: usize,
+    pub(crate) rows: Rows,
     pub(crate) names: LargeStringArray,
     pub(crate) values: LargeStringArray,
+}
+
+/// Ends of the rows' values among all values, behind the first one's begin.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    ends: Vec<usize>,
+    nulls: Option<NullBuffer>,
+}
+
+impl Rows {
+    /// Rows of an array of lists or maps.
+    fn of(array: &ArrayRef) -> Self {
+        let place = |end: i64| to_usize(at_least_0(end));
+        let ends = match array.data_type() {
+            DataType::Map(..) => {
+                array.as_map().offsets().iter().map(|end| place((*end).into())).collect()
+            }
+            DataType::LargeList(_) => {
+                array.as_list::<i64>().offsets().iter().map(|end| place(*end)).collect()
+            }
+            _ => array.as_list::<i32>().offsets().iter().map(|end| place((*end).into())).collect(),
+        };
+        Self { ends, nulls: array.nulls().cloned() }
+    }
+
+    /// Index of the first value.
+    fn first(&self) -> usize {
+        self.ends.first().copied().unwrap_or(0)
+    }
+
+    /// Number of values.
+    fn count(&self) -> usize {
+        self.ends.last().map_or(0, |end| end.saturating_sub(self.first()))
+    }
+
+    /// Indexes of a row's values, counted from the first one.
+    pub(crate) fn range(&self, row: usize) -> Option<Range<usize>> {
+        let ends = self.ends.get(row..row.checked_add(2)?)?;
+        let is_null = self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
+        let place = |end: usize| end.saturating_sub(self.first());
+        (!is_null).then(|| place(ends[0])..place(ends[1]))
+    }
 }
 
 pub(crate) fn text(array: Option<&LargeStringArray>, row: usize) -> Option<&[u8]> {
@@ -125,38 +164,6 @@ pub(crate) fn int(array: Option<&Int32Array>, row: usize) -> i32 {
 
 pub(crate) fn long(array: Option<&Int64Array>, row: usize) -> Option<i64> {
     array.filter(|array| array.is_valid(row)).map(|array| array.value(row))
-}
-
-/// Indexes of a row's values, counted from `first`.
-pub(crate) fn range(array: &ArrayRef, first: usize, row: usize) -> Option<Range<usize>> {
-    if row >= array.len() || array.is_null(row) {
-        return None;
-    }
-    let ends = ends(array, row, row + 1);
-    Some(ends.start.saturating_sub(first)..ends.end.saturating_sub(first))
-}
-
-fn reach(array: &ArrayRef) -> Range<usize> {
-    if array.is_empty() { 0..0 } else { ends(array, 0, array.len()) }
-}
-
-/// Indexes of the values of rows `from..to`.
-fn ends(array: &ArrayRef, from: usize, to: usize) -> Range<usize> {
-    let place = |end: i64| to_usize(at_least_0(end));
-    match array.data_type() {
-        DataType::Map(..) => {
-            let ends = array.as_map().offsets();
-            place(ends[from].into())..place(ends[to].into())
-        }
-        DataType::LargeList(_) => {
-            let ends = array.as_list::<i64>().offsets();
-            place(ends[from])..place(ends[to])
-        }
-        _ => {
-            let ends = array.as_list::<i32>().offsets();
-            place(ends[from].into())..place(ends[to].into())
-        }
-    }
 }
 
 pub(crate) type Given = (Column, ArrayRef);
@@ -254,21 +261,22 @@ pub(crate) fn times((column, array): Given) -> Result<Int64Array, RowsError> {
     Ok(numbers.unary(|time| time.div_euclid(per_ms)))
 }
 
-/// A list's values reached by its rows, and the index of the first.
-fn list_values(array: &ArrayRef) -> Option<(ArrayRef, usize)> {
-    let (values, ends): (&ArrayRef, Range<usize>) = match array.data_type() {
-        DataType::List(_) => (array.as_list::<i32>().values(), reach(array)),
-        DataType::LargeList(_) => (array.as_list::<i64>().values(), reach(array)),
+/// A list's rows, and their values.
+fn list_values(array: &ArrayRef) -> Option<(Rows, ArrayRef)> {
+    let values = match array.data_type() {
+        DataType::List(_) => array.as_list::<i32>().values(),
+        DataType::LargeList(_) => array.as_list::<i64>().values(),
         _ => return None,
     };
-    Some((values.slice(ends.start, ends.len()), ends.start))
+    let rows = Rows::of(array);
+    let reached = values.slice(rows.first(), rows.count());
+    Some((rows, reached))
 }
 
 pub(crate) fn lists((column, array): Given) -> Result<Lists, RowsError> {
     match list_values(&array) {
-        Some((values, first)) if is_text(values.data_type()) || values.data_type().is_null() => {
-            let texts = all_texts(column, &values)?;
-            Ok(Lists { array, first, texts })
+        Some((rows, values)) if is_text(values.data_type()) || values.data_type().is_null() => {
+            Ok(Lists { rows, texts: all_texts(column, &values)? })
         }
         _ => Err(wrong_type(column, array.data_type())),
     }
@@ -277,14 +285,15 @@ pub(crate) fn lists((column, array): Given) -> Result<Lists, RowsError> {
 pub(crate) fn maps((column, array): Given) -> Result<Maps, RowsError> {
     let pairs = match array.data_type() {
         DataType::Map(..) => {
-            let ends = reach(&array);
-            Some((array.as_map().entries().slice(ends.start, ends.len()), ends.start))
+            let rows = Rows::of(&array);
+            let entries = array.as_map().entries().slice(rows.first(), rows.count());
+            Some((rows, entries))
         }
         _ => list_values(&array)
-            .and_then(|(values, first)| Some((values.as_struct_opt()?.clone(), first))),
+            .and_then(|(rows, values)| Some((rows, values.as_struct_opt()?.clone()))),
     };
-    let columns = pairs.as_ref().map(|(pairs, first)| (pairs.columns(), *first));
-    let Some(([names, values], first)) = columns else {
+    let Some((rows, pairs)) = pairs else { return Err(wrong_type(column, array.data_type())) };
+    let [names, values] = pairs.columns() else {
         return Err(wrong_type(column, array.data_type()));
     };
     for side in [names, values] {
@@ -293,7 +302,7 @@ pub(crate) fn maps((column, array): Given) -> Result<Maps, RowsError> {
         }
     }
     let (names, values) = (all_texts(column, names)?, all_texts(column, values)?);
-    Ok(Maps { array, first, names, values })
+    Ok(Maps { rows, names, values })
 }
 
 #[cfg(test)]
@@ -313,7 +322,7 @@ mod tests {
         assert_eq!((text(None, 0), value(None, 0)), (None, None));
         let list = ListArray::from_iter_primitive::<Int32Type, _, _>([Some([Some(1)]), None]);
         let list: ArrayRef = std::sync::Arc::new(list);
-        let found: Vec<_> = (0..3).map(|row| range(&list, 0, row)).collect();
+        let found: Vec<_> = (0..3).map(|row| Rows::of(&list).range(row)).collect();
         assert_eq!(found, [Some(0..1), None, None]);
         let text: ArrayRef = std::sync::Arc::new(StringArray::from(vec!["x"]));
         assert_eq!(bytes((Column::Body, text)).unwrap().value(0), b"x");

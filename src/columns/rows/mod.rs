@@ -11,7 +11,7 @@ use arrow_array::{
 
 pub use self::given::RowsError;
 use self::given::{
-    Lists, Maps, bytes, int, ints, lists, long, longs, maps, range, text, texts, times, value,
+    Lists, Maps, bytes, int, ints, lists, long, longs, maps, text, texts, times, value,
 };
 use super::schema::Column;
 use crate::error::{Error, PutStatus, Result};
@@ -168,9 +168,11 @@ impl MessageRows {
             flag: int(self.flag.as_ref(), row),
             sys_flag,
             born_timestamp_ms: long(self.born_timestamp.as_ref(), row),
-            born_host: born.parse("born_host", text(self.born_host.as_ref(), row))?,
+            born_host: text(self.born_host.as_ref(), row)
+                .map_or(Ok(None), |text| born.parse("born_host", text))?,
             store_timestamp_ms: long(self.store_timestamp.as_ref(), row),
-            store_host: store.parse("store_host", text(self.store_host.as_ref(), row))?,
+            store_host: text(self.store_host.as_ref(), row)
+                .map_or(Ok(None), |text| store.parse("store_host", text))?,
             reconsume_times: int(self.reconsume_times.as_ref(), row),
             prepared_transaction_offset: long(self.prepared_transaction_offset.as_ref(), row)
                 .unwrap_or(0),
@@ -183,7 +185,7 @@ impl MessageRows {
     fn write_properties(&self, row: usize, out: &mut Vec<u8>) -> Result<()> {
         let mut tags = text(self.tags.as_ref(), row);
         let mut unique_key = text(self.unique_key.as_ref(), row);
-        let mut keys = self.keys.as_ref().and_then(|keys| range(&keys.array, keys.first, row));
+        let mut keys = self.keys.as_ref().and_then(|keys| keys.rows.range(row));
         for (name, value) in self.pairs(row) {
             let (column, same) = match name {
                 names::TAGS => ("tags", tags.take().is_none_or(|tags| tags == value)),
@@ -227,7 +229,7 @@ impl MessageRows {
     /// Pairs of a row's map; those without a value are skipped.
     fn pairs(&self, row: usize) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.properties.iter().flat_map(move |maps| {
-            let numbers = range(&maps.array, maps.first, row).unwrap_or(0..0);
+            let numbers = maps.rows.range(row).unwrap_or(0..0);
             numbers.filter_map(|number| {
                 Some((text(Some(&maps.names), number)?, text(Some(&maps.values), number)?))
             })
@@ -248,8 +250,7 @@ struct KnownHost {
 }
 
 impl KnownHost {
-    fn parse(&mut self, field: &'static str, text: Option<&[u8]>) -> Result<Option<Host>> {
-        let Some(text) = text else { return Ok(None) };
+    fn parse(&mut self, field: &'static str, text: &[u8]) -> Result<Option<Host>> {
         if self.host.is_none() || self.text != text {
             let host = String::from_utf8_lossy(text).parse().map_err(
                 |error: crate::format::message::host::ParseHostError| {

@@ -174,9 +174,8 @@ impl MappedFile {
     /// Writes `N` bytes at `position` with one bounds check.
     #[inline]
     pub fn put_array<const N: usize>(&mut self, position: usize, bytes: &[u8; N]) -> Result<()> {
-        let end = position.saturating_add(N);
-        if end > self.reserved {
-            return self.put_beyond(position, bytes);
+        if position.saturating_add(N) > self.reserved {
+            self.reserve_window(position, N)?;
         }
         // SAFETY: nothing past the region's end is ever reserved.
         let start = unsafe { self.start().add(position) };
@@ -188,27 +187,35 @@ impl MappedFile {
 
     #[cold]
     #[inline(never)]
-    fn put_beyond(&mut self, position: usize, bytes: &[u8]) -> Result<()> {
-        self.put_at(position, bytes)
+    fn reserve_window(&mut self, position: usize, len: usize) -> Result<()> {
+        self.window(position, len).map(|_| ())
     }
 
     /// Prefetches the bytes at `position`.
+    #[cfg(target_arch = "x86_64")]
     #[inline]
     pub fn prefetch(&self, position: usize) {
-        self.prefetch_range(position, 1);
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        if position < self.len() {
+            // SAFETY: the position lies inside the region.
+            let address = unsafe { self.start().add(position) };
+            // SAFETY: a prefetch changes nothing, whatever the address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast::<i8>()) };
+        }
     }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    pub fn prefetch(&self, _: usize) {}
 
     /// Prefetches `len` bytes from `position` on.
     #[cfg(target_arch = "x86_64")]
     #[inline]
     pub fn prefetch_range(&self, position: usize, len: usize) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         let end = position.saturating_add(len).min(self.len());
-        for at in (position..end).step_by(CACHE_LINE) {
-            // SAFETY: the range ends inside the region.
-            let address = unsafe { self.start().add(at) };
-            // SAFETY: a prefetch changes nothing, whatever the address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast::<i8>()) };
+        let mut at = position;
+        while at < end {
+            self.prefetch(at);
+            at += CACHE_LINE;
         }
     }
 

@@ -44,33 +44,28 @@ pub mod names {
 #[inline]
 #[must_use]
 pub fn iter(raw: &[u8]) -> Properties<'_> {
-    Properties { raw, begin: 0, separators: Separators::new(raw) }
+    Properties(raw)
 }
 
-/// Iterator of [`iter`].
+/// Iterator of [`iter`]: the bytes that are left.
 #[derive(Clone, Debug)]
-pub struct Properties<'a> {
-    raw: &'a [u8],
-    begin: usize,
-    separators: Separators<'a>,
-}
+pub struct Properties<'a>(&'a [u8]);
 
-impl<'a> Iterator for Properties<'a> {
-    type Item = (&'a [u8], &'a [u8]);
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
+impl<'a> Properties<'a> {
+    #[inline(always)]
+    fn step(&mut self) -> Option<(&'a [u8], &'a [u8])> {
         loop {
-            let (name_end, separator) = self.separators.next()?;
-            let name = self.raw.get(self.begin..name_end)?;
-            if separator == PROPERTY_SEPARATOR {
-                self.begin = name_end + 1;
+            let name_end = first_of(self.0, [NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR])?;
+            let (name, rest) = self.0.split_at_checked(name_end)?;
+            let (separator, rest) = rest.split_first()?;
+            if *separator == PROPERTY_SEPARATOR {
+                self.0 = rest;
                 continue;
             }
-            let value_end = self.separators.next_property_separator();
             // The last separator may be missing.
-            let value = self.raw.get(name_end + 1..value_end.unwrap_or(self.raw.len()))?;
-            self.begin = name_end + 1 + value.len() + 1;
+            let value_end = first_of(rest, [PROPERTY_SEPARATOR]).unwrap_or(rest.len());
+            let (value, rest) = rest.split_at_checked(value_end)?;
+            self.0 = rest.get(1..).unwrap_or_default();
             if !name.is_empty() && !value.is_empty() {
                 return Some((name, value));
             }
@@ -78,38 +73,44 @@ impl<'a> Iterator for Properties<'a> {
     }
 }
 
+impl<'a> Iterator for Properties<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step()
+    }
+}
+
 /// A faster [`iter`] that calls `take` for each property.
 #[inline(always)]
 pub fn each<'a>(raw: &'a [u8], mut take: impl FnMut(&'a [u8], &'a [u8])) {
-    let mut item = |begin: usize, name_end: usize, end: usize| {
-        let (name, value) = (raw.get(begin..name_end), raw.get(name_end + 1..end));
-        if let (Some(name @ [_, ..]), Some(value @ [_, ..])) = (name, value) {
-            take(name, value);
-        }
-    };
-    // Start of the current item, and the end of its name once found.
-    let (mut begin, mut name_end) = (0, None);
-    for base in (0..raw.len()).step_by(LOOKED_AT) {
-        let mut low = Separators::low_bytes(raw, base);
-        while low != 0 {
-            let at = base + low.trailing_zeros() as usize;
-            low &= low - 1;
-            match raw.get(at) {
-                Some(&NAME_VALUE_SEPARATOR) => name_end = name_end.or(Some(at)),
-                Some(&PROPERTY_SEPARATOR) => {
-                    if let Some(name_end) = name_end.take() {
-                        item(begin, name_end, at);
-                    }
-                    begin = at + 1;
-                }
-                _ => {}
-            }
+    let mut properties = iter(raw);
+    while let Some((name, value)) = properties.step() {
+        take(name, value);
+    }
+}
+
+/// Position of the first of `bytes`, eight bytes at a time.
+#[inline]
+#[must_use]
+pub fn first_of<const N: usize>(text: &[u8], bytes: [u8; N]) -> Option<usize> {
+    const LOWEST: u64 = 0x0101_0101_0101_0101;
+    const HIGHEST: u64 = 0x8080_8080_8080_8080;
+    let (words, tail) = text.as_chunks::<8>();
+    for (number, word) in words.iter().enumerate() {
+        let word = u64_of(*word).swap_bytes();
+        let found = bytes.iter().fold(0, |found, byte| {
+            // A byte behind the first zero may be marked, too.
+            let zeros = word ^ (LOWEST * u64::from(*byte));
+            found | zeros.wrapping_sub(LOWEST) & !zeros & HIGHEST
+        });
+        if found != 0 {
+            return Some(number * 8 + found.trailing_zeros() as usize / 8);
         }
     }
-    // The last separator may be missing.
-    if let Some(name_end) = name_end {
-        item(begin, name_end, raw.len());
-    }
+    let in_tail = tail.iter().position(|byte| bytes.contains(byte))?;
+    Some(text.len() - tail.len() + in_tail)
 }
 
 #[inline]
@@ -131,26 +132,31 @@ pub struct Indexed<'a> {
     pub inner_base: Option<&'a [u8]>,
 }
 
+impl<'a> Indexed<'a> {
+    #[inline(always)]
+    fn set(&mut self, name: &[u8], value: &'a [u8]) {
+        // The length rules out most names.
+        let field = match name.len() {
+            4 if name == names::TAGS => &mut self.tags,
+            4 if name == names::KEYS => &mut self.keys,
+            8 if name == names::UNIQ_KEY => &mut self.unique_key,
+            5 if name == names::DELAY => &mut self.delay,
+            9 if name == names::INNER_NUM => &mut self.inner_num,
+            10 if name == names::INNER_BASE => &mut self.inner_base,
+            20 if name == names::INNER_MULTI_DISPATCH => &mut self.multi_dispatch,
+            24 if name == names::INNER_MULTI_QUEUE_OFFSET => &mut self.multi_queue_offset,
+            _ => return,
+        };
+        *field = Some(value);
+    }
+}
+
 /// Reads these properties in one pass.
 #[inline(always)]
 #[must_use]
 pub fn indexed(raw: &[u8]) -> Indexed<'_> {
     let mut found = Indexed::default();
-    each(raw, |name, value| {
-        // The length rules out most names.
-        let field = match name.len() {
-            4 if name == names::TAGS => &mut found.tags,
-            4 if name == names::KEYS => &mut found.keys,
-            8 if name == names::UNIQ_KEY => &mut found.unique_key,
-            5 if name == names::DELAY => &mut found.delay,
-            9 if name == names::INNER_NUM => &mut found.inner_num,
-            10 if name == names::INNER_BASE => &mut found.inner_base,
-            20 if name == names::INNER_MULTI_DISPATCH => &mut found.multi_dispatch,
-            24 if name == names::INNER_MULTI_QUEUE_OFFSET => &mut found.multi_queue_offset,
-            _ => return,
-        };
-        *field = Some(value);
-    });
+    each(raw, |name, value| found.set(name, value));
     found
 }
 
@@ -160,7 +166,7 @@ pub fn split_keys(keys: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(keys);
     std::iter::from_fn(move || {
         let left = rest?;
-        let (key, more) = match first_space(left) {
+        let (key, more) = match first_of(left, [b' ']) {
             Some(at) => (left.get(..at)?, left.get(at + 1..)),
             None => (left, None),
         };
@@ -170,24 +176,11 @@ pub fn split_keys(keys: &[u8]) -> impl Iterator<Item = &[u8]> {
     .filter(|key| !key.is_empty())
 }
 
-/// Position of the first space, eight bytes at a time.
-#[inline]
-fn first_space(text: &[u8]) -> Option<usize> {
-    const SPACES: u64 = 0x2020_2020_2020_2020;
-    const LOWEST: u64 = 0x0101_0101_0101_0101;
-    const HIGHEST: u64 = 0x8080_8080_8080_8080;
-    let has_zero = |word: u64| word.wrapping_sub(LOWEST) & !word & HIGHEST != 0;
-    let (words, tail) = text.as_chunks::<WORD>();
-    let in_words = words.iter().position(|word| has_zero(u64_of(*word) ^ SPACES));
-    let from = in_words.map_or(text.len() - tail.len(), |number| number * WORD);
-    let at = text.get(from..)?.iter().position(|byte| *byte == b' ')?;
-    Some(from + at)
-}
-
 /// Appends a property.
 ///
 /// The caller rules out what cannot be read back: an empty name or value, a separator in the name,
 /// 0x02 in the value.
+#[inline]
 pub fn push(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.reserve(name.len() + value.len() + 2);
     out.extend_from_slice(name);
@@ -224,104 +217,12 @@ pub fn without<'a>(raw: &'a [u8], name: &[u8]) -> Cow<'a, [u8]> {
     items().filter(|item| !is_named(item)).flatten().copied().collect()
 }
 
-/// Positions of separators, found 64 bytes at a time: names and values are too short for a search
-/// each.
-#[derive(Clone, Debug)]
-struct Separators<'a> {
-    raw: &'a [u8],
-    base: usize,
-    /// Bit set of bytes below 3 that were not returned yet; the first byte has the lowest bit.
-    low: u64,
-}
-
-impl<'a> Separators<'a> {
-    #[inline]
-    fn new(raw: &'a [u8]) -> Self {
-        Self { raw, base: 0, low: Self::low_bytes(raw, 0) }
-    }
-
-    #[inline]
-    fn next(&mut self) -> Option<(usize, u8)> {
-        loop {
-            while self.low == 0 {
-                self.base += LOOKED_AT;
-                if self.base >= self.raw.len() {
-                    return None;
-                }
-                self.low = Self::low_bytes(self.raw, self.base);
-            }
-            let at = self.base + self.low.trailing_zeros() as usize;
-            self.low &= self.low - 1;
-            match self.raw.get(at)? {
-                0 => {}
-                separator => return Some((at, *separator)),
-            }
-        }
-    }
-
-    #[inline]
-    fn next_property_separator(&mut self) -> Option<usize> {
-        loop {
-            let (at, separator) = self.next()?;
-            if separator == PROPERTY_SEPARATOR {
-                return Some(at);
-            }
-        }
-    }
-
-    /// Bit set of the bytes below 3 among the 64 from `at` on, the first in the lowest bit.
-    #[inline]
-    fn low_bytes(raw: &[u8], at: usize) -> u64 {
-        let rest = raw.get(at..).unwrap_or_default();
-        let rest = rest.get(..rest.len().min(LOOKED_AT)).unwrap_or_default();
-        let (words, tail) = rest.as_chunks::<WORD>();
-        // One shift at a time: shifting each to its place takes more steps.
-        let low = words.iter().fold(0, |low, word| low >> WORD | below_three(word));
-        let done = words.len() * WORD;
-        let low = low.checked_shr((LOOKED_AT - done) as u32).unwrap_or(0); // 64 without a word
-        if tail.is_empty() {
-            return low;
-        }
-        // The tail of a longer text is read as its last eight bytes.
-        let of_tail = match raw.last_chunk() {
-            Some(last) => below_three(last) >> (LOOKED_AT - tail.len()),
-            None => {
-                let mut word = [u8::MAX; WORD];
-                word.iter_mut().zip(tail).for_each(|(to, byte)| *to = *byte);
-                below_three(&word) >> (LOOKED_AT - WORD)
-            }
-        };
-        low | of_tail << done
-    }
-}
-
-const LOOKED_AT: usize = 64;
-
-const WORD: usize = 8;
-
-/// Bit set of the bytes of `word` that are 0, 1 or 2, in the highest eight bits, the first byte's
-/// the lowest of them.
-#[inline]
-const fn below_three(word: &[u8; WORD]) -> u64 {
-    const LOW_SEVEN: u64 = 0x7F7F_7F7F_7F7F_7F7F;
-    const UP_TO_THE_TOP: u64 = 0x7D7D_7D7D_7D7D_7D7D;
-    let word = u64_of(*word).swap_bytes();
-    // Values from 3 on set the top bit; there is no carry into the next byte.
-    let tops = !(((word & LOW_SEVEN) + UP_TO_THE_TOP) | word | LOW_SEVEN);
-    // Moves each top bit to its own place among the highest eight.
-    const TOGETHER: u64 = 0x0102_0408_1020_4080;
-    (tops >> 7).wrapping_mul(TOGETHER) & 0xFF << 56
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn pairs(raw: &[u8]) -> Vec<(&[u8], &[u8])> {
-        let mut pairs = Vec::new();
-        each(raw, |name, value| pairs.push((name, value)));
-        assert_eq!(iter(raw).collect::<Vec<_>>(), pairs);
-        pairs
+        iter(raw).collect()
     }
 
     #[test]
@@ -418,43 +319,21 @@ mod tests {
     }
 
     #[test]
-    fn separators_are_found_at_every_place() {
-        for length in (0..40).chain(60..70).chain(126..135) {
+    fn the_first_separator_is_found_at_every_place() {
+        for length in 0..40 {
             for place in 0..length {
                 for filler in [0, 3, 0x80, 0x81, 0x82, 0xFF, b'a'] {
-                    let mut bytes = vec![filler; length];
                     for separator in [1, 2] {
+                        let mut bytes = vec![filler; length];
                         bytes[place] = separator;
-                        let mut separators = Separators::new(&bytes);
-                        assert_eq!(separators.next(), Some((place, separator)), "{bytes:?}");
-                        assert_eq!(separators.next(), None, "{bytes:?}");
+                        assert_eq!(first_of(&bytes, [1, 2]), Some(place), "{bytes:?}");
+                        assert_eq!(first_of(&bytes, [separator]), Some(place), "{bytes:?}");
+                        assert_eq!(first_of(&bytes, [3 - separator]), None, "{bytes:?}");
+                        bytes[place..].fill(3 - separator);
+                        assert_eq!(first_of(&bytes, [2, 1]), Some(place), "{bytes:?}");
+                        assert_eq!(first_of(&bytes, [separator]), None, "{bytes:?}");
                     }
                 }
-            }
-        }
-    }
-
-    #[test]
-    fn neighbouring_separators_are_all_found() {
-        for length in 0..140 {
-            let bytes: Vec<u8> = (0..length).map(|i| 1 + (i % 3 == 0) as u8).collect();
-            let mut separators = Separators::new(&bytes);
-            for (place, separator) in bytes.iter().enumerate() {
-                assert_eq!(separators.next(), Some((place, *separator)));
-            }
-            assert_eq!(separators.next(), None);
-        }
-    }
-
-    #[test]
-    fn bytes_below_three_are_found_wherever_they_lie() {
-        for filler in [3, b'a', 0x7F, 0x80, 0x82, 0xFF] {
-            for places in 0..256 {
-                let byte = |place: usize| {
-                    if places >> place & 1 == 1 { (place % 3) as u8 } else { filler }
-                };
-                let word: [u8; WORD] = std::array::from_fn(byte);
-                assert_eq!(below_three(&word) >> (LOOKED_AT - WORD), places, "{word:?}");
             }
         }
     }

@@ -204,32 +204,21 @@ impl Record<'_> {
             if lacks_separator(self.properties) {
                 *take_array(&mut rest) = [PROPERTY_SEPARATOR];
             }
-            self.write_property_crc(out);
+            write_property_crc(out);
         }
     }
 
-    /// Encodes like [`encode_into`](Self::encode_into), but computes the checksum from the copied
-    /// body: another thread may write to the original.
-    ///
-    /// # Panics
-    /// When `out` is not [`encoded_size`](Self::encoded_size) long.
-    pub fn encode_and_sum_into(&self, out: &mut [u8]) {
-        self.encode_into(out);
+    /// Computes the checksum of the body from its copy in the encoded record `out`: another thread
+    /// may write to the original.
+    #[inline]
+    pub fn sum_copy(&self, out: &mut [u8]) {
         let hosts = self.born_host.encoded_len() + self.store_host.encoded_len();
         let body_at = HEAD_LEN + hosts + 8 + AFTER_HOSTS_LEN + 4;
         let sum = crc::body_crc(&out[body_at..body_at + self.body.len()]);
-        let (head, _) = out.split_at_mut(HEAD_LEN);
-        put_i32_in::<BODY_CRC_AT, HEAD_LEN>(take_array(&mut &mut *head), sum);
+        put_i32_in::<BODY_CRC_AT, HEAD_LEN>(take_array(&mut &mut *out), sum);
         if self.property_crc {
-            self.write_property_crc(out);
+            write_property_crc(out);
         }
-    }
-
-    /// Writes the checksum property at the end (`CommitLog.DefaultAppendMessageCallback#doAppend`).
-    #[cold]
-    fn write_property_crc(&self, out: &mut [u8]) {
-        let (covered, last) = out.split_at_mut(out.len() - PROPERTY_CRC_LEN);
-        last.copy_from_slice(&crc::property_crc_text(crc::record_crc(covered)));
     }
 
     /// SYSFLAG with the bits of the hosts.
@@ -243,6 +232,13 @@ impl Record<'_> {
         }
         flag
     }
+}
+
+/// Writes the checksum property at the end (`CommitLog.DefaultAppendMessageCallback#doAppend`).
+#[cold]
+fn write_property_crc(out: &mut [u8]) {
+    let (covered, last) = out.split_at_mut(out.len() - PROPERTY_CRC_LEN);
+    last.copy_from_slice(&crc::property_crc_text(crc::record_crc(covered)));
 }
 
 /// Writes the eight bytes of a blank; `size` is the distance to the end of the file

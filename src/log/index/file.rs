@@ -277,15 +277,7 @@ impl IndexFile {
         store_timestamp_ms: i64,
     ) -> Result<bool> {
         let put = IndexPut { key_hash, physical_offset, store_timestamp_ms };
-        let slot = self.layout.slot_of(key_hash);
-        self.put_in_slot(&put, slot)
-    }
-
-    /// [`IndexFile::put_key`] with a known slot.
-    #[inline]
-    pub(crate) fn put_in_slot(&mut self, put: &IndexPut, slot: u32) -> Result<bool> {
-        let layout = self.layout;
-        self.writer()?.put(&layout, put, slot)
+        Ok(self.put_fetched(&[put])? == 1)
     }
 
     /// Puts keys in order and returns how many fitted. The bytes equal those of
@@ -293,21 +285,25 @@ impl IndexFile {
     pub fn put_many(&mut self, puts: &[IndexPut]) -> Result<usize> {
         let layout = self.layout;
         let writer = self.writer()?;
-        let mut slots = [0; PUT_AHEAD];
-        let mut fetch = |writer: &Writer, number: usize| {
-            let place = slots.get_mut(number % PUT_AHEAD)?;
-            let slot = puts.get(number).map(|put| layout.slot_of(put.key_hash));
-            if let Some(slot) = slot {
-                writer.map.prefetch(position(layout.slot_position(slot)));
-            }
-            Some(std::mem::replace(place, slot.unwrap_or(0)))
-        };
-        for number in 0..PUT_AHEAD {
-            fetch(writer, number);
-        }
+        puts.iter().take(PUT_AHEAD).for_each(|put| writer.prefetch(&layout, put));
+        let mut ahead = puts.iter().skip(PUT_AHEAD);
         for (number, put) in puts.iter().enumerate() {
-            let Some(slot) = fetch(writer, number + PUT_AHEAD) else { break };
-            if !writer.put(&layout, put, slot)? {
+            if let Some(later) = ahead.next() {
+                writer.prefetch(&layout, later);
+            }
+            if !writer.put(&layout, put)? {
+                return Ok(number);
+            }
+        }
+        Ok(puts.len())
+    }
+
+    /// [`IndexFile::put_many`] for keys whose slots are prefetched.
+    pub(crate) fn put_fetched(&mut self, puts: &[IndexPut]) -> Result<usize> {
+        let layout = self.layout;
+        let writer = self.writer()?;
+        for (number, put) in puts.iter().enumerate() {
+            if !writer.put(&layout, put)? {
                 return Ok(number);
             }
         }
@@ -434,15 +430,20 @@ impl Writer {
     }
 
     #[inline]
-    fn put(&mut self, layout: &IndexLayout, put: &IndexPut, slot: u32) -> Result<bool> {
-        let count = self.header.index_count;
-        if self.count() >= self.room_end {
-            if self.count() >= layout.max_entry_count() {
+    fn prefetch(&self, layout: &IndexLayout, put: &IndexPut) {
+        self.map.prefetch(position(layout.slot_position(layout.slot_of(put.key_hash))));
+    }
+
+    #[inline(always)]
+    fn put(&mut self, layout: &IndexLayout, put: &IndexPut) -> Result<bool> {
+        let (count, number) = (self.header.index_count, self.count());
+        if number >= self.room_end {
+            if number >= layout.max_entry_count() {
                 return Ok(false);
             }
-            self.make_room(layout, self.count() + 1)?;
+            self.make_room(layout, number + 1)?;
         }
-        let slot_position = position(layout.slot_position(slot));
+        let slot_position = position(layout.slot_position(layout.slot_of(put.key_hash)));
         let newest = self.slot(slot_position)?;
         // A slot may name a later entry left by a crash. Branchless: the branch would be
         // predicted before the slot arrives, and often wrongly.
@@ -455,7 +456,7 @@ impl Writer {
             seconds: seconds_since(self.header.begin_timestamp_ms, put.store_timestamp_ms),
             prev_entry,
         };
-        let at = position(layout.entry_position(self.count()));
+        let at = position(layout.entry_position(number));
         self.map.put_array(at, &entry.encode())?;
         self.map.ahead().went_to(at + ENTRY_LEN);
         // A reader that finds the entry through its slot must find it whole.

@@ -16,20 +16,12 @@ use crate::files::run::file_run::check_unchanged;
 use crate::files::{Access, Front, FrontFiles, Storage, StorageFile};
 use crate::format::index::{IndexHeader, IndexLayout};
 use crate::format::java::TopicHash;
-use crate::format::message::sys_flag::Transaction;
 use crate::format::width::{at_least_0, at_most_u32, to_usize};
 use crate::log::queue::unit::{DispatchRequest, MAX_KEYS};
 use crate::time::Clock;
 
-/// Puts that wait for their slots: enough to hide memory latency.
-const LAG: usize = 16;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Built {
-    pub keys: usize,
-    /// Keys beyond the limit of a message.
-    pub left_out: usize,
-}
+/// Least number of later keys that wait when a key is put: enough to hide memory latency.
+const LAG: usize = 8;
 
 /// A full file: after its flush the checkpoint's index time is the store time of its last message.
 #[derive(Debug)]
@@ -75,12 +67,6 @@ impl IndexFlush {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Waiting {
-    put: IndexPut,
-    slot: u32,
-}
-
 /// Number of a message's keys already put.
 fn done_of(begun: Option<(i64, usize)>, physical_offset: i64) -> usize {
     begun.filter(|(of, _)| *of == physical_offset).map_or(0, |(_, keys)| keys)
@@ -94,7 +80,7 @@ pub struct IndexService {
     current: Option<IndexFile>,
     front: Arc<Front>,
     /// Puts for the current file, oldest first.
-    waiting: VecDeque<Waiting>,
+    waiting: Vec<IndexPut>,
     full: VecDeque<FullIndexFile>,
     /// Whether a file's name is not durable yet: that takes milliseconds, so the flusher does it.
     has_new_name: bool,
@@ -103,6 +89,8 @@ pub struct IndexService {
     tag_entries: bool,
     /// The last topic, likely the next one's too.
     topic: (Vec<u8>, TopicHash),
+    /// Memory of the last message's.
+    hashes: Vec<i32>,
     /// Number of puts for which the current file has entries and disk space, beside those that wait.
     ready: u32,
 }
@@ -129,12 +117,13 @@ impl IndexService {
             clock,
             current: None,
             front: Arc::default(),
-            waiting: VecDeque::with_capacity(LAG + 1),
+            waiting: Vec::with_capacity(2 * LAG),
             full: VecDeque::new(),
             has_new_name: false,
             begun: None,
             tag_entries: false,
             topic: (Vec::new(), TopicHash::of(b"")),
+            hashes: Vec::new(),
             ready: 0,
         };
         Ok((service, findings))
@@ -158,49 +147,22 @@ impl IndexService {
         &self.run
     }
 
-    /// Puts a message's keys (`IndexService#buildIndex`). May be repeated after an error: keys
-    /// already put are skipped.
-    pub fn build(&mut self, message: &DispatchRequest<'_>) -> Result<Built> {
-        // RocketMQ creates the file before it reads the message, so even a first message without
-        // keys creates one.
-        self.make_room()?;
-        if message.physical_offset < self.end_physical_offset() {
-            return Ok(Built::default());
-        }
-        let begun = self.begun.take();
-        if message.transaction == Transaction::Rollback {
-            return Ok(Built::default());
-        }
-        let done = done_of(begun, message.physical_offset);
-        let mut built = Built::default();
+    /// Puts a message's keys and returns their number (`IndexService#buildIndex`). May be repeated
+    /// after an error: keys already put are skipped.
+    pub fn build(&mut self, message: &DispatchRequest<'_>) -> Result<usize> {
         if *self.topic.0 != *message.topic {
             message.topic.clone_into(&mut self.topic.0);
             self.topic.1 = TopicHash::of(message.topic);
         }
-        let hasher = self.topic.1;
-        let tags = if self.tag_entries { message.tag_hash_of(hasher) } else { None };
-        let mut number = 0;
-        let mut put = |key_hash| {
-            if number >= MAX_KEYS {
-                built.left_out += 1;
-            } else if number >= done {
-                let put = IndexPut {
-                    key_hash,
-                    physical_offset: message.physical_offset,
-                    store_timestamp_ms: message.store_timestamp_ms,
-                };
-                if let Err(error) = self.push(put) {
-                    self.begun = Some((message.physical_offset, number));
-                    return Err(error);
-                }
-                built.keys += 1;
-            }
-            number += 1;
-            Ok(())
-        };
-        message.keys().try_for_each(|key| put(hasher.with_key(key)))?;
-        tags.into_iter().try_for_each(put)?;
-        Ok(built)
+        let mut hashes = std::mem::take(&mut self.hashes);
+        hashes.clear();
+        message.hash_keys(self.topic.1, MAX_KEYS, &mut hashes);
+        if self.tag_entries && hashes.len() < MAX_KEYS {
+            hashes.extend(message.tag_hash_of(self.topic.1));
+        }
+        let put = self.put(message.physical_offset, message.store_timestamp_ms, &hashes);
+        self.hashes = hashes;
+        put
     }
 
     /// A faster [`IndexService::build`] for hashed keys of several messages, each message's keys
@@ -229,15 +191,18 @@ impl IndexService {
     }
 
     /// [`IndexService::build`] with [`DispatchRequest::key_hashes`].
+    #[inline(always)]
     pub fn put(
         &mut self,
         physical_offset: i64,
         store_timestamp_ms: i64,
         key_hashes: &[i32],
-    ) -> Result<()> {
+    ) -> Result<usize> {
+        // RocketMQ creates the file before it reads the message, so even a first message without
+        // keys creates one.
         self.make_room()?;
         if physical_offset < self.end_physical_offset() {
-            return Ok(());
+            return Ok(0);
         }
         let done = done_of(self.begun.take(), physical_offset);
         for (number, &key_hash) in key_hashes.iter().enumerate().skip(done) {
@@ -247,28 +212,27 @@ impl IndexService {
                 return Err(error);
             }
         }
-        Ok(())
+        Ok(key_hashes.len().saturating_sub(done))
     }
 
     /// Offset of the last message with a key in the current file, waiting puts included.
     fn end_physical_offset(&self) -> i64 {
-        match self.waiting.back() {
-            Some(last) => last.put.physical_offset,
+        match self.waiting.last() {
+            Some(last) => last.physical_offset,
             None => self.current.as_ref().map_or(0, |file| file.kept_header().end_physical_offset),
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, put: IndexPut) -> Result<()> {
         if self.ready == 0 {
             self.get_ready()?;
         }
-        let Some(file) = &mut self.current else { return Ok(()) };
-        let slot = file.layout().slot_of(put.key_hash);
-        file.prefetch_slot(slot);
+        let Some(file) = &self.current else { return Ok(()) };
+        file.prefetch_slot(file.layout().slot_of(put.key_hash));
         self.ready = self.ready.saturating_sub(1);
-        self.waiting.push_back(Waiting { put, slot });
-        if self.waiting.len() > LAG { self.put_oldest() } else { Ok(()) }
+        self.waiting.push(put);
+        if self.waiting.len() < 2 * LAG { Ok(()) } else { self.put_oldest(LAG) }
     }
 
     /// Finds room for at least one more put, in the next file if need be.
@@ -282,12 +246,12 @@ impl IndexService {
         Ok(())
     }
 
-    fn put_oldest(&mut self) -> Result<()> {
-        if let (Some(file), Some(oldest)) = (&mut self.current, self.waiting.front()) {
-            file.put_in_slot(&oldest.put, oldest.slot)?;
-            self.waiting.pop_front();
-        }
-        Ok(())
+    fn put_oldest(&mut self, count: usize) -> Result<()> {
+        let Some(file) = &mut self.current else { return Ok(()) };
+        let room = file.room();
+        let put = file.put_fetched(self.waiting.get(..count).unwrap_or_default());
+        self.waiting.drain(..to_usize(room - file.room()));
+        put.map(|_| ())
     }
 
     /// Puts everything that waits; done before a query.
@@ -295,18 +259,15 @@ impl IndexService {
     /// # Errors
     /// None that a disk can cause: space is taken when a key begins to wait.
     pub fn drain(&mut self) -> Result<()> {
-        while !self.waiting.is_empty() {
-            self.put_oldest()?;
-        }
-        Ok(())
+        self.put_oldest(self.waiting.len())
     }
 
     /// Offset of the first message with waiting keys: queries find earlier ones in the index.
     #[inline]
     #[must_use]
     pub fn waiting_from(&self) -> Option<u64> {
-        let oldest = self.waiting.front()?;
-        Some(at_least_0(oldest.put.physical_offset))
+        let oldest = self.waiting.first()?;
+        Some(at_least_0(oldest.physical_offset))
     }
 
     #[inline]

@@ -105,10 +105,12 @@ impl<'a> DispatchRequest<'a> {
     }
 
     /// Adds hashes of at most `most` keys to `hashes`, as [`DispatchRequest::key_hashes`] gives them.
-    #[inline]
+    #[inline(always)]
     pub fn hash_keys(&self, topic: TopicHash, most: usize, hashes: &mut Vec<i32>) {
         if self.transaction != Transaction::Rollback {
-            self.keys().take(most).for_each(|key| hashes.push(topic.with_key(key)));
+            for key in self.keys().take(most) {
+                hashes.push(topic.with_key(key));
+            }
         }
     }
 

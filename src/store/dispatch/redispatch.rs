@@ -136,7 +136,7 @@ impl KeySink {
             Self::None => Ok(()),
             Self::One(service) => gathered.keyed().try_for_each(|(keyed, hashes)| {
                 let hashes = hashes.get(..MAX_KEYS).unwrap_or(hashes);
-                service.put(keyed.physical_offset, keyed.store_timestamp_ms, hashes)
+                service.put(keyed.physical_offset, keyed.store_timestamp_ms, hashes).map(drop)
             }),
             Self::Bulk { builder, held, .. } => gathered.put_keys(builder, |keyed| match *held {
                 Some((last, _)) if keyed.physical_offset < last => usize::MAX,

@@ -99,18 +99,18 @@ pub enum Sum {
 /// A checked message, except for fields that depend on its position.
 #[derive(Debug)]
 pub struct Checked<'a> {
-    /// Without queue offset, physical offset and missing times; with the message's properties.
-    record: Record<'a>,
+    message: &'a NewMessage<'a>,
+    version: Version,
+    /// 0 for [`Sum::OfCopy`].
+    body_crc: i32,
+    sum: Sum,
+    /// Number of messages, for an inner batch.
+    inner_count: Option<i16>,
     /// The stored properties, if different.
     properties: Cow<'a, [u8]>,
-    sum: Sum,
-    born_timestamp_ms: Option<i64>,
-    store_timestamp_ms: Option<i64>,
     /// Length of the record, without properties that the store adds.
     size: usize,
     more_queues: Vec<&'a [u8]>,
-    /// Number of messages, for an inner batch.
-    inner_count: Option<i16>,
 }
 
 fn refused(
@@ -178,54 +178,24 @@ impl<'a> Checked<'a> {
         } else {
             Vec::new()
         };
-        let store_host = message.store_host.unwrap_or(config.store_host);
-        let mut record = Record {
-            version,
-            body_crc: 0,
-            queue_id: message.queue_id,
-            flag: message.flag,
-            queue_offset: 0,
-            physical_offset: 0,
-            sys_flag: message.sys_flag,
-            born_timestamp_ms: 0,
-            born_host: message.born_host.unwrap_or(store_host),
-            store_timestamp_ms: 0,
-            store_host,
-            reconsume_times: message.reconsume_times,
-            prepared_transaction_offset: message.prepared_transaction_offset,
-            body: message.body,
-            topic,
-            properties: message.properties,
-            property_crc: config.enabled_append_prop_crc,
-        };
-        let size = check_size(&record, &properties, more_queues.is_empty(), config, file_size)?;
-        if sum == Sum::Now {
-            record.body_crc = crc::body_crc(message.body);
-        }
-        Ok(Self {
-            record,
-            properties,
-            sum,
-            born_timestamp_ms: message.born_timestamp_ms,
-            store_timestamp_ms: message.store_timestamp_ms,
-            size,
-            more_queues,
-            inner_count,
-        })
+        let in_one_queue = more_queues.is_empty();
+        let size = check_size(message, version, &properties, in_one_queue, config, file_size)?;
+        let body_crc = if sum == Sum::Now { crc::body_crc(message.body) } else { 0 };
+        Ok(Self { message, version, body_crc, sum, inner_count, properties, size, more_queues })
     }
 
     /// Input of queues and index for the placed record.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn request(&self, placed: &AppendResult) -> DispatchRequest<'_> {
         DispatchRequest {
-            topic: self.record.topic,
-            queue_id: self.record.queue_id,
+            topic: self.message.topic,
+            queue_id: self.message.queue_id,
             queue_offset: placed.queue_offset,
             physical_offset: placed.physical_offset,
             store_size: placed.store_size,
             store_timestamp_ms: placed.store_timestamp_ms,
-            transaction: sys_flag::transaction(self.record.sys_flag),
+            transaction: sys_flag::transaction(self.message.sys_flag),
             properties: properties::indexed(&self.properties),
         }
     }
@@ -234,18 +204,20 @@ impl<'a> Checked<'a> {
 /// Checks lengths in RocketMQ's order and returns the record's.
 #[inline]
 fn check_size(
-    record: &Record<'_>,
+    message: &NewMessage<'_>,
+    version: Version,
     properties: &[u8],
     in_one_queue: bool,
     config: &StoreConfig,
     file_size: u64,
 ) -> Result<usize> {
     use PutStatus::{MessageIllegal, PropertiesSizeExceeded};
+    let (born_host, store_host) = hosts(message, config);
     let lengths = Lengths {
-        version: record.version,
-        hosts: record.born_host.encoded_len() + record.store_host.encoded_len(),
-        body: record.body.len(),
-        topic: record.topic.len(),
+        version,
+        hosts: born_host.encoded_len() + store_host.encoded_len(),
+        body: message.body.len(),
+        topic: message.topic.len(),
         properties: message::encoded_properties_len(properties, config.enabled_append_prop_crc),
     };
     let size = lengths.of_record();
@@ -265,6 +237,12 @@ fn check_size(
         return Err(too_large("message", size, limit, MessageIllegal));
     }
     Ok(size)
+}
+
+#[inline]
+fn hosts(message: &NewMessage<'_>, config: &StoreConfig) -> (Host, Host) {
+    let store_host = message.store_host.unwrap_or(config.store_host);
+    (message.born_host.unwrap_or(store_host), store_host)
 }
 
 #[cold]
@@ -368,18 +346,18 @@ impl Appender {
     /// Ensures room for a whole batch in one file, before any record is placed
     /// (`CommitLog.asyncPutMessages`).
     pub fn make_room(&mut self, batch: &[Checked<'_>], config: &StoreConfig) -> Result<()> {
-        let Some(first) = batch.first().map(|checked| checked.record) else { return Ok(()) };
+        let Some(first) = batch.first().map(|checked| checked.message) else { return Ok(()) };
         let (mut size, mut bodies) = (0_usize, 0_u64);
         for checked in batch {
-            let record = &checked.record;
-            let plain = sys_flag::transaction(record.sys_flag) == Transaction::None
-                && properties::get(record.properties, properties::names::DELAY).is_none();
-            if (record.topic, record.queue_id) != (first.topic, first.queue_id) || !plain {
+            let message = checked.message;
+            let plain = sys_flag::transaction(message.sys_flag) == Transaction::None
+                && properties::get(message.properties, properties::names::DELAY).is_none();
+            if (message.topic, message.queue_id) != (first.topic, first.queue_id) || !plain {
                 let reason = "a batch is of one queue, without delay and transactions";
                 return Err(refused("messages", PutStatus::MessageIllegal, None, reason));
             }
             size = size.saturating_add(checked.size);
-            bodies = bodies.saturating_add(record.body.len() as u64);
+            bodies = bodies.saturating_add(message.body.len() as u64);
         }
         let room = self.writer.file_size().saturating_sub(BLANK_LEN as u64);
         if bodies > config.max_message_size {
@@ -402,44 +380,59 @@ impl Appender {
         queues: &QueueTable,
         now_ms: i64,
     ) -> Result<(Placed, &Arc<Queue>, bool)> {
-        let mut record = checked.record;
-        let (queue, new) = self.known.get(record.topic, record.queue_id, queues)?;
+        let message = checked.message;
+        let (queue, new) = self.known.get(message.topic, message.queue_id, queues)?;
         let queued = matches!(
-            sys_flag::transaction(record.sys_flag),
+            sys_flag::transaction(message.sys_flag),
             Transaction::None | Transaction::Commit
         );
         let queue_offset = if queued { queue.next_offset() } else { 0 };
         let store_timestamp_ms =
-            checked.store_timestamp_ms.unwrap_or_else(|| now_ms.max(self.newest_timestamp_ms));
-        let more_queues = if checked.more_queues.is_empty() {
-            Vec::new()
-        } else {
-            lmq::find(&checked.more_queues, queues)?
+            message.store_timestamp_ms.unwrap_or_else(|| now_ms.max(self.newest_timestamp_ms));
+        let in_one_queue = checked.more_queues.is_empty();
+        let more_queues = match in_one_queue {
+            true => None,
+            false => Some(lmq::find(&checked.more_queues, queues)?),
         };
         let mut stored_properties = Cow::Borrowed(&*checked.properties);
         let mut size = checked.size;
         if checked.inner_count.is_some() {
             stored_properties = Cow::Owned(with_base(&stored_properties, queue_offset));
         }
-        if !more_queues.is_empty() {
-            let numbered = lmq::with_numbers(&stored_properties, &more_queues).into_owned();
+        if let Some(more_queues) = &more_queues {
+            let numbered = lmq::with_numbers(&stored_properties, more_queues).into_owned();
             stored_properties = Cow::Owned(numbered);
         }
         if let Cow::Owned(numbered) = &stored_properties {
-            let file_size = self.writer.file_size();
-            size = check_size(&record, numbered, more_queues.is_empty(), config, file_size)?;
+            let (version, file_size) = (checked.version, self.writer.file_size());
+            size = check_size(message, version, numbered, in_one_queue, config, file_size)?;
         }
-        record.properties = &stored_properties;
-        record.queue_offset = queue_offset;
-        record.store_timestamp_ms = store_timestamp_ms;
-        record.born_timestamp_ms = checked.born_timestamp_ms.unwrap_or(store_timestamp_ms);
         let before = self.writer.end_offset();
         let (offset, window) = self.writer.window(size)?;
         let physical_offset = offset.stored();
-        record.physical_offset = physical_offset;
-        match checked.sum {
-            Sum::Now => record.encode_into(window),
-            Sum::OfCopy => record.encode_and_sum_into(window),
+        let (born_host, store_host) = hosts(message, config);
+        let record = Record {
+            version: checked.version,
+            body_crc: checked.body_crc,
+            queue_id: message.queue_id,
+            flag: message.flag,
+            queue_offset,
+            physical_offset,
+            sys_flag: message.sys_flag,
+            born_timestamp_ms: message.born_timestamp_ms.unwrap_or(store_timestamp_ms),
+            born_host,
+            store_timestamp_ms,
+            store_host,
+            reconsume_times: message.reconsume_times,
+            prepared_transaction_offset: message.prepared_transaction_offset,
+            body: message.body,
+            topic: message.topic,
+            properties: &stored_properties,
+            property_crc: config.enabled_append_prop_crc,
+        };
+        record.encode_into(window);
+        if checked.sum == Sum::OfCopy {
+            record.sum_copy(window);
         }
         self.writer.publish(size)?;
         self.last_begin = offset.get();
@@ -447,11 +440,11 @@ impl Appender {
             let count = i64::from(checked.inner_count.unwrap_or(1));
             queue.set_next_offset(queue_offset.saturating_add(count));
         }
-        for queue in &more_queues {
+        for queue in more_queues.iter().flatten() {
             queue.set_next_offset(queue.next_offset().saturating_add(1));
         }
         // A time given by the caller moves no later message into the future.
-        if checked.store_timestamp_ms.is_none_or(|given| given <= now_ms) {
+        if message.store_timestamp_ms.is_none_or(|given| given <= now_ms) {
             self.newest_timestamp_ms = self.newest_timestamp_ms.max(store_timestamp_ms);
         }
         let store_size = at_most_u32(size);

@@ -21,6 +21,7 @@ pub struct PropertyBlock<'a> {
 
 const BY_ARGUMENT: [&[u8]; 4] = [names::TAGS, names::KEYS, names::UNIQ_KEY, names::DELAY];
 
+#[cold]
 fn refused(field: &'static str, reason: impl Into<String>) -> Error {
     Error::InvalidMessage {
         field,
@@ -30,6 +31,7 @@ fn refused(field: &'static str, reason: impl Into<String>) -> Error {
     }
 }
 
+#[inline]
 fn check_value(field: &'static str, value: &[u8]) -> Result<()> {
     if value.is_empty() {
         let (what, cure) = match field {
@@ -39,7 +41,7 @@ fn check_value(field: &'static str, value: &[u8]) -> Result<()> {
         };
         return Err(refused(field, format!("{what} cannot be stored; {cure}")));
     }
-    if value.contains(&PROPERTY_SEPARATOR) {
+    if properties::first_of(value, [PROPERTY_SEPARATOR]).is_some() {
         return Err(refused(field, "has byte 0x02, which ends a property"));
     }
     Ok(())
@@ -52,6 +54,7 @@ impl<'a> PropertyBlock<'a> {
         Self { out, keys_open: false, given: 0, inner_num: false }
     }
 
+    #[inline]
     fn named(&mut self, field: &'static str, place: usize, value: &[u8]) -> Result<()> {
         check_value(field, value)?;
         properties::push(self.out, BY_ARGUMENT[place], value);
@@ -72,8 +75,8 @@ impl<'a> PropertyBlock<'a> {
     /// # Errors
     /// [`Error::InvalidMessage`], also for an empty key or a space.
     pub fn key(&mut self, key: &[u8]) -> Result<()> {
-        check_value("keys", key)?;
-        if key.contains(&b' ') {
+        if key.is_empty() || properties::first_of(key, [PROPERTY_SEPARATOR, b' ']).is_some() {
+            check_value("keys", key)?;
             return Err(refused(
                 "keys",
                 "a key cannot have a space in it, which divides keys; give keys=[...] for several",

@@ -113,5 +113,5 @@ fn rt01_expired_files_go_from_the_front_and_never_the_last() {
     assert_eq!(index.service.delete_before(0).unwrap().len(), 0);
     assert_eq!(index.service.delete_before(EVER).unwrap().len(), 5);
     assert_eq!(index.raw("k", 0, EVER, 100).len(), 55 - 49);
-    assert_eq!(index.build(55 * 128, NOW, "k").keys, 1);
+    assert_eq!(index.build(55 * 128, NOW, "k"), 1);
 }
