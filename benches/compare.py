@@ -492,7 +492,7 @@ def table(race: Race, rounds: int) -> str:
             lines.append(f"| {work} | {side} | {median:,.0f} | {spread} | {ratio} |")
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.release()}"
     return (
-        f"{rounds} rounds, sides in turns; {machine}; memory "
+        f"{rounds} rounds at scale {race.scale:g}, sides in turns; {machine}; memory "
         f"{'just used' if race.used_memory else 'fresh'}; RocketMQ {VERSION or PINNED} on Java, "
         f"the better of its two settings counts.\n\n" + "\n".join(lines) + "\n"
     )
