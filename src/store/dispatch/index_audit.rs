@@ -33,6 +33,7 @@ struct Placed {
     entry: IndexEntry,
 }
 
+/// Audit of the index, fed with records in log order.
 #[derive(Debug)]
 pub struct IndexAudit {
     files: Vec<Candidate>,

@@ -46,6 +46,7 @@ pub struct QueueFinding {
     pub expected: i64,
 }
 
+/// Audit of the queues, fed with records in log order.
 #[derive(Debug)]
 pub struct Audit<'q> {
     queues: &'q QueueTable,

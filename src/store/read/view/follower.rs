@@ -31,6 +31,7 @@ use crate::store::write::topics;
 const SWAP_WAITS: u32 = 1000;
 const SWAP_WAIT: Duration = Duration::from_millis(1);
 
+/// View of a store that another process may write.
 #[derive(Debug)]
 pub(crate) struct Follower {
     pub(crate) files: Arc<StoreFiles>,
