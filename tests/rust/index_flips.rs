@@ -248,3 +248,24 @@ fn every_key_of_a_message_is_found_however_many_it_has() {
     asked(&home.write());
     assert!(home.verify(&VerifyOptions::default()).ok);
 }
+
+#[test]
+fn a_question_asked_again_loses_no_key_of_the_last_message() {
+    let keys: Vec<_> = (0..300).map(|number| format!("k{number}")).collect();
+    let home = made(2000, 1, |_| keys.join(" "));
+    let path = home.index_files()[0].clone();
+    let damages = keys.iter().map(|key| (key.as_str(), slot(&home, key), [0; 4]));
+    let begins = [(keys[0].as_str(), (0, 4), [0x7F; 4])].into_iter();
+    for (key, (at, _), bytes) in damages.chain(begins) {
+        let old = fs::read(&path).unwrap();
+        patch(&path, at, &bytes);
+        let reader = home.read();
+        for _ in 0..3 {
+            match ask(&reader, (key, 0, 1)) {
+                Ok((times, complete)) => assert!(times == [0] || !complete, "{key}"),
+                Err(error) => assert!(matches!(error, Error::Corrupt(_)), "{error}"),
+            }
+        }
+        patch(&path, at, &old[usize::try_from(at).unwrap()..][..4]);
+    }
+}

@@ -117,6 +117,10 @@ impl Rows {
     /// Rows of an array of lists or maps.
     fn of(array: &ArrayRef) -> Self {
         let place = |end: i64| to_usize(at_least_0(end));
+        if array.is_empty() {
+            // Its only end may be behind all values.
+            return Self { ends: Vec::new(), nulls: None };
+        }
         let ends = match array.data_type() {
             DataType::Map(..) => {
                 array.as_map().offsets().iter().map(|end| place((*end).into())).collect()

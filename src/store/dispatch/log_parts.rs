@@ -173,6 +173,7 @@ pub struct LastParts {
 }
 
 impl LastParts {
+    /// Keeps the next part and drops the oldest.
     pub(crate) fn keep(&mut self, part: LogPart, spare: &SpareGathered) {
         self.bytes += part.gathered.bytes();
         self.parts.push_back(part);

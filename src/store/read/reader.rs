@@ -40,7 +40,7 @@ pub(crate) struct Reader {
 #[derive(Debug)]
 pub(crate) enum Source {
     Writer(Arc<Writer>),
-    Files(Box<Follower>),
+    Files(Follower),
 }
 
 impl Reader {
@@ -51,7 +51,7 @@ impl Reader {
 
     pub(crate) fn of_files(follower: Follower, missing_end: Option<MissingFiles>) -> Self {
         let (files, other_index) = (Arc::clone(&follower.files), OnceLock::new());
-        Self { files, source: Source::Files(Box::new(follower)), other_index, missing_end }
+        Self { files, source: Source::Files(follower), other_index, missing_end }
     }
 
     pub(crate) fn log(&self) -> &CommitLog {

@@ -4,22 +4,18 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::system::storage::Stamp;
 use crate::files::{Access, Storage};
 use crate::format::checkpoint::CheckpointFields;
-use crate::format::index::IndexHeader;
-use crate::format::width::{at_least_0, at_most_u32};
-use crate::log::commit_log::Found;
-use crate::log::index::file::IndexFile;
+use crate::format::width::at_least_0;
 use crate::log::read::scanner::{Scanned, Scanner, Stop};
 use crate::log::{CommitLog, StoreCheckpoint};
 
 use super::log_end;
 use super::overlay::Overlay;
-use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::folder::lock::{self, Holder, StoreLock};
 use crate::store::folder::mark::{Flushed, Mark};
 use crate::store::folder::paths::StorePaths;
@@ -42,8 +38,6 @@ pub(crate) struct Follower {
 
 #[derive(Debug, Default)]
 pub(crate) struct View {
-    /// Last header of the index, and how far it holds each key, if asked again.
-    indexed: Mutex<(IndexHeader, Option<u64>)>,
     overlay: OnceLock<Arc<Overlay>>,
     /// Offset from which queues are compared with the log.
     pub(crate) doubt: u64,
@@ -176,50 +170,19 @@ impl Follower {
     pub(crate) fn indexed_offset(&self) -> Result<u64> {
         let log_start = self.files.log.min_offset();
         let Some(index) = &self.files.index else { return Ok(log_start) };
-        let view = self.view();
-        let mut last = None;
+        let known_ms = self.view().index_trusted_until_ms;
+        let mut end = None;
         for file in &index.listing().files {
-            let open = index.open(file)?;
-            let header = open.header()?;
-            if view.index_trusted_until_ms.is_some_and(|known| header.end_timestamp_ms > known) {
+            let header = index.open(file)?.header()?;
+            if known_ms.is_some_and(|known| header.end_timestamp_ms > known) {
                 break;
             }
-            last = Some((open, header));
+            end = u64::try_from(header.end_physical_offset).ok();
         }
-        let Some((file, header)) = last else { return Ok(log_start) };
-        let mut indexed = view.indexed.lock();
-        if indexed.0 != header {
-            *indexed = (header, None);
-            return Ok(at_least_0(header.end_physical_offset).max(log_start));
-        }
-        let end = match indexed.1 {
-            Some(end) => end,
-            None => self.end_of_last(&file, &header)?,
-        };
-        indexed.1 = Some(end);
-        Ok(end.max(log_start))
+        Ok(end.unwrap_or(0).max(log_start))
     }
 
-    /// End of the last indexed message, or its start if it may lack keys.
-    #[cold]
-    fn end_of_last(&self, file: &IndexFile, header: &IndexHeader) -> Result<u64> {
-        let start = at_least_0(header.end_physical_offset);
-        let mut buffer = Vec::new();
-        let Found::Message(view) = self.files.log.read(start, 0, &mut buffer)? else {
-            return Ok(start);
-        };
-        let keys: Vec<_> = DispatchRequest::of(&view).key_hashes().collect();
-        // One more: the entry of its tags.
-        let count = header.index_count.unsigned_abs();
-        let first = count.saturating_sub(at_most_u32(keys.len() + 1)).max(1);
-        let own = file.entries_from(first, count.saturating_sub(first));
-        // A query reports damage.
-        let mut own = own.unwrap_or_default();
-        own.retain(|entry| entry.physical_offset == view.physical_offset());
-        let is_whole = own.iter().map(|entry| entry.key_hash).take(keys.len()).eq(keys);
-        Ok(if is_whole { start + u64::from(view.store_size()) } else { start })
-    }
-
+    /// See `MessageStore::flushed_offset`.
     pub(crate) fn flushed_offset(&self) -> Result<u64> {
         let log = &*self.files.log;
         let flushed = self.view().flushed;
@@ -291,7 +254,6 @@ impl Follower {
             open_or_crashed.then(|| Flushed::of(storage, paths, mark, &checkpoint, false));
         let session = self.view().session;
         *self.view.write() = View {
-            indexed: Mutex::default(),
             overlay: OnceLock::new(),
             doubt,
             complete,
@@ -370,10 +332,7 @@ mod tests {
     use std::path::Path;
 
     use crate::config::StoreConfig;
-    use crate::files::Os;
-    use crate::format::index::IndexLayout;
-    use crate::log::index::file::{IndexFile, IndexOpen};
-    use crate::store::{KeyQuery, MessageStore, NewMessage, OpenMode};
+    use crate::store::{MessageStore, NewMessage, OpenMode};
 
     /// Queue 0 is written, queue 3 not.
     fn halfway(dir: &Path) -> (MessageStore, impl Fn(OpenMode) -> MessageStore) {
@@ -443,74 +402,5 @@ mod tests {
         reader.refresh().unwrap();
         assert_eq!(ends(&reader), (1, 1));
         store.close().unwrap();
-    }
-
-    #[test]
-    fn the_log_is_read_from_the_last_message_on_only_if_the_index_lacks_keys_of_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let open = |mode| {
-            let config = StoreConfig {
-                mapped_file_size_commit_log: Some(64 << 10),
-                max_hash_slot_num: Some(10),
-                max_index_num: Some(100),
-                ..StoreConfig::default()
-            };
-            MessageStore::open(dir.path(), mode, config).unwrap()
-        };
-        let append = |store: &MessageStore, keys: &str| {
-            let mut message = NewMessage::new(b"T", b"body");
-            let properties = format!("KEYS\u{1}{keys}\u{2}");
-            message.properties = properties.as_bytes();
-            store.append(&message).unwrap();
-        };
-        let found = |reader: &MessageStore, key: &[u8]| {
-            let query = KeyQuery {
-                topic: b"T",
-                key,
-                begin_ms: 0,
-                end_ms: i64::MAX,
-                max_messages: 9,
-                exact: true,
-            };
-            let found = reader.query(&query).unwrap();
-            (found.records.len(), found.rejected_by_hash, found.complete)
-        };
-        let store = open(OpenMode::Create);
-        append(&store, "a b");
-        append(&store, "b c");
-        store.close().unwrap();
-        let reader = open(OpenMode::Read);
-        let last =
-            |reader: &MessageStore| reader.end_offset() - reader.reader.indexed_offset().unwrap();
-        let bytes = last(&reader);
-        assert!(bytes > 0 && bytes < reader.end_offset());
-        assert_eq!([last(&reader), last(&reader)], [0, 0]);
-        for key in [b"a", b"c"] {
-            assert_eq!(found(&reader, key), (1, 0, true));
-        }
-        assert_eq!(found(&reader, b"b"), (2, 0, true));
-
-        let store = open(OpenMode::ReadWrite);
-        append(&store, "c");
-        store.close().unwrap();
-        assert_eq!((last(&reader), found(&reader, b"c").0), (0, 1));
-        reader.refresh().unwrap();
-        assert_eq!(found(&reader, b"c"), (2, 0, true));
-        assert_eq!(last(&reader), 0);
-
-        // A killed broker's count may lack the last key.
-        let file = reader.files.index.as_ref().unwrap().files()[0].path.clone();
-        drop(reader);
-        let layout = IndexLayout::new(10, 100).unwrap();
-        let mut file = IndexFile::open(&Os, &file, layout, IndexOpen::Write).unwrap();
-        let header = file.header().unwrap();
-        file.truncate(header.index_count.unsigned_abs() - 2, header.end_timestamp_ms).unwrap();
-        file.flush().unwrap();
-        drop(file);
-        let reader = open(OpenMode::Read);
-        for _ in 0..3 {
-            assert!(last(&reader) > bytes);
-            assert_eq!(found(&reader, b"c"), (2, 0, true));
-        }
     }
 }
