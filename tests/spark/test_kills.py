@@ -80,20 +80,20 @@ def test_each_message_once_however_often_the_pipeline_is_killed(tmp_path: Path) 
         if number < KILLS:
             following = Driver(config)
         append(tmp_path / f"store-{number % 3}", numbers)
-        stop = threading.Event()
-        beside = (tmp_path / f"store-{(number + 1) % 3}", numbers, stop)
-        writer = threading.Thread(target=append, args=beside)
-        if number < KILLS:
-            writer.start()
-        # A machine with other work takes long to plan: every second kill waits for it.
-        in_batch = number % 2 == 1
-        after_s = chance.uniform(0, 1 if in_batch else 4)
-        killer = Killer(driver, offsets, in_batch=in_batch, after_s=after_s)
-        driver.go()
         if number == KILLS:
+            driver.go()
             assert driver.wait("over"), f"MQSTORE_SEED={SEED}"
         else:
+            stop = threading.Event()
+            beside = (tmp_path / f"store-{(number + 1) % 3}", numbers, stop)
+            writer = threading.Thread(target=append, args=beside)
+            writer.start()
+            # A machine with other work takes long to plan: every second kill waits for it.
+            in_batch = number % 2 == 1
+            after_s = chance.uniform(0, 1 if in_batch else 4)
+            killer = Killer(driver, offsets, in_batch=in_batch, after_s=after_s)
             killer.start()
+            driver.go()
             driver.wait("over")
             killer.over.set()
             killer.join()

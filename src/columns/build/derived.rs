@@ -196,7 +196,7 @@ impl<'a> Pairs<'a> {
     pub(crate) fn push(&mut self, raw: &'a [u8]) {
         let start = self.all.len();
         let mut are_few = true;
-        properties::each(raw, |name, value| {
+        for (name, value) in properties::iter(raw) {
             let known = self.all.get_mut(start..).unwrap_or_default();
             let count = known.len();
             if let Some(same) = known.iter_mut().find(|known| known.0 == name) {
@@ -206,7 +206,7 @@ impl<'a> Pairs<'a> {
             } else {
                 are_few = false;
             }
-        });
+        }
         if !are_few {
             self.all.truncate(start);
             self.push_many(raw);

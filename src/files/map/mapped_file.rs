@@ -16,7 +16,6 @@ use super::ahead::Ahead;
 use crate::error::{Error, Result};
 use crate::files::system::storage::{Access, LARGEST_PAGE, StorageFile};
 
-#[cfg(target_arch = "x86_64")]
 const CACHE_LINE: usize = 64;
 
 #[derive(Debug)]
@@ -208,7 +207,6 @@ impl MappedFile {
     pub fn prefetch(&self, _: usize) {}
 
     /// Prefetches `len` bytes from `position` on.
-    #[cfg(target_arch = "x86_64")]
     #[inline]
     pub fn prefetch_range(&self, position: usize, len: usize) {
         let end = position.saturating_add(len).min(self.len());
@@ -218,9 +216,6 @@ impl MappedFile {
             at += CACHE_LINE;
         }
     }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    pub fn prefetch_range(&self, _: usize, _: usize) {}
 
     /// Flushes all writes.
     ///

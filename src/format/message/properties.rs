@@ -41,7 +41,7 @@ pub mod names {
 }
 
 /// Iterates over the well-formed properties in order, duplicates included.
-#[inline]
+#[inline(always)]
 #[must_use]
 pub fn iter(raw: &[u8]) -> Properties<'_> {
     Properties(raw)
@@ -51,9 +51,11 @@ pub fn iter(raw: &[u8]) -> Properties<'_> {
 #[derive(Clone, Debug)]
 pub struct Properties<'a>(&'a [u8]);
 
-impl<'a> Properties<'a> {
+impl<'a> Iterator for Properties<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
     #[inline(always)]
-    fn step(&mut self) -> Option<(&'a [u8], &'a [u8])> {
+    fn next(&mut self) -> Option<Self::Item> {
         loop {
             let name_end = first_of(self.0, [NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR])?;
             let (name, rest) = self.0.split_at_checked(name_end)?;
@@ -70,24 +72,6 @@ impl<'a> Properties<'a> {
                 return Some((name, value));
             }
         }
-    }
-}
-
-impl<'a> Iterator for Properties<'a> {
-    type Item = (&'a [u8], &'a [u8]);
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        self.step()
-    }
-}
-
-/// A faster [`iter`] that calls `take` for each property.
-#[inline(always)]
-pub fn each<'a>(raw: &'a [u8], mut take: impl FnMut(&'a [u8], &'a [u8])) {
-    let mut properties = iter(raw);
-    while let Some((name, value)) = properties.step() {
-        take(name, value);
     }
 }
 
@@ -132,31 +116,26 @@ pub struct Indexed<'a> {
     pub inner_base: Option<&'a [u8]>,
 }
 
-impl<'a> Indexed<'a> {
-    #[inline(always)]
-    fn set(&mut self, name: &[u8], value: &'a [u8]) {
-        // The length rules out most names.
-        let field = match name.len() {
-            4 if name == names::TAGS => &mut self.tags,
-            4 if name == names::KEYS => &mut self.keys,
-            8 if name == names::UNIQ_KEY => &mut self.unique_key,
-            5 if name == names::DELAY => &mut self.delay,
-            9 if name == names::INNER_NUM => &mut self.inner_num,
-            10 if name == names::INNER_BASE => &mut self.inner_base,
-            20 if name == names::INNER_MULTI_DISPATCH => &mut self.multi_dispatch,
-            24 if name == names::INNER_MULTI_QUEUE_OFFSET => &mut self.multi_queue_offset,
-            _ => return,
-        };
-        *field = Some(value);
-    }
-}
-
 /// Reads these properties in one pass.
 #[inline(always)]
 #[must_use]
 pub fn indexed(raw: &[u8]) -> Indexed<'_> {
     let mut found = Indexed::default();
-    each(raw, |name, value| found.set(name, value));
+    for (name, value) in iter(raw) {
+        // The length rules out most names.
+        let field = match name.len() {
+            4 if name == names::TAGS => &mut found.tags,
+            4 if name == names::KEYS => &mut found.keys,
+            8 if name == names::UNIQ_KEY => &mut found.unique_key,
+            5 if name == names::DELAY => &mut found.delay,
+            9 if name == names::INNER_NUM => &mut found.inner_num,
+            10 if name == names::INNER_BASE => &mut found.inner_base,
+            20 if name == names::INNER_MULTI_DISPATCH => &mut found.multi_dispatch,
+            24 if name == names::INNER_MULTI_QUEUE_OFFSET => &mut found.multi_queue_offset,
+            _ => continue,
+        };
+        *field = Some(value);
+    }
     found
 }
 

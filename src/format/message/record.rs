@@ -210,6 +210,9 @@ impl Record<'_> {
 
     /// Computes the checksum of the body from its copy in the encoded record `out`: another thread
     /// may write to the original.
+    ///
+    /// # Panics
+    /// When `out` is not [`encoded_size`](Self::encoded_size) long.
     #[inline]
     pub fn sum_copy(&self, out: &mut [u8]) {
         let hosts = self.born_host.encoded_len() + self.store_host.encoded_len();
