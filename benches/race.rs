@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use mqstore::StoreConfig;
 use mqstore::config::FlushDiskType;
-use mqstore::files::Os;
+use mqstore::files::{Os, SystemClock};
 use mqstore::format::crc::crc32;
 use mqstore::format::index::IndexLayout;
 use mqstore::format::java::key_hash;
@@ -21,7 +21,6 @@ use mqstore::log::index::query::IndexAnswer;
 use mqstore::log::index::run::IndexRun;
 use mqstore::log::read::scanner::Scanned;
 use mqstore::store::{MessageStore, NewMessage, OpenMode};
-use mqstore::time::SystemClock;
 
 const TOPIC: &[u8] = b"BenchTopic";
 const QUEUES: usize = 8;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use mqstore::StoreConfig;
 use mqstore::care::verify::verify_on;
 use mqstore::care::{Severity, VerifyOptions};
-use mqstore::files::{Access, FileKind, Os, Storage};
+use mqstore::files::{Access, FileKind, Os, Storage, SystemClock};
 use mqstore::format::body;
 use mqstore::format::checkpoint::CheckpointFields;
 use mqstore::format::config::json;
@@ -25,7 +25,6 @@ use mqstore::log::OffsetLists;
 use mqstore::log::index::file::{IndexFile, IndexOpen};
 use mqstore::log::read::scanner::Scanned;
 use mqstore::store::{KeyQuery, MessageStore, NewMessage, OpenMode};
-use mqstore::time::SystemClock;
 use tempfile::TempDir;
 
 use memory::Memory;

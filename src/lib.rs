@@ -100,7 +100,7 @@ pub use columns::{
 };
 pub use config::{FlushDiskType, StoreConfig, TransferLimits};
 pub use error::{AppendResult, Corruption, CorruptionKind, Error, FormatError, PutStatus, Result};
-pub use files::{Os, Storage};
+pub use files::{Os, Storage, SystemClock};
 pub use format::message::{MessageView, host::Host};
 pub use format::queue::consume_queue::TagFilter;
 pub use log::index::file::{IndexOpen, IndexPut};
@@ -109,4 +109,4 @@ pub use store::{
     BatchError as AppendManyError, Boundary, GetStatus, KeyQuery, MessageStore, NewMessage,
     OpenMode, QueryResult, ReadResult, RecoveryMode, RecoveryReport,
 };
-pub use time::{Clock, FixedClock, SystemClock};
+pub use time::{Clock, FixedClock};

@@ -1,8 +1,7 @@
-//! Clocks: the system's, or a fixed one for tests and byte-exact rewrites.
+//! Clocks: what they tell, and a fixed one for tests and byte-exact rewrites.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use chrono::{Datelike, Local, TimeZone, Timelike, Utc};
 
@@ -21,19 +20,6 @@ pub const fn is_far_outside(before_ms: i64, ms: i64, after_ms: i64) -> bool {
 pub trait Clock: Send + Sync + fmt::Debug {
     /// Now, in Unix milliseconds.
     fn now_ms(&self) -> i64;
-}
-
-/// The operating system's clock.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SystemClock;
-
-impl Clock for SystemClock {
-    fn now_ms(&self) -> i64 {
-        match SystemTime::now().duration_since(UNIX_EPOCH) {
-            Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
-            Err(before) => i64::try_from(before.duration().as_millis()).map_or(i64::MIN, |ms| -ms),
-        }
-    }
 }
 
 /// A clock that a caller sets.

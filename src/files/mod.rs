@@ -16,6 +16,7 @@ pub use self::run::folder::make_folder;
 pub use self::run::open_files::RunFile;
 pub use self::run::roots::Roots;
 pub use self::system::anchored::{Anchored, Moved};
+pub use self::system::clock::SystemClock;
 pub use self::system::memory::memory_bytes;
 pub use self::system::os::Os;
 pub use self::system::storage::{

@@ -159,10 +159,9 @@ fn extend(hash: u32, utf8: &[u8]) -> u32 {
 /// Hash of eight ASCII characters: neighbours are joined to pairs, pairs to fours.
 #[inline]
 const fn of_eight(word: u64) -> u32 {
-    // 127 * 31 + 127 fits in 16 bits, that times 31^2 in 32: lanes do not overflow.
-    let pairs = ((word >> 8) & 0x00FF_00FF_00FF_00FF) * 31 + (word & 0x00FF_00FF_00FF_00FF);
-    let fours =
-        ((pairs >> 16) & 0x0000_FFFF_0000_FFFF) * (31 * 31) + (pairs & 0x0000_FFFF_0000_FFFF);
+    // A lane `256 * a + b` becomes `31 * a + b`, and so on: never more, so lanes do not borrow.
+    let pairs = word - ((word >> 8) & 0x00FF_00FF_00FF_00FF) * (256 - 31);
+    let fours = pairs - ((pairs >> 16) & 0x0000_FFFF_0000_FFFF) * (65_536 - 31 * 31);
     ((fours >> 32) as u32).wrapping_mul(POWERS[4]).wrapping_add(fours as u32)
 }
 

@@ -57,7 +57,7 @@ impl MessageStore {
     /// contradicts the files, [`Error::Io`].
     pub fn open(path: &Path, mode: OpenMode, config: StoreConfig) -> Result<Self> {
         let storage = Arc::new(crate::files::Os);
-        Self::open_with(path, mode, config, storage, Arc::new(crate::time::SystemClock))
+        Self::open_with(path, mode, config, storage, Arc::new(crate::files::SystemClock))
     }
 
     /// Opens to read, with more queues and tables in `aside`.

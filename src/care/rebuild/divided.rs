@@ -21,7 +21,7 @@ use crate::care::handover::{decode, encode};
 use crate::care::meter::{Meter, watched};
 use crate::config::StoreConfig;
 use crate::error::Result;
-use crate::files::Os;
+use crate::files::{Os, SystemClock};
 use crate::format::index::IndexHeader;
 use crate::format::width::{at_most_u32, to_usize};
 use crate::log::Queue;
@@ -31,7 +31,7 @@ use crate::store::dispatch::gather::Gathered;
 use crate::store::folder::paths::StorePaths;
 use crate::store::open::inspect;
 use crate::store::progress::Progress;
-use crate::time::{FixedClock, SystemClock};
+use crate::time::FixedClock;
 
 /// Maximum chunks that a group of queues takes at once.
 const MOST_CHUNKS: usize = 64;

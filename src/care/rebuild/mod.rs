@@ -24,7 +24,7 @@ use self::walk::Walk;
 use super::meter::{Meter, thread_count, watched};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::files::{Access, FileKind, FileRun, Os, Storage, threads};
+use crate::files::{Access, FileKind, FileRun, Os, Storage, SystemClock, threads};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::index::IndexLayout;
 use crate::format::release::Release;
@@ -44,7 +44,7 @@ use crate::store::open::version;
 use crate::store::progress::{Progress, interrupted};
 use crate::store::queue_table::{QueueLayout, QueueTable, TopicKinds};
 use crate::store::write::topics;
-use crate::time::{Clock, FAR_MS, SystemClock};
+use crate::time::{Clock, FAR_MS};
 
 /// Destination of [`rebuild`].
 #[derive(Clone, Debug, PartialEq, Eq)]

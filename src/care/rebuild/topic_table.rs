@@ -10,7 +10,7 @@ use crate::care::pass::{Skipped, each_message};
 use crate::care::topics::{is_deleted, is_system};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::files::{Access, Os, Storage, make_folder};
+use crate::files::{Access, Os, Storage, SystemClock, make_folder};
 use crate::format::config::tables::{TopicConfig, TopicTable};
 use crate::format::message::purpose::{Purpose, real_queue_id, real_topic};
 use crate::format::message::sys_flag;
@@ -27,7 +27,7 @@ use crate::store::queue_table::QueueTable;
 use crate::store::read::scan::OnDamage;
 use crate::store::write::topics;
 use crate::store::{MessageStore, OpenMode};
-use crate::time::{Clock, SystemClock};
+use crate::time::Clock;
 
 /// A topic of the rebuilt table.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::files::Storage;
+use crate::files::{Storage, SystemClock};
 use crate::format::config::tables::TopicTable;
 use crate::store::folder::paths::StorePaths;
 use crate::store::folder::{lock, swap};
-use crate::time::{Clock, SystemClock};
+use crate::time::Clock;
 
 pub(crate) const TOPICS: &str = "topics.json";
 /// A file below `config`: name and content.

@@ -22,7 +22,7 @@ pub(super) use self::numbering::has_no_stand_ins;
 pub use self::numbering::{QueueName, Rule};
 use crate::config::StoreConfig;
 use crate::error::{Error, FormatError, PutStatus, Result};
-use crate::files::{FileKind, Storage};
+use crate::files::{FileKind, Storage, SystemClock};
 use crate::format::config::json;
 use crate::format::config::tables::{GroupOffset, OffsetTable, TopicConfig, TopicTable};
 use crate::format::message::Record;
@@ -35,7 +35,7 @@ use crate::store::dispatch::lmq;
 use crate::store::folder::config_file;
 use crate::store::folder::paths::SETTINGS_FILE;
 use crate::store::queue_table::TopicKinds;
-use crate::time::{Clock, SystemClock};
+use crate::time::Clock;
 
 const STAND_IN_PROPERTIES: &[u8] = b"MQSTORE_LEFT_OUT\x01true\x02";
 /// Stand-ins allowed in any case; more need as many copied messages.

@@ -9,7 +9,7 @@ pub use super::deleted::ConfigFile;
 use super::deleted;
 use crate::config::StoreConfig;
 use crate::error::{Error, PutStatus, Result};
-use crate::files::{Access, FileKind, FileRun, Storage};
+use crate::files::{Access, FileKind, FileRun, Storage, SystemClock};
 use crate::format::message::{BLANK_LEN, Record};
 use crate::log::CommitLog;
 use crate::log::log_writer::LogWriter;
@@ -17,7 +17,6 @@ use crate::store::folder::paths::{self, StorePaths};
 use crate::store::folder::{lock, remembered};
 use crate::store::open::inspect;
 use crate::store::{MessageStore, OpenMode};
-use crate::time::SystemClock;
 
 /// A new store being written. Dropped before [`NewStore::finish`] it leaves nothing.
 #[derive(Debug)]

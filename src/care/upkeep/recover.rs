@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use crate::config::StoreConfig;
 use crate::error::Result;
-use crate::files::{Os, Storage};
+use crate::files::{Os, Storage, SystemClock};
 use crate::store::MessageStore;
 use crate::store::open::plan::{self, RecoveryPlan};
 use crate::store::progress::Progress;
-use crate::time::SystemClock;
 
 /// Whether recovery only plans, and what it may drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

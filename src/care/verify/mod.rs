@@ -34,7 +34,7 @@ use super::meter::{Meter, both, thread_count, watched};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::threads::{each, in_order};
-use crate::files::{Access, FileKind, FileRun, Os, Storage};
+use crate::files::{Access, FileKind, FileRun, Os, Storage, SystemClock};
 use crate::format::checkpoint::CheckpointFields;
 use crate::log::QueueKind;
 use crate::log::index::run::{IndexRun, IndexRunFile};
@@ -46,7 +46,7 @@ use crate::store::open::index_settings::{self, NoLayout};
 use crate::store::open::inspect;
 use crate::store::open::version;
 use crate::store::progress::Progress;
-use crate::time::{Clock, FAR_MS, SystemClock};
+use crate::time::{Clock, FAR_MS};
 
 /// Depth of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

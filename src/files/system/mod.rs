@@ -2,9 +2,10 @@
 //!
 //! Open `storage.rs` first: every system call of the store. `os.rs` is the real system,
 //! `anchored.rs` refuses once the store's folders were moved or replaced. `locks.rs` knows the lock
-//! files for forked children, `memory.rs` the machine's memory.
+//! files for forked children, `clock.rs` the time, `memory.rs` the machine's memory.
 
 pub mod anchored;
+pub mod clock;
 pub mod locks;
 pub mod memory;
 pub mod os;

@@ -64,14 +64,21 @@ impl<'a> Iterator for Properties<'a> {
                 self.0 = rest;
                 continue;
             }
-            // The last separator may be missing.
-            let value_end = first_of(rest, [PROPERTY_SEPARATOR]).unwrap_or(rest.len());
-            let (value, rest) = rest.split_at_checked(value_end)?;
-            self.0 = rest.get(1..).unwrap_or_default();
+            let (value, rest) = split_value(rest);
+            self.0 = rest;
             if !name.is_empty() && !value.is_empty() {
                 return Some((name, value));
             }
         }
+    }
+}
+
+/// `text` before the first 0x02 and behind it: the last separator may be missing.
+#[inline(always)]
+fn split_value(text: &[u8]) -> (&[u8], &[u8]) {
+    match first_of(text, [PROPERTY_SEPARATOR]).and_then(|end| text.split_at_checked(end)) {
+        Some((value, rest)) => (value, rest.get(1..).unwrap_or_default()),
+        None => (text, &[]),
     }
 }
 
@@ -81,20 +88,27 @@ impl<'a> Iterator for Properties<'a> {
 pub fn first_of<const N: usize>(text: &[u8], bytes: [u8; N]) -> Option<usize> {
     const LOWEST: u64 = 0x0101_0101_0101_0101;
     const HIGHEST: u64 = 0x8080_8080_8080_8080;
-    let (words, tail) = text.as_chunks::<8>();
-    for (number, word) in words.iter().enumerate() {
+    let in_word = |word: &[u8; 8]| {
         let word = u64_of(*word).swap_bytes();
         let found = bytes.iter().fold(0, |found, byte| {
             // A byte behind the first zero may be marked, too.
             let zeros = word ^ (LOWEST * u64::from(*byte));
             found | zeros.wrapping_sub(LOWEST) & !zeros & HIGHEST
         });
-        if found != 0 {
-            return Some(number * 8 + found.trailing_zeros() as usize / 8);
+        (found != 0).then(|| found.trailing_zeros() as usize / 8)
+    };
+    let mut left = text;
+    while let Some((word, rest)) = left.split_first_chunk() {
+        if let Some(place) = in_word(word) {
+            return Some(text.len() - left.len() + place);
         }
+        left = rest;
     }
-    let in_tail = tail.iter().position(|byte| bytes.contains(byte))?;
-    Some(text.len() - tail.len() + in_tail)
+    match text.last_chunk() {
+        // The last eight bytes, some of them seen before.
+        Some(last) => in_word(last).map(|place| text.len() - 8 + place),
+        None => text.iter().position(|byte| bytes.contains(byte)),
+    }
 }
 
 #[inline]
@@ -116,26 +130,63 @@ pub struct Indexed<'a> {
     pub inner_base: Option<&'a [u8]>,
 }
 
+impl<'a> Indexed<'a> {
+    /// Reads these properties of `raw` in one pass; all are `None` before.
+    #[inline(never)]
+    pub fn read(&mut self, raw: &'a [u8]) {
+        let mut left = iter(raw);
+        while !left.0.is_empty() {
+            if let Some((field, behind)) = self.common(left.0) {
+                let (value, rest) = split_value(behind);
+                if !value.is_empty() {
+                    *field = Some(value);
+                }
+                left = iter(rest);
+                continue;
+            }
+            let Some((name, value)) = left.next() else { return };
+            // The length rules out most names.
+            let field = match name.len() {
+                4 if name == names::TAGS => &mut self.tags,
+                4 if name == names::KEYS => &mut self.keys,
+                8 if name == names::UNIQ_KEY => &mut self.unique_key,
+                5 if name == names::DELAY => &mut self.delay,
+                9 if name == names::INNER_NUM => &mut self.inner_num,
+                10 if name == names::INNER_BASE => &mut self.inner_base,
+                20 if name == names::INNER_MULTI_DISPATCH => &mut self.multi_dispatch,
+                24 if name == names::INNER_MULTI_QUEUE_OFFSET => &mut self.multi_queue_offset,
+                _ => continue,
+            };
+            *field = Some(value);
+        }
+    }
+
+    /// The field of the name that `text` begins with and the text behind its separator, for names
+    /// that nearly every message has: no search for the end of the name.
+    #[inline(always)]
+    fn common(&mut self, text: &'a [u8]) -> Option<(&mut Option<&'a [u8]>, &'a [u8])> {
+        const TAGS: u64 = u64_of(*b"TAGS\x01\0\0\0") >> 24;
+        const KEYS: u64 = u64_of(*b"KEYS\x01\0\0\0") >> 24;
+        const UNIQ_KEY: u64 = u64_of(*b"UNIQ_KEY");
+        let (word, rest) = text.split_first_chunk()?;
+        let word = u64_of(*word);
+        match (word >> 24, rest) {
+            (TAGS, _) => Some((&mut self.tags, text.get(5..)?)),
+            (KEYS, _) => Some((&mut self.keys, text.get(5..)?)),
+            (_, [NAME_VALUE_SEPARATOR, behind @ ..]) if word == UNIQ_KEY => {
+                Some((&mut self.unique_key, behind))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Reads these properties in one pass.
-#[inline(always)]
+#[inline]
 #[must_use]
 pub fn indexed(raw: &[u8]) -> Indexed<'_> {
     let mut found = Indexed::default();
-    for (name, value) in iter(raw) {
-        // The length rules out most names.
-        let field = match name.len() {
-            4 if name == names::TAGS => &mut found.tags,
-            4 if name == names::KEYS => &mut found.keys,
-            8 if name == names::UNIQ_KEY => &mut found.unique_key,
-            5 if name == names::DELAY => &mut found.delay,
-            9 if name == names::INNER_NUM => &mut found.inner_num,
-            10 if name == names::INNER_BASE => &mut found.inner_base,
-            20 if name == names::INNER_MULTI_DISPATCH => &mut found.multi_dispatch,
-            24 if name == names::INNER_MULTI_QUEUE_OFFSET => &mut found.multi_queue_offset,
-            _ => continue,
-        };
-        *field = Some(value);
-    }
+    found.read(raw);
     found
 }
 

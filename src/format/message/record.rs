@@ -168,9 +168,8 @@ impl Record<'_> {
     /// When `out` is not [`encoded_size`](Self::encoded_size) long.
     #[inline]
     pub fn encode_into(&self, out: &mut [u8]) {
-        let size = self.encoded_size();
-        assert_eq!(out.len(), size, "the place for a record has not its size");
         debug_assert_eq!(self.check(), Ok(()));
+        let size = out.len();
 
         // `check` compared each length with its field, so the casts are exact.
         let mut rest = &mut *out;
@@ -200,12 +199,15 @@ impl Record<'_> {
         take(&mut rest, self.topic.len()).copy_from_slice(self.topic);
         put_i16_in::<0, 2>(take_array(&mut rest), self.encoded_properties_len() as i16);
         take(&mut rest, self.properties.len()).copy_from_slice(self.properties);
-        if self.property_crc {
-            if lacks_separator(self.properties) {
-                *take_array(&mut rest) = [PROPERTY_SEPARATOR];
-            }
-            write_property_crc(out);
+        if !self.property_crc {
+            assert!(rest.is_empty(), "the place for a record is too long");
+            return;
         }
+        if lacks_separator(self.properties) {
+            *take_array(&mut rest) = [PROPERTY_SEPARATOR];
+        }
+        assert_eq!(rest.len(), PROPERTY_CRC_LEN, "the place for a record has not its size");
+        write_property_crc(out);
     }
 
     /// Computes the checksum of the body from its copy in the encoded record `out`: another thread

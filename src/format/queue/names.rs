@@ -41,11 +41,16 @@ const LEGAL: [bool; 256] = {
 /// Whether a broker accepts this topic (`TopicValidator.validateTopic`, in bytes).
 #[must_use]
 pub fn is_broker_topic(topic: &[u8]) -> bool {
-    let all_legal = || topic.iter().fold(true, |all, byte| all & LEGAL[usize::from(*byte)]);
-    // From 5.4 on, dead-letter topics too.
-    let is_groups = topic.starts_with(b"%RETRY%") || topic.starts_with(b"%DLQ%");
-    let longest = if is_groups { 255 } else { 127 };
-    !topic.is_empty() && topic.len() <= longest && all_legal()
+    let all_legal = topic.iter().fold(true, |all, byte| all & LEGAL[usize::from(*byte)]);
+    // From 5.4 on, dead-letter topics may be longer, too.
+    let may_be_longer = || topic.starts_with(b"%RETRY%") || topic.starts_with(b"%DLQ%");
+    all_legal
+        && match topic.len() {
+            0 => false,
+            1..=127 => true,
+            128..=255 => may_be_longer(),
+            _ => false,
+        }
 }
 
 #[cfg(test)]

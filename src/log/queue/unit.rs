@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::format::java::TopicHash;
 use crate::format::message::MessageView;
-use crate::format::message::properties::{self, Indexed, MAX_LEN, split_keys};
+use crate::format::message::properties::{Indexed, MAX_LEN, split_keys};
 use crate::format::message::sys_flag::{self, Transaction};
 use crate::format::queue::batch::{self, InnerRange};
 use crate::format::queue::consume_queue as plain;
@@ -33,7 +33,7 @@ impl<'a> DispatchRequest<'a> {
     #[inline(always)]
     #[must_use]
     pub fn of(view: &MessageView<'a>) -> Self {
-        Self {
+        let mut request = Self {
             topic: view.topic(),
             queue_id: view.queue_id(),
             queue_offset: view.queue_offset(),
@@ -41,8 +41,10 @@ impl<'a> DispatchRequest<'a> {
             store_size: view.store_size(),
             store_timestamp_ms: view.store_timestamp_ms(),
             transaction: sys_flag::transaction(view.sys_flag()),
-            properties: properties::indexed(view.raw_properties()),
-        }
+            properties: Indexed::default(),
+        };
+        request.properties.read(view.raw_properties());
+        request
     }
 
     /// Whether the record gets a queue entry: a prepared or rolled back message does not.

@@ -12,11 +12,11 @@ use crate::care::transfer::copy::redact::{self, Redaction, Replacement};
 use crate::care::transfer::{ConfigFile, Plan, Rule, Transfer};
 use crate::care::{self, CopyOptions};
 use crate::error::Error;
-use crate::files::Os;
+use crate::files::{Os, SystemClock};
 use crate::format::message::{Frame, Record, read_frame};
 use crate::store::NewMessage;
 use crate::store::write::append;
-use crate::time::{Clock, SystemClock};
+use crate::time::Clock;
 
 use crate::py::errors::invalid;
 use crate::py::fields::{self, config_of};

@@ -10,10 +10,11 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 use crate::care::{self, Recover};
 use crate::config::DeleteRules;
 use crate::error::Error;
+use crate::files::SystemClock;
 use crate::store::RecoveryReport;
 use crate::store::open::plan::{RecoveryPlan, Refusal};
 use crate::store::write::retention::Pressure;
-use crate::time::{Clock, SystemClock};
+use crate::time::Clock;
 
 use crate::py::fields::{self, config_of};
 use crate::py::progress::with_progress;

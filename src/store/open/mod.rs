@@ -107,7 +107,7 @@ pub(super) fn open_beside(path: &Path, config: StoreConfig, aside: &Path) -> Res
     if !is_store(&*storage, &paths)? {
         return Err(not_a_store(&*storage, &paths));
     }
-    open_to_read(paths, config, storage, Arc::new(crate::time::SystemClock))
+    open_to_read(paths, config, storage, Arc::new(crate::files::SystemClock))
 }
 
 fn open_to_read(

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::config::StoreConfig;
 use crate::error::{Corruption, Error, Result};
-use crate::files::{Access, Storage};
+use crate::files::{Access, Storage, SystemClock};
 use crate::format::width::at_most_i64;
 use crate::log::index::file::IndexOpen;
 use crate::log::index::run::IndexRun;
 use crate::log::{CommitLog, StoreCheckpoint};
-use crate::time::{Clock, FAR_MS, SystemClock};
+use crate::time::{Clock, FAR_MS};
 
 use super::analysis::{Analysis, FoundStore, gone};
 use super::inspect::{Parts, is_store, layout_to_write, load_parts, not_a_store};

@@ -11,7 +11,7 @@ use crate::error::{AppendResult, CorruptionKind, Error, PutStatus, Result};
 use crate::files::Waiters;
 use crate::format::crc;
 use crate::format::message::host::Host;
-use crate::format::message::properties;
+use crate::format::message::properties::{self, Indexed};
 use crate::format::message::sys_flag::{self, Transaction};
 use crate::format::message::{self, BLANK_LEN, Lengths, Record, Version};
 use crate::format::queue::names::{is_broker_topic, names_a_folder};
@@ -104,13 +104,61 @@ pub struct Checked<'a> {
     /// 0 for [`Sum::OfCopy`].
     body_crc: i32,
     sum: Sum,
-    /// Number of messages, for an inner batch.
-    inner_count: Option<i16>,
-    /// The stored properties, if different.
-    properties: Cow<'a, [u8]>,
     /// Length of the record, without properties that the store adds.
     size: usize,
+    rare: Option<Box<Rare<'a>>>,
+}
+
+/// Parts that few messages have.
+#[derive(Debug)]
+struct Rare<'a> {
+    /// Number of messages, for an inner batch.
+    inner_count: Option<i16>,
+    /// The properties to store, those that the store adds left out.
+    properties: Cow<'a, [u8]>,
     more_queues: Vec<&'a [u8]>,
+}
+
+impl<'a> Rare<'a> {
+    #[cold]
+    fn check(
+        message: &'a NewMessage<'a>,
+        config: &StoreConfig,
+        queues: &QueueTable,
+    ) -> Result<Option<Box<Self>>> {
+        let NewMessage { topic, properties, .. } = *message;
+        let inner_count = inner_count(topic, message.sys_flag, properties, queues)?;
+        let properties = match config.enabled_append_prop_crc {
+            true => properties::without(properties, properties::names::CRC32),
+            false => Cow::Borrowed(properties),
+        };
+        let more_queues = match config.enable_lmq {
+            true => lmq::queues_of(topic, message.properties, config.rocketmq_version)?,
+            false => Vec::new(),
+        };
+        let is_usual = inner_count.is_none()
+            && matches!(properties, Cow::Borrowed(_))
+            && more_queues.is_empty();
+        Ok((!is_usual).then(|| Box::new(Self { inner_count, properties, more_queues })))
+    }
+
+    #[cold]
+    fn number(&self, queue_offset: i64, queues: &QueueTable) -> Result<Numbered> {
+        let more_queues = lmq::find(&self.more_queues, queues)?;
+        let mut properties = self.inner_count.map(|_| with_base(&self.properties, queue_offset));
+        if !more_queues.is_empty() {
+            let given = properties.as_deref().unwrap_or(&self.properties);
+            properties = Some(lmq::with_numbers(given, &more_queues).into_owned());
+        }
+        Ok(Numbered { more_queues, properties })
+    }
+}
+
+/// [`Rare`] parts at a position.
+struct Numbered {
+    more_queues: Vec<Arc<Queue>>,
+    /// The stored properties, if the store added some.
+    properties: Option<Vec<u8>>,
 }
 
 fn refused(
@@ -153,17 +201,6 @@ impl<'a> Checked<'a> {
             let reason = format!("expected 0 or more, found {time}: Unix milliseconds");
             return Err(refused("store_timestamp_ms", MessageIllegal, None, reason));
         }
-        // Rarely true.
-        let is_batch = sys_flag::is_inner_batch(message.sys_flag);
-        let inner_count = match is_batch || !queues.has_no_batches() {
-            true => inner_count(topic, message.sys_flag, message.properties, queues)?,
-            false => None,
-        };
-        let properties = if config.enabled_append_prop_crc {
-            properties::without(message.properties, properties::names::CRC32)
-        } else {
-            Cow::Borrowed(message.properties)
-        };
         let version = if config.auto_message_version_on_topic_len && topic.len() > 127 {
             Version::V2
         } else {
@@ -173,18 +210,26 @@ impl<'a> Checked<'a> {
             // Its length would read as negative.
             return Err(too_large("topic", topic.len(), 127, MessageIllegal));
         }
-        let more_queues = if config.enable_lmq {
-            lmq::queues_of(topic, message.properties, config.rocketmq_version)?
-        } else {
-            Vec::new()
-        };
-        let in_one_queue = more_queues.is_empty();
-        let size = check_size(message, version, &properties, in_one_queue, config, file_size)?;
+        let is_rare = sys_flag::is_inner_batch(message.sys_flag)
+            || !queues.has_no_batches()
+            || config.enabled_append_prop_crc
+            || config.enable_lmq;
+        let rare = if is_rare { Rare::check(message, config, queues)? } else { None };
+        let properties = rare.as_ref().map_or(message.properties, |rare| &rare.properties);
+        let in_one_queue = rare.as_ref().is_none_or(|rare| rare.more_queues.is_empty());
+        let size = check_size(message, version, properties, in_one_queue, config, file_size)?;
         let body_crc = if sum == Sum::Now { crc::body_crc(message.body) } else { 0 };
-        Ok(Self { message, version, body_crc, sum, inner_count, properties, size, more_queues })
+        Ok(Self { message, version, body_crc, sum, size, rare })
     }
 
-    /// Input of queues and index for the placed record.
+    /// The properties to store, without those that the store adds.
+    #[inline]
+    #[must_use]
+    pub fn properties(&self) -> &[u8] {
+        self.rare.as_ref().map_or(self.message.properties, |rare| &rare.properties)
+    }
+
+    /// Input of queues and index for the placed record; its properties are not read yet.
     #[inline(always)]
     #[must_use]
     pub fn request(&self, placed: &AppendResult) -> DispatchRequest<'_> {
@@ -196,7 +241,7 @@ impl<'a> Checked<'a> {
             store_size: placed.store_size,
             store_timestamp_ms: placed.store_timestamp_ms,
             transaction: sys_flag::transaction(self.message.sys_flag),
-            properties: properties::indexed(&self.properties),
+            properties: Indexed::default(),
         }
     }
 }
@@ -389,24 +434,15 @@ impl Appender {
         let queue_offset = if queued { queue.next_offset() } else { 0 };
         let store_timestamp_ms =
             message.store_timestamp_ms.unwrap_or_else(|| now_ms.max(self.newest_timestamp_ms));
-        let in_one_queue = checked.more_queues.is_empty();
-        let more_queues = match in_one_queue {
-            true => None,
-            false => Some(lmq::find(&checked.more_queues, queues)?),
-        };
-        let mut stored_properties = Cow::Borrowed(&*checked.properties);
+        let rare = checked.rare.as_deref();
+        let numbered = rare.map(|rare| rare.number(queue_offset, queues)).transpose()?;
         let mut size = checked.size;
-        if checked.inner_count.is_some() {
-            stored_properties = Cow::Owned(with_base(&stored_properties, queue_offset));
-        }
-        if let Some(more_queues) = &more_queues {
-            let numbered = lmq::with_numbers(&stored_properties, more_queues).into_owned();
-            stored_properties = Cow::Owned(numbered);
-        }
-        if let Cow::Owned(numbered) = &stored_properties {
+        if let Some(Numbered { more_queues, properties: Some(numbered) }) = &numbered {
             let (version, file_size) = (checked.version, self.writer.file_size());
+            let in_one_queue = more_queues.is_empty();
             size = check_size(message, version, numbered, in_one_queue, config, file_size)?;
         }
+        let more_properties = numbered.as_ref().and_then(|numbered| numbered.properties.as_deref());
         let before = self.writer.end_offset();
         let (offset, window) = self.writer.window(size)?;
         let physical_offset = offset.stored();
@@ -427,7 +463,7 @@ impl Appender {
             prepared_transaction_offset: message.prepared_transaction_offset,
             body: message.body,
             topic: message.topic,
-            properties: &stored_properties,
+            properties: more_properties.unwrap_or(checked.properties()),
             property_crc: config.enabled_append_prop_crc,
         };
         record.encode_into(window);
@@ -437,10 +473,10 @@ impl Appender {
         self.writer.publish(size)?;
         self.last_begin = offset.get();
         if queued {
-            let count = i64::from(checked.inner_count.unwrap_or(1));
-            queue.set_next_offset(queue_offset.saturating_add(count));
+            let count = rare.and_then(|rare| rare.inner_count).unwrap_or(1);
+            queue.set_next_offset(queue_offset.saturating_add(i64::from(count)));
         }
-        for queue in more_queues.iter().flatten() {
+        for queue in numbered.iter().flat_map(|numbered| &numbered.more_queues) {
             queue.set_next_offset(queue.next_offset().saturating_add(1));
         }
         // A time given by the caller moves no later message into the future.
@@ -449,8 +485,7 @@ impl Appender {
         }
         let store_size = at_most_u32(size);
         let result = AppendResult { physical_offset, store_size, queue_offset, store_timestamp_ms };
-        let as_given = matches!(stored_properties, Cow::Borrowed(_));
-        Ok((Placed { result, before, as_given }, queue, new))
+        Ok((Placed { result, before, as_given: more_properties.is_none() }, queue, new))
     }
 }
 
@@ -467,8 +502,34 @@ struct KnownQueues {
 #[derive(Debug)]
 struct KnownTopic {
     name: Box<[u8]>,
-    /// Index in all queues by number.
-    queues: HashMap<i32, usize>,
+    /// Index in all queues by number, for numbers below [`NEAR`]; [`UNKNOWN`] in between.
+    near: Vec<usize>,
+    far: HashMap<i32, usize>,
+}
+
+/// Queue numbers that are looked up in a table of this length.
+const NEAR: usize = 1024;
+const UNKNOWN: usize = usize::MAX;
+
+impl KnownTopic {
+    #[inline]
+    fn find(&self, queue_id: i32) -> Option<usize> {
+        match self.near.get(queue_id as usize) {
+            Some(&UNKNOWN) => None,
+            Some(&place) => Some(place),
+            None => self.far.get(&queue_id).copied(),
+        }
+    }
+
+    fn put(&mut self, queue_id: i32, place: usize) {
+        match queue_id as usize {
+            number @ ..NEAR => {
+                self.near.resize(self.near.len().max(number + 1), UNKNOWN);
+                self.near[number] = place;
+            }
+            _ => drop(self.far.insert(queue_id, place)),
+        }
+    }
 }
 
 impl KnownQueues {
@@ -489,10 +550,13 @@ impl KnownQueues {
 
     #[inline]
     fn find(&mut self, topic: &[u8], queue_id: i32) -> Option<usize> {
-        if self.topics.get(self.latest).is_none_or(|latest| *latest.name != *topic) {
-            self.latest = *self.numbers.get(topic)?;
+        match self.topics.get(self.latest) {
+            Some(latest) if *latest.name == *topic => latest.find(queue_id),
+            _ => {
+                self.latest = *self.numbers.get(topic)?;
+                self.topics.get(self.latest)?.find(queue_id)
+            }
         }
-        self.topics.get(self.latest)?.queues.get(&queue_id).copied()
     }
 
     #[cold]
@@ -500,12 +564,13 @@ impl KnownQueues {
         let new = queues.get(topic, queue_id).is_none();
         let queue = queues.get_or_create(topic, queue_id)?;
         self.latest = *self.numbers.entry(topic.into()).or_insert_with(|| {
-            self.topics.push(KnownTopic { name: topic.into(), queues: HashMap::new() });
+            let (name, near, far) = (topic.into(), Vec::new(), HashMap::new());
+            self.topics.push(KnownTopic { name, near, far });
             self.topics.len() - 1
         });
         let place = self.queues.len();
         self.queues.push(queue);
-        self.topics[self.latest].queues.insert(queue_id, place);
+        self.topics[self.latest].put(queue_id, place);
         Ok((place, new))
     }
 }

@@ -229,7 +229,8 @@ impl Writer {
             let at = at_least_0(placed.result.physical_offset);
             if (placed.before..=at).contains(&self.dispatched.load(Ordering::Acquire)) {
                 let outcome = if placed.as_given {
-                    let request = checked.request(&placed.result);
+                    let mut request = checked.request(&placed.result);
+                    request.properties.read(checked.properties());
                     dispatcher
                         .dispatch(&request, Some(queue), &files.queues)
                         .map(|()| self.record_dispatched(&dispatcher, &request))

@@ -4,11 +4,11 @@
 use std::path::PathBuf;
 
 use crate::error::Result;
-use crate::files::Stamp;
+use crate::files::{Stamp, SystemClock};
 use crate::format::config::tables::{self, OffsetTable};
 use crate::store::folder::config_file::{self, Loaded};
 use crate::store::store_files::StoreFiles;
-use crate::time::{Clock, SystemClock};
+use crate::time::Clock;
 
 pub(super) type OffsetsStamps = [Option<Stamp>; 2];
 
