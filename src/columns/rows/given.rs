@@ -7,7 +7,10 @@ use std::ops::Range;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type};
-use arrow_array::{Array, ArrayRef, Int32Array, Int64Array, LargeBinaryArray, LargeStringArray};
+use arrow_array::{
+    Array, ArrayRef, GenericStringArray, Int32Array, Int64Array, LargeBinaryArray,
+    LargeStringArray, OffsetSizeTrait,
+};
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType, TimeUnit};
@@ -197,14 +200,24 @@ fn cast(column: Column, array: &ArrayRef, to: &DataType) -> Result<ArrayRef, Row
 /// Copies an array's texts: another thread may write to the given memory, and they are read more
 /// than once.
 fn all_texts(column: Column, array: &ArrayRef) -> Result<LargeStringArray, RowsError> {
-    let cast = cast(column, array, &DataType::LargeUtf8)?;
-    let texts = cast.as_string::<i64>();
-    let ends: Vec<i64> = texts.value_offsets().to_vec();
+    match array.data_type() {
+        DataType::Utf8 => copied(column, array.as_string::<i32>()),
+        DataType::LargeUtf8 => copied(column, array.as_string::<i64>()),
+        _ => copied(column, cast(column, array, &DataType::LargeUtf8)?.as_string::<i64>()),
+    }
+}
+
+fn copied<O: OffsetSizeTrait + Into<i64>>(
+    column: Column,
+    texts: &GenericStringArray<O>,
+) -> Result<LargeStringArray, RowsError> {
+    // Read once.
+    let mut ends: Vec<i64> = texts.value_offsets().iter().map(|end| (*end).into()).collect();
     let place = |end: i64| to_usize(at_least_0(end));
     let first = ends.first().copied().unwrap_or(0);
     let whole = place(first)..place(ends.last().copied().unwrap_or(0));
+    ends.iter_mut().for_each(|end| *end -= first);
     let values = Buffer::from(texts.value_data().get(whole).unwrap_or_default());
-    let ends: Vec<i64> = ends.into_iter().map(|end| end - first).collect();
     LargeStringArray::try_new(OffsetBuffer::new(ends.into()), values, texts.nulls().cloned())
         .map_err(|error| RowsError::Range { name: column.name(), reason: error.to_string() })
 }
