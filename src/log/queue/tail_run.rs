@@ -53,6 +53,16 @@ impl Tail {
         self.buffer.is_empty()
     }
 
+    /// Makes room for `len` bytes. New memory is written to at once: otherwise a later append would
+    /// wait for each of its pages.
+    #[cold]
+    fn grow(&mut self, len: usize) {
+        let filled = self.buffer.len();
+        self.buffer.reserve(len);
+        self.buffer.resize(self.buffer.capacity(), 0);
+        self.buffer.truncate(filled);
+    }
+
     /// Sets the end, whatever the files hold there.
     pub(crate) fn set_end(&mut self, end: u64) {
         (self.start, self.committed) = (end, end);
@@ -107,6 +117,9 @@ impl TailRun {
             if waits >= MOST_BUFFER || has_file() {
                 self.write_out(tail)?;
             }
+        }
+        if tail.buffer.capacity() - tail.buffer.len() < bytes.len() {
+            tail.grow(bytes.len());
         }
         tail.buffer.extend_from_slice(bytes);
         Ok(())
