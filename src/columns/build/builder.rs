@@ -21,7 +21,7 @@ use crate::columns::schema::Column;
 use crate::error::FormatError;
 use crate::format::body::{self, BodyError};
 use crate::format::message::host::Host;
-use crate::format::message::properties::{self, names};
+use crate::format::message::properties::{self, Indexed, names};
 use crate::format::message::{self, MessageView};
 use crate::format::queue::consume_queue::{self, DelayLevels};
 use crate::log::Block;
@@ -155,13 +155,6 @@ impl Same {
         }
         Ok(self.rows.slice(0, rows))
     }
-}
-
-#[derive(Clone, Copy, Default)]
-struct Named<'a> {
-    tags: Option<&'a [u8]>,
-    keys: Option<&'a [u8]>,
-    unique_key: Option<&'a [u8]>,
 }
 
 impl BatchBuilder {
@@ -367,12 +360,12 @@ fn tags_code(view: &MessageView<'_>) -> i64 {
     )
 }
 
-/// One pass over the properties for single columns; the last duplicate wins.
+/// The properties with a column of their own; the last duplicate wins.
 #[inline]
-fn named<'a>(pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Named<'a> {
-    let mut named = Named::default();
+fn named<'a>(pairs: &[(&'a [u8], &'a [u8])]) -> Indexed<'a> {
+    let mut named = Indexed::default();
     for (name, value) in pairs {
-        let field = match name {
+        let field = match *name {
             names::TAGS => &mut named.tags,
             names::KEYS => &mut named.keys,
             names::UNIQ_KEY => &mut named.unique_key,
@@ -394,15 +387,15 @@ fn fill<'a>(
         pairs.reserve(rows.len());
         rows.iter().for_each(|row| pairs.push(row.view.raw_properties()));
     }
-    let named_alone = |row: &Row<'a>| named(properties::iter(row.view.raw_properties()));
-    let all: Vec<Named<'a>> = match needs {
+    let named_alone = |row: &Row<'a>| properties::indexed(row.view.raw_properties());
+    let all: Vec<Indexed<'a>> = match needs {
         Needs { named: false, .. } => Vec::new(),
         Needs { map: false, .. } => rows.iter().map(named_alone).collect(),
         _ => rows
             .iter()
             .zip(pairs.of_each())
             .map(|(row, pairs)| match pairs {
-                Some(pairs) => named(pairs.iter().copied()),
+                Some(pairs) => named(pairs),
                 None => named_alone(row),
             })
             .collect(),

@@ -57,7 +57,10 @@ impl<'a> Iterator for Properties<'a> {
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let name_end = first_of(self.0, [NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR])?;
+            let name_end = match common_name(self.0) {
+                Some((_, length)) => length,
+                None => first_of(self.0, [NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR])?,
+            };
             let (name, rest) = self.0.split_at_checked(name_end)?;
             let (separator, rest) = rest.split_first()?;
             if *separator == PROPERTY_SEPARATOR {
@@ -70,6 +73,31 @@ impl<'a> Iterator for Properties<'a> {
                 return Some((name, value));
             }
         }
+    }
+}
+
+/// A name that nearly every message has.
+#[derive(Clone, Copy)]
+enum Common {
+    Tags,
+    Keys,
+    UniqueKey,
+}
+
+/// The common name that `text` begins with and its length: it needs no search.
+#[inline(always)]
+fn common_name(text: &[u8]) -> Option<(Common, usize)> {
+    const TAGS: u64 = u64_of(*b"TAGS\x01\0\0\0") >> 24;
+    const KEYS: u64 = u64_of(*b"KEYS\x01\0\0\0") >> 24;
+    const UNIQ_KEY: u64 = u64_of(*b"UNIQ_KEY");
+    let word = u64_of(*text.first_chunk()?);
+    match word >> 24 {
+        TAGS => Some((Common::Tags, 4)),
+        KEYS => Some((Common::Keys, 4)),
+        _ if word == UNIQ_KEY && text.get(8) == Some(&NAME_VALUE_SEPARATOR) => {
+            Some((Common::UniqueKey, 8))
+        }
+        _ => None,
     }
 }
 
@@ -136,8 +164,13 @@ impl<'a> Indexed<'a> {
     pub fn read(&mut self, raw: &'a [u8]) {
         let mut left = iter(raw);
         while !left.0.is_empty() {
-            if let Some((field, behind)) = self.common(left.0) {
-                let (value, rest) = split_value(behind);
+            if let Some((name, length)) = common_name(left.0) {
+                let field = match name {
+                    Common::Tags => &mut self.tags,
+                    Common::Keys => &mut self.keys,
+                    Common::UniqueKey => &mut self.unique_key,
+                };
+                let (value, rest) = split_value(left.0.get(length + 1..).unwrap_or_default());
                 if !value.is_empty() {
                     *field = Some(value);
                 }
@@ -158,25 +191,6 @@ impl<'a> Indexed<'a> {
                 _ => continue,
             };
             *field = Some(value);
-        }
-    }
-
-    /// The field of the name that `text` begins with and the text behind its separator, for names
-    /// that nearly every message has: no search for the end of the name.
-    #[inline(always)]
-    fn common(&mut self, text: &'a [u8]) -> Option<(&mut Option<&'a [u8]>, &'a [u8])> {
-        const TAGS: u64 = u64_of(*b"TAGS\x01\0\0\0") >> 24;
-        const KEYS: u64 = u64_of(*b"KEYS\x01\0\0\0") >> 24;
-        const UNIQ_KEY: u64 = u64_of(*b"UNIQ_KEY");
-        let (word, rest) = text.split_first_chunk()?;
-        let word = u64_of(*word);
-        match (word >> 24, rest) {
-            (TAGS, _) => Some((&mut self.tags, text.get(5..)?)),
-            (KEYS, _) => Some((&mut self.keys, text.get(5..)?)),
-            (_, [NAME_VALUE_SEPARATOR, behind @ ..]) if word == UNIQ_KEY => {
-                Some((&mut self.unique_key, behind))
-            }
-            _ => None,
         }
     }
 }

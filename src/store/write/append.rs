@@ -142,14 +142,14 @@ impl<'a> Rare<'a> {
     }
 
     #[cold]
-    fn number(&self, queue_offset: i64, queues: &QueueTable) -> Result<Numbered> {
+    fn number(&self, queue_offset: i64, queues: &QueueTable) -> Result<Box<Numbered>> {
         let more_queues = lmq::find(&self.more_queues, queues)?;
         let mut properties = self.inner_count.map(|_| with_base(&self.properties, queue_offset));
         if !more_queues.is_empty() {
             let given = properties.as_deref().unwrap_or(&self.properties);
             properties = Some(lmq::with_numbers(given, &more_queues).into_owned());
         }
-        Ok(Numbered { more_queues, properties })
+        Ok(Box::new(Numbered { more_queues, properties }))
     }
 }
 
@@ -436,12 +436,14 @@ impl Appender {
         let rare = checked.rare.as_deref();
         let numbered = rare.map(|rare| rare.number(queue_offset, queues)).transpose()?;
         let mut size = checked.size;
-        if let Some(Numbered { more_queues, properties: Some(numbered) }) = &numbered {
+        let more_properties = numbered.as_ref().and_then(|numbered| numbered.properties.as_deref());
+        if let (Some(Numbered { more_queues, .. }), Some(properties)) =
+            (numbered.as_deref(), more_properties)
+        {
             let (version, file_size) = (checked.version, self.writer.file_size());
             let in_one_queue = more_queues.is_empty();
-            size = check_size(message, version, numbered, in_one_queue, config, file_size)?;
+            size = check_size(message, version, properties, in_one_queue, config, file_size)?;
         }
-        let more_properties = numbered.as_ref().and_then(|numbered| numbered.properties.as_deref());
         let before = self.writer.end_offset();
         let (offset, window) = self.writer.window(size)?;
         let physical_offset = offset.stored();
