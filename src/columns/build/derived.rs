@@ -184,6 +184,8 @@ impl KeyLists {
 pub(crate) struct Pairs<'a> {
     all: Vec<(&'a [u8], &'a [u8])>,
     ends: Vec<usize>,
+    /// The messages with many.
+    many: Vec<usize>,
 }
 
 impl<'a> Pairs<'a> {
@@ -210,15 +212,17 @@ impl<'a> Pairs<'a> {
         if !are_few {
             self.all.truncate(start);
             self.push_many(raw);
+            self.many.push(self.ends.len());
         }
         self.ends.push(self.all.len());
     }
 
-    /// Properties of each message; `None` if it has too many.
+    /// Properties of each message; `None` if it has many, of which some may have been left out.
     pub(crate) fn of_each(&self) -> impl Iterator<Item = Option<&[(&'a [u8], &'a [u8])]>> {
         let begins = std::iter::once(0).chain(self.ends.iter().copied());
-        begins.zip(&self.ends).map(|(begin, end)| {
-            self.all.get(begin..*end).filter(|pairs| pairs.len() <= FEW_PROPERTIES)
+        begins.zip(&self.ends).enumerate().map(|(message, (begin, end))| {
+            let are_few = self.many.binary_search(&message).is_err();
+            self.all.get(begin..*end).filter(|_| are_few)
         })
     }
 

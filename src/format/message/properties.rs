@@ -406,4 +406,29 @@ mod tests {
             }
         }
     }
+    #[test]
+    fn common_names_are_read_by_the_rule_wherever_they_stand() {
+        const PIECES: [&[u8]; 8] =
+            [b"TAGS", b"KEYS", b"UNIQ_KEY", b"UNIQ_KEYS", b"DELAY", b"\x01", b"\x02", b"v"];
+        let field = |raw: &[u8], name: &[u8]| {
+            let last = slow_pairs(raw).into_iter().rfind(|(other, _)| *other == name);
+            last.map(|(_, value)| value.to_vec())
+        };
+        for count in 0..=6_u32 {
+            for number in 0..8_usize.pow(count) {
+                let raw: Vec<u8> =
+                    (0..count).flat_map(|i| PIECES[number >> (3 * i) & 7]).copied().collect();
+                assert_eq!(pairs(&raw), slow_pairs(&raw), "{raw:?}");
+                let found = indexed(&raw);
+                for (name, found) in [
+                    (names::TAGS, found.tags),
+                    (names::KEYS, found.keys),
+                    (names::UNIQ_KEY, found.unique_key),
+                    (names::DELAY, found.delay),
+                ] {
+                    assert_eq!(found.map(<[u8]>::to_vec), field(&raw, name), "{raw:?}");
+                }
+            }
+        }
+    }
 }

@@ -169,6 +169,7 @@ impl Record<'_> {
     #[inline]
     pub fn encode_into(&self, out: &mut [u8]) {
         debug_assert_eq!(self.check(), Ok(()));
+        // Compared at the end: the fields fill the place, or this panics.
         let size = out.len();
 
         // `check` compared each length with its field, so the casts are exact.
@@ -269,7 +270,7 @@ fn take<'a>(rest: &mut &'a mut [u8], length: usize) -> &'a mut [u8] {
 fn take_array<'a, const N: usize>(rest: &mut &'a mut [u8]) -> &'a mut [u8; N] {
     let whole = std::mem::take(rest);
     let Some((taken, left)) = whole.split_first_chunk_mut() else {
-        unreachable!("the size was compared before");
+        unreachable!("the place for a record is too short");
     };
     *rest = left;
     taken

@@ -53,8 +53,8 @@ impl Tail {
         self.buffer.is_empty()
     }
 
-    /// Makes room for `len` bytes. New memory is written to at once: otherwise a later append would
-    /// wait for each of its pages.
+    /// Makes room for an entry of `len` bytes. New memory is written to at once: otherwise a later
+    /// append would wait for each of its pages.
     #[cold]
     fn grow(&mut self, len: usize) {
         let filled = self.buffer.len();
@@ -118,7 +118,7 @@ impl TailRun {
                 self.write_out(tail)?;
             }
         }
-        if tail.buffer.capacity() - tail.buffer.len() < bytes.len() {
+        if tail.buffer.capacity() - tail.buffer.len() < bytes.len() && bytes.len() < LOOK {
             tail.grow(bytes.len());
         }
         tail.buffer.extend_from_slice(bytes);

@@ -4,7 +4,6 @@
 //! The producer names the queues in `INNER_MULTI_DISPATCH`; the store adds the queue offsets as
 //! `INNER_MULTI_QUEUE_OFFSET`, in that order.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::error::{Error, PutStatus, Result};
@@ -80,10 +79,7 @@ pub fn queues_of<'a>(
 
 /// Properties with the queue offsets added; `WAIT` stays last, as in RocketMQ.
 #[must_use]
-pub fn with_numbers<'a>(raw: &'a [u8], queues: &[Arc<Queue>]) -> Cow<'a, [u8]> {
-    if queues.is_empty() {
-        return Cow::Borrowed(raw);
-    }
+pub fn with_numbers(raw: &[u8], queues: &[Arc<Queue>]) -> Vec<u8> {
     let wait = properties::get(raw, names::WAIT);
     let mut out = properties::without(raw, names::WAIT).into_owned();
     if out.last().is_some_and(|&last| last != properties::PROPERTY_SEPARATOR) {
@@ -94,7 +90,7 @@ pub fn with_numbers<'a>(raw: &'a [u8], queues: &[Arc<Queue>]) -> Cow<'a, [u8]> {
     if let Some(wait) = wait {
         properties::push(&mut out, names::WAIT, wait);
     }
-    Cow::Owned(out)
+    out
 }
 
 /// Finds or creates these queues.
@@ -140,10 +136,5 @@ mod tests {
             let error = queues_of(b"T", &raw(bad, ""), None).unwrap_err().to_string();
             assert!(error.contains("INNER_MULTI_DISPATCH"), "{error}");
         }
-    }
-
-    #[test]
-    fn a_message_of_one_queue_keeps_its_properties() {
-        assert!(matches!(with_numbers(b"a\x01b\x02", &[]), Cow::Borrowed(b"a\x01b\x02")));
     }
 }

@@ -22,13 +22,14 @@ pub struct KnownQueues {
 #[derive(Debug)]
 struct KnownTopic {
     name: Box<[u8]>,
-    /// Index in all queues by number, for numbers below [`NEAR`]; [`UNKNOWN`] in between.
+    /// Index in all queues of each number below [`NEAR`], or [`UNKNOWN`].
     near: Vec<usize>,
+    /// The same for other numbers.
     far: HashMap<i32, usize>,
 }
 
-/// Queue numbers that are looked up in a table of this length.
-const NEAR: usize = 1024;
+/// Lower queue numbers are looked up in a table: small, since there may be very many topics.
+const NEAR: usize = 32;
 const UNKNOWN: usize = usize::MAX;
 
 impl KnownTopic {

@@ -118,15 +118,24 @@ struct Rare<'a> {
     more_queues: Vec<&'a [u8]>,
 }
 
+/// Whether it is an inner batch, or perhaps in a queue of batches.
+#[inline]
+fn is_batch(message: &NewMessage<'_>, queues: &QueueTable) -> bool {
+    sys_flag::is_inner_batch(message.sys_flag) || !queues.has_no_batches()
+}
+
 impl<'a> Rare<'a> {
-    #[cold]
+    #[inline(never)]
     fn check(
         message: &'a NewMessage<'a>,
         config: &StoreConfig,
         queues: &QueueTable,
     ) -> Result<Option<Box<Self>>> {
         let NewMessage { topic, properties, .. } = *message;
-        let inner_count = inner_count(topic, message.sys_flag, properties, queues)?;
+        let inner_count = match is_batch(message, queues) {
+            true => inner_count(topic, message.sys_flag, properties, queues)?,
+            false => None,
+        };
         let properties = match config.enabled_append_prop_crc {
             true => properties::without(properties, properties::names::CRC32),
             false => Cow::Borrowed(properties),
@@ -141,13 +150,13 @@ impl<'a> Rare<'a> {
         Ok((!is_usual).then(|| Box::new(Self { inner_count, properties, more_queues })))
     }
 
-    #[cold]
+    #[inline(never)]
     fn number(&self, queue_offset: i64, queues: &QueueTable) -> Result<Box<Numbered>> {
         let more_queues = lmq::find(&self.more_queues, queues)?;
         let mut properties = self.inner_count.map(|_| with_base(&self.properties, queue_offset));
         if !more_queues.is_empty() {
             let given = properties.as_deref().unwrap_or(&self.properties);
-            properties = Some(lmq::with_numbers(given, &more_queues).into_owned());
+            properties = Some(lmq::with_numbers(given, &more_queues));
         }
         Ok(Box::new(Numbered { more_queues, properties }))
     }
@@ -209,10 +218,8 @@ impl<'a> Checked<'a> {
             // Its length would read as negative.
             return Err(too_large("topic", topic.len(), 127, MessageIllegal));
         }
-        let is_rare = sys_flag::is_inner_batch(message.sys_flag)
-            || !queues.has_no_batches()
-            || config.enabled_append_prop_crc
-            || config.enable_lmq;
+        let is_rare =
+            is_batch(message, queues) || config.enabled_append_prop_crc || config.enable_lmq;
         let rare = if is_rare { Rare::check(message, config, queues)? } else { None };
         let properties = rare.as_ref().map_or(message.properties, |rare| &rare.properties);
         let in_one_queue = rare.as_ref().is_none_or(|rare| rare.more_queues.is_empty());
