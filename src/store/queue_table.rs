@@ -1,6 +1,6 @@
 //! The table of consume queues (`ConsumeQueueStore`).
 
-pub mod known;
+pub(crate) mod known;
 mod topic_queues;
 
 use parking_lot::RwLock;

@@ -249,25 +249,6 @@ def test_a_request_that_is_no_schema(store: mqstore.Store) -> None:
         store.scan_arrow().__arrow_c_stream__(pa.field("x", pa.int8()).__arrow_c_schema__())
 
 
-def test_tags_are_the_same_beside_a_map_that_was_cut(tmp_path: Path) -> None:
-    def block(names: list[str]) -> bytes:
-        return b"".join(f"{name}\x01v\x02".encode() for name in names)
-
-    names = [f"n{number}" for number in range(1500)]
-    with mqstore.open(
-        tmp_path, "a", config={**TINY, "mapped_file_size_commit_log": 65536}
-    ) as store:
-        for properties in (block([*names, "TAGS"]), block(["a"] * 1024 + ["TAGS"] + names[:23])):
-            begin = store.append("Many", b"", properties=properties).physical_offset
-            for columns in (["tags"], ["tags", "properties"]):
-                table = stream(
-                    store.scan_arrow(start_physical_offset=begin, columns=columns)
-                ).read_all()
-                [row] = table.to_pylist()
-                assert row["tags"] == "v", columns
-            assert dict(row["properties"]) == store.get(begin).properties
-
-
 def test_hostile_values_become_rows(store: mqstore.Store) -> None:
     block = b"TAGS\x01\xff\x02KEYS\x01 a  \xc3 b\x02x\x01\x01\x02\x02\x01y\x02x\x01z"
     odd = message(

@@ -406,6 +406,7 @@ mod tests {
             }
         }
     }
+
     #[test]
     fn common_names_are_read_by_the_rule_wherever_they_stand() {
         const PIECES: [&[u8]; 8] =

@@ -169,7 +169,6 @@ impl Record<'_> {
     #[inline]
     pub fn encode_into(&self, out: &mut [u8]) {
         debug_assert_eq!(self.check(), Ok(()));
-        // Compared at the end: the fields fill the place, or this panics.
         let size = out.len();
 
         // `check` compared each length with its field, so the casts are exact.

@@ -445,8 +445,8 @@ impl Writer {
         }
         let slot_position = position(layout.slot_position(layout.slot_of(put.key_hash)));
         let newest = self.slot(slot_position)?;
-        // A slot may name a later entry left by a crash. Branchless: the branch would be
-        // predicted before the slot arrives, and often wrongly.
+        // A slot may name a later entry left by a crash. Branchless: a branch would often be
+        // predicted wrongly.
         let is_linked =
             newest.wrapping_sub(1).cast_unsigned() < count.wrapping_sub(1).cast_unsigned();
         let prev_entry = select_unpredictable(is_linked, newest, 0);
@@ -476,8 +476,8 @@ impl Writer {
         Ok(true)
     }
 
-    /// Takes disk space for entries below `end` and some more. First touches of pages cost more
-    /// than puts, so the pages of the slots and of each step of entries are loaded at once.
+    /// Takes disk space for entries below `end` and some more, and loads its pages at once: first
+    /// touches cost more than puts.
     #[cold]
     fn make_room(&mut self, layout: &IndexLayout, end: u32) -> Result<()> {
         self.map.reserve(position(layout.entry_position(end)))?;

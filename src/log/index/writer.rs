@@ -166,8 +166,7 @@ impl IndexService {
     }
 
     /// A faster [`IndexService::build`] for hashed keys of several messages, each message's keys
-    /// together, messages without keys left out. May be repeated after an error: keys already put
-    /// are skipped.
+    /// together. May be repeated after an error, too.
     pub fn put_many(&mut self, puts: &[IndexPut]) -> Result<()> {
         let mut left = puts;
         while let Some(first) = left.first() {

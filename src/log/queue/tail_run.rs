@@ -24,8 +24,7 @@ pub(crate) const FILES_SEARCHED: usize = 3;
 /// First read of a search for the end: most queues have few entries, and reading holes takes
 /// memory.
 const FIRST_BLOCK: usize = 4 << 10;
-/// Consecutive entries without a usable value that a binary search examines before it gives up on
-/// them.
+/// Consecutive entries without a usable value after which a binary search gives up.
 const MOST_SILENT: usize = 1024;
 
 #[derive(Debug)]
@@ -53,8 +52,7 @@ impl Tail {
         self.buffer.is_empty()
     }
 
-    /// Makes room for an entry of `len` bytes. New memory is written to at once: otherwise a later
-    /// append would wait for each of its pages.
+    /// Makes room, and writes to new memory at once: otherwise later appends would wait for its pages.
     #[cold]
     fn grow(&mut self, len: usize) {
         let filled = self.buffer.len();

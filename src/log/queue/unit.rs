@@ -106,7 +106,7 @@ impl<'a> DispatchRequest<'a> {
         self.keys().take(most).map(move |key| topic.with_key(key))
     }
 
-    /// Adds hashes of at most `most` keys to `hashes`, as [`DispatchRequest::key_hashes`] gives them.
+    /// Adds [`DispatchRequest::key_hashes`] of at most `most` keys to `hashes`.
     #[inline(always)]
     pub fn hash_keys(&self, topic: TopicHash, most: usize, hashes: &mut Vec<i32>) {
         if self.transaction != Transaction::Rollback {

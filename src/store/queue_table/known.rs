@@ -8,9 +8,8 @@ use super::QueueTable;
 use crate::error::Result;
 use crate::log::Queue;
 
-/// The queues of the appender, cached from the shared table.
 #[derive(Debug, Default)]
-pub struct KnownQueues {
+pub(crate) struct KnownQueues {
     queues: Vec<Arc<Queue>>,
     topics: Vec<KnownTopic>,
     /// Index in `topics` by name.
@@ -28,7 +27,7 @@ struct KnownTopic {
     far: HashMap<i32, usize>,
 }
 
-/// Lower queue numbers are looked up in a table: small, since there may be very many topics.
+/// Small, since there may be very many topics.
 const NEAR: usize = 32;
 const UNKNOWN: usize = usize::MAX;
 
@@ -56,7 +55,7 @@ impl KnownTopic {
 impl KnownQueues {
     /// Finds a message's queue; `true` if it is new to the store.
     #[inline]
-    pub fn get(
+    pub(crate) fn get(
         &mut self,
         topic: &[u8],
         queue_id: i32,

@@ -16,8 +16,8 @@ use crate::format::queue::names::{is_broker_topic, names_a_folder};
 use crate::format::width::{at_most_u32, to_usize};
 use crate::log::Queue;
 use crate::log::log_writer::LogWriter;
+use crate::store::queue_table::QueueTable;
 use crate::store::queue_table::known::KnownQueues;
-use crate::store::queue_table::{self, QueueTable};
 
 use super::property_block::{inner_count, with_base};
 use crate::store::dispatch::dispatcher::DispatchRequest;
