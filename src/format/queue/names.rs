@@ -41,16 +41,13 @@ const LEGAL: [bool; 256] = {
 /// Whether a broker accepts this topic (`TopicValidator.validateTopic`, in bytes).
 #[must_use]
 pub fn is_broker_topic(topic: &[u8]) -> bool {
-    let all_legal = topic.iter().fold(true, |all, byte| all & LEGAL[usize::from(*byte)]);
-    // From 5.4 on, dead-letter topics may be longer, too.
-    let may_be_longer = || topic.starts_with(b"%RETRY%") || topic.starts_with(b"%DLQ%");
-    all_legal
-        && match topic.len() {
-            0 => false,
-            1..=127 => true,
-            128..=255 => may_be_longer(),
-            _ => false,
-        }
+    let is_short_enough = match topic.len() {
+        1..=127 => true,
+        // From 5.4 on, dead-letter topics too.
+        128..=255 => topic.starts_with(b"%RETRY%") || topic.starts_with(b"%DLQ%"),
+        _ => false,
+    };
+    is_short_enough && topic.iter().fold(true, |all, byte| all & LEGAL[usize::from(*byte)])
 }
 
 #[cfg(test)]

@@ -112,9 +112,16 @@ mod tests {
         };
         let store = MessageStore::open(dir.path(), OpenMode::Create, config).unwrap();
         for round in 0..3 {
-            for (topic, queue_id) in
-                [("A", 0), ("A", 1), ("B", 1), ("A", 1 << 30), ("B", 0), ("B", 5000), ("A", 0)]
-            {
+            for (topic, queue_id) in [
+                ("A", 0),
+                ("A", 1),
+                ("B", 31),
+                ("A", 1 << 30),
+                ("B", 32),
+                ("B", 5000),
+                ("B", 7),
+                ("A", 0),
+            ] {
                 let mut message = NewMessage::new(topic.as_bytes(), b"body");
                 message.queue_id = queue_id;
                 let result = store.append(&message).unwrap();
