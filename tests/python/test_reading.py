@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -188,3 +190,36 @@ def test_qy08_only_matches_and_past_the_others(tmp_path: Path) -> None:
             (),
             30,
         )
+
+
+KEEPS_THE_SMALL = """
+import os, resource, subprocess, sys
+import mqstore
+
+def memory():
+    if sys.platform == "darwin":
+        return int(subprocess.check_output(["ps", "-o", "rss=", "-p", str(os.getpid())])) << 10
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+with mqstore.open(sys.argv[1]) as store:
+    before = memory()
+    kept = [message for message in store.scan() if len(message.body) < 1000]
+    print(memory() - before)
+    assert [message.body for message in kept] == [b"%d" % n for n in range(len(kept))]
+    assert len(kept) == 15_000
+"""
+
+
+def test_a_message_that_is_kept_holds_no_memory_of_larger_ones(tmp_path: Path) -> None:
+    # The scan builds messages in memory of those that were dropped.
+    with mqstore.open(tmp_path / "s", "a") as store:
+        for begin in range(0, 15_000, 500):
+            pairs = [(b"%d" % n, bytes(3_800)) for n in range(begin, begin + 500)]
+            store.append_many([message(body=body) for pair in pairs for body in pair])
+    run = subprocess.run(
+        [sys.executable, "-c", KEEPS_THE_SMALL, tmp_path / "s"],
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    # The small records have 2 MB, the large ones 57.
+    assert int(run.stdout) < 20 << 20

@@ -13,7 +13,7 @@ use crate::log::read::scanner::Taken;
 use crate::store::MessageStore;
 use crate::store::read::scan::Scan;
 
-use super::stored::StoredMessage;
+use super::stored::{Record, StoredMessage};
 use crate::py::signals::Signals;
 
 pub(crate) enum Source {
@@ -45,7 +45,7 @@ pub(crate) struct MessageScan {
 struct State {
     scan: Scan,
     /// Records read ahead, with their ends.
-    ready: VecDeque<(u64, Box<[u8]>)>,
+    ready: VecDeque<(u64, Record)>,
     /// End of the last record returned.
     given_to: u64,
     more: bool,
@@ -72,13 +72,13 @@ impl MessageScan {
 
 impl State {
     /// Takes a record that was read ahead.
-    fn take(&mut self) -> Option<Box<[u8]>> {
+    fn take(&mut self) -> Option<Record> {
         let (end, record) = self.ready.pop_front()?;
         self.given_to = end;
         Some(record)
     }
 
-    fn next(&mut self, source: &Source) -> Result<Option<Box<[u8]>>> {
+    fn next(&mut self, source: &Source) -> Result<Option<Record>> {
         if self.ready.is_empty() && self.more {
             let log = source.log()?;
             let Self { scan, ready, .. } = self;
@@ -87,7 +87,7 @@ impl State {
                 bytes += view.as_bytes().len();
                 // The scan checked that the record stores its own offset.
                 let at = at_least_0(view.physical_offset());
-                ready.push_back((at + u64::from(view.store_size()), view.as_bytes().into()));
+                ready.push_back((at + u64::from(view.store_size()), Record::copied(view.as_bytes())));
                 let full = bytes >= AHEAD.0 || ready.len() >= AHEAD.1;
                 Ok(if full { Taken::Last } else { Taken::More })
             });
