@@ -20,9 +20,7 @@ use crate::files::threads::processors;
 use crate::store::progress::Halt;
 
 const LONG: u64 = 16 << 20;
-/// Minimum and maximum bytes of a part.
 const PART: Range<u64> = 256 << 10..64 << 20;
-/// Rows below which a part counts as small.
 const FEW_ROWS: usize = 512;
 const MOST_THREADS: usize = 4;
 const WAIT_SLICE: Duration = Duration::from_millis(50);
@@ -86,7 +84,7 @@ struct PartResult {
 }
 
 impl PartQueue {
-    /// PartQueue the next part, large enough for one batch. After damage parts are large, since each
+    /// Cuts the next part, large enough for one batch. After damage parts are large, since each
     /// search may start at a file's beginning.
     fn cut(&mut self, last: Option<PartResult>) -> Option<Range<u64>> {
         if let Some(PartResult { rows, batches, met_damage }) = last {
@@ -170,8 +168,8 @@ impl BatchesAhead {
             halt: Halt::default(),
         };
         for (number, maker) in makers.into_iter().enumerate() {
-            // Rendezvous: a batch waits with its maker only, which saves memory.
-            let (out, told) = mpsc::sync_channel(0);
+            // One batch waits while its maker builds the next.
+            let (out, told) = mpsc::sync_channel(1);
             ahead.makers.push(told);
             let (cuts, turns) = (Arc::clone(&ahead.cuts), to_turns.clone());
             let thread = thread::Builder::new()
@@ -289,7 +287,6 @@ impl Drop for BatchesAhead {
     }
 }
 
-/// Builds parts until none is left or nobody takes batches.
 fn make(
     mut maker: Box<dyn Maker>,
     number: usize,

@@ -50,7 +50,7 @@ impl Times {
     }
 }
 
-/// Addresses as `"ip:port"`. The last text is kept, since few distinct ones occur.
+/// Addresses as `"ip:port"`.
 #[derive(Debug)]
 pub(crate) struct Hosts {
     texts: VariableColumn,
@@ -64,15 +64,17 @@ impl Hosts {
     }
 
     #[inline]
-    pub(crate) fn push(&mut self, host: Host) {
-        if self.known != Some(host) {
-            self.known = Some(host);
-            self.text.clear();
-            // Writing to a string cannot fail.
-            let _ = write!(self.text, "{host}");
-            self.texts.push(self.text.as_bytes());
-        } else {
-            self.texts.repeat(self.text.as_bytes());
+    pub(crate) fn extend(&mut self, hosts: impl Iterator<Item = Host>) {
+        let mut hosts = hosts.peekable();
+        while let Some(host) = hosts.next() {
+            let count = 1 + std::iter::from_fn(|| hosts.next_if_eq(&host)).count();
+            if self.known != Some(host) {
+                self.known = Some(host);
+                self.text.clear();
+                // Writing to a string cannot fail.
+                let _ = write!(self.text, "{host}");
+            }
+            self.texts.push_times(self.text.as_bytes(), count);
         }
     }
 
@@ -198,16 +200,23 @@ impl<'a> Pairs<'a> {
     pub(crate) fn push(&mut self, raw: &'a [u8]) {
         let start = self.all.len();
         let mut are_few = true;
+        // A bit for each length and first byte saves most comparisons.
+        let mut seen = 0_u64;
         for (name, value) in properties::iter(raw) {
+            let first = name.first().copied().unwrap_or_default();
+            let bit = 1 << ((name.len() ^ usize::from(first)) % 64);
             let known = self.all.get_mut(start..).unwrap_or_default();
             let count = known.len();
-            if let Some(same) = known.iter_mut().find(|known| known.0 == name) {
+            if seen & bit != 0
+                && let Some(same) = known.iter_mut().find(|known| known.0 == name)
+            {
                 same.1 = value;
             } else if count < FEW_PROPERTIES {
                 self.all.push((name, value));
             } else {
                 are_few = false;
             }
+            seen |= bit;
         }
         if !are_few {
             self.all.truncate(start);

@@ -2,6 +2,7 @@
 //!
 //! UTF-8 is checked once for the whole column, far cheaper than once for each value.
 
+use std::iter;
 use std::sync::Arc;
 
 use arrow_array::builder::make_view;
@@ -109,15 +110,21 @@ impl VariableColumn {
     }
 
     #[inline]
-    pub(crate) fn repeat(&mut self, value: &[u8]) {
+    pub(crate) fn push_times(&mut self, value: &[u8], count: usize) {
+        let start = self.values.len();
         match &mut self.layout {
-            Layout::Views(views) if !views.is_empty() => {
-                let last = views.last().copied().unwrap_or_default();
-                views.push(last);
-                self.nulls.append_non_null();
+            Layout::Offsets(ends) => {
+                self.values.extend_from_slice(&value.repeat(count));
+                ends.extend((1..=count).map(|number| at_most_i32(start + number * value.len())));
             }
-            _ => self.push(value),
+            Layout::Views(views) => {
+                if value.len() > INLINE {
+                    self.values.extend_from_slice(value);
+                }
+                views.extend(iter::repeat_n(make_view(value, 0, at_most_u32(start)), count));
+            }
         }
+        self.nulls.append_n_non_nulls(count);
     }
 
     #[inline]

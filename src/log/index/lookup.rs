@@ -3,9 +3,8 @@
 //!
 //! RocketMQ trusts each entry. An exact walk compares each with its neighbours, so a query never
 //! misses messages silently. Entries have the order of messages, and a link names the slot's next
-//! older entry: no entry between them belongs to the slot. Blocks that are read anyway show this
-//! for nearby entries. An apparent end of a chain is compared with entries 1, 2, 4 and so on, which
-//! a link that lost one bit may have named.
+//! older entry: no entry between them belongs to the slot. An apparent end of a chain is compared
+//! with entries 1, 2, 4 and so on, which a link that lost one bit may have named.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -87,7 +87,10 @@ impl State {
                 bytes += view.as_bytes().len();
                 // The scan checked that the record stores its own offset.
                 let at = at_least_0(view.physical_offset());
-                ready.push_back((at + u64::from(view.store_size()), Record::copied(view.as_bytes())));
+                ready.push_back((
+                    at + u64::from(view.store_size()),
+                    Record::copied(view.as_bytes()),
+                ));
                 let full = bytes >= AHEAD.0 || ready.len() >= AHEAD.1;
                 Ok(if full { Taken::Last } else { Taken::More })
             });

@@ -41,15 +41,13 @@ impl From<Box<[u8]>> for StoredMessage {
 }
 
 impl From<Record> for StoredMessage {
-    /// `record` was checked.
     #[inline]
     fn from(record: Record) -> Self {
         Self { record }
     }
 }
 
-/// The bytes of a record, in memory that the next ones use again: to the system's allocator they
-/// are large, which costs a sixth of a scan.
+/// Bytes of a record, in memory of a dropped one: the allocator's takes a seventh of a scan.
 pub(crate) struct Record(Vec<u8>);
 
 const MOST_SPARE: usize = 64;
