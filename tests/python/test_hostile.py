@@ -116,19 +116,21 @@ def with_entry(tmp_path: Path, physical_offset: int) -> Path:
     return path
 
 
-def test_a_row_has_the_same_tags_beside_a_map_that_was_cut(tmp_path: Path) -> None:
+def test_no_property_of_thousands_is_left_out(tmp_path: Path) -> None:
     def block(names: list[str]) -> bytes:
         return b"".join(f"{name}\x01v\x02".encode() for name in names)
 
     names = [f"n{number}" for number in range(1500)]
     with mqstore.open(tmp_path, "a", config=ROOMY) as store:
-        for properties in (block([*names, "TAGS"]), block(["a"] * 1024 + ["TAGS"] + names[:23])):
-            begin = store.append("Many", b"", properties=properties).physical_offset
+        for given in ([*names, "TAGS"], ["a"] * 7000 + ["TAGS", *names[:23]], names[:25]):
+            begin = store.append("Many", b"", properties=block(given)).physical_offset
+            wanted = dict.fromkeys(given, "v")
             for columns in (["tags"], ["tags", "properties"]):
                 scan = store.scan_arrow(start_physical_offset=begin, columns=columns)
                 [row] = scan.read_all().to_pylist()
-                assert row["tags"] == "v", columns
-            assert dict(row["properties"]) == store.get(begin).properties
+                assert row["tags"] == wanted.get("TAGS"), columns
+            assert row["properties"] == list(wanted.items())
+            assert store.get(begin).properties == wanted
 
 
 @pytest.mark.parametrize("offset", [1, 5_000, 2**62, 2**63 - 1])

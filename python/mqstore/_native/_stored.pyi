@@ -80,9 +80,8 @@ class StoredMessage:
         """
     @property
     def properties(self) -> dict[str, str]:
-        """All properties, in the order stored; of a name given twice the later value.
-
-        At most 1,024 pairs are read (``MessageDecoder#string2messageProperties``).
+        """All properties, in the order stored; of a name given twice the later value
+        (``MessageDecoder#string2messageProperties``).
         """
     @property
     def raw_properties(self) -> bytes:

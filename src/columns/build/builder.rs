@@ -387,18 +387,12 @@ fn fill<'a>(
         pairs.reserve(rows.len());
         rows.iter().for_each(|row| pairs.push(row.view.raw_properties()));
     }
-    let named_alone = |row: &Row<'a>| properties::indexed(row.view.raw_properties());
     let all: Vec<Indexed<'a>> = match needs {
         Needs { named: false, .. } => Vec::new(),
-        Needs { map: false, .. } => rows.iter().map(named_alone).collect(),
-        _ => rows
-            .iter()
-            .zip(pairs.of_each())
-            .map(|(row, pairs)| match pairs {
-                Some(pairs) => named(pairs),
-                None => named_alone(row),
-            })
-            .collect(),
+        Needs { map: false, .. } => {
+            rows.iter().map(|row| properties::indexed(row.view.raw_properties())).collect()
+        }
+        _ => pairs.of_each().map(named).collect(),
     };
     for column in columns {
         match column {

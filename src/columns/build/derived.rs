@@ -16,7 +16,6 @@ use crate::format::message::host::{Host, message_id};
 use crate::format::message::properties::{self, split_keys};
 use crate::format::width::at_most_i32;
 
-const MOST_PROPERTIES: usize = 1024;
 const USUAL_PROPERTIES: usize = 6;
 /// Up to this number duplicates are found without a table.
 const FEW_PROPERTIES: usize = 24;
@@ -186,8 +185,6 @@ impl KeyLists {
 pub(crate) struct Pairs<'a> {
     all: Vec<(&'a [u8], &'a [u8])>,
     ends: Vec<usize>,
-    /// The messages with many.
-    many: Vec<usize>,
 }
 
 impl<'a> Pairs<'a> {
@@ -199,7 +196,6 @@ impl<'a> Pairs<'a> {
     #[inline]
     pub(crate) fn push(&mut self, raw: &'a [u8]) {
         let start = self.all.len();
-        let mut are_few = true;
         // A bit for each length and first byte saves most comparisons.
         let mut seen = 0_u64;
         for (name, value) in properties::iter(raw) {
@@ -214,32 +210,26 @@ impl<'a> Pairs<'a> {
             } else if count < FEW_PROPERTIES {
                 self.all.push((name, value));
             } else {
-                are_few = false;
+                self.all.truncate(start);
+                self.push_many(raw);
+                break;
             }
             seen |= bit;
-        }
-        if !are_few {
-            self.all.truncate(start);
-            self.push_many(raw);
-            self.many.push(self.ends.len());
         }
         self.ends.push(self.all.len());
     }
 
-    /// Properties of each message; `None` if it has many, of which some may have been left out.
-    pub(crate) fn of_each(&self) -> impl Iterator<Item = Option<&[(&'a [u8], &'a [u8])]>> {
+    /// Properties of each message.
+    pub(crate) fn of_each(&self) -> impl Iterator<Item = &[(&'a [u8], &'a [u8])]> {
         let begins = std::iter::once(0).chain(self.ends.iter().copied());
-        begins.zip(&self.ends).enumerate().map(|(message, (begin, end))| {
-            let are_few = self.many.binary_search(&message).is_err();
-            self.all.get(begin..*end).filter(|_| are_few)
-        })
+        begins.zip(&self.ends).map(|(begin, end)| self.all.get(begin..*end).unwrap_or_default())
     }
 
     #[cold]
     fn push_many(&mut self, raw: &'a [u8]) {
         let mut places = HashMap::new();
         let start = self.all.len();
-        for pair in properties::iter(raw).take(MOST_PROPERTIES) {
+        for pair in properties::iter(raw) {
             let place = *places.entry(pair.0).or_insert(self.all.len() - start);
             match self.all.get_mut(start + place) {
                 Some(same) => same.1 = pair.1,

@@ -242,14 +242,13 @@ impl StoredMessage {
         }
     }
 
-    /// All properties, in the order stored; of a name given twice the later value.
-    ///
-    /// At most 1,024 pairs are read (``MessageDecoder#string2messageProperties``).
+    /// All properties, in the order stored; of a name given twice the later value
+    /// (``MessageDecoder#string2messageProperties``).
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let all = PyDict::new(py);
         // A dict also keeps the first position and the last value.
-        for (name, value) in properties::iter(self.view()?.raw_properties()).take(1024) {
+        for (name, value) in properties::iter(self.view()?.raw_properties()) {
             all.set_item(text(name), text(value))?;
         }
         Ok(all)
