@@ -26,7 +26,7 @@ use crate::error::{Error, PutStatus};
 use crate::format::body;
 use crate::format::crc;
 use crate::format::java;
-use crate::format::message::properties::names;
+use crate::format::message::properties::{MAX_LEN, names};
 use crate::format::message::sys_flag::{self, Compression, Transaction};
 use crate::format::message::{Frame, MessageView, read_frame};
 use crate::format::queue::consume_queue;
@@ -362,12 +362,13 @@ fn properties(raw: &LargeBinaryArray) -> Result<ArrayRef> {
     let mut maps = Properties::new(&Column::Properties.data_type())?;
     let (mut nulls, mut bytes) = (NullBufferBuilder::new(raw.len()), 0);
     for raw in raw {
-        let raw_bytes = raw.unwrap_or_default();
-        bytes += raw_bytes.len();
+        // No record holds a longer block.
+        let raw = raw.filter(|raw| raw.len() <= MAX_LEN);
+        bytes += raw.map_or(0, <[u8]>::len);
         if bytes > MOST_BYTES {
             return Err(FunctionError::TooLarge { name: Function::Properties.name() });
         }
-        maps.push(raw_bytes);
+        maps.push(raw.unwrap_or_default());
         nulls.append(raw.is_some());
     }
     Ok(maps.finish_with(nulls.finish())?)

@@ -80,8 +80,9 @@ class StoredMessage:
         """
     @property
     def properties(self) -> dict[str, str]:
-        """All properties, in the order stored; of a name given twice the later value
-        (``MessageDecoder#string2messageProperties``).
+        """All properties, in the order stored; of a name given twice the later value.
+
+        Read as ``MessageDecoder#string2messageProperties`` reads them.
         """
     @property
     def raw_properties(self) -> bytes:

@@ -125,8 +125,9 @@ def mq_properties(raw: Column | str) -> Column:
         raw: Binary: ``name 0x01 value 0x02`` again and again, as in a record.
 
     Returns:
-        A map of strings. Of a name given twice the later value counts; what is no pair is left out,
-        and what is no UTF-8 is shown as U+FFFD.
+        A map of strings; null for more than 32,767 bytes, which no record holds. Of a name given
+        twice the later value counts; what is no pair is left out, and what is no UTF-8 is shown as
+        U+FFFD.
     """
     return _udf("mq_properties")(raw)
 

@@ -66,14 +66,17 @@ impl Hosts {
     pub(crate) fn extend(&mut self, hosts: impl Iterator<Item = Host>) {
         let mut hosts = hosts.peekable();
         while let Some(host) = hosts.next() {
-            let count = 1 + std::iter::from_fn(|| hosts.next_if_eq(&host)).count();
-            if self.known != Some(host) {
-                self.known = Some(host);
-                self.text.clear();
-                // Writing to a string cannot fail.
-                let _ = write!(self.text, "{host}");
+            let more = std::iter::from_fn(|| hosts.next_if_eq(&host)).count();
+            if self.known == Some(host) {
+                self.texts.repeat(1 + more);
+                continue;
             }
-            self.texts.push_times(self.text.as_bytes(), count);
+            self.known = Some(host);
+            self.text.clear();
+            // Writing to a string cannot fail.
+            let _ = write!(self.text, "{host}");
+            self.texts.push(self.text.as_bytes());
+            self.texts.repeat(more);
         }
     }
 

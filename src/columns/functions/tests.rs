@@ -69,6 +69,17 @@ fn nulls_without_a_type_give_nulls() {
 }
 
 #[test]
+fn a_property_block_that_no_record_holds_is_null() {
+    let longest = [&b"name\x01"[..], &[b'v'; MAX_LEN - 6], b"\x02"].concat();
+    let longer = [&longest[..], b"a"].concat();
+    let blocks = BinaryArray::from_vec(vec![&longest, &longer, b""]);
+    let found = Function::Properties.call(&[Arc::new(blocks)]).unwrap();
+    let maps = found.as_map();
+    assert_eq!((maps.is_null(0), maps.is_null(1), maps.is_null(2)), (false, true, false));
+    assert_eq!((maps.value_length(0), maps.value_length(2)), (1, 0));
+}
+
+#[test]
 fn a_dictionary_counts_as_its_values() {
     let mut values = StringDictionaryBuilder::<Int32Type>::new();
     ["a", "b", "a"].into_iter().for_each(|value| values.append_value(value));

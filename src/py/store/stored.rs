@@ -47,7 +47,7 @@ impl From<Record> for StoredMessage {
     }
 }
 
-/// Bytes of a record, in memory of a dropped one: the allocator's takes a seventh of a scan.
+/// Bytes of a record, in memory that a dropped one had: the allocator is slow for these sizes.
 pub(crate) struct Record(Vec<u8>);
 
 const MOST_SPARE: usize = 64;
@@ -57,12 +57,18 @@ thread_local! {
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
+/// The thread's spare memory, unless the thread is ending.
+#[inline]
+fn spare<T>(work: impl FnOnce(&mut Vec<Vec<u8>>) -> T) -> Option<T> {
+    SPARE.try_with(|spare| spare.try_borrow_mut().ok().map(|mut spare| work(&mut spare))).ok()?
+}
+
 impl Record {
     #[inline]
     pub(crate) fn copied(bytes: &[u8]) -> Self {
         // A message that is kept holds at most twice its bytes.
-        let fits = |memory: &mut Vec<u8>| memory.capacity() / 2 <= bytes.len();
-        let mut memory = SPARE.with_borrow_mut(|spare| spare.pop_if(fits)).unwrap_or_default();
+        let fits = |memory: &Vec<u8>| memory.capacity() / 2 <= bytes.len();
+        let mut memory = spare(Vec::pop).flatten().filter(fits).unwrap_or_default();
         memory.reserve_exact(bytes.len());
         memory.extend_from_slice(bytes);
         Self(memory)
@@ -73,18 +79,10 @@ impl Drop for Record {
     #[inline]
     fn drop(&mut self) {
         let mut memory = std::mem::take(&mut self.0);
-        if memory.capacity() > MOST_SPARE_BYTES {
-            return;
+        if memory.capacity() <= MOST_SPARE_BYTES {
+            memory.clear();
+            spare(|spare| (spare.len() < MOST_SPARE).then(|| spare.push(memory)));
         }
-        memory.clear();
-        // A thread that ends has none.
-        let _ = SPARE.try_with(|spare| {
-            if let Ok(mut spare) = spare.try_borrow_mut()
-                && spare.len() < MOST_SPARE
-            {
-                spare.push(memory);
-            }
-        });
     }
 }
 
@@ -242,8 +240,9 @@ impl StoredMessage {
         }
     }
 
-    /// All properties, in the order stored; of a name given twice the later value
-    /// (``MessageDecoder#string2messageProperties``).
+    /// All properties, in the order stored; of a name given twice the later value.
+    ///
+    /// Read as ``MessageDecoder#string2messageProperties`` reads them.
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let all = PyDict::new(py);
