@@ -20,7 +20,9 @@ use crate::files::threads::processors;
 use crate::store::progress::Halt;
 
 const LONG: u64 = 16 << 20;
+/// Minimum and maximum bytes of a part.
 const PART: Range<u64> = 256 << 10..64 << 20;
+/// Rows below which a part counts as small.
 const FEW_ROWS: usize = 512;
 const MOST_THREADS: usize = 4;
 const WAIT_SLICE: Duration = Duration::from_millis(50);
@@ -168,8 +170,8 @@ impl BatchesAhead {
             halt: Halt::default(),
         };
         for (number, maker) in makers.into_iter().enumerate() {
-            // One batch waits while its maker builds the next.
-            let (out, told) = mpsc::sync_channel(1);
+            // Rendezvous: a batch waits with its maker only, which saves memory.
+            let (out, told) = mpsc::sync_channel(0);
             ahead.makers.push(told);
             let (cuts, turns) = (Arc::clone(&ahead.cuts), to_turns.clone());
             let thread = thread::Builder::new()

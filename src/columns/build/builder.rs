@@ -412,7 +412,7 @@ fn fill<'a>(
             Builder::RawBody(column) => {
                 column.extend(rows.iter().map(|row| row.view.body()), pinned)?;
             }
-            Builder::Host(get, column) => column.extend(rows.iter().map(|row| get(&row.view))),
+            Builder::Host(get, column) => rows.iter().for_each(|row| column.push(get(&row.view))),
             Builder::MessageId(column) => rows.iter().for_each(|row| column.push(&row.view)),
             Builder::Record(column) => {
                 column.extend(rows.iter().map(|row| row.view.as_bytes()), pinned)?;

@@ -49,7 +49,7 @@ impl Times {
     }
 }
 
-/// Addresses as `"ip:port"`.
+/// Addresses as `"ip:port"`. The last text is kept, since few distinct ones occur.
 #[derive(Debug)]
 pub(crate) struct Hosts {
     texts: VariableColumn,
@@ -63,20 +63,15 @@ impl Hosts {
     }
 
     #[inline]
-    pub(crate) fn extend(&mut self, hosts: impl Iterator<Item = Host>) {
-        let mut hosts = hosts.peekable();
-        while let Some(host) = hosts.next() {
-            let more = std::iter::from_fn(|| hosts.next_if_eq(&host)).count();
-            if self.known == Some(host) {
-                self.texts.repeat(1 + more);
-                continue;
-            }
+    pub(crate) fn push(&mut self, host: Host) {
+        if self.known != Some(host) {
             self.known = Some(host);
             self.text.clear();
             // Writing to a string cannot fail.
             let _ = write!(self.text, "{host}");
             self.texts.push(self.text.as_bytes());
-            self.texts.repeat(more);
+        } else {
+            self.texts.repeat(self.text.as_bytes());
         }
     }
 
@@ -199,16 +194,10 @@ impl<'a> Pairs<'a> {
     #[inline]
     pub(crate) fn push(&mut self, raw: &'a [u8]) {
         let start = self.all.len();
-        // A bit for each length and first byte saves most comparisons.
-        let mut seen = 0_u64;
         for (name, value) in properties::iter(raw) {
-            let first = name.first().copied().unwrap_or_default();
-            let bit = 1 << ((name.len() ^ usize::from(first)) % 64);
             let known = self.all.get_mut(start..).unwrap_or_default();
             let count = known.len();
-            if seen & bit != 0
-                && let Some(same) = known.iter_mut().find(|known| known.0 == name)
-            {
+            if let Some(same) = known.iter_mut().find(|known| known.0 == name) {
                 same.1 = value;
             } else if count < FEW_PROPERTIES {
                 self.all.push((name, value));
@@ -217,12 +206,10 @@ impl<'a> Pairs<'a> {
                 self.push_many(raw);
                 break;
             }
-            seen |= bit;
         }
         self.ends.push(self.all.len());
     }
 
-    /// Properties of each message.
     pub(crate) fn of_each(&self) -> impl Iterator<Item = &[(&'a [u8], &'a [u8])]> {
         let begins = std::iter::once(0).chain(self.ends.iter().copied());
         begins.zip(&self.ends).map(|(begin, end)| self.all.get(begin..*end).unwrap_or_default())

@@ -2,7 +2,6 @@
 //!
 //! UTF-8 is checked once for the whole column, far cheaper than once for each value.
 
-use std::iter;
 use std::sync::Arc;
 
 use arrow_array::builder::make_view;
@@ -14,7 +13,7 @@ use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBu
 use arrow_schema::{ArrowError, DataType};
 
 use super::pool::Gathered;
-use crate::format::width::{at_least_0, at_most_i32, at_most_u32, to_usize};
+use crate::format::width::{at_most_i32, at_most_u32};
 
 #[derive(Debug)]
 pub(crate) struct VariableColumn {
@@ -109,31 +108,16 @@ impl VariableColumn {
         self.nulls.append_n_non_nulls(count);
     }
 
-    /// Adds the last value `count` times more.
     #[inline]
-    pub(crate) fn repeat(&mut self, count: usize) {
+    pub(crate) fn repeat(&mut self, value: &[u8]) {
         match &mut self.layout {
-            Layout::Offsets(ends) => {
-                let all: &mut Vec<u8> = &mut self.values;
-                let end = all.len();
-                let begin = match ends[..] {
-                    [.., begin, _] => to_usize(at_least_0(i64::from(begin))),
-                    _ => end,
-                };
-                let mut left = (end - begin) * count;
-                while left > 0 {
-                    let some = left.min(all.len() - begin);
-                    all.extend_from_within(begin..begin + some);
-                    left -= some;
-                }
-                ends.extend((1..=count).map(|number| at_most_i32(end + number * (end - begin))));
-            }
-            Layout::Views(views) => {
+            Layout::Views(views) if !views.is_empty() => {
                 let last = views.last().copied().unwrap_or_default();
-                views.extend(iter::repeat_n(last, count));
+                views.push(last);
+                self.nulls.append_non_null();
             }
+            _ => self.push(value),
         }
-        self.nulls.append_n_non_nulls(count);
     }
 
     #[inline]
@@ -266,24 +250,6 @@ mod tests {
                 assert_eq!(array.data_type(), &data_type);
                 let wanted: Vec<_> =
                     pushed[..count].iter().map(|v| v.map(<[u8]>::to_vec)).collect();
-                assert_eq!(values(&array), wanted, "{data_type}");
-                array.to_data().validate_full().unwrap();
-            }
-        }
-    }
-
-    #[test]
-    fn the_last_value_is_repeated_in_every_layout() {
-        for data_type in TYPES {
-            let mut column = VariableColumn::new(&data_type).unwrap();
-            for texts in [[&b"a"[..], b"a text that no view holds itself"], [b"", b"b"]] {
-                let mut wanted = Vec::new();
-                for (text, count) in texts.iter().zip([5, 0]).chain(texts.iter().zip([1, 70])) {
-                    column.push(text);
-                    column.repeat(count);
-                    wanted.extend(vec![Some(text.to_vec()); 1 + count]);
-                }
-                let array = column.finish().unwrap();
                 assert_eq!(values(&array), wanted, "{data_type}");
                 array.to_data().validate_full().unwrap();
             }

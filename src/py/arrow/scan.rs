@@ -390,8 +390,8 @@ impl Store {
     /// A requested schema may ask for view types: bodies then stay where they were read, and are
     /// copied only where a batch would hold many times their size.
     ///
-    /// A log of 16 MiB or more is read by up to four threads. They end when the stream is released;
-    /// each holds at most two batches that nobody has taken. Rows keep the order of the log.
+    /// A log of 16 MiB or more is read by up to four threads. They end when the stream is released.
+    /// Rows keep the order of the log.
     ///
     /// Args:
     ///     columns: Names out of ``ARROW_SCHEMA``, in the order wanted; ``None`` is all but

@@ -60,7 +60,7 @@ thread_local! {
 /// The thread's spare memory, unless the thread is ending.
 #[inline]
 fn spare<T>(work: impl FnOnce(&mut Vec<Vec<u8>>) -> T) -> Option<T> {
-    SPARE.try_with(|spare| spare.try_borrow_mut().ok().map(|mut spare| work(&mut spare))).ok()?
+    SPARE.try_with(|spare| work(&mut spare.borrow_mut())).ok()
 }
 
 impl Record {
