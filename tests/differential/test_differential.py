@@ -136,6 +136,18 @@ def test_taking_turns_on_one_store(rocketmq: RocketMQ, tmp_path: Path) -> None:
     assert dump_as_ours(rocketmq.dump(shared, PARAMS)) == dump_ours(alone)
 
 
+def test_rocketmq_reads_all_of_many_properties_and_so_do_we(
+    rocketmq: RocketMQ, tmp_path: Path
+) -> None:
+    names = [f"{number:x}" for number in range(1_200)]
+    block = b"".join(f"{name}\x01v\x02".encode() for name in [*names, "0"])
+    with mqstore.open(tmp_path, "a", config=SETTINGS) as store:
+        store.append("Many", b"", properties=block)
+        [message] = store.scan()
+    [row] = [row for row in rocketmq.dump(tmp_path, PARAMS) if row["type"] == "message"]
+    assert message.properties == row["properties"] == dict.fromkeys(names, "v")
+
+
 def test_default_sizes(rocketmq: RocketMQ, tmp_path: Path) -> None:
     """Files of 1 GiB, 6,000,000 and 420,000,040 bytes, most of them holes."""
     root = tmp_path / "ours"
