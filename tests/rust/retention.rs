@@ -1,7 +1,8 @@
 //! Acceptance cases RT: what goes when its time has come, or the disk is full, and who still reads it.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use mqstore::Error;
@@ -15,6 +16,7 @@ use mqstore::store::write::retention::{DiskUse, Fate, Occasion};
 use mqstore::store::{KeyQuery, MessageStore, NewMessage};
 use mqstore::time::CalendarTime;
 
+use crate::support::storage::Staged;
 use crate::support::{Home, flip, names_in, read_queue};
 
 const NOW_MS: i64 = 1_700_000_000_000;
@@ -127,6 +129,42 @@ fn rt01_ten_files_a_pass_and_queues_and_index_follow() {
     assert_eq!((key_count(&store, 14), key_count(&store, 15)), (0, 1));
     assert_eq!(read_queue(&store, 0, 15).records.len(), 40);
     assert_eq!(put(&store, 55).unwrap(), 55);
+}
+
+#[test]
+fn a_reader_finds_nothing_missing_while_a_file_goes() {
+    let mut home = Home::new(config(true));
+    let stage = Staged::new();
+    home.storage = stage.storage();
+    let store = Arc::new(home.create());
+    for number in 0..30 {
+        put(&store, number).unwrap();
+    }
+    store.flush().unwrap();
+    age(home.path(), |number| number < 8);
+    let (reader, gone) = (Arc::downgrade(&store), Arc::new(Mutex::new(Vec::new())));
+    let told = Arc::clone(&gone);
+    stage.after_remove(Box::new(move |path| {
+        let Some(store) = reader.upgrade() else { return };
+        store.log().run().close_files();
+        let first = store.queue(b"Topic", 0).unwrap().unwrap().min_offset;
+        let left = 30 - usize::try_from(store.log().min_offset() / 128).unwrap();
+        assert_eq!(read_queue(&store, 0, first).records.len(), left);
+        assert_eq!((key_count(&store, 0), key_count(&store, 29)), (0, 1));
+        let end = store.end_offset();
+        let mut scanned = 0;
+        Scan::new(0, u64::MAX, end, ScanFilter::ALL, OnDamage::Raise)
+            .run(store.log(), |_, _| {
+                scanned += 1;
+                Ok(Taken::More)
+            })
+            .unwrap();
+        assert_eq!(scanned, left);
+        told.lock().unwrap().push(path.to_owned());
+    }));
+    assert_eq!(store.clean_step(&occasion(EMPTY)).unwrap().log_files, 8);
+    let is_of_log = |path: &&PathBuf| path.to_string_lossy().contains("/commitlog/");
+    assert_eq!(gone.lock().unwrap().iter().filter(is_of_log).count(), 8);
 }
 
 #[test]

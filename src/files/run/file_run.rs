@@ -25,7 +25,6 @@ use crate::format::width::to_usize;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stray {
     pub path: PathBuf,
-    /// Its kind.
     pub kind: FileKind,
 }
 
@@ -102,7 +101,6 @@ impl FileRun {
         self.has_lost_files.load(Ordering::Acquire)
     }
 
-    /// Whether a folder was missing at the last listing.
     #[must_use]
     pub fn lacks_folder(&self) -> bool {
         self.lacks_folder.load(Ordering::Acquire)
@@ -236,7 +234,6 @@ impl FileRun {
         self.open_files.clear();
     }
 
-    /// Opens a file of the run.
     pub fn open(&self, file: &RunFile) -> Result<Arc<dyn StorageFile>> {
         let open = self.open_files.get(&*self.storage, file, self.access);
         let may_not = |error: &Error| {
@@ -357,11 +354,15 @@ impl FileRun {
 
     pub(crate) fn add(&self, base_offset: u64, path: PathBuf) -> Arc<RunFile> {
         let file = self.run_file(base_offset, path, self.file_size(), 0);
-        self.change(|files| {
-            let at = files.partition_point(|other| other.base_offset < base_offset);
-            files.insert(at, Arc::clone(&file));
-        });
+        self.insert(&file);
         file
+    }
+
+    fn insert(&self, file: &Arc<RunFile>) {
+        self.change(|files| {
+            let at = files.partition_point(|other| other.base_offset < file.base_offset);
+            files.insert(at, Arc::clone(file));
+        });
     }
 
     fn sync_name(&self, dir: &Path) -> Result<()> {
@@ -376,7 +377,6 @@ impl FileRun {
             match self.files().last() {
                 Some(last) if last.base_offset >= offset => {
                     self.remove(last)?;
-                    self.change(|files| files.retain(|file| file.id != last.id));
                     removed += 1;
                 }
                 _ => break,
@@ -391,13 +391,17 @@ impl FileRun {
         let files = self.files();
         let [first, _, ..] = files.as_slice() else { return Ok(None) };
         self.remove(first)?;
-        self.change(|files| files.retain(|file| file.id != first.id));
         self.sync_names(1)?;
         Ok(Some(Arc::clone(first)))
     }
 
-    fn remove(&self, file: &RunFile) -> Result<()> {
-        self.storage.remove_file(&file.path).map_err(Error::io("remove", &file.path))?;
+    /// Removes a file, first from the list: readers must not look for a file that is gone.
+    fn remove(&self, file: &Arc<RunFile>) -> Result<()> {
+        self.change(|files| files.retain(|other| other.id != file.id));
+        if let Err(error) = self.storage.remove_file(&file.path) {
+            self.insert(file);
+            return Err(Error::io("remove", &file.path)(error));
+        }
         self.open_files.forget(file.id);
         Ok(())
     }

@@ -374,7 +374,6 @@ impl ConsumeQueue {
     pub fn correct_min_offset(&self, log_min: u64) -> Result<()> {
         let start = number_of(self.entries.start() / ENTRY);
         let first = self.first.load(Ordering::Acquire);
-        // The first entry alone tells.
         let is_start = first >= 0 && (log_min == 0 || self.max_offset() == start + 1);
         let min = match is_start && u64::try_from(first).is_ok_and(|first| first >= log_min) {
             true => start,

@@ -58,7 +58,7 @@ enum Stamps {
 }
 
 type Watch = Box<dyn Fn(&dyn StorageFile, &Path) + Send + Sync>;
-type Listed = Box<dyn Fn(&Path) + Send + Sync>;
+type Named = Box<dyn Fn(&Path) + Send + Sync>;
 
 /// The operating system's files, as a test wants them.
 #[derive(Default)]
@@ -74,7 +74,8 @@ pub(crate) struct Staged {
     waiting: Mutex<(usize, usize)>,
     before_sync: Mutex<Option<Watch>>,
     after_sync: Mutex<Option<Watch>>,
-    after_list: Mutex<Option<Listed>>,
+    after_list: Mutex<Option<Named>>,
+    after_remove: Mutex<Option<Named>>,
     /// Part of the path of files whose readers wait, and how many reads do not.
     held_reads: Mutex<Option<(&'static str, usize)>>,
     read_released: Condvar,
@@ -212,8 +213,13 @@ impl Staged {
     }
 
     /// Calls `then` behind each look at which names a folder holds.
-    pub(crate) fn after_list(&self, then: Listed) {
+    pub(crate) fn after_list(&self, then: Named) {
         *self.after_list.lock().unwrap() = Some(then);
+    }
+
+    /// Calls `then` behind each removal of a file.
+    pub(crate) fn after_remove(&self, then: Named) {
+        *self.after_remove.lock().unwrap() = Some(then);
     }
 
     /// A call that changes something.
@@ -339,7 +345,14 @@ impl Storage for StagedStorage {
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         self.0.enter(Call::Remove, path)?;
-        Os.remove_file(path)
+        Os.remove_file(path)?;
+        // A failed assertion in it is told once.
+        if let Ok(then) = self.0.after_remove.lock()
+            && let Some(then) = &*then
+        {
+            then(path);
+        }
+        Ok(())
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {

@@ -100,7 +100,6 @@ impl Writer {
         outcome.map(|()| cleaned)
     }
 
-    /// Deletes log files; returns their number, the deletion, and an error.
     fn clean_log(&self, occasion: &Occasion) -> Result<(usize, Option<Deletion>, Result<()>)> {
         self.check_locked()?;
         let mut verdicts = self.files.judge_log(occasion, self.safe_end())?;
@@ -164,8 +163,13 @@ impl Writer {
         let _turn = self.gate.derived_turn();
         self.check_locked()?;
         for queue in self.files.queues.all() {
-            cleaned.queue_files += queue.delete_expired(log_start)?;
+            // Before: readers begin behind what goes. After: a damaged entry may have misled it.
             queue.correct_min_offset(log_start)?;
+            let deleted = queue.delete_expired(log_start)?;
+            if deleted > 0 {
+                queue.correct_min_offset(log_start)?;
+            }
+            cleaned.queue_files += deleted;
         }
         if let Some(index) = &mut self.dispatcher.lock().index {
             let start = at_most_i64(log_start);
