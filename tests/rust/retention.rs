@@ -259,6 +259,27 @@ fn rt06_who_reads_a_deleted_file_reads_on() {
 }
 
 #[test]
+fn a_scan_ends_where_all_that_it_had_left_is_deleted() {
+    let (_home, store) = home(true, 40, |number| number < 15);
+    let scan = |on_damage| Scan::new(0, u64::MAX, 10 * 128, ScanFilter::ALL, on_damage);
+    let mut scans = [scan(OnDamage::Raise), scan(OnDamage::Skip)];
+    for scan in &mut scans {
+        scan.run(store.log(), |_, _| Ok(Taken::Last)).unwrap();
+    }
+    while !store.clean_step(&occasion(EMPTY)).unwrap().is_empty() {}
+    assert_eq!(store.log().min_offset(), 15 * 128);
+    for scan in &mut scans {
+        let mut rest = 0;
+        let ended = scan.run(store.log(), |_, _| {
+            rest += 1;
+            Ok(Taken::More)
+        });
+        assert!(ended.is_ok(), "{ended:?}");
+        assert_eq!((rest, scan.skipped_ranges(), scan.skipped_bytes()), (0, 0, 0));
+    }
+}
+
+#[test]
 fn rt07_an_emptied_queue_keeps_its_numbers() {
     let (home, store) = home(true, 0, |_| false);
     for number in 0..9 {

@@ -240,13 +240,21 @@ impl<'l> Scanner<'l> {
         let run = self.log.run();
         loop {
             let Some(file) = run.find(self.walk.next) else {
-                let min = self.log.min_offset();
-                if self.walk.next >= min || min >= self.walk.end {
-                    self.walk.file = None;
-                    return Ok(Some(self.no_file()));
-                }
-                self.walk.next = min;
-                continue;
+                // One listing: others add and delete files meanwhile.
+                let files = run.files();
+                let behind = files.partition_point(|file| file.base_offset < self.walk.next);
+                let stop = match files.get(behind) {
+                    Some(later) if behind > 0 && later.base_offset > self.walk.next => {
+                        Stop::Damage(self.gap_before(later))
+                    }
+                    Some(later) if later.base_offset < self.walk.end => {
+                        self.walk.next = later.base_offset;
+                        continue;
+                    }
+                    _ => Stop::End,
+                };
+                self.walk.file = None;
+                return Ok(Some(stop));
             };
             if let Some(open) = run.open_if_there(&file)? {
                 self.walk.file_end = file.base_offset.saturating_add(run.file_size());
@@ -257,19 +265,13 @@ impl<'l> Scanner<'l> {
         }
     }
 
-    /// Behind the last file the log ends; between files there is a gap.
-    fn no_file(&self) -> Stop {
-        let files = self.log.run().files();
-        let behind = files.partition_point(|file| file.base_offset < self.walk.next);
-        match files.get(behind) {
-            Some(later) => Stop::Damage(Corruption {
-                path: Some(later.path.clone()),
-                offset: 0,
-                kind: CorruptionKind::Gap,
-                expected: format!("a file that holds physical offset {}", self.walk.next),
-                found: format!("the next file, which begins at {}", later.base_offset),
-            }),
-            None => Stop::End,
+    fn gap_before(&self, later: &RunFile) -> Corruption {
+        Corruption {
+            path: Some(later.path.clone()),
+            offset: 0,
+            kind: CorruptionKind::Gap,
+            expected: format!("a file that holds physical offset {}", self.walk.next),
+            found: format!("the next file, which begins at {}", later.base_offset),
         }
     }
 
