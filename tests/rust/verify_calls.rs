@@ -5,6 +5,7 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use mqstore::care::verify::verify_on;
 use mqstore::care::{Code, Level, Severity, VerifyOptions, VerifyReport};
@@ -12,6 +13,7 @@ use mqstore::config::StoreConfig;
 use mqstore::error::{Error, Result};
 use mqstore::store::folder::paths::StorePaths;
 use mqstore::store::open::index_settings::index_layout;
+use mqstore::store::write::retention::{DiskUse, Occasion};
 use mqstore::store::{MessageStore, OpenMode};
 
 use crate::support::storage::{Call, Staged};
@@ -167,6 +169,64 @@ fn a_folder_that_cannot_be_read_is_an_error() {
             assert_eq!(error, format!("{op} {}: Input/output error (os error 5)", place.display()));
         }
     }
+}
+
+/// Lets `meanwhile` happen before each of the check's reads in turn.
+fn at_each_read(meanwhile: fn(&MessageStore)) {
+    for skip in 0.. {
+        let home = Home::new(small());
+        let store = Arc::new(home.create());
+        let mut count = 0;
+        while count < 100 || store.end_offset() % 4096 < 2500 {
+            home.fill(&store, count..count + 1);
+            count += 1;
+        }
+        store.flush().unwrap();
+        // The writer makes the next file in time.
+        let next = store.end_offset().next_multiple_of(4096);
+        while !home.log_file(next).0.exists() {
+            std::thread::yield_now();
+        }
+        let stage = Staged::new();
+        let (writer, happened) = (Arc::clone(&store), Arc::new(AtomicBool::new(false)));
+        let told = Arc::clone(&happened);
+        let then = move |_: &Path| {
+            meanwhile(&writer);
+            told.store(true, Ordering::SeqCst);
+        };
+        stage.before_read(skip, Box::new(then));
+        let options = VerifyOptions { threads: Some(1), ..VerifyOptions::default() };
+        let on = &mut |_, _| ControlFlow::Continue(());
+        let report =
+            verify_on(stage.storage(), home.path(), home.config.clone(), &options, on).unwrap();
+        let told: Vec<_> =
+            report.findings.iter().filter(|f| f.severity != Severity::Info).collect();
+        assert!(report.ok, "before read {skip}: {told:#?}");
+        if !happened.load(Ordering::SeqCst) {
+            assert!(skip > 50, "{skip}");
+            return;
+        }
+    }
+}
+
+#[test]
+fn what_a_writer_appends_meanwhile_is_no_fault() {
+    at_each_read(|store| {
+        for number in 200..260 {
+            append(store, number, &[7; 200]).unwrap();
+        }
+        store.flush().unwrap();
+    });
+}
+
+#[test]
+fn what_retention_deletes_meanwhile_is_no_fault() {
+    at_each_read(|store| {
+        let disk = DiskUse { log_percent: 10, queue_percent: 10 };
+        let years_later = Occasion { now_ms: 4_000_000_000_000, disk, by_hand: true };
+        let cleaned = store.clean_step(&years_later).unwrap();
+        assert!(cleaned.log_files > 1 && cleaned.queue_files > 1, "{cleaned:?}");
+    });
 }
 
 #[test]

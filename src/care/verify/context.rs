@@ -120,12 +120,16 @@ impl Context<'_> {
             let empty =
                 fault.kind == CorruptionKind::FileLength && fault.offset == 0 && fault.path == last;
             let code = if empty { Code::EmptyFile } else { file_code(fault.kind) };
-            self.corruption(code, Severity::Error, *fault);
+            // A writer may be making it.
+            let severity = match self.state {
+                State::InUse if empty => Severity::Info,
+                _ => Severity::Error,
+            };
+            self.corruption(code, severity, *fault);
         }
     }
 }
 
-/// Code for damage reported by [`FileRun::check`].
 pub(super) fn file_code(kind: CorruptionKind) -> Code {
     match kind {
         CorruptionKind::FileLength => Code::FileLength,

@@ -150,8 +150,8 @@ pub fn walk(
         let index = take_index(&cx, &seen)?;
         let cx = work.fresh(cx);
         let numbers: Vec<(usize, u64)> = known
-            .log
-            .files()
+            .listed
+            .files
             .iter()
             .enumerate()
             .map(|(number, file)| (number, file.base_offset))
@@ -161,7 +161,7 @@ pub fn walk(
         let mut walks = Vec::with_capacity(numbers.len());
         let walk = |&(number, base): &(usize, u64)| {
             let part = FilePart::whole(number);
-            Ok((base, log_walk::walk(&cx, log, part, known.last, queues, &index)))
+            Ok((base, log_walk::walk(&cx, log, &known.listed, part, queues, &index)))
         };
         in_order(&numbers, cx.threads, &log.dir(), walk, |_, walk| {
             walks.push(walk);
@@ -219,8 +219,9 @@ pub fn join(
             of_file.extend(part.files);
         }
         // A newer file was not walked: the log ends before it.
-        let files = known.log.files();
-        let walks: Vec<FileWalk> = files
+        let walks: Vec<FileWalk> = known
+            .listed
+            .files
             .iter()
             .map(|file| of_file.remove(&file.base_offset).unwrap_or_default())
             .collect();

@@ -4,15 +4,16 @@
 //! messages explain, the whole file is walked.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use super::context::Context;
 use super::index::Index;
 use super::index::index_check::Edges;
-use super::log_walk::{self, FileEnd, FilePart, FileWalk, MOST_DAMAGED};
+use super::log_walk::{self, FileEnd, FilePart, FileWalk, Listed, MOST_DAMAGED};
 use super::queues::Queues;
 use crate::error::Result;
-use crate::files::FileRun;
 use crate::files::threads;
+use crate::files::{FileRun, RunFile};
 use crate::log::read::frames::FrameReader;
 
 const LOOKED_THROUGH: u64 = 1 << 20;
@@ -22,22 +23,22 @@ const LOOKED_THROUGH: u64 = 1 << 20;
 pub(super) fn walk_all(
     cx: &Context<'_>,
     log: &FileRun,
-    last: Option<usize>,
+    listed: &Listed,
     queues: &Queues,
     index: &Index,
     part_bytes: Option<u64>,
 ) -> Result<Option<Vec<FileWalk>>> {
-    let (files, dir) = (Vec::from_iter(0..log.files().len()), log.dir());
+    let (files, dir) = (Vec::from_iter(listed.files.iter().enumerate()), log.dir());
     let mut parts = Vec::new();
-    let cut = |&file: &usize| match part_bytes {
-        Some(bytes) => Ok(of_file(log, file, bytes.max(1))),
-        None => Ok(vec![FilePart::whole(file)]),
+    let cut = |&(number, file): &(usize, &Arc<RunFile>)| match part_bytes {
+        Some(bytes) => Ok(of_file(log, number, file, bytes.max(1))),
+        None => Ok(vec![FilePart::whole(number)]),
     };
     threads::in_order(&files, cx.threads, &dir, cut, |_, of_file| {
         parts.extend(of_file);
         Ok(ControlFlow::Continue(()))
     })?;
-    let walk = |part: &FilePart| Ok(log_walk::walk(cx, log, *part, last, queues, index));
+    let walk = |part: &FilePart| Ok(log_walk::walk(cx, log, listed, *part, queues, index));
     let mut joined: Vec<FileWalk> = Vec::new();
     let mut is_sure = true;
     threads::in_order(&parts, cx.threads, &dir, walk, |part, walk| {
@@ -54,21 +55,22 @@ pub(super) fn walk_all(
 }
 
 /// Finds where to cut a file; an unreadable one is left to the walk.
-fn of_file(log: &FileRun, file: usize, bytes: u64) -> Vec<FilePart> {
-    let mut parts = vec![FilePart::whole(file)];
+fn of_file(log: &FileRun, number: usize, file: &Arc<RunFile>, bytes: u64) -> Vec<FilePart> {
+    let mut parts = vec![FilePart::whole(number)];
     for at in places(log, file, bytes).unwrap_or_default() {
         if let Some(before) = parts.last_mut().filter(|before| before.from < at) {
             before.to = Some(at);
-            parts.push(FilePart { file, from: at, to: None });
+            parts.push(FilePart { file: number, from: at, to: None });
         }
     }
     parts
 }
 
-fn places(log: &FileRun, number: usize, bytes: u64) -> Result<Vec<u64>> {
+fn places(log: &FileRun, file: &Arc<RunFile>, bytes: u64) -> Result<Vec<u64>> {
     let mut places = Vec::new();
-    let files = log.files();
-    let Some(file) = files.get(number).filter(|file| file.len > bytes) else { return Ok(places) };
+    if file.len <= bytes {
+        return Ok(places);
+    }
     let mut reader = FrameReader::open(log, file)?;
     // Nothing likely lies between the last `from` and this.
     let mut searched = 0;
@@ -136,8 +138,6 @@ impl Edges {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::config::StoreConfig;
     use crate::files::{Access, Os};
@@ -159,7 +159,8 @@ mod tests {
         let log = dir.path().join("commitlog");
         let (log, _) =
             FileRun::load(Arc::new(Os), Arc::default(), vec![log], size, Access::Read).unwrap();
-        let parts = of_file(&log, 0, 1_000);
+        let files = log.files();
+        let parts = of_file(&log, 0, &files[0], 1_000);
         assert!(parts.len() > 30, "{parts:?}");
         for (part, next) in parts.iter().zip(&parts[1..]) {
             assert_eq!((part.file, part.to), (0, Some(next.from)));
@@ -169,6 +170,6 @@ mod tests {
         }
         let last = parts.last().unwrap();
         assert!(last.from < end && last.to.is_none(), "{last:?}, the log ends at {end}");
-        assert_eq!(of_file(&log, 0, size).len(), 1);
+        assert_eq!(of_file(&log, 0, &files[0], size).len(), 1);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +15,7 @@ use super::queues::queue_check::QueueCheck;
 use super::times::Times;
 use crate::care::finding::{Code, Severity};
 use crate::error::{CorruptionKind, Error, FormatError, Result};
-use crate::files::FileRun;
+use crate::files::{FileRun, RunFile};
 use crate::format::java::TopicHash;
 use crate::format::message::peek;
 use crate::format::message::properties::Indexed;
@@ -72,7 +73,6 @@ pub(super) enum FileEnd {
     Remains(Damage, u64),
 }
 
-/// Damage at a position, of unknown length.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Damage {
     at: u64,
@@ -80,8 +80,13 @@ pub(super) struct Damage {
     error: FormatError,
 }
 
-/// Index of the last file that begins with a message.
-pub(super) fn last_with_data(cx: &Context<'_>, log: &FileRun) -> Option<usize> {
+/// The log's files when they were listed, and the index of the last that began with a message.
+pub(super) struct Listed {
+    pub(super) files: Arc<Vec<Arc<RunFile>>>,
+    last: Option<usize>,
+}
+
+pub(super) fn list(cx: &Context<'_>, log: &FileRun) -> Listed {
     let begins = |path: &Path, base: u64| -> Option<bool> {
         let file = cx.storage.open(path, crate::files::Access::Read).ok()?;
         let mut head = [0; peek::HEAD];
@@ -90,19 +95,19 @@ pub(super) fn last_with_data(cx: &Context<'_>, log: &FileRun) -> Option<usize> {
         Some(peek::store_timestamp_ms(head, base).is_some())
     };
     let files = log.files();
-    files.iter().rposition(|file| begins(&file.path, file.base_offset) == Some(true))
+    let last = files.iter().rposition(|file| begins(&file.path, file.base_offset) == Some(true));
+    Listed { files, last }
 }
 
 pub(super) fn walk<'a>(
     cx: &'a Context<'a>,
     log: &'a FileRun,
+    listed: &Listed,
     part: FilePart,
-    last: Option<usize>,
     queues: &'a Queues,
     index: &'a Index,
 ) -> FileWalk {
-    let files = log.files();
-    let Some(file) = files.get(part.file) else { return FileWalk::default() };
+    let Some(file) = listed.files.get(part.file) else { return FileWalk::default() };
     let len = part.to.unwrap_or(file.len).saturating_sub(part.from);
     let checks = (|| {
         let reader = FrameReader::open(log, file)?;
@@ -128,7 +133,7 @@ pub(super) fn walk<'a>(
         path: &file.path,
         base: file.base_offset,
         part,
-        may_be_remains: last.is_none_or(|last| part.file >= last),
+        may_be_remains: listed.last.is_none_or(|last| part.file >= last),
         most_queue_id: most_queue_id(cx.config.validate_topic_names),
         all_queues: queues,
         queues: QueueCheck::new(cx, queues, log),
@@ -245,7 +250,6 @@ impl Walk<'_> {
         }
     }
 
-    /// Reason why a record may not lie at `at`.
     #[inline]
     fn misplaced(&self, record: &Record<'_>, at: u64) -> Option<FormatError> {
         misplaced(&record.view, self.base.saturating_add(at))
@@ -356,7 +360,6 @@ impl Walk<'_> {
         }
     }
 
-    /// Checks a record that is not whole in a block.
     #[cold]
     fn record_large(&mut self, record: &Record<'_>, at: u64) -> Result<()> {
         self.record(record, at)
@@ -480,6 +483,16 @@ impl Walk<'_> {
     }
 }
 
+/// Whether a writer has put a message where a walk found none.
+fn is_written_now(cx: &Context<'_>, log: &FileRun, file: &Arc<RunFile>, at: u64) -> bool {
+    let read = || {
+        let mut reader = FrameReader::open(log, file)?;
+        let is_written = matches!(reader.read(at, false)?, FrameAt::Record(_) | FrameAt::Blank(_));
+        Ok::<_, Error>(is_written)
+    };
+    cx.state == State::InUse && read().unwrap_or(false)
+}
+
 pub(super) struct Joined {
     pub(super) messages: u64,
     pub(super) newest_ms: i64,
@@ -487,8 +500,7 @@ pub(super) struct Joined {
 }
 
 /// Joins the walks in order: finds the log's end and faults before it.
-pub(super) fn join(cx: &Context<'_>, log: &FileRun, walks: &[FileWalk]) -> Joined {
-    let files = log.files();
+pub(super) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[FileWalk]) -> Joined {
     let log_start = log.min_offset().unwrap_or(0);
     let mut joined = Joined {
         messages: 0,
@@ -500,7 +512,7 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, walks: &[FileWalk]) -> Joine
     let last = walks.iter().rposition(has_data);
     // Times on both sides of a file's end.
     walks.iter().fold(Times::default(), |times, walk| times.then(&walk.times, cx, log));
-    for (number, (walk, file)) in walks.iter().zip(files.iter()).enumerate() {
+    for (number, (walk, file)) in walks.iter().zip(listed.files.iter()).enumerate() {
         joined.messages += walk.messages;
         joined.newest_ms = joined.newest_ms.max(walk.newest_ms);
         joined.walked.damaged.extend_from_slice(&walk.damaged);
@@ -520,6 +532,11 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, walks: &[FileWalk]) -> Joine
             FileEnd::Blank => {}
             _ if walk.failed => joined.walked.damaged.push((from, file_end)),
             FileEnd::Nothing if is_last || short || cx.is_cancelled() => {}
+            FileEnd::Nothing | FileEnd::Bad(_)
+                if !is_last && is_written_now(cx, log, file, walk.end) =>
+            {
+                joined.walked.damaged.push((from, file_end));
+            }
             FileEnd::Nothing => {
                 let found = match walk.end < log.file_size() {
                     true => "zeros to the end of the file".to_owned(),

@@ -25,7 +25,7 @@ use self::context::{Context, State, Walked};
 use self::index::index_check::{Gap, Unindexed};
 use self::index::tag_runs::TagRuns;
 use self::index::{Index, IndexState};
-use self::log_walk::FileWalk;
+use self::log_walk::{FileWalk, Listed};
 use self::queues::{Queue, Queues};
 use self::tables::Tables;
 pub(super) use self::tables::{NO_OFFSET, OTHER_OFFSETS};
@@ -150,7 +150,7 @@ pub fn verify_on(
 
 struct Prepared {
     log: FileRun,
-    last: Option<usize>,
+    listed: Listed,
     queues: Queues,
     tables: Tables,
     checkpoint: Option<CheckpointFields>,
@@ -199,10 +199,10 @@ fn prepare<'a>(
     )?;
     strays.iter().for_each(|stray| cx.stray(stray));
     cx.check_files(&log);
-    let last = log_walk::last_with_data(&cx, &log);
+    let listed = log_walk::list(&cx, &log);
     let layout = inspect::queue_layout(&*cx.storage, &cx.paths, config)?;
     let queues = Queues::list(&cx, &layout, tables.kinds())?;
-    Ok((cx, Prepared { log, last, queues, tables, checkpoint }))
+    Ok((cx, Prepared { log, listed, queues, tables, checkpoint }))
 }
 
 fn check(
@@ -228,8 +228,11 @@ fn check(
         || read_index(&cx, |files, run| read_states(&cx, files, run)),
         || each(known.queues.list.iter_mut(), threads, read),
     )?;
-    let Prepared { log, last, queues, .. } = &known;
-    let walks = file_parts::walk_all(&cx, log, *last, queues, &index, part_bytes)?;
+    // Entries of a writer may lead to files that were made since.
+    known.log.refresh()?;
+    known.listed = log_walk::list(&cx, &known.log);
+    let Prepared { log, listed, queues, .. } = &known;
+    let walks = file_parts::walk_all(&cx, log, listed, queues, &index, part_bytes)?;
     let Some(walks) = walks else {
         // Whole files leave nothing in doubt.
         return check(storage, path, config, options, threads, meter, None);
@@ -245,8 +248,8 @@ fn conclude(
     walks: &[FileWalk],
     level: Level,
 ) -> Result<VerifyReport> {
-    let Prepared { log, queues, tables, checkpoint, .. } = known;
-    let joined = log_walk::join(&cx, log, walks);
+    let Prepared { log, listed, queues, tables, checkpoint } = known;
+    let joined = log_walk::join(&cx, log, listed, walks);
     if cx.full && !cx.is_cancelled() {
         let known = checkpoint.as_ref().map_or(0, CheckpointFields::min_timestamp_ms);
         // A time that no message has proves nothing.

@@ -76,6 +76,8 @@ pub(crate) struct Staged {
     after_sync: Mutex<Option<Watch>>,
     after_list: Mutex<Option<Named>>,
     after_remove: Mutex<Option<Named>>,
+    /// How many reads go first.
+    before_read: Mutex<Option<(usize, Named)>>,
     /// Part of the path of files whose readers wait, and how many reads do not.
     held_reads: Mutex<Option<(&'static str, usize)>>,
     read_released: Condvar,
@@ -220,6 +222,11 @@ impl Staged {
     /// Calls `then` behind each removal of a file.
     pub(crate) fn after_remove(&self, then: Named) {
         *self.after_remove.lock().unwrap() = Some(then);
+    }
+
+    /// Calls `then` once, before the read behind `skip` others.
+    pub(crate) fn before_read(&self, skip: usize, then: Named) {
+        *self.before_read.lock().unwrap() = Some((skip, then));
     }
 
     /// A call that changes something.
@@ -407,6 +414,13 @@ impl StorageFile for StagedFile {
 
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
         self.stage.look(Call::Read, &self.path)?;
+        let mut before = self.stage.before_read.lock().unwrap();
+        match &mut *before {
+            Some((0, _)) => before.take().into_iter().for_each(|(_, then)| then(&self.path)),
+            Some((skip, _)) => *skip -= 1,
+            None => {}
+        }
+        drop(before);
         self.stage.hold(&self.path);
         let end = position + buffer.len() as u64;
         if let Some((part, bad)) = &*self.stage.bad.lock().unwrap()

@@ -261,7 +261,6 @@ fn sound(file: &IndexFile, threads: usize) -> Result<Option<(u32, (i64, i64))>> 
     Ok(is_sound.then(|| (sums.entry_count(), whole.span().unwrap_or_default())))
 }
 
-/// Entries of a file from a number on.
 pub(super) struct Entries {
     pub(super) open: Arc<IndexFile>,
     /// Base of the entries' seconds.
@@ -278,7 +277,6 @@ impl Entries {
         Self { open, begin_ms, number, count, from: number, bytes: Vec::new() }
     }
 
-    /// Next entry with its number; `None` at the end.
     #[inline]
     pub(super) fn head(&mut self) -> Result<Option<(u32, IndexEntry)>> {
         if self.number >= self.count {

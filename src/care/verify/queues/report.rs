@@ -114,7 +114,12 @@ pub(in crate::care::verify) fn report_missing(
             let expected =
                 format!("{behind} numbers from {} on", if end > 0 { end } else { least });
             let found = format!("numbers from {least} to {most}");
-            cx.findings.add(Code::LogNumber, Severity::Warning, &dir, None, expected, found);
+            // Beside a writer the walk may have passed those between.
+            let severity = match cx.state {
+                State::InUse => Severity::Info,
+                State::Closed | State::Crashed => Severity::Warning,
+            };
+            cx.findings.add(Code::LogNumber, severity, &dir, None, expected, found);
         }
     }
     if tail > 0 {
