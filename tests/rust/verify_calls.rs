@@ -230,6 +230,29 @@ fn what_retention_deletes_meanwhile_is_no_fault() {
 }
 
 #[test]
+fn the_newest_files_may_be_empty_while_a_writer_makes_them() {
+    let home = Home::new(small());
+    let store = home.create();
+    home.fill(&store, 0..4);
+    store.flush().unwrap();
+    let made = [
+        "commitlog/00000000000000004096",
+        "consumequeue/Topic/1/00000000000000000200",
+        "index/20991231235959999",
+    ];
+    let files = made.map(|path| home.path().join(path));
+    files.iter().for_each(|path| drop(fs::File::create_new(path).unwrap()));
+    let (codes, ok) = found(&Staged::new(), &home);
+    let told = [(Code::EmptyFile, 2), (Code::IndexUnusable, 1), (Code::InUse, 1)];
+    assert_eq!((codes, ok), (BTreeMap::from(told), true));
+    // Nobody makes it any more.
+    let (_, ok) = found(&Staged::new(), &home.copy());
+    assert!(!ok);
+    files.iter().for_each(|path| fs::remove_file(path).unwrap());
+    store.close().unwrap();
+}
+
+#[test]
 fn a_check_that_is_told_to_end_reads_little_more() {
     let config = StoreConfig {
         mapped_file_size_commit_log: Some(32 << 20),

@@ -112,6 +112,14 @@ impl Context<'_> {
         }
     }
 
+    /// Severity of a newest file without content: a writer may be making it.
+    pub(super) fn severity_of_new(&self, empty: bool) -> Severity {
+        match self.state {
+            State::InUse if empty => Severity::Info,
+            _ => Severity::Error,
+        }
+    }
+
     pub(super) fn check_files(&self, run: &FileRun) {
         // At the end a crash left it; before others it lost content.
         let last = run.files().last().map(|file| file.path.clone());
@@ -120,11 +128,7 @@ impl Context<'_> {
             let empty =
                 fault.kind == CorruptionKind::FileLength && fault.offset == 0 && fault.path == last;
             let code = if empty { Code::EmptyFile } else { file_code(fault.kind) };
-            // A writer may be making it.
-            let severity = match self.state {
-                State::InUse if empty => Severity::Info,
-                _ => Severity::Error,
-            };
+            let severity = self.severity_of_new(empty);
             self.corruption(code, severity, *fault);
         }
     }

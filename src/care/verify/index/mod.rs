@@ -83,14 +83,20 @@ impl Index {
         let storage = Arc::clone(&cx.storage);
         let unreadable = &mut |path: &_, error| cx.error(path, error);
         let (run, faults) = IndexRun::load_readable(storage, &dir, layout, unreadable)?;
+        let newest = run.files().last().map(|file| file.path.clone());
         for fault in faults {
             let code = match fault.kind {
                 CorruptionKind::FileName if fault.found == "no regular file" => Code::NoRegularFile,
                 CorruptionKind::FileName => Code::StrayName,
                 _ => Code::IndexUnusable,
             };
-            let warns = fault.kind == CorruptionKind::FileName;
-            let severity = if warns { Severity::Warning } else { Severity::Error };
+            let severity = match fault.kind {
+                CorruptionKind::FileName => Severity::Warning,
+                CorruptionKind::FileLength if fault.path > newest => {
+                    cx.severity_of_new(fault.offset == 0)
+                }
+                _ => Severity::Error,
+            };
             cx.corruption(code, severity, fault);
         }
         let mut unusable: Vec<_> = run.unusable().iter().map(|file| file.name).collect();
