@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqstore._native import IndexFile, _store_name
+from mqstore.errors import StoreIOError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from mqstore import Store
 
-__all__ = ["FileGroup", "StoreFiles", "index_files", "list_files", "open_index_file"]
+__all__ = [
+    "FileGroup",
+    "StoreFiles",
+    "index_files",
+    "list_files",
+    "open_index_file",
+    "open_index_files",
+]
 
 # Root, kind, topic, queue, file: nothing of a store lies deeper, but for compaction's own tree.
 _DEEPEST = 5
@@ -78,7 +88,10 @@ def list_files(root: str) -> StoreFiles:
 def _walk(
     folder: Path, above: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], os.stat_result | None]]:
-    """Each entry below `folder`: its path's parts, and its status unless it is a folder."""
+    """Each entry below `folder`: its path's parts, and its status unless it is a folder.
+
+    What another process removes meanwhile is left out.
+    """
     with os.scandir(folder) as entries:
         for entry in entries:
             parts = (*above, entry.name)
@@ -86,9 +99,11 @@ def _walk(
                 yield parts, None
                 known = _store_name(_text(entry.name))
                 if len(parts) < _DEEPEST and (above or (known is not None and known[2])):
-                    yield from _walk(Path(entry.path), parts)
+                    with contextlib.suppress(FileNotFoundError):
+                        yield from _walk(Path(entry.path), parts)
             else:
-                yield parts, entry.stat(follow_symlinks=False)
+                with contextlib.suppress(FileNotFoundError):
+                    yield parts, entry.stat(follow_symlinks=False)
 
 
 def _text(name: str) -> str:
@@ -118,3 +133,16 @@ def open_index_file(store: Store, path: Path) -> IndexFile:
     assert config.max_hash_slot_num is not None  # noqa: S101 - a store's own settings are whole
     assert config.max_index_num is not None  # noqa: S101
     return IndexFile(path, slots=config.max_hash_slot_num, entries=config.max_index_num)
+
+
+def open_index_files(store: Store, paths: Iterable[Path]) -> Iterator[tuple[Path, IndexFile]]:
+    """Opens them in turn, each until the next; passes over those that were deleted meanwhile."""
+    for path in paths:
+        try:
+            file = open_index_file(store, path)
+        except StoreIOError as error:
+            if error.errno == errno.ENOENT:
+                continue
+            raise
+        with file:
+            yield path, file

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import time
 from typing import TYPE_CHECKING
@@ -12,8 +14,11 @@ import mqstore
 from helpers.damaged_stores import make_base
 from helpers.golden import Case
 from helpers.stores import TINY, message
+from mqstore.html_report import facts
+from mqstore.layout import list_files, open_index_files
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 SMALL_FILES = {**TINY, "mapped_file_size_commit_log": 8192}
@@ -102,3 +107,40 @@ def test_a_start_is_foreseen_where_offsets_cannot_be_read(
     report = mqstore.doctor(root, config=root.parent / "broker.conf")
     assert "MQ-OFF-05" in named(report)
     assert report.will_start == starts, report.obstacles
+
+
+def test_a_report_and_info_leave_out_what_goes_while_they_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "store"
+    with mqstore.open(root, "a", config=SMALL_FILES) as store:
+        store.append_many(message(keys=(f"key{number}",)) for number in range(120))
+    indexes = sorted((root / "index").iterdir())
+    scandir = os.scandir
+
+    @contextlib.contextmanager
+    def then_they_go(folder: Path) -> Iterator[Iterator[os.DirEntry[str]]]:
+        with scandir(folder) as entries:
+            found = list(entries)
+        if folder == root:
+            shutil.rmtree(root / "consumequeue")
+            (root / "checkpoint").unlink()
+        yield iter(found)
+
+    def listed(_root: str) -> list[Path]:
+        (root / "index" / indexes[0].name).unlink(missing_ok=True)
+        return indexes
+
+    monkeypatch.setattr(os, "scandir", then_they_go)
+    names = {group.name for group in list_files(str(root)).groups}
+    assert "commitlog" in names
+    assert not names & {"consumequeue", "checkpoint"}
+    monkeypatch.undo()
+    monkeypatch.setattr(facts, "index_files", listed)
+    mqstore.report(root, tmp_path / "report.html", config=SMALL_FILES)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert indexes[-1].name in page
+    assert indexes[0].name not in page
+    with mqstore.open(root, "r", config=SMALL_FILES) as store:
+        opened = [path for path, _ in open_index_files(store, indexes)]
+        assert opened == indexes[1:]

@@ -9,7 +9,7 @@ import mqstore
 from mqstore._names import nearest, recent_keys
 from mqstore.cli.output import note
 from mqstore.cli.progress import progress
-from mqstore.layout import index_files, open_index_file
+from mqstore.layout import index_files, open_index_files
 from mqstore.results import QueryResult
 from mqstore.text import count_text, size_text, time_text
 
@@ -152,10 +152,10 @@ def index_reach(store: Store) -> dict[str, object]:
     files = index_files(store.path)
     reach: dict[str, object] = {"usable": store.index_usable, "files": len(files)}
     if store.index_usable and files:
-        with open_index_file(store, files[0]) as first, open_index_file(store, files[-1]) as last:
-            reach["begin_timestamp_ms"] = first.header.begin_timestamp_ms
-            reach["end_timestamp_ms"] = last.header.end_timestamp_ms
-            reach["end_physical_offset"] = last.header.end_physical_offset
+        for _, file in open_index_files(store, (files[0], files[-1])):
+            reach.setdefault("begin_timestamp_ms", file.header.begin_timestamp_ms)
+            reach["end_timestamp_ms"] = file.header.end_timestamp_ms
+            reach["end_physical_offset"] = file.header.end_physical_offset
     reach["log_begin_physical_offset"] = store.min_physical_offset
     reach["log_end_physical_offset"] = store.max_physical_offset
     return reach

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -328,6 +329,10 @@ def _index(store: Store) -> Index:
                 capacity, slots = file.capacity, file.slots
         except mqstore.CorruptionError:
             continue  # among the findings
+        except mqstore.StoreIOError as error:
+            if error.errno == errno.ENOENT:
+                continue  # deleted meanwhile
+            raise
         for length, count in lengths.items():
             index.chains[length] = index.chains.get(length, 0) + count
         used = sum(lengths.values())

@@ -19,7 +19,7 @@ from mqstore.cli.options import (
     topics_option,
 )
 from mqstore.cli.output import Column, note
-from mqstore.layout import index_files, open_index_file
+from mqstore.layout import index_files, open_index_files
 from mqstore.text import count_text, time_text
 
 if TYPE_CHECKING:
@@ -86,21 +86,20 @@ def index_command(
 
 def _print_headers(output: Output, store: Store, paths: list[Path]) -> None:
     def rows() -> Iterator[Row]:
-        for path in paths:
-            with open_index_file(store, path) as file:
-                header = file.header
-                yield {
-                    "file": path.name,
-                    "entries": len(file),
-                    "capacity": file.capacity,
-                    "slots": file.slots,
-                    "hash_slot_count": header.hash_slot_count,
-                    "index_count": header.index_count,
-                    "begin_physical_offset": header.begin_physical_offset,
-                    "end_physical_offset": header.end_physical_offset,
-                    "begin_timestamp_ms": header.begin_timestamp_ms,
-                    "end_timestamp_ms": header.end_timestamp_ms,
-                }
+        for path, file in open_index_files(store, paths):
+            header = file.header
+            yield {
+                "file": path.name,
+                "entries": len(file),
+                "capacity": file.capacity,
+                "slots": file.slots,
+                "hash_slot_count": header.hash_slot_count,
+                "index_count": header.index_count,
+                "begin_physical_offset": header.begin_physical_offset,
+                "end_physical_offset": header.end_physical_offset,
+                "begin_timestamp_ms": header.begin_timestamp_ms,
+                "end_timestamp_ms": header.end_timestamp_ms,
+            }
 
     output.rows(
         rows(),
@@ -120,15 +119,14 @@ def _print_headers(output: Output, store: Store, paths: list[Path]) -> None:
 
 def _entry_rows(store: Store, paths: list[Path], limit: int | None) -> Iterator[Row]:
     left = limit
-    for path in paths:
-        with open_index_file(store, path) as file:
-            header = file.header
-            for number in range(1, len(file) + 1):
-                if left is not None:
-                    if left == 0:
-                        return
-                    left -= 1
-                yield _entry_row(path, header, file.entry(number))
+    for path, file in open_index_files(store, paths):
+        header = file.header
+        for number in range(1, len(file) + 1):
+            if left is not None:
+                if left == 0:
+                    return
+                left -= 1
+            yield _entry_row(path, header, file.entry(number))
 
 
 def _entry_row(path: Path, header: IndexHeader, entry: IndexEntry) -> dict[str, object]:
@@ -155,8 +153,8 @@ def _print_chain(
 
     def rows() -> Iterator[Row]:
         nonlocal found, walked
-        for key, path in itertools.product(keys, reversed(paths)):
-            with open_index_file(store, path) as file:
+        for key in keys:
+            for path, file in open_index_files(store, reversed(paths)):
                 header = file.header
                 for entry in file.chain(key):
                     match = _match(store, entry, key, mqstore.key_hash(key))

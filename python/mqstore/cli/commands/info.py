@@ -13,7 +13,7 @@ from mqstore._names import lite_names
 from mqstore._settings import DEFAULTS, OWN_FILE, SETTINGS
 from mqstore.cli.options import config_option, open_store, output_options, store_argument
 from mqstore.cli.output import Column, note, table_lines
-from mqstore.layout import index_files, list_files, open_index_file
+from mqstore.layout import index_files, list_files, open_index_files
 from mqstore.text import count_text, escape, size_text, time_text
 
 if TYPE_CHECKING:
@@ -116,14 +116,11 @@ def _index_info(store: Store) -> dict[str, object]:
     if not (store.index_usable and paths):
         return info
     entries = 0
-    for path in paths:
-        with open_index_file(store, path) as file:
-            entries += len(file)
-            header = file.header
-    info["entries"] = entries
-    info["end_physical_offset"] = header.end_physical_offset
-    info["end_timestamp_ms"] = header.end_timestamp_ms
-    return info
+    for _, file in open_index_files(store, paths):
+        entries += len(file)
+        info["end_physical_offset"] = file.header.end_physical_offset
+        info["end_timestamp_ms"] = file.header.end_timestamp_ms
+    return info | {"entries": entries}
 
 
 def _checkpoint_info(store: Store) -> dict[str, object] | None:
