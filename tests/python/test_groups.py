@@ -352,3 +352,47 @@ def test_late_messages_come_once_though_their_commit_fails(
     hinders.rmdir()
     assert sorted(bodies(group.poll("orders"))) == [b"a1", b"a2", b"b0"]
     assert group.poll("orders") == []
+
+
+SHARING = """
+import os, sys, mqstore
+path, log = sys.argv[1:]
+log = os.open(log, os.O_WRONLY | os.O_APPEND)
+with mqstore.open(path, "r") as store, store.group("g") as group:
+    print(flush=True)
+    group.process("orders", lambda message: os.write(log, message.body + b"\\n"), max_messages=8)
+"""
+
+
+def test_processes_beside_a_writer_handle_each_message_once_and_in_order(tmp_path: Path) -> None:
+    root, log = tmp_path / "store", tmp_path / "log"
+    log.touch()
+    command = [sys.executable, "-c", SHARING, str(root), str(log)]
+    config = {
+        **TINY,
+        "mapped_file_size_commit_log": 1 << 20,
+        "mapped_file_size_consume_queue": 20_000,
+    }
+    with mqstore.open(root, "a", config=config) as store:
+        appended = [store.append("orders", b"%d" % number, queue_id=number) for number in range(5)]
+        processes = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(3)]
+        try:
+            for process in processes:
+                assert process.stdout is not None
+                process.stdout.readline()
+            # They read while it appends: each sees more than the others for a moment.
+            while len(appended) < 5000:
+                while len(appended) - log.read_bytes().count(b"\n") > 60:
+                    assert all(process.poll() is None for process in processes)
+                    threading.Event().wait(0.001)
+                number = len(appended)
+                appended.append(store.append("orders", b"%d" % number, queue_id=number % 5))
+            wait_until(lambda: sum(at.lag for at in store.groups()["g"]) == 0)
+        finally:
+            for process in processes:
+                process.kill()
+                process.communicate()
+    handled = [int(line) for line in log.read_bytes().split()]
+    for queue_id in range(5):
+        of_queue = [number for number in handled if number % 5 == queue_id]
+        assert of_queue == list(range(queue_id, 5000, 5))

@@ -284,10 +284,20 @@ impl ConsumerGroup {
         drop(self.places()?);
         let mut found = Vec::new();
         let (mut place, mut after) = (start, start);
+        let mut looked_again = false;
         while found.len() < most {
             let room = most - found.len();
             let answer = self.store.read(topic.as_bytes(), queue_id, place, room, None, filter)?;
             let next = answer.next_queue_offset;
+            if next < place && !looked_again {
+                // Others of the group may have read what is not dispatched, or not in this view.
+                match &self.store.writer {
+                    Some(_) => self.store.wait_dispatched()?,
+                    None => self.store.refresh_if_grown()?,
+                }
+                looked_again = true;
+                continue;
+            }
             for (record, end) in answer.records.into_iter().zip(answer.ends) {
                 found.push(Delivery { record, after });
                 after = end;

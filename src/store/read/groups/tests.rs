@@ -304,3 +304,27 @@ fn a_commit_past_the_limits_of_a_table_is_refused_and_the_table_stays_readable()
     group.commit().unwrap();
     assert_eq!(store.groups().unwrap()["g"][0].queue_offset, 1);
 }
+
+#[test]
+fn a_group_never_goes_back_where_others_have_read_more_than_it_sees() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), OpenMode::Create);
+    append(&store, 0, b"0", None);
+    let behind = ConsumerGroup::open(open(dir.path(), OpenMode::Read), "g").unwrap();
+    append(&store, 0, b"1", None);
+    append(&store, 0, b"2", None);
+    let ahead = ConsumerGroup::open(open(dir.path(), OpenMode::Read), "g").unwrap();
+    assert_eq!(poll(&ahead, 9), ["0", "1", "2"]);
+    ahead.commit().unwrap();
+    ahead.release("orders", 0);
+    assert_eq!(behind.take("orders", 0).unwrap(), Some(3));
+    let read = |place| behind.read("orders", 0, place, 9, &TagFilter::ALL).unwrap();
+    let (found, next) = read(3);
+    assert_eq!((found.len(), next), (0, 3), "where it stands");
+    append(&store, 0, b"3", None);
+    behind.store().refresh().unwrap();
+    let (found, next) = read(3);
+    assert_eq!((found.len(), next), (1, 4));
+    // Nobody can have read so far.
+    assert_eq!(read(99).1, 4);
+}
