@@ -143,7 +143,6 @@ struct Places {
 }
 
 impl ConsumerGroup {
-    /// Opens the group at its committed offsets.
     pub fn open(store: Arc<MessageStore>, name: &str) -> Result<Self> {
         store.check_open()?;
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"%|_-".contains(&byte);
@@ -349,7 +348,6 @@ impl ConsumerGroup {
         Ok(())
     }
 
-    /// Flushes the log up to the moved positions.
     fn make_durable(&self, places: &mut Places) -> Result<()> {
         let mut end = 0;
         for queue in &places.moved {
@@ -399,7 +397,6 @@ impl ConsumerGroup {
         }))
     }
 
-    /// Moves to an offset of a queue.
     pub fn seek(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<()> {
         let mut places = self.places()?;
         for (field, number) in [("queue_id", i64::from(queue_id)), ("queue_offset", queue_offset)] {
