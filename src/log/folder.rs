@@ -2,6 +2,8 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::run::file_run::OpenFiles;
@@ -9,10 +11,29 @@ use crate::files::{Access, FileKind, FileRun, Storage};
 
 const OPEN_FILES: usize = 16;
 
+const LOOKS: usize = 5;
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// Opens a folder's files for reading. Their size is `file_size`, or detected, or `otherwise`
 /// without files; there may be no gap.
 pub fn open(
     storage: Arc<dyn Storage>,
+    path: &Path,
+    file_size: Option<u64>,
+    otherwise: u64,
+) -> Result<FileRun> {
+    // A writer makes and deletes files meanwhile: a fault stays.
+    for _ in 1..LOOKS {
+        match look(&storage, path, file_size, otherwise) {
+            Err(Error::Corrupt(_)) => thread::sleep(PAUSE),
+            opened => return opened,
+        }
+    }
+    look(&storage, path, file_size, otherwise)
+}
+
+fn look(
+    storage: &Arc<dyn Storage>,
     path: &Path,
     file_size: Option<u64>,
     otherwise: u64,
@@ -27,7 +48,7 @@ pub fn open(
     let load = |size| {
         let open_files = Arc::new(OpenFiles::new(OPEN_FILES));
         let dirs = vec![path.to_owned()];
-        FileRun::load(Arc::clone(&storage), open_files, dirs, size, Access::Read)
+        FileRun::load(Arc::clone(storage), open_files, dirs, size, Access::Read)
     };
     let (run, mut strays) = load(file_size.unwrap_or(otherwise))?;
     strays.sort_by(|a, b| a.path.cmp(&b.path));

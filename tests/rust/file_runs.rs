@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use mqstore::Error;
 use mqstore::files::{Access, FileRun, FileStat, Os, Roots, Storage};
+use mqstore::log::folder;
 
 use crate::support::storage::{Call, Staged};
 use crate::support::{names_in, scratch};
@@ -127,4 +128,18 @@ fn a_protected_file_is_read_where_its_folder_takes_no_new_ones() {
             error => panic!("{error}"),
         }
     }
+}
+
+#[test]
+fn a_file_that_a_writer_is_making_is_no_fault_of_its_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let [whole, made] = [0, 200].map(|base| dir.path().join(format!("{base:020}")));
+    fs::write(&whole, [1; 200]).unwrap();
+    fs::write(&made, []).unwrap();
+    let stage = Staged::new();
+    let open = || folder::open(stage.storage(), dir.path(), None, 1000);
+    assert!(matches!(open(), Err(Error::Corrupt(fault)) if fault.path == Some(made.clone())));
+    let later = made.clone();
+    stage.after_list(Box::new(move |_| fs::write(&later, [0; 200]).unwrap()));
+    assert_eq!(open().unwrap().end_offset(), Some(400));
 }

@@ -73,7 +73,6 @@ impl FileRun {
         self.learns_file_size = AtomicBool::new(self.files().is_empty());
     }
 
-    /// Lists the folders again.
     pub fn refresh(&self) -> Result<Vec<Stray>> {
         // The earlier of two concurrent listings must not overwrite the later.
         let _listing = self.creating();
@@ -223,7 +222,6 @@ impl FileRun {
         (offset - file.base_offset < self.file_size()).then(|| Arc::clone(file))
     }
 
-    /// The file that holds `offset`, or the first.
     #[must_use]
     pub fn find_or_first(&self, offset: u64) -> Option<Arc<RunFile>> {
         self.find(offset).or_else(|| self.files().first().map(Arc::clone))
