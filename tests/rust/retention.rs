@@ -394,21 +394,36 @@ fn nothing_goes_without_rules_however_old_the_files_and_however_full_the_disk() 
     }
 }
 
-/// A store of files whose messages were stored ten hours apart, and the last one now.
+/// A store of files whose messages were stored ten hours apart, and the last one now. By its clock
+/// none is old, so that its own thread deletes nothing by hours.
 fn ten_hours_apart(config: StoreConfig, files: usize) -> (Home, MessageStore) {
-    let home = Home::new(config);
+    let mut home = Home::new(StoreConfig { keep_hours: None, keep_bytes: None, ..config.clone() });
     let store = home.create();
+    let at = |number: usize| NOW_MS - 10 * 3_600_000 * i64::try_from(files - 1 - number).unwrap();
     for number in 0..files {
-        let hours = 10 * i64::try_from(files - 1 - number).unwrap();
-        home.clock.set(NOW_MS - hours * 3_600_000);
+        home.clock.set(at(number));
         put(&store, number).unwrap();
     }
-    store.flush().unwrap();
+    store.close().unwrap();
+    home.clock.set(at(0));
+    home.config = config;
+    let store = home.write();
     (home, store)
 }
 
 fn limits(keep_hours: Option<u64>, keep_bytes: Option<u64>) -> StoreConfig {
     StoreConfig { retention: None, keep_hours, keep_bytes, ..config(false) }
+}
+
+/// Deletes all that goes, beside the store's own thread; returns where the log begins then.
+fn cleaned_to(store: &MessageStore) -> u64 {
+    loop {
+        store.clean_step(&occasion(EMPTY)).unwrap();
+        let judged = store.judge(&occasion(EMPTY)).unwrap();
+        if judged.new_log_start == judged.log_start {
+            return judged.log_start;
+        }
+    }
 }
 
 #[test]
@@ -449,14 +464,14 @@ fn keep_hours_waits_for_the_newest_message_of_a_file() {
 fn keep_bytes_leaves_so_many_at_the_end_of_the_log() {
     let (home, store) = ten_hours_apart(limits(None, Some(3 * 128)), 10);
     // The tenth file is not full yet.
-    assert_eq!(store.clean_step(&occasion(EMPTY)).unwrap().log_files, 6);
+    assert_eq!(cleaned_to(&store), 6 * 128);
     assert_eq!(counts(&home).0, 4);
     put(&store, 10).unwrap();
     store.flush().unwrap();
-    assert_eq!(store.clean_step(&occasion(EMPTY)).unwrap().log_files, 1);
+    assert_eq!(cleaned_to(&store), 7 * 128);
     // Where both limits are given, one is enough.
     let (_home, store) = ten_hours_apart(limits(Some(10_000), Some(3 * 128)), 10);
-    assert_eq!(store.clean_step(&occasion(EMPTY)).unwrap().log_files, 6);
+    assert_eq!(cleaned_to(&store), 6 * 128);
 }
 
 #[test]
@@ -466,7 +481,7 @@ fn limits_keep_what_is_not_dispatched_and_what_damage_hides() {
     for number in 5..9 {
         put(&store, number).unwrap();
     }
-    assert_eq!(store.clean_step(&occasion(EMPTY)).unwrap().log_files, 4);
+    assert_eq!(cleaned_to(&store), 4 * 128);
     let judged = store.judge(&occasion(EMPTY)).unwrap();
     assert_eq!(judged.files[0].fate, Fate::InUse);
     store.hold_dispatch(false);
@@ -552,6 +567,7 @@ fn the_store_s_own_thread_deletes_by_limits_and_not_without() {
     for (config, goes) in [(limits(Some(72), None), true), (limits(None, None), false)] {
         let config = StoreConfig { clean_resource_interval: 1, ..config };
         let (home, store) = ten_hours_apart(config, 11);
+        home.clock.set(NOW_MS);
         // The thread looks again after each of these; without limits it never deletes.
         for _ in 0..if goes { 1000 } else { 20 } {
             // Not after the first of the files alone.
