@@ -408,3 +408,27 @@ fn a_checkpoint_or_an_extension_that_fails_is_named() {
         assert!(report.findings.iter().any(|f| named(&f)), "{call:?} {:?}", report.findings);
     }
 }
+
+#[test]
+fn damage_at_the_end_of_a_full_file_is_told_beside_a_writer() {
+    let home = Home::new(small());
+    let store = home.create();
+    let placed = home.fill(&store, 0..60);
+    store.flush().unwrap();
+
+    let last = placed.iter().rfind(|at| at.physical_offset < 4096).unwrap();
+    let record = u64::try_from(last.physical_offset).unwrap();
+    let blank = record + u64::from(last.store_size);
+    let place = (record + 28, &7_i64.to_be_bytes()[..]);
+    let size = (blank, &9_i32.to_be_bytes()[..]);
+    for ((at, bytes), code) in [(place, Code::LogPlace), (size, Code::LogBlank)] {
+        let before = fs::read(home.log_file(at).0).unwrap();
+        home.patch(at, bytes);
+        let report = try_look(&Staged::new(), &home).unwrap();
+        let told = report.findings.iter().find(|finding| finding.code == code);
+        assert_eq!(told.map(|told| told.severity), Some(Severity::Error), "{report:#?}");
+        assert!(report.found.contains_key(&Code::InUse) && !report.ok);
+        home.patch(0, &before);
+    }
+    store.close().unwrap();
+}

@@ -483,12 +483,18 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a writer has put a message where a walk found none.
+/// Whether a message is now where a walk found none.
 fn is_written_now(cx: &Context<'_>, log: &FileRun, file: &Arc<RunFile>, at: u64) -> bool {
     let read = || {
         let mut reader = FrameReader::open(log, file)?;
-        let is_written = matches!(reader.read(at, false)?, FrameAt::Record(_) | FrameAt::Blank(_));
-        Ok::<_, Error>(is_written)
+        let left = reader.left(at);
+        Ok::<_, Error>(match reader.read(at, false)? {
+            FrameAt::Record(record) => {
+                misplaced(&record.view, file.base_offset.saturating_add(at)).is_none()
+            }
+            FrameAt::Blank(size) => u64::from(size) == left,
+            _ => false,
+        })
     };
     cx.state == State::InUse && read().unwrap_or(false)
 }
@@ -497,6 +503,8 @@ pub(super) struct Joined {
     pub(super) messages: u64,
     pub(super) newest_ms: i64,
     pub(super) walked: Walked,
+    /// Whether the walk passed over new messages.
+    pub(super) grew: bool,
 }
 
 /// Joins the walks in order: finds the log's end and faults before it.
@@ -506,6 +514,7 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
         messages: 0,
         newest_ms: 0,
         walked: Walked { log_start, log_end: log_start, damaged: Vec::new(), forgot: false },
+        grew: false,
     };
     let has_data =
         |walk: &FileWalk| walk.end > 0 || walk.failed || !matches!(walk.how, FileEnd::Nothing);
@@ -535,6 +544,7 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
             FileEnd::Nothing | FileEnd::Bad(_)
                 if !is_last && is_written_now(cx, log, file, walk.end) =>
             {
+                joined.grew = true;
                 joined.walked.damaged.push((from, file_end));
             }
             FileEnd::Nothing => {

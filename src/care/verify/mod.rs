@@ -256,7 +256,7 @@ fn conclude(
         let trusted_ms = if known > joined.newest_ms { 0 } else { known };
         tables.check(&cx, queues);
         if !(queues.list.is_empty() && has_queue_database(&cx)?) {
-            queues::report::report_missing(&cx, queues, tables, trusted_ms);
+            queues::report::report_missing(&cx, queues, tables, trusted_ms, joined.grew);
         }
         check_behind(&cx, log, queues, index, walks, &joined.walked)?;
     }

@@ -70,12 +70,14 @@ pub(in crate::care::verify) fn tell_twice(
 }
 
 /// Reports messages without entries, after the whole walk. Messages up to `trusted_ms` were
-/// dispatched even if the store was not closed; a deleted topic needs no queue.
+/// dispatched even if the store was not closed; a deleted topic needs no queue. If the log `grew`,
+/// numbers may be missing.
 pub(in crate::care::verify) fn report_missing(
     cx: &Context<'_>,
     queues: &Queues,
     tables: &Tables,
     trusted_ms: i64,
+    grew: bool,
 ) {
     let (mut tail, mut tail_from) = (queues.missing_elsewhere.load(Ordering::Relaxed), u64::MAX);
     for ((topic, id), missing) in queues.take_missing() {
@@ -114,11 +116,7 @@ pub(in crate::care::verify) fn report_missing(
             let expected =
                 format!("{behind} numbers from {} on", if end > 0 { end } else { least });
             let found = format!("numbers from {least} to {most}");
-            // Beside a writer the walk may have passed those between.
-            let severity = match cx.state {
-                State::InUse => Severity::Info,
-                State::Closed | State::Crashed => Severity::Warning,
-            };
+            let severity = if grew { Severity::Info } else { Severity::Warning };
             cx.findings.add(Code::LogNumber, severity, &dir, None, expected, found);
         }
     }
