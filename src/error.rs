@@ -135,6 +135,19 @@ pub enum Error {
     },
 }
 
+/// A word as a shell reads it; `None` for one with control characters.
+pub(crate) fn quoted(word: &str) -> Option<String> {
+    if word.chars().any(char::is_control) {
+        return None;
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || "%+,-./:=@_".contains(c);
+    Some(if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    })
+}
+
 fn by_pid(pid: Option<i32>) -> String {
     pid.map_or_else(|| "for writing".to_owned(), |pid| format!("by pid {pid}"))
 }

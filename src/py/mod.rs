@@ -92,6 +92,10 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(structures::functions::_load_config_json, module)?,
         wrap_pyfunction!(structures::functions::_write_config_json, module)?,
         wrap_pyfunction!(care::doctor::_swap_commands, module)?,
+        wrap_pyfunction!(structures::making::_check_owner, module)?,
+        wrap_pyfunction!(structures::making::_copy_folder, module)?,
+        wrap_pyfunction!(structures::making::_make_file, module)?,
+        wrap_pyfunction!(structures::making::_replace_file, module)?,
     ] {
         module.setattr(function.getattr("__name__")?.cast::<PyString>()?, &function)?;
     }

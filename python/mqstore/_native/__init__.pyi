@@ -66,6 +66,10 @@ from mqstore._native._group import _GroupPlaces as _GroupPlaces
 from mqstore._native._index import IndexEntry, IndexFile, IndexHeader
 from mqstore._native._index_arrow import OffsetLists
 from mqstore._native._log_scan import scan_log, scan_queue, tag_places
+from mqstore._native._making import _check_owner as _check_owner
+from mqstore._native._making import _copy_folder as _copy_folder
+from mqstore._native._making import _make_file as _make_file
+from mqstore._native._making import _replace_file as _replace_file
 from mqstore._native._message import Message
 from mqstore._native._message_scan import MessageScan
 from mqstore._native._reading import ReadResult

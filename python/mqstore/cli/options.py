@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 import click
 
 import mqstore
+from mqstore import _native
 from mqstore.cli.output import Format, Output
 from mqstore.cli.pager import Pager
 from mqstore.cli.units import TIME
+from mqstore.store import _settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +22,7 @@ __all__ = [
     "config_option",
     "limit_option",
     "open_store",
+    "open_to_change",
     "output_options",
     "print_report",
     "queue_option",
@@ -191,6 +194,13 @@ def print_report(
         output.rows(iter(document[rows]))  # type: ignore[call-overload]
     else:
         output.document(document, lines)
+
+
+def open_to_change(path: str, config: str | None) -> mqstore.Store:
+    """The store to be changed by a command, which refuses to make files of another owner."""
+    settings = _settings(config)
+    _native._check_owner(path, settings=settings)  # noqa: SLF001 - our own
+    return mqstore.open(path, "r+", config=config)
 
 
 def open_store(path: str, config: str | None) -> mqstore.Store:

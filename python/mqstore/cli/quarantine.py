@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mqstore
+from mqstore import _native
 from mqstore._durable import sync
 
 if TYPE_CHECKING:
@@ -138,11 +139,8 @@ def _appended(folder: Path, opened: Store) -> Counter[tuple[object, ...]]:
         begin = max(begin, opened.min_physical_offset)
         return Counter(map(_content, opened.scan(start_physical_offset=begin)))
     opened.flush()
-    new = note.with_name(_NOTE + ".new")
-    new.write_text(json.dumps({"max_physical_offset": opened.max_physical_offset}))
-    sync(new)
-    new.rename(note)
-    sync(folder)
+    text = json.dumps({"max_physical_offset": opened.max_physical_offset})
+    _native._replace_file(note, text.encode())  # noqa: SLF001 - our own
     return Counter()
 
 

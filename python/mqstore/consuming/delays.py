@@ -299,7 +299,6 @@ class Delivery:
         version["counter"] += 1
         version["timestamp"] = _now_ms()
         self._table["offsetTable"] = {str(n): at for n, at in sorted(self._places.items())}
-        self._path.parent.mkdir(exist_ok=True)
         _write_config_json(self._path, json.dumps(self._table))
 
 

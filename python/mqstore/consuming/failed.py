@@ -14,10 +14,11 @@ import logging
 import os
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from mqstore._durable import sync
+from mqstore import _native
 from mqstore._native import decode
 from mqstore.consuming.schedule import SCHEDULE_TOPIC, levels_ms, without
 from mqstore.errors import (
@@ -196,7 +197,6 @@ def _leave_mail(store: Store, group: str, failed: Sequence[Failed]) -> None:
 
 
 def _leave_note(folder: Path, group: str, failed: Sequence[Failed]) -> None:
-    folder.mkdir(exist_ok=True)
     _tell_of_old_notes(folder)
     name = f"{time.time_ns():020}-{os.getpid()}-{next(_NUMBERS)}"
     # With the record, which retention may delete before a writer takes the note.
@@ -208,20 +208,18 @@ def _leave_note(folder: Path, group: str, failed: Sequence[Failed]) -> None:
         }
         for message, level in failed
     ]
-    draft = _draft(folder / f"{name}.tmp", group, rows)
-    note = draft.rename(folder / f"{name}.json")
+    note = folder / f"{name}.json"
     try:
-        sync(folder)
-        sync(folder.parent)
+        _write_note(note, group, rows)
     except OSError:
-        note.unlink(missing_ok=True)
+        with suppress(OSError):
+            note.unlink(missing_ok=True)
         raise
 
 
-def _draft(path: Path, group: str, rows: list[dict[str, Any]]) -> Path:
-    path.write_text(json.dumps({"version": 1, "group": group, "messages": rows}))
-    sync(path)
-    return path
+def _write_note(note: Path, group: str, rows: list[dict[str, Any]]) -> None:
+    text = json.dumps({"version": 1, "group": group, "messages": rows})
+    _native._replace_file(note, text.encode())  # noqa: SLF001 - our own
 
 
 def _tell_of_old_notes(folder: Path) -> None:
@@ -322,8 +320,7 @@ def _take(store: Store, note: Path) -> int:
     kept.update(places[index] for index, _ in done.refused)
     if done.error is not None:
         left = [rows[place] for place in sorted(kept)]
-        _draft(note.with_suffix(".tmp"), group, left).rename(note)
-        sync(note.parent)
+        _write_note(note, group, left)
         raise done.error
     if whole and not done.refused:
         note.unlink()

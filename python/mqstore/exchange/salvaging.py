@@ -153,16 +153,27 @@ def _keep_owner(source: Path, out: Path) -> None:
     """Gives the new files owner and mode of the source's: of the same file, else of its first."""
     inside = sorted(source.rglob("*")) if source.is_dir() else []
     first = next((path for path in inside if path.is_file()), source)
-    for path in (out, *out.rglob("*")):
+
+    def give(descriptor: int, path: Path, *, is_folder: bool) -> None:
         like = source / path.relative_to(out)
-        if like.is_symlink() or not like.exists() or like.is_dir() != path.is_dir():
-            like = source if path.is_dir() else first
-        if path.is_dir() and not like.is_dir():
-            continue
+        if like.is_symlink() or not like.exists() or like.is_dir() != is_folder:
+            like = source if is_folder else first
+        if is_folder and not like.is_dir():
+            return
         stat = like.stat()
         with suppress(PermissionError):
-            os.chown(path, stat.st_uid, stat.st_gid)
-        path.chmod(stat.st_mode & 0o777 | (0o700 if path.is_dir() else 0o600))
+            os.fchown(descriptor, stat.st_uid, stat.st_gid)
+        os.fchmod(descriptor, stat.st_mode & 0o777 | (0o700 if is_folder else 0o600))
+
+    # Each before the folder that it lies in, by descriptor: an owner could put a link in its place.
+    for folder, _, names, descriptor in os.fwalk(out, topdown=False):
+        for name in names:
+            file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=descriptor)
+            try:
+                give(file, Path(folder, name), is_folder=False)
+            finally:
+                os.close(file)
+        give(descriptor, Path(folder), is_folder=True)
 
 
 def salvage(

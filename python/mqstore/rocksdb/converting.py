@@ -220,6 +220,7 @@ class _Work:
 
     def apply(self, queues: Kind | None, index: Kind | None) -> tuple[str, ...]:
         """Replaces the old by the new; gives the folders with the old."""
+        _native._check_owner(self._root, settings=self._given)  # noqa: SLF001 - our own
         kept: list[str] = []
         try:
             # One by one: an error leaves those before it.
@@ -249,7 +250,7 @@ class _Work:
 
                 def put(staging: Path) -> list[str]:
                     for name, built in new.items():
-                        shutil.copytree(built, staging / name)
+                        _native._copy_folder(built, staging / name)  # noqa: SLF001 - our own
                     return [*new, *gone]
 
                 yield self._replace(put)
@@ -283,7 +284,8 @@ class _Work:
                 topics.append(topic)
                 old = self._root / "consumequeue" / topic
                 if old.is_dir():
-                    shutil.copytree(old, staging / "consumequeue" / topic, symlinks=True)
+                    new = staging / "consumequeue" / topic
+                    _native._copy_folder(old, new)  # noqa: SLF001 - our own
             shutil.rmtree(staging / "consumequeue" / topic / str(queue_id), ignore_errors=True)
             files.put_end((topic, queue_id), self.ends[topic, queue_id])
         if database is not None:

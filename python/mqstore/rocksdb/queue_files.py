@@ -228,13 +228,10 @@ class QueueFiles:
             return
         topic, queue_id = self._queue
         path = self._folder / topic / str(queue_id) / f"{self._begin:020}"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        # Far rows leave holes, no zeros on the disk.
         entries = self._bytes.lstrip(b"\0")
-        with path.open("xb") as file:
-            # Far rows leave holes, no zeros on the disk.
-            file.seek(len(self._bytes) - len(entries))
-            file.write(entries)
-            file.truncate(self._size)
+        position = len(self._bytes) - len(entries)
+        _native._make_file(path, bytes(entries), position=position, size=self._size)  # noqa: SLF001 - our own
         self._bytes.clear()
         self._queue = None
 

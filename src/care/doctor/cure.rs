@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+pub(super) use crate::error::quoted;
+
 const MOST_TOPICS: usize = 20;
 
 const BROKER_CONF: &str = "broker.conf";
@@ -52,18 +54,6 @@ pub(super) fn fill(command: &str, store: &Path, words: &Words<'_>) -> Option<Str
         }
     }
     Some(out.join(" "))
-}
-
-pub(super) fn quoted(word: &str) -> Option<String> {
-    if word.chars().any(char::is_control) {
-        return None;
-    }
-    let plain = |c: char| c.is_ascii_alphanumeric() || "%+,-./:=@_".contains(c);
-    Some(if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    })
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use self::walk::Walk;
 use super::meter::{Meter, thread_count, watched};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::files::{Access, FileKind, FileRun, Os, Storage, SystemClock, threads};
+use crate::files::{Access, FileKind, FileRun, Os, Storage, SystemClock, copy_file, threads};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::index::IndexLayout;
 use crate::format::release::Release;
@@ -35,6 +35,7 @@ use crate::log::{Queue, StoreCheckpoint};
 use crate::store::dispatch::gather::Wanted;
 use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::mark::{Flushed, Mark};
+use crate::store::folder::owner;
 use crate::store::folder::paths::{self, StorePaths};
 use crate::store::folder::swap::{self, Move};
 use crate::store::open::analysis;
@@ -131,7 +132,10 @@ pub fn rebuild_on(
     }
     // Lock before reading anything.
     let lock = match options.target {
-        Target::InPlace => Some(StoreLock::take(&*storage, &paths)?),
+        Target::InPlace => {
+            owner::check(&*storage, &paths)?;
+            Some(StoreLock::take(&*storage, &paths)?)
+        }
         _ => None,
     };
     if lock.is_some() {
@@ -295,6 +299,9 @@ impl<'a> Job<'a> {
             None => Build::count(),
             Some(dir) => {
                 swap::remove_tree(&*self.storage, dir)?;
+                if let Target::Folder(out) = &self.options.target {
+                    self.storage.create_outside(out, None).map_err(Error::io("create", out))?;
+                }
                 self.storage.create_dir(dir).map_err(Error::io("create", dir))?;
                 let (what, kinds) = (self.options.what, self.kinds.clone());
                 let (storage, clock) = (&self.storage, &self.clock);
@@ -555,28 +562,4 @@ fn read(reading: &Reading<'_>, part: &Stretch) -> Result<Chunk> {
         Err(error) if stretch::is_gone(&error) => Ok(Chunk::default()),
         chunk => chunk,
     }
-}
-
-fn copy_file(storage: &dyn Storage, from: &Path, dir: &Path) -> Result<()> {
-    const BLOCK: usize = 1 << 20;
-    storage.create_dir(dir).map_err(Error::io("create", dir))?;
-    let to = dir.join(from.file_name().unwrap_or_default());
-    let source = storage.open(from, Access::Read).map_err(Error::io("open", from))?;
-    let len = source.stat().map_err(Error::io("stat", from))?.len;
-    let copy = storage.create(&to, len).map_err(Error::io("create", &to))?;
-    let mut block = vec![0; BLOCK];
-    let mut at = 0;
-    while let Some(data) = source.next_data(at).map_err(Error::io("read", from))? {
-        let read = source.read_at(&mut block, data).map_err(Error::io("read", from))?;
-        let bytes = block.get(..read).unwrap_or_default();
-        if bytes.is_empty() {
-            break;
-        }
-        if bytes.iter().any(|byte| *byte != 0) {
-            copy.write_at(bytes, data).map_err(Error::io("write", &to))?;
-        }
-        at = data + read as u64;
-    }
-    copy.sync().map_err(Error::io("flush", &to))?;
-    storage.sync_dir(dir).map_err(Error::io("flush", dir))
 }

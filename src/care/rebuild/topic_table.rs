@@ -10,7 +10,7 @@ use crate::care::pass::{Skipped, each_message};
 use crate::care::topics::{is_deleted, is_system};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::files::{Access, Os, Storage, SystemClock, make_folder};
+use crate::files::{Access, Os, Storage, SystemClock, make_folder, make_folder_outside};
 use crate::format::config::tables::{TopicConfig, TopicTable};
 use crate::format::message::purpose::{Purpose, real_queue_id, real_topic};
 use crate::format::message::sys_flag;
@@ -19,6 +19,7 @@ use crate::log::QueueKind;
 use crate::store::dispatch::lmq;
 use crate::store::folder::config_file;
 use crate::store::folder::lock::StoreLock;
+use crate::store::folder::owner;
 use crate::store::folder::paths::StorePaths;
 use crate::store::folder::swap;
 use crate::store::open::inspect;
@@ -168,7 +169,10 @@ pub fn rebuild_topics(
         check_out(&*storage, path, out)?;
     }
     let lock = match target {
-        Target::InPlace => Some(StoreLock::take(&*storage, &paths)?),
+        Target::InPlace => {
+            owner::check(&*storage, &paths)?;
+            Some(StoreLock::take(&*storage, &paths)?)
+        }
         _ => None,
     };
     if lock.is_some() {
@@ -206,6 +210,7 @@ pub fn rebuild_topics(
     match target {
         Target::Nothing => {}
         Target::Folder(out) => {
+            make_folder_outside(&*storage, out, None)?;
             let to = StorePaths::new(out, &StoreConfig::default()).topics();
             config_file::write(&*storage, &to, None, &new.to_bytes())?;
         }

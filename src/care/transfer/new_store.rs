@@ -53,7 +53,7 @@ impl NewStore {
         let file_size = config.mapped_file_size_commit_log.unwrap_or(StoreConfig::COMMIT_LOG_FILE);
         config.mapped_file_size_commit_log = Some(file_size);
         let staging = free_name(&*storage, out)?;
-        storage.create_dir(&staging).map_err(Error::io("create", &staging))?;
+        storage.create_outside(&staging, None).map_err(Error::io("create", &staging))?;
         let mut new = Self {
             out: out.to_owned(),
             staging,

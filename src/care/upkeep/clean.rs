@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 use crate::config::StoreConfig;
 use crate::error::Result;
+use crate::files::Os;
+use crate::store::folder::owner;
+use crate::store::folder::paths::StorePaths;
 use crate::store::write::retention::clean::Judgement;
 use crate::store::write::retention::{DiskUse, Levels, Occasion, Pressure};
 use crate::store::{MessageStore, OpenMode};
@@ -30,6 +33,9 @@ pub struct CleanReport {
 /// Runs retention on the store at `path` at any hour: by its limits, else by RocketMQ's rules. A
 /// dry run only reports.
 pub fn clean(path: &Path, config: StoreConfig, now_ms: i64, dry_run: bool) -> Result<CleanReport> {
+    if !dry_run {
+        owner::check(&Os, &StorePaths::new(path, &config))?;
+    }
     let mode = if dry_run { OpenMode::Read } else { OpenMode::ReadWrite };
     let store = MessageStore::open(path, mode, config)?;
     let disk = store.disk_use();

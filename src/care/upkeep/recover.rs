@@ -7,6 +7,8 @@ use crate::config::StoreConfig;
 use crate::error::Result;
 use crate::files::{Os, Storage, SystemClock};
 use crate::store::MessageStore;
+use crate::store::folder::owner;
+use crate::store::folder::paths::StorePaths;
 use crate::store::open::plan::{self, RecoveryPlan};
 use crate::store::progress::Progress;
 
@@ -33,6 +35,7 @@ pub fn recover(
     if what == Recover::Plan {
         return plan::plan(path, config, &storage, progress);
     }
+    owner::check(&*storage, &StorePaths::new(path, &config))?;
     let (clock, drop) = (Arc::new(SystemClock), what == Recover::DropBeyond);
     let store = MessageStore::open_cutting(path, config, storage, clock, drop, progress)?;
     let report = store.recovery().cloned();

@@ -8,15 +8,27 @@ use crate::files::Storage;
 /// Creates a folder and its parents and makes their names durable: a file is only as safe as the
 /// folders above it.
 pub fn make_folder(storage: &dyn Storage, dir: &Path) -> Result<()> {
-    let made = make_folder_by_name(storage, dir)?;
-    for folder in &made {
+    make_durable(storage, &make_folder_by_name(storage, dir)?)
+}
+
+/// [`make_folder`] for one that is not part of a store yet; see [`Storage::create_outside`].
+pub fn make_folder_outside(storage: &dyn Storage, dir: &Path, like: Option<&Path>) -> Result<()> {
+    let made = missing(storage, dir)?;
+    if !made.is_empty() {
+        storage.create_outside(dir, like).map_err(Error::io("create", dir))?;
+    }
+    make_durable(storage, &made)
+}
+
+fn make_durable(storage: &dyn Storage, made: &[&Path]) -> Result<()> {
+    for folder in made {
         let above = match folder.parent() {
             Some(above) if !above.as_os_str().is_empty() => above,
             _ => Path::new("."),
         };
         if let Err(error) = storage.sync_dir(above) {
             // A later call would take folders left behind for durable.
-            for folder in &made {
+            for folder in made {
                 let _ = storage.remove_dir(folder);
             }
             return Err(Error::io("flush", above)(error));
@@ -31,15 +43,21 @@ pub(crate) fn make_folder_by_name<'a>(
     storage: &dyn Storage,
     dir: &'a Path,
 ) -> Result<Vec<&'a Path>> {
+    let made = missing(storage, dir)?;
+    if !made.is_empty() {
+        storage.create_dir(dir).map_err(Error::io("create", dir))?;
+    }
+    Ok(made)
+}
+
+/// The folder and its parents as far as they do not exist, the lowest first.
+fn missing<'a>(storage: &dyn Storage, dir: &'a Path) -> Result<Vec<&'a Path>> {
     let mut made = Vec::new();
     for folder in dir.ancestors().filter(|folder| !folder.as_os_str().is_empty()) {
         if storage.kind(folder).map_err(Error::io("stat", folder))?.is_some() {
             break;
         }
         made.push(folder);
-    }
-    if !made.is_empty() {
-        storage.create_dir(dir).map_err(Error::io("create", dir))?;
     }
     Ok(made)
 }

@@ -4,6 +4,7 @@
 //! `new_files.rs` creates many files at once, `folder.rs` creates folders durably, `open_files.rs`
 //! bounds the number of open files.
 
+pub mod copying;
 pub mod file_run;
 pub mod file_size;
 pub mod folder;

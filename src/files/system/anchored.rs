@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::storage::{Access, DirEntry, FileKind, Identity, Stamp, Storage, StorageFile};
+use super::storage::{Access, DirEntry, FileKind, Foreign, Identity, Stamp, Storage, StorageFile};
 use crate::error::{Error, Result};
 
 /// Storage that compares some paths with their identity at open before it changes names or opens
@@ -109,9 +109,23 @@ impl Storage for Anchored {
         self.storage.create(path, len)
     }
 
+    fn create_to_replace(&self, path: &Path, replaced: &Path) -> io::Result<Arc<dyn StorageFile>> {
+        self.check_place()?;
+        self.storage.create_to_replace(path, replaced)
+    }
+
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
         self.check_place()?;
         self.storage.create_dir(dir)
+    }
+
+    fn create_outside(&self, dir: &Path, like: Option<&Path>) -> io::Result<()> {
+        self.check_place()?;
+        self.storage.create_outside(dir, like)
+    }
+
+    fn foreign(&self, dir: &Path) -> io::Result<Option<Foreign>> {
+        self.storage.foreign(dir)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

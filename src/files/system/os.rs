@@ -4,7 +4,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -12,8 +12,9 @@ use std::time::Duration;
 use memmap2::MmapRaw;
 
 use super::locks::HeldLock;
+use super::owner;
 use super::storage::{
-    Access, DirEntry, FileKind, FileStat, Identity, Region, Stamp, Storage, StorageFile,
+    Access, DirEntry, FileKind, FileStat, Foreign, Identity, Region, Stamp, Storage, StorageFile,
 };
 use crate::error::{Error, Result};
 use crate::files::map::mapped_file::MappedFile;
@@ -47,19 +48,11 @@ impl Storage for Os {
     }
 
     fn create(&self, path: &Path, len: u64) -> io::Result<Arc<dyn StorageFile>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o640)
-            .custom_flags(SAFE_OPEN)
-            .open(path)?;
-        if let Err(error) = file.set_len(len) {
-            // A short file would block the next attempt.
-            let _ = fs::remove_file(path);
-            return Err(error);
-        }
-        OsFile::shared(file)
+        OsFile::shared(owner::create(path, None, len)?)
+    }
+
+    fn create_to_replace(&self, path: &Path, replaced: &Path) -> io::Result<Arc<dyn StorageFile>> {
+        OsFile::shared(owner::create(path, Some(replaced), 0)?)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
@@ -90,7 +83,18 @@ impl Storage for Os {
     }
 
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o750).create(dir)
+        owner::create_dir(dir, None)
+    }
+
+    fn create_outside(&self, dir: &Path, like: Option<&Path>) -> io::Result<()> {
+        match like {
+            Some(_) => owner::create_dir(dir, like),
+            None => DirBuilder::new().recursive(true).mode(0o750).create(dir),
+        }
+    }
+
+    fn foreign(&self, dir: &Path) -> io::Result<Option<Foreign>> {
+        owner::foreign(dir)
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
@@ -160,8 +164,7 @@ impl Storage for Os {
     }
 
     fn make_private(&self, path: &Path) -> io::Result<()> {
-        let mode = if fs::symlink_metadata(path)?.is_dir() { 0o700 } else { 0o600 };
-        fs::set_permissions(path, fs::Permissions::from_mode(mode))
+        owner::make_private(path)
     }
 
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +68,18 @@ impl fmt::Display for Identity {
     }
 }
 
+/// A folder in which new files would not get its owner and group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Foreign {
+    pub folder: PathBuf,
+    /// Uid and gid of the folder.
+    pub expected: (u32, u32),
+    /// Uid and gid of a new file.
+    pub found: (u32, u32),
+    /// Whether the folder's owner and group could read and write it as the folder's mode says.
+    pub is_usable: bool,
+}
+
 /// Largest page of the page cache in bytes; the smallest is 4 KiB. The system alone chooses a
 /// page's size, and a page needs disk space for all of it before a write through a map.
 pub const LARGEST_PAGE: usize = 2 << 20;
@@ -77,12 +89,26 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// Opens a regular file; refuses links, pipes and devices without blocking.
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn StorageFile>>;
     /// Creates a sparse file of `len` zero bytes; it must not exist. A failure leaves nothing
-    /// behind.
+    /// behind. Owner, group and mode are those of its folder.
     fn create(&self, path: &Path, len: u64) -> io::Result<Arc<dyn StorageFile>>;
+    /// Creates an empty file that is to replace another file of its folder, if that exists: owner,
+    /// group and mode are those of that file.
+    fn create_to_replace(&self, path: &Path, _of: &Path) -> io::Result<Arc<dyn StorageFile>> {
+        self.create(path, 0)
+    }
     /// Lists a directory in no particular order.
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>>;
-    /// Creates a directory and its parents.
+    /// Creates a directory and its parents; each has owner, group and mode of the one above.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Creates a directory that is not part of a store yet, and its parents: as the folder `like`,
+    /// or as this process's own.
+    fn create_outside(&self, dir: &Path, _like: Option<&Path>) -> io::Result<()> {
+        self.create_dir(dir)
+    }
+    /// Whether files made in a folder would not get its owner and group. Nothing stays changed.
+    fn foreign(&self, _dir: &Path) -> io::Result<Option<Foreign>> {
+        Ok(None)
+    }
     /// Makes the names in a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Flushes the file system of a directory, names and bytes.

@@ -4,3 +4,4 @@ pub(crate) mod files;
 pub(crate) mod functions;
 pub(crate) mod index;
 pub(crate) mod index_arrow;
+pub(crate) mod making;

@@ -153,7 +153,8 @@ pub fn write(
     let dir = path.parent().unwrap_or(path);
     make_folder(storage, dir)?;
     if let Some(before) = before {
-        lock::replace(storage, &backup_of(path), before)?;
+        // The backup has the content of the file: nobody else may read it.
+        lock::replace_as(storage, &backup_of(path), path, before)?;
     }
     lock::replace(storage, path, bytes)
 }

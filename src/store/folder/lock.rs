@@ -238,6 +238,11 @@ pub fn read_start(storage: &dyn Storage, path: &Path, most: usize) -> Result<Vec
 
 /// Replaces a small file atomically: a temporary name, flushed, then renamed.
 pub fn replace(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> Result<()> {
+    replace_as(storage, path, path, bytes)
+}
+
+/// [`replace`], with owner, group and mode of the file `like` of the same folder, if that exists.
+pub fn replace_as(storage: &dyn Storage, path: &Path, like: &Path, bytes: &[u8]) -> Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".tmp");
     let temporary = path.with_file_name(name);
@@ -247,7 +252,8 @@ pub fn replace(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> Result<()> {
         }
         _ => {}
     }
-    let file = storage.create(&temporary, 0).map_err(Error::io("create", &temporary))?;
+    let file =
+        storage.create_to_replace(&temporary, like).map_err(Error::io("create", &temporary))?;
     file.write_at(bytes, 0).map_err(Error::io("write", &temporary))?;
     file.sync().map_err(Error::io("flush", &temporary))?;
     storage.rename(&temporary, path).map_err(Error::io("rename", path))?;

@@ -2,12 +2,14 @@
 //!
 //! Open `paths.rs` first: it names every file. `inventory.rs` lists them, `lock.rs` has `lock` and
 //! `abort`, `mark.rs` the durable mark, `remembered.rs` the saved settings, `config_file.rs` the
-//! broker's JSON files. `swap.rs` replaces folders atomically.
+//! broker's JSON files. `swap.rs` replaces folders atomically, `owner.rs` checks whom new files belong
+//! to.
 
 pub mod config_file;
 pub mod inventory;
 pub mod lock;
 pub mod mark;
+pub mod owner;
 pub mod paths;
 pub mod remembered;
 pub mod swap;

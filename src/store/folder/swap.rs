@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::lock;
+use super::owner;
 use super::paths::{BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, StorePaths};
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{Access, FileKind, Storage};
@@ -124,6 +125,7 @@ pub fn replace_locked<E: From<Error>>(
     now_ms: i64,
     build: impl FnOnce(&Path) -> std::result::Result<Vec<String>, E>,
 ) -> std::result::Result<Option<PathBuf>, E> {
+    owner::check(storage, paths)?;
     let _lock = lock::StoreLock::take(storage, paths)?;
     settle(storage, paths)?;
     let dir = staging(paths);

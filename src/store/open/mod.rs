@@ -24,7 +24,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::config::StoreConfig;
 use crate::error::Result;
-use crate::files::{Access, Anchored, Storage, make_folder};
+use crate::files::{Access, Anchored, Storage, make_folder, make_folder_outside};
 use crate::log::index::file::IndexOpen;
 use crate::log::index::run::IndexRun;
 use crate::time::Clock;
@@ -35,6 +35,7 @@ use self::recover::RecoveryMode;
 pub(super) use self::to_write::Opened;
 use self::to_write::Opening;
 use super::folder::lock::{self, StoreLock};
+use super::folder::owner;
 use super::folder::paths::StorePaths;
 use super::folder::swap;
 use super::progress::Progress;
@@ -75,7 +76,8 @@ pub(super) fn open(
     if mode == OpenMode::Read {
         return open_to_read(paths, config, storage, clock);
     }
-    make_folder(&*storage, path)?;
+    let foreign = owner::check_usable(&*storage, &paths)?;
+    make_folder_outside(&*storage, path, None)?;
     // Lock before reading anything.
     let store_lock = StoreLock::take(&*storage, &paths)?;
     swap::settle(&*storage, &paths)?;
@@ -86,9 +88,13 @@ pub(super) fn open(
         .filter(|dir| !paths.read_only_commit_log().contains(dir))
         .cloned()
         .collect();
-    for dir in written.iter().chain([&paths.consume_queue()]) {
-        make_folder(&*storage, dir)?;
+    for dir in &written {
+        match dir.starts_with(path) {
+            true => make_folder(&*storage, dir)?,
+            false => make_folder_outside(&*storage, dir, Some(path))?,
+        }
     }
+    make_folder(&*storage, &paths.consume_queue())?;
     // From here on nothing is created in another store at these paths.
     let anchors = [path.to_owned(), paths.lock()].into_iter().chain(written);
     let storage: Arc<dyn Storage> = Arc::new(Anchored::new(storage, anchors)?);
@@ -98,7 +104,9 @@ pub(super) fn open(
         (true, false) => RecoveryMode::Clean,
     };
     let opening = Opening::load(paths, config, storage, clock, store_lock, mode)?;
-    opening.into_opened(damage, progress)
+    let mut opened = opening.into_opened(damage, progress)?;
+    opened.warnings.extend(foreign);
+    Ok(opened)
 }
 
 pub(super) fn open_beside(path: &Path, config: StoreConfig, aside: &Path) -> Result<Opened> {

@@ -11,7 +11,13 @@ import click
 
 import mqstore
 from mqstore.cli.names import check_group, check_topics
-from mqstore.cli.options import config_option, open_store, output_options, store_argument
+from mqstore.cli.options import (
+    config_option,
+    open_store,
+    open_to_change,
+    output_options,
+    store_argument,
+)
 from mqstore.cli.output import Column, note
 from mqstore.cli.resetting import commit, known_groups, put_aside, reset
 from mqstore.cli.units import TIME
@@ -126,7 +132,7 @@ def _reset(
     config: str | None,
 ) -> int:
     """Shows the new places of the groups, or sets them to these."""
-    with mqstore.open(root, "r+" if apply else "r", config=config) as store:
+    with (open_to_change if apply else open_store)(root, config) as store:
         unreadable, committed = None, {}
         try:
             committed = store.groups()

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 import mqstore
-from mqstore.cli.options import config_option, output_options, print_report, store_argument
+from mqstore.cli.options import (
+    config_option,
+    open_store,
+    open_to_change,
+    output_options,
+    print_report,
+    store_argument,
+)
 from mqstore.cli.output import Column, note
 from mqstore.cli.progress import progress
 from mqstore.cli.quarantine import folders, kept_messages, put_back
@@ -107,7 +114,7 @@ def recover_command(
 
 def _quarantine(output: Output, store: str, *, apply: bool, config: str | None) -> int:
     """Lists what is in the quarantine, or puts it back."""
-    with mqstore.open(store, "r+" if apply else "r", config=config) as opened:
+    with (open_to_change if apply else open_store)(store, config) as opened:
         if not folders(store):
             note(f"mqstore: no messages in the quarantine of {escape(store)}")
         if not apply:
