@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import mqstore
 from mqstore import _native
-from mqstore._key_search import topics_of, with_key
+from mqstore._key_search import topics_of, unread_text, with_key
 from mqstore._names import missing_topics, nearest, recent_keys, table_names
 from mqstore.asking_results import WhyAnswer, WhyReport, place_of
 from mqstore.errors import MessageNotFoundError, StoreError
@@ -95,7 +95,8 @@ def why(
             answers = asked.at(str(topic), int(queue_id or 0), int(queue_offset or 0))
         else:
             answers = asked.named(key, id, topic)
-    return WhyReport(os.fspath(path), group, tuple(answers), asked.truncated)
+    unread = tuple(sorted(asked.unread))
+    return WhyReport(os.fspath(path), group, tuple(answers), asked.truncated, unread)
 
 
 class _Question:
@@ -106,6 +107,7 @@ class _Question:
         self.group = group
         self.tags = tags
         self.truncated = False
+        self.unread: set[tuple[int, int]] = set()
         self.now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         groups = store.groups()
         known = table_names(store, "subscriptionGroup.json", "subscriptionGroupTable")
@@ -157,7 +159,9 @@ class _Question:
             found = [message for message in found if topic in topics_of(message)]
         if not found:
             where = "" if topic is None else f" of topic {topic!r}"
-            hint = nearest(name, {one for _, one in recent_keys(self.store)})
+            # A near name misleads where the message may lie in what was not read.
+            recent = set() if self.unread else recent_keys(self.store)
+            hint = unread_text(sorted(self.unread)) or nearest(name, {one for _, one in recent})
             raise MessageNotFoundError(
                 f"no message{where} with {'key' if key else 'id'} {name!r} in {self.store.path}; "
                 f"its log begins at {self.store.min_physical_offset} and ends at "
@@ -166,8 +170,9 @@ class _Question:
         return self._families(found, None)
 
     def _with_key(self, key: str, topics: Sequence[str]) -> list[StoredMessage]:
-        found, truncated = with_key(self.store, key, topics)
+        found, truncated, unread = with_key(self.store, key, topics)
         self.truncated |= truncated
+        self.unread |= unread
         return found
 
     def _families(

@@ -106,12 +106,14 @@ class WhyReport(Report):
         group: The consumer group.
         answers: One for each message that was asked for, in the order of the log.
         truncated: Whether more than 64 messages of a topic have the key; the newest are answered.
+        unread: Parts of the log that may have more of them: where each begins and ends.
     """
 
     path: str
     group: str
     answers: tuple[WhyAnswer, ...]
     truncated: bool = False
+    unread: tuple[tuple[int, int], ...] = ()
 
 
 def place_of(message: StoredMessage) -> WhyPlace:

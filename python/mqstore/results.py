@@ -36,9 +36,10 @@ class QueryResult(Sequence["StoredMessage"]):
         rejected_by_time: Index entries of messages outside the time range.
         complete: Whether no damage was detected that could hide messages, and no index in RocksDB
             answered, which has no rows for messages without a unique key.
+        unread: Parts of the log that may have more: where each begins, and where it ends.
     """
 
-    __slots__ = ("_complete", "_messages", "_rejected_by_hash", "_rejected_by_time", "_truncated")
+    __slots__ = ("_complete", "_messages", "_rejected_by_hash", "_rejected_by_time", "_truncated", "_unread")
 
     def __init__(
         self,
@@ -47,12 +48,14 @@ class QueryResult(Sequence["StoredMessage"]):
         rejected_by_hash: int = 0,
         rejected_by_time: int = 0,
         complete: bool = True,  # noqa: FBT001, FBT002
+        unread: Iterable[tuple[int, int]] = (),
     ) -> None:
         self._messages = tuple(messages)
         self._truncated = truncated
         self._rejected_by_hash = rejected_by_hash
         self._rejected_by_time = rejected_by_time
         self._complete = complete
+        self._unread = tuple((begin, end) for begin, end in unread)
 
     @property
     def truncated(self) -> bool:
@@ -71,23 +74,33 @@ class QueryResult(Sequence["StoredMessage"]):
 
     @property
     def complete(self) -> bool:
-        """Whether no message is missing, for all that was met on the way.
+        """Whether no message is missing, for all that the handle knows of the log.
 
-        If an index file is damaged, the query reads its part of the log. ``False`` means that the
-        log is damaged there too, or that this part exceeds the limit of 1 GiB per query;
-        ``mqstore.verify`` reports the damage. It also means that the index in RocksDB answered,
-        which has no rows for messages without a unique key. With ``exact=False`` the log is not
-        read, and damage may go undetected.
+        If an index file is damaged or missing, the query reads its part of the log. ``False`` means
+        that this part exceeds the limit of 1 GiB per query and the time asked for needs it, or that
+        the handle found a part of the log missing or damaged since it was opened, in whatever
+        method: ``unread`` names these parts, ``mqstore.verify`` reports the damage. Log that
+        retention deleted in front is not missing. It also means that the index in RocksDB answered,
+        which has no rows for messages without a unique key. With ``exact=False`` no message comes
+        from the log, ``False`` also means that the index lacks keys, and damage may go undetected.
         """
         return self._complete
 
-    def _state(self) -> tuple[tuple[StoredMessage, ...], bool, int, int, bool]:
+    @property
+    def unread(self) -> tuple[tuple[int, int], ...]:
+        """Parts of the log that may have more: physical offsets where each begins and ends."""
+        return self._unread
+
+    def _state(
+        self,
+    ) -> tuple[tuple[StoredMessage, ...], bool, int, int, bool, tuple[tuple[int, int], ...]]:
         return (
             self._messages,
             self._truncated,
             self._rejected_by_hash,
             self._rejected_by_time,
             self._complete,
+            self._unread,
         )
 
     def __len__(self) -> int:
@@ -118,7 +131,8 @@ class QueryResult(Sequence["StoredMessage"]):
         return (
             f"QueryResult({len(self)} messages, truncated={self._truncated}, "
             f"rejected_by_hash={self._rejected_by_hash}, "
-            f"rejected_by_time={self._rejected_by_time}, complete={self._complete})"
+            f"rejected_by_time={self._rejected_by_time}, complete={self._complete}"
+            + (f", unread={self._unread})" if self._unread else ")")
         )
 
 

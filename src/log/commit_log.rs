@@ -3,6 +3,7 @@
 //! [`CommitLog`] reads published bytes by position, [`LogWriter`](super::log_writer::LogWriter)
 //! appends.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,6 +14,7 @@ use crate::format::message::peek;
 use crate::format::message::{self, Frame, FrameError, MessageView};
 use crate::format::width::{at_least_0, at_most_i64, to_usize};
 
+use super::losses::Losses;
 use super::read::frames::{self, FrameAt, Record};
 
 const WRITTEN_AGAIN: usize = 1 << 20;
@@ -26,6 +28,7 @@ pub struct CommitLog {
     wrote: AtomicU64,
     flushed: AtomicU64,
     room: OnceLock<Arc<Room>>,
+    losses: Losses,
 }
 
 #[derive(Debug)]
@@ -44,8 +47,40 @@ impl CommitLog {
     /// A log over `run`, readable up to `end`.
     #[must_use]
     pub fn new(run: FileRun, end: u64) -> Self {
-        let room = OnceLock::new();
-        Self { run, wrote: AtomicU64::new(end), flushed: AtomicU64::new(end), room }
+        Self {
+            run,
+            wrote: AtomicU64::new(end),
+            flushed: AtomicU64::new(end),
+            room: OnceLock::new(),
+            losses: Losses::default(),
+        }
+    }
+
+    /// Remembers a part that could not be read; returns whether it was unknown.
+    pub(crate) fn lose(&self, range: Range<u64>) -> bool {
+        self.losses.add(range)
+    }
+
+    /// Remembers the part that an error is about, if it is one of reading this log.
+    #[cold]
+    pub(crate) fn lose_by(&self, error: &Error) {
+        let (path, offset) = match error {
+            Error::Corrupt(corruption) => (corruption.path.as_deref(), Some(corruption.offset)),
+            Error::Io { path, .. } => (Some(&**path), None),
+            _ => return,
+        };
+        let files = self.run.files();
+        if let Some(file) = files.iter().find(|file| Some(&*file.path) == path) {
+            let (base, size) = (file.base_offset, self.run.file_size());
+            let (from, len) = offset.map_or((0, size), |offset| (offset, 1));
+            self.lose(base.saturating_add(from)..base.saturating_add(from).saturating_add(len));
+        }
+    }
+
+    /// Known parts that could not be read. Files that retention deleted do not count.
+    #[inline]
+    pub(crate) fn losses(&self) -> Vec<Range<u64>> {
+        self.losses.behind(self.min_offset())
     }
 
     /// Disk space that appends leave free.

@@ -270,7 +270,13 @@ impl MessageStore {
     /// there, [`Error::Corrupt`] for a wrong body checksum.
     pub fn get(&self, physical_offset: i64) -> Result<Box<[u8]>> {
         self.files.check_open()?;
-        self.files.log.get(physical_offset, self.reader.readable_end())
+        self.noting(self.files.log.get(physical_offset, self.reader.readable_end()))
+    }
+
+    /// Remembers what an error says of the log, for the answers of later queries.
+    #[inline]
+    fn noting<T>(&self, result: Result<T>) -> Result<T> {
+        result.inspect_err(|error| self.files.log.lose_by(error))
     }
 
     /// Reads a queue from an offset on.
@@ -313,7 +319,8 @@ impl MessageStore {
             limits,
             halt,
         };
-        self.reader.ask(topic, queue_id, |view| queue_read::read(&self.files.log, view, &request))
+        let ask = |view: Option<&QueueView>| queue_read::read(&self.files.log, view, &request);
+        self.noting(self.reader.ask(topic, queue_id, ask))
     }
 
     /// Finds the queue offset for a time.
@@ -342,7 +349,7 @@ impl MessageStore {
     /// Finds messages by key.
     pub fn query(&self, query: &KeyQuery<'_>) -> Result<QueryResult> {
         self.files.check_open()?;
-        key_query::query(&self.reader, query, IndexType::Key)
+        self.noting(key_query::query(&self.reader, query, IndexType::Key))
     }
 
     /// Releases of RocketMQ that can have written the store.
@@ -356,7 +363,7 @@ impl MessageStore {
     /// entries for tags (RocketMQ 5.3), the log is read instead.
     pub fn query_tags(&self, query: &KeyQuery<'_>) -> Result<QueryResult> {
         self.files.check_open()?;
-        key_query::query(&self.reader, query, IndexType::Tags)
+        self.noting(key_query::query(&self.reader, query, IndexType::Tags))
     }
 
     /// Queries every topic that has a queue or is entered, exactly.
@@ -375,7 +382,8 @@ impl MessageStore {
         topics.sort_unstable();
         topics.dedup();
         let query = KeyQuery { exact: true, ..*query };
-        let found = key_query::query_topics(&self.reader, topics.into_iter(), &query, by)?;
+        let found = key_query::query_topics(&self.reader, topics.into_iter(), &query, by);
+        let found = self.noting(found)?;
         // An unreadable table may hide a topic without queues.
         Ok(QueryResult { complete: found.complete && unread.is_none(), ..found })
     }

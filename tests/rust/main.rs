@@ -8,6 +8,7 @@
 )]
 
 mod copying;
+mod coverage;
 mod disk_room;
 mod doctor;
 mod durable_mark;

@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 import mqstore
+from mqstore._key_search import unread_text
 from mqstore._names import nearest, recent_keys
 from mqstore.cli.output import note
 from mqstore.cli.progress import progress
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
     from mqstore import Store, StoredMessage
 
-__all__ = ["MAY_BE_MORE", "index_reach", "note_not_found", "query"]
+__all__ = ["index_reach", "may_be_more", "note_not_found", "query"]
 
-MAY_BE_MORE = (
+_MAY_BE_MORE = (
     "there may be more: the log or the index is damaged, which `mqstore verify` names, or the index"
     " in RocksDB answered, which has no messages without a unique key"
 )
@@ -29,6 +30,11 @@ _ID_LENGTHS = {32, 56}
 # A longer part of the log that the index lacks is read once for all topics, not for each.
 _MOST_BEHIND = 16 << 20
 _MOST_COUNTED = 1_000
+
+
+def may_be_more(result: QueryResult) -> str:
+    """Returns what to say of an answer that is not complete, with the parts that were not read."""
+    return f"{_MAY_BE_MORE}{unread_text(result.unread)}"
 
 
 def query(
@@ -81,7 +87,7 @@ def query(
     message = _by_id(store, key)
     if message is None or (topics and message.topic not in topics):
         return found
-    return QueryResult([message], complete=found.complete)
+    return QueryResult([message], complete=found.complete, unread=found.unread)
 
 
 def _merged(results: Sequence[QueryResult], most: int) -> QueryResult:
@@ -97,6 +103,7 @@ def _merged(results: Sequence[QueryResult], most: int) -> QueryResult:
         rejected_by_hash=sum(result.rejected_by_hash for result in results),
         rejected_by_time=sum(result.rejected_by_time for result in results),
         complete=all(result.complete for result in results),
+        unread=sorted({part for result in results for part in result.unread}),
     )
 
 
@@ -126,7 +133,10 @@ def _from_log(
                 newest.append(message)
     messages = list(newest)[::-1]
     return QueryResult(
-        messages[:most], truncated=len(messages) > most, complete=not scan.skipped_ranges
+        messages[:most],
+        truncated=len(messages) > most,
+        complete=not (scan.skipped_ranges or store._losses),  # noqa: SLF001
+        unread=store._losses,  # noqa: SLF001
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from mqstore.cli.keys import MAY_BE_MORE, query
+from mqstore.cli.keys import may_be_more, query
 from mqstore.cli.output import note
 from mqstore.cli.progress import progress
 from mqstore.errors import CorruptionError
@@ -141,7 +141,7 @@ def _by_key(store: Store, key: str, what: Selection) -> Generator[StoredMessage,
         store, what.topics, key, begin_ms=what.begin_ms, end_ms=what.end_ms, max_messages=most
     )
     if not result.complete:
-        note(MAY_BE_MORE)
+        note(may_be_more(result))
     yield from result if what.reverse else reversed(result)
 
 

@@ -147,7 +147,11 @@ def _write(
         messages=messages,
         bytes=written,
         complete=not (
-            filters or misses_end or scan.skipped_ranges or store._leaves_out_last  # noqa: SLF001
+            filters
+            or misses_end
+            or scan.skipped_ranges
+            or store._leaves_out_last  # noqa: SLF001
+            or store._losses  # noqa: SLF001
         ),
         filters=filters,
         min_physical_offset=store.min_physical_offset,

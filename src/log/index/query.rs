@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::chain::{ChainWalk, Head};
 use super::check::header_fault;
 use super::file::{IndexFile, IndexPut};
-use super::run::{IndexRun, IndexRunFile, Listing};
+use super::run::{Between, IndexRun, IndexRunFile, Listing};
 use super::select::{IndexBatch, Wanted};
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::format::index::{IndexEntry, IndexHeader, seconds_since};
@@ -190,6 +190,7 @@ impl IndexRun {
             run: Arc::clone(self),
             left: files.len(),
             files,
+            listing,
             key_hash: key_hash(topic, key),
             begin_ms,
             end_ms,
@@ -388,6 +389,7 @@ pub struct Candidates {
     run: Arc<IndexRun>,
     /// Files, including unusable ones, oldest first.
     files: Vec<Arc<IndexRunFile>>,
+    listing: Arc<Listing>,
     left: usize,
     key_hash: i32,
     begin_ms: i64,
@@ -492,14 +494,20 @@ impl Candidates {
         Ok(self.current.is_some())
     }
 
+    pub(crate) fn listing(&self) -> &Arc<Listing> {
+        &self.listing
+    }
+
+    /// The place before the current file, unless it or its older neighbour is unusable.
+    pub(crate) fn between(&self) -> Option<Between> {
+        self.run.between(&self.files, self.left)
+    }
+
     /// Range of the log that the current file covers: from the first offset up to and including the
     /// second.
     #[must_use]
     pub fn span(&self) -> (i64, Option<i64>) {
-        let header = |file: &Arc<IndexRunFile>| {
-            let open = self.run.open(file).ok()?;
-            open.header().ok().filter(|header| header_fault(header, true).is_none())
-        };
+        let header = |file: &Arc<IndexRunFile>| self.run.sound_header(file);
         let older = self.files.iter().take(self.left).rev().find_map(header);
         let newer = self.files.iter().skip(self.left + 1).find_map(header);
         let from = older.map_or(0, |header| header.end_physical_offset);

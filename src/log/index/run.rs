@@ -10,12 +10,13 @@ use std::sync::{Arc, OnceLock};
 
 use lru::LruCache;
 
+use super::check::header_fault;
 use super::file::{IndexFile, IndexOpen};
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::system::storage::Identity;
 use crate::files::{FileKind, Storage, make_folder};
 use crate::format::file_name::{INDEX_NAMES_END, index_name, next_index_name, parse_index_name};
-use crate::format::index::IndexLayout;
+use crate::format::index::{IndexHeader, IndexLayout};
 use crate::time::CalendarTime;
 
 const OPEN_FILES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
@@ -34,6 +35,13 @@ pub struct IndexRunFile {
     /// Inode when listed; 0 if unknown.
     inode: u64,
     id: u64,
+}
+
+/// Headers of two neighbouring files, or of the oldest alone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Between {
+    pub(crate) older: Option<IndexHeader>,
+    pub(crate) newer: IndexHeader,
 }
 
 /// Usable index files of a folder, oldest first. Files are opened on demand; a removed file stays
@@ -288,6 +296,22 @@ impl IndexRun {
 
     fn forget(&self, file: &IndexRunFile) {
         self.cache().pop(&file.id);
+    }
+
+    /// The header of a usable file.
+    pub(crate) fn sound_header(&self, file: &IndexRunFile) -> Option<IndexHeader> {
+        let header = self.open(file).ok()?.header().ok()?;
+        header_fault(&header, true).is_none().then_some(header)
+    }
+
+    /// Headers on both sides of the place before file `place`; `None` if one is unusable.
+    pub(crate) fn between(&self, files: &[Arc<IndexRunFile>], place: usize) -> Option<Between> {
+        let newer = self.sound_header(files.get(place)?)?;
+        let older = match place.checked_sub(1) {
+            Some(before) => Some(self.sound_header(files.get(before)?)?),
+            None => None,
+        };
+        Some(Between { older, newer })
     }
 
     /// Physical offset of the last indexed message, `None` without files.

@@ -320,6 +320,12 @@ impl Store {
         self.store.leaves_out_last()
     }
 
+    /// Parts of the log that this handle found missing or damaged.
+    #[getter]
+    fn _losses(&self) -> Vec<(u64, u64)> {
+        self.store.log().losses().iter().map(|part| (part.start, part.end)).collect()
+    }
+
     /// Raises ``CorruptionError`` if last log files with these topics are missing.
     #[pyo3(signature = (topics=None, queue_id=None))]
     fn _check_end(&self, topics: Option<Vec<String>>, queue_id: Option<i32>) -> PyResult<()> {

@@ -349,12 +349,14 @@ impl Store {
             (Some(_), true) => store.query_tags(&query),
             (Some(_), false) => store.query(&query),
         })?;
+        let unread: Vec<_> = answer.unread.iter().map(|part| (part.start, part.end)).collect();
         CLASS.import(py, "mqstore.results", "QueryResult")?.call1((
             PyList::new(py, messages(py, answer.records)?)?,
             answer.truncated,
             answer.rejected_by_hash,
             answer.rejected_by_time,
             answer.complete,
+            unread,
         ))
     }
 

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -15,28 +16,15 @@ use crate::format::width::{at_least_0, or_nowhere};
 use crate::log::commit_log::Found;
 use crate::log::index::file::IndexPut;
 use crate::log::index::query::{Candidate, OtherOffsets, OtherQuery};
+use crate::log::index::run::Between;
+use crate::log::losses::join;
 use crate::log::read::scanner::{Scanned, Scanner, Stop};
 use crate::log::{CommitLog, IndexRun};
 
+pub use super::key_answer::{KeyQuery, QueryResult};
 use super::reader::Reader;
+use super::unindexed::{MOST_READ, has_keys, is_within, not_indexed};
 use crate::store::dispatch::dispatcher::DispatchRequest;
-
-/// A query.
-#[derive(Clone, Copy, Debug)]
-pub struct KeyQuery<'a> {
-    /// The topic, as its bytes.
-    pub topic: &'a [u8],
-    /// The key or unique key, or the whole text of the tags.
-    pub key: &'a [u8],
-    /// Earliest store time.
-    pub begin_ms: i64,
-    /// Latest store time.
-    pub end_ms: i64,
-    /// Maximum messages.
-    pub max_messages: usize,
-    /// Whether to check topic, key and store time of each message, unlike RocketMQ.
-    pub exact: bool,
-}
 
 /// Meaning of a query's text (`MessageConst.INDEX_KEY_TYPE`, `INDEX_TAG_TYPE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,49 +59,30 @@ impl IndexType {
     }
 }
 
-/// Answer.
-#[derive(Clone, Debug)]
-pub struct QueryResult {
-    /// Records, newest first, or in RocketMQ's order.
-    pub records: Vec<Box<[u8]>>,
-    /// Whether there are more.
-    pub truncated: bool,
-    /// Messages with another key of this hash.
-    pub rejected_by_hash: u64,
-    /// Messages of the key outside the time range.
-    pub rejected_by_time: u64,
-    /// Whether the answer is complete. False if the log is damaged, or an index file is and its
-    /// part of the log is too long to read.
-    pub complete: bool,
-}
-
-impl Default for QueryResult {
-    fn default() -> Self {
-        Self {
-            records: Vec::new(),
-            truncated: false,
-            rejected_by_hash: 0,
-            rejected_by_time: 0,
-            complete: true,
-        }
-    }
-}
-
 const CHUNK: usize = 256;
-/// Bytes of log read per query in place of damaged index files.
-const MOST_READ: u64 = 1 << 30;
 
 /// Answers a query from the index, and from the log for later messages, without a writer's lock.
 pub(crate) fn query(reader: &Reader, query: &KeyQuery<'_>, by: IndexType) -> Result<QueryResult> {
     let text = by.text(query.key);
-    reader.ask_index(|| {
+    let answer = reader.ask_index(|| {
         // First the offset, then the index: messages appended in between are found in the log.
         if query.exact {
             exact(reader, query, (by, &*text), reader.indexed_offset()?, true)
         } else {
             as_rocketmq(reader, query, &text)
         }
-    })
+    });
+    answer.map(|result| with_losses(reader, result))
+}
+
+/// Adds what is known to be unreadable: a key of it may be in no index file.
+fn with_losses(reader: &Reader, mut result: QueryResult) -> QueryResult {
+    let losses = reader.log().losses();
+    result.complete &= losses.is_empty();
+    for range in losses {
+        join(&mut result.unread, range);
+    }
+    result
 }
 
 /// RocketMQ's answer: the newest by the index alone, oldest first. In the writer's process waiting
@@ -134,6 +103,10 @@ fn as_rocketmq(reader: &Reader, query: &KeyQuery<'_>, text: &[u8]) -> Result<Que
     result.complete = is_whole && answer.findings.is_empty();
     let mut offsets = answer.offsets;
     offsets.sort_unstable();
+    let oldest = offsets.first().filter(|_| offsets.len() >= most).map_or(0, |at| at_least_0(*at));
+    for part in not_indexed(reader, index, span, oldest)? {
+        result.leave_out(part);
+    }
     let mut buffer = Vec::new();
     for offset in offsets {
         let at = or_nowhere(offset);
@@ -144,7 +117,7 @@ fn as_rocketmq(reader: &Reader, query: &KeyQuery<'_>, text: &[u8]) -> Result<Que
             }
             // Retention deleted it, or is about to delete its entry.
             Found::OutOfRange if at < log.min_offset() => {}
-            _ => result.complete = false,
+            _ => result.leave_out(at..at.saturating_add(1)),
         }
     }
     Ok(result)
@@ -195,6 +168,14 @@ pub(crate) fn query_topics<'a>(
     };
     let mut of_log = Asking::new(reader, &any, (by, &*text), from);
     of_log.ask_the_log(from, end)?;
+    if by != IndexType::Tags
+        && let Some(index) = &reader.files.index
+    {
+        let listing = index.listing();
+        for place in (0..listing.files.len()).rev() {
+            of_log.ask_between(index.between(&listing.files, place))?;
+        }
+    }
     let mut all = of_log.result;
     if by != IndexType::Tags {
         for topic in topics {
@@ -203,19 +184,24 @@ pub(crate) fn query_topics<'a>(
             all.records.extend(one.records);
             all.truncated |= one.truncated;
             all.complete &= one.complete;
+            one.unread.into_iter().for_each(|part| join(&mut all.unread, part));
             all.rejected_by_hash += one.rejected_by_hash;
             all.rejected_by_time += one.rejected_by_time;
         }
     } else {
-        all.complete &= from == begin;
+        if from > begin {
+            all.leave_out(begin..from);
+        }
     }
     all.records.sort_by_cached_key(|record| match read_frame(record) {
         Ok(Frame::Message(view)) => Reverse(view.physical_offset()),
         _ => Reverse(-1),
     });
+    // Read from the log beside an index file that has it too.
+    all.records.dedup();
     all.truncated |= all.records.len() > wanted.max_messages;
     all.records.truncate(wanted.max_messages);
-    Ok(all)
+    Ok(with_losses(reader, all))
 }
 
 /// Every message of the key, newest first, each checked.
@@ -247,7 +233,7 @@ fn exact(
         asking.ask_the_log(log.start, log.end)?;
     }
     if let Some(index) = index {
-        asking.ask_the_index(index)?;
+        asking.ask_the_index(index, with_tail)?;
     }
     let mut result = asking.result;
     if result.records.len() == asking.most {
@@ -318,10 +304,16 @@ impl<'a> Asking<'a> {
 
     /// Adds the index's messages, file by file. For a file with a fault the log is read instead,
     /// unless too long.
-    fn ask_the_index(&mut self, index: &Arc<IndexRun>) -> Result<()> {
+    /// With `between` also those of no file.
+    fn ask_the_index(&mut self, index: &Arc<IndexRun>, between: bool) -> Result<()> {
         let KeyQuery { topic, begin_ms, end_ms, .. } = *self.query;
         let mut candidates = index.candidates(topic, self.text, begin_ms, end_ms);
         let (mut chunk, mut findings) = (Vec::new(), Vec::new());
+        // A query by tags reads the log in any case.
+        let listing = Arc::clone(candidates.listing());
+        let coverage = &self.reader.coverage;
+        let asks = between && self.by != IndexType::Tags && !coverage.is_whole(&listing, 0);
+        let mut is_whole = asks;
         while !self.is_full() && candidates.next_file(&mut findings)? {
             let (records, last, repeats) = (self.result.records.len(), self.last, self.repeats);
             let rejected = (self.result.rejected_by_hash, self.result.rejected_by_time);
@@ -345,7 +337,7 @@ impl<'a> Asking<'a> {
                     findings.clear();
                     let length = to.saturating_sub(from);
                     if length > self.may_read {
-                        self.result.complete = false;
+                        self.result.leave_out(from..to);
                     } else {
                         self.may_read -= length;
                         self.result.records.truncate(records);
@@ -363,8 +355,47 @@ impl<'a> Asking<'a> {
                     break;
                 }
             }
+            is_whole &= asks && !self.is_full() && self.ask_between(candidates.between())?;
+        }
+        if is_whole && !self.is_full() {
+            self.reader.coverage.set_whole(&listing, 0);
         }
         Ok(())
+    }
+
+    /// Adds messages of a part that no index file has, unless too long. Returns whether none of the
+    /// part's messages has keys.
+    fn ask_between(&mut self, between: Option<Between>) -> Result<bool> {
+        let Some(between) = between.filter(|_| !self.is_full()) else { return Ok(false) };
+        let part = self.reader.part_between(&between)?;
+        let (rest, is_keyed) = self.reader.coverage.rest(part.clone());
+        if rest.is_empty() {
+            return Ok(true);
+        }
+        // Beside a damaged file it was read already.
+        let to = rest.end.min(self.tail_from).min(self.last.unwrap_or(u64::MAX));
+        if rest.start >= to {
+            return Ok(false);
+        }
+        if to - rest.start > self.may_read {
+            let rest = match is_keyed {
+                true => rest,
+                false => self.reader.settle(part, &mut self.may_read)?,
+            };
+            if !rest.is_empty() && is_within(&between, self.query.begin_ms, self.query.end_ms) {
+                self.result.leave_out(rest.clone());
+            }
+            return Ok(rest.is_empty());
+        }
+        self.may_read -= to - rest.start;
+        let (is_read, keyed) = self.ask_the_log(rest.start, to)?;
+        self.tail_from = rest.start;
+        match keyed {
+            Some(at) if !is_read => self.reader.note_read(&part, at..at, keyed),
+            None if !is_read => {}
+            _ => self.reader.note_read(&part, rest.start..to, keyed),
+        }
+        Ok(is_read && keyed.is_none() && to == rest.end)
     }
 
     /// Adds the messages of another index and those behind it. `false` if it leads astray: then
@@ -479,11 +510,16 @@ impl<'a> Asking<'a> {
 
     /// Adds the newest matches that begin in `from..to` of the log, newest first, as far as there
     /// is room.
-    fn ask_the_log(&mut self, from: u64, to: u64) -> Result<()> {
+    /// Returns whether all was readable, and the first message with keys.
+    fn ask_the_log(&mut self, from: u64, to: u64) -> Result<(bool, Option<u64>)> {
         let room = self.most.saturating_sub(self.result.records.len());
         let mut newest: VecDeque<Box<[u8]>> = VecDeque::new();
-        let is_whole = self.walk(from, to, |asking, _, view| {
+        let mut keyed = None;
+        let is_whole = self.walk(from, to, |asking, at, view| {
             let request = DispatchRequest::of(view);
+            if keyed.is_none() && has_keys(&request) {
+                keyed = Some(at);
+            }
             if !asking.by.is_of(&request, asking.query) {
                 // As the index counts it.
                 let topic = TopicHash::of(request.topic);
@@ -501,7 +537,7 @@ impl<'a> Asking<'a> {
         })?;
         self.result.records.extend(newest.into_iter().rev().take(room));
         self.result.complete &= is_whole;
-        Ok(())
+        Ok((is_whole, keyed))
     }
 
     /// Passes messages that begin in `from..to` to `take`; returns whether all were readable.
@@ -529,7 +565,16 @@ impl<'a> Asking<'a> {
                 Err(Stop::End) => return Ok(is_whole && at >= to.min(reader.readable_end())),
                 Err(Stop::Empty | Stop::Damage(_)) => {
                     is_whole = false;
-                    if !scanner.resync()? {
+                    let found = scanner.resync()?;
+                    let end = scanner.position().max(at + 1);
+                    join(&mut self.result.unread, at..end);
+                    // A damaged index may lead into a record.
+                    if at > from
+                        || reader.log().run().find(at).is_none_or(|it| it.base_offset == at)
+                    {
+                        reader.log().lose(at..end);
+                    }
+                    if !found {
                         return Ok(false);
                     }
                 }

@@ -3,16 +3,19 @@
 //! Open `reader.rs` first: [`reader::Reader`] knows how far log, queues and index can be read;
 //! `view/` is its view of them. Then open the file of your question: `queue_read.rs` (messages of a
 //! queue), `time_search.rs` (queue offset for a time), `key_query.rs` and `by_id.rs` (messages by
-//! key and id), `scan/` (all messages in order), `groups/` (consumer groups). `entry_search.rs`
+//! key and id; `unindexed.rs` reads what no index file has), `scan/` (all messages in order), `groups/` (consumer groups). `entry_search.rs`
 //! finds the message of a wrong queue entry. `tag_entries.rs` looks for entries of tags in an index.
 
 pub(crate) mod by_id;
+pub(crate) mod coverage;
 pub mod entry_search;
 pub mod groups;
+pub mod key_answer;
 pub mod key_query;
 pub mod queue_read;
 pub(crate) mod reader;
 pub mod scan;
 pub(crate) mod tag_entries;
 pub mod time_search;
+pub(crate) mod unindexed;
 pub mod view;

@@ -3,6 +3,7 @@
 //! In mode `"r"` another process may write the files, and
 //! the reader follows them (`view/follower.rs`).
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use crate::files::Waiters;
 use crate::log::index::query::OtherIndex;
 use crate::log::{CommitLog, Queue};
 
+use super::coverage::Coverage;
 use super::entry_search::EntrySearch;
 use super::view::follower::Follower;
 use super::view::overlay::Overlay;
@@ -35,6 +37,7 @@ pub(crate) struct Reader {
     source: Source,
     pub(crate) other_index: OnceLock<Box<dyn OtherIndex>>,
     pub(crate) missing_end: Option<MissingFiles>,
+    pub(crate) coverage: Coverage,
 }
 
 #[derive(Debug)]
@@ -46,12 +49,20 @@ pub(crate) enum Source {
 impl Reader {
     pub(crate) fn of_writer(writer: Arc<Writer>) -> Self {
         let (files, other_index) = (Arc::clone(&writer.files), OnceLock::new());
-        Self { files, source: Source::Writer(writer), other_index, missing_end: None }
+        let coverage = Coverage::default();
+        Self { files, source: Source::Writer(writer), other_index, missing_end: None, coverage }
     }
 
     pub(crate) fn of_files(follower: Follower, missing_end: Option<MissingFiles>) -> Self {
         let (files, other_index) = (Arc::clone(&follower.files), OnceLock::new());
-        Self { files, source: Source::Files(follower), other_index, missing_end }
+        if missing_end.is_some() {
+            let end = files.log.end_offset();
+            files.log.lose(end..end.saturating_add(1));
+        }
+        let (source, coverage) = (Source::Files(follower), Coverage::default());
+        let reader = Self { files, source, other_index, missing_end, coverage };
+        lacking(reader.log()).into_iter().for_each(|part| reader.lose(part));
+        reader
     }
 
     pub(crate) fn log(&self) -> &CommitLog {
@@ -104,14 +115,41 @@ impl Reader {
     pub(crate) fn refresh(&self) -> Result<()> {
         match &self.source {
             Source::Writer(_) => Ok(()),
-            Source::Files(follower) => follower.refresh(),
+            Source::Files(follower) => self.noting_losses(|| follower.refresh()),
         }
     }
 
     pub(crate) fn refresh_if_grown(&self) -> Result<()> {
         match &self.source {
             Source::Writer(_) => Ok(()),
-            Source::Files(follower) => follower.refresh_if_grown(),
+            Source::Files(follower) => self.noting_losses(|| follower.refresh_if_grown()),
+        }
+    }
+
+    /// Remembers messages that were there and are not any more, but for those at the beginning.
+    fn noting_losses(&self, refresh: impl FnOnce() -> Result<()>) -> Result<()> {
+        let (log, before) = (self.log(), self.log().end_offset());
+        refresh()?;
+        let end = log.end_offset();
+        if end < before {
+            self.coverage.forget();
+            self.lose(end..before);
+        }
+        lacking(log).into_iter().for_each(|part| self.lose(part));
+        Ok(())
+    }
+
+    fn lose(&self, part: Range<u64>) {
+        let text = format!(
+            "{}: the log's bytes from physical offset {} to {} are gone: queries by key are not complete until \
+             the store is closed; put the files back and open it again, or let `mqstore doctor` tell \
+             what is left",
+            self.log().run().dir().display(),
+            part.start,
+            part.end
+        );
+        if self.log().lose(part) {
+            self.files.notices.push(text);
         }
     }
 
@@ -272,4 +310,19 @@ impl Reader {
             },
         }
     }
+}
+
+/// Parts of the log before its end for which there is no file, or one cut short.
+fn lacking(log: &CommitLog) -> Vec<Range<u64>> {
+    let (end, mut at, mut parts) = (log.end_offset(), log.min_offset(), Vec::new());
+    let files = log.run().files();
+    let there = files.iter().map(|file| (file.base_offset, file.len.min(log.run().file_size())));
+    for (base, len) in there.chain([(end, 0)]) {
+        let base = base.min(end);
+        if at < base {
+            parts.push(at..base);
+        }
+        at = at.max(base.saturating_add(len));
+    }
+    parts
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqstore.cli.keys import MAY_BE_MORE, index_reach, note_not_found, query
+from mqstore.cli.keys import index_reach, may_be_more, note_not_found, query
 from mqstore.cli.message_options import (
     body_option,
     grep_option,
@@ -248,6 +248,7 @@ def query_command(
             "rejected_by_hash": result.rejected_by_hash,
             "rejected_by_time": result.rejected_by_time,
             "complete": result.complete,
+            "unread": [list(part) for part in result.unread],
         }
         if output.form == "json":
             documents = [view.document(message) for message in result]
@@ -264,7 +265,7 @@ def query_command(
     if result.rejected_by_time and result:
         note(f"{result.rejected_by_time} outside of --from and --to left out")
     if not result.complete:
-        note(MAY_BE_MORE)
+        note(may_be_more(result))
     return 0 if result else 1
 
 

@@ -171,7 +171,8 @@ impl Scan {
                     return Ok(true);
                 }
             }
-            let damage = match scanner.step_in_block()? {
+            let step = scanner.step_in_block().inspect_err(|error| log.lose_by(error))?;
+            let damage = match step {
                 Ok((Scanned::Message(view), block)) => {
                     if !self.filter.takes(&view) {
                         continue;
@@ -231,12 +232,17 @@ impl Scan {
         at: u64,
         damage: Damage,
     ) -> Result<()> {
+        let is_unread = matches!(damage, Damage::Frame(_));
         if self.on_damage == OnDamage::Raise {
+            if is_unread {
+                log.lose(at..at + 1);
+            }
             return Err(raised(log, at, damage));
         }
         // With a valid frame the next record is known.
-        if matches!(damage, Damage::Frame(_)) {
+        if is_unread {
             scanner.resync()?;
+            log.lose(at..scanner.position().min(self.end));
         }
         let bytes = scanner.position().min(self.stop).saturating_sub(at);
         self.skipped_ranges = self.skipped_ranges.saturating_add(1);

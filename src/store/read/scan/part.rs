@@ -99,7 +99,10 @@ impl ScanPart {
                 let at = at_least_0(view.physical_offset());
                 pass_over(at, Damage::Content(error))
             }),
-            Met::Damage(damaged) => pass_over(damaged.begin, Damage::Frame(damaged.corruption)),
+            Met::Damage(damaged) => {
+                log.lose(damaged.begin..damaged.end);
+                pass_over(damaged.begin, Damage::Frame(damaged.corruption))
+            }
         })
     }
 }
