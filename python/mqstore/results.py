@@ -39,7 +39,14 @@ class QueryResult(Sequence["StoredMessage"]):
         unread: Parts of the log that may have more: where each begins, and where it ends.
     """
 
-    __slots__ = ("_complete", "_messages", "_rejected_by_hash", "_rejected_by_time", "_truncated", "_unread")
+    __slots__ = (
+        "_complete",
+        "_messages",
+        "_rejected_by_hash",
+        "_rejected_by_time",
+        "_truncated",
+        "_unread",
+    )
 
     def __init__(
         self,
