@@ -7,8 +7,6 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
 /// Result of this crate's fallible functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -215,7 +213,7 @@ impl fmt::Display for Corruption {
 impl std::error::Error for Corruption {}
 
 /// A rule of the format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CorruptionKind {
     /// A record's total size is impossible.
@@ -308,7 +306,7 @@ impl fmt::Display for CorruptionKind {
 }
 
 /// Reason why bytes could not be decoded. [`FormatError::in_file`] adds the file.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormatError {
     /// The broken rule.
     pub kind: CorruptionKind,

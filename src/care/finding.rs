@@ -5,10 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
 /// Severity of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// Damage.
     Error,
@@ -34,7 +32,7 @@ macro_rules! codes {
     ($($variant:ident $name:literal $title:literal $fix:literal)*) => {
         /// Kind of a finding. A code's name and meaning never change.
         #[derive(
-            Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize,
+            Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash,
         )]
         #[non_exhaustive]
         pub enum Code {
@@ -256,10 +254,9 @@ impl fmt::Display for Code {
 }
 
 /// A finding.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     /// The file or folder, relative to the root if inside.
-    #[serde(with = "path_bytes")]
     pub path: PathBuf,
     /// The byte in it; `None` for the whole file.
     pub offset: Option<u64>,
@@ -352,61 +349,6 @@ impl Findings {
     }
 }
 
-/// Findings of one part of a divided check.
-#[derive(Debug, Default, Deserialize, Serialize)]
-pub(super) struct PartFindings {
-    list: Vec<Finding>,
-    counts: BTreeMap<Code, u64>,
-    wrong: bool,
-}
-
-impl Findings {
-    /// Everything, for [`Findings::join`].
-    pub(super) fn into_found(self) -> PartFindings {
-        let (list, counts, wrong) = self.into_parts();
-        PartFindings { list, counts, wrong }
-    }
-
-    pub(super) fn join(&self, found: PartFindings) {
-        let mut kept = self.kept.lock();
-        kept.wrong |= found.wrong;
-        let mut unlisted = found.counts;
-        for finding in found.list {
-            let code = finding.code;
-            if let Some(left) = unlisted.get_mut(&code) {
-                *left = left.saturating_sub(1);
-            }
-            if kept.by_code.entry(code).or_default().insert(finding) {
-                *kept.counts.entry(code).or_default() += 1;
-                kept.total += 1;
-            }
-            if kept.total > self.limit {
-                kept.drop_one();
-            }
-        }
-        for (code, count) in unlisted.into_iter().filter(|(_, count)| *count > 0) {
-            *kept.counts.entry(code).or_default() += count;
-        }
-    }
-}
-
-/// A path as bytes, which may be invalid UTF-8.
-mod path_bytes {
-    use std::ffi::OsString;
-    use std::os::unix::ffi::{OsStrExt, OsStringExt};
-    use std::path::{Path, PathBuf};
-
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_bytes(path.as_os_str().as_bytes())
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
-        Ok(PathBuf::from(OsString::from_vec(Vec::deserialize(from)?)))
-    }
-}
-
 impl Kept {
     /// Drops the last finding of the most frequent code.
     fn drop_one(&mut self) {
@@ -463,31 +405,5 @@ mod tests {
             list[0].message(),
             "commitlog/0 byte 7: bytes that are no message: expected a record, found zeros"
         );
-    }
-
-    #[test]
-    fn what_parts_found_is_joined_once_and_within_the_limit() {
-        let add = |findings: &Findings, offset| {
-            let path = Path::new("/s/commitlog/a");
-            findings.add(Code::LogFrame, Severity::Error, path, Some(offset), "a", "b");
-        };
-        let part = |limit, offsets: &[u64]| {
-            let findings = Findings::new(Path::new("/s"), limit);
-            offsets.iter().for_each(|offset| add(&findings, *offset));
-            findings
-        };
-        let all = part(3, &[1, 1, 2]);
-        all.join(part(3, &[2]).into_found());
-        assert_eq!(all.into_parts().1, BTreeMap::from([(Code::LogFrame, 2)]));
-        let all = part(3, &[9]);
-        all.join(part(2, &[1, 2, 3, 4]).into_found());
-        all.join(part(2, &[5, 6]).into_found());
-        let (list, counts, wrong) = all.into_parts();
-        assert_eq!(list.iter().filter_map(|f| f.offset).collect::<Vec<_>>(), [1, 2, 5]);
-        assert_eq!((counts, wrong), (BTreeMap::from([(Code::LogFrame, 7)]), true));
-        let none = part(0, &[1]);
-        none.join(part(0, &[2]).into_found());
-        let (list, counts, wrong) = none.into_parts();
-        assert_eq!((list, counts, wrong), (vec![], BTreeMap::from([(Code::LogFrame, 2)]), true));
     }
 }

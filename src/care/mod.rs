@@ -2,12 +2,10 @@
 //! and `recover.rs` open it for writing.
 //!
 //! Open the folder of your command; `finding.rs` has every code. Shared: `meter.rs` runs long work
-//! with progress, `pass.rs` walks over all messages, `handover.rs` encodes results of divided work,
-//! `topics.rs` lists topics.
+//! with progress, `pass.rs` walks over all messages, `topics.rs` lists topics.
 
 pub mod doctor;
 pub mod finding;
-mod handover;
 mod meter;
 mod pass;
 pub mod rebuild;

@@ -73,14 +73,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let stored_message = wrap_pyfunction!(store::stored::_stored_message, module)?;
     module.setattr("_stored_message", stored_message)?;
     for function in [
-        wrap_pyfunction!(care::verify::_verify_structures, module)?,
-        wrap_pyfunction!(care::verify::_verify_log, module)?,
-        wrap_pyfunction!(care::verify::_verify_join, module)?,
         wrap_pyfunction!(care::verify::_code_text, module)?,
-        wrap_pyfunction!(care::rebuild::_rebuild_scan, module)?,
-        wrap_pyfunction!(care::rebuild::_rebuild_settle, module)?,
-        wrap_pyfunction!(care::rebuild::_rebuild_queues, module)?,
-        wrap_pyfunction!(care::rebuild::_rebuild_index, module)?,
         wrap_pyfunction!(care::rebuild::_rebuild_topics, module)?,
         wrap_pyfunction!(care::rebuild::_replace_folders, module)?,
         wrap_pyfunction!(structures::functions::_names_a_folder, module)?,

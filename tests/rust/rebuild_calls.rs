@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use mqstore::Error;
-use mqstore::care::rebuild::{divided, rebuild_on};
+use mqstore::care::rebuild::rebuild_on;
 use mqstore::care::{RebuildReport, RebuildTarget, RebuildWhat};
 use mqstore::files::Os;
 use mqstore::store::NewMessage;
@@ -238,34 +238,4 @@ fn a_folder_for_which_nothing_is_made_goes_to_the_quarantine() {
             break;
         }
     }
-}
-
-#[test]
-fn a_part_of_a_divided_rebuild_asks_for_a_store_too() {
-    let home = Home::new(small());
-    let what = RebuildWhat { queues: true, index: true };
-    let part = divided::Part { path: home.path(), config: &home.config, what };
-    let spill = home.path().join("spill");
-    let go_on = &mut |_, _| ControlFlow::Continue(());
-    let error = divided::scan(&part, 0..u64::MAX, 2, &spill, go_on).unwrap_err();
-    assert!(error.to_string().ends_with("no folder `commitlog` in it"), "{error}");
-    assert!(!spill.exists());
-    // Unknown input is refused, and an existing file is not overwritten.
-    let home = Home::closed(40);
-    let part = divided::Part { path: home.path(), config: &home.config, what };
-    let out = scratch();
-    let (spill, later) = (out.path().join("spill"), out.path().join("later"));
-    let error = divided::settle(&part, &[&[0xff; 3]], u64::MAX, 2, &later, go_on).unwrap_err();
-    assert!(error.to_string().starts_with("take a part of "), "{error}");
-    let scanned = divided::scan(&part, 0..u64::MAX, 2, &spill, go_on).unwrap();
-    let twice = divided::scan(&part, 0..u64::MAX, 2, &spill, go_on).unwrap_err();
-    assert!(twice.to_string().contains("File exists"), "{twice}");
-    let settled = divided::settle(&part, &[&scanned], u64::MAX, 2, &later, go_on).unwrap();
-    assert_eq!((settled.messages, settled.index_keys), (40, 40));
-    // Without an index there are no files of it.
-    let what = RebuildWhat { queues: true, index: false };
-    let part = divided::Part { what, ..part };
-    let later = out.path().join("last");
-    let settled = divided::settle(&part, &[&scanned], u64::MAX, 2, &later, go_on).unwrap();
-    assert_eq!((settled.messages, settled.index_files), (40, 0));
 }

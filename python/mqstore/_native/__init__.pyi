@@ -73,10 +73,6 @@ from mqstore._native._making import _replace_file as _replace_file
 from mqstore._native._message import Message
 from mqstore._native._message_scan import MessageScan
 from mqstore._native._reading import ReadResult
-from mqstore._native._rebuild import _rebuild_index as _rebuild_index
-from mqstore._native._rebuild import _rebuild_queues as _rebuild_queues
-from mqstore._native._rebuild import _rebuild_scan as _rebuild_scan
-from mqstore._native._rebuild import _rebuild_settle as _rebuild_settle
 from mqstore._native._rebuild import _rebuild_topics as _rebuild_topics
 from mqstore._native._rebuild import _replace_folders as _replace_folders
 from mqstore._native._rebuild import rebuild
@@ -91,9 +87,6 @@ from mqstore._native._transfer import copy_store, diff_stores, import_messages
 from mqstore._native._upkeep import clean, recover
 from mqstore._native._values import AppendResult, AppendSummary, GroupOffset, MessageId, QueueInfo
 from mqstore._native._verify import _code_text as _code_text
-from mqstore._native._verify import _verify_join as _verify_join
-from mqstore._native._verify import _verify_log as _verify_log
-from mqstore._native._verify import _verify_structures as _verify_structures
 from mqstore._native._verify import verify
 
 __all__ = [

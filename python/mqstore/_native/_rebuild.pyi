@@ -3,115 +3,6 @@ from typing import Any, Literal, TypedDict, type_check_only
 
 from mqstore._native._types import _Path
 
-def _rebuild_scan(
-    path: _Path,
-    /,
-    *,
-    begin: int,
-    end: int,
-    groups: int,
-    spill: _Path,
-    what: Sequence[str],
-    settings: Mapping[str, object],
-) -> bytes:
-    """Reads a range of a store's log and puts down what queues and index need of it.
-
-    Together, ``_rebuild_scan``, ``_rebuild_settle``, ``_rebuild_queues`` and ``_rebuild_index``
-    make what ``rebuild`` does, and each may run on another machine.
-
-    Args:
-        path: The store's root folder.
-        begin: First physical offset.
-        end: One past the last.
-        groups: How many groups of queues there are.
-        spill: The file that is written, which must not be there.
-        what: As for ``rebuild``.
-        settings: As for ``open_store``.
-
-    Returns:
-        What ``_rebuild_settle`` needs of it.
-    """
-
-def _rebuild_settle(
-    path: _Path,
-    /,
-    *,
-    scans: Sequence[bytes],
-    end: int,
-    groups: int,
-    spill: _Path,
-    what: Sequence[str],
-    settings: Mapping[str, object],
-) -> tuple[bytes, _Settled]:
-    """Decides what of the ranges that were read belongs to the log.
-
-    Args:
-        path: The store's root folder.
-        scans: What ``_rebuild_scan`` gave, in the order of the ranges.
-        end: Where the last of them ends.
-        groups: As for ``_rebuild_scan``.
-        spill: A file beside theirs that is written, which must not be there.
-        what: As for ``rebuild``.
-        settings: As for ``open_store``.
-
-    Returns:
-        The plan that the other two need, and what was learned of the log.
-    """
-
-def _rebuild_queues(
-    path: _Path,
-    /,
-    *,
-    plan: bytes,
-    group: int,
-    groups: int,
-    spills: _Path,
-    out: _Path,
-    settings: Mapping[str, object],
-) -> tuple[
-    list[tuple[str, int, Literal["SimpleCQ", "BatchCQ"], int, int, int, tuple[int, int] | None]],
-    list[tuple[str, int]],
-    int,
-]:
-    """Makes a group of a store's queues of what was put down.
-
-    Args:
-        path: The store's root folder.
-        plan: What ``_rebuild_settle`` gave.
-        group: The group's number, from 0.
-        groups: As for ``_rebuild_scan``.
-        spills: The folder of the files that were written.
-        out: An empty folder.
-        settings: As for ``open_store``.
-
-    Returns:
-        The queues as ``rebuild`` gives them, those that were kept, and how many entries no queue
-        takes.
-    """
-
-def _rebuild_index(
-    path: _Path,
-    /,
-    *,
-    plan: bytes,
-    number: int,
-    now_ms: int,
-    spills: _Path,
-    out: _Path,
-    settings: Mapping[str, object],
-) -> None:
-    """Makes one of a store's index files of what was put down.
-
-    Args:
-        path: The store's root folder.
-        plan: What ``_rebuild_settle`` gave.
-        number: Which of the files, from 0.
-        now_ms: The time that the file is named after.
-        spills: The folder of the files that were written.
-        out: An empty folder.
-        settings: As for ``open_store``.
-    """
-
 def _rebuild_topics(
     path: _Path,
     /,
@@ -157,16 +48,6 @@ def _replace_folders(
     Returns:
         The folder with the old ones; ``None`` if there were none.
     """
-
-@type_check_only
-class _Settled(TypedDict):
-    messages: int
-    log_start: int
-    log_end: int
-    damaged: list[tuple[int, int]]
-    index_files: int
-    index_keys: int
-    left_out: int
 
 @type_check_only
 class _Rebuilt(TypedDict):

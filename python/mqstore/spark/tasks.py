@@ -17,21 +17,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["TASKS_PER_SLOT", "each", "slots"]
-
-TASKS_PER_SLOT = 4
-"""So many tasks for each slot: one that takes long does not keep the others waiting."""
+__all__ = ["each"]
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
-
-
-def slots(spark: SparkSession) -> int:
-    """How many tasks run at a time; a Connect session tells only what it was set to."""
-    try:
-        return spark.sparkContext.defaultParallelism
-    except AttributeError:
-        return int(spark.conf.get("spark.default.parallelism", "16") or 16)
 
 
 def each(

@@ -5,13 +5,10 @@
 //! beside the old one ([`crate::store::folder::swap`]).
 
 mod build;
-pub mod divided;
-mod spill;
 mod stretch;
 mod topic_table;
 mod walk;
 
-use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -309,7 +306,7 @@ impl<'a> Job<'a> {
             }
         };
         let walk = self.read(threads, &mut build, meter)?;
-        let kept = self.keep(&build, staging.as_deref(), |_| true)?;
+        let kept = self.keep(&build, staging.as_deref())?;
         self.check_topics(&build, &kept)?;
         let index = match &staging {
             Some(dir) => build.finish(&*self.storage, dir, threads)?,
@@ -352,10 +349,6 @@ impl<'a> Job<'a> {
         queues
     }
 
-    fn keys_of_file(&self) -> u64 {
-        self.index.map_or(0, |layout| u64::from(layout.max_entry_count().saturating_sub(1)))
-    }
-
     fn reading(&self) -> Reading<'_> {
         Reading {
             log: &self.log,
@@ -387,7 +380,7 @@ impl<'a> Job<'a> {
             root,
             |part| read(&reading, part),
             |part, chunk| {
-                walk.accept(&reading, part, VecDeque::from([chunk]), &mut |chunk| {
+                walk.accept(&reading, part, chunk, &mut |chunk| {
                     gathered += chunk.gathered.units.len() + chunk.gathered.hashes.len();
                     ready.push(chunk);
                     if gathered > MOST_READY {
@@ -408,14 +401,9 @@ impl<'a> Job<'a> {
         Ok(walk)
     }
 
-    /// Keeps those of the queues named by `is_own` without messages in the log: a copy of their
-    /// last file preserves the next number.
-    fn keep(
-        &self,
-        build: &Build,
-        staging: Option<&Path>,
-        is_own: impl Fn(&Queue) -> bool,
-    ) -> Result<Vec<Arc<Queue>>> {
+    /// Keeps the queues without messages in the log: a copy of their last file preserves the next
+    /// number.
+    fn keep(&self, build: &Build, staging: Option<&Path>) -> Result<Vec<Arc<Queue>>> {
         let mut kept = Vec::new();
         if !self.options.what.queues {
             return Ok(kept);
@@ -424,8 +412,7 @@ impl<'a> Job<'a> {
         for queue in self.queues.all() {
             let reach = at_least_0(queue.reach());
             let is_past = queue.max_offset() > 0 && reach > 0 && reach <= start;
-            let is_wanted = self.is_wanted(queue.topic()) && is_own(&queue);
-            if !is_wanted || build.has(&queue) || !is_past {
+            if !self.is_wanted(queue.topic()) || build.has(&queue) || !is_past {
                 continue;
             }
             if let (Some(dir), Some(last)) = (staging, queue.run().files().last()) {

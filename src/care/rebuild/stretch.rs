@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::error::{Error, Result};
 use crate::files::FileRun;
 use crate::format::message::MessageView;
@@ -38,7 +36,7 @@ impl Spare {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ChunkEnd {
     /// End of the stretch, or enough gathered.
     #[default]

@@ -1,7 +1,5 @@
 //! Joins the stretches of a log: which records belong to it, and where it ends.
 
-use std::collections::VecDeque;
-
 use super::stretch::{Chunk, ChunkEnd, Reading, is_gone, read_from, stored_at};
 use crate::error::Result;
 use crate::log::read::frames::FrameReader;
@@ -34,13 +32,13 @@ impl Walk {
         }
     }
 
-    /// Takes the next stretch and its chunks, and passes what belongs to the log to `take`. If no
-    /// chunk begins at the cursor, it reads from there.
+    /// Takes the next stretch and its chunk, and passes what belongs to the log to `take`. If the
+    /// chunk does not begin at the cursor, it reads from there.
     pub(super) fn accept(
         &mut self,
         reading: &Reading<'_>,
         stretch: &Stretch,
-        found: VecDeque<Chunk>,
+        found: Chunk,
         take: &mut dyn FnMut(Chunk) -> Result<()>,
     ) -> Result<()> {
         let base = stretch.file.base_offset;
@@ -59,7 +57,7 @@ impl Walk {
                 chunk => chunk.map(Some),
             },
         };
-        put_together(self.cursor, places.clone(), found, again, |chunk| {
+        put_together(self.cursor, places.clone(), Some(found), again, |chunk| {
             self.cursor = chunk.end;
             self.records += chunk.gathered.records;
             self.newest_ms = self.newest_ms.max(chunk.gathered.newest_ms);

@@ -4,8 +4,6 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use super::context::{Context, State, Walked};
 use super::index::Index;
 use super::index::index_check::{Edges, IndexCheck, Unindexed};
@@ -44,7 +42,7 @@ impl FilePart {
     }
 }
 
-#[derive(Debug, Default, Deserialize, Serialize)]
+#[derive(Debug, Default)]
 pub(super) struct FileWalk {
     pub(super) messages: u64,
     pub(super) newest_ms: i64,
@@ -62,7 +60,7 @@ pub(super) struct FileWalk {
     pub(super) times: Times,
 }
 
-#[derive(Debug, Default, Deserialize, Serialize)]
+#[derive(Debug, Default)]
 pub(super) enum FileEnd {
     /// Zeros, or the end of the file or part.
     #[default]
@@ -73,7 +71,7 @@ pub(super) enum FileEnd {
     Remains(Damage, u64),
 }
 
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug)]
 pub(super) struct Damage {
     at: u64,
     code: Code,

@@ -7,7 +7,6 @@
 
 mod checkpoint;
 mod context;
-pub mod divided;
 mod file_parts;
 pub mod index;
 mod log_walk;

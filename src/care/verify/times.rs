@@ -1,7 +1,5 @@
 //! Detects impossible store times: far from their neighbours, before 1970, or in the future.
 
-use serde::{Deserialize, Serialize};
-
 use super::context::Context;
 use crate::care::finding::{Code, Severity};
 use crate::files::FileRun;
@@ -9,7 +7,7 @@ use crate::time::{is_far_outside, utc_text};
 
 type Stored = (u64, i64);
 
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Times {
     first: [Option<Stored>; 2],
     last: [Option<Stored>; 2],

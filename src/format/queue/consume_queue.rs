@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Serialize, Serializer};
 
 use crate::format::bytes::{i32_in, i64_in, put_i32_in, put_i64_in};
 use crate::format::java;
@@ -116,7 +116,7 @@ impl DelayLevels {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct QueueEntry {
     pub physical_offset: i64,
     pub store_size: i32,

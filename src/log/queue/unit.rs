@@ -1,7 +1,5 @@
 //! Fields of a record for queues and index, kinds of queues, and the unit of an entry.
 
-use serde::{Deserialize, Serialize};
-
 use crate::format::java::TopicHash;
 use crate::format::message::MessageView;
 use crate::format::message::properties::{Indexed, MAX_LEN, split_keys};
@@ -126,7 +124,7 @@ impl<'a> DispatchRequest<'a> {
 }
 
 /// Kind of a topic's queues (`org.apache.rocketmq.common.attribute.CQType`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum QueueKind {
     #[default]
     Plain,
@@ -172,7 +170,7 @@ pub enum Added {
 }
 
 /// A record in a queue: its queue offsets and position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unit {
     /// First queue offset.
     pub number: i64,

@@ -3,7 +3,6 @@
 //! A thread guesses where its part's first record begins. If the previous part does not end there,
 //! the part is read again from that end.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -49,23 +48,24 @@ pub trait Part {
     fn begin(&self) -> Option<u64>;
 }
 
-/// Passes on the results `found` in a range of a log if one begins at `next`, the previous record's
+/// Passes on the part `found` in a range of a log if it begins at `next`, the previous record's
 /// end; otherwise reads `again` from there. `take` returns where the log continues, `None` to end.
 /// Returns the position for the next range, and whether there is one.
 pub fn put_together<P: Part>(
     mut next: u64,
     range: Range<u64>,
-    mut found: VecDeque<P>,
+    mut found: Option<P>,
     mut again: impl FnMut(u64) -> Result<Option<P>>,
     mut take: impl FnMut(P) -> Result<Option<u64>>,
 ) -> Result<(u64, bool)> {
     while next < range.end {
-        while found.front().is_some_and(|part| part.begin() < Some(next)) {
-            found.pop_front();
-        }
-        let is_here = found.front().is_some_and(|part| part.begin() == Some(next));
-        let part = if is_here { found.pop_front() } else { again(next)? };
-        let Some(part) = part else { break };
+        let part = match found.take_if(|part| part.begin() == Some(next)) {
+            Some(part) => part,
+            None => match again(next)? {
+                Some(part) => part,
+                None => break,
+            },
+        };
         match take(part)? {
             Some(place) => next = place,
             None => return Ok((next, false)),
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn a_guess_counts_where_the_part_before_ends() {
         let (mut taken, mut read_again) = (Vec::new(), Vec::new());
-        let mut put = |next, range, found: &[Piece]| {
+        let mut put = |next, range, found: Piece| {
             let again = |at| {
                 read_again.push(at);
                 Ok(Some(Piece(Some(at), at + 40)))
@@ -99,13 +99,13 @@ mod tests {
                 taken.push(part.clone());
                 Ok(Some(part.1))
             };
-            put_together(next, range, found.to_vec().into(), again, take).unwrap()
+            put_together(next, range, Some(found), again, take).unwrap()
         };
-        assert_eq!(put(0, 0..100, &[Piece(Some(0), 105)]), (105, true));
+        assert_eq!(put(0, 0..100, Piece(Some(0), 105)), (105, true));
         // The record before reaches past the guess, or nothing was guessed.
-        assert_eq!(put(105, 100..200, &[Piece(Some(101), 200)]), (225, true));
-        assert_eq!(put(225, 200..250, &[Piece(None, 0)]), (265, true));
-        assert_eq!(put(265, 250..260, &[Piece(Some(250), 260)]), (265, true));
+        assert_eq!(put(105, 100..200, Piece(Some(101), 200)), (225, true));
+        assert_eq!(put(225, 200..250, Piece(None, 0)), (265, true));
+        assert_eq!(put(265, 250..260, Piece(Some(250), 260)), (265, true));
         assert_eq!(read_again, [105, 145, 185, 225]);
         assert_eq!(taken.first(), Some(&Piece(Some(0), 105)));
     }

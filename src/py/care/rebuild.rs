@@ -1,15 +1,12 @@
 //! Rebuild of queues and index, with the report as rows.
 
-use std::borrow::Cow;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyDict;
 
-use crate::care::rebuild::divided::{self, Part};
 use crate::care::rebuild::rebuild_topics;
 use crate::care::{self, RebuildOptions, RebuildReport, RebuildTarget, RebuildWhat, RebuiltQueue};
 use crate::error::Error;
@@ -24,8 +21,6 @@ use crate::py::progress::{threads_of, with_progress};
 type Row = (String, i32, &'static str, u64, i64, i64, Option<(i64, i64)>);
 
 type TopicRow = (String, i32, &'static str, Option<i32>);
-
-type MadeQueues = (Vec<Row>, Vec<(String, i32)>, u64);
 
 /// Makes queues and index again; ``mqstore.rebuild`` is the public door to this.
 ///
@@ -160,153 +155,6 @@ fn target_of(dry_run: bool, out: Option<PathBuf>) -> PyResult<RebuildTarget> {
 
 fn names_of(names: Vec<String>) -> Vec<Box<[u8]>> {
     names.into_iter().map(|name| name.into_bytes().into()).collect()
-}
-
-/// Reads a range of a store's log and puts down what queues and index need of it.
-///
-/// Together, ``_rebuild_scan``, ``_rebuild_settle``, ``_rebuild_queues`` and ``_rebuild_index``
-/// make what ``rebuild`` does, and each may run on another machine.
-///
-/// Args:
-///     path: The store's root folder.
-///     begin: First physical offset.
-///     end: One past the last.
-///     groups: How many groups of queues there are.
-///     spill: The file that is written, which must not be there.
-///     what: As for ``rebuild``.
-///     settings: As for ``open_store``.
-///
-/// Returns:
-///     What ``_rebuild_settle`` needs of it.
-#[pyfunction]
-#[pyo3(signature = (path, /, *, begin, end, groups, spill, what, settings))]
-#[allow(clippy::too_many_arguments, reason = "keywords of one Python function")]
-pub(crate) fn _rebuild_scan<'py>(
-    py: Python<'py>,
-    path: PathBuf,
-    begin: u64,
-    end: u64,
-    groups: u32,
-    spill: PathBuf,
-    what: Vec<String>,
-    settings: &Bound<'py, PyAny>,
-) -> PyResult<Cow<'static, [u8]>> {
-    let (what, config) = (wanted(&what)?, config_of(settings)?);
-    let part = Part { path: &path, config: &config, what };
-    let scanned =
-        with_progress(py, None, |tell| divided::scan(&part, begin..end, groups, &spill, tell));
-    scanned.map(Cow::Owned)
-}
-
-/// Decides what of the ranges that were read belongs to the log.
-///
-/// Args:
-///     path: The store's root folder.
-///     scans: What ``_rebuild_scan`` gave, in the order of the ranges.
-///     end: Where the last of them ends.
-///     groups: As for ``_rebuild_scan``.
-///     spill: A file beside theirs that is written, which must not be there.
-///     what: As for ``rebuild``.
-///     settings: As for ``open_store``.
-///
-/// Returns:
-///     The plan that the other two need, and what was learned of the log.
-#[pyfunction]
-#[pyo3(signature = (path, /, *, scans, end, groups, spill, what, settings))]
-#[allow(clippy::too_many_arguments, reason = "keywords of one Python function")]
-pub(crate) fn _rebuild_settle<'py>(
-    py: Python<'py>,
-    path: PathBuf,
-    scans: Vec<PyBackedBytes>,
-    end: u64,
-    groups: u32,
-    spill: PathBuf,
-    what: Vec<String>,
-    settings: &Bound<'py, PyAny>,
-) -> PyResult<(Cow<'static, [u8]>, Bound<'py, PyDict>)> {
-    let (what, config) = (wanted(&what)?, config_of(settings)?);
-    let part = Part { path: &path, config: &config, what };
-    let scans: Vec<&[u8]> = scans.iter().map(|scan| &**scan).collect();
-    let settled =
-        with_progress(py, None, |tell| divided::settle(&part, &scans, end, groups, &spill, tell))?;
-    let fields = PyDict::new(py);
-    fields.set_item("messages", settled.messages)?;
-    fields.set_item("log_start", settled.log_start)?;
-    fields.set_item("log_end", settled.log_end)?;
-    fields.set_item("damaged", settled.damaged)?;
-    fields.set_item("index_files", settled.index_files)?;
-    fields.set_item("index_keys", settled.index_keys)?;
-    fields.set_item("left_out", settled.left_out)?;
-    Ok((Cow::Owned(settled.plan), fields))
-}
-
-/// Makes a group of a store's queues of what was put down.
-///
-/// Args:
-///     path: The store's root folder.
-///     plan: What ``_rebuild_settle`` gave.
-///     group: The group's number, from 0.
-///     groups: As for ``_rebuild_scan``.
-///     spills: The folder of the files that were written.
-///     out: An empty folder.
-///     settings: As for ``open_store``.
-///
-/// Returns:
-///     The queues as ``rebuild`` gives them, those that were kept, and how many entries no queue
-///     takes.
-#[pyfunction]
-#[pyo3(signature = (path, /, *, plan, group, groups, spills, out, settings))]
-#[allow(clippy::too_many_arguments, reason = "keywords of one Python function")]
-pub(crate) fn _rebuild_queues<'py>(
-    py: Python<'py>,
-    path: PathBuf,
-    plan: PyBackedBytes,
-    group: u32,
-    groups: u32,
-    spills: PathBuf,
-    out: PathBuf,
-    settings: &Bound<'py, PyAny>,
-) -> PyResult<MadeQueues> {
-    let config = config_of(settings)?;
-    let what = RebuildWhat { queues: true, index: false };
-    let part = Part { path: &path, config: &config, what };
-    let made = with_progress(py, None, |tell| {
-        divided::queues(&part, &plan, (group, groups), &spills, &out, tell)
-    })?;
-    let kept = made.kept.iter().map(|(topic, id)| (String::from_utf8_lossy(topic).into(), *id));
-    let kept = kept.collect();
-    Ok((made.queues.into_iter().map(row).collect(), kept, made.refused))
-}
-
-/// Makes one of a store's index files of what was put down.
-///
-/// Args:
-///     path: The store's root folder.
-///     plan: What ``_rebuild_settle`` gave.
-///     number: Which of the files, from 0.
-///     now_ms: The time that the file is named after.
-///     spills: The folder of the files that were written.
-///     out: An empty folder.
-///     settings: As for ``open_store``.
-#[pyfunction]
-#[pyo3(signature = (path, /, *, plan, number, now_ms, spills, out, settings))]
-#[allow(clippy::too_many_arguments, reason = "keywords of one Python function")]
-pub(crate) fn _rebuild_index<'py>(
-    py: Python<'py>,
-    path: PathBuf,
-    plan: PyBackedBytes,
-    number: u64,
-    now_ms: i64,
-    spills: PathBuf,
-    out: PathBuf,
-    settings: &Bound<'py, PyAny>,
-) -> PyResult<()> {
-    let config = config_of(settings)?;
-    let what = RebuildWhat { queues: false, index: true };
-    let part = Part { path: &path, config: &config, what };
-    with_progress(py, None, |tell| {
-        divided::index(&part, &plan, number, now_ms, &spills, &out, tell)
-    })
 }
 
 fn wanted(what: &[String]) -> PyResult<RebuildWhat> {

@@ -1,15 +1,12 @@
 //! Findings as rows for Python.
 
-use std::borrow::Cow;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyDict;
 
-use crate::care::verify::divided;
 use crate::care::{self, Code, Finding, Level, VerifyOptions, VerifyReport};
 use crate::config::StoreConfig;
 use crate::error::Error;
@@ -56,103 +53,11 @@ pub(crate) fn verify<'py>(
     rows(py, report)
 }
 
-/// Checks a share of a store's queues and index files by themselves.
-///
-/// Together, ``_verify_structures``, ``_verify_log`` and ``_verify_join`` find what ``verify``
-/// does, and each may run on another machine.
-///
-/// Args:
-///     path: The store's root folder.
-///     part: The share's number, from 0.
-///     parts: How many shares there are.
-///     level: As for ``verify``, as are the others.
-///     threads: How many threads.
-///     settings: As for ``open_store``.
-///
-/// Returns:
-///     What ``_verify_log`` and ``_verify_join`` need of it.
-#[pyfunction]
-#[pyo3(signature = (path, /, *, part, parts, level, threads, settings))]
-pub(crate) fn _verify_structures<'py>(
-    py: Python<'py>,
-    path: PathBuf,
-    part: usize,
-    parts: usize,
-    level: &str,
-    threads: Option<i64>,
-    settings: &Bound<'py, PyAny>,
-) -> PyResult<Cow<'static, [u8]>> {
-    let Given { path, config, options } = Given::of(&path, level, threads, settings)?;
-    let told = with_progress(py, None, |tell| {
-        divided::structures(&path, &config, &options, (part, parts), tell)
-    });
-    told.map(Cow::Owned)
-}
-
-/// Walks the files of a store's log that begin in a range of physical offsets.
-///
-/// Args:
-///     path: The store's root folder.
-///     structures: What ``_verify_structures`` gave for all shares, in order.
-///     begin: First physical offset.
-///     end: One past the last.
-///     level: As for ``verify``, as are the others.
-///     threads: How many threads.
-///     settings: As for ``open_store``.
-///
-/// Returns:
-///     What ``_verify_join`` needs of it.
-#[pyfunction]
-#[pyo3(signature = (path, /, *, structures, begin, end, level, threads, settings))]
-#[allow(clippy::too_many_arguments, reason = "keywords of one Python function")]
-pub(crate) fn _verify_log<'py>(
-    py: Python<'py>,
-    path: PathBuf,
-    structures: Vec<PyBackedBytes>,
-    begin: u64,
-    end: u64,
-    level: &str,
-    threads: Option<i64>,
-    settings: &Bound<'py, PyAny>,
-) -> PyResult<Cow<'static, [u8]>> {
-    let Given { path, config, options } = Given::of(&path, level, threads, settings)?;
-    let structures = slices(&structures);
-    let told = with_progress(py, None, |tell| {
-        divided::walk(&path, &config, &options, &structures, begin..end, tell)
-    });
-    told.map(Cow::Owned)
-}
-
-/// Puts together what the parts of a check found; it gives what ``verify`` gives.
-#[pyfunction]
-#[pyo3(signature = (path, /, *, structures, walks, level, threads, settings))]
-#[allow(clippy::too_many_arguments, reason = "keywords of one Python function")]
-pub(crate) fn _verify_join<'py>(
-    py: Python<'py>,
-    path: PathBuf,
-    structures: Vec<PyBackedBytes>,
-    walks: Vec<PyBackedBytes>,
-    level: &str,
-    threads: Option<i64>,
-    settings: &Bound<'py, PyAny>,
-) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
-    let Given { path, config, options } = Given::of(&path, level, threads, settings)?;
-    let (structures, walks) = (slices(&structures), slices(&walks));
-    let report = with_progress(py, None, |tell| {
-        divided::join(&path, &config, &options, &structures, &walks, tell)
-    })?;
-    rows(py, report)
-}
-
 /// Title and fix of a code of a finding.
 #[pyfunction]
 pub(crate) fn _code_text(code: &str) -> Option<(&'static str, &'static str)> {
     let found = Code::ALL.iter().find(|known| known.name() == code)?;
     Some((found.title(), found.fix()))
-}
-
-fn slices(parts: &[PyBackedBytes]) -> Vec<&[u8]> {
-    parts.iter().map(|part| &**part).collect()
 }
 
 struct Given {

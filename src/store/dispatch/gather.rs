@@ -4,7 +4,6 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::format::java::TopicHash;
@@ -55,7 +54,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Lane {
     pub topic: Arc<[u8]>,
     pub queue_id: i32,
@@ -65,7 +64,7 @@ pub struct Lane {
     pub end: i64,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub struct QueuedUnit {
     pub lane: u32,
     /// Whether it is the record's own queue, not a light one.
@@ -74,7 +73,7 @@ pub struct QueuedUnit {
     pub unit: Unit,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub struct Keyed {
     pub physical_offset: i64,
     pub store_timestamp_ms: i64,

@@ -106,16 +106,16 @@ impl<'a> LogReading<'a> {
         let mut walked = Walked { end: from, stop: Some(Stop::End) };
         threads::in_order(&parts, threads, &self.log.run().dir(), read, |bytes, part| {
             let again = |at| self.read(at, true, bytes.end).map(Some);
-            let found = VecDeque::from([part]);
-            let (_, more) = put_together(walked.end, bytes.clone(), found, again, |mut part| {
-                walked.end = part.end;
-                let stop = part.stop.take();
-                if take(part)?.is_break() || stop.is_some() {
-                    walked.stop = stop;
-                    return Ok(None);
-                }
-                Ok(Some(walked.end))
-            })?;
+            let (_, more) =
+                put_together(walked.end, bytes.clone(), Some(part), again, |mut part| {
+                    walked.end = part.end;
+                    let stop = part.stop.take();
+                    if take(part)?.is_break() || stop.is_some() {
+                        walked.stop = stop;
+                        return Ok(None);
+                    }
+                    Ok(Some(walked.end))
+                })?;
             Ok(if more { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
         })?;
         Ok(walked)

@@ -3,8 +3,6 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use super::tag_runs::TagRuns;
 use super::{Entries, Index, Judge, keys_of};
 use crate::care::finding::{Code, Severity};
@@ -20,7 +18,7 @@ use crate::log::queue::unit::MAX_KEYS;
 /// Keys of a message that must be indexed.
 const KEYS_ASKED: usize = MAX_KEYS;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::care::verify) struct Unindexed {
     pub(in crate::care::verify) messages: u64,
     pub(in crate::care::verify) span: Option<(i64, i64)>,
@@ -42,7 +40,7 @@ impl Unindexed {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(in crate::care::verify) struct Gap {
     messages: Unindexed,
     missing: u64,
@@ -73,7 +71,7 @@ impl Gap {
 }
 
 /// Gaps at a log file's start and end; a file that is one gap has only the second.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(in crate::care::verify) struct Edges {
     pub(in crate::care::verify) first: Option<Gap>,
     pub(in crate::care::verify) last: Gap,

@@ -6,7 +6,6 @@ pub(crate) mod tag_runs;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 
 use super::context::{Context, Walked};
 use crate::care::finding::{Code, Severity};
@@ -31,7 +30,7 @@ pub(super) struct IndexState {
     pub(super) seen: IndexSeen,
 }
 
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug)]
 pub(super) struct IndexSeen {
     /// Number of the next entry then.
     count: u32,

@@ -1,7 +1,5 @@
 //! Finds messages without an entry for their tags: RocketMQ 5.3 puts none, 5.4 and later do.
 
-use serde::{Deserialize, Serialize};
-
 use crate::care::finding::{Code, Severity};
 use crate::care::verify::context::Context;
 
@@ -9,7 +7,7 @@ use crate::care::verify::context::Context;
 const MOST_RUNS: usize = 1000;
 
 /// Consecutive messages with tags, all with an entry or all without.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TagRun {
     has_entries: bool,
     messages: u64,
@@ -19,7 +17,7 @@ struct TagRun {
 }
 
 /// The messages with tags that the index reaches.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::care::verify) struct TagRuns(Vec<TagRun>);
 
 impl TagRuns {

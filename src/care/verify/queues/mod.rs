@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashMap;
-use serde::{Deserialize, Serialize};
 
 use super::context::Context;
 use crate::care::finding::{Code, Severity};
@@ -58,7 +57,7 @@ impl Queue {
     }
 }
 
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Missing {
     /// Behind the queue's end.
     pub(super) behind: u64,
@@ -69,19 +68,6 @@ pub(super) struct Missing {
     pub(super) place: u64,
     /// Lowest and highest number behind the queue's end.
     pub(super) numbers: Option<(i64, i64)>,
-}
-
-impl Missing {
-    fn join(&mut self, other: &Self) {
-        self.behind += other.behind;
-        self.oldest_ms = self.oldest_ms.min(other.oldest_ms);
-        self.inside += other.inside;
-        self.place = self.place.min(other.place);
-        self.numbers = match (self.numbers, other.numbers) {
-            (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
-            (one, other) => one.or(other),
-        };
-    }
 }
 
 /// Queues of each topic in order, with their index.
@@ -243,12 +229,6 @@ impl Queues {
             hashbrown::hash_map::Entry::Vacant(_) => {
                 self.missing_elsewhere.fetch_add(1, Ordering::Relaxed);
             }
-        }
-    }
-
-    pub(super) fn add_missing(&self, more: Vec<(Name, Missing)>) {
-        for ((topic, id), more) in more {
-            self.miss(&topic, id, |missing| missing.join(&more));
         }
     }
 
