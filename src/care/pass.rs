@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::format::message::MessageView;
-use crate::log::read::scanner::Taken;
+use crate::log::read::scanner::Flow;
 use crate::store::MessageStore;
 use crate::store::progress::{Progress, tell};
 use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
@@ -33,7 +33,7 @@ pub(super) fn each_message(
         let more = scan.run(store.log(), |view, _| {
             take(view);
             read = read.saturating_add(u64::from(view.store_size()));
-            Ok(if read < STEP { Taken::More } else { Taken::Last })
+            Ok(if read < STEP { Flow::Continue } else { Flow::Stop })
         })?;
         let done = if more { scan.physical_offset().saturating_sub(begin) } else { total };
         tell(progress, (done, total), "read", store.path())?;

@@ -31,7 +31,7 @@ use crate::format::message::sys_flag::{self, Compression, Transaction};
 use crate::format::message::{Frame, MessageView, read_frame};
 use crate::format::queue::consume_queue;
 use crate::format::width::at_most_u32;
-use crate::log::read::scanner::Taken;
+use crate::log::read::scanner::Flow;
 use crate::store::write::append;
 
 const MOST_BODY: usize = 64 << 20;
@@ -345,7 +345,7 @@ fn decode(raw: &LargeBinaryArray) -> Result<ArrayRef> {
         let pushed = bytes.and_then(record).and_then(|view| builder.push(&view, None).ok());
         places.push(pushed.map(|_| rows));
         if let Some(full) = pushed {
-            if full != Taken::More {
+            if full != Flow::Continue {
                 return Err(FunctionError::TooLarge { name: Function::Decode.name() });
             }
             rows += 1;

@@ -9,7 +9,7 @@ use super::ahead::{BatchError, Maker};
 use super::build::builder::BatchBuilder;
 use crate::error::{Error, FormatError};
 use crate::format::message::MessageView;
-use crate::log::read::scanner::Taken;
+use crate::log::read::scanner::Flow;
 use crate::log::{Block, CommitLog};
 use crate::store::MessageStore;
 use crate::store::read::scan::Scan;
@@ -20,7 +20,7 @@ pub trait Scans {
     fn run(
         &mut self,
         log: &CommitLog,
-        take: impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Taken, FormatError>,
+        take: impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Flow, FormatError>,
     ) -> Result<bool, Error>;
 }
 
@@ -29,7 +29,7 @@ impl Scans for Scan {
     fn run(
         &mut self,
         log: &CommitLog,
-        take: impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Taken, FormatError>,
+        take: impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Flow, FormatError>,
     ) -> Result<bool, Error> {
         Self::run(self, log, take)
     }
@@ -40,7 +40,7 @@ impl Scans for ScanPart {
     fn run(
         &mut self,
         log: &CommitLog,
-        take: impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Taken, FormatError>,
+        take: impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Flow, FormatError>,
     ) -> Result<bool, Error> {
         Self::run(self, log, take)
     }

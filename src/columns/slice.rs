@@ -14,7 +14,7 @@ use super::schema::Column;
 use crate::error::{Error, FormatError};
 use crate::format::message::MessageView;
 use crate::format::width::at_most_i64;
-use crate::log::read::scanner::Taken;
+use crate::log::read::scanner::Flow;
 use crate::log::{Block, CommitLog};
 use crate::store::read::scan::slice::{Damage, Sink, Slice};
 
@@ -43,13 +43,13 @@ impl Sink for Rows {
         &mut self,
         view: &MessageView<'_>,
         block: Option<&Arc<Block>>,
-    ) -> Result<Taken, FormatError> {
+    ) -> Result<Flow, FormatError> {
         self.builder.push(view, block)
     }
 
-    fn damage(&mut self, damage: Damage) -> Taken {
+    fn damage(&mut self, damage: Damage) -> Flow {
         self.damage.push(damage);
-        if self.damage.len() < MOST_DAMAGE { Taken::More } else { Taken::Last }
+        if self.damage.len() < MOST_DAMAGE { Flow::Continue } else { Flow::Stop }
     }
 }
 

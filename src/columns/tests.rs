@@ -18,7 +18,7 @@ use crate::format::message::properties;
 use crate::format::message::sys_flag::Compression;
 use crate::format::message::{Frame, MessageView, Record, Version, read_frame};
 use crate::log::read::range_scan::{Lost, RangeScan};
-use crate::log::read::scanner::Taken;
+use crate::log::read::scanner::Flow;
 use crate::store::read::scan::slice::{AtDamage, Places, Slice, SliceFilter};
 use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
 use crate::store::{MessageStore, NewMessage, OpenMode};
@@ -72,7 +72,7 @@ fn batch_like(
     let limits = BatchLimits { rows: records.len() + 1, body_bytes: usize::MAX };
     let mut builder = BatchBuilder::new(columns, schema, limits).unwrap();
     for record in records {
-        assert_eq!(builder.push(&view(record), None).unwrap(), Taken::More);
+        assert_eq!(builder.push(&view(record), None).unwrap(), Flow::Continue);
     }
     let batch = builder.finish().unwrap();
     assert!(builder.is_empty());
@@ -347,7 +347,7 @@ fn batches_end_by_rows_and_by_bytes_of_bodies() {
     let row = encoded(&Record { body: &[7; 100], ..record() });
     let ends = |limits, columns: &[Column]| {
         let mut builder = BatchBuilder::new(columns, schema_of(columns), limits).unwrap();
-        let ends = |_: &_| builder.push(&view(&row), None).unwrap() != Taken::More;
+        let ends = |_: &_| builder.push(&view(&row), None).unwrap() != Flow::Continue;
         let pushed = (1..50).find(ends);
         (pushed, builder.finish().unwrap().num_rows())
     };

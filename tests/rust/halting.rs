@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mqstore::format::queue::consume_queue::TagFilter;
-use mqstore::log::read::scanner::Taken;
+use mqstore::log::read::scanner::Flow;
 use mqstore::store::progress::Halt;
 use mqstore::store::read::scan::{OnDamage, Scan, ScanFilter};
 
@@ -30,7 +30,7 @@ fn a_scan_ends_early_and_goes_on_where_it_ended() {
         loop {
             let more = scan.run(store.log(), |_, _| {
                 found += 1;
-                Ok(Taken::More)
+                Ok(Flow::Continue)
             });
             calls += 1;
             if !more.unwrap() {
@@ -53,7 +53,7 @@ fn parts_of_a_scan_that_takes_nothing_end_early() {
     let end = store.end_offset();
     let scan = Scan::new(0, end, end, nothing, OnDamage::Raise).halting(halt);
     let mut part = scan.parts(store.log()).unwrap().part(0..end);
-    part.run(store.log(), |_, _| Ok(Taken::More)).unwrap();
+    part.run(store.log(), |_, _| Ok(Flow::Continue)).unwrap();
     assert!(part.places().end < 8 << 20, "{:?}", part.places());
     assert_eq!(asked.load(Ordering::SeqCst), 3);
 }

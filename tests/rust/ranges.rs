@@ -11,7 +11,7 @@ use mqstore::format::message::host::Host;
 use mqstore::format::message::{Record, Version, write_blank};
 use mqstore::log::CommitLog;
 use mqstore::log::read::range_scan::{Lost, Met, RangeScan};
-use mqstore::log::read::scanner::{Scanned, Scanner, Stop, Taken};
+use mqstore::log::read::scanner::{Flow, Scanned, Scanner, Stop};
 use proptest::prelude::*;
 
 const FILE: u64 = 2048;
@@ -114,7 +114,7 @@ fn scan(log: &CommitLog, begin: u64, end: u64, log_end: u64, verify_crc: bool, s
                 }
                 count += 1;
                 // A walk may be left and gone on with anywhere.
-                Ok(if count == 3 { Taken::Last } else { Taken::More })
+                Ok(if count == 3 { Flow::Stop } else { Flow::Continue })
             })
             .unwrap();
         if !more {
@@ -332,7 +332,7 @@ fn a_range_that_retention_took_is_an_error_or_passed_over() {
     fs::remove_file(dir.path().join(format!("{:020}", 0))).unwrap();
     let log = open(dir.path(), log_end);
     let mut strict = RangeScan::new(100, log_end, log_end, true, Lost::Refuse);
-    let outcome = strict.run(&log, |_| Ok(Taken::More));
+    let outcome = strict.run(&log, |_| Ok(Flow::Continue));
     let Err(Error::OffsetOutOfRange { physical_offset: 100, min: 2048, .. }) = outcome else {
         panic!("{outcome:?}")
     };
@@ -342,7 +342,7 @@ fn a_range_that_retention_took_is_an_error_or_passed_over() {
         .run(&log, |met| {
             let Met::Message(view, _) = met else { panic!("{met:?}") };
             first.get_or_insert(view.physical_offset());
-            Ok(Taken::More)
+            Ok(Flow::Continue)
         })
         .unwrap();
     assert_eq!(first, Some(2048));
@@ -356,10 +356,10 @@ fn a_range_that_retention_took_is_an_error_or_passed_over() {
         .run(&log, |met| {
             let Met::Message(view, _) = met else { panic!("{met:?}") };
             records.push(view.physical_offset());
-            Ok(Taken::More)
+            Ok(Flow::Continue)
         })
         .unwrap();
     assert_eq!(records.first(), Some(&4096));
     let mut strict = RangeScan::new(FILE, log_end, log_end, true, Lost::Refuse);
-    assert!(strict.run(&log, |_| Ok(Taken::More)).is_err());
+    assert!(strict.run(&log, |_| Ok(Flow::Continue)).is_err());
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use mqstore::Error;
 use mqstore::config::{Retention, StoreConfig};
 use mqstore::format::message::properties::{self, names};
-use mqstore::log::read::scanner::Taken;
+use mqstore::log::read::scanner::Flow;
 use mqstore::store::read::queue_read::{GetStatus, view_of};
 use mqstore::store::read::scan::{OnDamage, Scan, ScanFilter};
 use mqstore::store::write::retention::clean::Cleaned;
@@ -156,7 +156,7 @@ fn a_reader_finds_nothing_missing_while_a_file_goes() {
         Scan::new(0, u64::MAX, end, ScanFilter::ALL, OnDamage::Raise)
             .run(store.log(), |_, _| {
                 scanned += 1;
-                Ok(Taken::More)
+                Ok(Flow::Continue)
             })
             .unwrap();
         assert_eq!(scanned, left);
@@ -236,7 +236,7 @@ fn rt06_who_reads_a_deleted_file_reads_on() {
             let _ = scan.run(reading.log(), |view, _| {
                 taken.push(view.physical_offset() / 128);
                 held.push(view.body()[0]);
-                Ok(if taken.len() == count { Taken::Last } else { Taken::More })
+                Ok(if taken.len() == count { Flow::Stop } else { Flow::Continue })
             });
             taken
         };
@@ -264,7 +264,7 @@ fn a_scan_ends_where_all_that_it_had_left_is_deleted() {
     let scan = |on_damage| Scan::new(0, u64::MAX, 10 * 128, ScanFilter::ALL, on_damage);
     let mut scans = [scan(OnDamage::Raise), scan(OnDamage::Skip)];
     for scan in &mut scans {
-        scan.run(store.log(), |_, _| Ok(Taken::Last)).unwrap();
+        scan.run(store.log(), |_, _| Ok(Flow::Stop)).unwrap();
     }
     while !store.clean_step(&occasion(EMPTY)).unwrap().is_empty() {}
     assert_eq!(store.log().min_offset(), 15 * 128);
@@ -272,7 +272,7 @@ fn a_scan_ends_where_all_that_it_had_left_is_deleted() {
         let mut rest = 0;
         let ended = scan.run(store.log(), |_, _| {
             rest += 1;
-            Ok(Taken::More)
+            Ok(Flow::Continue)
         });
         assert!(ended.is_ok(), "{ended:?}");
         assert_eq!((rest, scan.skipped_ranges(), scan.skipped_bytes()), (0, 0, 0));

@@ -12,7 +12,7 @@ use mqstore::format::message::MessageView;
 use mqstore::log::CommitLog;
 use mqstore::log::read::block::Block;
 use mqstore::log::read::range_scan::{Lost, RangeScan};
-use mqstore::log::read::scanner::Taken;
+use mqstore::log::read::scanner::Flow;
 use mqstore::store::read::scan::ScanFilter;
 use mqstore::store::read::scan::slice::{
     AtDamage, Damage, Places, QueuePart, Sink, Slice, SliceFilter, open_log, places_of,
@@ -33,14 +33,14 @@ impl Sink for Taker {
         &mut self,
         view: &MessageView<'_>,
         _: Option<&Arc<Block>>,
-    ) -> std::result::Result<Taken, FormatError> {
+    ) -> std::result::Result<Flow, FormatError> {
         self.bodies.push(view.body().to_vec());
-        Ok(Taken::More)
+        Ok(Flow::Continue)
     }
 
-    fn damage(&mut self, damage: Damage) -> Taken {
+    fn damage(&mut self, damage: Damage) -> Flow {
         self.damage.push(damage);
-        Taken::More
+        Flow::Continue
     }
 }
 

@@ -16,7 +16,7 @@ use crate::format::queue::consume_queue::ENTRY_LEN;
 use crate::format::width::{at_least_0, at_most_i64, to_usize};
 use crate::log::CommitLog;
 use crate::log::queue::unit::MAX_KEYS;
-use crate::log::read::scanner::{Scanned, Scanner, Stop};
+use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::progress::interrupted;
 
@@ -95,16 +95,18 @@ pub(super) fn read(
         newest_ms: i64::MIN,
         entries_of_file: at_most_i64(queue_file_size / ENTRY_LEN as u64),
     };
-    let mut scanner = Scanner::new(log, log.min_offset(), log.end_offset(), true);
-    let mut told = scanner.position();
-    let (mut last_ms, mut end) = (None, scanner.position());
+    let (begin, log_end) = (log.min_offset(), log.end_offset());
+    let mut told = begin;
+    let (mut last_ms, mut end) = (None, begin);
     let mut is_open = false;
-    loop {
-        match scanner.step()? {
-            Ok(Scanned::Message(view)) => {
+    let mut scanner = Scanner::new(log, begin, log_end, true);
+    scanner.each(log_end, Resync::Anywhere, |range, item| {
+        end = range.end;
+        match item {
+            Item::Record(view, _) => {
                 last_ms = Some(view.store_timestamp_ms());
                 facts.found.messages += 1;
-                facts.see(&DispatchRequest::of(&view));
+                facts.see(&DispatchRequest::of(view));
                 let batch_topics = &mut facts.found.batch_topics;
                 if sys_flag::is_inner_batch(view.sys_flag())
                     && batch_topics.len() < MOST_NAMES
@@ -116,31 +118,23 @@ pub(super) fn read(
                     gap.before_ms = last_ms;
                 }
                 is_open = false;
-                end = scanner.position();
             }
-            Ok(Scanned::Blank { .. }) => end = scanner.position(),
-            Err(Stop::End) => break,
-            Err(Stop::Empty | Stop::Damage(_)) => {
-                let from = scanner.position();
-                let goes_on = scanner.resync()?;
-                end = scanner.position();
-                if facts.found.gaps.len() < MOST_GAPS {
-                    let gap = Gap { from, to: end, after_ms: last_ms, before_ms: None };
-                    facts.found.gaps.push(gap);
-                    is_open = true;
-                }
-                if !goes_on {
-                    break;
-                }
+            Item::Blank => {}
+            Item::Damage(_) if facts.found.gaps.len() < MOST_GAPS => {
+                let gap = Gap { from: range.start, to: end, after_ms: last_ms, before_ms: None };
+                facts.found.gaps.push(gap);
+                is_open = true;
             }
+            Item::Damage(_) => {}
         }
-        if scanner.position() - told >= STEP {
-            told = scanner.position();
-            if progress(told.saturating_sub(log.min_offset())).is_break() {
+        if end - told >= STEP {
+            told = end;
+            if progress(told.saturating_sub(begin)).is_break() {
                 return Err(interrupted("examine", &log.run().dir()));
             }
         }
-    }
+        Ok(Flow::Continue)
+    })?;
     facts.found.last_ms = last_ms;
     let to = log.run().end_offset().unwrap_or(end);
     if end < to {

@@ -25,7 +25,7 @@ use crate::format::message::properties::{self, Indexed, names};
 use crate::format::message::{self, MessageView};
 use crate::format::queue::consume_queue::{self, DelayLevels};
 use crate::log::Block;
-use crate::log::read::scanner::Taken;
+use crate::log::read::scanner::Flow;
 
 const WAITING: usize = 64;
 /// Up to this number columns are filled row by row.
@@ -235,7 +235,7 @@ impl BatchBuilder {
     }
 
     /// Adds a row; `block` holds the message if it may be shared. A message answered with
-    /// [`Taken::Later`] is not added.
+    /// [`Flow::Retry`] is not added.
     ///
     /// # Errors
     /// When the body is needed and cannot be decompressed or is too large for a column;
@@ -245,7 +245,7 @@ impl BatchBuilder {
         &mut self,
         view: &MessageView<'_>,
         block: Option<&Arc<Block>>,
-    ) -> Result<Taken, FormatError> {
+    ) -> Result<Flow, FormatError> {
         let Needs { bodies, raw_bodies, records, .. } = self.needs;
         if bodies + raw_bodies + records > 0 && view.body().len() > LARGEST_BODY {
             return Err(at_body(view, BodyError::TooLarge { limit: LARGEST_BODY }));
@@ -255,7 +255,7 @@ impl BatchBuilder {
             bodies * body.len() + raw_bodies * view.body().len() + records * view.as_bytes().len();
         let body_bytes = self.body_bytes.saturating_add(added);
         if body_bytes > self.limits.body_bytes && self.rows > 0 {
-            return Ok(Taken::Later);
+            return Ok(Flow::Retry);
         }
         self.rows += 1;
         self.body_bytes = body_bytes;
@@ -264,7 +264,7 @@ impl BatchBuilder {
         let full = self.rows >= self.limits.rows
             || self.body_bytes >= self.limits.body_bytes
             || self.body_bytes.saturating_add(self.other_bytes) >= MOST_BYTES;
-        Ok(if full { Taken::Last } else { Taken::More })
+        Ok(if full { Flow::Stop } else { Flow::Continue })
     }
 
     /// Lets a row wait for others of its block, or fills it in alone.

@@ -19,7 +19,7 @@ use crate::format::message::{self, Frame, MessageView};
 use crate::format::width::{at_most_i64, to_usize};
 
 use super::block::{Block, BlockPool};
-use super::scanner::{Scanned, Scanner, Stop, Taken, Walk, zeros};
+use super::scanner::{Flow, Scanned, Scanner, Stop, Walk, zeros};
 use crate::log::commit_log::{CommitLog, Found};
 
 /// Maximum distance of a record that reaches into a range: the default `max_message_size`.
@@ -141,7 +141,7 @@ impl RangeScan {
     pub fn run(
         &mut self,
         log: &CommitLog,
-        mut take: impl FnMut(Met<'_, '_>) -> Result<Taken>,
+        mut take: impl FnMut(Met<'_, '_>) -> Result<Flow>,
     ) -> Result<bool> {
         if self.first.is_none() {
             if self.begun && self.next < log.min_offset() {
@@ -170,14 +170,14 @@ impl RangeScan {
                 Ok(_) if !inside => return Ok(false),
                 Ok((Scanned::Message(view), block)) => {
                     match take(Met::Message(&view, block))? {
-                        Taken::More => self.follows = true,
-                        Taken::Last => {
+                        Flow::Continue => self.follows = true,
+                        Flow::Stop => {
                             self.follows = true;
                             self.next = scanner.position();
                             self.walk = Some(scanner.pause());
                             return Ok(true);
                         }
-                        Taken::Later => {
+                        Flow::Retry => {
                             let mut walk = scanner.pause();
                             walk.back_to(at);
                             self.walk = Some(walk);
@@ -198,7 +198,7 @@ impl RangeScan {
             self.follows = false;
             self.next = scanner.position();
             let damaged = DamagedRange { begin: at, end: self.next, corruption };
-            if take(Met::Damage(damaged))? != Taken::More {
+            if take(Met::Damage(damaged))? != Flow::Continue {
                 return Ok(true);
             }
         }

@@ -1,5 +1,6 @@
 //! Reads the commit log record by record, file after file.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Corruption, CorruptionKind, FormatError, Result};
@@ -35,15 +36,35 @@ pub enum Scanned<'a> {
 /// A step and the record's block.
 pub type InBlock<'a> = (Scanned<'a>, &'a Arc<Block>);
 
-/// Answer of a consumer to a message.
+/// A visitor's answer to an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
-    /// Taken; there is room for more.
-    More,
-    /// Taken; the last for now.
-    Last,
-    /// Not taken: it comes first next time.
-    Later,
+pub enum Flow {
+    Continue,
+    /// Pause behind the item.
+    Stop,
+    /// Pause before the item: it comes first next time.
+    Retry,
+}
+
+/// Policy for bytes that are no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resync {
+    /// End the walk there.
+    Never,
+    /// Go on with the next whole record.
+    Anywhere,
+    /// Go on with the next whole record of the file, or with the next file.
+    InFile,
+}
+
+/// An item of a walk.
+#[derive(Debug)]
+pub enum Item<'v, 'b> {
+    Record(&'v MessageView<'b>, &'b Arc<Block>),
+    /// Filler to the end of its file.
+    Blank,
+    /// Bytes without a record, up to the walk's new position.
+    Damage(Corruption),
 }
 
 #[derive(Debug)]
@@ -164,6 +185,60 @@ impl<'l> Scanner<'l> {
     fn forget(&mut self) {
         self.walk.file = None;
         self.walk.file_end = 0;
+    }
+
+    /// Passes each record, blank and damaged range that begins before `to` to `visit`, with its
+    /// offset and its end, until `visit` ends the walk. Returns why the log ended it, if it did; the
+    /// position is then that of the reason.
+    ///
+    /// The only loop over a log's records: readers differ in `resync` and in their visitor.
+    #[inline]
+    pub fn each(
+        &mut self,
+        to: u64,
+        resync: Resync,
+        mut visit: impl FnMut(Range<u64>, Item<'_, '_>) -> Result<Flow>,
+    ) -> Result<Option<Stop>> {
+        loop {
+            let at = self.walk.next;
+            if at >= to {
+                return Ok(None);
+            }
+            let corruption = match self.step_in_block()? {
+                Ok((scanned, block)) => {
+                    let flow = match scanned {
+                        Scanned::Message(view) => {
+                            let end = at + u64::from(view.store_size());
+                            visit(at..end, Item::Record(&view, block))?
+                        }
+                        Scanned::Blank { physical_offset, size } => {
+                            let end = physical_offset.saturating_add(u64::from(size));
+                            visit(at..end, Item::Blank)?
+                        }
+                    };
+                    match flow {
+                        Flow::Continue => continue,
+                        Flow::Stop => {}
+                        Flow::Retry => self.walk.next = at,
+                    }
+                    return Ok(None);
+                }
+                Err(stop) if resync == Resync::Never => return Ok(Some(stop)),
+                Err(Stop::End) => return Ok(Some(Stop::End)),
+                Err(Stop::Empty) => zeros(self.log, at),
+                Err(Stop::Damage(corruption)) => corruption,
+            };
+            let goes_on = match resync {
+                Resync::InFile => self.resync_in_file().map(|()| true)?,
+                _ => self.resync()?,
+            };
+            if visit(at..self.walk.next, Item::Damage(corruption))? != Flow::Continue {
+                return Ok(None);
+            }
+            if !goes_on {
+                return Ok(Some(Stop::End));
+            }
+        }
     }
 
     /// Next record or blank, or why there is none. After [`Stop::Damage`] the walk stays;

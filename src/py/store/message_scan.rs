@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use crate::error::Result;
 use crate::format::width::at_least_0;
 use crate::log::CommitLog;
-use crate::log::read::scanner::Taken;
+use crate::log::read::scanner::Flow;
 use crate::store::MessageStore;
 use crate::store::read::scan::Scan;
 
@@ -92,7 +92,7 @@ impl State {
                     Record::copied(view.as_bytes()),
                 ));
                 let full = bytes >= AHEAD.0 || ready.len() >= AHEAD.1;
-                Ok(if full { Taken::Last } else { Taken::More })
+                Ok(if full { Flow::Stop } else { Flow::Continue })
             });
             match outcome {
                 Ok(more) => self.more = more,

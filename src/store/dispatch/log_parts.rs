@@ -7,11 +7,10 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::files::threads;
 use crate::format::message::peek;
-use crate::format::width::at_least_0;
 use crate::log::CommitLog;
 use crate::log::read::block::BlockPool;
 use crate::log::read::parallel::{Part, put_together};
-use crate::log::read::scanner::{Scanned, Scanner, Stop, Walked};
+use crate::log::read::scanner::{Flow, Item, Resync, Scanner, Stop, Walked};
 
 use super::gather::{Gather, Gathered, SpareGathered, Wanted};
 use crate::store::folder::mark::Flushed;
@@ -130,31 +129,22 @@ impl<'a> LogReading<'a> {
         }
         let mut part = LogPart { begin: Some(scanner.position()), ..LogPart::default() };
         let mut gather = Gather::new(&self.wanted, self.spare.take());
-        while scanner.position() < to && !gather.is_full() {
-            match scanner.step()? {
-                Ok(Scanned::Message(view)) => {
-                    let at = at_least_0(view.physical_offset());
-                    if !self.flushed.covers(at, view.store_timestamp_ms()) {
-                        part.unproven = part.unproven.or(Some(at));
-                        if peek::lacks_bytes(&view) {
-                            part.lacks_bytes = true;
-                            part.end = at;
-                            break;
-                        }
+        let stop = scanner.each(to, Resync::Never, |range, item| {
+            if let Item::Record(view, _) = item {
+                let at = range.start;
+                if !self.flushed.covers(at, view.store_timestamp_ms()) {
+                    part.unproven = part.unproven.or(Some(at));
+                    if peek::lacks_bytes(view) {
+                        part.lacks_bytes = true;
+                        return Ok(Flow::Retry);
                     }
-                    gather.add(&view, view.store_size());
-                    part.last_record = Some(at);
                 }
-                Ok(Scanned::Blank { .. }) => {}
-                Err(stop) => {
-                    part.stop = Some(stop);
-                    break;
-                }
+                gather.add(view, view.store_size());
+                part.last_record = Some(at);
             }
-        }
-        if !part.lacks_bytes {
-            part.end = scanner.position();
-        }
+            Ok(if gather.is_full() { Flow::Stop } else { Flow::Continue })
+        })?;
+        (part.end, part.stop) = (scanner.position(), stop);
         part.gathered = gather.into_gathered();
         Ok(part)
     }

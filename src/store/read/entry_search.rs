@@ -12,7 +12,7 @@ use crate::format::queue::consume_queue::DelayLevels;
 use crate::format::width::{at_most_i64, or_nowhere};
 use crate::log::commit_log::Found;
 use crate::log::queue::Unit;
-use crate::log::read::scanner::{Scanned, Scanner, Stop, zeros};
+use crate::log::read::scanner::{Flow, Item, Resync, Scanner, zeros};
 use crate::log::{CommitLog, Queue, QueueKind};
 
 use super::view::queue_view::QueueView;
@@ -162,29 +162,25 @@ impl EntrySearch<'_> {
     ) -> Result<Option<Corruption>> {
         let mut scanner = Scanner::new(self.log, start, self.log.end_offset(), false);
         let mut damage = None;
-        loop {
-            let at = scanner.position();
-            if at >= stop {
-                return Ok(damage);
-            }
-            if at.saturating_sub(start) > MOST_SOUGHT {
+        let mut has_enough = false;
+        let ended = scanner.each(stop, Resync::Anywhere, |range, item| {
+            if range.start.saturating_sub(start) > MOST_SOUGHT {
                 return Err(self.too_far(start, stop));
             }
-            let met = match scanner.step()? {
-                Ok(Scanned::Message(view)) => match take(&view) {
-                    true => continue,
-                    false => return Ok(damage),
-                },
-                Ok(Scanned::Blank { .. }) => continue,
-                Err(Stop::End) => return Ok(damage.or_else(|| Some(zeros(self.log, at)))),
-                Err(Stop::Damage(met)) => met,
-                Err(Stop::Empty) => zeros(self.log, at),
-            };
-            damage.get_or_insert(met);
-            if !scanner.resync()? {
-                return Ok(damage);
+            match item {
+                Item::Record(view, _) => has_enough = !take(view),
+                Item::Blank => {}
+                Item::Damage(found) => {
+                    damage.get_or_insert(found);
+                }
             }
+            Ok(if has_enough { Flow::Stop } else { Flow::Continue })
+        })?;
+        // Files are gone.
+        if ended.is_some() && damage.is_none() {
+            damage = Some(zeros(self.log, scanner.position()));
         }
+        Ok(damage)
     }
 
     /// First queue offset of a log that begins at `log_start`. The entry before may be damaged and

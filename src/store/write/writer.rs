@@ -18,7 +18,7 @@ use crate::format::width::at_least_0;
 use crate::log::StoreCheckpoint;
 use crate::log::index::file::IndexFile;
 use crate::log::index::writer::IndexService;
-use crate::log::read::scanner::{Scanned, Scanner, Stop};
+use crate::log::read::scanner::{Flow, Item, Resync, Scanner, Stop};
 
 use super::append::{Appender, BatchError, Checked, NewMessage, Sum};
 use super::group_commit::{FlushGate, Waited};
@@ -289,26 +289,23 @@ impl Writer {
         let start = self.dispatched.load(Ordering::Acquire);
         let mut scanner = Scanner::new(log, start, end, false);
         let mut committed = start;
-        loop {
-            match scanner.step()? {
-                Ok(Scanned::Message(view)) => {
-                    let request = DispatchRequest::of(&view);
-                    dispatcher.dispatch(&request, None, queues)?;
-                    self.record_dispatched(dispatcher, &request);
-                    if request.end() - committed >= COMMIT_BYTES {
-                        queues.commit()?;
-                        committed = request.end();
-                    }
+        let stop = scanner.each(end, Resync::Never, |range, item| {
+            if let Item::Record(view, _) = item {
+                let request = DispatchRequest::of(view);
+                dispatcher.dispatch(&request, None, queues)?;
+                self.record_dispatched(dispatcher, &request);
+                if range.end - committed >= COMMIT_BYTES {
+                    queues.commit()?;
+                    committed = range.end;
                 }
-                Ok(Scanned::Blank { physical_offset, size }) => {
-                    let next = physical_offset.saturating_add(u64::from(size));
-                    self.set_dispatched(dispatcher, next);
-                }
-                Err(Stop::End | Stop::Empty) => return Ok(()),
-                Err(Stop::Damage(corruption)) => {
-                    return Err(Error::Corrupt(Box::new(corruption)));
-                }
+            } else {
+                self.set_dispatched(dispatcher, range.end);
             }
+            Ok(Flow::Continue)
+        })?;
+        match stop {
+            Some(Stop::Damage(corruption)) => Err(Error::Corrupt(Box::new(corruption))),
+            None | Some(Stop::End | Stop::Empty) => Ok(()),
         }
     }
 

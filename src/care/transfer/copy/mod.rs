@@ -16,7 +16,7 @@ use crate::files::{Os, Storage};
 use crate::format::config::tables::TopicTable;
 use crate::format::message::properties;
 use crate::format::message::{MessageView, Record};
-use crate::log::read::scanner::{Scanned, Stop};
+use crate::log::read::scanner::{Flow, Item, Resync, Stop};
 use crate::store::folder::paths::StorePaths;
 use crate::store::open::missing_end::MissingFiles;
 use crate::store::progress::{Progress, tell};
@@ -218,25 +218,27 @@ fn each_record(
     mut take: impl FnMut(u64, &MessageView<'_>) -> Result<()>,
 ) -> Result<()> {
     let begin = store.log().min_offset();
-    let mut scanner = store.scanner(begin, None, true);
     let total = store.end_offset().saturating_sub(begin);
     let mut told = 0;
-    loop {
-        let at = scanner.position();
-        let done = at.saturating_sub(begin);
+    let mut scanner = store.scanner(begin, None, true);
+    let stop = scanner.each(u64::MAX, Resync::Never, |range, item| {
+        let done = range.start.saturating_sub(begin);
         if done >= told {
             told = done + TELL_EVERY;
             tell(progress, (done, total), "copy", path)?;
         }
-        match scanner.step()? {
-            Ok(Scanned::Message(view)) => take(at, &view)?,
-            Ok(Scanned::Blank { .. }) => {}
-            Err(Stop::End) => break,
-            Err(Stop::Empty) => {
-                return Err(Error::corrupt(path, at, CorruptionKind::Size, "a record", "zeros"));
-            }
-            Err(Stop::Damage(corruption)) => return Err(Error::Corrupt(Box::new(corruption))),
+        if let Item::Record(view, _) = item {
+            take(range.start, view)?;
         }
+        Ok(Flow::Continue)
+    })?;
+    match stop {
+        None | Some(Stop::End) => {}
+        Some(Stop::Empty) => {
+            let at = scanner.position();
+            return Err(Error::corrupt(path, at, CorruptionKind::Size, "a record", "zeros"));
+        }
+        Some(Stop::Damage(corruption)) => return Err(Error::Corrupt(Box::new(corruption))),
     }
     let _ = progress(total, total);
     Ok(())

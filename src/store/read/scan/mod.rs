@@ -15,7 +15,7 @@ use crate::format::message::properties::names;
 use crate::format::queue::consume_queue::TagFilter;
 use crate::log::commit_log::Found;
 use crate::log::read::range_scan::{Lost, RangeScan};
-use crate::log::read::scanner::{Scanned, Scanner, Stop, Taken, Walk, zeros};
+use crate::log::read::scanner::{Flow, Item, Resync, Scanner, Stop, Walk, zeros};
 use crate::log::{Block, CommitLog};
 
 use self::part::ScanParts;
@@ -148,7 +148,7 @@ impl Scan {
     pub fn run(
         &mut self,
         log: &CommitLog,
-        mut take: impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Taken, FormatError>,
+        mut take: impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Flow, FormatError>,
     ) -> Result<bool> {
         if !self.begun {
             self.find_start(log)?;
@@ -158,52 +158,50 @@ impl Scan {
             Some(walk) => Scanner::resume(log, walk),
             None => Scanner::new(log, self.next, self.end, self.verify_crc),
         };
-        loop {
-            let at = scanner.position();
-            self.next = at;
-            if at >= self.stop {
+        let (raises, stop) = (self.on_damage == OnDamage::Raise, self.stop);
+        let resync = if raises { Resync::Never } else { Resync::Anywhere };
+        let Self { filter, next, halt, asked_at, skipped_ranges, skipped_bytes, .. } = self;
+        let ended = scanner.each(stop, resync, |range, item| {
+            let at = range.start;
+            *next = at;
+            if at.saturating_sub(*asked_at) >= ASK_EVERY {
+                *asked_at = at;
+                if halt.is_wanted() && !matches!(item, Item::Damage(_)) {
+                    return Ok(Flow::Retry);
+                }
+            }
+            match item {
+                Item::Record(view, block) if filter.takes(view) => match take(view, block) {
+                    Ok(flow) => return Ok(flow),
+                    Err(error) if raises => return Err(raised(log, at, Damage::Content(error))),
+                    Err(_) => {}
+                },
+                Item::Record(..) | Item::Blank => return Ok(Flow::Continue),
+                Item::Damage(_) => {
+                    log.lose(at..range.end);
+                }
+            }
+            *skipped_ranges = skipped_ranges.saturating_add(1);
+            *skipped_bytes = skipped_bytes.saturating_add(range.end.min(stop).saturating_sub(at));
+            Ok(Flow::Continue)
+        });
+        let ended = ended.inspect_err(|error| log.lose_by(error))?;
+        self.next = scanner.position();
+        let corruption = match ended {
+            None if self.next < stop => {
+                self.walk = Some(scanner.pause());
+                return Ok(true);
+            }
+            // The end of the range, or of a log that retention or another writer cut.
+            None | Some(Stop::End) => {
+                self.next = stop;
                 return Ok(false);
             }
-            if at.saturating_sub(self.asked_at) >= ASK_EVERY {
-                self.asked_at = at;
-                if self.halt.is_wanted() {
-                    self.walk = Some(scanner.pause());
-                    return Ok(true);
-                }
-            }
-            let step = scanner.step_in_block().inspect_err(|error| log.lose_by(error))?;
-            let damage = match step {
-                Ok((Scanned::Message(view), block)) => {
-                    if !self.filter.takes(&view) {
-                        continue;
-                    }
-                    match take(&view, block) {
-                        Ok(Taken::More) => continue,
-                        Ok(Taken::Last) => {
-                            self.next = scanner.position();
-                            self.walk = Some(scanner.pause());
-                            return Ok(true);
-                        }
-                        Ok(Taken::Later) => {
-                            let mut walk = scanner.pause();
-                            walk.back_to(at);
-                            self.walk = Some(walk);
-                            return Ok(true);
-                        }
-                        Err(error) => Damage::Content(error),
-                    }
-                }
-                Ok((Scanned::Blank { .. }, _)) => continue,
-                // Deleted by retention, or cut by another writer.
-                Err(Stop::End) => {
-                    self.next = self.stop;
-                    return Ok(false);
-                }
-                Err(Stop::Empty) => Damage::Frame(zeros(log, at)),
-                Err(Stop::Damage(corruption)) => Damage::Frame(corruption),
-            };
-            self.pass_over(log, &mut scanner, at, damage)?;
-        }
+            Some(Stop::Empty) => zeros(log, self.next),
+            Some(Stop::Damage(corruption)) => corruption,
+        };
+        log.lose(self.next..self.next + 1);
+        Err(raised(log, self.next, Damage::Frame(corruption)))
     }
 
     /// Moves to the first record at or behind the start. A file begins with a record, so damage at
@@ -221,32 +219,6 @@ impl Scan {
             scanner.resync()?;
             self.next = scanner.position();
         }
-        Ok(())
-    }
-
-    #[cold]
-    fn pass_over(
-        &mut self,
-        log: &CommitLog,
-        scanner: &mut Scanner<'_>,
-        at: u64,
-        damage: Damage,
-    ) -> Result<()> {
-        let is_unread = matches!(damage, Damage::Frame(_));
-        if self.on_damage == OnDamage::Raise {
-            if is_unread {
-                log.lose(at..at + 1);
-            }
-            return Err(raised(log, at, damage));
-        }
-        // With a valid frame the next record is known.
-        if is_unread {
-            scanner.resync()?;
-            log.lose(at..scanner.position().min(self.end));
-        }
-        let bytes = scanner.position().min(self.stop).saturating_sub(at);
-        self.skipped_ranges = self.skipped_ranges.saturating_add(1);
-        self.skipped_bytes = self.skipped_bytes.saturating_add(bytes);
         Ok(())
     }
 }
@@ -312,11 +284,11 @@ mod tests {
             let mut count = 0;
             let more = scan.run(store.log(), |view, _| {
                 if count == 3 {
-                    return Ok(Taken::Later);
+                    return Ok(Flow::Retry);
                 }
                 found.push(u64::try_from(view.physical_offset()).unwrap());
                 count += 1;
-                Ok(if count == 3 && found.len() % 2 == 0 { Taken::Last } else { Taken::More })
+                Ok(if count == 3 && found.len() % 2 == 0 { Flow::Stop } else { Flow::Continue })
             })?;
             if !more {
                 return Ok(found);
@@ -414,7 +386,7 @@ mod tests {
             if view.body().len() == 105 {
                 return Err(FormatError::new(CorruptionKind::Body, 7, "a body", "none"));
             }
-            Ok(Taken::More)
+            Ok(Flow::Continue)
         };
         let mut lenient = Scan::new(0, end, end, ScanFilter::ALL, OnDamage::Skip);
         assert!(!lenient.run(store.log(), refuse).unwrap());
@@ -442,13 +414,13 @@ mod tests {
 
     fn take<'f>(
         found: &'f mut Vec<u64>,
-    ) -> impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Taken, FormatError> + 'f {
+    ) -> impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Flow, FormatError> + 'f {
         |view, _| {
             if view.body().len() == 117 {
                 return Err(FormatError::new(CorruptionKind::Body, 7, "a body", "none"));
             }
             found.push(u64::try_from(view.physical_offset()).unwrap());
-            Ok(Taken::Last)
+            Ok(Flow::Stop)
         }
     }
 

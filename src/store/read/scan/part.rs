@@ -7,7 +7,7 @@ use crate::error::{Error, FormatError, Result};
 use crate::format::message::MessageView;
 use crate::format::width::at_least_0;
 use crate::log::read::range_scan::{Met, RangeScan};
-use crate::log::read::scanner::Taken;
+use crate::log::read::scanner::Flow;
 use crate::log::{Block, CommitLog};
 
 use super::{Damage, OnDamage, ScanFilter, raised};
@@ -76,24 +76,24 @@ impl ScanPart {
     pub fn run(
         &mut self,
         log: &CommitLog,
-        mut take: impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Taken, FormatError>,
+        mut take: impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Flow, FormatError>,
     ) -> Result<bool> {
         let Self { filter, on_damage, range, halt, asked_at, met_damage } = self;
-        let mut pass_over = |at: u64, damage: Damage| -> Result<Taken, Error> {
+        let mut pass_over = |at: u64, damage: Damage| -> Result<Flow, Error> {
             *met_damage = true;
             match on_damage {
                 OnDamage::Raise => Err(raised(log, at, damage)),
-                OnDamage::Skip => Ok(Taken::More),
+                OnDamage::Skip => Ok(Flow::Continue),
             }
         };
         range.run(log, |met| match met {
             Met::Message(view, _) if !filter.takes(view) => {
                 let at = at_least_0(view.physical_offset());
                 if at.saturating_sub(*asked_at) < ASK_EVERY {
-                    return Ok(Taken::More);
+                    return Ok(Flow::Continue);
                 }
                 *asked_at = at;
-                Ok(if halt.is_wanted() { Taken::Last } else { Taken::More })
+                Ok(if halt.is_wanted() { Flow::Stop } else { Flow::Continue })
             }
             Met::Message(view, block) => take(view, block).or_else(|error| {
                 let at = at_least_0(view.physical_offset());

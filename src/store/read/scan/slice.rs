@@ -21,7 +21,7 @@ use crate::format::width::{at_least_0, at_most_i64, to_usize};
 use crate::log::commit_log::Found;
 use crate::log::queue::queue_folder::{QueueFolder, QueueUnit};
 use crate::log::read::range_scan::{DamagedRange, Lost, Met, RangeScan};
-use crate::log::read::scanner::{Taken, zeros};
+use crate::log::read::scanner::{Flow, zeros};
 use crate::log::{Block, CommitLog, QueueKind};
 
 use super::ScanFilter;
@@ -163,10 +163,10 @@ pub trait Sink {
         &mut self,
         view: &MessageView<'_>,
         block: Option<&Arc<Block>>,
-    ) -> Result<Taken, FormatError>;
+    ) -> Result<Flow, FormatError>;
 
     /// Takes damage, if requested; must not refuse it.
-    fn damage(&mut self, damage: Damage) -> Taken;
+    fn damage(&mut self, damage: Damage) -> Flow;
 }
 
 /// Positions of a slice's messages.
@@ -271,12 +271,12 @@ impl Slice {
                             meet(log, damaged, *at_damage, sink)?
                         }
                         Read::Gone if *lost == Lost::Refuse => return Err(gone(log, at)),
-                        Read::Gone => Taken::More,
+                        Read::Gone => Flow::Continue,
                     };
                     match taken {
-                        Taken::More => {}
-                        Taken::Last => return Ok(true),
-                        Taken::Later => {
+                        Flow::Continue => {}
+                        Flow::Stop => return Ok(true),
+                        Flow::Retry => {
                             *next -= 1;
                             return Ok(true);
                         }
@@ -295,9 +295,9 @@ fn give(
     filter: &mut SliceFilter,
     at_damage: AtDamage,
     sink: &mut impl Sink,
-) -> Result<Taken> {
+) -> Result<Flow> {
     if !filter.takes(view) {
-        return Ok(Taken::More);
+        return Ok(Flow::Continue);
     }
     match sink.message(view, block) {
         Ok(taken) => Ok(taken),
@@ -321,7 +321,7 @@ fn meet(
     damaged: DamagedRange,
     at_damage: AtDamage,
     sink: &mut impl Sink,
-) -> Result<Taken> {
+) -> Result<Flow> {
     let DamagedRange { begin, end, corruption } = damaged;
     let mut buffer = Vec::new();
     // If only the body is wrong, the rest identifies the message.
@@ -332,10 +332,10 @@ fn meet(
     hand_out(Damage { begin, end, message, corruption }, at_damage, sink)
 }
 
-fn hand_out(damage: Damage, at_damage: AtDamage, sink: &mut impl Sink) -> Result<Taken> {
+fn hand_out(damage: Damage, at_damage: AtDamage, sink: &mut impl Sink) -> Result<Flow> {
     match at_damage {
         AtDamage::Fail => Err(damage.error()),
-        AtDamage::Skip => Ok(Taken::More),
+        AtDamage::Skip => Ok(Flow::Continue),
         AtDamage::Give => Ok(sink.damage(damage)),
     }
 }

@@ -10,8 +10,7 @@ use crate::error::{CorruptionKind, Error, Result};
 use crate::files::system::storage::Stamp;
 use crate::files::{Access, Storage};
 use crate::format::checkpoint::CheckpointFields;
-use crate::format::width::at_least_0;
-use crate::log::read::scanner::{Scanned, Scanner, Stop};
+use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 use crate::log::{CommitLog, StoreCheckpoint};
 
 use super::log_end;
@@ -310,21 +309,18 @@ fn durable_end(log: &CommitLog, flushed_ms: i64) -> Result<u64> {
             break;
         }
     }
-    let mut scanner = Scanner::new(log, from, log.end_offset(), false);
     let mut end = from;
-    loop {
-        match scanner.step()? {
-            Ok(Scanned::Message(view)) => {
-                if view.store_timestamp_ms() >= flushed_ms {
-                    return Ok(end);
-                }
-                end =
-                    at_least_0(view.physical_offset()).saturating_add(u64::from(view.store_size()));
+    let to = log.end_offset();
+    Scanner::new(log, from, to, false).each(to, Resync::Never, |range, item| {
+        if let Item::Record(view, _) = item {
+            if view.store_timestamp_ms() >= flushed_ms {
+                return Ok(Flow::Stop);
             }
-            Ok(Scanned::Blank { .. }) => {}
-            Err(Stop::End | Stop::Empty | Stop::Damage(_)) => return Ok(end),
+            end = range.end;
         }
-    }
+        Ok(Flow::Continue)
+    })?;
+    Ok(end)
 }
 
 #[cfg(test)]

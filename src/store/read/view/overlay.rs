@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 
 use crate::error::{Error, Result};
 use crate::log::queue::Unit;
-use crate::log::read::scanner::{Scanned, Scanner, Stop};
+use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 use crate::log::{CommitLog, Queue, QueueKind};
 
 use super::queue_view::{Extra, QueueView};
@@ -51,34 +51,25 @@ impl Overlay {
         let mut audit = Audit::new(queues);
         let mut extra: HashMap<Name, Vec<Unit>> = HashMap::new();
         let mut kept = 0;
-        loop {
-            match scanner.step()? {
-                Ok(Scanned::Message(view)) => {
-                    let request = DispatchRequest::of(&view);
-                    if audit.see(&request)? {
-                        continue;
-                    }
-                    kept += 1;
-                    if kept > MOST_EXTRA {
-                        let first = audit.first_missing.unwrap_or(from);
-                        let overflow = Some((first, end - first));
-                        return Ok(Self { from, overflow, ..Self::default() });
-                    }
-                    extra.entry((request.topic.into(), request.queue_id)).or_default().push(
-                        request.unit(
-                            request.range(queues.kind_of(request.topic)),
-                            queues.delay_levels(),
-                        ),
-                    );
-                }
-                Ok(Scanned::Blank { .. }) => {}
-                Err(Stop::End) => break,
-                Err(Stop::Empty | Stop::Damage(_)) => {
-                    if !scanner.resync()? {
-                        break;
-                    }
-                }
+        scanner.each(end, Resync::Anywhere, |_, item| {
+            let Item::Record(view, _) = item else { return Ok(Flow::Continue) };
+            let request = DispatchRequest::of(view);
+            if audit.see(&request)? {
+                return Ok(Flow::Continue);
             }
+            kept += 1;
+            if kept > MOST_EXTRA {
+                return Ok(Flow::Stop);
+            }
+            let range = request.range(queues.kind_of(request.topic));
+            let unit = request.unit(range, queues.delay_levels());
+            extra.entry((request.topic.into(), request.queue_id)).or_default().push(unit);
+            Ok(Flow::Continue)
+        })?;
+        if kept > MOST_EXTRA {
+            let first = audit.first_missing.unwrap_or(from);
+            let overflow = Some((first, end - first));
+            return Ok(Self { from, overflow, ..Self::default() });
         }
         let extra = extra
             .into_iter()
