@@ -160,6 +160,7 @@ impl Scan {
         };
         let (raises, stop) = (self.on_damage == OnDamage::Raise, self.stop);
         let resync = if raises { Resync::Never } else { Resync::Anywhere };
+        let mut is_refused = false;
         let Self { filter, next, halt, asked_at, skipped_ranges, skipped_bytes, .. } = self;
         let ended = scanner.each(stop, resync, |range, item| {
             let at = range.start;
@@ -173,7 +174,10 @@ impl Scan {
             match item {
                 Item::Record(view, block) if filter.takes(view) => match take(view, block) {
                     Ok(flow) => return Ok(flow),
-                    Err(error) if raises => return Err(raised(log, at, Damage::Content(error))),
+                    Err(error) if raises => {
+                        is_refused = true;
+                        return Err(raised(log, at, Damage::Content(error)));
+                    }
                     Err(_) => {}
                 },
                 Item::Record(..) | Item::Blank => return Ok(Flow::Continue),
@@ -185,7 +189,12 @@ impl Scan {
             *skipped_bytes = skipped_bytes.saturating_add(range.end.min(stop).saturating_sub(at));
             Ok(Flow::Continue)
         });
-        let ended = ended.inspect_err(|error| log.lose_by(error))?;
+        let ended = ended.inspect_err(|error| {
+            // A refused message was read.
+            if !is_refused {
+                log.lose_by(error);
+            }
+        })?;
         self.next = scanner.position();
         let corruption = match ended {
             None if self.next < stop => {
