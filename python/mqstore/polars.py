@@ -78,26 +78,29 @@ def scan(
         batch_size: int | None,
     ) -> Iterator[pl.DataFrame]:
         wanted = columns if with_columns is None else with_columns
-        needed = set(wanted)
+        # A query that only numbers or counts rows names no column; a scan needs one.
+        needed = set(wanted or ["physical_offset"])
         asked: dict[str, Any] = dict(filters)
+        rows = batch_size or _BATCH_ROWS
+        if n_rows is not None:
+            # The limit counts rows before the predicate, so the predicate may not narrow the read.
+            rows = max(min(rows, n_rows), 1)
         if predicate is not None:
             needed |= set(predicate.meta.root_names())
-            asked = _narrow(asked, predicate)
-        rows = batch_size or _BATCH_ROWS
-        if predicate is None and n_rows is not None:
-            rows = max(min(rows, n_rows), 1)
+            asked = _narrow(asked, predicate) if n_rows is None else asked
         with mqstore.open(path, config=config) as store:
             found = store.scan_arrow(
                 columns=[name for name in columns if name in needed], batch_rows=rows, **asked
             )
             for batch in found:
                 frame = pl.DataFrame(batch)
-                if predicate is not None:
-                    frame = frame.filter(predicate)
                 if n_rows is not None:
                     frame = frame.head(n_rows)
                     n_rows -= frame.height
-                yield frame.select(wanted)
+                if predicate is not None:
+                    frame = frame.filter(predicate)
+                # `select` of nothing gives no rows, `drop` keeps their number.
+                yield frame.select(wanted) if wanted else frame.drop(frame.columns)
                 if n_rows == 0:
                     return
 

@@ -65,6 +65,29 @@ def test_a_condition_gives_the_rows_that_duckdb_itself_would(path: Path, conditi
         assert count == (len(expected),)
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select body from (select * from it limit 50) where topic = 'pay'",
+        "select body from (select * from it limit 20 offset 9) where physical_offset < 3000",
+        "select body from it where topic = 'pay' limit 5 offset 3",
+        "select count(*) from (select * from it limit 50) where tags = 'paid'",
+        "with a as (select * from it limit 40) select count(*) from a where queue_id = 1",
+        "from (select body, topic, row_number() over () n from it) where topic = 'pay' and n < 20",
+        "select body from it where physical_offset in (select physical_offset from it limit 5)",
+        "select body from (from it order by physical_offset desc limit 20) where topic = 'pay'",
+        "select count(*) from (from it using sample 10 rows)",
+    ],
+)
+def test_p17_a_limit_keeps_its_place_beside_a_condition(path: Path, query: str) -> None:
+    with duckdb.connect() as connection:
+        with mqstore.open(path) as store:
+            whole = connection.from_arrow(store.scan_arrow().read_all())
+        lazy = mqstore.duckdb.relation(path, connection=connection)
+        found, expected = (relation.query("it", query).fetchall() for relation in (lazy, whole))
+        assert found == expected
+
+
 def test_what_a_query_needs_reaches_the_store(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[dict[str, Any], list[str]]] = []
     narrow = mqstore.duckdb._narrow

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
+from random import Random
 from typing import TYPE_CHECKING
 
 import duckdb
 import polars as pl
+import polars.selectors as cs
 import pyarrow as pa
 import pytest
 
@@ -54,6 +56,8 @@ PREDICATES = [
     pl.col("physical_offset") <= 2**63 - 1,
     ~(pl.col("topic") == "orders"),
 ]
+# Columns of the predicates: a step that selects keeps them.
+USED = ["topic", "tags", "store_timestamp", "physical_offset", "unique_key"]
 
 
 @pytest.mark.parametrize("predicate", PREDICATES, ids=str)
@@ -106,3 +110,72 @@ def test_a_scan_is_a_table_a_frame_batches_and_a_relation(path) -> None:
                 scan.to_pandas()
         relation = duckdb.from_arrow(pa.RecordBatchReader.from_stream(scan))
         assert relation.filter("topic = 'pay'").count("*").fetchall() == [(COUNT // 2,)]
+
+
+ENGINES = ("in-memory", "streaming")
+STEPS = ("head", "tail", "slice", "filter", "index", "select")
+SEED = 20261126
+
+
+def plan(random: Random) -> list[tuple[str, object]]:
+    """Steps of a random plan, each with its arguments."""
+    steps: list[tuple[str, object]] = []
+    for kind in random.choices(STEPS, k=random.randint(1, 5)):
+        match kind:
+            case "slice":
+                steps.append((kind, (random.randint(-80, 150), random.randint(0, 120))))
+            case "filter":
+                steps.append((kind, random.choice(PREDICATES)))
+            case "select":
+                others = random.sample(["body", "queue_id", "keys"], random.randint(0, 3))
+                steps.append((kind, [*USED, *others]))
+            case _:
+                steps.append((kind, random.randint(0, 120)))
+    if random.random() < 0.4:
+        steps.append((random.choice(["len", "numbers"]), None))
+    return steps
+
+
+def result(frame: pl.LazyFrame, steps: list[tuple[str, object]], engine: str) -> pl.DataFrame:
+    """The rows of a plan; a step that adds an index names it after its place."""
+    for at, (kind, given) in enumerate(steps):
+        match kind, given:
+            case "filter", pl.Expr():
+                frame = frame.filter(given)
+            case "index", int(first):
+                frame = frame.with_row_index(f"row {at}", first)
+            case "select", list(names):
+                kept = cs.by_name(*names, require_all=False) | cs.starts_with("row ")
+                frame = frame.select(kept)
+            case "slice", (int(first), int(length)):
+                frame = frame.slice(first, length)
+            case "numbers", _:
+                frame = frame.with_row_index("row").select(cs.starts_with("row"))
+            case "len", _:
+                frame = frame.select(pl.len())
+            case (("head" | "tail"), int(rows)):
+                frame = frame.head(rows) if kind == "head" else frame.tail(rows)
+    return frame.collect(engine=engine)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_p17_a_limit_comes_before_a_filter_that_follows_it(path, engine) -> None:
+    lazy = mqstore.polars.scan(path)
+    for first in (0, 1, 7, 50, COUNT + 1):
+        found = lazy.head(first).filter(pl.col("topic") == "pay").collect(engine=engine)
+        keys = [f"u{n}" for n in range(min(first, COUNT)) if n % 2]
+        assert found["unique_key"].to_list() == keys
+    later = lazy.filter(pl.col("topic") == "pay").head(50).collect(engine=engine)
+    assert later["unique_key"].to_list() == [f"u{n}" for n in range(1, 100, 2)]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_p17_every_plan_gives_what_it_gives_of_a_whole_read(path, engine) -> None:
+    with mqstore.open(path) as store:
+        whole = store.scan_arrow().to_polars().lazy()
+    lazy = mqstore.polars.scan(path)
+    random = Random(SEED)
+    for number in range(500):
+        steps = plan(random)
+        found, expected = (result(frame, steps, engine) for frame in (lazy, whole))
+        assert found.equals(expected), f"seed {SEED}, plan {number}: {steps}"
