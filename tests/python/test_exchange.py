@@ -9,7 +9,9 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 import mqstore
 from helpers.files import digests
@@ -18,11 +20,14 @@ from helpers.stores import TINY, log_bytes, message, times
 from mqstore._settings import OWN_FILE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 DAMAGED = {"abort-crc", "abort-crc-55"}
 """Stores with damage that nothing but a cut could mend."""
 FORMATS = ["jsonl", "parquet", "arrow"]
+LAST_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
 
 
 def readable(case: Case, folder: Path) -> Path:
@@ -114,7 +119,7 @@ def test_hc09_bytes_that_are_no_text_are_kept(form: str, tmp_path: Path) -> None
         message(body=b"", queue_id=3, flag=-1, sys_flag=0x100),
         message(body="\u2028 snow \u2603".encode(), keys=["k1", "k2"], tags="\u96ea"),
         message(body=b"x", properties=b"a\x011\x02a\x012\x02", born_host="[2001:db8::1]:80"),
-        message(body=b"y", store_timestamp_ms=2**62, born_timestamp_ms=-(2**62)),
+        message(body=b"y", store_timestamp_ms=LAST_MS, born_timestamp_ms=-(2**62)),
     ]
     with mqstore.open(tmp_path / "store", "a", config=TINY) as store:
         store.append_many(odd)
@@ -358,3 +363,115 @@ def test_wrong_numbers_in_a_manifest_name_the_setting(export, tmp_path, changes,
         mqstore.import_store(export, tmp_path / "back")
     assert caught.value.field == field
     assert not (tmp_path / "back").exists()
+
+
+REFUSED = [
+    ({"store_timestamp_ms": -1}, "store_timestamp_ms"),
+    ({"store_timestamp_ms": LAST_MS + 1}, "store_timestamp_ms"),
+    ({"store_timestamp_ms": 2**63 - 1}, "store_timestamp_ms"),
+    ({"store_timestamp_ms": True}, "store_timestamp_ms"),
+    ({"store_timestamp": 5}, "store_timestamp"),
+    ({"queue_offset": -1}, "queue_offset"),
+    ({"queue_offset": 2**63 - 1}, "queue_offset"),
+    ({"queue_offset": 2**60}, "queue_offset"),
+    ({"queue_offset": 1.0}, "queue_offset"),
+    ({"queue_offset": True}, "queue_offset"),
+    ({"queue_offset": 0}, "queue_offset"),
+    ({"queue_id": -1}, "queue_id"),
+    ({"queue_id": "1"}, "queue_id"),
+    ({"topic": "a/b"}, "topic"),
+    ({"body": 5}, "body"),
+    ({"record": 5}, "record"),
+    ({"record_base64": "AAAA"}, "record"),
+    ({"properties": [1]}, "properties"),
+    ({"properties": [["a", "b"]]}, "properties"),
+    ({"properties": {"a": 1}}, "properties"),
+    ({"properties": {"a": "1\x02b\x01c"}}, "properties"),
+    ({"properties": {"INNER_NUM": "-3"}, "sys_flag": 128}, "properties"),
+    (
+        {
+            "properties": {
+                "INNER_MULTI_DISPATCH": "%LMQ%a",
+                "INNER_MULTI_QUEUE_OFFSET": str(2**63 - 1),
+            }
+        },
+        "INNER_MULTI_QUEUE_OFFSET",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "field"), REFUSED, ids=str)
+def test_a3_import_refuses_a_row_that_append_would_refuse(
+    tmp_path: Path, change: dict[str, Any], field: str
+) -> None:
+    row = {"topic": "T", "body": "x", "queue_offset": 0, "store_timestamp_ms": 1000}
+    path = tmp_path / "mine.jsonl"
+    # A blank line counts as a line.
+    path.write_text(json.dumps(row) + "\n\n" + json.dumps(row | {"queue_offset": 1} | change))
+    with pytest.raises(mqstore.InvalidMessageError) as caught:
+        mqstore.import_store(path, tmp_path / "store", config=TINY)
+    assert f"mine.jsonl: line 3: {field}" in str(caught.value)
+    assert f"no store was made at {tmp_path / 'store'}" in str(caught.value)
+    assert names(tmp_path) == ["mine.jsonl"]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a3_rows_that_are_there_twice_are_refused_in_every_format(
+    form: str, tmp_path: Path
+) -> None:
+    times(tmp_path / "store", [1000, 2000, 3000])
+    mqstore.export_store(tmp_path / "store", tmp_path / "out", format=form)  # type: ignore[arg-type]
+    path = tmp_path / "out" / f"messages.{form}"
+    if form == "jsonl":
+        path.write_bytes(path.read_bytes() * 2)
+    else:
+        rewrite(path, lambda table: pa.concat_tables([table, table]))
+    before = names(tmp_path)
+    with pytest.raises(
+        mqstore.InvalidMessageError, match=r"(line|row) 4: queue_offset: expected 3"
+    ):
+        mqstore.import_store(tmp_path / "out", tmp_path / "back")
+    assert names(tmp_path) == before
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+@pytest.mark.parametrize(
+    ("name", "values", "field"),
+    [
+        ("store_timestamp", pa.array([1, 2, -1], pa.timestamp("ms")), "store_timestamp_ms"),
+        ("store_timestamp", pa.array([1, 2, 2**62], pa.timestamp("s")), "store_timestamp_ms"),
+        ("store_timestamp", pa.array([None, None, 3]), "store_timestamp"),
+        ("queue_offset", pa.array([0, 1, 2**63 - 1]), "queue_offset"),
+        ("queue_id", pa.array([None, None, 1.5]), "queue_id"),
+        ("queue_id", pa.array([None, None, 2**62], pa.timestamp("s")), "queue_id"),
+        ("raw_body", pa.array([None, None, 3]), "raw_body"),
+    ],
+)
+def test_a3_columns_of_the_wrong_type_are_refused_with_the_row(
+    form: str, name: str, values: pa.Array, field: str, tmp_path: Path
+) -> None:
+    path = tmp_path / f"mine.{form}"
+    rows = {"topic": ["T"] * 3, "body": ["x"] * 3, name: values}
+    write(path, pa.table(rows))
+    with pytest.raises(mqstore.InvalidMessageError, match=f"row 3: {field}: "):
+        mqstore.import_store(path, tmp_path / "store", config=TINY)
+    assert names(tmp_path) == [path.name]
+
+
+def write(path: Path, table: pa.Table) -> None:
+    """A table as a file of the format that its name ends with."""
+    if path.suffix == ".parquet":
+        parquet.write_table(table, path)
+        return
+    with pa.ipc.new_file(str(path), table.schema) as file:
+        file.write_table(table)
+
+
+def rewrite(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    """The file with its rows changed."""
+    if path.suffix == ".parquet":
+        table = parquet.read_table(path)
+    else:
+        with pa.ipc.open_file(path.read_bytes()) as file:
+            table = file.read_all()
+    write(path, change(table))

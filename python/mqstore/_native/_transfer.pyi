@@ -25,9 +25,10 @@ class _Differing(TypedDict):
 
 def import_messages(
     path: _Path,
-    batches: Iterable[Sequence[tuple[Message | bytes, int | None, int | None]]],
+    batches: Iterable[Sequence[tuple[Message | bytes, int | None, int | None, int]]],
     /,
     *,
+    place: str,
     settings: Mapping[str, object],
     files: Sequence[tuple[str, bytes]],
     base_offset: int,
@@ -38,8 +39,9 @@ def import_messages(
     Args:
         path: The store to make; nothing, or an empty folder, may be there.
         batches: Messages, or whole records as bytes, each with its queue offset or ``None`` for the
-            next one of its queue, and the physical offset that it had or ``None``. A message that
-            names no time or host gets the present ones.
+            next one of its queue, the physical offset that it had or ``None``, and the number of
+            its row. A message that names no time or host gets the present ones.
+        place: The file and the word before a row's number, for errors.
         settings: As for ``open_store``.
         files: Names and bytes of the files that are to lie in ``config``; tables of offsets are
             changed with the numbers of the messages.
@@ -51,7 +53,8 @@ def import_messages(
         queue offsets that no message has, and whether each lies where its record said.
 
     Raises:
-        InvalidMessageError: Bytes that are no record, or a record that fits into no file.
+        InvalidMessageError: Bytes that are no record, a record that fits into no file, or values
+            that no append takes; the text begins with the row's place.
         StoreIOError: Something is at ``path`` already, or the system refused something.
     """
 

@@ -87,14 +87,22 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
     """The rows of a batch, by the names that messages have."""
     import pyarrow as pa
 
-    columns: dict[str, pa.Array] = {}
+    lists: dict[str, list[Any]] = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if pa.types.is_timestamp(column.type):
-            # As a number, whatever year it is in.
-            plain = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False)
-            columns[_TIMES.get(name, name)] = plain.cast(pa.int64())
+        is_time = pa.types.is_timestamp(column.type)
+        if is_time and name in {*_TIMES, *_TIMES.values()}:
+            lists[_TIMES.get(name, name)] = _milliseconds(column)
         else:
-            columns[name] = column
-    lists = {name: column.to_pylist() for name, column in columns.items()}
+            # A time in the place of another value shall be named, whatever year it is in.
+            lists[name] = (column.cast(pa.string()) if is_time else column).to_pylist()
     for at in range(batch.num_rows):
         yield {name: values[at] for name, values in lists.items()}
+
+
+def _milliseconds(times: pa.Array) -> list[int | None]:
+    """Times as numbers, whatever year they are in."""
+    import pyarrow as pa
+
+    numbers = times.cast(pa.int64()).to_pylist()
+    units = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}[times.type.unit]
+    return [None if time is None else time * 1000 // units for time in numbers]

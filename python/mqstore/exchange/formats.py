@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mqstore.exchange.manifest import Format
     from mqstore.exchange.rows import Placed, Row
 
-__all__ = ["Writer", "need_pyarrow", "read_messages", "writer"]
+__all__ = ["Writer", "need_pyarrow", "place_of", "read_messages", "writer"]
 
 # A batch ends with the message that reaches one of the two.
 _BATCH_ROWS = 8_192
@@ -121,15 +121,15 @@ def read_messages(
         CorruptionError: The file is not of that format.
         InvalidMessageError: A row that is no message; the text names it.
     """
-    rows = _json_rows(path) if format == "jsonl" else _column_rows(format, path)
+    rows = _json_rows(path) if format == "jsonl" else enumerate(_column_rows(format, path), 1)
     batch: list[Placed] = []
     held = 0
-    for number, row in enumerate(rows, 1):
+    for number, row in rows:
         try:
-            placed = message_of(row)
+            placed = message_of(row, number)
         except InvalidMessageError as error:
-            place = f"{path}: {'line' if format == 'jsonl' else 'row'} {number}: {error}"
-            raise InvalidMessageError(place, error.field, str(error.status), error.limit) from None
+            text = f"{place_of(format, path)} {number}: {error}"
+            raise InvalidMessageError(text, error.field, str(error.status), error.limit) from None
         batch.append(placed)
         message = placed[0]
         held += len(message if isinstance(message, bytes) else message.body)
@@ -140,16 +140,22 @@ def read_messages(
         yield batch
 
 
-def _json_rows(path: Path) -> Iterator[Row]:
+def place_of(format: Format, path: Path) -> str:  # noqa: A002
+    """The words before a row's number."""
+    return f"{path}: {'line' if format == 'jsonl' else 'row'}"
+
+
+def _json_rows(path: Path) -> Iterator[tuple[int, Row]]:
     decode = msgspec.json.Decoder(dict[str, Any]).decode
     at = 0
     with path.open("rb") as lines:
-        for line in lines:
+        for number, line in enumerate(lines, 1):
             if line.strip():
                 try:
-                    yield decode(line)
+                    yield number, decode(line)
                 except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                    raise _not(path, at, "json", "a JSON object on each line", error) from None
+                    expected = f"a JSON object on line {number}"
+                    raise _not(path, at, "json", expected, error) from None
             at += len(line)
 
 
@@ -162,7 +168,7 @@ def _column_rows(format: Format, path: Path) -> Iterator[Row]:  # noqa: A002
     try:
         for batch in _batches(format, path):
             yield from rows_of(batch)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise _not(path, 0, format, expected, error) from None
 
 

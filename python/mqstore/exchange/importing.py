@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from mqstore._native import import_messages
 from mqstore._settings import OWN_FILE
-from mqstore.errors import ConfigError, StoreIOError
-from mqstore.exchange.formats import need_pyarrow, read_messages
+from mqstore.errors import ConfigError, InvalidMessageError, StoreIOError
+from mqstore.exchange.formats import need_pyarrow, place_of, read_messages
 from mqstore.exchange.manifest import FORMATS, NAME, Format, Manifest
 from mqstore.exchange.reports import ImportReport
 
@@ -36,6 +36,10 @@ def import_store(
     physical offset too: the commit log is the same. Of any other the messages are numbered from 0
     on in each queue, and the consumer offsets that came along are moved with them.
 
+    A row that ``append`` would refuse ends the import, and so does a store time after the year 9999
+    or a queue offset that is not above those before it in its queue: nothing is left at `path`. The
+    limit of ``max_message_size`` is not applied, since a broker may have had a higher one.
+
     Args:
         source: The folder that ``export_store`` made; or a file ``.jsonl``, ``.parquet`` or
             ``.arrow`` with such rows. A row needs ``topic`` and ``body`` and may leave out the
@@ -47,7 +51,7 @@ def import_store(
         StoreIOError: No such source, something is at `path` already, or the system refused
             something.
         CorruptionError: The source is no export, or cannot be read.
-        InvalidMessageError: A row is no message; the text names it.
+        InvalidMessageError: A row is refused; the text names its line or row.
         ConfigError: A setting or a number in ``export.json`` that cannot be, a link, pipe or folder
             in the place of a file, a file of another format, or pyarrow is missing.
     """
@@ -82,14 +86,19 @@ def import_store(
         defaults = StoreConfig().given()
         given = load_config(config).given()
         settings |= {name: value for name, value in given.items() if value != defaults.get(name)}
-    count, size, stand_ins, in_place = import_messages(
-        path,
-        read_messages(kind, messages),
-        settings=settings,
-        files=files,
-        base_offset=base_offset,
-        renumber=renumber,
-    )
+    try:
+        count, size, stand_ins, in_place = import_messages(
+            path,
+            read_messages(kind, messages),
+            place=place_of(kind, messages),
+            settings=settings,
+            files=files,
+            base_offset=base_offset,
+            renumber=renumber,
+        )
+    except InvalidMessageError as error:
+        text = f"{error}; no store was made at {path}"
+        raise InvalidMessageError(text, error.field, str(error.status), error.limit) from None
     return ImportReport(
         source=str(source),
         path=str(path),

@@ -21,8 +21,8 @@ __all__ = ["FIELDS", "Placed", "Row", "json_row", "message_of", "needs_record"]
 Row: TypeAlias = "dict[str, Any]"
 """Field names and values; of JSON, or of an Arrow batch."""
 
-Placed: TypeAlias = "tuple[Message | bytes, int | None, int | None]"
-"""A message or a whole record, its queue offset, and the physical offset that it had."""
+Placed: TypeAlias = "tuple[Message | bytes, int | None, int | None, int]"
+"""A message or a whole record, its queue offset, the physical offset that it had, and its row."""
 
 FIELDS = (
     "queue_id",
@@ -85,12 +85,19 @@ def json_row(message: StoredMessage) -> Row:
     return row
 
 
-def message_of(row: Row) -> Placed:
-    """A row's message or whole record, with its offsets if it has any.
+def message_of(row: Row, number: int) -> Placed:
+    """A row's message or whole record, with its offsets if it has any, and the row's number.
 
     Raises:
         InvalidMessageError: A field that is missing, or that no record can hold.
     """
+    for name in (*FIELDS, "queue_offset", "physical_offset"):
+        if isinstance(row.get(name), bool):
+            raise _wrong(name, "a number", row[name])
+    for name in ("store_timestamp", "born_timestamp"):
+        if row.get(name) is not None:
+            expected = f"a timestamp of Arrow, or a number as {name}_ms"
+            raise _wrong(name, expected, row[name])
     places: list[int | None] = []
     for name in ("queue_offset", "physical_offset"):
         place = row.get(name)
@@ -100,7 +107,7 @@ def message_of(row: Row) -> Placed:
     queue_offset, physical_offset = places
     record = _bytes(row, "record")
     if record is not None:
-        return record, queue_offset, physical_offset
+        return record, queue_offset, physical_offset, number
     topic = row.get("topic")
     if not isinstance(topic, str):
         raise _wrong("topic", "text", topic)
@@ -117,12 +124,12 @@ def message_of(row: Row) -> Placed:
         named = ("tags", "keys", "unique_key")
         fields |= {name: row[name] for name in named if row.get(name) is not None}
     try:
-        return Message(topic, body, **fields), queue_offset, physical_offset
+        return Message(topic, body, **fields), queue_offset, physical_offset, number
     except (TypeError, OverflowError) as error:
         raise InvalidMessageError(str(error), "message", "MESSAGE_ILLEGAL") from None
 
 
-def _properties(row: Row) -> bytes | None:
+def _properties(row: Row) -> bytes | dict[str, str] | None:
     raw = _bytes(row, "raw_properties")
     if raw is None:
         raw = _bytes(row, "properties") if "properties_base64" in row else None
@@ -131,13 +138,20 @@ def _properties(row: Row) -> bytes | None:
     properties = row.get("properties")
     if properties is None:
         return None
-    if isinstance(properties, list):  # what Arrow gives for a map
-        properties = dict(properties)
-    if not isinstance(properties, dict) or not all(
-        isinstance(value, str) for value in properties.values()
-    ):
+    pairs = properties.items() if isinstance(properties, dict) else properties
+    # Arrow gives a map as a list of pairs.
+    if not isinstance(properties, dict | list) or not all(map(_is_pair, pairs)):
         raise _wrong("properties", "an object of texts", properties)
-    return _block(properties)
+    named = dict(pairs)
+    if len(named) != len(properties):
+        raise _wrong("properties", "each name once", properties)
+    return named
+
+
+def _is_pair(item: object) -> bool:
+    return (
+        isinstance(item, tuple) and len(item) == 2 and all(isinstance(text, str) for text in item)
+    )
 
 
 def _block(properties: dict[str, str]) -> bytes:
@@ -158,6 +172,8 @@ def _bytes(row: Row, name: str) -> bytes | None:
         return value
     if isinstance(value, str):
         return value.encode("utf-8")
+    if value is not None:
+        raise _wrong(name, "text or bytes", value)
     coded = row.get(f"{name}_base64")
     if coded is None:
         return None

@@ -6,6 +6,7 @@ mod deleted;
 pub mod diff;
 pub mod new_store;
 pub mod numbering;
+pub mod rows;
 
 use std::path::Path;
 use std::sync::Arc;

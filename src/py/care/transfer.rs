@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::care::transfer::copy::redact::{self, Redaction, Replacement};
+use crate::care::transfer::rows::{self, Ends};
 use crate::care::transfer::{ConfigFile, Plan, Rule, Transfer};
 use crate::care::{self, CopyOptions};
 use crate::error::Error;
@@ -18,22 +19,23 @@ use crate::store::NewMessage;
 use crate::store::write::append;
 use crate::time::Clock;
 
-use crate::py::errors::invalid;
+use crate::py::errors::InvalidMessageError;
 use crate::py::fields::{self, config_of};
 use crate::py::progress::with_progress;
 use crate::py::store::message::Message;
 use crate::py::store::reading::scan_filter;
 
-/// A message or record, with queue offset and position if known.
-type Row<'py> = (Bound<'py, PyAny>, Option<i64>, Option<i64>);
+/// A message or record, with queue offset and position if known, and the row's number.
+type Row<'py> = (Bound<'py, PyAny>, Option<i64>, Option<i64>, u64);
 
 /// Makes a store of messages; ``mqstore.import_store`` is the public door to this.
 ///
 /// Args:
 ///     path: The store to make; nothing, or an empty folder, may be there.
 ///     batches: Messages, or whole records as bytes, each with its queue offset or ``None`` for the
-///         next one of its queue, and the physical offset that it had or ``None``. A message that
-///         names no time or host gets the present ones.
+///         next one of its queue, the physical offset that it had or ``None``, and the number of
+///         its row. A message that names no time or host gets the present ones.
+///     place: The file and the word before a row's number, for errors.
 ///     settings: As for ``open_store``.
 ///     files: Names and bytes of the files that are to lie in ``config``; tables of offsets are
 ///         changed with the numbers of the messages.
@@ -45,14 +47,17 @@ type Row<'py> = (Bound<'py, PyAny>, Option<i64>, Option<i64>);
 ///     queue offsets that no message has, and whether each lies where its record said.
 ///
 /// Raises:
-///     InvalidMessageError: Bytes that are no record, or a record that fits into no file.
+///     InvalidMessageError: Bytes that are no record, a record that fits into no file, or values
+///         that no append takes; the text begins with the row's place.
 ///     StoreIOError: Something is at ``path`` already, or the system refused something.
 #[pyfunction]
-#[pyo3(signature = (path, batches, /, *, settings, files, base_offset, renumber))]
+#[pyo3(signature = (path, batches, /, *, place, settings, files, base_offset, renumber))]
+#[expect(clippy::too_many_arguments, reason = "as many as may be asked for")]
 pub(crate) fn import_messages<'py>(
     py: Python<'py>,
     path: PathBuf,
     batches: &Bound<'py, PyAny>,
+    place: &str,
     settings: &Bound<'py, PyAny>,
     files: Vec<ConfigFile>,
     base_offset: u64,
@@ -70,12 +75,16 @@ pub(crate) fn import_messages<'py>(
         expected: 0,
     };
     let mut transfer = Transfer::begin(Arc::new(Os), &path, plan)?;
+    let mut ends = Ends::default();
+    let at = |number: u64| move |error: Error| in_row(place, number, error);
     let mut newest_ms = 0;
     for batch in batches.try_iter()? {
         let rows: Vec<Row<'py>> = batch?.extract()?;
-        let mut records: Vec<(Vec<u8>, bool)> = Vec::with_capacity(rows.len());
-        for (message, queue_offset, physical_offset) in rows {
-            let record = match message.cast::<PyBytes>() {
+        let mut records = Vec::with_capacity(rows.len());
+        for (message, queue_offset, physical_offset, number) in rows {
+            let whole = message.cast::<PyBytes>();
+            let is_whole = whole.is_ok();
+            let record = match whole {
                 Ok(record) => record.as_bytes().to_vec(),
                 Err(_) => {
                     let message = message.cast::<Message>().map_err(|_| {
@@ -94,22 +103,30 @@ pub(crate) fn import_messages<'py>(
                         physical_offset.unwrap_or(-1),
                         queue_offset.unwrap_or(0),
                         false,
-                    )?
+                    )
+                    .map_err(at(number))?
                 }
             };
-            records.push((record, queue_offset.is_some()));
+            records.push((record, queue_offset.is_some(), is_whole, number));
         }
         py.check_signals()?;
         py.detach(|| -> PyResult<()> {
-            for (bytes, numbered) in &records {
+            for (bytes, numbered, is_whole, number) in &records {
                 let Ok(Frame::Message(view)) = read_frame(bytes) else {
-                    return Err(invalid("record", "is no whole record"));
+                    return Err(at(*number)(rows::refused(
+                        "record",
+                        "is no whole record".to_owned(),
+                    )));
                 };
                 let mut record = Record::of(&view);
                 if !numbered {
                     record.queue_offset = transfer.next_number(view.topic(), view.queue_id());
                 }
-                transfer.put(&record)?;
+                rows::check(&record, *is_whole).map_err(at(*number))?;
+                if *numbered || !renumber {
+                    ends.take(&record).map_err(at(*number))?;
+                }
+                transfer.put(&record).map_err(at(*number))?;
             }
             Ok(())
         })?;
@@ -117,6 +134,18 @@ pub(crate) fn import_messages<'py>(
     let answer = (transfer.messages, transfer.bytes, transfer.stand_ins, transfer.in_place);
     py.detach(|| transfer.finish())?;
     Ok(answer)
+}
+
+/// An error of a row, with the row's place in front.
+#[cold]
+fn in_row(place: &str, number: u64, error: Error) -> PyErr {
+    match error {
+        Error::InvalidMessage { field, reason, status, limit } => {
+            let text = format!("{place} {number}: {field}: {reason}");
+            InvalidMessageError::new_err((text, field, status.name(), limit))
+        }
+        other => other.into(),
+    }
 }
 
 /// A replacement's name, and a constant's bytes.
