@@ -84,6 +84,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(structures::functions::_setting_refusal, module)?,
         wrap_pyfunction!(structures::functions::_load_config_json, module)?,
         wrap_pyfunction!(structures::functions::_write_config_json, module)?,
+        wrap_pyfunction!(structures::functions::_keep_config, module)?,
         wrap_pyfunction!(care::doctor::_swap_commands, module)?,
         wrap_pyfunction!(structures::making::_check_owner, module)?,
         wrap_pyfunction!(structures::making::_copy_folder, module)?,

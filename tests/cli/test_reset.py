@@ -144,3 +144,56 @@ def test_a_damaged_table_with_a_damaged_backup_is_put_aside_too(mq, store, conf)
     kept = [config / f"consumerOffset.json{name}.damaged" for name in ("", ".bak")]
     assert [path.read_text() for path in kept] == ["{damaged"] * 2
     assert mq("doctor", store, "--config", conf, "--json").json["ok"]
+
+
+def test_o4_cures_take_offsets_from_the_backup_and_keep_what_they_change(mq, store, conf):
+    """Two wrong offsets in the table, the right ones in its backup: the printed cures."""
+    config = store / "config"
+    right = {"orders@billing": {"0": 2, "1": 1}, "orders@mail": {"0": 1}}
+    set_offsets(store, right)
+    (config / "consumerOffset.json").rename(config / "consumerOffset.json.bak")
+    set_offsets(store, {"orders@billing": {"0": 5000, "1": 1}, "orders@mail": {"0": -7}})
+    wrong = (config / "consumerOffset.json").read_bytes()
+    told = mq("doctor", store, "--config", conf, "--json", code=1).json
+    codes = {"MQ-OFF-01", "MQ-OFF-04"}
+    cures = [row["cure"] for row in told["diagnoses"] if row["code"] in codes]
+    assert len(cures) == len(codes)
+    shown = mq(*shlex.split(cures[0])[1:], "--json").json
+    changes = {(row["group"], row["queue_id"], row["was"], row["queue_offset"]) for row in shown}
+    assert changes == {("billing", 0, 5000, 2), ("mail", 0, -7, 1)}
+    mq(*shlex.split(cures[1])[1:], code=None)
+    after = offsets(store)
+    assert {place: after[place] for place in right} == right
+    copies = sorted(config.glob("consumerOffset.json.mqstore-*"))
+    assert copies[0].name == "consumerOffset.json.mqstore-1"
+    assert copies[0].read_bytes() == wrong
+    assert mq("doctor", store, "--config", conf, "--json").json["ok"]
+
+
+def test_o4_a_value_of_the_backup_outside_of_its_queue_is_not_taken(mq, store, conf):
+    config = store / "config"
+    set_offsets(store, {"orders@billing": {"0": 9999}})
+    (config / "consumerOffset.json").rename(config / "consumerOffset.json.bak")
+    set_offsets(store, {"orders@billing": {"0": -1}})
+    told = mq("doctor", store, "--config", conf, "--json", code=1).json
+    (cure,) = [row["cure"] for row in told["diagnoses"] if row["code"] == "MQ-OFF-04"]
+    assert "--reset-to earliest --only-negative" in cure
+    given = ("groups", store, "--reset-to", "backup", "--apply", "--config", conf)
+    assert "nothing to reset" in mq(*given, code=1).err
+
+
+def test_o4_recover_keeps_the_offsets_that_it_sets_back(mq, store, conf):
+    set_offsets(store, {"orders@billing": {"0": 5000}})
+    before = (store / "config" / "consumerOffset.json").read_bytes()
+    mq("recover", store, "--apply", "--config", conf, code=None)
+    assert offsets(store)["orders@billing"]["0"] < 5000
+    assert (store / "config" / "consumerOffset.json.mqstore-1").read_bytes() == before
+
+
+def test_o4_a_commit_makes_no_numbered_copies(store):
+    with mqstore.open(store, "r+") as opened:
+        for _ in range(3):
+            with opened.group("g") as group:
+                assert group.poll("orders", max_messages=1)
+                group.commit()
+    assert not list((store / "config").glob("*.mqstore-*"))

@@ -35,6 +35,9 @@ from mqstore._native._functions import (
     _is_system_topic as _is_system_topic,
 )
 from mqstore._native._functions import (
+    _keep_config as _keep_config,
+)
+from mqstore._native._functions import (
     _load_config_json as _load_config_json,
 )
 from mqstore._native._functions import (

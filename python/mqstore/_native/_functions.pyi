@@ -1,3 +1,5 @@
+from pathlib import Path
+
 from mqstore._native._message import Message
 from mqstore._native._types import _Path
 from mqstore._native._values import MessageId
@@ -115,6 +117,16 @@ def _write_config_json(path: _Path, text: str, /) -> None:
         CorruptionError: The file is damaged, and its content would be lost.
         StoreIOError: The operating system refused something.
         UnsupportedError: More than a broker's file may hold.
+    """
+
+def _keep_config(path: _Path, /) -> Path | None:
+    """Copies one of the broker's own JSON files to a numbered name, before a cure changes it.
+
+    Returns:
+        The copy, ``consumerOffset.json.mqstore-1`` and so on; ``None`` where there is no file.
+
+    Raises:
+        StoreIOError: The operating system refused something.
     """
 
 def read_config_json(path: _Path, /) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import mqstore
 from mqstore._names import is_system_group, is_system_topic, table_names
+from mqstore._native import _keep_config
 from mqstore.errors import CorruptionError
 
 if TYPE_CHECKING:
@@ -16,7 +19,10 @@ if TYPE_CHECKING:
 
     from mqstore import GroupOffset, QueueInfo, Store
 
-__all__ = ["commit", "known_groups", "put_aside", "reset"]
+__all__ = ["backup_offsets", "commit", "keep", "known_groups", "put_aside", "reset"]
+
+Backup: TypeAlias = "dict[tuple[str, str, int], int]"
+"""Offsets by group, topic and queue."""
 
 _RETRY = "%RETRY%"
 _TABLES = ("consumerOffset.json", "lmqConsumerOffset.json")
@@ -28,6 +34,30 @@ def known_groups(store: Store, committed: Iterable[str]) -> set[str]:
     topics = set(store.topics()) | table_names(store, "topics.json", "topicConfigTable")
     groups.update(topic.removeprefix(_RETRY) for topic in topics if topic.startswith(_RETRY))
     return {group for group in groups if not is_system_group(group)}
+
+
+def backup_offsets(root: str) -> Backup:
+    """Returns the offsets of the backups of the tables that can be read."""
+    found: Backup = {}
+    for name in _TABLES:
+        path = Path(root, "config", f"{name}.bak")
+        try:
+            table = json.loads(mqstore.read_config_json(path)).get("offsetTable")
+        except (mqstore.StoreError, AttributeError):
+            continue
+        for place, queues in table.items() if isinstance(table, dict) else ():
+            topic, _, group = place.partition("@")
+            for queue_id, queue_offset in queues.items():
+                found[group, topic, int(queue_id)] = queue_offset
+    return found
+
+
+def keep(root: str) -> Iterator[Path]:
+    """Copies each table of offsets to a numbered name; yields the copies."""
+    for name in _TABLES:
+        copy = _keep_config(Path(root, "config", name))
+        if copy is not None:
+            yield Path(copy)
 
 
 def put_aside(store: Store) -> Iterator[Path]:
@@ -67,8 +97,11 @@ def reset(
     topics: tuple[str, ...],
     *,
     only_negative: bool,
+    backup: Backup,
 ) -> Iterator[dict[str, Any]]:
     """Yields the old and the new place of each group in each queue; `commit` sets these.
+
+    With "backup" these are the queues where the offset is wrong and that of the backup is right.
 
     Without `topics` these are the topics that a group has offsets of, and where it has none all
     topics that are not a broker's own.
@@ -84,12 +117,19 @@ def reset(
             was = known.get((queue.topic, queue.queue_id))
             if queue.topic not in wanted or (only_negative and (was is None or was >= 0)):
                 continue
+            if to == "backup":
+                place = backup.get((group, queue.topic, queue.queue_id), -1)
+                is_right = was is None or 0 <= was <= queue.max_offset
+                if is_right or not queue.min_offset <= place <= queue.max_offset:
+                    continue
+            else:
+                place = _place(store, queue, to)
             yield {
                 "group": group,
                 "topic": queue.topic,
                 "queue_id": queue.queue_id,
                 "was": was,
-                "queue_offset": _place(store, queue, to),
+                "queue_offset": place,
             }
 
 

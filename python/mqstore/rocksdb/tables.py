@@ -79,6 +79,7 @@ def move_tables(root: Path) -> None:
             text = json.dumps({**_json_of(root / "config" / name), **table})
         # As RocketMQ writes the numbers of queues.
         text = _NUMBER.sub(r"\1:", text) if name == OFFSETS[0] else text
+        _native._keep_config(root / "config" / name)  # noqa: SLF001 - our own
         _native._write_config_json(root / "config" / name, text)  # noqa: SLF001 - our own
 
 

@@ -6,6 +6,9 @@ pub(super) use crate::error::quoted;
 
 const MOST_TOPICS: usize = 20;
 
+/// The cure of wrong offsets where the backup has right ones.
+pub(super) const TO_BACKUP: &str = "mqstore groups STORE --reset-to backup --apply";
+
 const BROKER_CONF: &str = "broker.conf";
 
 /// Values for a command's words in capitals.

@@ -1,6 +1,7 @@
 //! Groups that skip, miss or repeat messages.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use super::losses::{Lost, LostInQueue};
 use crate::care::topics::is_system_group;
@@ -57,6 +58,29 @@ pub struct GroupFate {
     pub queues: u64,
     /// Number of messages.
     pub messages: u64,
+}
+
+/// Whether the backup of a table of offsets has a right offset where the table has a wrong one:
+/// `mqstore groups --reset-to backup` takes it.
+pub(super) fn backup_helps(storage: &dyn Storage, paths: &StorePaths, queues: &QueueTable) -> bool {
+    let table = |path: &Path| {
+        let bytes = config_file::read_json(storage, path).ok().flatten()?;
+        OffsetTable::parse(&bytes).ok()
+    };
+    [false, true].into_iter().any(|is_light| {
+        let path = paths.consumer_offsets(is_light);
+        let tables = table(&path).zip(table(&config_file::backup_of(&path)));
+        tables.is_some_and(|(table, backup)| {
+            table.iter().any(|at| {
+                queues.get(at.topic.as_bytes(), at.queue_id).is_some_and(|queue| {
+                    let is_right =
+                        |offset| (queue.min_offset()..=queue.max_offset()).contains(&offset);
+                    let is_wrong = at.queue_offset < 0 || at.queue_offset > queue.max_offset();
+                    is_wrong && backup.get(at.topic, at.group, at.queue_id).is_some_and(is_right)
+                })
+            })
+        })
+    })
 }
 
 pub(super) fn fates(

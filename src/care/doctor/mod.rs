@@ -128,7 +128,7 @@ pub fn doctor(
     let out = verdict::salvaged(&*storage, path);
     let states = gathered(examined.diagnoses, &cause);
     let more: Vec<_> = states.iter().flat_map(|(state, _)| state.more_cures.clone()).collect();
-    let diagnoses: Vec<_> = states
+    let mut diagnoses: Vec<_> = states
         .into_iter()
         .map(|(state, follows)| state.diagnosis(path, &out, barred, follows))
         .map(|diagnosis| told_of_the_log(diagnosis, &paths))
@@ -145,6 +145,13 @@ pub fn doctor(
             lost.to_ms = lost.to_ms.max(newest.filter(|newest| Some(*newest) > facts.last_ms));
         }
         groups = groups::fates(&*storage, &paths, queues, &lost, missing, start.crashed);
+        let is_wrong =
+            |told: &&mut Diagnosis| matches!(told.code, Code::OffsetBeyond | Code::OffsetNegative);
+        if groups::backup_helps(&*storage, &paths, queues) {
+            for told in diagnoses.iter_mut().filter(is_wrong) {
+                told.cure = cure::fill(cure::TO_BACKUP, path, &Words::default());
+            }
+        }
     }
     let (commands, last_resort) = match in_use {
         true => (Vec::new(), Vec::new()),

@@ -229,6 +229,19 @@ pub(crate) fn _write_config_json(py: Python<'_>, path: PathBuf, text: &str) -> P
     })?)
 }
 
+/// Copies one of the broker's own JSON files to a numbered name, before a cure changes it.
+///
+/// Returns:
+///     The copy, ``consumerOffset.json.mqstore-1`` and so on; ``None`` where there is no file.
+///
+/// Raises:
+///     StoreIOError: The operating system refused something.
+#[pyfunction]
+#[pyo3(signature = (path, /))]
+pub(crate) fn _keep_config(py: Python<'_>, path: PathBuf) -> PyResult<Option<PathBuf>> {
+    Ok(py.detach(|| config_file::keep(&Os, &path))?)
+}
+
 /// One of the broker's own JSON files as strict JSON, such as ``config/consumerOffset.json``.
 ///
 /// RocketMQ writes maps of numbers with bare keys (``{0:128}``); here they are quoted. Nothing else

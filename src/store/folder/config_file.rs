@@ -131,6 +131,34 @@ pub fn load<T>(
     }
 }
 
+/// Copies a file that a cure is about to change to a numbered name beside it, which neither a
+/// broker nor a reader of ours looks at. The backup alone would not do: the next change replaces
+/// it. Returns the copy, or `None` without a file. A newest copy of the same bytes serves again.
+///
+/// # Errors
+/// [`Error::Io`]; nothing may be changed then.
+pub fn keep(storage: &dyn Storage, path: &Path) -> Result<Option<PathBuf>> {
+    let Some(bytes) = read_json(storage, path)? else { return Ok(None) };
+    let mut newest = None;
+    for number in 1_u32.. {
+        let mut copy = path.as_os_str().to_owned();
+        copy.push(format!(".mqstore-{number}"));
+        let copy = PathBuf::from(copy);
+        if storage.kind(&copy).map_err(Error::io("stat", &copy))?.is_some() {
+            newest = Some(copy);
+            continue;
+        }
+        if let Some(newest) = newest
+            && read_json(storage, &newest).is_ok_and(|kept| kept.as_ref() == Some(&bytes))
+        {
+            return Ok(Some(newest));
+        }
+        lock::replace(storage, &copy, &bytes)?;
+        return Ok(Some(copy));
+    }
+    Ok(None)
+}
+
 /// Replaces a file atomically; its old content becomes `.bak`.
 ///
 /// # Errors
@@ -175,6 +203,20 @@ mod tests {
         write(&Os, &path, Some(b"one"), b"two").unwrap();
         assert_eq!(read(&Os, &path, json::MAX_LEN).unwrap().unwrap(), b"two");
         assert_eq!(std::fs::read(path.with_file_name("a.json.bak")).unwrap(), b"one");
+    }
+
+    #[test]
+    fn a_copy_for_a_cure_has_a_number_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        assert_eq!(keep(&Os, &path).unwrap(), None);
+        let copies = ["one", "two", "two", "one"].map(|text| {
+            std::fs::write(&path, text).unwrap();
+            let copy = keep(&Os, &path).unwrap().unwrap();
+            assert_eq!(std::fs::read_to_string(&copy).unwrap(), text);
+            copy.file_name().unwrap().to_str().unwrap().to_owned()
+        });
+        assert_eq!(copies, [1, 2, 2, 3].map(|number| format!("a.json.mqstore-{number}")));
     }
 
     fn digits(bytes: &[u8]) -> std::result::Result<u32, FormatError> {

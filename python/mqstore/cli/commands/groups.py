@@ -19,7 +19,7 @@ from mqstore.cli.options import (
     store_argument,
 )
 from mqstore.cli.output import Column, note
-from mqstore.cli.resetting import commit, known_groups, put_aside, reset
+from mqstore.cli.resetting import backup_offsets, commit, keep, known_groups, put_aside, reset
 from mqstore.cli.units import TIME
 from mqstore.text import age_text, count_text, escape, time_text
 from mqstore.unread import Deleted
@@ -39,7 +39,7 @@ _QUEUE_COLUMNS = (
 
 
 def _place_of(_: click.Context, param: click.Parameter, value: str | None) -> str | int | None:
-    if value in {None, "earliest", "latest"}:
+    if value in {None, "earliest", "latest", "backup"}:
         return value
     return TIME.convert(value, param, _)
 
@@ -50,7 +50,7 @@ def _place_of(_: click.Context, param: click.Parameter, value: str | None) -> st
 @click.option("-v", "--verbose", is_flag=True, help="A line for each queue.")
 @click.option(
     "--reset-to",
-    metavar="earliest|latest|TIME",
+    metavar="earliest|latest|backup|TIME",
     callback=_place_of,
     help="Say where the groups would be set to; with --apply set them.",
 )
@@ -79,7 +79,9 @@ def groups_command(
     the file may not keep.
 
     --reset-to gives each group, or that of -g, a new place: in the topics of its offsets, and where
-    it has none in all topics. The broker must be stopped.
+    it has none in all topics. "backup" sets the offsets that are negative or beyond their queue's
+    end to those of the .bak file, where these are within the queue. The table of offsets is kept
+    under a numbered name, such as consumerOffset.json.mqstore-1. The broker must be stopped.
     """
     if reset_to is not None:
         given = {"apply": apply, "only_negative": only_negative, "config": config}
@@ -132,7 +134,14 @@ def _reset(
     config: str | None,
 ) -> int:
     """Shows the new places of the groups, or sets them to these."""
-    with (open_to_change if apply else open_store)(root, config) as store:
+    backup = backup_offsets(root) if to == "backup" else {}
+
+    def places(store: Store, committed: dict[str, list[GroupOffset]]) -> list[dict[str, Any]]:
+        given = (groups, to, topics)
+        return list(reset(store, committed, *given, only_negative=only_negative, backup=backup))
+
+    # Opening for writing sets offsets beyond the end back: they would no longer count as wrong.
+    with open_store(root, config) as store:
         unreadable, committed = None, {}
         try:
             committed = store.groups()
@@ -146,19 +155,24 @@ def _reset(
         if not groups:
             note("mqstore: no consumer group is known; -g names one")
             return 1
-        rows = list(reset(store, committed, groups, to, topics, only_negative=only_negative))
+        rows = places(store, committed)
         if not rows:
             note("mqstore: nothing to reset: no group has such a queue")
             return 1
-        if unreadable is not None:
-            if not apply:
-                raise unreadable
-            for aside in put_aside(store):
-                note(f"mqstore: the offsets cannot be read; the file is {escape(str(aside))} now")
-            # Another table may be sound.
-            committed = store.groups()
-            rows = list(reset(store, committed, groups, to, topics, only_negative=only_negative))
-        if apply:
+        if unreadable is not None and not apply:
+            raise unreadable
+    if apply:
+        with open_to_change(root, config) as store:
+            if unreadable is not None:
+                for aside in put_aside(store):
+                    name = escape(str(aside))
+                    note(f"mqstore: the offsets cannot be read; the file is {name} now")
+                # Another table may be sound.
+                committed = store.groups()
+            if to != "backup":
+                rows = places(store, committed)
+            for copy in keep(root):
+                note(f"mqstore: the offsets as they were are in {escape(str(copy))}")
             commit(store, rows)
     columns = (
         Column("group"),

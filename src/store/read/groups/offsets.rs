@@ -87,7 +87,9 @@ pub(crate) fn set_offsets_back(files: &StoreFiles) -> Vec<String> {
         let back = tables::GroupOffset { topic, group, queue_id, queue_offset: *end };
         table.put(&back, now_ms);
     }
-    let wrote = config_file::write(&*files.storage, &path, before.as_deref(), &table.to_bytes());
+    let storage = &*files.storage;
+    let wrote = config_file::keep(storage, &path)
+        .and_then(|_| config_file::write(storage, &path, before.as_deref(), &table.to_bytes()));
     let outcome = match wrote {
         Ok(()) => "set back to there".to_owned(),
         Err(error) => format!("which could not be set back: {error}"),
