@@ -42,13 +42,13 @@ def backup_offsets(root: str) -> Backup:
     for name in _TABLES:
         path = Path(root, "config", f"{name}.bak")
         try:
-            table = json.loads(mqstore.read_config_json(path)).get("offsetTable")
-        except (mqstore.StoreError, AttributeError):
-            continue
-        for place, queues in table.items() if isinstance(table, dict) else ():
-            topic, _, group = place.partition("@")
-            for queue_id, queue_offset in queues.items():
-                found[group, topic, int(queue_id)] = queue_offset
+            table = json.loads(mqstore.read_config_json(path))["offsetTable"]
+            for place, queues in table.items():
+                topic, _, group = place.partition("@")
+                for queue_id, queue_offset in queues.items():
+                    found[group, topic, int(queue_id)] = int(queue_offset)
+        except (mqstore.StoreError, AttributeError, KeyError, TypeError, ValueError):
+            continue  # A broker does not use such a file either.
     return found
 
 

@@ -216,7 +216,10 @@ pub fn rebuild_topics(
         }
         Target::InPlace if before.is_some() && table.as_ref() == Some(&new) => {}
         Target::InPlace => {
-            config_file::keep(&*storage, &paths.topics())?;
+            // A table that cannot be read goes to quarantine.
+            if before.is_some() {
+                config_file::keep(&*storage, &paths.topics())?;
+            }
             quarantine = set_aside(&*storage, &paths)?;
             config_file::write(&*storage, &paths.topics(), before.as_deref(), &new.to_bytes())?;
         }
