@@ -51,32 +51,36 @@ impl Moved {
             _ => None,
         }
     }
+
+    /// The error of a handle that may not write any more, if `error` reports a moved path.
+    #[must_use]
+    pub fn end_writing(error: Error) -> Error {
+        match Self::told_by(&error) {
+            Some(moved) => Error::Poisoned { path: moved.path.clone(), reason: moved.to_string() },
+            None => error,
+        }
+    }
 }
 
 impl Anchored {
-    /// Guards `storage` by the identity of these paths: the root and paths in it. Storage without
-    /// identities is never refused.
+    /// Guards `storage` by the identity of these paths: the root and paths in it. Paths that are
+    /// missing and storage without identities are never refused.
     pub fn new(
         storage: Arc<dyn Storage>,
         paths: impl IntoIterator<Item = PathBuf>,
     ) -> Result<Self> {
         let mut anchors = Vec::new();
         for path in paths {
-            if let Some(identity) = storage.identity(&path).map_err(Error::io("stat", &path))? {
-                anchors.push((path, identity));
-            }
+            let identity = identity_of(&*storage, &path).map_err(Error::io("stat", &path))?;
+            anchors.extend(identity.map(|identity| (path, identity)));
         }
         Ok(Self { storage, anchors })
     }
 
     /// First of `anchors` with another identity now.
     fn moved_of(&self, anchors: &[(PathBuf, Identity)]) -> io::Result<Option<Moved>> {
-        use io::ErrorKind::{NotADirectory, NotFound};
         for (path, expected) in anchors {
-            let found = match self.storage.identity(path) {
-                Err(error) if matches!(error.kind(), NotFound | NotADirectory) => None,
-                found => found?,
-            };
+            let found = identity_of(&*self.storage, path)?;
             if found != Some(*expected) {
                 return Ok(Some(Moved { path: path.clone(), expected: *expected, found }));
             }
@@ -85,8 +89,18 @@ impl Anchored {
     }
 }
 
+/// Identity of a path; `None` if it is missing.
+fn identity_of(storage: &dyn Storage, path: &Path) -> io::Result<Option<Identity>> {
+    use io::ErrorKind::{NotADirectory, NotFound};
+    match storage.identity(path) {
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(None),
+        found => found,
+    }
+}
+
 impl Storage for Anchored {
     fn check_place(&self) -> io::Result<()> {
+        self.storage.check_place()?;
         if self.moved_of(self.anchors.get(1..).unwrap_or_default())?.is_none() {
             return Ok(());
         }

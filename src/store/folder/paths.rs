@@ -74,6 +74,11 @@ impl StorePaths {
         &self.commit_log
     }
 
+    /// Folders of the commit log that take new files.
+    pub fn written_commit_log(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        self.commit_log.iter().filter(|dir| !self.read_only.contains(dir)).cloned()
+    }
+
     #[must_use]
     pub fn consume_queue(&self) -> PathBuf {
         self.root.join(CONSUME_QUEUE)

@@ -82,22 +82,14 @@ pub(super) fn open(
     let store_lock = StoreLock::take(&*storage, &paths)?;
     swap::settle(&*storage, &paths)?;
     let crashed = lock::was_aborted(&*storage, &paths)?;
-    let written: Vec<_> = paths
-        .commit_log()
-        .iter()
-        .filter(|dir| !paths.read_only_commit_log().contains(dir))
-        .cloned()
-        .collect();
-    for dir in &written {
+    for dir in paths.written_commit_log() {
         match dir.starts_with(path) {
-            true => make_folder(&*storage, dir)?,
-            false => make_folder_outside(&*storage, dir, Some(path))?,
+            true => make_folder(&*storage, &dir)?,
+            false => make_folder_outside(&*storage, &dir, Some(path))?,
         }
     }
     make_folder(&*storage, &paths.consume_queue())?;
-    // From here on nothing is created in another store at these paths.
-    let anchors = [path.to_owned(), paths.lock()].into_iter().chain(written);
-    let storage: Arc<dyn Storage> = Arc::new(Anchored::new(storage, anchors)?);
+    let storage = anchored(storage, &paths)?;
     let mode = match (there, crashed) {
         (false, false) => RecoveryMode::New,
         (_, true) => RecoveryMode::Crash,
@@ -107,6 +99,12 @@ pub(super) fn open(
     let mut opened = opening.into_opened(damage, progress)?;
     opened.warnings.extend(foreign);
     Ok(opened)
+}
+
+/// Storage that from now on creates nothing in another store at these paths.
+fn anchored(storage: Arc<dyn Storage>, paths: &StorePaths) -> Result<Arc<dyn Storage>> {
+    let anchors = [paths.root().to_owned(), paths.lock()].into_iter();
+    Ok(Arc::new(Anchored::new(storage, anchors.chain(paths.written_commit_log()))?))
 }
 
 pub(super) fn open_beside(path: &Path, config: StoreConfig, aside: &Path) -> Result<Opened> {
@@ -124,6 +122,8 @@ fn open_to_read(
     storage: Arc<dyn Storage>,
     clock: Arc<dyn Clock>,
 ) -> Result<Opened> {
+    // A consumer group writes.
+    let storage = anchored(storage, &paths)?;
     // Completing a swap changes the root.
     let state = || {
         let root = storage.stamp(paths.root()).ok().flatten();

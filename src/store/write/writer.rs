@@ -583,13 +583,9 @@ impl Writer {
 
     /// Ends all writing if a file was changed by others or the store moved; returns the error.
     fn end_if_damaged(&self, error: Error) -> Error {
-        let moved = Moved::told_by(&error);
-        if moved.is_some() || matches!(error, Error::Corrupt(_)) {
+        if Moved::told_by(&error).is_some() || matches!(error, Error::Corrupt(_)) {
             self.end_writing(&error);
         }
-        match moved {
-            Some(moved) => Error::Poisoned { path: moved.path.clone(), reason: moved.to_string() },
-            None => error,
-        }
+        Moved::end_writing(error)
     }
 }
