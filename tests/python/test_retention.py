@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -125,6 +127,55 @@ def test_what_is_deleted_is_told_while_a_program_only_reads_as_a_group(
 
         until(lambda: bool(caplog.records), step)
         assert "not read by group slow" in caplog.records[0].getMessage()
+
+
+OPEN_GROUP = """
+import sys, mqstore
+with mqstore.open(sys.argv[1]) as reader, reader.group("open") as group:
+    held = group.poll("orders", max_messages=1)
+    print(len(held), flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("way", ["poll", "process", "other process"])
+def test_an_open_group_that_has_committed_nothing_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, way: str
+) -> None:
+    config = {**SMALL, "keep_bytes": 8192, "clean_resource_interval": 1, "delivery": True}
+    with mqstore.open(tmp_path, "a", config=config) as store:
+        store.append_many(Message("orders", bytes(300)) for _ in range(3))
+        store.wait_dispatched()
+        group = store.group("here")
+        name, stop, begun = "here", threading.Event(), threading.Event()
+
+        def handle(_: mqstore.StoredMessage) -> None:
+            begun.set()
+            stop.wait()
+
+        thread = threading.Thread(target=group.process, args=("orders", handle))
+        command = [sys.executable, "-c", OPEN_GROUP, str(tmp_path)]
+        with contextlib.ExitStack() as ending:
+            if way == "poll":
+                assert group.poll("orders", max_messages=1)
+            elif way == "process":
+                thread.start()
+                ending.callback(thread.join)
+                ending.callback(stop.set)
+                ending.callback(store.close)
+                assert begun.wait(60)
+            else:
+                name = "open"
+                pipe = subprocess.PIPE
+                other = ending.enter_context(
+                    subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+                )
+                assert other.stdout is not None
+                assert other.stdout.readline() == "1\n"
+            until(lambda: bool(caplog.records), lambda: store.append("orders", bytes(300)))
+            told = caplog.records[0].getMessage()
+            first = store.queues("orders")[0].min_offset
+            assert f"not read by group {name}: {first} of orders, queue 0" in told
 
 
 def test_close_tells_what_no_other_call_told(

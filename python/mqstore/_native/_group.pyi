@@ -29,6 +29,17 @@ class _GroupPlaces:
     def seek(self, topic: str, queue_id: int, queue_offset: int) -> None:
         """Sets the group's place in one queue."""
 
+    def advance(
+        self, topic: str, queue_id: int, place: int, ranges: list[tuple[int, int]], end: int
+    ) -> None:
+        """Moves the group to its first message in flight; ``ranges`` behind it are done.
+
+        The queue was read up to ``end``.
+        """
+
+    def check_place(self) -> None:
+        """Fails if another store lies at the path by now."""
+
     def commit(self) -> None:
         """Commits the places that were set, durable on return."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from mqstore._arguments import expect
 from mqstore.consuming.delays import level_for, milliseconds, seconds_or_ever
 from mqstore.consuming.failed import MAX_ATTEMPTS, Failed, check_delivery, send_back
-from mqstore.consuming.in_flight import InFlight, TakenQueue
+from mqstore.consuming.in_flight import _COMMIT_S, InFlight, TakenQueue
 from mqstore.consuming.schedule import levels_ms
 from mqstore.errors import (
     InvalidMessageError,
@@ -117,8 +117,8 @@ class ConsumerGroup(InFlight):
     def messages(self, topic: str, *, tags: str | None = None) -> Iterator[StoredMessage]:
         """Iterates over the messages of a topic; waits for new ones until the store is closed.
 
-        The next step counts a message as done; ``commit`` and ``ack`` make that durable. After
-        ``seek`` or ``poll`` the iteration goes on from the new place.
+        The next step counts a message as done, as ``ack`` does. After ``seek`` or ``poll`` the
+        iteration goes on from the new place.
         """
         self._places.queues(topic)
         return self._each(topic, tags)
@@ -139,7 +139,7 @@ class ConsumerGroup(InFlight):
                             ahead.clear()  # the group was moved
                             break
                         if last is not None:
-                            self._land(last)
+                            self.skip(last)
                         last = self._fly(key, message, before, after)
                     yield message
                 else:
@@ -148,15 +148,22 @@ class ConsumerGroup(InFlight):
             return
 
     def ack(self, message: StoredMessage) -> bool:
-        """Counts a message as done; the last one in flight of its queue commits the queue's offset.
+        """Counts a message as done, which is committed within a second, and by ``close``.
 
-        A crash before that brings the queue's messages since the last commit again.
+        The last message in flight of its queue is committed at once. A crash before the commit
+        brings the message again. The committed offset is that of the queue's first message in
+        flight; what is done behind it stands beside it.
 
         Returns:
             ``False`` if the message is not in flight, such as after ``visibility_s``: it comes, or
             came, again.
+
+        Raises:
+            StorePoisonedError: Another store lies at the path by now. Nothing was written to it,
+                and the message stays in flight.
         """
         with self._lock:
+            self._places.check_place()
             self._expire()
             key = self._land(message)
             if key is None:
@@ -165,6 +172,7 @@ class ConsumerGroup(InFlight):
             if not queue.waiting:
                 self._settle(key, queue)
             else:
+                self._wake_at(time.monotonic() + _COMMIT_S)
                 self._settle_late(key, queue)
             return True
 
@@ -187,6 +195,7 @@ class ConsumerGroup(InFlight):
             ValueError: ``delay_s`` is longer than every delay level.
         """
         with self._lock:
+            self._places.check_place()
             self._expire()
             check_delivery(self._store)
             if message.physical_offset not in self._flight:
@@ -223,8 +232,8 @@ class ConsumerGroup(InFlight):
         its first topic. All topics of a group share ``retry_topic``: give them one handler.
 
         Each queue is handled in order by one thread of one process at a time. Offsets are committed
-        after `max_messages`, or a second: a process that is killed repeats at most so many messages
-        for each of its threads.
+        after `max_messages`, and each second: a process that is killed repeats at most the messages
+        in hand and those of the last second.
 
         Args:
             topic: Name of the topic.
@@ -286,17 +295,18 @@ class ConsumerGroup(InFlight):
                 was committed.
         """
         with self._lock:
-            done = {
-                key: min(queue.returned, default=queue.place) for key, queue in self._open.items()
-            }
-            for key, place in done.items():
-                if place != self._open[key].began:
-                    self._places.seek(*key, place)
+            for key, queue in self._open.items():
+                returned = [
+                    span for at, span in queue.waiting.items() if self._flight.get(at) != key
+                ]
+                if returned or queue.has_progress or queue.place != queue.began:
+                    self._advance(key, queue, returned)
             self._places.commit()
             for key, queue in list(self._open.items()):
                 if queue.returned:
                     for physical_offset in self._drop_flight(key):
                         del queue.waiting[physical_offset]
+                    queue.began, queue.has_progress = min(queue.returned), False
                 else:
                     self._release(key)
 
@@ -311,6 +321,7 @@ class ConsumerGroup(InFlight):
         expect("queue_id", queue_id, int, "int")
         expect("queue_offset", queue_offset, int, "int")
         with self._lock:
+            self._places.check_place()
             if queue_id >= 0 and queue_offset >= 0:
                 self._check_bounds(topic, queue_id, queue_offset)
             key = (topic, queue_id)
@@ -331,7 +342,7 @@ class ConsumerGroup(InFlight):
             self._drop_flight(key)
             queue.waiting.clear()
             queue.returned.clear()
-            queue.place, queue.began = queue_offset, -1
+            queue.place, queue.began, queue.has_progress = queue_offset, -1, False
 
     def _check_bounds(self, topic: str, queue_id: int, queue_offset: int) -> None:
         if self._store.mode == "r":
@@ -356,11 +367,21 @@ class ConsumerGroup(InFlight):
             return self._places.lag({key: queue.place for key, queue in self._open.items()})
 
     def close(self) -> None:
-        """Releases the group's name and its queues, without a commit; again does nothing."""
+        """Commits what is done, and releases the group's name and its queues.
+
+        Messages in flight come again. A second call does nothing.
+        """
         with self._lock:
-            self._open.clear()
-            self._flight.clear()
-            self._places.close()
+            try:
+                self._commit_progress()
+            except StoreClosedError:
+                pass  # the store's `close` has committed it
+            finally:
+                if self._timer is not None:
+                    self._timer.cancel()
+                self._open.clear()
+                self._flight.clear()
+                self._places.close()
 
     def __enter__(self) -> Self:
         return self

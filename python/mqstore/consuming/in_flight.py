@@ -11,30 +11,36 @@ from typing import TYPE_CHECKING
 from mqstore.errors import StoreClosedError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from mqstore._native import Store, StoredMessage, _GroupPlaces
 
 __all__ = ["InFlight", "QueueKey", "TakenQueue"]
 
 QueueKey = tuple[str, int]
+Span = tuple[int, int]
+
+# What was acknowledged is committed after so long.
+_COMMIT_S = 1.0
 
 
 class TakenQueue:
     """A queue that the group has taken: the next place to read, and messages in flight."""
 
-    __slots__ = ("began", "has_late", "hidden", "place", "returned", "waiting")
+    __slots__ = ("began", "has_late", "has_progress", "hidden", "place", "returned", "waiting")
 
     def __init__(self, place: int) -> None:
         self.began = self.place = place
-        # Physical offsets, each with the place of a group that has not done the message.
-        self.waiting: dict[int, int] = {}
+        # Physical offsets, each with the places before and behind the message.
+        self.waiting: dict[int, Span] = {}
         # Those of them that nobody has seen, by their places; the first to come again.
         self.returned: dict[int, tuple[StoredMessage, str | None, int]] = {}
         # Physical offsets, each with its message, tag expression and deadline.
         self.hidden: dict[int, tuple[StoredMessage, str | None, float]] = {}
         # Whether a message came back after its deadline: then the queue is not held for it.
         self.has_late = False
+        # Whether a message was done since the last commit.
+        self.has_progress = False
 
 
 class InFlight:
@@ -85,6 +91,7 @@ class InFlight:
                 room = max_messages - len(found)
                 got, places, end = self._places.read(topic, queue_id, queue.place, room, tags)
                 if got:
+                    queue.place = places[0]  # what was done before is passed over
                     found += zip([key] * len(got), got, places, [*places[1:], end], strict=True)
                     self._turn[topic] = queue_id
                 elif end != queue.place:
@@ -119,21 +126,24 @@ class InFlight:
         queue = self._open[key]
         queue.place = max(queue.place, after)
         queue.returned.pop(before, None)
-        queue.waiting[message.physical_offset] = before
+        queue.waiting.setdefault(message.physical_offset, (before, after))
         self._flight[message.physical_offset] = key
         return message
 
     def _land(self, message: StoredMessage) -> QueueKey | None:
         key = self._flight.pop(message.physical_offset, None)
         if key is not None:
-            del self._open[key].waiting[message.physical_offset]
-            self._open[key].hidden.pop(message.physical_offset, None)
+            queue = self._open[key]
+            del queue.waiting[message.physical_offset]
+            queue.hidden.pop(message.physical_offset, None)
+            queue.has_progress = True
         return key
 
     def skip(self, message: StoredMessage) -> None:
-        """Counts a message as done without a commit; the next one makes it durable."""
+        """Counts a message as done; it is committed within a second."""
         with self._lock:
-            self._land(message)
+            if self._land(message) is not None:
+                self._wake_at(time.monotonic() + _COMMIT_S)
 
     def give_back(self, messages: list[StoredMessage], *, tags: str | None = None) -> None:
         """Keeps messages in flight, which nobody has worked on, for the next ``poll``.
@@ -147,7 +157,7 @@ class InFlight:
                 key = self._flight.pop(message.physical_offset, None)
                 if key is not None:
                     queue = self._open[key]
-                    before = queue.waiting[message.physical_offset]
+                    before, _ = queue.waiting[message.physical_offset]
                     queue.returned[before] = (message, tags, queue.place)
                     queue.hidden.pop(message.physical_offset, None)
 
@@ -176,6 +186,7 @@ class InFlight:
                 self._timer, self._timer_due = None, float("inf")
                 try:
                     self._expire()
+                    self._commit_progress()
                 finally:
                     hidden = [one for queue in self._open.values() for one in queue.hidden.values()]
                     if hidden:
@@ -200,7 +211,7 @@ class InFlight:
     def _settle_late(self, key: QueueKey, queue: TakenQueue) -> None:
         """Lets any process take a queue of which no message is in flight but late ones."""
         if queue.has_late and 0 < len(queue.returned) == len(queue.waiting):
-            self._settle(key, queue, min(queue.waiting.values()))
+            self._settle(key, queue)
 
     def _hand_over(self, topics: set[str]) -> None:
         """Commits and releases queues without a message in flight, for ``process`` to take."""
@@ -209,13 +220,36 @@ class InFlight:
                 if key[0] in topics and not queue.waiting:
                     self._settle(key, queue)
 
-    def _settle(self, key: QueueKey, queue: TakenQueue, place: int | None = None) -> None:
-        """Commits a queue's place, or an earlier one, and lets other processes take it."""
-        place = queue.place if place is None else place
-        if place != queue.began:
-            self._places.seek(*key, place)
+    def _settle(self, key: QueueKey, queue: TakenQueue) -> None:
+        """Commits a queue's progress, and lets other processes take it."""
+        if queue.has_progress or (not queue.waiting and queue.place != queue.began):
+            self._advance(key, queue, queue.waiting.values())
             self._places.commit()
         self._release(key)
+
+    def _advance(self, key: QueueKey, queue: TakenQueue, in_flight: Iterable[Span]) -> int:
+        """Moves the group to the first message in flight, for the next commit; gives its place.
+
+        Messages behind that one that are done stay so.
+        """
+        spans = sorted(in_flight)
+        first = spans[0][0] if spans else queue.place
+        ends = [before for before, _ in spans[1:]] + [queue.place]
+        gaps = zip((after for _, after in spans), ends, strict=False)
+        done = [(after, end) for after, end in gaps if after < end]
+        self._places.advance(*key, first, done, queue.place)
+        return first
+
+    def _commit_progress(self) -> None:
+        """Commits what is done, up to the first message in flight of each queue."""
+        with self._lock:
+            queues = [(key, queue) for key, queue in self._open.items() if queue.has_progress]
+            if not queues:
+                return
+            firsts = [self._advance(key, queue, queue.waiting.values()) for key, queue in queues]
+            self._places.commit()
+            for (_, queue), first in zip(queues, firsts, strict=True):
+                queue.began, queue.has_progress = first, False
 
 
 def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:

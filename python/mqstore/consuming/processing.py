@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 import threading
@@ -62,6 +63,33 @@ def check_handler(handler: object, *, is_awaited: bool) -> None:
         raise TypeError(_NOT_AWAITED)
 
 
+class _Batch:
+    """Messages of one queue in hand; all use is under its lock."""
+
+    __slots__ = (
+        "committed_s",
+        "done",
+        "error",
+        "failed",
+        "handled",
+        "lock",
+        "place",
+        "queue_id",
+        "topic",
+    )
+
+    def __init__(self, topic: str, queue_id: int, place: int, done: int) -> None:
+        self.topic, self.queue_id = topic, queue_id
+        self.lock = threading.Lock()
+        # The committed place, and the one behind the last message that was handled.
+        self.place, self.done = place, done
+        self.failed: list[Failed] = []
+        self.handled = 0
+        self.committed_s = time.monotonic()
+        # Of the commit that failed; none is tried again.
+        self.error: BaseException | None = None
+
+
 class Processing:
     """One call of ``process``; its threads take queue after queue."""
 
@@ -80,17 +108,30 @@ class Processing:
         self._max_messages, self._tags = max_messages, tags
         self._done = Processed()
         self._lock = threading.Lock()
+        self._batches: set[_Batch] = set()
         self._error: BaseException | None = None
         self._last_s = time.monotonic()
 
     def run(self, concurrency: int, stop: threading.Event, idle_s: float) -> Processed:
         """Works until it is told to stop, the store is closed, or nothing came for `idle_s`."""
-        if concurrency == 1:
-            self._work(0, (stop,), idle_s)
-            return self._done
         halt = threading.Event()  # `stop` is the caller's
+        commits = threading.Thread(target=self._commit_by_time, args=(halt,), daemon=True)
+        commits.start()
+        try:
+            if concurrency == 1:
+                self._work(0, (stop,), idle_s)
+            else:
+                self._run_threads(concurrency, (stop, halt), idle_s)
+        finally:
+            halt.set()
+            commits.join()
+        return self._done
+
+    def _run_threads(
+        self, concurrency: int, stops: tuple[threading.Event, threading.Event], idle_s: float
+    ) -> None:
         threads = [
-            threading.Thread(target=self._guarded, args=(number, (stop, halt), idle_s), daemon=True)
+            threading.Thread(target=self._guarded, args=(number, stops, idle_s), daemon=True)
             for number in range(concurrency)
         ]
         started = []
@@ -101,12 +142,11 @@ class Processing:
             for thread in threads:
                 thread.join()
         finally:
-            halt.set()
+            stops[-1].set()
             for thread in started:
                 thread.join()
         if self._error is not None:
             raise self._error
-        return self._done
 
     def _guarded(
         self, number: int, stops: tuple[threading.Event, threading.Event], idle_s: float
@@ -158,59 +198,81 @@ class Processing:
         tags = self._tags if topic == self._topics[0] else None
         read = self._places.read(topic, queue_id, place, self._max_messages, tags)
         messages, places, end = read
-        todo = zip(messages, [*places[1:], end], strict=False)
-        done = end if not messages else place
-        is_over = False
-        while not is_over:
-            failed: list[Failed] = []
-            handled, begun_s = 0, time.monotonic()
-            try:
-                is_over = True
-                for message, after in todo:
-                    if self._must_end(stops):
-                        break
-                    try:
-                        handled += self._call(message, failed)
-                    except Interrupted:
-                        break
-                    done = after
-                    if time.monotonic() - begun_s > _COMMIT_S:
-                        is_over = False
-                        break
-            finally:
-                place = self._commit(topic, queue_id, place, done, failed, handled)
+        batch = _Batch(topic, queue_id, place, place if messages else end)
+        with self._lock:
+            self._batches.add(batch)
+        try:
+            for message, after in zip(messages, [*places[1:], end], strict=False):
+                if self._must_end(stops):
+                    break
+                try:
+                    failed = self._call(message)
+                except Interrupted:
+                    break
+                with batch.lock:
+                    batch.done = after
+                    batch.handled += failed is None
+                    batch.failed += [] if failed is None else [failed]
+                    if time.monotonic() - batch.committed_s > _COMMIT_S:
+                        self._commit(batch)
+        finally:
+            with batch.lock:
+                with self._lock:
+                    self._batches.discard(batch)
+                self._commit(batch)
         return bool(messages)
 
     def _must_end(self, stops: Sequence[threading.Event]) -> bool:
         closed = self._store._is_closed  # noqa: SLF001 - a part of the store
         return closed or any(stop.is_set() for stop in stops)
 
-    def _call(self, message: StoredMessage, failed: list[Failed]) -> int:
+    def _call(self, message: StoredMessage) -> Failed | None:
         try:
             result = self._handler(message)
         except Exception:
             one = Failed(message, self._level(message))
             what = "is tried again" if one.level else "is a dead letter now"
             _LOG.warning("message %s failed and %s", message.message_id, what, exc_info=True)
-            failed.append(one)
-            return 0
+            return one
         if inspect.iscoroutine(result):
             result.close()
             raise TypeError(_NOT_AWAITED)
-        return 1
+        return None
 
-    def _commit(
-        self, topic: str, queue_id: int, place: int, done: int, failed: list[Failed], handled: int
-    ) -> int:
+    def _commit_by_time(self, halt: threading.Event) -> None:
+        """Commits what was handled while a handler is at work."""
+        while not halt.wait(_COMMIT_S):
+            with self._lock:
+                batches = list(self._batches)
+            for batch in batches:
+                # The thread that handles the queue raises the error again.
+                with batch.lock, contextlib.suppress(Exception):
+                    if batch in self._batches:
+                        self._commit(batch)
+
+    def _commit(self, batch: _Batch) -> None:
+        if batch.error is not None:
+            raise batch.error
+        try:
+            self._commit_once(batch)
+        except BaseException as error:
+            batch.error = error
+            raise
+
+    def _commit_once(self, batch: _Batch) -> None:
         # Retries are durable before the offset that passes their messages.
         retried = dead = 0
-        if failed:
-            dead = send_back(self._store, self._places.name, failed)
-            retried = len(failed) - dead
-        if done != place:
-            self._places.seek(topic, queue_id, done)
+        if batch.failed:
+            self._places.check_place()
+            dead = send_back(self._store, self._places.name, batch.failed)
+            retried = len(batch.failed) - dead
+            batch.failed = []
+        if batch.done != batch.place:
+            self._places.advance(batch.topic, batch.queue_id, batch.done, [], batch.done)
             self._places.commit()
+            batch.place = batch.done
+        handled, batch.handled = batch.handled, 0
+        batch.committed_s = time.monotonic()
         with self._lock:
             was = self._done
             self._done = Processed(was.handled + handled, was.retried + retried, was.dead + dead)
-        return done

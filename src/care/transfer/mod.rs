@@ -294,9 +294,15 @@ fn moved_offsets(name: &str, bytes: &mut Vec<u8>, numbering: &Numbering) -> Resu
     let mut after = before.clone();
     let mut changed = false;
     for at in before.iter() {
-        let queue_offset = numbering.place(at.topic.as_bytes(), at.queue_id, at.queue_offset);
-        if queue_offset != at.queue_offset {
-            after.put(&GroupOffset { queue_offset, ..at }, SystemClock.now_ms());
+        let moved = |place| numbering.place(at.topic.as_bytes(), at.queue_id, place);
+        let queue_offset = moved(at.queue_offset);
+        let done = before.done(&at);
+        let ranges = done.iter().map(|&(from, to)| (moved(from), moved(to)));
+        let ranges: Vec<_> = ranges.filter(|(from, to)| from < to).collect();
+        if queue_offset != at.queue_offset || ranges != done {
+            let at = GroupOffset { queue_offset, ..at };
+            after.put(&at, SystemClock.now_ms());
+            after.put_done(&at, &ranges);
             changed = true;
         }
     }

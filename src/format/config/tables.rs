@@ -24,6 +24,8 @@ const QUEUE_TYPE: &str = "queue.type";
 const LMQ_OFFSET_TABLE: &str = "lmqOffsetTable";
 /// Prefix of light groups (`MixAll.LMQ_PREFIX`).
 const LMQ_PREFIX: &str = "%LMQ%";
+/// Ours: messages behind a group's offset that are done. A broker ignores and drops it.
+const DONE_TABLE: &str = "mqstoreDone";
 const BATCH_QUEUE: &str = "BatchCQ";
 /// Attribute for cleanup (`TopicAttributes.CLEANUP_POLICY_ATTRIBUTE`).
 const CLEANUP_POLICY: &str = "cleanup.policy";
@@ -382,6 +384,7 @@ impl OffsetTable {
         for (name, offset) in table.0.table(LMQ_OFFSET_TABLE)?.into_iter().flatten() {
             integer::<i64>(name, offset)?;
         }
+        table.0.table(DONE_TABLE)?;
         Ok(table)
     }
 
@@ -429,9 +432,51 @@ impl OffsetTable {
         queues.get(queue_id.to_string())?.as_i64()
     }
 
+    /// Ranges of places behind a group's offset whose messages are done. Those that were put with
+    /// another offset do not count: a broker or an operator has moved the group since.
+    #[must_use]
+    pub fn done(&self, at: &GroupOffset<'_>) -> Vec<(i64, i64)> {
+        let ranges = || {
+            let queues =
+                self.0.table(DONE_TABLE).ok()??.get(&format!("{}@{}", at.topic, at.group))?;
+            let numbers = queues.get(at.queue_id.to_string())?.as_array()?;
+            let numbers = numbers.iter().map(Value::as_i64).collect::<Option<Vec<_>>>()?;
+            let (&offset, ends) = numbers.split_first()?;
+            let (pairs, rest) = ends.as_chunks::<2>();
+            let is_valid = offset == at.queue_offset && rest.is_empty();
+            is_valid.then(|| pairs.iter().map(|&[start, end]| (start, end)).collect())
+        };
+        ranges().unwrap_or_default()
+    }
+
+    /// Sets the ranges of [`Self::done`], for the offset that was put.
+    pub fn put_done(&mut self, at: &GroupOffset<'_>, ranges: &[(i64, i64)]) {
+        if ranges.is_empty() {
+            return;
+        }
+        let key = format!("{}@{}", at.topic, at.group);
+        let numbers = ranges.iter().flat_map(|&(start, end)| [start, end]);
+        let numbers: Vec<Value> =
+            [at.queue_offset].into_iter().chain(numbers).map(Value::from).collect();
+        let queues = object_in(self.0.table_mut(DONE_TABLE), &key);
+        queues.insert(at.queue_id.to_string(), numbers.into());
+    }
+
+    fn forget_done(&mut self, key: &str, queue_id: i32) {
+        let Some(Value::Object(table)) = self.0.0.get_mut(DONE_TABLE) else { return };
+        if let Some(Value::Object(queues)) = table.get_mut(key) {
+            queues.shift_remove(&queue_id.to_string());
+        }
+        table.retain(|_, queues| queues.as_object().is_some_and(|queues| !queues.is_empty()));
+        if table.is_empty() {
+            self.0.0.shift_remove(DONE_TABLE);
+        }
+    }
+
     /// Sets a group's offset (`ConsumerOffsetManager#commitOffset`).
     pub fn put(&mut self, at: &GroupOffset<'_>, now_ms: i64) {
         let key = format!("{}@{}", at.topic, at.group);
+        self.forget_done(&key, at.queue_id);
         if at.group.starts_with(LMQ_PREFIX) && self.0.0.contains_key(LMQ_OFFSET_TABLE) {
             self.0.table_mut(LMQ_OFFSET_TABLE).insert(key, at.queue_offset.into());
             self.0.touch(now_ms);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyType;
+use pyo3::types::{PyType, PyWeakrefMethods, PyWeakrefReference};
 
 use crate::store::read::groups;
 
@@ -46,7 +46,14 @@ impl Store {
         let group = py.detach(|| groups::ConsumerGroup::open(store, name))?;
         let places = GroupPlaces { group, generation: fork::generation() };
         let class = CLASS.import(py, "mqstore.consuming.group", "ConsumerGroup")?;
-        class.call1((slf, places))
+        let group = class.call1((slf, places))?;
+        let known = PyWeakrefReference::new(&group)?.unbind();
+        // Python may run other threads here, so the lock is not held.
+        let mut groups = std::mem::take(&mut *slf.get().groups.lock());
+        groups.retain(|known| known.bind(py).upgrade().is_some());
+        groups.push(known);
+        slf.get().groups.lock().append(&mut groups);
+        Ok(group)
     }
 }
 
@@ -113,6 +120,28 @@ impl GroupPlaces {
     fn seek(&self, py: Python<'_>, topic: &str, queue_id: i32, queue_offset: i64) -> PyResult<()> {
         let group = self.live()?;
         Ok(py.detach(|| group.seek(topic, queue_id, queue_offset))?)
+    }
+
+    /// Moves the group to its first message in flight; ``ranges`` behind it are done.
+    ///
+    /// The queue was read up to ``end``.
+    fn advance(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        queue_id: i32,
+        place: i64,
+        ranges: Vec<(i64, i64)>,
+        end: i64,
+    ) -> PyResult<()> {
+        let group = self.live()?;
+        Ok(py.detach(|| group.advance(topic, queue_id, place, ranges, end))?)
+    }
+
+    /// Fails if another store lies at the path by now.
+    fn check_place(&self, py: Python<'_>) -> PyResult<()> {
+        let group = self.live()?;
+        Ok(py.detach(|| group.check_place())?)
     }
 
     /// Commits the places that were set, durable on return.

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyType};
+use pyo3::types::{PyDict, PyType, PyWeakrefMethods, PyWeakrefReference};
 use serde_json::Value;
 
 use crate::config::{DeleteRules, StoreConfig};
@@ -60,6 +60,8 @@ pub(crate) struct Store {
     reopened: Mutex<Option<(u64, Arc<MessageStore>)>>,
     /// Stopped before the store closes.
     delivery: Mutex<Option<Py<PyAny>>>,
+    /// Consumer groups, whose progress `close` commits.
+    groups: Mutex<Vec<Py<PyWeakrefReference>>>,
 }
 
 impl Store {
@@ -79,6 +81,17 @@ impl Store {
             return Ok(Arc::clone(&self.store));
         }
         self.reopen()
+    }
+
+    /// Commits the progress of all groups; returns the first error.
+    fn commit_groups(&self, py: Python<'_>) -> PyResult<()> {
+        let groups = std::mem::take(&mut *self.groups.lock());
+        if self.store.is_of_parent() {
+            return Ok(());
+        }
+        let live = groups.iter().filter_map(|group| group.bind(py).upgrade());
+        let outcomes: Vec<_> = live.map(|group| group.call_method0("_commit_progress")).collect();
+        outcomes.into_iter().try_for_each(|outcome| outcome.map(drop))
     }
 
     #[cold]
@@ -181,6 +194,7 @@ pub(super) fn open_store(
         generation: fork::generation(),
         reopened: Mutex::default(),
         delivery: Mutex::default(),
+        groups: Mutex::default(),
     })
 }
 
@@ -239,6 +253,7 @@ impl Store {
         if let Some(delivery) = delivery.filter(|_| !store.is_of_parent()) {
             delivery.call_method0(py, "stop")?;
         }
+        let committed = self.commit_groups(py);
         let closed = py.detach(|| {
             if let Some((_, reopened)) = self.reopened.lock().take() {
                 reopened.close()?;
@@ -248,7 +263,8 @@ impl Store {
         if !store.is_of_parent() {
             notices::log_new(store);
         }
-        Ok(closed?)
+        closed?;
+        committed
     }
 
     /// Keeps the delivery of delayed messages, to be stopped by ``close``.

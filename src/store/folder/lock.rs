@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::paths::StorePaths;
 use crate::error::{Error, Result};
-use crate::files::{Access, FileKind, Storage, StorageFile};
+use crate::files::{Access, Anchored, FileKind, Storage, StorageFile};
 use crate::format::digest::sha256;
 
 /// The writer's lock, held until dropped.
@@ -102,12 +102,22 @@ impl OffsetsLock {
 pub struct QueueLocks {
     file: Arc<dyn StorageFile>,
     path: PathBuf,
+    storage: Anchored,
 }
 
 impl QueueLocks {
-    pub fn open(storage: &dyn Storage, paths: &StorePaths) -> Result<Self> {
+    pub fn open(storage: &Arc<dyn Storage>, paths: &StorePaths) -> Result<Self> {
         let path = paths.lock();
-        Ok(Self { file: open_or_create(storage, &path)?, path })
+        let file = open_or_create(&**storage, &path)?;
+        // While the file is open, no other has its inode.
+        let anchors = [paths.root().to_owned(), path.clone()];
+        let storage = Anchored::new(Arc::clone(storage), anchors)?;
+        Ok(Self { file, path, storage })
+    }
+
+    /// Storage that fails once another `lock` lies at the path: these locks hold nothing there.
+    pub fn storage(&self) -> &dyn Storage {
+        &self.storage
     }
 
     pub fn try_take(&self, group: &str, topic: &str, queue_id: i32) -> Result<bool> {

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::{Error, FormatError, PutStatus, Result};
+use crate::files::{Moved, Storage};
 use crate::format::config::json;
 use crate::format::config::tables::{self, OffsetTable};
 use crate::format::queue::consume_queue::TagFilter;
@@ -110,6 +111,9 @@ impl MessageStore {
 
 type Queue = (String, i32);
 
+/// Ranges of places whose messages are done, behind a group's place; sorted.
+type Done = Vec<(i64, i64)>;
+
 /// A message to deliver, with its place in the queue.
 #[derive(Debug)]
 pub struct Delivery {
@@ -130,10 +134,12 @@ pub struct ConsumerGroup {
 #[derive(Debug, Default)]
 struct Places {
     next: BTreeMap<Queue, i64>,
+    /// Not empty ones.
+    done: BTreeMap<Queue, Done>,
     /// Queues moved since the last commit.
     moved: BTreeSet<Queue>,
-    /// Queues that no other process of the group may take now.
-    taken: BTreeSet<Queue>,
+    /// Queues that no other process of the group may take now, each with what was done before.
+    taken: BTreeMap<Queue, Done>,
     locks: Option<QueueLocks>,
     /// Files of the committed offsets when they were read.
     read_at: Option<OffsetsStamps>,
@@ -199,20 +205,42 @@ impl ConsumerGroup {
             return Ok(());
         }
         let committed = self.store.files.committed()?.1;
-        let moved = std::mem::take(&mut places.next);
-        places.next.extend(moved.into_iter().filter(|(queue, _)| places.moved.contains(queue)));
-        for at in committed.iter().flat_map(|loaded| loaded.table.iter()) {
-            if at.group == self.name {
-                let queue = (at.topic.to_owned(), at.queue_id);
-                places.next.entry(queue).or_insert(at.queue_offset);
+        places.read_at = stamps;
+        let Places { next, done, moved, .. } = places;
+        next.retain(|queue, _| moved.contains(queue));
+        done.retain(|queue, _| moved.contains(queue));
+        let Some(loaded) = &committed else { return Ok(()) };
+        for at in loaded.table.iter().filter(|at| at.group == self.name) {
+            let queue = (at.topic.to_owned(), at.queue_id);
+            if !moved.contains(&queue) {
+                let ranges = loaded.table.done(&at);
+                if !ranges.is_empty() {
+                    done.insert(queue.clone(), ranges);
+                }
+                next.insert(queue, at.queue_offset);
             }
         }
-        places.read_at = stamps;
         Ok(())
     }
 
+    /// Fails if another store lies at the path by now.
+    pub fn check_place(&self) -> Result<()> {
+        let places = self.places()?;
+        self.check_place_of(&places)
+    }
+
+    fn check_place_of(&self, places: &Places) -> Result<()> {
+        let root = self.store.path();
+        let there = self.storage(places).check_place();
+        there.map_err(|error| Moved::end_writing(Error::io("stat", root)(error)))
+    }
+
+    fn storage<'a>(&'a self, places: &'a Places) -> &'a dyn Storage {
+        places.locks.as_ref().map_or(&*self.store.files.storage, QueueLocks::storage)
+    }
+
     pub fn queues(&self, topic: &str) -> Result<Vec<i32>> {
-        drop(self.places()?);
+        self.check_place()?;
         self.store.queues_of(topic)
     }
 
@@ -221,16 +249,17 @@ impl ConsumerGroup {
     pub fn take(&self, topic: &str, queue_id: i32) -> Result<Option<i64>> {
         let mut places = self.places()?;
         let queue = (topic.to_owned(), queue_id);
-        if places.taken.contains(&queue) {
+        if places.taken.contains_key(&queue) {
             return Ok(None);
         }
         if self.store.is_of_parent() {
             return Err(Error::Closed);
         }
+        self.check_place_of(&places)?;
         if places.locks.is_none() {
             let files = &*self.store.files;
             // Where nothing can be written, nothing is shared.
-            places.locks = QueueLocks::open(&*files.storage, &files.paths).ok();
+            places.locks = QueueLocks::open(&files.storage, &files.paths).ok();
         }
         if let Some(locks) = &places.locks
             && !locks.try_take(&self.name, topic, queue_id)?
@@ -243,7 +272,10 @@ impl ConsumerGroup {
             None => self.least(topic, queue_id),
         });
         match (&place, &places.locks) {
-            (Ok(_), _) => drop(places.taken.insert(queue)),
+            (Ok(_), _) => {
+                let done = places.done.get(&queue).cloned().unwrap_or_default();
+                places.taken.insert(queue, done);
+            }
             (Err(_), Some(locks)) => locks.release(&self.name, topic, queue_id),
             (Err(_), None) => {}
         }
@@ -259,11 +291,12 @@ impl ConsumerGroup {
     pub fn release(&self, topic: &str, queue_id: i32) {
         let mut places = self.places.lock();
         let queue = (topic.to_owned(), queue_id);
-        if !places.taken.remove(&queue) {
+        if places.taken.remove(&queue).is_none() {
             return;
         }
         if places.moved.remove(&queue) {
             places.next.remove(&queue);
+            places.done.remove(&queue);
             places.read_at = None;
         }
         if let (false, Some(locks)) = (self.store.is_of_parent(), &places.locks) {
@@ -271,7 +304,8 @@ impl ConsumerGroup {
         }
     }
 
-    /// Reads messages of a queue from a place on; returns them and the place behind them.
+    /// Reads messages of a queue from a place on; returns them and the place behind them. A group
+    /// without an offset in the topic commits the place, so that its lag is known to others.
     pub fn read(
         &self,
         topic: &str,
@@ -280,7 +314,7 @@ impl ConsumerGroup {
         most: usize,
         filter: &TagFilter,
     ) -> Result<(Vec<Delivery>, i64)> {
-        drop(self.places()?);
+        let done = self.begin(topic, queue_id, start)?;
         let mut found = Vec::new();
         let (mut place, mut after) = (start, start);
         let mut looked_again = false;
@@ -298,7 +332,10 @@ impl ConsumerGroup {
                 continue;
             }
             for (record, end) in answer.records.into_iter().zip(answer.ends) {
-                found.push(Delivery { record, after });
+                let range = done.get(done.partition_point(|&(_, to)| to < end));
+                if range.is_none_or(|&(from, _)| end <= from) {
+                    found.push(Delivery { record, after });
+                }
                 after = end;
             }
             if answer.status == GetStatus::Found {
@@ -313,10 +350,33 @@ impl ConsumerGroup {
         Ok((found, place))
     }
 
+    /// Enters the group in the table before its first message of a topic; returns what is done.
+    fn begin(&self, topic: &str, queue_id: i32, start: i64) -> Result<Done> {
+        let mut places = self.places()?;
+        let queue = (topic.to_owned(), queue_id);
+        let done = places.taken.get(&queue).cloned().unwrap_or_default();
+        let first = places.next.range((topic.to_owned(), i32::MIN)..).next();
+        if first.is_none_or(|((known, _), _)| known != topic) {
+            places.next.insert(queue.clone(), start);
+            places.moved.insert(queue.clone());
+            match self.commit_places(&mut places) {
+                Err(error @ Error::Poisoned { .. }) => return Err(error),
+                // A group reads where nothing can be written, and beside a broker.
+                Err(_) => drop(places.moved.remove(&queue)),
+                Ok(()) => {}
+            }
+        }
+        Ok(done)
+    }
+
     /// Commits durably, and flushes the messages before the position. Readers can commit too,
     /// unless a broker writes.
     pub fn commit(&self) -> Result<()> {
         let mut places = self.places()?;
+        self.commit_places(&mut places)
+    }
+
+    fn commit_places(&self, places: &mut Places) -> Result<()> {
         let files = &*self.store.files;
         if self.store.is_of_parent() {
             return Err(Error::ReadOnly { path: files.paths.root().to_owned() });
@@ -327,12 +387,14 @@ impl ConsumerGroup {
         // One group at a time, and none once the store releases its lock.
         let live = self.store.groups.lock();
         self.store.check_open()?;
-        self.make_durable(&mut places)?;
+        self.check_place_of(places)?;
+        self.make_durable(places)?;
+        let storage = self.storage(places);
         let _offsets = match &self.store.writer {
             Some(writer) => {
                 writer.lock.lock().as_ref().ok_or(Error::Closed)?.offsets(&files.paths)?
             }
-            None => OffsetsLock::take_beside(&*files.storage, &files.paths)?,
+            None => OffsetsLock::take_beside(storage, &files.paths).map_err(Moved::end_writing)?,
         };
         let (path, mut table, before) = files.to_commit()?;
         let now_ms = files.clock.now_ms();
@@ -341,8 +403,12 @@ impl ConsumerGroup {
             let queue_offset = places.next.get(queue).copied().unwrap_or(0);
             let at = tables::GroupOffset { topic, group: &self.name, queue_id, queue_offset };
             table.put(&at, now_ms);
+            if let Some(done) = places.done.get(queue) {
+                table.put_done(&at, done);
+            }
         }
-        config_file::write(&*files.storage, &path, before.as_deref(), &table.to_bytes())?;
+        config_file::write(storage, &path, before.as_deref(), &table.to_bytes())
+            .map_err(Moved::end_writing)?;
         drop(live);
         places.moved.clear();
         Ok(())
@@ -351,7 +417,9 @@ impl ConsumerGroup {
     fn make_durable(&self, places: &mut Places) -> Result<()> {
         let mut end = 0;
         for queue in &places.moved {
-            end = end.max(self.end_before(queue, places.next.get(queue).copied().unwrap_or(0))?);
+            let last = places.done.get(queue).and_then(|done| Some(done.last()?.1));
+            let place = last.or_else(|| places.next.get(queue).copied()).unwrap_or(0);
+            end = end.max(self.end_before(queue, place)?);
         }
         let log = self.store.log();
         if let Some(writer) = &self.store.writer {
@@ -406,9 +474,44 @@ impl ConsumerGroup {
             }
         }
         let queue = (topic.to_owned(), queue_id);
-        if places.next.insert(queue.clone(), queue_offset) != Some(queue_offset) {
+        let had_done = places.done.remove(&queue).is_some();
+        places.taken.entry(queue.clone()).and_modify(Vec::clear);
+        if places.next.insert(queue.clone(), queue_offset) != Some(queue_offset) || had_done {
             places.moved.insert(queue);
         }
+        Ok(())
+    }
+
+    /// Moves the group in a taken queue that was read up to `end` to the first message in flight.
+    /// Messages in the `ranges` behind it are done; `commit` makes that durable.
+    pub fn advance(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        place: i64,
+        ranges: Done,
+        end: i64,
+    ) -> Result<()> {
+        let mut places = self.places()?;
+        let queue = (topic.to_owned(), queue_id);
+        let before = places.taken.get(&queue).into_iter().flatten();
+        // What was done before and lies behind the end has not been passed again.
+        let left = before.filter(|(_, to)| *to > end).map(|&(from, to)| (from.max(end), to));
+        let mut place = place;
+        let mut done: Done = Vec::new();
+        for (from, to) in ranges.into_iter().chain(left) {
+            match done.last_mut() {
+                Some(last) if last.1 == from => last.1 = to,
+                None if place == from => place = to,
+                _ => done.push((from, to)),
+            }
+        }
+        places.done.remove(&queue);
+        if !done.is_empty() {
+            places.done.insert(queue.clone(), done);
+        }
+        places.next.insert(queue.clone(), place);
+        places.moved.insert(queue);
         Ok(())
     }
 

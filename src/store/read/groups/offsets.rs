@@ -65,6 +65,7 @@ pub(crate) fn set_offsets_back(files: &StoreFiles) -> Vec<String> {
     // An unreadable table stays unchanged; other code warns of it.
     let Ok((path, mut table, before)) = files.to_commit() else { return Vec::new() };
     let mut beyond = Vec::new();
+    let mut with_done = Vec::new();
     for at in table.iter() {
         let queue = files.queues.get(at.topic.as_bytes(), at.queue_id);
         let end = queue.map_or(0, |queue| queue.max_offset());
@@ -76,12 +77,23 @@ pub(crate) fn set_offsets_back(files: &StoreFiles) -> Vec<String> {
                 at.queue_offset,
                 end,
             ));
+        } else if table.done(&at).last().is_some_and(|&(_, to)| to > end) {
+            let (topic, group) = (at.topic.to_owned(), at.group.to_owned());
+            with_done.push((topic, group, at.queue_id, at.queue_offset));
         }
     }
-    if beyond.is_empty() {
+    if beyond.is_empty() && with_done.is_empty() {
         return Vec::new();
     }
     let now_ms = files.clock.now_ms();
+    // The next messages at these places are others.
+    for (topic, group, queue_id, queue_offset) in &with_done {
+        let (topic, group, queue_id) = (topic.as_str(), group.as_str(), *queue_id);
+        table.put(
+            &tables::GroupOffset { topic, group, queue_id, queue_offset: *queue_offset },
+            now_ms,
+        );
+    }
     for (topic, group, queue_id, _, end) in &beyond {
         let (topic, group, queue_id) = (topic.as_str(), group.as_str(), *queue_id);
         let back = tables::GroupOffset { topic, group, queue_id, queue_offset: *end };

@@ -328,3 +328,86 @@ fn a_group_never_goes_back_where_others_have_read_more_than_it_sees() {
     // Nobody can have read so far.
     assert_eq!(read(99).1, 4);
 }
+
+#[test]
+fn messages_behind_the_first_in_flight_stay_done_for_every_reader() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), OpenMode::Create);
+    for number in 0..10 {
+        append(&store, 0, number.to_string().as_bytes(), None);
+    }
+    let path = store.files.paths.consumer_offsets(false);
+    let table = || OffsetTable::parse(&std::fs::read(&path).unwrap()).unwrap();
+    let again = |places: &[(i64, &[(i64, i64)], i64)]| {
+        let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+        let first = group.take("orders", 0).unwrap().unwrap();
+        for &(place, ranges, end) in places {
+            group.advance("orders", 0, place, ranges.to_vec(), end).unwrap();
+            group.commit().unwrap();
+        }
+        let (found, next) = group.read("orders", 0, first, 99, &TagFilter::ALL).unwrap();
+        assert_eq!(next, 10);
+        let records: Vec<_> = found.into_iter().map(|found| found.record).collect();
+        bodies(&records).join("")
+    };
+    // 1 and 4 are in flight of the eight that were read.
+    assert_eq!(again(&[(1, &[(2, 4), (5, 8)], 8)]), "0123456789");
+    assert_eq!(table().get("orders", "g", 0), Some(1));
+    // The first one is done now, and the others were not read again.
+    assert_eq!(again(&[(2, &[], 2)]), "1489");
+    assert_eq!(table().get("orders", "g", 0), Some(4), "the place behind what is done");
+    assert_eq!(again(&[]), "489");
+    let at = |queue_offset| tables::GroupOffset {
+        topic: "orders",
+        group: "g",
+        queue_id: 0,
+        queue_offset,
+    };
+    assert_eq!(table().done(&at(4)), [(5, 8)]);
+    // A broker moves the group.
+    let mut moved = table();
+    let text = String::from_utf8(moved.to_bytes()).unwrap().replace(":4", ":3");
+    std::fs::write(&path, text).unwrap();
+    assert_eq!(again(&[]), "3456789");
+    moved.put(&at(4), 0);
+    assert!(!String::from_utf8(moved.to_bytes()).unwrap().contains("mqstoreDone"));
+    // Whoever seeks reads all again.
+    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    group.take("orders", 0).unwrap();
+    group.advance("orders", 0, 4, vec![(5, 8)], 8).unwrap();
+    group.commit().unwrap();
+    group.seek("orders", 0, 4).unwrap();
+    group.commit().unwrap();
+    drop(group);
+    assert_eq!(again(&[]), "456789");
+}
+
+#[test]
+fn done_messages_that_a_power_cut_took_hide_no_later_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), OpenMode::Create);
+    append(&store, 0, b"0", None);
+    let path = store.files.paths.consumer_offsets(false);
+    store.close().unwrap();
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let table = r#"{"mqstoreDone":{"orders@g":{"0":[0,1,3]}},"offsetTable":{"orders@g":{0:0}}}"#;
+    std::fs::write(&path, table).unwrap();
+    let store = open(dir.path(), OpenMode::ReadWrite);
+    append(&store, 0, b"1", None);
+    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    assert_eq!(poll(&group, 9), ["0", "1"]);
+}
+
+#[test]
+fn a_group_that_begins_a_topic_is_in_the_table_before_its_first_message() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), OpenMode::Create);
+    append(&store, 0, b"0", None);
+    append(&store, 1, b"1", None);
+    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    group.take("orders", 1).unwrap();
+    assert!(store.groups().unwrap().is_empty());
+    group.read("orders", 1, 0, 1, &TagFilter::ALL).unwrap();
+    let known = &store.groups().unwrap()["g"];
+    assert_eq!((known[0].queue_id, known[0].queue_offset, known[0].lag()), (1, 0, 1));
+}

@@ -38,13 +38,20 @@ impl StoreFiles {
         }
         let mut offsets: HashMap<_, HashMap<_, _>> = HashMap::new();
         for at in committed.table.iter() {
-            offsets.entry((at.group, at.topic)).or_default().insert(at.queue_id, at.queue_offset);
+            let done = committed.table.done(&at);
+            let queues = offsets.entry((at.group, at.topic)).or_default();
+            queues.insert(at.queue_id, (at.queue_offset, done));
         }
         let mut unread = Vec::new();
         for ((group, topic), read) in offsets {
             for &(queue_id, first, end) in gone.get(topic.as_bytes()).into_iter().flatten() {
-                let next = read.get(&queue_id).map_or(first, |&next| first.max(next));
-                let messages = at_least_0(end.saturating_sub(next));
+                let (next, done) = read
+                    .get(&queue_id)
+                    .map_or((first, &[][..]), |(next, done)| (first.max(*next), &done[..]));
+                let done = done
+                    .iter()
+                    .map(|&(from, to)| to.min(end).saturating_sub(from.max(next)).max(0));
+                let messages = at_least_0(end.saturating_sub(next).saturating_sub(done.sum()));
                 if messages > 0 {
                     let (group, topic) = (group.to_owned(), topic.to_owned());
                     unread.push(Unread { group, topic, queue_id, messages });
