@@ -199,6 +199,19 @@ def test_seek_brings_all_again(store: mqstore.Store) -> None:
     assert left(store) == list(range(100))
 
 
+@pytest.mark.parametrize("renumber", [False, True])
+def test_a_copy_knows_what_is_done(store: mqstore.Store, *, renumber: bool) -> None:
+    with store.group("g") as group:
+        for message in group.poll("t", max_messages=10):
+            assert message.body in {b"1", b"5"} or group.ack(message)
+    store.close()
+    out = f"{store.path}.copy"
+    mqstore.copy(store.path, out, tags="odd", renumber=renumber)
+    with mqstore.open(out, "r+", config=ROOMY) as copied, copied.group("g") as group:
+        found = group.poll("t", max_messages=100, tags="odd")
+        assert numbers(found) == [1, 5, *range(11, 100, 2)]
+
+
 CONSUMERS = """
 import os, random, sys, time, mqstore
 path, log, _ = sys.argv[1:]
