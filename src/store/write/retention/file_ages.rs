@@ -1,5 +1,5 @@
-//! Newest store time of a log file, for `keep_hours`. A file's own times tell when it was copied,
-//! not when its messages were stored.
+//! Store times of log files, for `keep_hours`. A file's own times tell when it was copied, not
+//! when its messages were stored.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -9,30 +9,44 @@ use crate::files::RunFile;
 use crate::log::CommitLog;
 use crate::log::read::scanner::{Scanned, Scanner, Stop};
 
-/// Cached newest store times by base offset; a full file does not change.
+/// Cached times by base offset. A first message does not change, nor does a full file.
 #[derive(Debug, Default)]
-pub struct FileAges(Mutex<BTreeMap<u64, Option<i64>>>);
+pub struct FileAges {
+    first: Mutex<BTreeMap<u64, i64>>,
+    newest: Mutex<BTreeMap<u64, Option<i64>>>,
+}
 
 impl FileAges {
-    /// Newest store time of a full file, Unix milliseconds; `None` if damage hides it. If the first
-    /// message is newer than `until_ms`, its time is returned without reading on.
-    pub fn newest_ms(&self, log: &CommitLog, file: &RunFile, until_ms: i64) -> Result<Option<i64>> {
+    /// Store time of a file's first message, Unix milliseconds; `None` without a message there.
+    pub fn first_ms(&self, log: &CommitLog, file: &RunFile) -> Result<Option<i64>> {
         let base = file.base_offset;
-        match log.store_timestamp_ms(base, 0)? {
-            Some(first_ms) if first_ms > until_ms => return Ok(Some(first_ms)),
-            _ => {}
+        if let Some(&first_ms) = self.first.lock().get(&base) {
+            return Ok(Some(first_ms));
         }
-        let known = || self.0.lock();
-        if let Some(&newest_ms) = known().get(&base) {
+        let first_ms = log.store_timestamp_ms(base, 0)?;
+        if let Some(first_ms) = first_ms {
+            put(&self.first, log, base, first_ms);
+        }
+        Ok(first_ms)
+    }
+
+    /// Newest store time of a full file, Unix milliseconds; `None` if damage hides it.
+    pub fn newest_ms(&self, log: &CommitLog, file: &RunFile) -> Result<Option<i64>> {
+        let base = file.base_offset;
+        if let Some(&newest_ms) = self.newest.lock().get(&base) {
             return Ok(newest_ms);
         }
         let newest_ms = read(log, base)?;
-        let mut known = known();
-        // Files are deleted from the front.
-        *known = known.split_off(&log.min_offset());
-        known.insert(base, newest_ms);
+        put(&self.newest, log, base, newest_ms);
         Ok(newest_ms)
     }
+}
+
+fn put<T>(known: &Mutex<BTreeMap<u64, T>>, log: &CommitLog, base: u64, value: T) {
+    let mut known = known.lock();
+    // Files are deleted from the front.
+    *known = known.split_off(&log.min_offset());
+    known.insert(base, value);
 }
 
 fn read(log: &CommitLog, base: u64) -> Result<Option<i64>> {
@@ -45,8 +59,7 @@ fn read(log: &CommitLog, base: u64) -> Result<Option<i64>> {
                 newest_ms = newest_ms.max(Some(view.store_timestamp_ms()))
             }
             Ok(Scanned::Blank { .. }) => {}
-            // No message was stored in 1970 or before.
-            Err(Stop::End) => return Ok(newest_ms.filter(|&newest_ms| newest_ms > 0)),
+            Err(Stop::End) => return Ok(newest_ms),
             Err(Stop::Empty | Stop::Damage(_)) => return Ok(None),
         }
     }

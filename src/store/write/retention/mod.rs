@@ -6,6 +6,7 @@
 //! everything they lead to is gone. `store/write/retention/clean.rs` carries it out.
 
 pub mod clean;
+pub mod clock;
 pub mod file_ages;
 pub mod unread;
 pub mod untold;
@@ -19,8 +20,9 @@ use crate::error::{Error, Result};
 use crate::files::{FileRun, RunFile, Storage};
 use crate::format::width::at_most_i64;
 use crate::log::CommitLog;
-use crate::time::CalendarTime;
+use crate::time::{CalendarTime, FAR_MS, utc_text};
 
+use self::clock::{FileTimes, age_ms, newest_believable};
 use self::file_ages::FileAges;
 use self::untold::Untold;
 use crate::store::folder::paths::StorePaths;
@@ -146,6 +148,16 @@ pub enum Fate {
     Kept,
     /// Kept: damage hides its newest store time.
     Damaged,
+    /// Kept: a wrong clock gave its times, and by other times it is younger.
+    WrongClock {
+        newest_ms: i64,
+        /// Time from which its age counts.
+        counted_ms: i64,
+    },
+    /// Kept: the clock is far ahead of what was stored since.
+    ClockAhead,
+    /// Kept: its times show that those of the kept file behind it are wrong.
+    ShowsStepBack,
     /// Kept: the last of its kind.
     Last,
     /// Kept: written recently.
@@ -173,6 +185,7 @@ impl Fate {
             Self::Expired { .. } | Self::Old { .. } | Self::Beyond { .. } => true,
             Self::Forced { .. } | Self::Behind { .. } => true,
             Self::Off | Self::Kept | Self::Damaged | Self::Last | Self::Young { .. } => false,
+            Self::WrongClock { .. } | Self::ClockAhead | Self::ShowsStepBack => false,
             Self::BehindKept | Self::NotNow { .. } | Self::NextRound => false,
             Self::InUse | Self::Leads => false,
         }
@@ -205,6 +218,21 @@ impl Fate {
             Self::Damaged => {
                 "damage in it hides when its newest message was stored; `mqstore verify` says more"
                     .to_owned()
+            }
+            Self::WrongClock { newest_ms, counted_ms } => format!(
+                "its newest time, {}, was given by a wrong clock, so its age counts from {}, by the \
+                 file's modification time and the files around it; `mqstore verify` says more",
+                utc_text(*newest_ms),
+                utc_text(*counted_ms)
+            ),
+            Self::ClockAhead => {
+                "the clock is more than a year ahead of the messages stored since, which counts as \
+                 no time; if nothing was stored so long, `mqstore clean --now TIME` with an earlier \
+                 time or keep_bytes deletes it"
+                    .to_owned()
+            }
+            Self::ShowsStepBack => {
+                "it shows that the times in the file behind it, which is kept, are wrong".to_owned()
             }
             Self::Forced { used_percent } => format!(
                 "the disk is {used_percent} % full, past the {} % at which files go before their \
@@ -272,33 +300,121 @@ pub fn judge_log(
     match rules_of(config, occasion) {
         DeleteRules::Off => judge_in_turn(&log.run().files(), |_, _| Ok(Fate::Off)),
         DeleteRules::RocketMq => judge_by_rocketmq(log.run(), config, occasion, is_in_use),
-        DeleteRules::Keep { hours, bytes } => judge_in_turn(&log.run().files(), |_, file| {
-            if is_in_use(file) {
-                return Ok(Fate::InUse);
-            }
-            let end = file.base_offset.saturating_add(size);
-            let behind = log.end_offset().saturating_sub(end);
-            if bytes.is_some_and(|bytes| behind >= bytes) {
-                return Ok(Fate::Beyond { behind });
-            }
-            let Some(hours) = hours else { return Ok(Fate::Kept) };
-            let kept_ms = at_most_i64(hours).saturating_mul(HOUR_MS);
-            let until_ms = occasion.now_ms.saturating_sub(kept_ms);
-            Ok(match ages.newest_ms(log, file, until_ms)? {
-                None => Fate::Damaged,
-                Some(newest_ms) if newest_ms <= until_ms => {
-                    Fate::Old { age_hours: occasion.now_ms.saturating_sub(newest_ms) / HOUR_MS }
+        DeleteRules::Keep { hours, bytes } => {
+            let files = log.run().files();
+            let kept_ms = at_most_i64(hours.unwrap_or(0)).saturating_mul(HOUR_MS);
+            let mut aging = Aging::new(&files, occasion.now_ms, kept_ms);
+            let verdicts = judge_in_turn(&files, |number, file| {
+                if is_in_use(file) {
+                    return Ok(Fate::InUse);
                 }
-                Some(_) => Fate::Kept,
-            })
-        }),
+                let end = file.base_offset.saturating_add(size);
+                let behind = log.end_offset().saturating_sub(end);
+                if bytes.is_some_and(|bytes| behind >= bytes) {
+                    return Ok(Fate::Beyond { behind });
+                }
+                if hours.is_none() {
+                    return Ok(Fate::Kept);
+                }
+                let first_ms = ages.first_ms(log, file)?;
+                if first_ms.is_some_and(|first_ms| aging.is_young(first_ms)) {
+                    return Ok(Fate::Kept);
+                }
+                let Some(newest_ms) = ages.newest_ms(log, file)? else {
+                    return Ok(Fate::Damaged);
+                };
+                let modified_ms = modified_ms(log.run(), file)?;
+                let own = FileTimes { first_ms, newest_ms, modified_ms };
+                Ok(match aging.judge(number, own, |file| ages.first_ms(log, file))? {
+                    Aged::Old { age_ms } => Fate::Old { age_hours: age_ms / HOUR_MS },
+                    Aged::Young => Fate::Kept,
+                    Aged::Doubtful(fate) => fate,
+                })
+            });
+            verdicts.map(|verdicts| aging.keep_what_shows_a_step_back(verdicts))
+        }
+    }
+}
+
+/// Ages of the log's files in turn, by store times or by modification times.
+struct Aging<'a> {
+    files: &'a [Arc<RunFile>],
+    now_ms: i64,
+    kept_ms: i64,
+    /// First time of each file; empty until the first file may be old.
+    firsts: Vec<Option<i64>>,
+    /// Newest believable time of the files before.
+    before_ms: i64,
+    /// A kept file that would be old but for the file before it.
+    stepped_back: Option<usize>,
+}
+
+enum Aged {
+    Old { age_ms: i64 },
+    Young,
+    Doubtful(Fate),
+}
+
+impl<'a> Aging<'a> {
+    fn new(files: &'a [Arc<RunFile>], now_ms: i64, kept_ms: i64) -> Self {
+        let (firsts, before_ms) = (Vec::new(), i64::MIN);
+        Self { files, now_ms, kept_ms, firsts, before_ms, stepped_back: None }
+    }
+
+    /// Whether a file with a message of that time is young, whatever the files around it.
+    fn is_young(&self, ms: i64) -> bool {
+        let until_ms = self.now_ms.saturating_sub(self.kept_ms);
+        until_ms < ms && ms <= self.now_ms.saturating_add(FAR_MS)
+    }
+
+    fn judge(
+        &mut self,
+        number: usize,
+        own: FileTimes,
+        first_ms: impl Fn(&RunFile) -> Result<Option<i64>>,
+    ) -> Result<Aged> {
+        if self.firsts.is_empty() {
+            self.firsts =
+                self.files.iter().map(|file| first_ms(file)).collect::<Result<Vec<_>>>()?;
+        }
+        let behind = self.firsts.get(number + 1..).unwrap_or_default();
+        let newest = newest_believable(own, self.before_ms, behind, self.now_ms);
+        let age_ms = age_ms(newest.ms, behind, self.now_ms, self.kept_ms);
+        if newest.is_own {
+            self.before_ms = self.before_ms.max(newest.ms);
+        }
+        if age_ms >= self.kept_ms {
+            return Ok(Aged::Old { age_ms });
+        }
+        self.stepped_back = newest.is_stepped_back.then_some(number);
+        Ok(if self.now_ms.saturating_sub(newest.ms) >= self.kept_ms {
+            Aged::Doubtful(Fate::ClockAhead)
+        } else if newest.is_own {
+            Aged::Young
+        } else {
+            let (newest_ms, counted_ms) = (own.newest_ms, newest.ms);
+            Aged::Doubtful(Fate::WrongClock { newest_ms, counted_ms })
+        })
+    }
+
+    /// Keeps the file before one whose times are believed to be wrong because of it: in the next
+    /// round they would be believed.
+    fn keep_what_shows_a_step_back(&self, mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
+        let before = self.stepped_back.and_then(|number| number.checked_sub(1));
+        let verdict = before.and_then(|before| verdicts.get_mut(before));
+        if let Some(verdict) = verdict
+            && matches!(verdict.fate, Fate::Old { .. } | Fate::Expired { .. })
+        {
+            verdict.fate = Fate::ShowsStepBack;
+        }
+        verdicts
     }
 }
 
 /// Decides from the front up to the first file to keep, at the latest the last.
 fn judge_in_turn(
     files: &[Arc<RunFile>],
-    judge: impl Fn(usize, &RunFile) -> Result<Fate>,
+    mut judge: impl FnMut(usize, &RunFile) -> Result<Fate>,
 ) -> Result<Vec<Verdict>> {
     let (mut verdicts, mut open) = (Vec::with_capacity(files.len()), true);
     for (number, file) in files.iter().enumerate() {
@@ -328,20 +444,32 @@ fn judge_by_rocketmq(
     let forced = pressure >= Pressure::Forced && config.clean_file_forcibly_enable;
     let kept_hours = at_most_i64(config.file_reserved_time);
     let kept_ms = kept_hours.saturating_mul(HOUR_MS);
-    judge_in_turn(&log.files(), |number, file| {
-        let age_ms = occasion.now_ms.saturating_sub(modified_ms(log, file)?);
-        let age_hours = age_ms / HOUR_MS;
+    let files = log.files();
+    let mut aging = Aging::new(&files, occasion.now_ms, kept_ms);
+    let verdicts = judge_in_turn(&files, |number, file| {
+        let modified_ms = modified_ms(log, file)?;
+        let age_ms = occasion.now_ms.saturating_sub(modified_ms);
+        let mut age_hours = age_ms / HOUR_MS;
         let in_round = (number as u64) < config.delete_file_batch_max;
-        let expired = age_ms >= kept_ms;
+        let (mut expired, mut doubt) = (age_ms >= kept_ms, None);
+        if expired {
+            let own = FileTimes { first_ms: None, newest_ms: modified_ms, modified_ms };
+            match aging.judge(number, own, |file| self::modified_ms(log, file).map(Some))? {
+                Aged::Old { age_ms } => age_hours = age_ms / HOUR_MS,
+                Aged::Young => expired = false,
+                Aged::Doubtful(fate) => (expired, doubt) = (false, Some(fate)),
+            }
+        }
         Ok(match () {
             () if is_in_use(file) => Fate::InUse,
             () if expired && !is_time => Fate::NotNow { age_hours },
             () if expired && (in_round || occasion.by_hand) => Fate::Expired { age_hours },
             () if forced && in_round => Fate::Forced { used_percent: occasion.disk.most() },
             () if expired || forced => Fate::NextRound,
-            () => Fate::Young { age_hours },
+            () => doubt.unwrap_or(Fate::Young { age_hours }),
         })
-    })
+    });
+    verdicts.map(|verdicts| aging.keep_what_shows_a_step_back(verdicts))
 }
 
 fn modified_ms(log: &FileRun, file: &RunFile) -> Result<i64> {
