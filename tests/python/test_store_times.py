@@ -106,6 +106,36 @@ def test_steps_that_go_on_are_no_finding(tmp_path: Path) -> None:
     assert codes(tmp_path) == []
 
 
+def test_times_of_1970_are_one_finding_a_file_and_delete_nothing(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config=TINY) as store:
+        for number in range(100):
+            given = {"store_timestamp_ms": 5_000 + number} if number < 20 else {}
+            at = put(store, **given).physical_offset
+            if at < 4096:
+                in_first = number
+    first, *others = mqstore.verify(tmp_path, config=TINY).findings
+    assert (first.code, first.severity, first.offset) == ("MQ-LOG-14", "warning", 0)
+    wrong = min(in_first + 1, 20)
+    assert first.found.startswith(f"1970-01-01T00:00:05.000Z; {wrong} messages, up to physical")
+    assert {finding.code for finding in others} <= {"MQ-LOG-14"}
+    with mqstore.open(tmp_path, "r+", config={**TINY, "keep_hours": 1}) as store:
+        assert len(stored(store)) == 100
+    assert not any(
+        file.delete for file in mqstore.clean(tmp_path, config={**TINY, "keep_hours": 1}).files
+    )
+
+
+def test_a_file_of_a_clock_that_was_set_back_is_told(tmp_path: Path) -> None:
+    start = now() - 1000 * HOUR
+    with mqstore.open(tmp_path, "a", config=TINY) as store:
+        for number in range(200):
+            put(store, store_timestamp_ms=start + number - (48 * HOUR if number > 100 else 0))
+    findings = mqstore.verify(tmp_path, config=TINY).findings
+    assert findings
+    assert {(finding.code, finding.severity) for finding in findings} == {("MQ-LOG-14", "info")}
+    assert all("at the latest in this file" in finding.found for finding in findings)
+
+
 def test_the_checkpoint_takes_no_time_from_the_future(tmp_path: Path) -> None:
     with mqstore.open(tmp_path, "a", config=TINY) as store:
         # More than an index file holds.

@@ -38,6 +38,7 @@ mod rebuild_calls;
 mod recovery;
 mod recovery_plan;
 mod retention;
+mod retention_clock;
 mod salvaging;
 mod seal;
 mod slices;

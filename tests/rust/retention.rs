@@ -19,12 +19,12 @@ use mqstore::time::CalendarTime;
 use crate::support::storage::Staged;
 use crate::support::{Home, flip, names_in, read_queue};
 
-const NOW_MS: i64 = 1_700_000_000_000;
+pub(crate) const NOW_MS: i64 = 1_700_000_000_000;
 const EXPIRED_HOURS: u64 = 73;
-const EMPTY: DiskUse = DiskUse { log_percent: 10, queue_percent: 10 };
+pub(crate) const EMPTY: DiskUse = DiskUse { log_percent: 10, queue_percent: 10 };
 
 /// A log of 128 bytes a file, seven entries in each file of queues and index.
-fn config(is_the_hour: bool) -> StoreConfig {
+pub(crate) fn config(is_the_hour: bool) -> StoreConfig {
     let hour = CalendarTime::local(NOW_MS).hour;
     let hour = if is_the_hour { hour } else { (hour + 1) % 24 };
     StoreConfig {
@@ -84,7 +84,7 @@ fn base_of(path: &Path) -> u64 {
     path.file_name().unwrap().to_str().unwrap().parse().unwrap()
 }
 
-fn occasion(disk: DiskUse) -> Occasion {
+pub(crate) fn occasion(disk: DiskUse) -> Occasion {
     Occasion { now_ms: NOW_MS, disk, by_hand: false }
 }
 
@@ -411,7 +411,7 @@ fn ten_hours_apart(config: StoreConfig, files: usize) -> (Home, MessageStore) {
     (home, store)
 }
 
-fn limits(keep_hours: Option<u64>, keep_bytes: Option<u64>) -> StoreConfig {
+pub(crate) fn limits(keep_hours: Option<u64>, keep_bytes: Option<u64>) -> StoreConfig {
     StoreConfig { retention: None, keep_hours, keep_bytes, ..config(false) }
 }
 
@@ -579,76 +579,5 @@ fn the_store_s_own_thread_deletes_by_limits_and_not_without() {
         assert_eq!(store.log().min_offset(), if goes { 3 * 128 } else { 0 });
         store.close().unwrap();
         assert_eq!(home.read().log().min_offset(), if goes { 3 * 128 } else { 0 });
-    }
-}
-
-/// A store with one message in each file, stored by a clock that showed `times`. Each file was last
-/// written at the time in `modified`.
-fn stored_at(config: StoreConfig, times: &[i64], modified: &[i64]) -> (Home, MessageStore) {
-    let mut home = Home::new(StoreConfig { keep_hours: None, ..config.clone() });
-    let store = home.create();
-    for (number, &given) in times.iter().enumerate() {
-        home.clock.set(NOW_MS);
-        put_at(&store, number, given);
-    }
-    store.close().unwrap();
-    // Nothing is old by this clock, so that the store's own thread deletes nothing.
-    home.clock.set(0);
-    home.config = config;
-    let store = home.write();
-    for (path, &modified) in names_in(&home.path().join("commitlog")).iter().zip(modified) {
-        let file = fs::File::options().write(true).open(path).unwrap();
-        let since = Duration::from_millis(modified.unsigned_abs());
-        file.set_modified(SystemTime::UNIX_EPOCH + since).unwrap();
-    }
-    (home, store)
-}
-
-fn put_at(store: &MessageStore, number: usize, store_ms: i64) {
-    let body = vec![b'a' + u8::try_from(number % 26).unwrap(); 120 - 91 - 5];
-    let mut message = NewMessage::new(b"Topic", &body);
-    message.store_timestamp_ms = Some(store_ms);
-    store.append(&message).unwrap();
-}
-
-const HOUR_MS: i64 = 3_600_000;
-
-fn hours_ago(hours: i64) -> i64 {
-    NOW_MS - hours * HOUR_MS
-}
-
-#[test]
-fn a_wrong_clock_deletes_nothing_by_hours() {
-    let right: Vec<_> = [100, 90, 10, 9, 8, 7].map(hours_ago).to_vec();
-    let year_2040 = 2_208_988_800_000;
-    // Number of the wrong file, its store time, its modification time, and the files that go.
-    let cases = [
-        // 1970, 2000, and a modification time of that clock.
-        (0, 5_000, NOW_MS, 0),
-        (0, 5_000, 5_000, 2),
-        (2, 5_000, hours_ago(10), 2),
-        (2, 5_000, 5_000, 2),
-        (2, 946_684_800_000, 946_684_800_000, 2),
-        (4, 0, 0, 2),
-        // Set back by a month: the second file is what shows it.
-        (2, hours_ago(800), hours_ago(800), 1),
-        // The future, with a modification time that is right, or as wrong.
-        (1, year_2040, hours_ago(90), 1),
-        (1, year_2040, hours_ago(80), 2),
-        (1, year_2040, year_2040, 1),
-        (0, year_2040, hours_ago(100), 2),
-    ];
-    for (number, store_ms, modified_ms, goes) in cases {
-        let (mut times, mut modified) = (right.clone(), right.clone());
-        (times[number], modified[number]) = (store_ms, modified_ms);
-        let (_home, store) = stored_at(limits(Some(72), None), &times, &modified);
-        let case = format!("file {number} at {store_ms}, modified {modified_ms}");
-        for _ in 0..3 {
-            // No later round deletes more.
-            let judged = store.judge(&occasion(EMPTY)).unwrap();
-            store.clean_step(&occasion(EMPTY)).unwrap();
-            assert_eq!(store.log().min_offset(), judged.new_log_start, "{case}");
-        }
-        assert_eq!(store.log().min_offset(), goes * 128, "{case}");
     }
 }

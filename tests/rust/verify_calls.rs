@@ -11,10 +11,12 @@ use mqstore::care::verify::verify_on;
 use mqstore::care::{Code, Level, Severity, VerifyOptions, VerifyReport};
 use mqstore::config::StoreConfig;
 use mqstore::error::{Error, Result};
+use mqstore::files::SystemClock;
 use mqstore::store::folder::paths::StorePaths;
 use mqstore::store::open::index_settings::index_layout;
 use mqstore::store::write::retention::{DiskUse, Occasion};
 use mqstore::store::{MessageStore, OpenMode};
+use mqstore::time::Clock as _;
 
 use crate::support::storage::{Call, Staged};
 use crate::support::{Home, append, flip, set_len, small};
@@ -223,8 +225,9 @@ fn what_a_writer_appends_meanwhile_is_no_fault() {
 fn what_retention_deletes_meanwhile_is_no_fault() {
     at_each_read(|store| {
         let disk = DiskUse { log_percent: 10, queue_percent: 10 };
-        let years_later = Occasion { now_ms: 4_000_000_000_000, disk, by_hand: true };
-        let cleaned = store.clean_step(&years_later).unwrap();
+        let now_ms = SystemClock.now_ms() + 100 * 3_600_000;
+        let days_later = Occasion { now_ms, disk, by_hand: true };
+        let cleaned = store.clean_step(&days_later).unwrap();
         assert!(cleaned.log_files > 1 && cleaned.queue_files > 1, "{cleaned:?}");
     });
 }

@@ -521,6 +521,7 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
     walks.iter().fold(Times::default(), |times, walk| times.then(&walk.times, cx, log));
     for (number, (walk, file)) in walks.iter().zip(listed.files.iter()).enumerate() {
         joined.messages += walk.messages;
+        walk.times.report(joined.newest_ms, walk.newest_ms, cx, log);
         joined.newest_ms = joined.newest_ms.max(walk.newest_ms);
         joined.walked.damaged.extend_from_slice(&walk.damaged);
         joined.walked.forgot |= walk.forgot;

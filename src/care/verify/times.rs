@@ -1,36 +1,47 @@
-//! Detects impossible store times: far from their neighbours, before 1970, or in the future.
+//! Detects impossible store times: far from their neighbours, of 1970 or before, or in the future.
 
 use super::context::Context;
 use crate::care::finding::{Code, Severity};
 use crate::files::FileRun;
-use crate::time::{is_far_outside, utc_text};
+use crate::time::{FAR_MS, is_far_outside, utc_text};
 
 type Stored = (u64, i64);
+
+/// 1971-01-01: a clock that was never set gave earlier times.
+const EARLIEST_MS: i64 = 31_536_000_000;
+
+/// Messages of one file with times that no right clock gave.
+#[derive(Clone, Copy, Debug)]
+struct Impossible {
+    first: Stored,
+    last: u64,
+    count: u64,
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Times {
     first: [Option<Stored>; 2],
     last: [Option<Stored>; 2],
+    /// Before 1971, and in the future.
+    impossible: [Option<Impossible>; 2],
 }
 
 impl Times {
     /// Takes the next message; returns whether its time is plausible.
     #[inline]
     pub(super) fn see(&mut self, cx: &Context<'_>, log: &FileRun, stored: Stored) -> bool {
-        if !(0..=cx.latest_ms).contains(&stored.1) {
-            let expected = "a store time from 1970 on, at most an hour ahead of the clock";
-            report(cx, log, stored, expected.to_owned());
+        if !(EARLIEST_MS..=cx.latest_ms).contains(&stored.1) {
+            let [early, late] = &mut self.impossible;
+            let of_kind = if stored.1 < EARLIEST_MS { early } else { late };
+            add(of_kind, Impossible { first: stored, last: stored.0, count: 1 });
             return false;
         }
         if let [Some(before), Some(middle)] = self.last
             && is_far_outside(before.1, middle.1, stored.1)
         {
-            report(
-                cx,
-                log,
-                middle,
-                format!("a store time near {} and {}", utc_text(before.1), utc_text(stored.1)),
-            );
+            let expected =
+                format!("a store time near {} and {}", utc_text(before.1), utc_text(stored.1));
+            report(cx, log, Severity::Warning, middle.0, expected, utc_text(middle.1));
         }
         let [first, second] = &mut self.first;
         if second.is_none() {
@@ -48,15 +59,53 @@ impl Times {
         if next.first[1].is_some() {
             self.last = next.last;
         }
+        for (kind, next) in self.impossible.iter_mut().zip(next.impossible) {
+            next.into_iter().for_each(|next| add(kind, next));
+        }
         self
+    }
+
+    /// Reports the impossible times of a file, and a file that is older than `before_ms`, the newest
+    /// time of those before it. Its own newest time is `newest_ms`.
+    pub(super) fn report(&self, before_ms: i64, newest_ms: i64, cx: &Context<'_>, log: &FileRun) {
+        for Impossible { first, last, count } in self.impossible.into_iter().flatten() {
+            let mut found = utc_text(first.1);
+            if count > 1 {
+                found += &format!("; {count} messages, up to physical offset {last}");
+            }
+            let expected = "a store time from 1971 on, at most an hour ahead of the clock";
+            report(cx, log, Severity::Warning, first.0, expected.to_owned(), found);
+        }
+        if let Some((place, _)) = self.first[0]
+            && newest_ms < before_ms.saturating_sub(FAR_MS)
+        {
+            let expected =
+                format!("a store time near {}, as before this file", utc_text(before_ms));
+            let found = format!("{} at the latest in this file", utc_text(newest_ms));
+            report(cx, log, Severity::Info, place, expected, found);
+        }
+    }
+}
+
+fn add(kind: &mut Option<Impossible>, next: Impossible) {
+    match kind {
+        Some(known) => (known.last, known.count) = (next.last, known.count + next.count),
+        None => *kind = Some(next),
     }
 }
 
 #[cold]
-fn report(cx: &Context<'_>, log: &FileRun, (place, time): Stored, expected: String) {
+fn report(
+    cx: &Context<'_>,
+    log: &FileRun,
+    severity: Severity,
+    place: u64,
+    expected: String,
+    found: String,
+) {
     let file = log.find(place);
     let base = file.as_ref().map_or(0, |file| file.base_offset);
     let path = file.map_or_else(|| log.dir(), |file| file.path.clone());
     let at = Some(place.saturating_sub(base));
-    cx.findings.add(Code::LogTime, Severity::Warning, &path, at, expected, utc_text(time));
+    cx.findings.add(Code::LogTime, severity, &path, at, expected, found);
 }

@@ -2,19 +2,15 @@
 
 use crate::time::FAR_MS;
 
-use super::HOUR_MS;
-
+pub const HOUR_MS: i64 = 3_600_000;
 /// 2012-01-01: RocketMQ's log is younger, so an earlier time is a wrong clock's.
 const EARLIEST_MS: i64 = 1_325_376_000_000;
-/// A clock that jumps further than this and the time that files are kept was set wrong.
 const MOST_REST_MS: i64 = 365 * 24 * HOUR_MS;
 
 /// Times of one log file, Unix milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct FileTimes {
-    /// Store time of its first message.
     pub first_ms: Option<i64>,
-    /// Newest store time.
     pub newest_ms: i64,
     pub modified_ms: i64,
 }
@@ -30,8 +26,8 @@ pub struct Newest {
 }
 
 /// Returns the newest believable time of a file: its newest store time if that is possible, not
-/// before `before_ms`, and not after the first believable time in `behind`. Otherwise the latest
-/// possible time among its own, its modification time and the one behind; without any, `now_ms`.
+/// before `before_ms`, and not after the first believable time in `behind`. Otherwise its
+/// modification time, else the time behind, else `now_ms`; never before a possible time of its own.
 #[must_use]
 pub fn newest_believable(
     own: FileTimes,
@@ -48,13 +44,15 @@ pub fn newest_believable(
     if is_possible(&own.newest_ms) && !is_stepped_back && own.newest_ms <= latest_ms {
         return Newest { ms: own.newest_ms, is_own: true, is_stepped_back };
     }
-    let known = [own.first_ms, Some(own.newest_ms), Some(own.modified_ms), next_ms];
-    let ms = known.into_iter().flatten().filter(is_possible).max().unwrap_or(now_ms);
-    Newest { ms, is_own: false, is_stepped_back }
+    let modified_ms = Some(own.modified_ms).filter(|ms| is_possible(ms) && *ms >= earliest_ms);
+    let stored_ms = [own.first_ms, Some(own.newest_ms)].into_iter().flatten().filter(is_possible);
+    let written_ms = modified_ms.or(next_ms).unwrap_or(now_ms);
+    let ms = stored_ms.fold(written_ms, i64::max);
+    Newest { ms, is_own: ms == own.newest_ms, is_stepped_back }
 }
 
-/// Age of what was stored at `newest_ms`, with the files behind it. A jump by more than a year and
-/// `kept_ms` counts as no time: a wrong clock made it, or nothing was stored meanwhile.
+/// Age of what was stored at `newest_ms`. A jump by more than a year and `kept_ms` counts as no
+/// time: a wrong clock made it, or nothing was stored meanwhile.
 #[must_use]
 pub fn age_ms(newest_ms: i64, behind: &[Option<i64>], now_ms: i64, kept_ms: i64) -> i64 {
     let most_ms = kept_ms.saturating_add(MOST_REST_MS);
@@ -70,7 +68,8 @@ pub fn age_ms(newest_ms: i64, behind: &[Option<i64>], now_ms: i64, kept_ms: i64)
     age_ms
 }
 
-fn is_possible(ms: i64, now_ms: i64) -> bool {
+#[must_use]
+pub fn is_possible(ms: i64, now_ms: i64) -> bool {
     (EARLIEST_MS..=now_ms.saturating_add(FAR_MS)).contains(&ms)
 }
 
@@ -121,8 +120,8 @@ mod tests {
                 prop_assert!(newest.ms <= now_ms + FAR_MS);
                 let age_ms = age_ms(newest.ms, behind, now_ms, HOUR_MS);
                 prop_assert!((0..=(now_ms - newest.ms).max(0)).contains(&age_ms));
-                if newest.is_own {
-                    before_ms = before_ms.max(newest.ms);
+                if is_possible(file.newest_ms, now_ms) {
+                    before_ms = before_ms.max(file.newest_ms);
                 }
             }
         }

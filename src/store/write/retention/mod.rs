@@ -22,12 +22,10 @@ use crate::format::width::at_most_i64;
 use crate::log::CommitLog;
 use crate::time::{CalendarTime, FAR_MS, utc_text};
 
-use self::clock::{FileTimes, age_ms, newest_believable};
+use self::clock::{FileTimes, HOUR_MS, age_ms, is_possible, newest_believable};
 use self::file_ages::FileAges;
 use self::untold::Untold;
 use crate::store::folder::paths::StorePaths;
-
-const HOUR_MS: i64 = 3_600_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Cleaning {
@@ -117,63 +115,44 @@ pub struct Occasion {
     pub by_hand: bool,
 }
 
-/// Decision about a file.
+/// Decision about a file; [`Fate::reason`] explains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Deleted: last written longer ago than files are kept.
     Expired {
         age_hours: i64,
     },
-    /// Deleted: its newest message is older than `keep_hours`.
     Old {
-        /// Hours since then.
         age_hours: i64,
     },
-    /// Deleted: the log behind it exceeds `keep_bytes`.
     Beyond {
-        /// Bytes of the log behind it.
         behind: u64,
     },
-    /// Deleted: the disk is too full for its age to matter.
     Forced {
         used_percent: u64,
     },
-    /// Deleted: everything it leads to is before the log.
     Behind {
         log_start: u64,
     },
-    /// Kept: no rule deletes files.
     Off,
-    /// Kept: neither `keep_hours` nor `keep_bytes` allows deletion.
     Kept,
-    /// Kept: damage hides its newest store time.
     Damaged,
-    /// Kept: a wrong clock gave its times, and by other times it is younger.
     WrongClock {
         newest_ms: i64,
         /// Time from which its age counts.
         counted_ms: i64,
     },
-    /// Kept: the clock is far ahead of what was stored since.
     ClockAhead,
-    /// Kept: its times show that those of the kept file behind it are wrong.
     ShowsStepBack,
-    /// Kept: the last of its kind.
     Last,
-    /// Kept: written recently.
     Young {
         age_hours: i64,
     },
     BehindKept,
-    /// Expired but kept: not the hour, enough disk space, and not requested.
     NotNow {
         age_hours: i64,
     },
-    /// Kept this round: enough were deleted.
     NextRound,
-    /// Kept: has unflushed or undispatched messages.
     InUse,
-    /// Kept: leads to messages in the log.
     Leads,
 }
 
@@ -341,9 +320,9 @@ struct Aging<'a> {
     files: &'a [Arc<RunFile>],
     now_ms: i64,
     kept_ms: i64,
-    /// First time of each file; empty until the first file may be old.
+    /// Of each file; empty until one may be old.
     firsts: Vec<Option<i64>>,
-    /// Newest believable time of the files before.
+    /// Newest possible time of the files before.
     before_ms: i64,
     /// A kept file that would be old but for the file before it.
     stepped_back: Option<usize>,
@@ -380,8 +359,8 @@ impl<'a> Aging<'a> {
         let behind = self.firsts.get(number + 1..).unwrap_or_default();
         let newest = newest_believable(own, self.before_ms, behind, self.now_ms);
         let age_ms = age_ms(newest.ms, behind, self.now_ms, self.kept_ms);
-        if newest.is_own {
-            self.before_ms = self.before_ms.max(newest.ms);
+        if is_possible(own.newest_ms, self.now_ms) {
+            self.before_ms = self.before_ms.max(own.newest_ms);
         }
         if age_ms >= self.kept_ms {
             return Ok(Aged::Old { age_ms });
