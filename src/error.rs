@@ -101,6 +101,29 @@ pub enum Error {
         /// One past the last byte of the log.
         max: i64,
     },
+    /// A place in the log that was read, where another log lies now.
+    #[error(
+        "{}: another log than the one that was read up to {place}: expected {expected} at physical \
+         offset {physical_offset}, found: {found}; nothing was refreshed; open the store again, and \
+         read it from its beginning",
+        path.display()
+    )]
+    OtherLog {
+        /// The store.
+        path: PathBuf,
+        /// How far the log was read.
+        place: u64,
+        /// Start of the last record that was read.
+        physical_offset: u64,
+        /// That record.
+        expected: String,
+        /// The record that lies there now.
+        found: String,
+        /// The first offset of the log that lies there now.
+        min: u64,
+        /// Its end.
+        max: u64,
+    },
     /// No message at an offset or with an id.
     #[error("{what}")]
     MessageNotFound {

@@ -234,6 +234,8 @@ class FlushTimeoutError(StoreError, TimeoutError):
 class OffsetOutOfRangeError(StoreError, IndexError):
     """The log does not reach there: ``OffsetOutOfRangeError(message, physical_offset, min, max)``.
 
+    Also where another log lies than the one that was read up to there.
+
     Attributes:
         physical_offset: The offset that was asked for.
         min: The first offset of the log.

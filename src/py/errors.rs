@@ -58,6 +58,9 @@ pub(crate) fn raise(error: Error, store_host: Host) -> PyErr {
         Error::OffsetOutOfRange { physical_offset, min, max } => {
             OffsetOutOfRangeError::new_err((message, physical_offset, min, max))
         }
+        Error::OtherLog { place, min, max, .. } => {
+            OffsetOutOfRangeError::new_err((message, place, min, max))
+        }
         Error::MessageNotFound { .. } => MessageNotFoundError::new_err((message,)),
         Error::NotDispatched { path, physical_offset, bytes, limit } => {
             NotDispatchedError::new_err((message, text(path), physical_offset, bytes, limit))

@@ -76,6 +76,8 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(care::verify::_code_text, module)?,
         wrap_pyfunction!(care::rebuild::_rebuild_topics, module)?,
         wrap_pyfunction!(care::rebuild::_replace_folders, module)?,
+        wrap_pyfunction!(structures::functions::_anchors, module)?,
+        wrap_pyfunction!(structures::functions::_other_than, module)?,
         wrap_pyfunction!(structures::functions::_names_a_folder, module)?,
         wrap_pyfunction!(structures::functions::_store_name, module)?,
         wrap_pyfunction!(structures::functions::_is_system_topic, module)?,

@@ -430,7 +430,12 @@ impl MessageStore {
         self.reader.refresh_if_grown()
     }
 
-    /// Waits until the log exceeds `physical_offset`; `false` on timeout.
+    /// Lets the next refresh take whatever log lies there.
+    pub fn forget_log(&self) {
+        self.reader.forget_log();
+    }
+
+    /// Waits until the log exceeds `physical_offset`; `false` on timeout, or if the log was cut.
     pub fn wait(&self, physical_offset: u64, timeout: Duration) -> Result<bool> {
         self.reader.wait(physical_offset, timeout)
     }

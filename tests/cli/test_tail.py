@@ -1,6 +1,7 @@
 """``tail``: the last messages of a store, and those that another process writes."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -206,6 +207,29 @@ def test_tail_of_a_store_that_is_made_anew(tmp_path):
             write(3)
             assert read_numbers(process, 3) == [0, 1, 2]
             interrupt(process)
+
+
+def test_tail_ends_where_another_log_lies_in_the_place_of_its_own(tmp_path):
+    path, copy = tmp_path / "store", tmp_path / "copy"
+    with writing(path) as write:
+        write(5)
+    shutil.copytree(path, copy)
+    with writing(path) as write:
+        write(5)
+    with tail(path, "-f", "-n", 1, "--jsonl") as process:
+        assert read_numbers(process, 1) == [9]
+        process.send_signal(signal.SIGSTOP)
+        shutil.rmtree(path)
+        shutil.copytree(copy, path)
+        with mqstore.open(path, "a", config=SETTINGS) as store:
+            store.append_many([mqstore.Message("even", b"other %d" % n) for n in range(20)])
+        process.send_signal(signal.SIGCONT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, b"")
+    assert b"another log than the one that was read up to " in err
+    record = rb"a record of \d+ bytes with checksum [0-9a-f]{8}"
+    says = rb"expected " + record + rb" at physical offset \d+, found: (" + record + rb"|no record)"
+    assert re.search(says, err), err
 
 
 def test_what_is_sought_is_set_off_on_a_terminal_only(mq, tmp_path):

@@ -29,6 +29,9 @@ from mqstore._native._doctor import _swap_commands as _swap_commands
 from mqstore._native._doctor import doctor, next_start
 from mqstore._native._files import Checkpoint, CommitLog, ConsumeQueue, QueueEntry
 from mqstore._native._functions import (
+    _anchors as _anchors,
+)
+from mqstore._native._functions import (
     _is_system_group as _is_system_group,
 )
 from mqstore._native._functions import (
@@ -42,6 +45,9 @@ from mqstore._native._functions import (
 )
 from mqstore._native._functions import (
     _names_a_folder as _names_a_folder,
+)
+from mqstore._native._functions import (
+    _other_than as _other_than,
 )
 from mqstore._native._functions import (
     _setting_refusal as _setting_refusal,

@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from pathlib import Path
 
 from mqstore._native._message import Message
@@ -53,6 +54,30 @@ def lock_state(path: _Path, /) -> tuple[bool, int | None]:
 
     Asks for the state of the record lock on ``<path>/lock`` without taking it; a store without that
     file is not locked. The calling process's own stores count.
+    """
+
+def _anchors(
+    path: _Path, physical_offset: int, /, *, settings: Mapping[str, object]
+) -> list[tuple[int, int, int]]:
+    """Evidence that a log is the one that was read up to a physical offset, newest first.
+
+    Returns:
+        Where a record begins, its length, and the CRC-32 of its bytes: of the last record before
+        the offset, and of some that lie further and further back.
+
+    Raises:
+        NotAStoreError: No such folder, or no store in it.
+        StoreIOError: The operating system refused something.
+    """
+
+def _other_than(
+    path: _Path, anchor: tuple[int, int, int], /, *, settings: Mapping[str, object]
+) -> str | None:
+    """What lies where ``_anchors`` found a record; ``None`` if it is there, or was deleted.
+
+    Raises:
+        NotAStoreError: No such folder, or no store in it.
+        StoreIOError: The operating system refused something.
     """
 
 def _names_a_folder(topic: bytes, /) -> bool:

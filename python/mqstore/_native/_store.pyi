@@ -438,9 +438,12 @@ class Store:
 
         Raises:
             StoreIOError: The files can no longer be read.
+            OffsetOutOfRangeError: Another log lies there now, such as a restored copy that has
+                grown past the view's end. The view stays; open the store again.
         """
 
     def _refresh_if_grown(self) -> None: ...
+    def _forget_log(self) -> None: ...
     @property
     def _readable_end(self) -> int: ...
     def wait(self, physical_offset: int, /, *, timeout_s: float | timedelta) -> bool:
@@ -452,7 +455,10 @@ class Store:
             timeout_s: Timeout in seconds, or a ``timedelta``.
 
         Returns:
-            Whether the log got there in time.
+            Whether the log got there in time; ``False`` at once where it was cut meanwhile.
+
+        Raises:
+            OffsetOutOfRangeError: As for ``refresh``.
         """
     @property
     def min_physical_offset(self) -> int:

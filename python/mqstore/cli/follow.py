@@ -38,6 +38,7 @@ def follow(store: Store, position: int) -> Iterator[tuple[int, int]]:
 
     Raises:
         OutputClosedError: Nobody reads standard output any more.
+        OffsetOutOfRangeError: Another log lies there now, without that position.
     """
     while True:
         while not _has_grown(store, position):
@@ -45,6 +46,9 @@ def follow(store: Store, position: int) -> Iterator[tuple[int, int]]:
             if end < position:
                 note(f"the log now ends at {end}, {size_text(position - end)} were cut off")
                 position = end
+                if not end:
+                    # One that is made anew is read from its beginning.
+                    store._forget_log()  # noqa: SLF001 - our own
             _check_reader()
         if store.min_physical_offset > position:
             begin = store.min_physical_offset

@@ -18,6 +18,8 @@ from mqstore.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from mqstore.spark.progress import Marks
+
 __all__ = ["Books", "Entry"]
 
 
@@ -32,6 +34,8 @@ class Entry:
         batch: The batch's number in that checkpoint.
         start: Where it begins, by broker.
         end: Where it ends.
+        marks: Records before the end, by broker; ``None`` in books that were made before these were
+            kept.
     """
 
     pipeline: str
@@ -40,6 +44,7 @@ class Entry:
     batch: int
     start: dict[str, int]
     end: dict[str, int]
+    marks: Marks | None = None
 
 
 @dataclass(frozen=True, slots=True)

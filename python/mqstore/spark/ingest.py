@@ -261,7 +261,8 @@ def pipeline(
     register_format(spark)
     last = Books(settings.books).last(spark)
     if last is not None:
-        texts["resume"] = json.dumps({"start": last.start, "end": last.end})
+        resume = {"start": last.start, "end": last.end, "marks": last.marks}
+        texts["resume"] = json.dumps(resume)
     elif not _is_there(spark, settings.checkpoint) and _has_rows(spark, settings):
         raise ConfigError(
             f"[sink] {settings.path} has rows, and neither the checkpoint {settings.checkpoint} "

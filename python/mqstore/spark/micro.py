@@ -87,6 +87,9 @@ def micro_batch(
             if batch is None:
                 return count
             number, start, end = batch
+            if parsed.fail_on_data_loss:
+                # A batch that runs again has the rows that it had.
+                progress.same_stores(end, books.marks(number))
             parts = pack(progress.ranges(start, end), parsed)
             name = plan_name(parts, parsed)
             write(map_parts(spark, reader, parts, schema, name), number)

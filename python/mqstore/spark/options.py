@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from mqstore._zone import parse_zone
 from mqstore.errors import ConfigError
@@ -140,7 +140,8 @@ class ReadOptions:
         strict: Whether a topic that no store has is an error, and not a warning.
         missing_stores: ``fail``, ``wait`` or ``drop``, where a store is gone.
         retire: Streams: brokers to be taken out of the checkpoint.
-        resume: Streams: where the first batch begins and ends, by broker, without a checkpoint.
+        resume: Streams: where the first batch begins and ends, by broker, without a checkpoint, and
+            the marks of its end.
         until: Streams: ``flushed``, ``dispatched`` or ``end``.
         flushed_after_s: Streams: how long the end of a log on a shared file system has to stay
             where it is until it counts as flushed; ``None`` is for ever.
@@ -178,7 +179,7 @@ class ReadOptions:
     strict: bool = False
     missing_stores: Literal["fail", "wait", "drop"] = "fail"
     retire: tuple[str, ...] = ()
-    resume: tuple[dict[str, int], dict[str, int]] | None = None
+    resume: tuple[dict[str, int], dict[str, int], dict[str, Any] | None] | None = None
     until: str = "flushed"
     flushed_after_s: float | None = None
     max_bytes_per_trigger: int | None = None

@@ -80,7 +80,11 @@ def _begins(settings: PipelineConfig, source: Progress) -> tuple[str, Offset | N
         if not done:
             return "checkpoint", source.first()
         text = (folder / "offsets" / str(max(done))).read_text(encoding="utf-8")
-        places: Offset = json.loads(text.splitlines()[-1])
-        return "checkpoint", {name: at for name, at in places.items() if name not in (FROM, ID)}
+        mark = json.loads(text.splitlines()[-1])
+        places: Offset = {name: at for name, at in mark.items() if name not in (FROM, ID)}
+        return "checkpoint", source.same_stores(places, mark.get(ID, {}))
     last = Books(settings.books).last()
-    return ("beginning", source.first()) if last is None else ("books", last.start)
+    if last is None:
+        return "beginning", source.first()
+    source.same_stores(last.end, last.marks or {})
+    return "books", last.start

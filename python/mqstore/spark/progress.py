@@ -10,23 +10,20 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import zlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 import mqstore
+from mqstore import _native
 from mqstore._names import nearest
-from mqstore.config import load_config
 from mqstore.errors import ConfigError, OffsetOutOfRangeError, UnsupportedError
 from mqstore.spark.plan import LogRange
 from mqstore.spark.reach import Bounds, Reach
-from mqstore.spark.stores import find_stores, first_time, log_files, log_paths
+from mqstore.spark.stores import find_stores, first_time, log_files, settings_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from mqstore.spark.options import ReadOptions
     from mqstore.spark.plan import StoreDir
 
@@ -34,9 +31,13 @@ __all__ = ["Marks", "Offset", "Progress", "Reach"]
 
 Offset = dict[str, int]
 """A physical offset for each broker."""
-Marks = Mapping[str, Sequence[int]]
-"""By broker the physical offset of a log file and a checksum of its first bytes."""
-_MARKED_BYTES = 64
+Anchor = tuple[int, int, int]
+"""A record before an offset: where it begins, its length, and the CRC-32 of its bytes."""
+Marks = Mapping[str, Sequence[Anchor]]
+"""By broker anchors, newest first."""
+_ANCHOR_MOST = (2**63 - 1, 2**31 - 1, 2**32 - 1)
+_OLD_MARKED_BYTES = 64
+"""Marks were ``[base, crc]`` before: of a log file's first bytes."""
 
 _log = logging.getLogger("mqstore.spark")
 
@@ -73,6 +74,7 @@ class Progress:
         self.options = dataclasses.replace(options, starting_timestamp_ms=None)
         self._bounds = Bounds(self.options)
         self._to_retire = set(options.retire)
+        self._warned = False
 
     def reaches(self) -> dict[str, Reach]:
         """Current bounds of the stores, by broker; see ``Bounds.look``."""
@@ -178,50 +180,85 @@ class Progress:
         return end
 
     def marks(self, offset: Offset) -> Marks:
-        """Identities of the stores by broker: a store that takes another's place is noticed."""
-        found = {}
-        for store in find_stores(self.options):
-            at = offset.get(store.broker, 0)
-            files = self._log_paths(store)
-            base = max((base for base in files if base < at), default=None)
-            if base is not None and (mark := _mark(files[base])) is not None:
-                found[store.broker] = (base, mark)
-        return found
+        """Anchors of the stores at an offset: another log in the place of one is noticed."""
+        settings = settings_of(self.options)
+        return {
+            store.broker: _native._anchors(store.path, offset[store.broker], settings=settings)  # noqa: SLF001 - our own
+            for store in find_stores(self.options)
+            if store.broker in offset
+        }
 
     def same_stores(self, start: Offset, marks: Marks) -> Offset:
-        """The offsets of the stores that are still those that were read.
+        """The offsets at which the stores' logs are still those that were read.
 
         Args:
             start: Up to where they were read.
-            marks: What ``marks`` told of them then.
+            marks: What ``marks`` gave for it then.
 
         Returns:
-            ``start``; without ``failOnDataLoss`` a broker that has another store now is left out,
-            and so is read from its beginning.
+            ``start``; without ``failOnDataLoss`` a broker that has another log now is read from the
+            last record on that both logs have, else from the log's beginning.
 
         Raises:
-            OffsetOutOfRangeError: A broker has another store now.
+            OffsetOutOfRangeError: A broker has another log now.
+            ConfigError: Marks of a checkpoint that are none.
         """
         same = dict(start)
+        settings = settings_of(self.options)
         for store in find_stores(self.options) if marks else ():
-            base, mark = marks.get(store.broker, (0, None))
-            file = self._log_paths(store).get(base)
-            if mark is None or file is None or store.broker not in start:
+            anchors, place = self._anchors(marks.get(store.broker)), start.get(store.broker)
+            if not anchors or place is None:
                 continue
-            if _mark(file) not in (mark, None):
-                self._lost(
-                    f"broker {store.broker}: {store.path} is another store than the one that was "
-                    f"read up to {start[store.broker]}: its log file at {base} begins with other "
-                    "bytes",
-                    start[store.broker],
-                    base,
-                    base,
-                )
-                del same[store.broker]
+            others = (_native._other_than(store.path, one, settings=settings) for one in anchors)  # noqa: SLF001 - our own
+            found = next(others)
+            if found is None:
+                continue
+            with mqstore.open(store.path, config=self.options.config) as opened:
+                begin, end = opened.min_physical_offset, opened.max_physical_offset
+            if end < place and self.options.fail_on_data_loss:
+                continue  # `_check_end` says so
+            older = zip(anchors[1:], others, strict=True)
+            common = next((one for one, other in older if other is None), None)
+            on = begin if common is None else max(begin, common[0] + common[1])
+            at, size, crc = anchors[0]
+            self._lost(
+                f"broker {store.broker}: {store.path} is another store than the one that was read "
+                f"up to {place}: expected {size} bytes with checksum {crc:08x} at physical offset "
+                f"{at}, found: {found}; "
+                + (
+                    "no record is known that both have" if common is None else f"both agree to {on}"
+                ),
+                place,
+                begin,
+                end,
+                then=f"goes on from {on}: messages behind it come again if both have them",
+            )
+            same[store.broker] = on
         return same
 
-    def _log_paths(self, store: StoreDir) -> dict[int, Path]:
-        return log_paths(store.path, load_config(self.options.config).store_path_commit_log)
+    def _anchors(self, marks: object) -> list[Anchor]:
+        """Parses the marks of one broker, which are untrusted."""
+        rows: list[Any] = list(marks) if isinstance(marks, list | tuple) else [marks]
+        if marks is None:
+            return []
+        if _is_within(rows, _ANCHOR_MOST[::2]):
+            self.warn_of_old_marks()
+            return [(rows[0], _OLD_MARKED_BYTES, rows[1])]
+        if not all(_is_within(row, _ANCHOR_MOST) for row in rows):
+            raise ConfigError(
+                f"the checkpoint's anchors {str(marks)[:200]} are not of this source", "path"
+            )
+        return [(at, size, crc) for at, size, crc in rows]
+
+    def warn_of_old_marks(self) -> None:
+        """Says once that another log in a store's place may go unnoticed."""
+        if not self._warned:
+            _log.warning(
+                "the checkpoint was made by a version that did not keep the record before its "
+                "offset: a store that was restored from an older copy may go unnoticed, until the "
+                "next batch keeps that record"
+            )
+            self._warned = True
 
     def ranges(self, start: Offset, end: Offset) -> list[LogRange]:
         """The partitions of a batch; the same for the same offsets.
@@ -314,11 +351,13 @@ class Progress:
             0,
         )
 
-    def _lost(self, what: str, at: int, begin: int, end: int) -> None:
+    def _lost(
+        self, what: str, at: int, begin: int, end: int, then: str = "goes on with what is there"
+    ) -> None:
         if self.options.fail_on_data_loss:
-            hint = "; option failOnDataLoss=false goes on with what is there"
+            hint = f"; option failOnDataLoss=false {then}"
             raise OffsetOutOfRangeError(what + hint, at, begin, end)
-        _log.warning("%s; failOnDataLoss is off, the stream goes on with what is there", what)
+        _log.warning("%s; failOnDataLoss is off, the stream %s", what, then)
 
     def _limit_rows(
         self, reaches: dict[str, Reach], begins: Offset, end: Offset, most: int
@@ -358,13 +397,12 @@ class Progress:
         return count, place
 
 
-def _mark(file: Path) -> int | None:
-    """A checksum of the first record's head, with its times; ``None`` where it cannot be read."""
-    try:
-        with file.open("rb") as log:
-            return zlib.crc32(log.read(_MARKED_BYTES))
-    except OSError:
-        return None
+def _is_within(numbers: object, most: Sequence[int]) -> bool:
+    return (
+        isinstance(numbers, list | tuple)
+        and len(numbers) == len(most)
+        and all(type(n) is int and 0 <= n <= limit for n, limit in zip(numbers, most, strict=True))
+    )
 
 
 def _offset(given: object) -> Offset:

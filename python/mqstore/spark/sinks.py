@@ -179,7 +179,10 @@ class Sinks(Shipped):
             end = start | {broker: end for broker, (_, end) in places.items()}
             number = batch if last is None else last.number + batch - last.batch
             name = uuid.uuid4().hex if last is None else last.pipeline
-            entry = Entry(name, number, query, batch, start, end)
+            # Of the brokers that were read: another one's log may have been replaced meanwhile.
+            read = self.source.marks({broker: end for broker, (_, end) in places.items()})
+            marks = {**((last and last.marks) or {}), **read}
+            entry = Entry(name, number, query, batch, start, end, marks)
         self.books.write(spark, entry)
         return entry
 

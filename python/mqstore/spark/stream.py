@@ -89,8 +89,7 @@ class _Reader(Shipped, DataSourceStreamReader):
         self.progress = Progress(options)
         self.columns = columns
         self.initial: Offset | None = None
-        self.planned: Offset | None = None
-        self.told: Mark | None = None
+        self.planned: Mark | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's
         """Where a stream without a checkpoint begins."""
@@ -102,29 +101,40 @@ class _Reader(Shipped, DataSourceStreamReader):
         self.initial = None
         if isinstance(end, dict) and FROM in end:
             start = end[FROM]
+        if self.progress.options.fail_on_data_loss:
+            self._same(end)  # a batch that runs again has the rows that it had
         ranges = self.progress.ranges(self._same(start), _places(end))
-        self.planned = _places(end)
+        self.planned = end
         return pack(ranges, self.progress.options)
 
-    def _repeated(self) -> Offset | None:
+    def _repeated(self) -> Mark | None:
         """The end of the batch that ``resume`` repeats, while that is the next one."""
         resume = self.progress.options.resume
-        return resume[1] if resume is not None and self.initial is not None else None
+        if resume is None or self.initial is None:
+            return None
+        _, end, marks = resume
+        if marks is not None:
+            return {**end, ID: marks, FROM: self.initial}
+        self.progress.warn_of_old_marks()
+        return self._ending(end)
 
-    def _ending(self, end: Offset, start: Mark | None = None) -> Mark:
-        """The end of a batch; that of the first one names the beginning too.
+    def _next(self, start: Mark, **limits: Any) -> Mark:  # noqa: ANN401 - those of `Progress.next`
+        """The end of the next batch; that of the first one names the beginning too.
 
         Spark logs only ends, and asks for the beginning again if the driver dies in that batch.
         """
-        known = self.told if start is None else start
-        if self.initial is None and known is not None and _places(known) == end:
-            return known
+        same = self._same(start)
+        end = self.progress.next(same, **limits)
+        if self.initial is None and same == end == _places(start):
+            return start
+        return self._ending(end)
+
+    def _ending(self, end: Offset) -> Mark:
         first = {} if self.initial is None else {FROM: self.initial}
-        self.told = {**end, ID: self.progress.marks(end), **first}
-        return self.told
+        return {**end, ID: self.progress.marks(end), **first}
 
     def _same(self, mark: object) -> Offset:
-        """An offset without the stores that others have replaced."""
+        """An offset as far as the stores are those that were read."""
         marks = mark.get(ID) if isinstance(mark, dict) else None
         return self.progress.same_stores(_places(mark), marks) if marks else _places(mark)
 
@@ -141,10 +151,10 @@ class StreamReader(_Reader):
     def latestOffset(self) -> Mark:  # type: ignore[override]  # noqa: N802 - Spark's
         """Up to where the next batch reads."""
         if (repeated := self._repeated()) is not None:
-            return self._ending(repeated)
+            return repeated
         if self.planned is None:
             return self._ending(self.progress.last())
-        return self._ending(self.progress.next(self.planned))
+        return self._next(self.planned)
 
 
 if HAS_LIMITS:
@@ -173,16 +183,15 @@ if HAS_LIMITS:
         def latestOffset(self, start: Mark, limit: ReadLimit) -> Mark:  # noqa: N802 - Spark's
             """Up to where the next batch reads."""
             if (repeated := self._repeated()) is not None:
-                return self._ending(repeated)
+                return repeated
             options = self.progress.options
             unlimited = isinstance(limit, ReadAllAvailable)
-            end = self.progress.next(
-                self._same(start),
+            return self._next(
+                start,
                 most_bytes=None if unlimited else options.max_bytes_per_trigger,
                 most_rows=None if unlimited else options.max_rows_per_trigger,
                 final=self.final,
             )
-            return self._ending(end, start)
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
             """Takes what there is now as the stream's end."""

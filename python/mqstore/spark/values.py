@@ -7,7 +7,7 @@ import json
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mqstore.errors import ConfigError
 from mqstore.text import is_relative, parse_size, parse_time
@@ -193,15 +193,18 @@ def read_time_in(zone: Zone) -> Callable[[str], int]:
     return read
 
 
-def read_resume(text: str) -> tuple[dict[str, int], dict[str, int]]:
-    """Reads the beginning and the end of a batch, by broker."""
+def read_resume(text: str) -> tuple[dict[str, int], dict[str, int], dict[str, Any] | None]:
+    """Reads the beginning and the end of a batch, by broker, and the marks of its end."""
     found = _object(text, wanted := '{"start": {"broker": 0}, "end": {"broker": 9}}')
     start, end = found.get("start"), found.get("end")
     if not (isinstance(start, dict) and isinstance(end, dict) and start.keys() <= end.keys()):
         raise ValueError(f"{_shown(text)}; say {wanted}")
     if not all(_is_int(place) for place in (*start.values(), *end.values())):
         raise ValueError(f"{_shown(text)}: a place is a physical offset")
-    return start, end
+    marks = found.get("marks")
+    if not (marks is None or isinstance(marks, dict)):
+        raise ValueError(f"{_shown(text)}: marks are an object, or null")
+    return start, end, marks
 
 
 def read_offsets(text: str) -> str | tuple[QueueOffset, ...]:

@@ -3,8 +3,10 @@
 //! Open `scanner.rs` first: it reads records in order, file after file. `frames.rs` reads one file
 //! frame by frame from copied blocks (`block.rs`), and finds the next record behind damage.
 //! `parallel.rs` reads parts of a log on threads and returns them in order. `range_scan.rs` reads
-//! the records that begin in a byte range, for readers that share a log.
+//! the records that begin in a byte range, for readers that share a log. `anchor.rs` notices a log that
+//! another one has replaced.
 
+pub mod anchor;
 pub mod block;
 pub mod frames;
 pub mod parallel;

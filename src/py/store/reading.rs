@@ -448,6 +448,8 @@ impl Store {
     ///
     /// Raises:
     ///     StoreIOError: The files can no longer be read.
+    ///     OffsetOutOfRangeError: Another log lies there now, such as a restored copy that has
+    ///         grown past the view's end. The view stays; open the store again.
     fn refresh(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.reading()?;
         Ok(py.detach(|| store.refresh())?)
@@ -458,6 +460,11 @@ impl Store {
         Ok(py.detach(|| store.refresh_if_grown())?)
     }
 
+    fn _forget_log(&self) -> PyResult<()> {
+        self.reading()?.forget_log();
+        Ok(())
+    }
+
     /// Waits until the log is longer than a physical offset.
     ///
     /// Args:
@@ -466,7 +473,10 @@ impl Store {
     ///     timeout_s: Timeout in seconds, or a ``timedelta``.
     ///
     /// Returns:
-    ///     Whether the log got there in time.
+    ///     Whether the log got there in time; ``False`` at once where it was cut meanwhile.
+    ///
+    /// Raises:
+    ///     OffsetOutOfRangeError: As for ``refresh``.
     #[pyo3(signature = (physical_offset, /, *, timeout_s))]
     fn wait(
         &self,
@@ -476,6 +486,7 @@ impl Store {
     ) -> PyResult<bool> {
         let store = self.reading()?;
         let deadline = Deadline::after(timeout_s);
+        let began = store.log().end_offset();
         loop {
             let slice = deadline.slice();
             // A negative offset lies before every log.
@@ -484,7 +495,7 @@ impl Store {
                 Ok(at) => store.wait(at, slice),
                 Err(_) => store.refresh().map(|()| true),
             })?;
-            if reached || deadline.is_over() {
+            if reached || deadline.is_over() || store.log().end_offset() < began {
                 return Ok(reached);
             }
             py.check_signals()?;

@@ -1,26 +1,31 @@
 //! Functions over bytes and text, and two over a store's files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::care::topics;
-use crate::config::{SETTINGS, Setting};
-use crate::files::Os;
+use crate::config::{SETTINGS, Setting, StoreConfig};
+use crate::error::{Error, Result};
+use crate::files::{Os, Storage};
 use crate::format::config::json;
 use crate::format::java;
 use crate::format::message::host;
 use crate::format::queue::consume_queue;
 use crate::format::queue::names::names_a_folder;
+use crate::log::CommitLog;
+use crate::log::read::anchor::Anchor;
 use crate::store::NewMessage;
 use crate::store::folder::config_file;
 use crate::store::folder::lock::StoreLock;
+use crate::store::read::scan::slice;
 use crate::store::write::append;
 
 use crate::py::errors::invalid;
-use crate::py::fields::host_of;
+use crate::py::fields::{config_of, host_of};
 use crate::py::store::message::Message;
 use crate::py::values::MessageId;
 
@@ -149,6 +154,55 @@ pub(crate) fn inventory(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyL
         rows.append(row)?;
     }
     Ok(rows)
+}
+
+type Anchored = (u64, u32, u32);
+
+fn log_of(path: &Path, config: &StoreConfig) -> Result<CommitLog> {
+    let path = std::path::absolute(path).map_err(Error::io("find", path))?;
+    let storage: Arc<dyn Storage> = Arc::new(Os);
+    slice::open_log(&storage, &path, config, u64::MAX)
+}
+
+/// Evidence that a log is the one that was read up to a physical offset, newest first.
+///
+/// Returns:
+///     Where a record begins, its length, and the CRC-32 of its bytes: of the last record before
+///     the offset, and of some that lie further and further back.
+///
+/// Raises:
+///     NotAStoreError: No such folder, or no store in it.
+///     StoreIOError: The operating system refused something.
+#[pyfunction]
+#[pyo3(signature = (path, physical_offset, /, *, settings))]
+pub(crate) fn _anchors(
+    py: Python<'_>,
+    path: PathBuf,
+    physical_offset: u64,
+    settings: &Bound<'_, PyAny>,
+) -> PyResult<Vec<Anchored>> {
+    let config = config_of(settings)?;
+    let found = py.detach(|| Anchor::ladder(&log_of(&path, &config)?, physical_offset))?;
+    Ok(found.into_iter().map(|one| (one.physical_offset, one.store_size, one.crc)).collect())
+}
+
+/// What lies where ``_anchors`` found a record; ``None`` if it is there, or was deleted.
+///
+/// Raises:
+///     NotAStoreError: No such folder, or no store in it.
+///     StoreIOError: The operating system refused something.
+#[pyfunction]
+#[pyo3(signature = (path, anchor, /, *, settings))]
+pub(crate) fn _other_than(
+    py: Python<'_>,
+    path: PathBuf,
+    anchor: Anchored,
+    settings: &Bound<'_, PyAny>,
+) -> PyResult<Option<String>> {
+    let config = config_of(settings)?;
+    let (physical_offset, store_size, crc) = anchor;
+    let anchor = Anchor { physical_offset, store_size, crc };
+    Ok(py.detach(|| anchor.other(&log_of(&path, &config)?))?)
 }
 
 /// The meaning of a path below a store's root; ``None`` for a path that is not a store's.

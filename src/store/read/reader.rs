@@ -119,6 +119,12 @@ impl Reader {
         }
     }
 
+    pub(crate) fn forget_log(&self) {
+        if let Source::Files(follower) = &self.source {
+            follower.forget_log();
+        }
+    }
+
     pub(crate) fn refresh_if_grown(&self) -> Result<()> {
         match &self.source {
             Source::Writer(_) => Ok(()),
@@ -153,11 +159,12 @@ impl Reader {
         }
     }
 
-    /// Waits until the log exceeds `physical_offset`; `false` on timeout.
+    /// See `MessageStore::wait`.
     pub(crate) fn wait(&self, physical_offset: u64, timeout: Duration) -> Result<bool> {
         let deadline = Instant::now().checked_add(timeout);
         let mut pause = Duration::from_millis(1);
         let mut waiters = None;
+        let began = self.readable_end();
         let mut seen = u64::MAX;
         loop {
             self.files.check_open()?;
@@ -167,7 +174,8 @@ impl Reader {
                 return Ok(true);
             }
             let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
+            // A log that was cut may grow past the place again, which would hide the cut.
+            if left.is_zero() || end < began {
                 return Ok(false);
             }
             // Not woken by each of many appends that do not suffice.

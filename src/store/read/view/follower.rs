@@ -10,6 +10,7 @@ use crate::error::{CorruptionKind, Error, Result};
 use crate::files::system::storage::Stamp;
 use crate::files::{Access, Storage};
 use crate::format::checkpoint::CheckpointFields;
+use crate::log::read::anchor::Anchor;
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 use crate::log::{CommitLog, StoreCheckpoint};
 
@@ -50,6 +51,8 @@ pub(crate) struct View {
     pub(crate) left_out: Option<u64>,
     /// When the log's end was looked for.
     session: Option<Session>,
+    /// The last record of the view.
+    anchor: Option<Anchor>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -122,12 +125,39 @@ impl Follower {
             return Err(Error::io("open", root)(gone));
         }
         files.log.run().refresh()?;
+        self.check_log()?;
         if let Ok((entered, _)) = topics::entered(&*files.storage, &files.paths) {
             files.queues.set_kinds(entered.kinds);
         }
         let beside = self.beside();
         files.list_again()?;
         self.look(&beside).map(drop)
+    }
+
+    /// Forgets which log was read: the next refresh takes the one that lies there then.
+    pub(crate) fn forget_log(&self) {
+        self.view.write().anchor = None;
+    }
+
+    /// Whether the log is still the one of the view, as far as it reaches.
+    fn check_log(&self) -> Result<()> {
+        let StoreFiles { log, paths, .. } = &*self.files;
+        let Some(anchor) = self.view().anchor else { return Ok(()) };
+        let Some(found) = anchor.other(log)? else { return Ok(()) };
+        let (end, _) = log_end::end_of(log, None, false, None)?;
+        if end < anchor.end() {
+            // It was cut, as the view will show.
+            return Ok(());
+        }
+        Err(Error::OtherLog {
+            path: paths.root().to_owned(),
+            place: log.end_offset(),
+            physical_offset: anchor.physical_offset,
+            expected: anchor.to_string(),
+            found,
+            min: log.min_offset(),
+            max: end,
+        })
     }
 
     /// Refreshes if the log grew, its end was deleted, or another session began.
@@ -200,7 +230,9 @@ impl Follower {
         let left_out = log_end::find_end(log, Some(queues), is_closed, beside.written)?;
         unread.extend(left_out.map(|at| half_there(log, at)));
         let unread = self.judge(is_open_or_crashed, left_out, unread, beside)?;
-        self.view.write().session = Some(beside.session);
+        let anchor = Anchor::before(log, log.end_offset())?;
+        let mut view = self.view.write();
+        (view.session, view.anchor) = (Some(beside.session), anchor);
         Ok(unread)
     }
 
@@ -251,7 +283,7 @@ impl Follower {
         });
         let flushed =
             open_or_crashed.then(|| Flushed::of(storage, paths, mark, &checkpoint, false));
-        let session = self.view().session;
+        let View { session, anchor, .. } = *self.view();
         *self.view.write() = View {
             overlay: OnceLock::new(),
             doubt,
@@ -260,6 +292,7 @@ impl Follower {
             flushed,
             left_out,
             session,
+            anchor,
         };
         Ok(unread)
     }

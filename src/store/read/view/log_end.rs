@@ -64,6 +64,18 @@ pub fn find_end(
     is_closed: bool,
     known: Option<u64>,
 ) -> Result<Option<u64>> {
+    let (end, left_out) = end_of(log, queues, is_closed, known)?;
+    log.set_end(end);
+    Ok(left_out)
+}
+
+/// The end that [`find_end`] sets, and the record that is left out.
+pub fn end_of(
+    log: &CommitLog,
+    queues: Option<&QueueTable>,
+    is_closed: bool,
+    known: Option<u64>,
+) -> Result<(u64, Option<u64>)> {
     let files_end = log.run().end_offset().unwrap_or(0);
     let mut start = log.run().min_offset().unwrap_or(0);
     let mut buffer = Vec::new();
@@ -133,8 +145,7 @@ pub fn find_end(
         }
         left_out = (is_right && lacks_bytes).then_some(begin);
     }
-    log.set_end(end);
-    Ok(left_out)
+    Ok((end, left_out))
 }
 
 /// Start of the last record that the queues lead to, if it is whole: earlier ones need not be

@@ -1,0 +1,204 @@
+//! The same damaged bytes, asked of every reader of a log: which messages are there, and where does
+//! the log end?
+
+use std::fs;
+use std::ops::ControlFlow;
+
+use mqstore::care::rebuild::{RebuildOptions, Target, What, rebuild};
+use mqstore::care::{VerifyOptions, salvage, verify};
+use mqstore::format::width::at_least_0;
+use mqstore::log::read::range_scan::{Lost, Met, RangeScan};
+use mqstore::log::read::scanner::Flow;
+use mqstore::store::MessageStore;
+use mqstore::store::read::scan::{OnDamage, Scan, ScanFilter};
+
+use crate::support::{Home, names_in, patch, places, set_len};
+
+const MESSAGES: usize = 60;
+
+/// Offsets of the messages that a scan gives, damage skipped.
+fn scanned(store: &MessageStore) -> Vec<u64> {
+    let (begin, end) = (store.log().min_offset(), store.end_offset());
+    let mut scan = Scan::new(begin, end, end, ScanFilter::ALL, OnDamage::Skip);
+    let mut found = Vec::new();
+    while scan
+        .run(store.log(), |view, _| {
+            found.push(at_least_0(view.physical_offset()));
+            Ok(Flow::Continue)
+        })
+        .unwrap()
+    {}
+    found
+}
+
+/// The same by parts of 500 bytes.
+fn by_parts(store: &MessageStore) -> Vec<u64> {
+    let (begin, end) = (store.log().min_offset(), store.end_offset());
+    let parts =
+        Scan::new(begin, end, end, ScanFilter::ALL, OnDamage::Skip).parts(store.log()).unwrap();
+    let mut found = Vec::new();
+    let mut at = parts.bytes().start;
+    while at < parts.bytes().end {
+        let to = (at + 500).min(parts.bytes().end);
+        let mut part = parts.part(at..to);
+        while part
+            .run(store.log(), |view, _| {
+                found.push(at_least_0(view.physical_offset()));
+                Ok(Flow::Continue)
+            })
+            .unwrap()
+        {}
+        at = to;
+    }
+    found
+}
+
+/// The same by ranges of 700 bytes, as Spark's tasks read them.
+fn by_ranges(store: &MessageStore) -> Vec<u64> {
+    let (begin, end) = (store.log().min_offset(), store.end_offset());
+    let mut found = Vec::new();
+    let mut at = begin;
+    while at < end {
+        let mut range = RangeScan::new(at, at + 700, end, true, Lost::Accept);
+        while range
+            .run(store.log(), |met| {
+                if let Met::Message(view, _) = met {
+                    found.push(at_least_0(view.physical_offset()));
+                }
+                Ok(Flow::Continue)
+            })
+            .unwrap()
+        {}
+        at += 700;
+    }
+    found
+}
+
+#[derive(Debug)]
+#[allow(dead_code, reason = "printed")]
+struct Answers {
+    end: u64,
+    scan: usize,
+    parts: usize,
+    ranges: usize,
+    verify: (u64, u64),
+    rebuild: (u64, u64),
+    recover: Result<(usize, u64), String>,
+    salvage: u64,
+}
+
+fn ask(home: &Home) -> Answers {
+    let go_on = &mut |_, _| ControlFlow::Continue(());
+    let store = home.read();
+    let (scan, parts, ranges) = (scanned(&store), by_parts(&store), by_ranges(&store));
+    let end = store.end_offset();
+    drop(store);
+    assert_eq!(scan, parts);
+    let begin = *scan.first().unwrap_or(&0) / 4096 * 4096;
+    let report =
+        verify(home.path(), home.config.clone(), &VerifyOptions::default(), go_on).unwrap();
+    let options = RebuildOptions {
+        what: What { queues: true, index: true },
+        topics: None,
+        target: Target::Nothing,
+        threads: Some(2),
+    };
+    let copy = home.copy();
+    let rebuilt = rebuild(home.path(), home.config.clone(), &options, go_on);
+    let rebuilt = rebuilt.map_or((0, 0), |report| (report.messages, report.log_end));
+    let salvaged = salvage(home.path(), None, home.config.clone(), go_on).unwrap();
+    let recovered = copy.open(mqstore::OpenMode::ReadWrite);
+    let recovered =
+        recovered.map_err(|error| error.to_string().chars().take(60).collect()).map(|store| {
+            let found = scanned(&store).len();
+            (found, store.end_offset())
+        });
+    Answers {
+        end,
+        scan: scan.len(),
+        parts: parts.len(),
+        ranges: ranges.len(),
+        verify: (report.counts.messages, begin + report.counts.log_bytes),
+        rebuild: rebuilt,
+        recover: recovered,
+        salvage: salvaged.messages,
+    }
+}
+
+#[test]
+fn readers_agree() {
+    let states: Vec<(&str, fn(&Home, &[(u64, u64)]))> = vec![
+        ("whole", |_, _| {}),
+        ("body", |home, at| home.flip(at[20].0 + 90)),
+        ("magic", |home, at| home.flip(at[20].0 + 4)),
+        ("size", |home, at| home.flip(at[20].0 + 2)),
+        ("own offset", |home, at| home.flip(at[20].0 + 33)),
+        ("magic and size", |home, at| home.patch(at[20].0, &[0x55; 8])),
+        ("zeros at head", |home, at| home.patch(at[20].0, &[0; 60])),
+        ("zeros whole", |home, at| {
+            home.patch(at[20].0, &vec![0; usize::try_from(at[20].1).unwrap()])
+        }),
+        ("two records", |home, at| home.patch(at[20].0 + 50, &[7; 200])),
+        ("last body", |home, at| home.flip(at[MESSAGES - 1].0 + 90)),
+        ("last magic", |home, at| home.flip(at[MESSAGES - 1].0 + 4)),
+        ("last size", |home, at| home.flip(at[MESSAGES - 1].0 + 2)),
+        ("last but one magic", |home, at| home.flip(at[MESSAGES - 2].0 + 4)),
+        ("first of file", |home, at| {
+            let (first, _) = at.iter().find(|(at, _)| *at == 4096).unwrap();
+            home.flip(*first + 4);
+        }),
+        ("blank", |home, at| {
+            let (last, size) = at.iter().rev().find(|(at, _)| *at < 4096).unwrap();
+            home.flip(last + size + 5);
+        }),
+        ("blank's size", |home, at| {
+            let (last, size) = at.iter().rev().find(|(at, _)| *at < 4096).unwrap();
+            home.flip(last + size + 3);
+        }),
+        ("remains behind the end", |home, at| {
+            let (last, size) = at[MESSAGES - 1];
+            home.patch(last + size, &[0x33; 70]);
+        }),
+        ("record elsewhere", |home, at| {
+            let (file, position) = home.log_file(at[3].0);
+            let bytes = fs::read(file).unwrap();
+            let from = usize::try_from(position).unwrap();
+            let record = bytes[from..from + usize::try_from(at[3].1).unwrap()].to_vec();
+            home.patch(at[20].0, &record);
+        }),
+        ("middle file gone", |home, _| {
+            fs::remove_file(&names_in(&home.path().join("commitlog"))[1]).unwrap()
+        }),
+        ("first file gone", |home, _| {
+            fs::remove_file(&names_in(&home.path().join("commitlog"))[0]).unwrap()
+        }),
+        ("middle file short", |home, _| {
+            set_len(&names_in(&home.path().join("commitlog"))[1], 1000)
+        }),
+        ("middle file empty", |home, _| set_len(&names_in(&home.path().join("commitlog"))[1], 0)),
+        ("middle file zeros", |home, _| {
+            patch(&names_in(&home.path().join("commitlog"))[1], 0, &[0; 4096])
+        }),
+        ("last file zeros", |home, _| {
+            patch(names_in(&home.path().join("commitlog")).last().unwrap(), 0, &[0; 4096]);
+        }),
+        ("files swapped", |home, _| {
+            let files = names_in(&home.path().join("commitlog"));
+            let aside = home.path().join("aside");
+            fs::rename(&files[1], &aside).unwrap();
+            fs::rename(&files[2], &files[1]).unwrap();
+            fs::rename(aside, &files[2]).unwrap();
+        }),
+    ];
+    for crashed in [false, true] {
+        for (name, damage) in &states {
+            let home = Home::closed(MESSAGES);
+            let at = places(&home);
+            damage(&home, &at);
+            if crashed {
+                fs::write(home.path().join("abort"), b"").unwrap();
+            }
+            println!("{crashed:5} {name:22} {:?}", ask(&home));
+        }
+    }
+}
