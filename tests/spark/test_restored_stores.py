@@ -33,8 +33,9 @@ SAYS = (
 
 
 def fill(root: Path, numbers: range, config: dict[str, Any] = ONE_FILE) -> int:
+    """Appends numbers, the first thousand as long texts: the lives differ at the log's end."""
     with mqstore.open(root, "a", config=config) as store:
-        store.append_many([message(body=b"%5d" % n) for n in numbers])
+        store.append_many([message(body=b"%*d" % (1500 if n < 1000 else 5, n)) for n in numbers])
         return store.max_physical_offset
 
 
@@ -89,8 +90,6 @@ def goes_on(root: Path, start: Any) -> tuple[list[int], dict[str, Any]]:
 def test_a_restored_store_that_grew_past_the_offset_is_an_error(tmp_path: Path, count: int) -> None:
     life = Life(tmp_path)
     end = read_to_end(life.root)
-    later = reader(life.root)
-    assert rows(later, end, end) == []
     log_end = life.restore(count)
     assert len(list((life.root / "commitlog").iterdir())) == 1
     with pytest.raises(OffsetOutOfRangeError) as caught:
@@ -206,7 +205,7 @@ def test_a_micro_batch_notices_a_restored_store(spark: SparkSession, tmp_path: P
     with pytest.raises(OffsetOutOfRangeError, match=SAYS):
         run()
     found.clear()
-    assert run(fail_on_data_loss=False) == 1
+    assert run(failOnDataLoss=False) == 1
     assert found[-1500:] == list(range(5000, 6500))
     # A batch that was interrupted does not run again over another log.
     fill(life.root, range(7000, 7100))
