@@ -104,7 +104,7 @@ class _Reader(Shipped, DataSourceStreamReader):
         if self.progress.options.fail_on_data_loss:
             self._same(end)  # a batch that runs again has the rows that it had
         ranges = self.progress.ranges(self._same(start), _places(end))
-        self.planned = end
+        self.planned = cast("Mark", end)
         return pack(ranges, self.progress.options)
 
     def _repeated(self) -> Mark | None:
