@@ -10,7 +10,7 @@ use mqstore::store::read::scan::{OnDamage, Scan, ScanFilter};
 use mqstore::store::{KeyQuery, MessageStore, NewMessage, OpenMode, QueryResult};
 
 use crate::support::{Home, START_MS, patch, read_queue, set_len, small};
-use mqstore::log::read::scanner::Taken;
+use mqstore::log::read::scanner::Flow;
 
 const COUNT: usize = 60;
 
@@ -255,7 +255,7 @@ fn damage_that_any_method_met_is_known_to_later_queries() {
 fn scan(store: &MessageStore, on_damage: OnDamage) {
     let end = store.end_offset();
     let mut scan = Scan::new(0, end, end, ScanFilter::ALL, on_damage);
-    let ran = scan.run(store.log(), |_, _| Ok(Taken::More));
+    let ran = scan.run(store.log(), |_, _| Ok(Flow::Continue));
     assert_eq!(ran.is_err(), on_damage == OnDamage::Raise);
 }
 
