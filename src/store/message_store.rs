@@ -19,7 +19,7 @@ use crate::time::Clock;
 
 use super::open::recover::RecoveryReport;
 use super::open::version::{self, Versions};
-use super::open::{self, OnFlushedDamage, OpenMode, Opened};
+use super::open::{self, OpenMode, Opened};
 use super::progress::Halt;
 use super::progress::Progress;
 use super::read::key_query::{self, IndexType, KeyQuery, QueryResult};
@@ -84,12 +84,11 @@ impl MessageStore {
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
         let mut nobody = |_, _| ControlFlow::Continue(());
-        let damage = OnFlushedDamage::Refuse;
-        Self::start(open::open(path, mode, config, storage, clock, damage, &mut nobody)?)
+        Self::start(open::open(path, mode, config, storage, clock, false, &mut nobody)?)
     }
 
     /// Opens for writing. With `drop_beyond` the log ends at damage even if flushed messages lie
-    /// behind it, and these are kept in quarantine; else any whole message behind it is refused.
+    /// behind it, and these are kept in quarantine.
     pub fn open_cutting(
         path: &Path,
         config: StoreConfig,
@@ -99,8 +98,7 @@ impl MessageStore {
         progress: &mut Progress<'_>,
     ) -> Result<Self> {
         let mode = OpenMode::ReadWrite;
-        let damage = if drop_beyond { OnFlushedDamage::Cut } else { OnFlushedDamage::RefuseAny };
-        Self::start(open::open(path, mode, config, storage, clock, damage, progress)?)
+        Self::start(open::open(path, mode, config, storage, clock, drop_beyond, progress)?)
     }
 
     fn start(Opened { reader, writer, warnings }: Opened) -> Result<Self> {

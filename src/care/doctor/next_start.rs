@@ -1,6 +1,5 @@
 //! Forecast of RocketMQ's next start, by release.
 
-use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,6 +19,7 @@ use crate::log::{CommitLog, StoreCheckpoint};
 use crate::store::folder::paths::{self, StorePaths};
 use crate::store::folder::{config_file, lock};
 use crate::store::open::inspect::{Parts, load_parts};
+use crate::store::open::misplaced::list;
 use crate::time::utc_text;
 
 /// Log files that a start looks at from 5.4 on (`commitLogRecoverMaxNum`).
@@ -222,13 +222,4 @@ fn count_files(storage: &dyn Storage, dir: &Path, deepest: usize) -> Result<u64>
         };
     }
     Ok(count)
-}
-
-pub(super) fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<crate::files::DirEntry>> {
-    match storage.list(dir) {
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Ok(Vec::new())
-        }
-        other => other.map_err(Error::io("list", dir)),
-    }
 }

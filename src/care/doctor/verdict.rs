@@ -6,7 +6,6 @@ use super::cure::quoted;
 use super::diagnosis::Diagnosis;
 use super::groups::GroupFate;
 use super::losses::Lost;
-use super::misplaced::{self, Misplaced, free};
 use super::next_start::NextStart;
 use crate::care::finding::{Code, Severity};
 use crate::error::{Error, Result};
@@ -14,8 +13,9 @@ use crate::files::{DirEntry, FileKind, Storage};
 use crate::format::release::Release;
 use crate::store::folder::inventory;
 use crate::store::folder::paths::StorePaths;
+use crate::store::open::misplaced::{self, Misplaced, free};
 use crate::store::open::missing_end::MissingEnd;
-use crate::store::open::plan::Refusal;
+use crate::store::open::refusal::Refusal;
 
 /// Verdict on a store.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -35,9 +35,9 @@ use crate::store::folder::mark::{Flushed, Mark};
 use crate::store::folder::owner;
 use crate::store::folder::paths::{self, StorePaths};
 use crate::store::folder::swap::{self, Move};
-use crate::store::open::analysis;
 use crate::store::open::index_settings::{self, NoLayout};
 use crate::store::open::inspect;
+use crate::store::open::refusal;
 use crate::store::open::version;
 use crate::store::progress::{Progress, interrupted};
 use crate::store::queue_table::{QueueLayout, QueueTable, TopicKinds};
@@ -142,7 +142,7 @@ pub fn rebuild_on(
     let told = (Arc::clone(&storage), paths.clone(), config.clone());
     let hides = options.what.queues && !matches!(options.target, Target::Folder(_));
     let refuse = |end| match hides {
-        true => analysis::refuse_missing_end(&told.0, &told.1, &told.2, end),
+        true => refusal::refuse_missing_end(&told.0, &told.1, &told.2, end),
         false => Ok(()),
     };
     refuse(None)?;

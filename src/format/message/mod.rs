@@ -56,7 +56,7 @@ pub(super) const BODY_CRC_AT: usize = MAGIC_AT + 4;
 pub(super) const QUEUE_ID_AT: usize = BODY_CRC_AT + 4;
 pub(super) const FLAG_AT: usize = QUEUE_ID_AT + 4;
 pub(super) const QUEUE_OFFSET_AT: usize = FLAG_AT + 4;
-pub(super) const PHYSICAL_OFFSET_AT: usize = QUEUE_OFFSET_AT + 8;
+pub(crate) const PHYSICAL_OFFSET_AT: usize = QUEUE_OFFSET_AT + 8;
 pub(super) const SYS_FLAG_AT: usize = PHYSICAL_OFFSET_AT + 8;
 pub(super) const BORN_TIMESTAMP_AT: usize = SYS_FLAG_AT + 4;
 /// Fields before BORNHOST, at the same positions in every record.

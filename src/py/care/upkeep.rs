@@ -12,7 +12,8 @@ use crate::config::DeleteRules;
 use crate::error::Error;
 use crate::files::SystemClock;
 use crate::store::RecoveryReport;
-use crate::store::open::plan::{RecoveryPlan, Refusal};
+use crate::store::open::plan::RecoveryPlan;
+use crate::store::open::refusal::Refusal;
 use crate::store::write::retention::Pressure;
 use crate::time::Clock;
 

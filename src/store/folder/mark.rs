@@ -59,6 +59,18 @@ impl Flushed {
         physical_offset < self.place || store_timestamp_ms < self.before_ms
     }
 
+    /// Whether the message may have been flushed: the checkpoint's time is that of one that was.
+    #[must_use]
+    pub const fn may_cover(self, physical_offset: u64, store_timestamp_ms: i64) -> bool {
+        physical_offset < self.place || store_timestamp_ms <= self.before_ms
+    }
+
+    /// Whether the session that crashed wrote the mark: nothing behind it is known to be durable.
+    #[must_use]
+    pub const fn is_by_mark_alone(self) -> bool {
+        self.before_ms == i64::MIN
+    }
+
     /// Returns the known part: after a crash of the session that wrote the mark, the mark; if
     /// RocketMQ has written since, mark or checkpoint.
     #[must_use]

@@ -2,14 +2,11 @@
 //! index differ from it.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
-use std::sync::Arc;
 
 use crate::config::StoreConfig;
-use crate::error::{Corruption, CorruptionKind, Error, Result};
-use crate::files::{Access, Storage};
+use crate::error::{Corruption, CorruptionKind, Result};
+use crate::files::Storage;
 use crate::format::checkpoint::CheckpointFields;
-use crate::format::file_name::offset_name;
 use crate::format::message::BLANK_LEN;
 use crate::format::release::Release;
 use crate::format::width::{at_least_0, at_most_i64};
@@ -17,20 +14,16 @@ use crate::log::CommitLog;
 use crate::log::index::run::IndexRun;
 use crate::log::read::scanner::{Scanner, Stop, Walked};
 
-use super::inspect::{Parts, load_parts};
-use super::missing_end::{MissingEnd, MissingFiles};
 use super::seal::Seal;
-use super::tail::{Tail, data_end};
+use super::tail::Tail;
 use crate::store::dispatch::gather::{self, Wanted};
 use crate::store::dispatch::index_audit::IndexAudit;
 use crate::store::dispatch::log_parts::{LastParts, LogReading};
 use crate::store::dispatch::queue_audit::{Audit, QueueFinding};
-use crate::store::folder::lock;
 use crate::store::folder::mark::Flushed;
 use crate::store::folder::paths::StorePaths;
 use crate::store::progress::{Progress, tell};
 use crate::store::queue_table::QueueTable;
-use crate::store::store_files::StoreFiles;
 
 const STEP: u64 = 16 << 20;
 
@@ -62,16 +55,6 @@ pub struct Analysis {
     pub read: LastParts,
     /// Whether a valid seal says all of it, and everything is durable.
     pub sealed: bool,
-}
-
-/// A writer's policy for damage before flushed messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store) enum OnFlushedDamage {
-    Refuse,
-    /// Refuse if any whole message lies behind it, flushed or not.
-    RefuseAny,
-    /// End the log there, as requested, and keep the rest in quarantine.
-    Cut,
 }
 
 #[derive(Debug)]
@@ -230,155 +213,6 @@ impl FoundStore<'_> {
             read,
             sealed: false,
         })
-    }
-
-    pub fn missing_end(&self, analysis: &Analysis, strict: bool) -> Result<Option<MissingEnd>> {
-        let run = self.log.run();
-        let files_end = run.end_offset().unwrap_or(0);
-        // A crash may lose the name of a new file that queues already lead into.
-        if strict || run.files().is_empty() || self.is_clean {
-            let index = self.index.filter(|_| strict);
-            // After a crash the queues may be ahead of what was flushed, inside of a file.
-            let place = self.flushed.place;
-            let was_flushed = place <= self.log.min_offset() || place > analysis.end;
-            let is_whole = was_flushed && analysis.end.checked_rem(run.file_size()) == Some(0);
-            let ends_there = (self.is_clean || is_whole) && analysis.tail.data_end.is_none();
-            let end = match strict && ends_there {
-                true => analysis.end,
-                false => files_end,
-            };
-            let missing = MissingEnd::look(self.log, end, self.queues, index)?;
-            if missing.is_some() {
-                return Ok(missing);
-            }
-        }
-        let (reach, file_size) = (self.flushed.place, run.file_size());
-        let marked = MissingEnd { from: files_end, reach, file_size, ..MissingEnd::default() };
-        Ok((files_end < reach).then_some(marked))
-    }
-
-    /// Refuses if repair would hide the loss of durable messages; if `strict`, of any whole message.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`], with the byte and the number of whole messages behind it.
-    pub fn refuse_damage(&self, analysis: &Analysis, strict: bool) -> Result<()> {
-        let (log, place) = (self.log, self.flushed.place);
-        if let Some(missing) = self.missing_end(analysis, strict)? {
-            return Err(Error::Corrupt(Box::new(gone(log, &missing))));
-        }
-        let refused = if strict { analysis.tail.beyond } else { analysis.tail.flushed };
-        if refused == 0 && analysis.end >= place {
-            return Ok(());
-        }
-        let marked = match analysis.end < place {
-            true => format!(" (all before {place} was durable)"),
-            false => String::new(),
-        };
-        let (path, offset, kind, expected, found) = match &analysis.stop {
-            Some(stop) => (
-                stop.path.clone(),
-                stop.offset,
-                stop.kind,
-                stop.expected.clone(),
-                stop.found.clone(),
-            ),
-            None => {
-                let file = log.run().find(analysis.end);
-                let base = file.as_ref().map_or(0, |file| file.base_offset);
-                (
-                    file.map(|file| file.path.clone()),
-                    analysis.end.saturating_sub(base),
-                    CorruptionKind::Magic,
-                    "a record".to_owned(),
-                    "zeros".to_owned(),
-                )
-            }
-        };
-        Err(Error::Corrupt(Box::new(Corruption {
-            path,
-            offset,
-            kind,
-            expected,
-            found: format!(
-                "{found} at physical offset {}; {} whole messages lie beyond{marked}, so nothing was \
-                 changed: `mqstore salvage` copies them out, `mqstore recover --apply --drop-beyond` \
-                 cuts there and keeps them aside",
-                analysis.end, analysis.tail.count
-            ),
-        })))
-    }
-}
-
-/// Refuses if queues know messages behind the log.
-pub fn refuse_missing_end(
-    storage: &Arc<dyn Storage>,
-    paths: &StorePaths,
-    config: &StoreConfig,
-    end: Option<u64>,
-) -> Result<()> {
-    let parts = load_parts(paths, &mut config.clone(), storage, Access::Read);
-    let Ok(Parts { log, queues, .. }) = parts else { return Ok(()) };
-    let end = end.filter(|_| matches!(lock::was_aborted(&**storage, paths), Ok(false)));
-    let missing = match missing_behind(&log, &queues) {
-        Ok(None) => end.map_or(Ok(None), |end| zeros_behind(&log, &queues, end)),
-        other => other,
-    };
-    match missing {
-        Ok(Some(missing)) => Err(Error::Corrupt(Box::new(gone(&log, &missing)))),
-        _ => Ok(()),
-    }
-}
-
-fn missing_behind(log: &CommitLog, queues: &QueueTable) -> Result<Option<MissingEnd>> {
-    let end = log.run().end_offset().unwrap_or(0);
-    match MissingEnd::look(log, end, queues, None)? {
-        None => MissingEnd::before_spares(log, queues, None),
-        missing => Ok(missing),
-    }
-}
-
-fn zeros_behind(log: &CommitLog, queues: &QueueTable, end: u64) -> Result<Option<MissingEnd>> {
-    let missing = MissingEnd::look(log, end, queues, None)?;
-    Ok(if missing.is_some() && data_end(log, end)?.is_none() { missing } else { None })
-}
-
-pub(super) fn missing_files(files: &StoreFiles) -> Result<Option<MissingFiles>> {
-    let StoreFiles { log, queues, paths, storage, .. } = files;
-    // A broker may just have made it.
-    let mut missing = missing_behind(log, queues)?.filter(|missing| !is_made(files, missing.from));
-    if missing.is_none() && matches!(lock::was_aborted(&**storage, paths), Ok(false)) {
-        missing = zeros_behind(log, queues, log.end_offset())?;
-    }
-    Ok(missing.map(|missing| {
-        let corruption = gone(log, &missing);
-        MissingFiles { corruption, queues: missing.queues }
-    }))
-}
-
-fn is_made(files: &StoreFiles, offset: u64) -> bool {
-    let size = files.log.run().file_size();
-    let name = offset_name(offset - offset.checked_rem(size).unwrap_or(0));
-    let stamp = |dir: &PathBuf| files.storage.stamp(&dir.join(&name)).ok().flatten();
-    files.paths.commit_log().iter().filter_map(stamp).any(|stamp| stamp.len > 0)
-}
-
-pub(super) fn gone(log: &CommitLog, missing: &MissingEnd) -> Corruption {
-    let known = match missing.messages() {
-        0 => format!("by the durable mark it reached {}", missing.reach),
-        count => format!("queues and index know {count} messages up to {}", missing.reach),
-    };
-    let found = format!(
-        "no file or zeros from {} on, and {known}; nothing was changed: put the missing files back; if they \
-         are gone for good, `mqstore recover --apply --drop-beyond` cuts the queues to the log that \
-         is left",
-        missing.from
-    );
-    Corruption {
-        path: Some(log.run().dir()),
-        offset: 0,
-        kind: CorruptionKind::Gap,
-        expected: format!("{} at the end of the commit log", missing.files()),
-        found,
     }
 }
 

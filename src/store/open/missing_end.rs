@@ -41,12 +41,13 @@ pub struct MissingFiles {
 }
 
 impl MissingFiles {
-    /// Whether it lost messages.
+    /// Whether it lost messages: of any topic where no queue tells.
     #[must_use]
     pub fn concerns(&self, topic: &[u8], queue_id: Option<i32>) -> bool {
-        self.queues.iter().any(|range| {
+        let is_of = |range: &MissingRange| {
             &*range.topic == topic && queue_id.is_none_or(|number| number == range.queue_id)
-        })
+        };
+        self.queues.is_empty() || self.queues.iter().any(is_of)
     }
 }
 

@@ -3,16 +3,20 @@
 //! Open this file first: `open` takes the lock, `to_write.rs` has the steps of a writer in order.
 //! `inspect.rs` lists files, `index_settings.rs` detects the index layout. `analysis.rs` finds the
 //! log's end and damage, with `tail.rs`, and changes nothing; `plan.rs` reports its outcome.
-//! `recover.rs` and `mend_index.rs` repair. `version.rs` detects the RocketMQ release. `seal.rs`
+//! `refusal.rs` decides whether a writer may repair it, with `missing_end.rs`, `misplaced.rs` and
+//! `dledger.rs`. `recover.rs` and `mend_index.rs` repair. `version.rs` detects the RocketMQ release. `seal.rs`
 //! marks a clean close: the next open then reads no log.
 
 pub mod analysis;
+mod dledger;
 pub mod index_settings;
 pub mod inspect;
 mod mend_index;
+pub(crate) mod misplaced;
 pub mod missing_end;
 pub mod plan;
 pub mod recover;
+pub mod refusal;
 pub mod seal;
 pub mod tail;
 mod to_write;
@@ -29,7 +33,6 @@ use crate::log::index::file::IndexOpen;
 use crate::log::index::run::IndexRun;
 use crate::time::Clock;
 
-pub(super) use self::analysis::OnFlushedDamage;
 use self::inspect::{Parts, is_store, layout_to_read, load_parts, not_a_store};
 use self::recover::RecoveryMode;
 pub(super) use self::to_write::Opened;
@@ -64,7 +67,7 @@ pub(super) fn open(
     config: StoreConfig,
     storage: Arc<dyn Storage>,
     clock: Arc<dyn Clock>,
-    damage: OnFlushedDamage,
+    drop_beyond: bool,
     progress: &mut Progress<'_>,
 ) -> Result<Opened> {
     config.check_retention()?;
@@ -96,7 +99,7 @@ pub(super) fn open(
         (true, false) => RecoveryMode::Clean,
     };
     let opening = Opening::load(paths, config, storage, clock, store_lock, mode)?;
-    let mut opened = opening.into_opened(damage, progress)?;
+    let mut opened = opening.into_opened(drop_beyond, progress)?;
     opened.warnings.extend(foreign);
     Ok(opened)
 }
@@ -161,7 +164,7 @@ fn open_to_read(
     Untold::of_earlier(&files);
     let (follower, unread) = Follower::new(files, &beside)?;
     warnings.extend(unread_topics.iter().chain(&unread).map(ToString::to_string));
-    let missing_end = analysis::missing_files(&follower.files).unwrap_or_else(|error| {
+    let missing_end = refusal::missing_files(&follower.files).unwrap_or_else(|error| {
         warnings.push(format!("{error}; whether the log's last files are missing is unknown"));
         None
     });

@@ -12,10 +12,11 @@ use crate::log::index::run::IndexRun;
 use crate::log::{CommitLog, StoreCheckpoint};
 use crate::time::{Clock, FAR_MS};
 
-use super::analysis::{Analysis, FoundStore, gone};
+use super::analysis::{Analysis, FoundStore};
 use super::inspect::{Parts, is_store, layout_to_write, load_parts, not_a_store};
 use super::missing_end::MissingEnd;
 use super::recover::{RecoveryMode, RecoveryReport};
+use super::refusal::{Refusal, gone};
 use super::seal::Seal;
 use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::mark::{Flushed, Mark};
@@ -31,18 +32,6 @@ pub struct RecoveryPlan {
     pub report: RecoveryReport,
     /// Why recovery refuses unless told to drop what lies beyond.
     pub refusal: Option<Refusal>,
-}
-
-/// Refusal to recover.
-#[derive(Clone, Debug)]
-pub struct Refusal {
-    pub damage: Corruption,
-    /// Whole messages behind it.
-    pub messages_beyond: u64,
-    pub can_cut: bool,
-    /// Whether opening for writing cuts.
-    pub opens: bool,
-    pub missing: Option<MissingEnd>,
 }
 
 /// Analyses the store at `path` like opening for writing, without a change.
@@ -75,10 +64,13 @@ pub fn plan(
         None => None,
     };
     let spares = MissingEnd::before_spares(&log, &queues, index.as_ref())?;
-    if let Some(damage) =
-        spares.as_ref().map(|missing| gone(&log, missing)).or_else(|| broken_run(&log))
-    {
-        return Ok(unread(mode, log.min_offset(), damage, spares));
+    let spares = spares.map(|missing| {
+        let refusal = Refusal::uncut(gone(&log, &missing));
+        Refusal { missing: Some(missing), ..refusal }
+    });
+    let broken = spares.or_else(|| broken_run(&log).map(Refusal::uncut));
+    if let Some(refusal) = Refusal::of_files(&**storage, &paths, &log)?.or(broken) {
+        return Ok(unread(mode, log.min_offset(), refusal));
     }
     let checkpoint = StoreCheckpoint::load(&**storage, &paths.checkpoint(), Access::Read)?;
     let is_clean = mode == RecoveryMode::Clean;
@@ -103,7 +95,7 @@ pub fn plan(
         latest_ms: SystemClock.now_ms().saturating_add(FAR_MS),
     };
     let analysis = found.analyse(progress)?;
-    let refusal = refusal(&found, &analysis)?;
+    let refusal = found.refusal(&analysis)?;
     let mut rebuilt = rebuilt_queues(&analysis, &queues);
     if let Some(index) = &index
         && !analysis.sealed
@@ -123,31 +115,9 @@ pub fn plan(
     Ok(RecoveryPlan { report, refusal })
 }
 
-fn unread(
-    mode: RecoveryMode,
-    end_physical_offset: u64,
-    damage: Corruption,
-    missing: Option<MissingEnd>,
-) -> RecoveryPlan {
-    let refusal = Refusal { damage, messages_beyond: 0, can_cut: false, opens: false, missing };
+fn unread(mode: RecoveryMode, end_physical_offset: u64, refusal: Refusal) -> RecoveryPlan {
     let report = RecoveryReport { end_physical_offset, ..nothing_done(mode) };
     RecoveryPlan { report, refusal: Some(refusal) }
-}
-
-/// Reason for which a writer refuses the store: damage before whole messages.
-fn refusal(found: &FoundStore<'_>, analysis: &Analysis) -> Result<Option<Refusal>> {
-    let refused = |strict| match found.refuse_damage(analysis, strict) {
-        Err(Error::Corrupt(damage)) => Ok(Some(damage)),
-        other => other.map(|()| None),
-    };
-    let Some(damage) = refused(true)? else { return Ok(None) };
-    Ok(Some(Refusal {
-        missing: found.missing_end(analysis, true)?,
-        damage: *damage,
-        messages_beyond: analysis.tail.count,
-        can_cut: true,
-        opens: refused(false)?.is_none(),
-    }))
 }
 
 fn nothing_done(mode: RecoveryMode) -> RecoveryReport {

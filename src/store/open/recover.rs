@@ -90,7 +90,8 @@ pub(crate) fn lower_checkpoint(
     checkpoint.flush(storage)
 }
 
-/// Cuts log and queues according to an analysis. Dispatch and [`make_durable`] follow.
+/// Copies what is behind the log into quarantine and cuts the queues; the index, the log, dispatch
+/// and [`make_durable`] follow.
 ///
 /// # Errors
 /// [`Error::Io`]; the store is partly repaired then, and the next open continues.
@@ -103,11 +104,7 @@ pub fn repair(
     paths: &StorePaths,
     now_ms: i64,
 ) -> Result<RecoveryReport> {
-    let quarantine = if analysis.tail.data_end.is_some() || mode == RecoveryMode::Crash {
-        analysis.tail.cut(log, analysis.end, storage, paths, now_ms)?
-    } else {
-        None
-    };
+    let quarantine = analysis.tail.keep(log, analysis.end, storage, paths, now_ms)?;
     log.set_end(analysis.end);
     let all = queues.all();
     if mode == RecoveryMode::Crash && all.len() >= new_files::MANY {
@@ -121,12 +118,13 @@ pub fn repair(
             mend_lengths(ext.run())?;
         }
     }
-    let mut rebuilt = Vec::new();
+    let (mut rebuilt, mut truncated) = (Vec::new(), Vec::new());
     for finding in &analysis.queues {
         if finding.good != finding.found
             && let Some(queue) = queues.get(&finding.topic, finding.queue_id)
         {
             queue.truncate(finding.good)?;
+            truncated.push(queue);
         }
         rebuilt.push(format!(
             "{}/{}/{}",
@@ -134,6 +132,10 @@ pub fn repair(
             String::from_utf8_lossy(&finding.topic),
             finding.queue_id
         ));
+    }
+    if log.run().end_offset().is_some_and(|end| end > analysis.end) {
+        // Durable before the log loses a file: an entry that leads into a missing one is refused.
+        queues.flush_these(&mut truncated)?;
     }
     Ok(RecoveryReport {
         mode,

@@ -37,11 +37,9 @@ pub struct Tail {
     pub messages: Vec<QuarantinedMessage>,
     /// Number of whole messages.
     pub count: u64,
-    /// Number of these that were flushed: before the durable mark, or by the checkpoint; and not
-    /// older than earlier messages, or known to the queues.
+    /// Number of these that may have been flushed: before the durable mark, or by the checkpoint;
+    /// and not older than earlier messages, or known to the queues.
     pub flushed: u64,
-    /// Number of these that are no remains of an earlier log.
-    pub beyond: u64,
 }
 
 impl Tail {
@@ -78,8 +76,7 @@ impl Tail {
                         || time >= newest_ms
                         || is_known(queues, &DispatchRequest::of(&view))?
                     {
-                        tail.beyond += 1;
-                        tail.flushed += u64::from(is_marked || time < flushed.before_ms);
+                        tail.flushed += u64::from(flushed.may_cover(begin, time));
                     }
                     if tail.messages.len() < Self::KEPT {
                         tail.messages.push(QuarantinedMessage {
@@ -99,12 +96,8 @@ impl Tail {
         Ok(tail)
     }
 
-    /// Copies the bytes from `end` on into quarantine, zeroes them and removes later files. Returns
-    /// the quarantine folder, if needed.
-    ///
-    /// # Errors
-    /// [`Error::Io`]; the log is unchanged unless the whole copy is durable.
-    pub fn cut(
+    /// Copies the bytes from `end` on into quarantine, durably. Returns its folder, if needed.
+    pub fn keep(
         &self,
         log: &CommitLog,
         end: u64,
@@ -112,10 +105,12 @@ impl Tail {
         paths: &StorePaths,
         now_ms: i64,
     ) -> Result<Option<PathBuf>> {
-        let folder = match self.data_end {
-            Some(data_end) => Some(quarantine(log, end, data_end, storage, paths, now_ms)?),
-            None => None,
-        };
+        let copied = |data_end| quarantine(log, end, data_end, storage, paths, now_ms);
+        self.data_end.map(copied).transpose()
+    }
+
+    /// Zeroes the bytes from `end` on, which [`Self::keep`] has copied, and removes later files.
+    pub fn cut(&self, log: &CommitLog, end: u64) -> Result<()> {
         let file_size = log.run().file_size();
         // The last file first: a crash in between leaves no gap.
         log.run().remove_from(end.checked_add(1).unwrap_or(end).div_ceil(file_size) * file_size)?;
@@ -126,7 +121,7 @@ impl Tail {
             zero_data(&*open, position, file_size).map_err(Error::io("zero", &file.path))?;
             open.sync().map_err(Error::io("flush", &file.path))?;
         }
-        Ok(folder)
+        Ok(())
     }
 }
 

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use hashbrown::HashSet;
 use parking_lot::Mutex;
 
-use super::analysis::{Analysis, FoundStore, OnFlushedDamage};
+use super::analysis::{Analysis, FoundStore};
 use super::inspect::{self, Parts, layout_to_write, load_parts};
 use super::mend_index::mend_index;
 use super::recover::{self, RecoveryMode, RecoveryReport};
+use super::refusal::Refusal;
 use super::seal::Seal;
 use super::version;
 use crate::config::{FlushDiskType, StoreConfig};
@@ -91,6 +92,15 @@ impl Opening {
         parts.refuse_what_is_in_the_way()?;
         let Parts { log, queues, index, small_topics, mut warnings, .. } = parts;
         let layout = layout_to_write(index, &mut config)?;
+        let seal = match mode {
+            RecoveryMode::Crash => None,
+            _ => Seal::holding(&*storage, &paths, &config)?,
+        };
+        if seal.is_none()
+            && let Some(refusal) = Refusal::of_files(&*storage, &paths, &log)?
+        {
+            return Err(refusal.into());
+        }
         let checkpoint = StoreCheckpoint::load(&*storage, &paths.checkpoint(), Access::ReadWrite)?;
         let mut index = None;
         if let Some(layout) = layout {
@@ -100,10 +110,6 @@ impl Opening {
             warnings.extend(findings.iter().map(ToString::to_string));
             index = Some(service);
         }
-        let seal = match mode {
-            RecoveryMode::Crash => None,
-            _ => Seal::holding(&*storage, &paths, &config)?,
-        };
         // A sealed store has the release that it was closed with.
         let run = index.as_ref().map(|index| &**index.run()).filter(|_| seal.is_none());
         let release = version::settle(&mut config, &version::look(&*storage, &paths, &log, run)?)?;
@@ -131,11 +137,11 @@ impl Opening {
 
     pub(super) fn into_opened(
         mut self,
-        damage: OnFlushedDamage,
+        drop_beyond: bool,
         progress: &mut Progress<'_>,
     ) -> Result<Opened> {
         let Analysed { mut analysis, index_trusted_until_ms, written } =
-            self.analyse(damage, progress)?;
+            self.analyse(drop_beyond, progress)?;
         // From here on the store is changed.
         if !written {
             self.mark()?;
@@ -179,7 +185,7 @@ impl Opening {
 
     fn analyse(
         &mut self,
-        damage: OnFlushedDamage,
+        drop_beyond: bool,
         progress: &mut Progress<'_>,
     ) -> Result<Analysed> {
         let is_clean = self.mode != RecoveryMode::Crash;
@@ -212,8 +218,8 @@ impl Opening {
             }
             false => found.analyse(progress)?,
         };
-        if damage != OnFlushedDamage::Cut {
-            found.refuse_damage(&analysis, damage == OnFlushedDamage::RefuseAny)?;
+        if !drop_beyond && let Some(refusal) = found.refusal(&analysis)? {
+            return Err(refusal.into());
         }
         let index_trusted_until_ms = found.index_trusted_until_ms();
         Ok(Analysed { analysis, index_trusted_until_ms, written })
@@ -248,6 +254,9 @@ impl Opening {
                 report.rebuilt.push("index".to_owned());
                 dispatch_from = dispatch_from.min(from);
             }
+        }
+        if analysis.tail.data_end.is_some() || *mode == RecoveryMode::Crash {
+            analysis.tail.cut(log, analysis.end)?;
         }
         for queue in queues.all() {
             queue.correct_min_offset(log.min_offset())?;

@@ -78,7 +78,7 @@ pub(crate) fn query(reader: &Reader, query: &KeyQuery<'_>, by: IndexType) -> Res
 /// Adds what is known to be unreadable: a key of it may be in no index file.
 fn with_losses(reader: &Reader, mut result: QueryResult) -> QueryResult {
     let losses = reader.log().losses();
-    result.complete &= losses.is_empty();
+    result.complete &= losses.is_empty() && reader.missing_end.is_none();
     for range in losses {
         join(&mut result.unread, range);
     }

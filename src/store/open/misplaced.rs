@@ -1,27 +1,28 @@
 //! Finds files of the log in the wrong place by the records in them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::next_start;
-use crate::error::Result;
-use crate::files::{Access, FileKind, Storage};
+use crate::error::{Corruption, CorruptionKind, Error, Result};
+use crate::files::{Access, DirEntry, FileKind, Storage};
 use crate::format::file_name::{offset_name, parse_offset_name};
-use crate::format::message::peek;
+use crate::format::message::{PHYSICAL_OFFSET_AT, peek};
+use crate::log::CommitLog;
 use crate::store::folder::paths::StorePaths;
 
 #[derive(Debug, Default)]
-pub(super) struct Misplaced {
-    pub(super) evidence: Vec<String>,
-    pub(super) moves: Vec<(PathBuf, PathBuf)>,
+pub(crate) struct Misplaced {
+    pub(crate) evidence: Vec<String>,
+    pub(crate) moves: Vec<(PathBuf, PathBuf)>,
     /// Compressed files of the log.
-    pub(super) packed: Vec<PathBuf>,
+    pub(crate) packed: Vec<PathBuf>,
 }
 
 const PACKERS: [(&str, &str); 3] = [("gz", "gzip -d"), ("xz", "xz -d"), ("zst", "zstd -d --rm")];
 
 /// Place of a compressed file of the log, and what unpacks it.
-pub(super) fn packer(path: &Path) -> Option<(u64, &'static str)> {
+pub(crate) fn packer(path: &Path) -> Option<(u64, &'static str)> {
     let place = path.file_stem()?.to_str().and_then(parse_offset_name)?;
     let suffix = path.extension()?.to_str()?;
     PACKERS.iter().find(|(known, _)| *known == suffix).map(|(_, tool)| (place, *tool))
@@ -31,28 +32,58 @@ struct File {
     path: PathBuf,
     named: Option<u64>,
     stated: Option<u64>,
+    /// Whether it begins with zeros, as a file without a message does.
+    is_blank: bool,
 }
 
-pub(super) fn look(
+/// First file of the log whose records contradict its name. A writer would end the log there, and
+/// a reader finds none of its messages.
+pub(crate) fn contradiction(storage: &dyn Storage, log: &CommitLog) -> Option<Corruption> {
+    let file_size = log.run().file_size();
+    let mut wrong = 0_u64;
+    let mut first = None;
+    for file in log.run().files().iter() {
+        // A broker may have deleted it since.
+        let (stated, _) = stated(storage, &file.path, file_size).unwrap_or_default();
+        if let Some(at) = stated.filter(|at| *at != file.base_offset) {
+            wrong += 1;
+            first.get_or_insert_with(|| (file.path.clone(), file.base_offset, at));
+        }
+    }
+    let (path, named, at) = first?;
+    Some(Corruption {
+        path: Some(path),
+        offset: PHYSICAL_OFFSET_AT as u64,
+        kind: CorruptionKind::PhysicalOffset,
+        expected: format!("records from physical offset {named} on, by the file's name"),
+        found: format!(
+            "records that state {at}; so {wrong} files of the log have a wrong name or are another \
+             store's; nothing was changed: `mqstore doctor` prints the commands that rename them"
+        ),
+    })
+}
+
+pub(crate) fn look(
     storage: &dyn Storage,
     paths: &StorePaths,
     file_size: u64,
 ) -> Result<Option<Misplaced>> {
-    let (mut files, mut beside) = (Vec::new(), files_in(storage, paths.root())?);
+    let (mut files, mut beside) = (Vec::new(), files_in(storage, paths.root(), file_size)?);
     for dir in paths.commit_log() {
-        files.extend(files_in(storage, dir)?);
-        for entry in next_start::list(storage, dir)? {
+        files.extend(files_in(storage, dir, file_size)?);
+        for entry in list(storage, dir)? {
             if entry.kind == FileKind::Directory {
-                beside.extend(files_in(storage, &dir.join(&entry.name))?);
+                beside.extend(files_in(storage, &dir.join(&entry.name), file_size)?);
             }
         }
     }
     let is_in_log = |path: &Path| {
         path.parent().is_some_and(|dir| paths.commit_log().iter().any(|log| log == dir))
     };
-    let (wrong, right): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| {
+    let (mut wrong, mut right): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| {
         file.named.is_none() || file.stated.is_some_and(|at| file.named != Some(at))
     });
+    wrong.extend(spares_in_the_way(&wrong, &mut right, file_size));
     let mut taken: BTreeSet<u64> = right.iter().filter_map(|file| file.named).collect();
     let mut found = Misplaced::default();
     let (mut wanted, mut foreign) = (BTreeMap::new(), Vec::new());
@@ -111,6 +142,29 @@ pub(super) fn look(
     Ok((!found.moves.is_empty() || !found.packed.is_empty()).then_some(found))
 }
 
+/// Takes out files without a message that have the name of a misplaced one, or that the log will
+/// not reach once all are in their place.
+fn spares_in_the_way(wrong: &[File], right: &mut Vec<File>, file_size: u64) -> Vec<File> {
+    if wrong.iter().all(|file| file.stated.is_none()) {
+        return Vec::new();
+    }
+    right.sort_by_key(|file| file.named);
+    let last = wrong.iter().chain(&*right).filter_map(|file| file.stated).max().unwrap_or(0);
+    let mut next = last.saturating_add(file_size);
+    let is_in_the_way = |file: &mut File| {
+        let Some(named) = file.named.filter(|_| file.is_blank) else { return false };
+        if wrong.iter().any(|other| other.stated == Some(named)) {
+            return true;
+        }
+        if named == next {
+            next = next.saturating_add(file_size);
+            return false;
+        }
+        named > last || !named.is_multiple_of(file_size.max(1))
+    };
+    right.extract_if(.., is_in_the_way).collect()
+}
+
 fn put_away(storage: &dyn Storage, paths: &StorePaths, foreign: Vec<File>, found: &mut Misplaced) {
     for file in foreign {
         let holds = match file.stated {
@@ -124,14 +178,14 @@ fn put_away(storage: &dyn Storage, paths: &StorePaths, foreign: Vec<File>, found
     }
 }
 
-fn files_in(storage: &dyn Storage, dir: &Path) -> Result<Vec<File>> {
+fn files_in(storage: &dyn Storage, dir: &Path, file_size: u64) -> Result<Vec<File>> {
     let mut files = Vec::new();
-    for entry in next_start::list(storage, dir)? {
+    for entry in list(storage, dir)? {
         if entry.kind == FileKind::File {
             let path = dir.join(&entry.name);
             let named = entry.name.to_str().and_then(parse_offset_name);
-            let stated = stated(storage, &path).unwrap_or(None);
-            files.push(File { path, named, stated });
+            let (stated, is_blank) = stated(storage, &path, file_size).unwrap_or_default();
+            files.push(File { path, named, stated, is_blank });
         }
     }
     Ok(files)
@@ -152,21 +206,40 @@ fn order(mut waiting: Vec<(PathBuf, PathBuf)>, moves: &mut Vec<(PathBuf, PathBuf
     }
 }
 
-/// Offset that a file's first record states, unless a second one contradicts it.
-fn stated(storage: &dyn Storage, path: &Path) -> std::io::Result<Option<u64>> {
+/// Offset that a file's first record states, and whether the file begins with zeros. The second
+/// record must confirm it; without one a file must be able to begin there.
+fn stated(
+    storage: &dyn Storage,
+    path: &Path,
+    file_size: u64,
+) -> std::io::Result<(Option<u64>, bool)> {
     let file = storage.open(path, Access::Read)?;
-    let own = |at: u64| -> std::io::Result<Option<(u64, u64)>> {
-        let mut head = [0; peek::SIGNATURE];
+    let mut head = [0; peek::SIGNATURE];
+    let mut own = |at: u64| -> std::io::Result<(Option<(u64, u64)>, bool)> {
         let read = file.read_at(&mut head, at)?;
         let size = peek::claimed_size(&head).map(|size| size as u64);
-        Ok(peek::own_place(&head).zip(size).filter(|_| read == head.len()))
+        let own = peek::own_place(&head).zip(size).filter(|_| read == head.len());
+        Ok((own, head.iter().all(|byte| *byte == 0)))
     };
-    let Some((first, size)) = own(0)? else { return Ok(None) };
-    let is_sure = own(size)?.is_none_or(|(next, _)| next == first.saturating_add(size));
-    Ok(is_sure.then_some(first))
+    let (first, is_blank) = own(0)?;
+    let Some((first, size)) = first else { return Ok((None, is_blank)) };
+    let is_sure = match own(size)? {
+        (Some((next, _)), _) => next == first.saturating_add(size),
+        (None, _) => first.is_multiple_of(file_size.max(1)),
+    };
+    Ok((Some(first).filter(|_| is_sure), is_blank))
 }
 
-pub(super) fn free(storage: &dyn Storage, dir: &Path, name: &str) -> PathBuf {
+pub(crate) fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<DirEntry>> {
+    match storage.list(dir) {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(Vec::new())
+        }
+        other => other.map_err(Error::io("list", dir)),
+    }
+}
+
+pub(crate) fn free(storage: &dyn Storage, dir: &Path, name: &str) -> PathBuf {
     let names = std::iter::once(name.to_owned()).chain((2..100).map(|n| format!("{name}-{n}")));
     let mut paths = names.map(|name| dir.join(name));
     let is_free = |path: &PathBuf| matches!(storage.kind(path), Ok(None));

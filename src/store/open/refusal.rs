@@ -1,0 +1,263 @@
+//! Decides whether a store is opened for writing: opening, `recover` and `doctor` all ask here.
+//!
+//! Damage before durable messages and signs of missing or misplaced files are refused. After a crash
+//! one state is not: messages behind the end that were never durable.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::config::StoreConfig;
+use crate::error::{Corruption, CorruptionKind, Error, Result};
+use crate::files::{Access, Storage};
+use crate::format::file_name::offset_name;
+use crate::format::width::at_least_0;
+use crate::log::CommitLog;
+use crate::log::index::run::IndexRun;
+
+use super::analysis::{Analysis, FoundStore};
+use super::inspect::{Parts, load_parts};
+use super::missing_end::{MissingEnd, MissingFiles};
+use super::tail::data_end;
+use super::{dledger, misplaced};
+use crate::store::folder::lock;
+use crate::store::folder::mark::Mark;
+use crate::store::folder::paths::StorePaths;
+use crate::store::queue_table::QueueTable;
+use crate::store::store_files::StoreFiles;
+
+/// Reason for which a store is not opened for writing.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    pub damage: Corruption,
+    /// Whole messages behind it.
+    pub messages_beyond: u64,
+    /// Whether `--drop-beyond` ends the log there.
+    pub can_cut: bool,
+    pub missing: Option<MissingEnd>,
+    /// Folder with the log of DLedger.
+    pub ledger: Option<PathBuf>,
+}
+
+impl Refusal {
+    pub(super) fn uncut(damage: Corruption) -> Self {
+        Self { damage, messages_beyond: 0, can_cut: false, missing: None, ledger: None }
+    }
+
+    /// Refuses a log whose files are not RocketMQ's own or not in their place, by their names and
+    /// heads: nothing may cut it.
+    pub(super) fn of_files(
+        storage: &dyn Storage,
+        paths: &StorePaths,
+        log: &CommitLog,
+    ) -> Result<Option<Self>> {
+        if let Some(dir) = dledger::look(storage, paths)? {
+            let refusal = Self::uncut(dledger::refused(&dir));
+            return Ok(Some(Self { ledger: Some(dir), ..refusal }));
+        }
+        Ok(misplaced::contradiction(storage, log).map(Self::uncut))
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        Self::Corrupt(Box::new(refusal.damage))
+    }
+}
+
+impl FoundStore<'_> {
+    /// Decides whether repair would hide the loss of messages that may have been durable.
+    pub fn refusal(&self, analysis: &Analysis) -> Result<Option<Refusal>> {
+        if let Some(missing) = self.missing_end(analysis)? {
+            let damage = gone(self.log, &missing);
+            let refusal = Refusal::uncut(damage);
+            let messages_beyond = analysis.tail.count;
+            return Ok(Some(Refusal {
+                messages_beyond,
+                can_cut: true,
+                missing: Some(missing),
+                ..refusal
+            }));
+        }
+        if analysis.tail.flushed == 0 && analysis.end >= self.flushed.place {
+            return Ok(None);
+        }
+        let messages_beyond = analysis.tail.count;
+        let refusal = Refusal::uncut(self.damage(analysis));
+        Ok(Some(Refusal { messages_beyond, can_cut: true, ..refusal }))
+    }
+
+    fn missing_end(&self, analysis: &Analysis) -> Result<Option<MissingEnd>> {
+        let (run, end) = (self.log.run(), analysis.end);
+        let (place, file_size) = (self.flushed.place, run.file_size());
+        let files_end = run.end_offset().unwrap_or(0);
+        if files_end < place {
+            let known = MissingEnd::look(self.log, files_end, self.queues, self.index)?;
+            let by_mark = MissingEnd { from: files_end, file_size, ..MissingEnd::default() };
+            let missing = known.unwrap_or(by_mark);
+            return Ok(Some(MissingEnd { reach: missing.reach.max(place), ..missing }));
+        }
+        // Our writer makes the name of a file durable before any entry leads into it.
+        let by_mark_alone = self.flushed.is_by_mark_alone();
+        let (from, index) = if by_mark_alone { (files_end, None) } else { (end, self.index) };
+        let known = MissingEnd::look(self.log, from, self.queues, index)?;
+        let Some(known) = known.or_else(|| self.by_checkpoint(analysis, files_end)) else {
+            return Ok(None);
+        };
+        // A damaged last message is an unclean end.
+        let is_last_alone = analysis.tail.data_end.is_some() && known.messages() <= 1;
+        if known.reach <= files_end && (is_last_alone || self.is_never_durable(analysis)) {
+            return Ok(None);
+        }
+        let newest_ms = analysis.newest_timestamp_ms;
+        // A crash may lose the name of a new file that RocketMQ's queues already lead into.
+        let is_new = !run.files().is_empty()
+            && !self.is_clean
+            && !by_mark_alone
+            && known.reach <= end.saturating_add(file_size)
+            && newest_ms > self.flushed.before_ms;
+        Ok(Some(known).filter(|_| !is_new))
+    }
+
+    /// Whether messages behind the end, in a file that is there, were never durable: they lie behind
+    /// our mark, or after a crash without a mark they are newer than the checkpoint.
+    fn is_never_durable(&self, analysis: &Analysis) -> bool {
+        let Self { flushed, checkpoint, .. } = self;
+        let is_newer = analysis.newest_timestamp_ms >= checkpoint.physic_msg_timestamp_ms;
+        match self.is_clean {
+            true => is_newer && flushed.place > 0 && flushed.place == analysis.end,
+            false => flushed.is_by_mark_alone() || is_newer,
+        }
+    }
+
+    /// The checkpoint knows a message in a missing file, by its offset and by its time.
+    fn by_checkpoint(&self, analysis: &Analysis, files_end: u64) -> Option<MissingEnd> {
+        let fields = self.checkpoint;
+        let place = fields.confirm_physical_offset.max(fields.logics_physical_offset);
+        let times = analysis.newest_timestamp_ms..=self.latest_ms;
+        let is_known = place > 0
+            && at_least_0(place) >= files_end
+            && times.contains(&fields.physic_msg_timestamp_ms);
+        is_known.then(|| MissingEnd {
+            from: files_end,
+            reach: at_least_0(place).saturating_add(1),
+            file_size: self.log.run().file_size(),
+            ..MissingEnd::default()
+        })
+    }
+
+    fn damage(&self, analysis: &Analysis) -> Corruption {
+        let (log, place) = (self.log, self.flushed.place);
+        let marked = match analysis.end < place {
+            true => format!(" (all before {place} was durable)"),
+            false => String::new(),
+        };
+        let stop = analysis.stop.clone().unwrap_or_else(|| {
+            let file = log.run().find(analysis.end);
+            let base = file.as_ref().map_or(0, |file| file.base_offset);
+            Corruption {
+                path: file.map(|file| file.path.clone()),
+                offset: analysis.end.saturating_sub(base),
+                kind: CorruptionKind::Magic,
+                expected: "a record".to_owned(),
+                found: "zeros".to_owned(),
+            }
+        });
+        let found = format!(
+            "{} at physical offset {}; {} whole messages lie beyond{marked}, so nothing was changed: \
+             `mqstore salvage` copies them out, `mqstore recover --apply --drop-beyond` cuts there and \
+             keeps them aside",
+            stop.found, analysis.end, analysis.tail.count
+        );
+        Corruption { found, ..stop }
+    }
+}
+
+/// Refuses a rebuild if the log is not in its place, or if queues know messages behind it.
+pub fn refuse_missing_end(
+    storage: &Arc<dyn Storage>,
+    paths: &StorePaths,
+    config: &StoreConfig,
+    end: Option<u64>,
+) -> Result<()> {
+    let parts = load_parts(paths, &mut config.clone(), storage, Access::Read);
+    let Ok(Parts { log, queues, .. }) = parts else { return Ok(()) };
+    if let Some(refusal) = Refusal::of_files(&**storage, paths, &log)? {
+        return Err(refusal.into());
+    }
+    let end = end.filter(|_| matches!(lock::was_aborted(&**storage, paths), Ok(false)));
+    let missing = match missing_behind(&log, &queues, None) {
+        Ok(None) => end.map_or(Ok(None), |end| zeros_behind(&log, &queues, end)),
+        other => other,
+    };
+    match missing {
+        Ok(Some(missing)) => Err(Error::Corrupt(Box::new(gone(&log, &missing)))),
+        _ => Ok(()),
+    }
+}
+
+fn missing_behind(
+    log: &CommitLog,
+    queues: &QueueTable,
+    index: Option<&IndexRun>,
+) -> Result<Option<MissingEnd>> {
+    let end = log.run().end_offset().unwrap_or(0);
+    match MissingEnd::look(log, end, queues, index)? {
+        None => MissingEnd::before_spares(log, queues, index),
+        missing => Ok(missing),
+    }
+}
+
+fn zeros_behind(log: &CommitLog, queues: &QueueTable, end: u64) -> Result<Option<MissingEnd>> {
+    let missing = MissingEnd::look(log, end, queues, None)?;
+    Ok(if missing.is_some() && data_end(log, end)?.is_none() { missing } else { None })
+}
+
+/// Tells a reader which part of the log is not there.
+pub(super) fn missing_files(files: &StoreFiles) -> Result<Option<MissingFiles>> {
+    let StoreFiles { log, queues, paths, storage, index, .. } = files;
+    if let Some(Refusal { damage, .. }) = Refusal::of_files(&**storage, paths, log)? {
+        return Ok(Some(MissingFiles { corruption: damage, queues: Vec::new() }));
+    }
+    let mark = Mark::read(&**storage, paths).ok().flatten().map_or(0, |mark| mark.place);
+    let (from, file_size) = (log.run().end_offset().unwrap_or(0), log.run().file_size());
+    let by_mark = || MissingEnd { from, reach: mark, file_size, ..MissingEnd::default() };
+    let missing = missing_behind(log, queues, index.as_deref())?;
+    let missing = missing.or_else(|| (from < mark).then(by_mark));
+    // A broker may just have made it.
+    let mut missing = missing.filter(|missing| !is_made(files, missing.from));
+    let is_closed = || matches!(lock::was_aborted(&**storage, paths), Ok(false));
+    if missing.is_none() && log.end_offset() != mark && is_closed() {
+        missing = zeros_behind(log, queues, log.end_offset())?;
+    }
+    Ok(missing.map(|missing| {
+        let corruption = gone(log, &missing);
+        MissingFiles { corruption, queues: missing.queues }
+    }))
+}
+
+fn is_made(files: &StoreFiles, offset: u64) -> bool {
+    let size = files.log.run().file_size();
+    let name = offset_name(offset - offset.checked_rem(size).unwrap_or(0));
+    let stamp = |dir: &PathBuf| files.storage.stamp(&dir.join(&name)).ok().flatten();
+    files.paths.commit_log().iter().filter_map(stamp).any(|stamp| stamp.len > 0)
+}
+
+pub(super) fn gone(log: &CommitLog, missing: &MissingEnd) -> Corruption {
+    let known = match missing.messages() {
+        0 => format!("by the durable mark or the checkpoint it reached {}", missing.reach),
+        count => format!("queues and index know {count} messages up to {}", missing.reach),
+    };
+    let found = format!(
+        "no file or zeros from {} on, and {known}; nothing was changed: put the missing files back; if they \
+         are gone for good, `mqstore recover --apply --drop-beyond` cuts the queues to the log that \
+         is left",
+        missing.from
+    );
+    Corruption {
+        path: Some(log.run().dir()),
+        offset: 0,
+        kind: CorruptionKind::Gap,
+        expected: format!("{} at the end of the commit log", missing.files()),
+        found,
+    }
+}
