@@ -117,6 +117,8 @@ codes! {
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: until then a filter lets the messages pass whose units are behind"
     ExtTags "MQ-CQ-16" "a unit of a queue's extension is another message's"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
+    Ledger "MQ-DL-01" "the log is DLedger's, with a head around each record"
+        "none needed to run it with DLedger; `mqstore salvage STORE --out OUT` of the folder that is named copies its messages into a new store"
     DocUndispatched "MQ-DOC-01" "messages are in the log and not in their queues, so that consumers never get them"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
     DocIndexDoomed "MQ-DOC-02" "the next start of RocketMQ destroys index files that are newer than the checkpoint"

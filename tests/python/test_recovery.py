@@ -242,14 +242,19 @@ def test_rc06_the_last_file_of_the_log_deleted(tmp_path: Path, crash: bool) -> N
         path.unlink()
     before = stamps(tmp_path / "consumequeue")
     if crash:
-        # Then the names of files may be lost, and no message that was safe is missing: nothing else
-        # says so in a store that RocketMQ wrote.
+        # As in a store that RocketMQ wrote: nothing proves that the file was never durable.
         (tmp_path / "abort").write_text("1")
         (tmp_path / "mqstore.mark").unlink()
         with (tmp_path / "checkpoint").open("r+b") as file:
             file.write(bytes(48))
-        with pytest.raises(mqstore.CorruptionError, match="--drop-beyond"):
-            mqstore.recover(tmp_path, dry_run=False, config=TINY)
+        for refused in (
+            lambda: mqstore.recover(tmp_path, dry_run=False, config=TINY),
+            lambda: mqstore.open(tmp_path, "r+", config=TINY),
+        ):
+            with pytest.raises(mqstore.CorruptionError, match="--drop-beyond"):
+                refused()
+        assert stamps(tmp_path / "consumequeue") == before
+        assert mqstore.recover(tmp_path, dry_run=False, drop_beyond=True, config=TINY).applied
     else:
         told = f"from {int(paths[last].name)} on.*--apply"
         with pytest.raises(mqstore.CorruptionError, match=told):

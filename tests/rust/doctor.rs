@@ -412,27 +412,21 @@ fn the_missing_end_of_the_log_is_one_error_with_no_cure_that_hides_it() {
 }
 
 #[test]
-fn recovery_refuses_whole_messages_beyond_damage_that_was_never_flushed() {
+fn recovery_keeps_whole_messages_aside_that_were_never_flushed_and_opening_does_too() {
     let home = Home::killed(60);
     let _ = fs::remove_file(home.path().join("mqstore.mark"));
     set_checkpoint(&home, [0; 3]);
     let all = places(&home);
     home.flip(all[40].0 + 90);
     let plan = recover(home.path(), home.config.clone(), Recover::Plan, &mut go_on).unwrap();
-    let refusal = plan.refusal.unwrap();
-    assert_eq!((refusal.messages_beyond, refusal.opens), (19, true));
-    let before = home.snapshot();
-    let refused = recover(home.path(), home.config.clone(), Recover::Apply, &mut go_on);
-    let told = refused.unwrap_err().to_string();
-    assert!(told.contains("19 whole messages") && told.contains("mqstore salvage"), "{told}");
-    let log = |files: &[(std::path::PathBuf, Vec<u8>)]| {
-        files.iter().filter(|(path, _)| path.starts_with("commitlog")).cloned().collect::<Vec<_>>()
-    };
-    assert_eq!(log(&before), log(&home.snapshot()));
+    assert!(plan.refusal.is_none(), "{plan:?}");
+    assert_eq!(plan.report.quarantined_count, 19);
     let found = report(&home);
     assert!(found.verdict.commands[0].starts_with("mqstore salvage "), "{found:?}");
     assert!(!found.verdict.commands.iter().any(|command| command.contains("recover")));
-    let done = recover(home.path(), home.config.clone(), Recover::DropBeyond, &mut go_on).unwrap();
+    let opened = home.copy();
+    assert_eq!(opened.write().recovery().unwrap().quarantined_count, 19);
+    let done = recover(home.path(), home.config.clone(), Recover::Apply, &mut go_on).unwrap();
     assert_eq!(done.report.quarantined_count, 19);
     let kept = evidence(&home, Code::DocQuarantine);
     assert!(kept.len() == 1 && kept[0].ends_with(": 19 whole messages"), "{kept:?}");

@@ -92,12 +92,14 @@ pub fn doctor(
         let done = u128::from(whole) * u128::from(done) / u128::from(span);
         progress(whole.saturating_add(done.widen()), whole.saturating_mul(2))
     })?;
+    let mut cuts_messages = false;
     let cause = if in_use {
         Cause::None
     } else {
         let mut go_on = |_, _| ControlFlow::Continue(());
         let plan = plan::plan(path, config.clone(), &storage, &mut go_on).ok();
         let has = |code| report.found.contains_key(&code);
+        cuts_messages = plan.as_ref().is_some_and(|plan| plan.report.quarantined_count > 0);
         let misplaced = misplaced::look(&*storage, &paths, log_size)?;
         match Cause::of(misplaced, plan.and_then(|plan| plan.refusal)) {
             Cause::None if has(Code::LogTwice) && has(Code::QueueOther) => Cause::Numbers,
@@ -124,6 +126,7 @@ pub fn doctor(
     examined.tell_batches(queues);
     let mut barred = Barred::by(&report, &paths, &cause);
     barred.all |= examined.tell_unmounted(&cause);
+    barred.recovery |= cuts_messages;
     let out = verdict::salvaged(&*storage, path);
     let states = gathered(examined.diagnoses, &cause);
     let more: Vec<_> = states.iter().flat_map(|(state, _)| state.more_cures.clone()).collect();
@@ -135,7 +138,7 @@ pub fn doctor(
     let (missing, mut lost) = (cause.missing(), Lost::default());
     let mut groups = Vec::new();
     if let Some(queues) = queues {
-        let is_known = !in_use && !matches!(cause, Cause::Misplaced(_));
+        let is_known = !in_use && !matches!(cause, Cause::Misplaced(_) | Cause::Ledger(_));
         lost = if is_known { losses::count(queues, &facts.gaps, missing)? } else { lost };
         if missing.is_some() {
             let checkpoint = StoreCheckpoint::load(&*storage, &paths.checkpoint(), Access::Read);
@@ -214,7 +217,7 @@ impl Barred {
         Self {
             recovery: has_cause || any(&in_the_way) || any(&of_log),
             rebuild: has_cause || any(&in_root),
-            all: matches!(cause, Cause::EndMissing(_)),
+            all: matches!(cause, Cause::EndMissing(_) | Cause::Ledger(_)),
         }
     }
 
@@ -273,7 +276,7 @@ impl State {
             Code::ConfigUnreadable => {
                 !self.evidence.iter().any(|line| line.contains("config/consumerOffset.json"))
             }
-            Code::DocMisplaced => true,
+            Code::DocMisplaced | Code::Ledger => true,
             Code::LogTwice => !barred.rebuild,
             _ => false,
         };
@@ -343,6 +346,10 @@ impl Examined<'_> {
     fn tell_cause(&mut self, cause: &Cause) {
         match cause {
             Cause::None | Cause::BrokenRun | Cause::Numbers => {}
+            Cause::Ledger(dir) => {
+                let cure = verdict::salvage_of(self.storage, self.paths, dir);
+                self.state(Code::Ledger).cure = cure;
+            }
             Cause::Misplaced(misplaced) => {
                 for line in &misplaced.evidence {
                     self.state(Code::DocMisplaced).add(Severity::Error, line.clone());

@@ -46,6 +46,8 @@ pub(super) enum Cause {
     BrokenRun,
     /// Whole messages lie behind damage.
     Damage(Refusal),
+    /// The log is DLedger's, in this folder.
+    Ledger(PathBuf),
     /// A record's number was changed: a rebuild loses its entry.
     Numbers,
 }
@@ -53,6 +55,7 @@ pub(super) enum Cause {
 impl Cause {
     pub(super) fn of(misplaced: Option<Misplaced>, refusal: Option<Refusal>) -> Self {
         match (misplaced, refusal) {
+            (_, Some(Refusal { ledger: Some(dir), .. })) => Self::Ledger(dir),
             (Some(misplaced), _) => Self::Misplaced(misplaced),
             (None, None) => Self::None,
             (None, Some(Refusal { missing: Some(missing), .. })) => Self::EndMissing(missing),
@@ -73,6 +76,7 @@ impl Cause {
             Self::None => false,
             Self::Misplaced(_) => code == Code::DocMisplaced,
             Self::EndMissing(_) => code == Code::DocEndMissing,
+            Self::Ledger(_) => code == Code::Ledger,
             Self::BrokenRun => matches!(code, Code::FileLength | Code::FileGap),
             Self::Damage(_) => code.name().starts_with("MQ-LOG-"),
             Self::Numbers => code == Code::LogTwice,
@@ -98,7 +102,7 @@ impl Cause {
                 );
         match self {
             Self::None => false,
-            Self::Misplaced(_) => is_of_log || is_of_files || is_derived,
+            Self::Misplaced(_) | Self::Ledger(_) => is_of_log || is_of_files || is_derived,
             Self::EndMissing(_) => {
                 is_derived
                     || matches!(
@@ -146,6 +150,9 @@ pub(super) fn commands(
         commands.push(format!("mqstore doctor {name}"));
         return (commands, Vec::new());
     }
+    if let Cause::Ledger(dir) = cause {
+        return (salvage_of(storage, paths, dir).into_iter().collect(), Vec::new());
+    }
     let of_queues = format!("{REBUILD}{name} --what consumequeue ");
     let all_queues = format!("{of_queues}--apply");
     let cures = diagnoses.iter().filter(|found| found.severity != Severity::Info);
@@ -179,6 +186,12 @@ pub(super) fn commands(
         _ => Vec::new(),
     };
     (commands, last_resort)
+}
+
+/// Copies the messages of another log into a new store.
+pub(super) fn salvage_of(storage: &dyn Storage, paths: &StorePaths, dir: &Path) -> Option<String> {
+    let out = salvaged(storage, paths.root());
+    Some(format!("{SALVAGE}{} --out {}", quoted(dir.to_str()?)?, quoted(out.to_str()?)?))
 }
 
 fn rank(cure: &str) -> u8 {

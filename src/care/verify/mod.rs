@@ -31,7 +31,7 @@ pub(super) use self::tables::{NO_OFFSET, OTHER_OFFSETS};
 use super::finding::{Code, Finding, Findings, Severity};
 use super::meter::{Meter, both, thread_count, watched};
 use crate::config::StoreConfig;
-use crate::error::{Error, Result};
+use crate::error::{Corruption, Error, Result};
 use crate::files::threads::{each, in_order};
 use crate::files::{Access, FileKind, FileRun, Os, Storage, SystemClock};
 use crate::format::checkpoint::CheckpointFields;
@@ -41,6 +41,7 @@ use crate::store::folder::inventory;
 use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::mark::Flushed;
 use crate::store::folder::paths::StorePaths;
+use crate::store::open::dledger;
 use crate::store::open::index_settings::{self, NoLayout};
 use crate::store::open::inspect;
 use crate::store::open::version;
@@ -197,6 +198,10 @@ fn prepare<'a>(
         Access::Read,
     )?;
     strays.iter().for_each(|stray| cx.stray(stray));
+    if let Some(dir) = dledger::look(&*cx.storage, &cx.paths)? {
+        let Corruption { expected, found, .. } = dledger::refused(&dir);
+        cx.findings.add(Code::Ledger, Severity::Error, &dir, None, expected, found);
+    }
     cx.check_files(&log);
     let listed = log_walk::list(&cx, &log);
     let layout = inspect::queue_layout(&*cx.storage, &cx.paths, config)?;

@@ -8,7 +8,7 @@
 //! marks a clean close: the next open then reads no log.
 
 pub mod analysis;
-mod dledger;
+pub(crate) mod dledger;
 pub mod index_settings;
 pub mod inspect;
 mod mend_index;

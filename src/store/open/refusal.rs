@@ -114,7 +114,7 @@ impl FoundStore<'_> {
             && !self.is_clean
             && !by_mark_alone
             && known.reach <= end.saturating_add(file_size)
-            && newest_ms > self.flushed.before_ms;
+            && (1..newest_ms).contains(&self.flushed.before_ms);
         Ok(Some(known).filter(|_| !is_new))
     }
 

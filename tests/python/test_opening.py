@@ -1,0 +1,176 @@
+"""Opening for writing is not bolder than ``recover``: missing and misplaced files, DLedger."""
+
+from __future__ import annotations
+
+import shlex
+import struct
+import subprocess
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+
+import mqstore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SMALL = {"mapped_file_size_commit_log": 65_536, "mapped_file_size_consume_queue": 2_000}
+FILE = 65_536
+
+
+def files(path: Path) -> list[Path]:
+    return sorted((path / "commitlog").iterdir())
+
+
+def data(path: Path) -> dict[str, bytes]:
+    """Every file of log, queues and index."""
+    return {
+        str(file.relative_to(path)): file.read_bytes()
+        for folder in ("commitlog", "consumequeue", "index")
+        for file in (path / folder).rglob("*")
+        if file.is_file()
+    }
+
+
+def made(path: Path, flush: str = "ASYNC_FLUSH") -> Path:
+    """A closed store with three files of the log."""
+    with mqstore.open(path, "a", config={**SMALL, "flush_disk_type": flush}) as store:
+        store.append_many(
+            [
+                mqstore.Message("t", b"%d" % number + b"x" * 400, keys=f"k{number}")
+                for number in range(300)
+            ]
+        )
+    for spare in files(path)[3:]:
+        spare.unlink()
+    assert len(files(path)) == 3
+    return path
+
+
+def remove(path: Path, names: str) -> None:
+    for name in names.split():
+        (path / name).unlink(missing_ok=True)
+
+
+def refused_and_unchanged(path: Path, match: str) -> None:
+    before = data(path)
+    with pytest.raises(mqstore.CorruptionError, match=match):
+        mqstore.open(path, "r+")
+    with pytest.raises(mqstore.CorruptionError, match=match):
+        mqstore.recover(path, dry_run=False)
+    assert mqstore.recover(path).damage is not None
+    assert data(path) == before
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+@pytest.mark.parametrize("abort", [False, True])
+@pytest.mark.parametrize(
+    "without",
+    ["", "mqstore.seal", "mqstore.mark mqstore.seal", "mqstore.mark mqstore.seal checkpoint"],
+)
+def test_missing_last_files_are_refused_however_the_store_ended(
+    tmp_path: Path, *, flush: str, abort: bool, without: str
+) -> None:
+    path = made(tmp_path / "store", flush)
+    remove(path, without)
+    if abort:
+        (path / "abort").write_text("1")
+    kept = {file: file.read_bytes() for file in files(path)[1:]}
+    for file in kept:
+        file.unlink()
+    with mqstore.open(path) as store:
+        assert any("put the missing files back" in line for line in store.warnings)
+        assert not store.query("t", "k1").complete
+    refused_and_unchanged(path, "put the missing files back")
+    for file, content in kept.items():
+        file.write_bytes(content)
+    with mqstore.open(path, "r+") as store:
+        assert len(list(store.scan())) == 300
+
+
+def renamed(path: Path, new: dict[int, int]) -> None:
+    folder = path / "commitlog"
+    for old in new:
+        (folder / f"{old:020}").rename(folder / f"{old}.moved")
+    for old, name in new.items():
+        (folder / f"{old}.moved").rename(folder / f"{name:020}")
+
+
+SHIFTS = {
+    "one file": {number * FILE: (number + 1) * FILE for number in range(3)},
+    "far": {number * FILE: (number + 50) * FILE for number in range(3)},
+    "no multiple": {number * FILE: number * FILE + 4_096 for number in range(3)},
+    "two swapped": {FILE: 2 * FILE, 2 * FILE: FILE},
+    "the first two": {0: FILE, FILE: 0},
+    "the last": {2 * FILE: 3 * FILE},
+    "ring": {0: FILE, FILE: 2 * FILE, 2 * FILE: 0},
+}
+
+
+@pytest.mark.parametrize("abort", [False, True])
+@pytest.mark.parametrize("without", ["", "mqstore.mark mqstore.seal checkpoint"])
+@pytest.mark.parametrize("shift", SHIFTS)
+def test_renamed_files_are_found_before_anything_is_moved(
+    tmp_path: Path, *, shift: str, without: str, abort: bool
+) -> None:
+    path = made(tmp_path / "store")
+    whole = data(path)
+    remove(path, without)
+    if abort:
+        (path / "abort").write_text("1")
+    renamed(path, SHIFTS[shift])
+    with mqstore.open(path) as store:
+        assert any("nothing was changed" in line for line in store.warnings)
+        assert not store.query("t", "k250").complete
+    refused_and_unchanged(path, "nothing was changed")
+    verdict = mqstore.doctor(path).verdict
+    moves = [line for line in verdict.commands if line.startswith("mv ")]
+    assert moves
+    for line in moves:
+        subprocess.run(shlex.split(line), check=True)  # noqa: S603 - what it printed
+    assert data(path) == whole
+    with mqstore.open(path, "r+") as store:
+        assert len(list(store.scan())) == 300
+
+
+def test_a_store_of_dledger_is_named_and_never_cut(tmp_path: Path) -> None:
+    path = made(tmp_path / "store")
+    remove(path, "mqstore.mark mqstore.seal config/mqstore.json")
+    first, *rest = files(path)
+    with mqstore.open(path) as store:
+        places = [message.physical_offset for message in store.scan()]
+    raw = b"".join(file.read_bytes() for file in files(path))
+    ledger, at = bytearray(), FILE
+    for place, following in pairwise(place for place in places if place >= FILE):
+        size = struct.unpack_from(">i", raw, place)[0]
+        assert following - place >= size
+        record = bytearray(raw[place : place + size])
+        struct.pack_into(">q", record, 28, at + 48)
+        ledger += struct.pack(">iiqqqiiii", 1, size + 48, 0, 1, at, 0, 0, 0, size) + record
+        at += size + 48
+    folder = path / "dledger-n0" / "data"
+    folder.mkdir(parents=True)
+    (folder / f"{FILE:020}").write_bytes(bytes(ledger).ljust(4 * FILE, b"\0"))
+    for file in rest:
+        file.unlink()
+    assert first.exists()
+    refused_and_unchanged(path, "DLedger")
+    before = data(path)
+    for cut in (
+        lambda: mqstore.recover(path, dry_run=False, drop_beyond=True),
+        lambda: mqstore.rebuild(path),
+    ):
+        with pytest.raises(mqstore.CorruptionError, match="DLedger"):
+            cut()
+    assert data(path) == before
+    with mqstore.open(path) as store:
+        assert any("DLedger" in line for line in store.warnings)
+        assert not store.query("t", "k1").complete
+    assert "MQ-DL-01" in {finding.code for finding in mqstore.verify(path).findings}
+    report = mqstore.doctor(path)
+    assert "MQ-DL-01" in {finding.code for finding in report}
+    assert [line.split()[:3] for line in report.verdict.commands] == [
+        ["mqstore", "salvage", str(folder)]
+    ]
+    assert report.verdict.last_resort == ()
