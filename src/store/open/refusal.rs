@@ -98,7 +98,10 @@ impl FoundStore<'_> {
         }
         // Our writer makes the name of a file durable before any entry leads into it.
         let by_mark_alone = self.flushed.is_by_mark_alone();
-        let (from, index) = if by_mark_alone { (files_end, None) } else { (end, self.index) };
+        // Entries behind damage may lead to the whole messages there.
+        let in_files = by_mark_alone || analysis.tail.count > 0;
+        let from = if in_files { files_end } else { end };
+        let index = self.index.filter(|_| !by_mark_alone);
         let known = MissingEnd::look(self.log, from, self.queues, index)?;
         let Some(known) = known.or_else(|| self.by_checkpoint(analysis, files_end)) else {
             return Ok(None);
@@ -123,8 +126,10 @@ impl FoundStore<'_> {
     fn is_never_durable(&self, analysis: &Analysis) -> bool {
         let Self { flushed, checkpoint, .. } = self;
         let is_newer = analysis.newest_timestamp_ms >= checkpoint.physic_msg_timestamp_ms;
+        // The mark is at the beginning of the last message, or behind it.
+        let last = analysis.last_record.unwrap_or(analysis.end);
         match self.is_clean {
-            true => is_newer && flushed.place > 0 && flushed.place == analysis.end,
+            true => is_newer && flushed.place > 0 && (last..=analysis.end).contains(&flushed.place),
             false => flushed.is_by_mark_alone() || is_newer,
         }
     }
@@ -141,6 +146,7 @@ impl FoundStore<'_> {
             from: files_end,
             reach: at_least_0(place).saturating_add(1),
             file_size: self.log.run().file_size(),
+            by_checkpoint: true,
             ..MissingEnd::default()
         })
     }
@@ -226,7 +232,7 @@ pub(super) fn missing_files(files: &StoreFiles) -> Result<Option<MissingFiles>> 
     // A broker may just have made it.
     let mut missing = missing.filter(|missing| !is_made(files, missing.from));
     let is_closed = || matches!(lock::was_aborted(&**storage, paths), Ok(false));
-    if missing.is_none() && log.end_offset() != mark && is_closed() {
+    if missing.is_none() && is_closed() {
         missing = zeros_behind(log, queues, log.end_offset())?;
     }
     Ok(missing.map(|missing| {
@@ -244,7 +250,10 @@ fn is_made(files: &StoreFiles, offset: u64) -> bool {
 
 pub(super) fn gone(log: &CommitLog, missing: &MissingEnd) -> Corruption {
     let known = match missing.messages() {
-        0 => format!("by the durable mark or the checkpoint it reached {}", missing.reach),
+        0 if missing.by_checkpoint => {
+            format!("by the checkpoint a message begins at {}", missing.reach.saturating_sub(1))
+        }
+        0 => format!("by the durable mark it reached {}", missing.reach),
         count => format!("queues and index know {count} messages up to {}", missing.reach),
     };
     let found = format!(
