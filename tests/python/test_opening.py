@@ -124,8 +124,8 @@ def test_renamed_files_are_found_before_anything_is_moved(
         assert any("nothing was changed" in line for line in store.warnings)
         assert not store.query("t", "k250").complete
     refused_and_unchanged(path, "nothing was changed")
-    verdict = mqstore.doctor(path).verdict
-    moves = [line for line in verdict.commands if line.startswith("mv ")]
+    report = mqstore.doctor(path)
+    moves = [line for line in report.commands if line.startswith("mv ")]
     assert moves
     for line in moves:
         subprocess.run(shlex.split(line), check=True)  # noqa: S603 - what it printed
@@ -169,8 +169,6 @@ def test_a_store_of_dledger_is_named_and_never_cut(tmp_path: Path) -> None:
         assert not store.query("t", "k1").complete
     assert "MQ-DL-01" in {finding.code for finding in mqstore.verify(path).findings}
     report = mqstore.doctor(path)
-    assert "MQ-DL-01" in {finding.code for finding in report}
-    assert [line.split()[:3] for line in report.verdict.commands] == [
-        ["mqstore", "salvage", str(folder)]
-    ]
-    assert report.verdict.last_resort == ()
+    assert "MQ-DL-01" in {finding.code for finding in report.diagnoses}
+    assert [line.split()[:3] for line in report.commands] == [["mqstore", "salvage", str(folder)]]
+    assert report.last_resort == ()

@@ -5,10 +5,9 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Corruption, CorruptionKind, Error, Result};
-use crate::files::{Access, DirEntry, FileKind, Storage};
+use crate::files::{Access, DirEntry, FileKind, FileRun, Storage};
 use crate::format::file_name::{offset_name, parse_offset_name};
 use crate::format::message::{PHYSICAL_OFFSET_AT, peek};
-use crate::log::CommitLog;
 use crate::store::folder::paths::StorePaths;
 
 #[derive(Debug, Default)]
@@ -38,11 +37,11 @@ struct File {
 
 /// First file of the log whose records contradict its name. A writer would end the log there, and
 /// a reader finds none of its messages.
-pub(crate) fn contradiction(storage: &dyn Storage, log: &CommitLog) -> Option<Corruption> {
-    let file_size = log.run().file_size();
+pub(crate) fn contradiction(storage: &dyn Storage, log: &FileRun) -> Option<Corruption> {
+    let file_size = log.file_size();
     let mut wrong = 0_u64;
     let mut first = None;
-    for file in log.run().files().iter() {
+    for file in log.files().iter() {
         // A broker may have deleted it since.
         let (stated, _) = stated(storage, &file.path, file_size).unwrap_or_default();
         if let Some(at) = stated.filter(|at| *at != file.base_offset) {

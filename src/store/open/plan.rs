@@ -69,7 +69,7 @@ pub fn plan(
         Refusal { missing: Some(missing), ..refusal }
     });
     let broken = spares.or_else(|| broken_run(&log).map(Refusal::uncut));
-    if let Some(refusal) = Refusal::of_files(&**storage, &paths, &log)?.or(broken) {
+    if let Some(refusal) = Refusal::of_files(&**storage, &paths, log.run())?.or(broken) {
         return Ok(unread(mode, log.min_offset(), refusal));
     }
     let checkpoint = StoreCheckpoint::load(&**storage, &paths.checkpoint(), Access::Read)?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::config::StoreConfig;
 use crate::error::{Corruption, CorruptionKind, Error, Result};
-use crate::files::{Access, Storage};
+use crate::files::{Access, FileRun, Storage};
 use crate::format::file_name::offset_name;
 use crate::format::width::at_least_0;
 use crate::log::CommitLog;
@@ -48,7 +48,7 @@ impl Refusal {
     pub(super) fn of_files(
         storage: &dyn Storage,
         paths: &StorePaths,
-        log: &CommitLog,
+        log: &FileRun,
     ) -> Result<Option<Self>> {
         if let Some(dir) = dledger::look(storage, paths)? {
             let refusal = Self::uncut(dledger::refused(&dir));
@@ -187,7 +187,7 @@ pub fn refuse_missing_end(
 ) -> Result<()> {
     let parts = load_parts(paths, &mut config.clone(), storage, Access::Read);
     let Ok(Parts { log, queues, .. }) = parts else { return Ok(()) };
-    if let Some(refusal) = Refusal::of_files(&**storage, paths, &log)? {
+    if let Some(refusal) = Refusal::of_files(&**storage, paths, log.run())? {
         return Err(refusal.into());
     }
     let end = end.filter(|_| matches!(lock::was_aborted(&**storage, paths), Ok(false)));
@@ -221,7 +221,7 @@ fn zeros_behind(log: &CommitLog, queues: &QueueTable, end: u64) -> Result<Option
 /// Tells a reader which part of the log is not there.
 pub(super) fn missing_files(files: &StoreFiles) -> Result<Option<MissingFiles>> {
     let StoreFiles { log, queues, paths, storage, index, .. } = files;
-    if let Some(Refusal { damage, .. }) = Refusal::of_files(&**storage, paths, log)? {
+    if let Some(Refusal { damage, .. }) = Refusal::of_files(&**storage, paths, log.run())? {
         return Ok(Some(MissingFiles { corruption: damage, queues: Vec::new() }));
     }
     let mark = Mark::read(&**storage, paths).ok().flatten().map_or(0, |mark| mark.place);

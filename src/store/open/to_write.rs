@@ -97,7 +97,7 @@ impl Opening {
             _ => Seal::holding(&*storage, &paths, &config)?,
         };
         if seal.is_none()
-            && let Some(refusal) = Refusal::of_files(&*storage, &paths, &log)?
+            && let Some(refusal) = Refusal::of_files(&*storage, &paths, log.run())?
         {
             return Err(refusal.into());
         }
@@ -183,11 +183,7 @@ impl Opening {
         }
     }
 
-    fn analyse(
-        &mut self,
-        drop_beyond: bool,
-        progress: &mut Progress<'_>,
-    ) -> Result<Analysed> {
+    fn analyse(&mut self, drop_beyond: bool, progress: &mut Progress<'_>) -> Result<Analysed> {
         let is_clean = self.mode != RecoveryMode::Crash;
         let (storage, paths, fields) = (&*self.storage, &self.paths, &self.checkpoint.fields);
         let found = FoundStore {
