@@ -517,11 +517,13 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
     let has_data =
         |walk: &FileWalk| walk.end > 0 || walk.failed || !matches!(walk.how, FileEnd::Nothing);
     let last = walks.iter().rposition(has_data);
+    let mut settled_ms = 0;
     // Times on both sides of a file's end.
     walks.iter().fold(Times::default(), |times, walk| times.then(&walk.times, cx, log));
     for (number, (walk, file)) in walks.iter().zip(listed.files.iter()).enumerate() {
         joined.messages += walk.messages;
-        walk.times.report(joined.newest_ms, walk.newest_ms, cx, log);
+        walk.times.report(settled_ms, walk.newest_ms, cx, log);
+        settled_ms = settled_ms.max(walk.times.settled_ms());
         joined.newest_ms = joined.newest_ms.max(walk.newest_ms);
         joined.walked.damaged.extend_from_slice(&walk.damaged);
         joined.walked.forgot |= walk.forgot;

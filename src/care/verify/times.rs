@@ -10,7 +10,6 @@ type Stored = (u64, i64);
 /// 1971-01-01: a clock that was never set gave earlier times.
 const EARLIEST_MS: i64 = 31_536_000_000;
 
-/// Messages of one file with times that no right clock gave.
 #[derive(Clone, Copy, Debug)]
 struct Impossible {
     first: Stored,
@@ -65,8 +64,13 @@ impl Times {
         self
     }
 
-    /// Reports the impossible times of a file, and a file that is older than `before_ms`, the newest
-    /// time of those before it. Its own newest time is `newest_ms`.
+    /// Older one of the last two times: one message alone may be wrong.
+    pub(super) fn settled_ms(&self) -> i64 {
+        let [before, last] = self.last.map(|stored| stored.map_or(0, |stored| stored.1));
+        before.min(last)
+    }
+
+    /// Reports a file's impossible times, and one that is older than those before it.
     pub(super) fn report(&self, before_ms: i64, newest_ms: i64, cx: &Context<'_>, log: &FileRun) {
         for Impossible { first, last, count } in self.impossible.into_iter().flatten() {
             let mut found = utc_text(first.1);

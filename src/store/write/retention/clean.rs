@@ -19,7 +19,6 @@ use crate::store::write::writer::Writer;
 
 const NO_SPACE: i32 = 28;
 
-/// Result of one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
     pub log_files: usize,
@@ -48,13 +47,11 @@ impl MessageStore {
         Ok((messages, start))
     }
 
-    /// Disk usage of the store.
     #[must_use]
     pub fn disk_use(&self) -> DiskUse {
         DiskUse::now(&*self.files.storage, &self.files.paths)
     }
 
-    /// Plans [`MessageStore::clean_step`] without a change.
     pub fn judge(&self, occasion: &Occasion) -> Result<Judgement> {
         self.files.check_open()?;
         let safe_end = self.writer.as_ref().map_or(u64::MAX, |writer| writer.safe_end());
@@ -178,7 +175,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Error for an append beyond `disk_space_warning_level_ratio`.
     #[cold]
     pub(crate) fn disk_is_full(&self) -> Error {
         Error::Io {
@@ -189,7 +185,6 @@ impl Writer {
     }
 }
 
-/// All files of a store with retention's decisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Judgement {
     /// Log, queue and index files, each oldest first.

@@ -7,7 +7,6 @@ pub const HOUR_MS: i64 = 3_600_000;
 const EARLIEST_MS: i64 = 1_325_376_000_000;
 const MOST_REST_MS: i64 = 365 * 24 * HOUR_MS;
 
-/// Times of one log file, Unix milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct FileTimes {
     pub first_ms: Option<i64>,
@@ -15,7 +14,6 @@ pub struct FileTimes {
     pub modified_ms: i64,
 }
 
-/// Time from which a file's age counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Newest {
     pub ms: i64,

@@ -35,7 +35,6 @@ pub(crate) struct Cleaning {
     pub(crate) untold: Untold,
 }
 
-/// Disk usage in percent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskUse {
     /// The emptiest disk of the log.
@@ -54,33 +53,25 @@ impl DiskUse {
         }
     }
 
-    /// The higher of the two.
     #[must_use]
     pub fn most(&self) -> u64 {
         self.log_percent.max(self.queue_percent)
     }
 }
 
-/// Consequence of disk usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pressure {
     None,
-    /// Expired files are deleted at any hour.
     Expired,
-    /// Files are deleted before they expire.
     Forced,
-    /// Files are deleted before they expire, and appends are refused.
     Full,
 }
 
 /// The three levels in percent, bounded as in RocketMQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Levels {
-    /// Deletes expired files at any hour (`diskMaxUsedSpaceRatio`).
     pub expired: u64,
-    /// Deletes files before they expire (`diskSpaceCleanForciblyRatio`).
     pub forced: u64,
-    /// Refuses appends (`diskSpaceWarningLevelRatio`).
     pub full: u64,
 }
 
@@ -105,10 +96,8 @@ impl Levels {
     }
 }
 
-/// Circumstances of a retention check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occasion {
-    /// Current time, Unix milliseconds.
     pub now_ms: i64,
     pub disk: DiskUse,
     /// Whether it was requested, so that the hour does not matter.
@@ -118,46 +107,27 @@ pub struct Occasion {
 /// Decision about a file; [`Fate::reason`] explains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    Expired {
-        age_hours: i64,
-    },
-    Old {
-        age_hours: i64,
-    },
-    Beyond {
-        behind: u64,
-    },
-    Forced {
-        used_percent: u64,
-    },
-    Behind {
-        log_start: u64,
-    },
+    Expired { age_hours: i64 },
+    Old { age_hours: i64 },
+    Beyond { behind: u64 },
+    Forced { used_percent: u64 },
+    Behind { log_start: u64 },
     Off,
     Kept,
     Damaged,
-    WrongClock {
-        newest_ms: i64,
-        /// Time from which its age counts.
-        counted_ms: i64,
-    },
+    WrongClock { newest_ms: i64, counted_ms: i64 },
     ClockAhead,
     ShowsStepBack,
     Last,
-    Young {
-        age_hours: i64,
-    },
+    Young { age_hours: i64 },
     BehindKept,
-    NotNow {
-        age_hours: i64,
-    },
+    NotNow { age_hours: i64 },
     NextRound,
     InUse,
     Leads,
 }
 
 impl Fate {
-    /// Whether the file is deleted.
     #[must_use]
     pub const fn goes(&self) -> bool {
         match self {
@@ -242,7 +212,6 @@ impl Fate {
     }
 }
 
-/// A file and its decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     pub path: PathBuf,
@@ -315,16 +284,13 @@ pub fn judge_log(
     }
 }
 
-/// Ages of the log's files in turn, by store times or by modification times.
 struct Aging<'a> {
     files: &'a [Arc<RunFile>],
     now_ms: i64,
     kept_ms: i64,
-    /// Of each file; empty until one may be old.
     firsts: Vec<Option<i64>>,
     /// Newest possible time of the files before.
     before_ms: i64,
-    /// A kept file that would be old but for the file before it.
     stepped_back: Option<usize>,
 }
 
