@@ -23,8 +23,8 @@ class _GroupPlaces:
 
     def read(
         self, topic: str, queue_id: int, place: int, max_messages: int, tags: str | None
-    ) -> tuple[list[StoredMessage], list[int], int]:
-        """Reads messages from a place on: they, the place before each, and the place behind all."""
+    ) -> tuple[list[StoredMessage], list[tuple[int, int]], int]:
+        """Reads messages from a place on: they, the span of each, and the place behind all."""
 
     def seek(self, topic: str, queue_id: int, queue_offset: int) -> None:
         """Sets the group's place in one queue."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from mqstore._native import GroupOffset, StoredMessage
     from mqstore.consuming.delays import Seconds
-    from mqstore.consuming.in_flight import QueueKey
+    from mqstore.consuming.in_flight import QueueKey, Span
     from mqstore.consuming.processing import Processed
 
 __all__ = ["ConsumerGroup"]
@@ -124,7 +124,7 @@ class ConsumerGroup(InFlight):
         return self._each(topic, tags)
 
     def _each(self, topic: str, tags: str | None) -> Iterator[StoredMessage]:
-        ahead: deque[tuple[QueueKey, StoredMessage, int, int]] = deque()
+        ahead: deque[tuple[QueueKey, StoredMessage, Span, int]] = deque()
         last: StoredMessage | None = None
         try:
             while True:
@@ -132,15 +132,15 @@ class ConsumerGroup(InFlight):
                 if not ahead:
                     ahead.extend(self._next(topic, _AHEAD, tags))
                 while ahead:
-                    key, message, before, after = ahead.popleft()
+                    key, message, span, after = ahead.popleft()
                     with self._lock:
                         queue = self._take(key)
-                        if queue is None or before not in (queue.place, *queue.returned):
+                        if queue is None or span[0] not in (queue.place, *queue.returned):
                             ahead.clear()  # the group was moved
                             break
                         if last is not None:
                             self.skip(last)
-                        last = self._fly(key, message, before, after)
+                        last = self._fly(key, message, span, after)
                     yield message
                 else:
                     self._store.wait(end, timeout_s=_SLICE_S)

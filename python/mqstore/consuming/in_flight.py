@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["InFlight", "QueueKey", "TakenQueue"]
 
 QueueKey = tuple[str, int]
+# The places before and behind a message.
 Span = tuple[int, int]
 
 # What was acknowledged is committed after so long.
@@ -31,7 +32,7 @@ class TakenQueue:
 
     def __init__(self, place: int) -> None:
         self.began = self.place = place
-        # Physical offsets, each with the places before and behind the message.
+        # By physical offset.
         self.waiting: dict[int, Span] = {}
         # Those of them that nobody has seen, by their places; the first to come again.
         self.returned: dict[int, tuple[StoredMessage, str | None, int]] = {}
@@ -70,9 +71,9 @@ class InFlight:
 
     def _next(
         self, topic: str, max_messages: int, tags: str | None
-    ) -> list[tuple[QueueKey, StoredMessage, int, int]]:
-        """Reads messages without moving: the queue, the message, the places before and behind."""
-        found: list[tuple[QueueKey, StoredMessage, int, int]] = []
+    ) -> list[tuple[QueueKey, StoredMessage, Span, int]]:
+        """Reads messages without moving: queue, message, its span, and the next place to read."""
+        found: list[tuple[QueueKey, StoredMessage, Span, int]] = []
         self._store._refresh_if_grown()  # noqa: SLF001 - a part of the store
         with self._lock:
             self._expire()
@@ -85,14 +86,15 @@ class InFlight:
                 queue = self._take(key)
                 if queue is None:
                     continue
-                for before, (message, of_tags, after) in list(queue.returned.items()):
+                for message, of_tags, after in list(queue.returned.values()):
                     if of_tags == tags and len(found) < max_messages:
-                        found.append((key, message, before, after))
+                        found.append((key, message, queue.waiting[message.physical_offset], after))
                 room = max_messages - len(found)
-                got, places, end = self._places.read(topic, queue_id, queue.place, room, tags)
+                got, spans, end = self._places.read(topic, queue_id, queue.place, room, tags)
                 if got:
-                    queue.place = places[0]  # what was done before is passed over
-                    found += zip([key] * len(got), got, places, [*places[1:], end], strict=True)
+                    queue.place = spans[0][0]  # what was done before is passed over
+                    places = [*(before for before, _ in spans[1:]), end]
+                    found += zip([key] * len(got), got, spans, places, strict=True)
                     self._turn[topic] = queue_id
                 elif end != queue.place:
                     queue.place = end  # all that was there is skipped
@@ -122,11 +124,11 @@ class InFlight:
             self._open[key].hidden.pop(physical_offset, None)
         return dropped
 
-    def _fly(self, key: QueueKey, message: StoredMessage, before: int, after: int) -> StoredMessage:
+    def _fly(self, key: QueueKey, message: StoredMessage, span: Span, after: int) -> StoredMessage:
         queue = self._open[key]
         queue.place = max(queue.place, after)
-        queue.returned.pop(before, None)
-        queue.waiting.setdefault(message.physical_offset, (before, after))
+        queue.returned.pop(span[0], None)
+        queue.waiting[message.physical_offset] = span
         self._flight[message.physical_offset] = key
         return message
 

@@ -197,12 +197,13 @@ class Processing:
         # Retries come from other topics of the group, too.
         tags = self._tags if topic == self._topics[0] else None
         read = self._places.read(topic, queue_id, place, self._max_messages, tags)
-        messages, places, end = read
+        messages, spans, end = read
         batch = _Batch(topic, queue_id, place, place if messages else end)
         with self._lock:
             self._batches.add(batch)
         try:
-            for message, after in zip(messages, [*places[1:], end], strict=False):
+            places = [*(before for before, _ in spans[1:]), end]
+            for message, after in zip(messages, places, strict=False):
                 if self._must_end(stops):
                     break
                 try:

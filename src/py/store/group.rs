@@ -98,7 +98,7 @@ impl GroupPlaces {
         self.group.release(topic, queue_id);
     }
 
-    /// Reads messages from a place on: they, the place before each, and the place behind all.
+    /// Reads messages from a place on: they, the span of each, and the place behind all.
     fn read<'py>(
         &self,
         py: Python<'py>,
@@ -107,13 +107,14 @@ impl GroupPlaces {
         place: i64,
         #[pyo3(from_py_with = fields::max_messages)] max_messages: usize,
         tags: Option<&str>,
-    ) -> PyResult<(Vec<Bound<'py, StoredMessage>>, Vec<i64>, i64)> {
+    ) -> PyResult<(Vec<Bound<'py, StoredMessage>>, Vec<(i64, i64)>, i64)> {
         let group = self.live()?;
         let filter = filter_of(tags);
         let (found, next) =
             py.detach(|| group.read(topic, queue_id, place, max_messages, &filter))?;
-        let (records, places) = found.into_iter().map(|found| (found.record, found.after)).unzip();
-        Ok((messages(py, records)?, places, next))
+        let (records, spans) =
+            found.into_iter().map(|found| (found.record, (found.after, found.end))).unzip();
+        Ok((messages(py, records)?, spans, next))
     }
 
     /// Sets the group's place in one queue.

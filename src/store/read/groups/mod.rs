@@ -120,6 +120,8 @@ pub struct Delivery {
     pub record: Box<[u8]>,
     /// Place of a group that has taken all before it.
     pub after: i64,
+    /// Place behind it.
+    pub end: i64,
 }
 
 /// A consumer group's places in its queues; one for each name and store. The caller says which
@@ -136,8 +138,8 @@ struct Places {
     next: BTreeMap<Queue, i64>,
     /// Not empty ones.
     done: BTreeMap<Queue, Done>,
-    /// Queues moved since the last commit.
-    moved: BTreeSet<Queue>,
+    /// Queues moved since the last commit, and how far each was read for it.
+    moved: BTreeMap<Queue, i64>,
     /// Queues that no other process of the group may take now, each with what was done before.
     taken: BTreeMap<Queue, Done>,
     locks: Option<QueueLocks>,
@@ -207,12 +209,12 @@ impl ConsumerGroup {
         let committed = self.store.files.committed()?.1;
         places.read_at = stamps;
         let Places { next, done, moved, .. } = places;
-        next.retain(|queue, _| moved.contains(queue));
-        done.retain(|queue, _| moved.contains(queue));
+        next.retain(|queue, _| moved.contains_key(queue));
+        done.retain(|queue, _| moved.contains_key(queue));
         let Some(loaded) = &committed else { return Ok(()) };
         for at in loaded.table.iter().filter(|at| at.group == self.name) {
             let queue = (at.topic.to_owned(), at.queue_id);
-            if !moved.contains(&queue) {
+            if !moved.contains_key(&queue) {
                 let ranges = loaded.table.done(&at);
                 if !ranges.is_empty() {
                     done.insert(queue.clone(), ranges);
@@ -294,7 +296,7 @@ impl ConsumerGroup {
         if places.taken.remove(&queue).is_none() {
             return;
         }
-        if places.moved.remove(&queue) {
+        if places.moved.remove(&queue).is_some() {
             places.next.remove(&queue);
             places.done.remove(&queue);
             places.read_at = None;
@@ -334,7 +336,7 @@ impl ConsumerGroup {
             for (record, end) in answer.records.into_iter().zip(answer.ends) {
                 let range = done.get(done.partition_point(|&(_, to)| to < end));
                 if range.is_none_or(|&(from, _)| end <= from) {
-                    found.push(Delivery { record, after });
+                    found.push(Delivery { record, after, end });
                 }
                 after = end;
             }
@@ -358,7 +360,7 @@ impl ConsumerGroup {
         let first = places.next.range((topic.to_owned(), i32::MIN)..).next();
         if first.is_none_or(|((known, _), _)| known != topic) {
             places.next.insert(queue.clone(), start);
-            places.moved.insert(queue.clone());
+            places.moved.insert(queue.clone(), start);
             match self.commit_places(&mut places) {
                 Err(error @ Error::Poisoned { .. }) => return Err(error),
                 // A group reads where nothing can be written, and beside a broker.
@@ -398,7 +400,7 @@ impl ConsumerGroup {
         };
         let (path, mut table, before) = files.to_commit()?;
         let now_ms = files.clock.now_ms();
-        for queue in &places.moved {
+        for queue in places.moved.keys() {
             let (topic, queue_id) = (&queue.0, queue.1);
             let queue_offset = places.next.get(queue).copied().unwrap_or(0);
             let at = tables::GroupOffset { topic, group: &self.name, queue_id, queue_offset };
@@ -416,9 +418,7 @@ impl ConsumerGroup {
 
     fn make_durable(&self, places: &mut Places) -> Result<()> {
         let mut end = 0;
-        for queue in &places.moved {
-            let last = places.done.get(queue).and_then(|done| Some(done.last()?.1));
-            let place = last.or_else(|| places.next.get(queue).copied()).unwrap_or(0);
+        for (queue, &place) in &places.moved {
             end = end.max(self.end_before(queue, place)?);
         }
         let log = self.store.log();
@@ -477,7 +477,7 @@ impl ConsumerGroup {
         let had_done = places.done.remove(&queue).is_some();
         places.taken.entry(queue.clone()).and_modify(Vec::clear);
         if places.next.insert(queue.clone(), queue_offset) != Some(queue_offset) || had_done {
-            places.moved.insert(queue);
+            places.moved.insert(queue, queue_offset);
         }
         Ok(())
     }
@@ -511,7 +511,8 @@ impl ConsumerGroup {
             places.done.insert(queue.clone(), done);
         }
         places.next.insert(queue.clone(), place);
-        places.moved.insert(queue);
+        // A process that saw more made it durable when it committed what is left of it.
+        places.moved.insert(queue, end);
         Ok(())
     }
 
