@@ -109,8 +109,8 @@ def test_steps_that_go_on_are_no_finding(tmp_path: Path) -> None:
 def test_times_of_1970_are_one_finding_a_file_and_delete_nothing(tmp_path: Path) -> None:
     with mqstore.open(tmp_path, "a", config=TINY) as store:
         for number in range(100):
-            given = {"store_timestamp_ms": 5_000 + number} if number < 20 else {}
-            at = put(store, **given).physical_offset
+            given = 5_000 + number if number < 20 else now()
+            at = put(store, store_timestamp_ms=given).physical_offset
             if at < 4096:
                 in_first = number
     first, *others = mqstore.verify(tmp_path, config=TINY).findings
