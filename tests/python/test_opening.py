@@ -128,7 +128,7 @@ def test_renamed_files_are_found_before_anything_is_moved(
     moves = [line for line in report.commands if line.startswith("mv ")]
     assert moves
     for line in moves:
-        subprocess.run(shlex.split(line), check=True)  # noqa: S603 - what it printed
+        subprocess.run(shlex.split(line), check=True)
     assert data(path) == whole
     with mqstore.open(path, "r+") as store:
         assert len(list(store.scan())) == 300
