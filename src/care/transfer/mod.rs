@@ -83,8 +83,12 @@ impl Transfer {
         let mut numbering = Numbering::new(rule, kinds(&files)).closing_up(closed_up);
         for (name, bytes) in &files {
             if OFFSET_FILES.contains(&name.as_str()) {
-                for at in offsets(name, bytes)?.iter() {
-                    numbering.watch(at.topic.as_bytes(), at.queue_id, at.queue_offset);
+                let table = offsets(name, bytes)?;
+                for at in table.iter() {
+                    let done = table.done(&at).into_iter().flat_map(|(from, to)| [from, to]);
+                    for place in std::iter::once(at.queue_offset).chain(done) {
+                        numbering.watch(at.topic.as_bytes(), at.queue_id, place);
+                    }
                 }
             } else if name == DELAY_FILE {
                 for (queue_id, at) in delays(&delay_table(bytes)?) {
