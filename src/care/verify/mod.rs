@@ -41,9 +41,9 @@ use crate::store::folder::inventory;
 use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::mark::Flushed;
 use crate::store::folder::paths::StorePaths;
-use crate::store::open::dledger;
 use crate::store::open::index_settings::{self, NoLayout};
 use crate::store::open::inspect;
+use crate::store::open::misplaced;
 use crate::store::open::version;
 use crate::store::progress::Progress;
 use crate::time::{Clock, FAR_MS};
@@ -198,8 +198,8 @@ fn prepare<'a>(
         Access::Read,
     )?;
     strays.iter().for_each(|stray| cx.stray(stray));
-    if let Some(dir) = dledger::look(&*cx.storage, &cx.paths)? {
-        let Corruption { expected, found, .. } = dledger::refused(&dir);
+    if let Some(dir) = misplaced::ledger(&*cx.storage, &cx.paths)? {
+        let Corruption { expected, found, .. } = misplaced::ledger_damage(&dir);
         cx.findings.add(Code::Ledger, Severity::Error, &dir, None, expected, found);
     }
     cx.check_files(&log);

@@ -16,7 +16,7 @@ use crate::format::queue::{batch, consume_queue};
 use crate::log::CommitLog;
 
 use super::index_settings::{LayoutAnswer, NoLayout, index_layout};
-use super::refusal::Refusal;
+use super::misplaced;
 use crate::store::folder::inventory;
 use crate::store::folder::paths::StorePaths;
 use crate::store::folder::remembered::{self, Remembered};
@@ -124,10 +124,8 @@ pub(crate) fn load_parts(
         access,
     )?;
     if access == Access::ReadWrite {
-        if !run.check().is_empty()
-            && let Some(refusal) = Refusal::of_files(&**storage, paths, &run)?
-        {
-            return Err(refusal.into());
+        if !run.check().is_empty() {
+            misplaced::refuse_foreign(&**storage, paths, &run)?;
         }
         remove_empty_last_file(&run)?;
         if let Some(finding) = run.check().into_iter().next() {

@@ -3,12 +3,11 @@
 //! Open this file first: `open` takes the lock, `to_write.rs` has the steps of a writer in order.
 //! `inspect.rs` lists files, `index_settings.rs` detects the index layout. `analysis.rs` finds the
 //! log's end and damage, with `tail.rs`, and changes nothing; `plan.rs` reports its outcome.
-//! `refusal.rs` decides whether a writer may repair it, with `missing_end.rs`, `misplaced.rs` and
-//! `dledger.rs`. `recover.rs` and `mend_index.rs` repair. `version.rs` detects the RocketMQ release. `seal.rs`
+//! `refusal.rs` decides whether a writer may repair it, with `missing_end.rs` and
+//! `misplaced.rs`. `recover.rs` and `mend_index.rs` repair. `version.rs` detects the RocketMQ release. `seal.rs`
 //! marks a clean close: the next open then reads no log.
 
 pub mod analysis;
-pub(crate) mod dledger;
 pub mod index_settings;
 pub mod inspect;
 mod mend_index;

@@ -1,7 +1,4 @@
 //! Decides whether a store is opened for writing: opening, `recover` and `doctor` all ask here.
-//!
-//! Damage before durable messages and signs of missing or misplaced files are refused. After a crash
-//! one state is not: messages behind the end that were never durable.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,9 +13,9 @@ use crate::log::index::run::IndexRun;
 
 use super::analysis::{Analysis, FoundStore};
 use super::inspect::{Parts, load_parts};
+use super::misplaced;
 use super::missing_end::{MissingEnd, MissingFiles};
 use super::tail::data_end;
-use super::{dledger, misplaced};
 use crate::store::folder::lock;
 use crate::store::folder::mark::Mark;
 use crate::store::folder::paths::StorePaths;
@@ -43,18 +40,13 @@ impl Refusal {
         Self { damage, messages_beyond: 0, can_cut: false, missing: None, ledger: None }
     }
 
-    /// Refuses a log whose files are not RocketMQ's own or not in their place, by their names and
-    /// heads: nothing may cut it.
     pub(super) fn of_files(
         storage: &dyn Storage,
         paths: &StorePaths,
         log: &FileRun,
     ) -> Result<Option<Self>> {
-        if let Some(dir) = dledger::look(storage, paths)? {
-            let refusal = Self::uncut(dledger::refused(&dir));
-            return Ok(Some(Self { ledger: Some(dir), ..refusal }));
-        }
-        Ok(misplaced::contradiction(storage, log).map(Self::uncut))
+        let foreign = misplaced::foreign(storage, paths, log)?;
+        Ok(foreign.map(|(damage, ledger)| Self { ledger, ..Self::uncut(damage) }))
     }
 }
 
@@ -187,9 +179,7 @@ pub fn refuse_missing_end(
 ) -> Result<()> {
     let parts = load_parts(paths, &mut config.clone(), storage, Access::Read);
     let Ok(Parts { log, queues, .. }) = parts else { return Ok(()) };
-    if let Some(refusal) = Refusal::of_files(&**storage, paths, log.run())? {
-        return Err(refusal.into());
-    }
+    misplaced::refuse_foreign(&**storage, paths, log.run())?;
     let end = end.filter(|_| matches!(lock::was_aborted(&**storage, paths), Ok(false)));
     let missing = match missing_behind(&log, &queues, None) {
         Ok(None) => end.map_or(Ok(None), |end| zeros_behind(&log, &queues, end)),

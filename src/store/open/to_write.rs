@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use super::analysis::{Analysis, FoundStore};
 use super::inspect::{self, Parts, layout_to_write, load_parts};
 use super::mend_index::mend_index;
+use super::misplaced;
 use super::recover::{self, RecoveryMode, RecoveryReport};
-use super::refusal::Refusal;
 use super::seal::Seal;
 use super::version;
 use crate::config::{FlushDiskType, StoreConfig};
@@ -96,10 +96,8 @@ impl Opening {
             RecoveryMode::Crash => None,
             _ => Seal::holding(&*storage, &paths, &config)?,
         };
-        if seal.is_none()
-            && let Some(refusal) = Refusal::of_files(&*storage, &paths, log.run())?
-        {
-            return Err(refusal.into());
+        if seal.is_none() {
+            misplaced::refuse_foreign(&*storage, &paths, log.run())?;
         }
         let checkpoint = StoreCheckpoint::load(&*storage, &paths.checkpoint(), Access::ReadWrite)?;
         let mut index = None;
