@@ -57,6 +57,9 @@ impl Store {
     }
 }
 
+/// Messages, the places before and behind each, and the place behind all.
+type Read<'py> = (Vec<Bound<'py, StoredMessage>>, Vec<(i64, i64)>, i64);
+
 /// Places of a consumer group in its queues, for ``mqstore.ConsumerGroup``.
 #[pyclass(module = "mqstore._native", frozen, name = "_GroupPlaces")]
 pub(crate) struct GroupPlaces {
@@ -107,7 +110,7 @@ impl GroupPlaces {
         place: i64,
         #[pyo3(from_py_with = fields::max_messages)] max_messages: usize,
         tags: Option<&str>,
-    ) -> PyResult<(Vec<Bound<'py, StoredMessage>>, Vec<(i64, i64)>, i64)> {
+    ) -> PyResult<Read<'py>> {
         let group = self.live()?;
         let filter = filter_of(tags);
         let (found, next) =
