@@ -74,6 +74,9 @@ fn by_ranges(store: &MessageStore) -> Vec<u64> {
     found
 }
 
+/// Damages a store, given the place and length of each message.
+type Damage = fn(&Home, &[(u64, u64)]);
+
 #[derive(Debug)]
 #[allow(dead_code, reason = "printed")]
 struct Answers {
@@ -127,7 +130,7 @@ fn ask(home: &Home) -> Answers {
 
 #[test]
 fn readers_agree() {
-    let states: Vec<(&str, fn(&Home, &[(u64, u64)]))> = vec![
+    let states: Vec<(&str, Damage)> = vec![
         ("whole", |_, _| {}),
         ("body", |home, at| home.flip(at[20].0 + 90)),
         ("magic", |home, at| home.flip(at[20].0 + 4)),

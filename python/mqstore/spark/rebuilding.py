@@ -6,7 +6,6 @@ The task opens the store, and writes below the folder, under the paths that the 
 from __future__ import annotations
 
 import dataclasses
-import os
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from mqstore.spark.stores import find_stores
 from mqstore.spark.tasks import each
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable
 
     from pyspark.sql import SparkSession
