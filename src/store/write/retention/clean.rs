@@ -47,11 +47,13 @@ impl MessageStore {
         Ok((messages, start))
     }
 
+    /// Disk usage of the store.
     #[must_use]
     pub fn disk_use(&self) -> DiskUse {
         DiskUse::now(&*self.files.storage, &self.files.paths)
     }
 
+    /// Plans [`MessageStore::clean_step`] without a change.
     pub fn judge(&self, occasion: &Occasion) -> Result<Judgement> {
         self.files.check_open()?;
         let safe_end = self.writer.as_ref().map_or(u64::MAX, |writer| writer.safe_end());
