@@ -52,7 +52,7 @@ impl Moved {
         }
     }
 
-    /// The error of a handle that may not write any more, if `error` reports a moved path.
+    /// Says that writing has ended if `error` reports a moved path.
     #[must_use]
     pub fn end_writing(error: Error) -> Error {
         match Self::told_by(&error) {
@@ -63,8 +63,8 @@ impl Moved {
 }
 
 impl Anchored {
-    /// Guards `storage` by the identity of these paths: the root and paths in it. Paths that are
-    /// missing and storage without identities are never refused.
+    /// Guards `storage` by the identity of these paths: the root and paths in it that exist. Storage
+    /// without identities is never refused.
     pub fn new(
         storage: Arc<dyn Storage>,
         paths: impl IntoIterator<Item = PathBuf>,
@@ -89,7 +89,6 @@ impl Anchored {
     }
 }
 
-/// Identity of a path; `None` if it is missing.
 fn identity_of(storage: &dyn Storage, path: &Path) -> io::Result<Option<Identity>> {
     use io::ErrorKind::{NotADirectory, NotFound};
     match storage.identity(path) {

@@ -432,8 +432,8 @@ impl OffsetTable {
         queues.get(queue_id.to_string())?.as_i64()
     }
 
-    /// Ranges of places behind a group's offset whose messages are done. Those that were put with
-    /// another offset do not count: a broker or an operator has moved the group since.
+    /// Ranges behind a group's offset whose messages are done. They count with this offset alone: a
+    /// broker or an operator may move the group.
     #[must_use]
     pub fn done(&self, at: &GroupOffset<'_>) -> Vec<(i64, i64)> {
         let ranges = || {
@@ -449,7 +449,6 @@ impl OffsetTable {
         ranges().unwrap_or_default()
     }
 
-    /// Sets the ranges of [`Self::done`], for the offset that was put.
     pub fn put_done(&mut self, at: &GroupOffset<'_>, ranges: &[(i64, i64)]) {
         if ranges.is_empty() {
             return;

@@ -115,7 +115,7 @@ impl QueueLocks {
         Ok(Self { file, path, storage })
     }
 
-    /// Storage that fails once another `lock` lies at the path: these locks hold nothing there.
+    /// Storage that fails once another `lock` lies at the path.
     pub fn storage(&self) -> &dyn Storage {
         &self.storage
     }

@@ -111,7 +111,7 @@ impl MessageStore {
 
 type Queue = (String, i32);
 
-/// Ranges of places whose messages are done, behind a group's place; sorted.
+/// Sorted ranges of places whose messages are done.
 type Done = Vec<(i64, i64)>;
 
 /// A message to deliver, with its place in the queue.
@@ -140,7 +140,7 @@ struct Places {
     done: BTreeMap<Queue, Done>,
     /// Queues moved since the last commit, and how far each was read for it.
     moved: BTreeMap<Queue, i64>,
-    /// Queues that no other process of the group may take now, each with what was done before.
+    /// Queues that no other process of the group may take now, with the ranges at that time.
     taken: BTreeMap<Queue, Done>,
     locks: Option<QueueLocks>,
     /// Files of the committed offsets when they were read.
@@ -306,8 +306,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// Reads messages of a queue from a place on; returns them and the place behind them. A group
-    /// without an offset in the topic commits the place, so that its lag is known to others.
+    /// Reads messages of a queue from a place on; returns them and the place behind them.
     pub fn read(
         &self,
         topic: &str,
@@ -495,7 +494,7 @@ impl ConsumerGroup {
         let mut places = self.places()?;
         let queue = (topic.to_owned(), queue_id);
         let before = places.taken.get(&queue).into_iter().flatten();
-        // What was done before and lies behind the end has not been passed again.
+        // The rest of what was done before has not been passed again.
         let left = before.filter(|(_, to)| *to > end).map(|&(from, to)| (from.max(end), to));
         let mut place = place;
         let mut done: Done = Vec::new();
@@ -511,7 +510,7 @@ impl ConsumerGroup {
             places.done.insert(queue.clone(), done);
         }
         places.next.insert(queue.clone(), place);
-        // A process that saw more made it durable when it committed what is left of it.
+        // The process that committed that rest made it durable.
         places.moved.insert(queue, end);
         Ok(())
     }

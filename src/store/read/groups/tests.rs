@@ -365,14 +365,12 @@ fn messages_behind_the_first_in_flight_stay_done_for_every_reader() {
         queue_offset,
     };
     assert_eq!(table().done(&at(4)), [(5, 8)]);
-    // A broker moves the group.
     let mut moved = table();
     let text = String::from_utf8(moved.to_bytes()).unwrap().replace(":4", ":3");
     std::fs::write(&path, text).unwrap();
     assert_eq!(again(&|_| ()), "3456789");
     moved.put(&at(4), 0);
     assert!(!String::from_utf8(moved.to_bytes()).unwrap().contains("mqstoreDone"));
-    // A seek brings all again.
     let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
     group.take("orders", 0).unwrap();
     group.advance("orders", 0, 4, vec![(5, 8)], 8).unwrap();
