@@ -45,22 +45,14 @@ impl Clock for FixedClock {
     }
 }
 
-/// A calendar time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CalendarTime {
-    /// 0 to 9999.
     pub year: u16,
-    /// 1 to 12.
     pub month: u8,
-    /// 1 to 31.
     pub day: u8,
-    /// 0 to 23.
     pub hour: u8,
-    /// 0 to 59.
     pub minute: u8,
-    /// 0 to 59.
     pub second: u8,
-    /// 0 to 999.
     pub millisecond: u16,
 }
 

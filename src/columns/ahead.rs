@@ -53,7 +53,6 @@ pub trait Maker: Send + fmt::Debug {
     /// Whether the part is known to have no more.
     fn is_over(&self) -> bool;
 
-    /// Whether the part has damage.
     fn met_damage(&self) -> bool;
 
     /// Start of the part's first record or damage, and the position after what was returned.

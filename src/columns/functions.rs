@@ -38,14 +38,10 @@ const MOST_BODY: usize = 64 << 20;
 /// Maximum bytes of a column: offsets are signed 32-bit.
 const MOST_BYTES: usize = 1 << 30;
 
-/// A function over columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Function {
-    /// Records to messages.
     Decode,
-    /// Messages to records.
     Encode,
-    /// Property strings to maps.
     Properties,
     /// Bodies and SYSFLAGs to decompressed bodies.
     Body,
@@ -62,7 +58,6 @@ pub enum Function {
     SysFlag,
 }
 
-/// Reason for failure.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FunctionError {
@@ -70,22 +65,18 @@ pub enum FunctionError {
     #[error("{name} takes {wanted}, not {found}")]
     Arguments {
         name: &'static str,
-        /// Expected.
         wanted: &'static str,
         found: String,
     },
-    /// The struct is no message.
     #[error("mq_encode: {0}")]
     Rows(#[from] RowsError),
     #[error("row {row}: {error}")]
     Message { row: usize, error: Error },
-    /// Output larger than a column.
     #[error(
         "{name} makes more than 1 GiB of one batch; \
          lower spark.sql.execution.arrow.maxRecordsPerBatch"
     )]
     TooLarge { name: &'static str },
-    /// A bug.
     #[error(transparent)]
     Arrow(#[from] ArrowError),
 }
@@ -127,7 +118,6 @@ impl Function {
         Self::ALL.into_iter().find(|function| function.name() == name)
     }
 
-    /// Expected arguments.
     const fn takes(self) -> &'static str {
         match self {
             Self::Decode | Self::Crc32 | Self::Properties => "one column of bytes",

@@ -66,7 +66,6 @@ impl SliceBatches {
         Self { slice, rows, columns, broker, ended: false, held: None }
     }
 
-    /// Continues with another slice.
     pub fn begin(&mut self, slice: Slice) {
         (self.slice, self.ended, self.held) = (slice, false, None);
     }

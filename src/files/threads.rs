@@ -13,7 +13,6 @@ use crate::error::{Error, Result};
 /// Results that a thread of [`in_order`] may be ahead of the caller.
 const AHEAD: usize = 2;
 
-/// Default number of threads.
 #[must_use]
 pub fn processors() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)

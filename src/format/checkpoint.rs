@@ -23,7 +23,6 @@ const INDEX_AT: usize = LOGICS_AT + 8;
 const MASTER_FLUSHED_AT: usize = INDEX_AT + 8;
 const CONFIRM_AT: usize = MASTER_FLUSHED_AT + 8;
 const LOGICS_OFFSET_AT: usize = CONFIRM_AT + 8;
-/// Length of the fields.
 pub const FIELDS_LEN: usize = LOGICS_OFFSET_AT + 8;
 /// Length of the fields up to RocketMQ 5.4.
 pub const FIRST_FIELDS_LEN: usize = LOGICS_OFFSET_AT;

@@ -44,14 +44,11 @@ const _: () = assert!(ENTRY_LEN == 20);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexHeader {
-    /// Unix milliseconds.
     pub begin_timestamp_ms: i64,
     pub end_timestamp_ms: i64,
-    /// Start of the first record.
     pub begin_physical_offset: i64,
     pub end_physical_offset: i64,
     pub hash_slot_count: i32,
-    /// Number of the next entry.
     pub index_count: i32,
 }
 

@@ -7,7 +7,6 @@ use serde::{Serialize, Serializer};
 /// A release line of RocketMQ; a later one is greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Release {
-    /// 5.3.
     V5_3,
     /// 5.4: the index has tag entries; an item of a batch keeps its own properties only.
     V5_4,
@@ -16,7 +15,6 @@ pub enum Release {
 }
 
 impl Release {
-    /// All, oldest first.
     pub const ALL: [Self; 3] = [Self::V5_3, Self::V5_4, Self::V5_5];
 
     /// Its name in settings and programs.

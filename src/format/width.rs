@@ -98,7 +98,6 @@ impl PhysicalOffset {
         i64::try_from(offset).ok().map(Self)
     }
 
-    /// As stored.
     #[inline]
     #[must_use]
     pub const fn stored(self) -> i64 {

@@ -36,9 +36,7 @@ pub enum Found<'a> {
     Message(MessageView<'a>),
     /// The rest of the file, in bytes.
     Blank(u32),
-    /// Nothing was written there.
     Empty,
-    /// Bytes that are no record.
     Bad(FormatError),
     OutOfRange,
 }

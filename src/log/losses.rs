@@ -15,7 +15,6 @@ pub(crate) struct Losses {
 }
 
 impl Losses {
-    /// Returns whether it was unknown.
     pub(crate) fn add(&self, range: Range<u64>) -> bool {
         let mut ranges = self.ranges.lock();
         let is_known = |known: &Range<u64>| known.start <= range.start && range.end <= known.end;

@@ -51,7 +51,6 @@ impl Halt {
         Self { raised: Arc::default(), is_wanted: Some(Arc::new(is_wanted)) }
     }
 
-    /// Ends work of all clones.
     pub fn raise(&self) {
         self.raised.store(true, Ordering::Relaxed);
     }

@@ -238,7 +238,6 @@ struct State {
     topics: BTreeSet<String>,
     place: Option<(QueuePlace, String)>,
     cure: Option<String>,
-    /// Cures of further findings.
     more_cures: Vec<String>,
 }
 

@@ -44,7 +44,6 @@ pub(super) enum Cause {
     Misplaced(Misplaced),
     EndMissing(MissingEnd),
     BrokenRun,
-    /// Whole messages lie behind damage.
     Damage(Refusal),
     /// The log is DLedger's, in this folder.
     Ledger(PathBuf),
@@ -221,7 +220,6 @@ pub(super) fn outside(paths: &StorePaths) -> impl Iterator<Item = &PathBuf> {
     })
 }
 
-/// Unpacks a file beside itself.
 pub(super) fn unpacked(path: &Path) -> Option<String> {
     let (_, tool) = misplaced::packer(path)?;
     Some(format!("{tool} {}", quoted(path.to_str()?)?))

@@ -52,7 +52,6 @@ const FLUSH_EVERY: usize = 16 << 20;
 pub(super) struct Build {
     queues: Option<QueueTable>,
     index: Option<IndexBuilder>,
-    /// By topic and number.
     pub(super) found: BTreeMap<(Arc<[u8]>, i32), RebuiltQueue>,
     pub(super) keys: u64,
     pub(super) refused: u64,

@@ -7,21 +7,17 @@ const PARTS_BITS: u32 = PARTS.trailing_zeros();
 /// Ranges for 63 bits of milliseconds.
 const RANGES: usize = ((64 - PARTS_BITS) * PARTS) as usize;
 
-/// Times from born to stored.
 #[derive(Clone, Debug)]
 pub struct Latency {
     counts: Vec<u64>,
     /// Messages stored before born: clocks disagree.
     pub negative: u64,
-    /// Messages without a born time.
     pub unknown: u64,
-    /// Maximum, milliseconds.
     pub max_ms: i64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LatencyRange {
-    /// Minimum, milliseconds.
     pub begin_ms: i64,
     pub end_ms: i64,
     pub messages: u64,
@@ -74,7 +70,6 @@ impl Latency {
         self.max_ms
     }
 
-    /// Ranges with messages, shortest first.
     pub fn ranges(&self) -> impl Iterator<Item = LatencyRange> {
         self.counts.iter().enumerate().filter(|(_, messages)| **messages > 0).map(
             |(range, &messages)| LatencyRange {

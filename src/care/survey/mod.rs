@@ -56,22 +56,17 @@ pub struct Cell {
     /// Index in [`Survey::topics`], or one behind the last for all others.
     pub topic: usize,
     pub messages: u64,
-    /// Bytes of their records.
     pub bytes: u64,
 }
 
 /// Result of [`survey`].
 #[derive(Clone, Debug)]
 pub struct Survey {
-    /// Topics, the largest first.
     pub topics: Vec<(Box<[u8]>, Totals)>,
-    /// Further topics.
     pub others: Totals,
     /// Length of a time step, milliseconds.
     pub step_ms: i64,
-    /// Cells by time and topic.
     pub cells: Vec<Cell>,
-    /// Times from born to stored.
     pub latency: Latency,
     pub skipped: Skipped,
 }

@@ -24,7 +24,6 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 /// Approximate memory of a group beside topic and tags.
 const GROUP_BYTES: usize = 192;
 
-/// A dimension of groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grouping {
     Topic,
@@ -63,7 +62,6 @@ impl Grouping {
         }
     }
 
-    /// Finds it by name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|grouping| grouping.name() == name)
@@ -100,11 +98,9 @@ impl StatsOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     pub messages: u64,
-    /// Bytes of their records.
     pub bytes: u64,
     /// Lowest store time, Unix milliseconds; 0 for none.
     pub first_store_timestamp_ms: i64,
-    /// Highest store time.
     pub last_store_timestamp_ms: i64,
 }
 

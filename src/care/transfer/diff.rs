@@ -12,7 +12,6 @@ use crate::format::queue::consume_queue::TagFilter;
 use crate::store::progress::{Progress, tell};
 use crate::store::{MessageStore, OpenMode};
 
-/// Differences listed; all are counted.
 pub const MOST_LISTED: usize = 10_000;
 const PIECE_MESSAGES: usize = 512;
 const PIECE_BYTES: u64 = 4 << 20;
@@ -40,35 +39,25 @@ impl DifferenceKind {
     }
 }
 
-/// A message that differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Kind.
     pub kind: DifferenceKind,
-    /// Topic bytes.
     pub topic: Box<[u8]>,
-    /// The queue.
     pub queue_id: i32,
-    /// The message's queue offset.
     pub queue_offset: i64,
     /// Differing fields of messages that both have.
     pub fields: Vec<&'static str>,
 }
 
-/// A queue that differs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueDiff {
-    /// Topic bytes.
     pub topic: Box<[u8]>,
-    /// The queue.
     pub queue_id: i32,
-    /// Equal messages.
     pub same: u64,
     /// Messages that the second store lacks.
     pub missing: u64,
     /// Messages that only the second store has.
     pub extra: u64,
-    /// Messages with different content.
     pub different: u64,
 }
 

@@ -78,7 +78,6 @@ impl NewStore {
         Ok(new)
     }
 
-    /// The settings for writing it.
     pub fn config_mut(&mut self) -> &mut StoreConfig {
         &mut self.config
     }

@@ -17,14 +17,11 @@ use crate::store::queue_table::TopicKinds;
 
 pub type QueueName = (Box<[u8]>, i32);
 
-/// Numbering of a queue's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Unchanged; stand-ins fill gaps.
     Keep,
     /// Consecutive from the first one's number.
     CloseUp,
-    /// Consecutive from 0.
     FromZero,
 }
 

@@ -14,9 +14,7 @@ use crate::store::folder::paths::StorePaths;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Closed,
-    /// Not closed and unused.
     Crashed,
-    /// A process writes to it.
     InUse,
 }
 
@@ -146,7 +144,6 @@ pub(super) struct Walked {
     pub(super) log_start: u64,
     pub(super) log_end: u64,
     pub(super) damaged: Vec<(u64, u64)>,
-    /// Whether the list is incomplete.
     pub(super) forgot: bool,
 }
 

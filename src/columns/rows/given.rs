@@ -136,12 +136,10 @@ impl Rows {
         Self { ends, nulls: array.nulls().cloned() }
     }
 
-    /// Index of the first value.
     fn first(&self) -> usize {
         self.ends.first().copied().unwrap_or(0)
     }
 
-    /// Number of values.
     fn count(&self) -> usize {
         self.ends.last().map_or(0, |end| end.saturating_sub(self.first()))
     }
@@ -256,7 +254,6 @@ pub(crate) fn longs(given: Given) -> Result<Int64Array, RowsError> {
     Ok(integers(given, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
 }
 
-/// Milliseconds since 1970, rounded down.
 pub(crate) fn times((column, array): Given) -> Result<Int64Array, RowsError> {
     let unit = match array.data_type() {
         DataType::Timestamp(unit, _) => *unit,

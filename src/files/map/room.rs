@@ -15,7 +15,6 @@ pub struct Room {
     /// Root folder; its disk holds all but the log.
     root: PathBuf,
     given: Option<u64>,
-    /// Bytes for closing besides entries.
     fixed: AtomicU64,
     /// Bytes of entries per thousand bytes of the log.
     per_mille: u64,

@@ -96,7 +96,6 @@ mod futex {
     }
 }
 
-/// Elsewhere the caller looks often.
 #[cfg(not(target_os = "linux"))]
 mod futex {
     use super::{AtomicU32, Duration};
@@ -113,7 +112,6 @@ mod tests {
     use super::*;
     use crate::files::Os;
 
-    /// Longer than any test runs.
     const EVER: Duration = Duration::from_secs(600);
 
     #[test]

@@ -20,17 +20,14 @@ use crate::error::{CorruptionKind, FormatError};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BodyError {
-    /// SYSFLAG names no known method.
     #[error("sys flag {sys_flag:#x} names an unknown compression")]
     UnknownMethod { sys_flag: i32 },
-    /// This build has no codecs.
     #[error("a body compressed with {method:?}, and this build has no codecs")]
     NotBuilt { method: Compression },
     /// The bytes are not what the method would have written.
     #[error("not a body compressed with {method:?}: {reason}")]
     Malformed {
         method: Compression,
-        /// Decoder's message.
         reason: String,
     },
     /// The stream is longer than the body.
@@ -40,13 +37,10 @@ pub enum BodyError {
     #[error("{count} bytes follow the stream in a body compressed with {method:?}")]
     TrailingBytes {
         method: Compression,
-        /// Bytes left over.
         count: usize,
     },
-    /// The output exceeds the limit.
     #[error("a body of more than {limit} bytes")]
     TooLarge { limit: usize },
-    /// Memory allocation failed.
     #[error("no memory for a body of {bytes} bytes")]
     OutOfMemory { bytes: usize },
 }

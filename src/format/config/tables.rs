@@ -280,7 +280,6 @@ impl PartialEq for TopicTable {
 }
 
 impl TopicTable {
-    /// Parses the file.
     pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut table = Self::default();
         table.root = Self::each(bytes, |name, value, _| table.insert(name, &value))?;
@@ -340,7 +339,6 @@ impl TopicTable {
         TopicConfig::read(name, &self.value(name)?).ok()
     }
 
-    /// Adds or replaces a topic.
     pub fn put(&mut self, config: &TopicConfig, now_ms: i64) {
         let mut value = self.value(&config.name).unwrap_or_else(|| json!({}));
         if let Value::Object(fields) = &mut value {
@@ -371,7 +369,6 @@ pub struct GroupOffset<'a> {
 pub struct OffsetTable(Root);
 
 impl OffsetTable {
-    /// Parses the file.
     pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
         let table = Self(Root::parse(bytes)?);
         for (name, value) in table.0.table(OFFSET_TABLE)?.into_iter().flatten() {

@@ -15,10 +15,8 @@ pub const TAIL_MOST: usize = 2 + i16::MAX as usize + 2 + i16::MAX as usize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyPlace {
-    /// Bytes before it.
     pub at: usize,
     pub len: usize,
-    /// Bytes behind it.
     pub tail: usize,
 }
 

@@ -104,7 +104,6 @@ impl Version {
 /// A structure in the commit log.
 #[derive(Clone, Copy, Debug)]
 pub enum Frame<'a> {
-    /// A record.
     Message(MessageView<'a>),
     /// The rest of the file is empty.
     Blank {
@@ -124,7 +123,6 @@ pub enum FrameError {
         /// Bytes needed, as far as known.
         needed: usize,
     },
-    /// The bytes are no frame.
     #[error("byte {}: {}: expected {}, found {}", .0.position, .0.kind, .0.expected, .0.found)]
     Bad(FormatError),
 }

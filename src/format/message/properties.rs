@@ -19,11 +19,9 @@ pub mod names {
     pub const TAGS: &[u8] = b"TAGS";
     /// Keys for the index, separated by spaces.
     pub const KEYS: &[u8] = b"KEYS";
-    /// The client's message id.
     pub const UNIQ_KEY: &[u8] = b"UNIQ_KEY";
     /// Whether a put waits for the flush: `true` or `false`.
     pub const WAIT: &[u8] = b"WAIT";
-    /// Delay level, 1 to 18.
     pub const DELAY: &[u8] = b"DELAY";
     /// Destination topic of a waiting message.
     pub const REAL_TOPIC: &[u8] = b"REAL_TOPIC";
@@ -36,7 +34,6 @@ pub mod names {
     /// Additional queues for dispatch, separated by commas.
     pub const INNER_MULTI_DISPATCH: &[u8] = b"INNER_MULTI_DISPATCH";
     pub const INNER_MULTI_QUEUE_OFFSET: &[u8] = b"INNER_MULTI_QUEUE_OFFSET";
-    /// Checksum of the record.
     pub const CRC32: &[u8] = b"__CRC32#";
 }
 

@@ -24,13 +24,9 @@ const TIMER_OUT_MS: &[u8] = b"TIMER_OUT_MS";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
     Normal,
-    /// Half messages, hidden until committed.
     Half,
-    /// Marks half messages as ended.
     TransactionOp,
-    /// Messages of a delay level.
     Delayed,
-    /// Messages in the timer wheel.
     Timer,
     /// Messages to be redelivered to a group.
     Retry,

@@ -33,7 +33,6 @@ pub struct Record<'a> {
     pub prepared_transaction_offset: i64,
     pub body: &'a [u8],
     pub topic: &'a [u8],
-    /// Without the checksum property.
     pub properties: &'a [u8],
     /// Whether to append the checksum property (`enabledAppendPropCRC`).
     pub property_crc: bool,
@@ -76,7 +75,6 @@ pub struct Lengths {
     pub hosts: usize,
     pub body: usize,
     pub topic: usize,
-    /// Including the checksum property.
     pub properties: usize,
 }
 

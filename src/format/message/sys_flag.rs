@@ -30,17 +30,14 @@ pub const COMPRESSION_LZ4: i32 = 0x100;
 pub const COMPRESSION_ZSTD: i32 = 0x200;
 pub const COMPRESSION_ZLIB: i32 = 0x300;
 
-/// A record's kind of transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Transaction {
-    /// No transaction.
     #[default]
     None,
     /// Half message: indexed, in no queue.
     Prepared,
     /// Committed: indexed and in its queue.
     Commit,
-    /// Rolled back: neither.
     Rollback,
 }
 
@@ -58,10 +55,8 @@ impl Transaction {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compression {
-    /// Not compressed.
     None,
     Zlib,
-    /// An LZ4 frame.
     Lz4,
     Zstd,
 }

@@ -202,12 +202,10 @@ pub struct BatchQueueEntry {
     pub physical_offset: i64,
     pub store_size: i32,
     pub tags_code: i64,
-    /// Unix milliseconds.
     pub store_timestamp_ms: i64,
     pub base_queue_offset: i64,
     /// Number of messages in the record.
     pub message_count: i16,
-    /// -1 unless compacted.
     pub compacted_offset: i32,
 }
 

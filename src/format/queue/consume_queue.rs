@@ -155,7 +155,6 @@ impl QueueEntry {
         self.physical_offset >= 0 && self.store_size > 0
     }
 
-    /// Whether it is a filler.
     #[inline]
     #[must_use]
     pub const fn is_pre_blank(&self) -> bool {

@@ -55,7 +55,6 @@ pub const fn offset_of(tags_code: i64) -> Option<i64> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtUnit<'a> {
     pub tags_code: i64,
-    /// Unix milliseconds.
     pub store_timestamp_ms: i64,
     /// Filters that the message passed; empty if none was computed.
     pub bitmap: &'a [u8],

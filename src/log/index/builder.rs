@@ -211,7 +211,6 @@ impl IndexBuilder {
         Ok(Some(building.header))
     }
 
-    /// Flushes everything, names too.
     pub fn finish(self) -> Result<BuiltIndex> {
         self.end(Flush::Now)
     }

@@ -25,7 +25,6 @@ pub(crate) struct Witnesses(Mutex<Arc<Witnessed>>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Witnessed {
-    /// Count including the unused entry.
     count: u32,
     /// Slots of the last entries, newest first, and of entries 1, 2, 4 and so on.
     tail: Vec<u32>,

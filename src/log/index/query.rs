@@ -22,7 +22,6 @@ pub struct IndexAnswer {
     pub last_update_timestamp_ms: i64,
     /// Physical offset of the last indexed message, 0 without files.
     pub last_update_physical_offset: i64,
-    /// Damage on the way.
     pub findings: Vec<Corruption>,
 }
 
@@ -31,7 +30,6 @@ pub struct OtherQuery<'a> {
     pub topic: &'a [u8],
     pub text: &'a [u8],
     pub is_tags: bool,
-    /// First and last store time.
     pub span: (i64, i64),
     pub log: (u64, u64),
 }
@@ -39,7 +37,6 @@ pub struct OtherQuery<'a> {
 #[derive(Clone, Debug)]
 pub struct OtherOffsets {
     pub offsets: Vec<u64>,
-    /// Later messages have no entry.
     pub until: u64,
 }
 
@@ -357,7 +354,6 @@ fn is_time_matched(header: &IndexHeader, begin_ms: i64, end_ms: i64) -> bool {
 /// An index entry to be compared with its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// The message's offset.
     pub physical_offset: i64,
     /// Offset of the previously indexed message, or -1.
     pub before: i64,

@@ -212,7 +212,6 @@ impl IndexRun {
         *self.listed.write() = Arc::new(listing);
     }
 
-    /// Usable files, oldest first.
     #[must_use]
     pub fn files(&self) -> Vec<Arc<IndexRunFile>> {
         self.listing().files.clone()
@@ -238,7 +237,6 @@ impl IndexRun {
         &self.storage
     }
 
-    /// Opens a file for reading.
     pub fn open(&self, file: &IndexRunFile) -> Result<Arc<IndexFile>> {
         if let Some(open) = self.cache().get(&file.id) {
             return Ok(Arc::clone(open));

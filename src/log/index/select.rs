@@ -195,7 +195,6 @@ impl<'a> IndexBatch<'a> {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// Never negative.
     pub(crate) key_hash: i32,
     pub(crate) begin_ms: i64,
     pub(crate) end_ms: i64,

@@ -38,7 +38,6 @@ pub enum Part {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Sum {
-    /// Existing entries minus named ones.
     unnamed: u64,
     /// Whether each entry is plausible by itself and after the previous one.
     may_be: bool,
@@ -70,12 +69,10 @@ impl IndexSums<'_> {
         entries.chain(ranges(0, slots, PART_SLOTS).map(Part::Slots)).collect()
     }
 
-    /// Sums everything on this thread.
     pub fn whole(&self) -> Result<Sum> {
         self.parts().iter().try_fold(Sum::default(), |sum, part| Ok(sum.join(self.sum(part)?)))
     }
 
-    /// Sums one part.
     pub fn sum(&self, part: &Part) -> Result<Sum> {
         match part {
             Part::Entries(numbers) => self.sum_entries(numbers),

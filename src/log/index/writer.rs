@@ -89,7 +89,6 @@ pub struct IndexService {
     tag_entries: bool,
     /// The last topic, likely the next one's too.
     topic: (Vec<u8>, TopicHash),
-    /// Memory of the last message's.
     hashes: Vec<i32>,
     /// Number of puts for which the current file has entries and disk space, beside those that wait.
     ready: u32,
@@ -135,7 +134,6 @@ impl IndexService {
         self.tag_entries = tag_entries;
     }
 
-    /// Whether tags get an entry.
     #[must_use]
     pub fn puts_tags(&self) -> bool {
         self.tag_entries
@@ -355,7 +353,6 @@ impl IndexService {
         Ok(IndexFlush { named_anew, full: std::mem::take(&mut self.full), current })
     }
 
-    /// Drains and flushes everything.
     pub fn flush(&mut self) -> Result<()> {
         self.begin_flush()?.run().map(|_| ())
     }

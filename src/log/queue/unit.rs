@@ -133,7 +133,6 @@ pub enum QueueKind {
 }
 
 impl QueueKind {
-    /// RocketMQ's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -142,7 +141,6 @@ impl QueueKind {
         }
     }
 
-    /// Folder below a store's root.
     #[must_use]
     pub const fn folder(self) -> &'static str {
         match self {
@@ -160,28 +158,22 @@ impl QueueKind {
     }
 }
 
-/// Result of adding an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
-    /// It is the last now.
     Appended,
-    /// The queue already has it.
     Known,
 }
 
 /// A record in a queue: its queue offsets and position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unit {
-    /// First queue offset.
     pub number: i64,
     /// Number of messages: 1 unless a batch.
     pub count: i16,
-    /// Position and tags code.
     pub entry: QueueEntry,
 }
 
 impl Unit {
-    /// End of its queue offsets.
     #[inline]
     #[must_use]
     pub fn end(&self) -> i64 {

@@ -17,7 +17,6 @@ const FIRST_STEP: u64 = 4 << 10;
 const MOST_SEARCHED: u64 = 64 << 20;
 
 const FIRST_RUNG: u64 = 4 << 10;
-/// Up to 4 GiB.
 const RUNGS: u32 = 7;
 
 /// The last record before a place, which a log of another life does not have there. Bytes before a
@@ -26,7 +25,6 @@ const RUNGS: u32 = 7;
 pub struct Anchor {
     pub physical_offset: u64,
     pub store_size: u32,
-    /// Of all its bytes.
     pub crc: u32,
 }
 
@@ -99,7 +97,6 @@ impl Anchor {
         Ok(ladder)
     }
 
-    /// Where it ends.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.physical_offset.saturating_add(u64::from(self.store_size))

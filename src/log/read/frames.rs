@@ -27,7 +27,6 @@ pub struct FrameReader {
     file: Arc<RunFile>,
     /// Bytes that belong to the log.
     len: u64,
-    /// Required end of a blank.
     file_size: u64,
     /// Bytes of the file: `filled` of them, from `start` on.
     block: Option<Arc<Block>>,
@@ -56,21 +55,17 @@ pub struct Record<'a> {
     pub is_elided: bool,
 }
 
-/// Content at a position.
 #[derive(Debug)]
 pub enum FrameAt<'a> {
     /// A record, which may store another offset.
     Record(Record<'a>),
-    /// Filler, in bytes.
     Blank(u32),
-    /// Nothing was written.
     Empty,
     Bad(FormatError),
     End,
 }
 
 impl FrameReader {
-    /// Opens a log file.
     pub fn open(log: &FileRun, file: &Arc<RunFile>) -> Result<Self> {
         Ok(Self::over(log.open(file)?, file, log.file_size()))
     }

@@ -13,12 +13,10 @@ use crate::files::{FileRun, RunFile};
 #[derive(Clone, Debug)]
 pub struct Stretch {
     pub file: Arc<RunFile>,
-    /// Positions in it.
     pub bytes: Range<u64>,
 }
 
 impl Stretch {
-    /// The range as physical offsets.
     #[must_use]
     pub fn places(&self) -> Range<u64> {
         let at = |position| self.file.base_offset.saturating_add(position);

@@ -29,11 +29,9 @@ const LOOK: u64 = 256 << 10;
 /// Bytes of a log without a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedRange {
-    /// Offset of the first.
     pub begin: u64,
     /// End: the next record or the end of the file.
     pub end: u64,
-    /// Fault of the first byte.
     pub corruption: Corruption,
 }
 
@@ -63,12 +61,9 @@ pub struct RangeScan {
     pool: Arc<BlockPool>,
 }
 
-/// Policy for missing files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// Missing files are an error.
     Refuse,
-    /// Continue with the rest.
     Accept,
 }
 
@@ -108,7 +103,6 @@ impl RangeScan {
         self
     }
 
-    /// The bytes not walked yet.
     #[must_use]
     pub fn bytes(&self) -> Range<u64> {
         self.next..self.end.max(self.next)

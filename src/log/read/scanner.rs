@@ -40,7 +40,6 @@ pub type InBlock<'a> = (Scanned<'a>, &'a Arc<Block>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     Continue,
-    /// Pause behind the item.
     Stop,
     /// Pause before the item: it comes first next time.
     Retry,
@@ -49,7 +48,6 @@ pub enum Flow {
 /// Policy for bytes that are no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resync {
-    /// End the walk there.
     Never,
     /// Go on with the next whole record.
     Anywhere,
@@ -57,7 +55,6 @@ pub enum Resync {
     InFile,
 }
 
-/// An item of a walk.
 #[derive(Debug)]
 pub enum Item<'v, 'b> {
     Record(&'v MessageView<'b>, &'b Arc<Block>),
@@ -70,15 +67,12 @@ pub enum Item<'v, 'b> {
 #[derive(Debug)]
 pub enum Stop {
     End,
-    /// Nothing was written here.
     Empty,
-    /// Bytes that are no record.
     Damage(Corruption),
 }
 
 #[derive(Debug)]
 pub struct Walked {
-    /// Offset of the next record.
     pub end: u64,
     /// Reason; `None` if broken off.
     pub stop: Option<Stop>,
@@ -170,7 +164,6 @@ impl<'l> Scanner<'l> {
         self.walk
     }
 
-    /// Offset of the next record.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.walk.next

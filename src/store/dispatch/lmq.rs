@@ -93,7 +93,6 @@ pub fn with_numbers(raw: &[u8], queues: &[Arc<Queue>]) -> Vec<u8> {
     out
 }
 
-/// Finds or creates these queues.
 pub fn find(names: &[&[u8]], queues: &QueueTable) -> Result<Vec<Arc<Queue>>> {
     names.iter().map(|name| queues.get_or_create(name, 0)).collect()
 }

@@ -68,7 +68,6 @@ impl<T> Loaded<T> {
         &self.path
     }
 
-    /// Why the backup was read.
     #[must_use]
     pub fn warning(&self) -> Option<&str> {
         self.instead.as_ref().map(|instead| instead.reason.as_str())

@@ -48,7 +48,6 @@ impl Structure {
         }
     }
 
-    /// Description.
     #[must_use]
     pub const fn what(self) -> &'static str {
         match self {
@@ -64,7 +63,6 @@ impl Structure {
     }
 }
 
-/// A structure that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundStructure {
     pub structure: Structure,
@@ -92,7 +90,6 @@ pub struct KnownName {
 pub enum Below {
     /// Files named by an offset in the log.
     Log,
-    /// Files named by a time.
     Index,
     /// `topic/queue/file`, the last named by an offset in the queue.
     Queues,

@@ -16,14 +16,12 @@ use crate::format::digest::sha256;
 #[derive(Debug)]
 pub struct StoreLock {
     file: Arc<dyn StorageFile>,
-    /// The process that took it.
     pid: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     Broker,
-    /// A writer during recovery.
     Opening,
     Writer,
 }

@@ -20,7 +20,6 @@ pub struct StorePaths {
     root: PathBuf,
     commit_log: Vec<PathBuf>,
     read_only: Vec<PathBuf>,
-    /// Queues and tables from elsewhere.
     aside: Option<PathBuf>,
 }
 

@@ -88,7 +88,6 @@ impl Setting {
 pub struct Remembered {
     /// Settings in the file; others have RocketMQ's defaults.
     pub config: StoreConfig,
-    /// The file's content, if usable.
     root: Option<Map<String, Value>>,
     pub warning: Option<String>,
 }

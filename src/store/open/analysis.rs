@@ -64,15 +64,12 @@ pub struct FoundStore<'a> {
     pub storage: &'a dyn Storage,
     pub log: &'a CommitLog,
     pub queues: &'a QueueTable,
-    /// The index, unless disabled.
     pub index: Option<&'a IndexRun>,
     /// The checkpoint: times up to which parts were flushed.
     pub checkpoint: &'a CheckpointFields,
     /// The part of the log known to be flushed.
     pub flushed: Flushed,
-    /// Whether it was closed cleanly.
     pub is_clean: bool,
-    /// Its seal, if valid.
     pub seal: Option<Seal>,
     /// Later store times are in the future.
     pub latest_ms: i64,

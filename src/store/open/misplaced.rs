@@ -16,7 +16,6 @@ use crate::store::folder::paths::StorePaths;
 pub(crate) struct Misplaced {
     pub(crate) evidence: Vec<String>,
     pub(crate) moves: Vec<(PathBuf, PathBuf)>,
-    /// Compressed files of the log.
     pub(crate) packed: Vec<PathBuf>,
 }
 

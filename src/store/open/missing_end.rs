@@ -30,7 +30,6 @@ pub struct MissingEnd {
     pub file_size: u64,
     pub queues: Vec<MissingRange>,
     pub indexed: u64,
-    /// Only the checkpoint knows it.
     pub by_checkpoint: bool,
     /// Files without data behind the gap.
     pub spares: Vec<PathBuf>,

@@ -25,7 +25,6 @@ use crate::store::open::version;
 use crate::store::progress::Progress;
 use crate::store::queue_table::QueueTable;
 
-/// Plan of opening for writing.
 #[derive(Clone, Debug)]
 pub struct RecoveryPlan {
     /// Its expected report; for refused damage, that of cutting there.

@@ -26,7 +26,6 @@ use crate::store::store_files::StoreFiles;
 #[derive(Clone, Debug)]
 pub struct Refusal {
     pub damage: Corruption,
-    /// Whole messages behind it.
     pub messages_beyond: u64,
     /// Whether `--drop-beyond` ends the log there.
     pub can_cut: bool,

@@ -28,14 +28,12 @@ pub struct QuarantinedMessage {
     pub store_timestamp_ms: i64,
 }
 
-/// Bytes behind the log's end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tail {
     /// End of the last non-zero byte; `None` if there is none.
     pub data_end: Option<u64>,
     /// The first [`Tail::KEPT`] whole messages.
     pub messages: Vec<QuarantinedMessage>,
-    /// Number of whole messages.
     pub count: u64,
     /// Number of these that may have been flushed: before the durable mark, or by the checkpoint;
     /// and not older than earlier messages, or known to the queues.
@@ -43,7 +41,6 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Maximum messages listed.
     pub const KEPT: usize = 10_000;
 
     /// Examines everything behind `end`. `newest_ms` is the newest store time before it, `flushed`

@@ -32,20 +32,15 @@ const INDEX_FILES_ASKED: usize = 4;
 /// A trace in a store that only some releases leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionMark {
-    /// Oldest release that leaves it.
     pub since: Release,
-    /// Newest release that leaves it.
     pub until: Release,
     /// The file or folder, below the root.
     pub path: String,
-    /// Description of the trace.
     pub what: String,
 }
 
-/// The marks of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Versions {
-    /// Marks found.
     pub marks: Vec<VersionMark>,
     /// Whether an index file, which may have entries for tags, cannot be read.
     pub has_unread_index: bool,

@@ -23,7 +23,6 @@ struct KnownTopic {
     name: Box<[u8]>,
     /// Index in all queues of each number below [`NEAR`], or [`UNKNOWN`].
     near: Vec<usize>,
-    /// The same for other numbers.
     far: HashMap<i32, usize>,
 }
 

@@ -42,7 +42,6 @@ impl TopicQueues {
         self.0.is_empty()
     }
 
-    /// Returns whether any went.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(i32) -> bool) -> bool {
         let known = self.0.len();
         self.0.retain(|&(id, _)| keep(id));

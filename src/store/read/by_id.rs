@@ -67,7 +67,6 @@ impl MessageStore {
         self.files.check_open()
     }
 
-    /// Whether usable index files exist.
     #[must_use]
     pub(crate) fn index_is_usable(&self) -> bool {
         self.files.index.is_some()

@@ -18,7 +18,6 @@ struct Known {
     /// The listing whose files leave nothing out up to this end of the log.
     whole: Weak<Listing>,
     until: u64,
-    /// Parts without keys, in order.
     keyless: Vec<Range<u64>>,
     /// A message with keys in each other part.
     keyed: Vec<u64>,

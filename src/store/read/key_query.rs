@@ -31,7 +31,6 @@ use crate::store::dispatch::dispatcher::DispatchRequest;
 pub(crate) enum IndexType {
     /// A key, or the unique key.
     Key,
-    /// Only the unique key.
     UniqueKey,
     /// The tags. Only RocketMQ 5.4 and later put entries for them.
     Tags,
@@ -265,7 +264,6 @@ struct Asking<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entry {
-    /// It matches its message.
     Sound,
     /// It leads nowhere or to a different message.
     Damaged,

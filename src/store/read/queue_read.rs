@@ -78,13 +78,11 @@ pub struct ReadResult {
 pub struct ReadRequest<'a> {
     pub topic: &'a [u8],
     pub queue_id: i32,
-    /// First entry to examine.
     pub queue_offset: i64,
     /// Maximum messages, counting those in batches; the first record is always taken.
     pub max_messages: usize,
     /// Maximum bytes of records; the first record is always taken.
     pub max_bytes: Option<u64>,
-    /// Tags to match.
     pub filter: &'a TagFilter,
     /// RocketMQ's limits, if enabled, and the memory in bytes that they assume.
     pub limits: Option<(&'a TransferLimits, u64)>,

@@ -108,7 +108,6 @@ pub struct Checked<'a> {
     rare: Option<Box<Rare<'a>>>,
 }
 
-/// Parts that few messages have.
 #[derive(Debug)]
 struct Rare<'a> {
     /// Number of messages, for an inner batch.
@@ -372,7 +371,6 @@ pub struct Appender {
     known: KnownQueues,
 }
 
-/// A record in the log.
 #[derive(Clone, Copy, Debug)]
 pub struct Placed {
     pub result: AppendResult,

@@ -34,7 +34,6 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// Starts the threads.
     pub(crate) fn start(writer: &Arc<Writer>) -> Result<Self> {
         let stopped = Arc::new((Mutex::new(false), Condvar::new()));
         let mut services = Self { stopped, threads: Vec::new() };

@@ -39,7 +39,6 @@ struct State {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
-    /// It is durable.
     Flushed,
     TimedOut,
 }

@@ -26,7 +26,6 @@ impl Notices {
         self.kept.lock()
     }
 
-    /// Returns the notice's number.
     pub fn push(&self, text: String) -> u64 {
         let mut kept = self.kept();
         if kept.texts.len() == MOST {

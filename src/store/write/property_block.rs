@@ -100,7 +100,6 @@ impl<'a> PropertyBlock<'a> {
         }
     }
 
-    /// Adds the client's id.
     pub fn unique_key(&mut self, unique_key: &[u8]) -> Result<()> {
         self.named("unique_key", 2, unique_key)
     }

@@ -12,7 +12,6 @@ use crate::format::java::hash_code;
 use crate::store::folder::config_file;
 use crate::store::store_files::StoreFiles;
 
-/// Queues of topics, counted once.
 #[derive(Debug, Default)]
 pub(crate) struct Spread {
     counts: Mutex<HashMap<Box<[u8]>, i32>>,

@@ -18,27 +18,22 @@ pub enum Replacement {
     Zeros,
     /// A hex digest with the salt: equal content stays equal.
     Hash,
-    /// Constant bytes.
     Constant(Vec<u8>),
     /// An empty body, or no property.
     Remove,
 }
 
-/// A rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
     /// Topic patterns with `*` and `?`; empty means all topics.
     pub topics: Vec<String>,
-    /// Replacement of bodies.
     pub body: Option<Replacement>,
-    /// Replacements of properties by name.
     pub properties: Vec<(String, Replacement)>,
 }
 
 /// Rules; all that match a topic are applied in order.
 #[derive(Clone, Debug, Default)]
 pub struct Redaction {
-    /// The rules.
     pub rules: Vec<Rule>,
     /// Hashed with every value, so that short ones cannot be guessed.
     pub salt: Vec<u8>,
@@ -71,7 +66,6 @@ pub fn check_property(name: &str) -> Result<()> {
     Err(Error::InvalidConfig { field: "redact.properties".to_owned(), reason })
 }
 
-/// Changed content of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
     body: Option<Vec<u8>>,

@@ -46,7 +46,6 @@ pub(super) struct Index {
     pub(super) run: Option<IndexRun>,
     /// Files with ordered entries, which a walk can follow.
     pub(super) files: Vec<IndexState>,
-    /// Other readable files.
     unordered: Vec<IndexState>,
     pub(super) unknown: Vec<(i64, i64)>,
     /// Whether there should be an index, and its layout is known.
@@ -268,7 +267,6 @@ fn sound(file: &IndexFile, threads: usize) -> Result<Option<(u32, (i64, i64))>> 
 
 pub(super) struct Entries {
     pub(super) open: Arc<IndexFile>,
-    /// Base of the entries' seconds.
     pub(super) begin_ms: i64,
     number: u32,
     count: u32,

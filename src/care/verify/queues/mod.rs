@@ -59,11 +59,8 @@ impl Queue {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Missing {
-    /// Behind the queue's end.
     pub(super) behind: u64,
-    /// Lowest store time of these.
     pub(super) oldest_ms: i64,
-    /// Before the queue's end.
     pub(super) inside: u64,
     pub(super) place: u64,
     /// Lowest and highest number behind the queue's end.

@@ -29,7 +29,6 @@ const LONGEST_NAME: usize = 248;
 pub struct GroupOffset {
     pub topic: String,
     pub queue_id: i32,
-    /// Next entry to read.
     pub queue_offset: i64,
     /// The queue's end; 0 if it does not exist.
     pub max_offset: i64,
@@ -120,7 +119,6 @@ pub struct Delivery {
     pub record: Box<[u8]>,
     /// Place of a group that has taken all before it.
     pub after: i64,
-    /// Place behind it.
     pub end: i64,
 }
 
@@ -136,7 +134,6 @@ pub struct ConsumerGroup {
 #[derive(Debug, Default)]
 struct Places {
     next: BTreeMap<Queue, i64>,
-    /// Not empty ones.
     done: BTreeMap<Queue, Done>,
     /// Queues moved since the last commit, and how far each was read for it.
     moved: BTreeMap<Queue, i64>,

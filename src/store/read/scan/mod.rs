@@ -26,9 +26,7 @@ pub struct ScanFilter {
     /// Topic bytes; `None` means all.
     pub topics: Option<HashSet<Box<[u8]>>>,
     pub tags: TagFilter,
-    /// Earliest store time, Unix milliseconds.
     pub begin_ms: i64,
-    /// Latest store time.
     pub end_ms: i64,
 }
 
@@ -49,7 +47,6 @@ impl ScanFilter {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDamage {
-    /// Fail.
     Raise,
     /// Continue with the next whole record, and count.
     Skip,
@@ -94,7 +91,6 @@ impl Scan {
         }
     }
 
-    /// Sets whether bodies are checked.
     #[must_use]
     pub fn verifying(mut self, verify_crc: bool) -> Self {
         self.verify_crc = verify_crc;
@@ -244,7 +240,6 @@ pub(crate) fn raised(log: &CommitLog, at: u64, damage: Damage) -> Error {
 }
 
 pub(crate) enum Damage {
-    /// No valid record.
     Frame(Corruption),
     /// A valid record with invalid content.
     Content(FormatError),

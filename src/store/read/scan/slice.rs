@@ -38,7 +38,6 @@ type Bounds = HashMap<i32, (i64, i64)>;
 
 #[derive(Clone)]
 pub struct SliceFilter {
-    /// Topic, tags and store time.
     pub scan: ScanFilter,
     pub topic_test: Option<TopicTest>,
     /// Bounds of queue offsets by topic, half-open.
@@ -130,12 +129,9 @@ pub enum AtDamage {
 /// Damage, and its message if known.
 #[derive(Clone, Debug)]
 pub struct Damage {
-    /// Start in the log.
     pub begin: u64,
     pub end: u64,
-    /// Topic, queue and queue offset.
     pub message: Option<(Box<[u8]>, i32, i64)>,
-    /// The fault.
     pub corruption: Corruption,
 }
 
@@ -169,7 +165,6 @@ pub trait Sink {
     fn damage(&mut self, damage: Damage) -> Flow;
 }
 
-/// Positions of a slice's messages.
 #[derive(Clone, Debug)]
 pub enum Places {
     Range(Box<RangeScan>),
@@ -212,7 +207,6 @@ impl Slice {
         }
     }
 
-    /// Moves to the first message.
     pub fn settle(&mut self, log: &CommitLog) -> Result<()> {
         match &mut self.places {
             Places::Range(range) => range.settle(log),
@@ -413,7 +407,6 @@ pub fn open_log(
 pub struct QueuePart {
     pub topic: Box<[u8]>,
     pub queue_id: i32,
-    /// First queue offset.
     pub begin: i64,
     pub end: i64,
 }

@@ -93,7 +93,6 @@ impl QueueView {
         Ok(self.units(number, 1)?.pop().filter(|unit| unit.holds(number)))
     }
 
-    /// Resolves a tags code.
     #[inline]
     pub fn resolve(&self, tags_code: i64) -> Result<TagsCode> {
         match &self.queue {

@@ -29,7 +29,6 @@ pub(crate) struct Untold(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// With their notices' numbers.
     deletions: Vec<(u64, Deletion)>,
     in_file: usize,
 }
@@ -63,7 +62,6 @@ impl Untold {
         Ok(())
     }
 
-    /// Tells those of earlier processes.
     pub(crate) fn of_earlier(files: &StoreFiles) -> Self {
         let untold = Self::default();
         match load(&*files.storage, &files.paths) {

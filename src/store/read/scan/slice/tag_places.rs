@@ -15,9 +15,7 @@ use crate::log::{CommitLog, QueueKind};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TagPlaces {
-    /// Offsets and sizes, sorted.
     pub records: Vec<(u64, u32)>,
-    /// Ranges without a queue entry.
     pub gaps: Vec<Range<u64>>,
 }
 
