@@ -57,9 +57,7 @@ pub enum DeleteRules {
     RocketMq,
     /// The oldest file is deleted once one of the limits allows it.
     Keep {
-        /// `keep_hours`.
         hours: Option<u64>,
-        /// `keep_bytes`.
         bytes: Option<u64>,
     },
 }

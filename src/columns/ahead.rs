@@ -116,7 +116,6 @@ impl Answer {
     }
 }
 
-/// Batches of a log, in order.
 #[derive(Debug)]
 pub struct BatchesAhead {
     /// Numbers of makers in the order of their parts.
@@ -129,7 +128,6 @@ pub struct BatchesAhead {
     /// Maker that rebuilds parts with a wrong start, and whether it is at work.
     again: Box<dyn Maker>,
     makes_again: bool,
-    /// Threads do not survive a fork.
     process: u32,
     ended: bool,
     halt: Halt,

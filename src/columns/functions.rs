@@ -43,7 +43,6 @@ pub enum Function {
     Decode,
     Encode,
     Properties,
-    /// Bodies and SYSFLAGs to decompressed bodies.
     Body,
     /// Bytes to a record's checksum of its body.
     Crc32,
@@ -142,7 +141,6 @@ impl Function {
         }
     }
 
-    /// Applies the function row by row.
     pub fn call(self, arguments: &[ArrayRef]) -> Result<ArrayRef> {
         match (self, arguments) {
             (Self::Decode, [raw]) => decode(&self.bytes(raw)?),

@@ -16,7 +16,6 @@ use crate::store::read::scan::Scan;
 use crate::store::read::scan::part::{ScanPart, ScanParts};
 
 pub trait Scans {
-    /// As [`Scan::run`].
     fn run(
         &mut self,
         log: &CommitLog,

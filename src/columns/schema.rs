@@ -190,7 +190,6 @@ impl Column {
     }
 }
 
-/// `own` with `wanted`'s views.
 fn like(own: &DataType, wanted: &DataType) -> DataType {
     let inner = |own: &FieldRef, wanted: &FieldRef| -> FieldRef {
         let data_type = like(own.data_type(), wanted.data_type());

@@ -105,7 +105,6 @@ impl SliceBatches {
         }
     }
 
-    /// A row for each damaged range: its position and `error`.
     fn damage_rows(&self, damage: &[Damage]) -> Result<RecordBatch, ArrowError> {
         let schema = self.rows.builder.schema();
         let number = |offset| at_most_i64(offset);

@@ -98,7 +98,6 @@ pub(super) const fn default_number(name: &str) -> u64 {
     }
 }
 
-/// Default of the flag `name`, as [`default_number`].
 #[expect(clippy::panic, reason = "at compile time")]
 pub(super) const fn default_flag(name: &str) -> bool {
     match row(name).kind {
@@ -107,7 +106,6 @@ pub(super) const fn default_flag(name: &str) -> bool {
     }
 }
 
-/// Default of the text `name`, as [`default_number`].
 #[expect(clippy::panic, reason = "at compile time")]
 pub(super) const fn default_text(name: &str) -> &'static str {
     match row(name).kind {

@@ -102,7 +102,6 @@ pub fn hash_map_order<T>(items: &mut [T], capacity: usize, name: impl Fn(&T) -> 
     items.sort_by_key(|item| spread(item) & mask);
 }
 
-/// Capacity after inserting all of `spreads`.
 fn capacity_after(spreads: &[u32], capacity: usize) -> u32 {
     // Java's maximum.
     const MAXIMUM: u32 = 1 << 30;

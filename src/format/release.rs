@@ -17,7 +17,6 @@ pub enum Release {
 impl Release {
     pub const ALL: [Self; 3] = [Self::V5_3, Self::V5_4, Self::V5_5];
 
-    /// Its name in settings and programs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -3,7 +3,6 @@
 
 const _: () = assert!(usize::BITS == u64::BITS, "mqstore runs on 64-bit systems only");
 
-/// A number that has no sign.
 pub trait Unsigned: Copy {
     /// The number, or the largest of 64 bits.
     fn widen(self) -> u64;

@@ -122,7 +122,6 @@ impl CommitLog {
         self.flushed.store(end, Ordering::Release);
     }
 
-    /// Publishes the log up to `end`.
     #[inline]
     pub(super) fn publish(&self, end: u64) {
         self.wrote.store(end, Ordering::Release);

@@ -32,7 +32,6 @@ impl Losses {
         true
     }
 
-    /// Those that end behind `begin`, in order.
     #[inline]
     pub(crate) fn behind(&self, begin: u64) -> Vec<Range<u64>> {
         if !self.is_any.load(Ordering::Acquire) {

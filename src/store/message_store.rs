@@ -170,7 +170,6 @@ impl MessageStore {
         self.writer()?.append(message)
     }
 
-    /// The queue of a key, without a key each in turn.
     pub(crate) fn spread(&self, topic: &[u8], key: Option<&[u8]>) -> Result<i32> {
         let writer = self.writer()?;
         writer.spread.queue(&self.files, topic, key)
@@ -237,7 +236,6 @@ impl MessageStore {
         self.writer.as_ref().is_some_and(are_too_many) && messages.iter().any(is_new)
     }
 
-    /// Waits for the files of new queues, at most `most`.
     pub(crate) fn wait_for_queue_files(&self, most: Duration) {
         if let Some(writer) = &self.writer {
             writer.new_queues.wait(most);
@@ -492,7 +490,6 @@ impl MessageStore {
         self.files.closed.load(Ordering::Acquire)
     }
 
-    /// Holds or releases dispatch, for tests.
     #[doc(hidden)]
     pub fn hold_dispatch(&self, held: bool) {
         if let Some(writer) = &self.writer {

@@ -55,12 +55,10 @@ pub struct QueueLayout {
     pub batch_file_size: u64,
     pub ext_dir: PathBuf,
     pub ext_file_size: u64,
-    /// Whether new entries use the extension.
     pub writes_ext: bool,
     /// Whether a message may have additional queues, created on demand.
     pub more_queues: bool,
     pub delay_levels: DelayLevels,
-    /// Maximum number of a new queue.
     pub most_queue_id: i32,
 }
 

@@ -23,10 +23,8 @@ pub(crate) struct StoreFiles {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) log: Arc<CommitLog>,
     pub(crate) queues: QueueTable,
-    /// The index for queries, if usable.
     pub(crate) index: Option<Arc<IndexRun>>,
     pub(crate) closed: AtomicBool,
-    /// Events since the store was opened.
     pub(crate) notices: Notices,
     pub(crate) ages: FileAges,
 }

@@ -73,7 +73,7 @@ def _anchors(
 def _other_than(
     path: _Path, anchor: tuple[int, int, int], /, *, settings: Mapping[str, object]
 ) -> str | None:
-    """What lies where ``_anchors`` found a record; ``None`` if it is there, or was deleted.
+    """The record that lies now where ``_anchors`` found one; ``None`` if it is the same, or was deleted.
 
     Raises:
         NotAStoreError: No such folder, or no store in it.

@@ -74,7 +74,6 @@ pub(super) struct LogFacts {
     /// First messages of queue files with their predecessor's time.
     pub(super) ties_at_edges: Tally<QueuePlace>,
     pub(super) topics: HashMap<Box<[u8]>, u64>,
-    /// Topics with batches that count their messages.
     pub(super) batch_topics: BTreeSet<Box<[u8]>>,
     pub(super) messages: u64,
     pub(super) gaps: Vec<Gap>,
@@ -155,7 +154,6 @@ struct Facts {
     found: LogFacts,
     hasher: DefaultHashBuilder,
     keys: Vec<Key>,
-    /// Time of each queue's last message.
     queues: HashMap<Box<[u8]>, HashMap<i32, i64>>,
     queue_count: usize,
     newest_ms: i64,

@@ -55,7 +55,6 @@ pub(super) struct Build {
     pub(super) found: BTreeMap<(Arc<[u8]>, i32), RebuiltQueue>,
     pub(super) keys: u64,
     pub(super) refused: u64,
-    /// Units added since the last write-out.
     waiting: usize,
 }
 

@@ -496,7 +496,6 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Changes the checkpoint and returns its fields before.
     fn checkpoint(&self, change: impl FnOnce(&mut CheckpointFields)) -> Result<CheckpointFields> {
         let path = self.paths.checkpoint();
         let mut checkpoint = StoreCheckpoint::load(&*self.storage, &path, Access::ReadWrite)?;

@@ -49,7 +49,6 @@ pub(super) enum ChunkEnd {
 
 #[derive(Debug, Default)]
 pub(super) struct Chunk {
-    /// Physical offset of the first record.
     pub(super) begin: Option<u64>,
     pub(super) end: u64,
     pub(super) how: ChunkEnd,

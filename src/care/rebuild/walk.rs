@@ -9,7 +9,6 @@ const MOST_DAMAGED: usize = 10_000;
 
 #[derive(Debug)]
 pub(super) struct Walk {
-    /// Physical offset of the next record.
     pub(super) cursor: u64,
     /// Whether the log ends at the cursor.
     pub(super) ended: bool,

@@ -19,7 +19,6 @@ const BLOCK: usize = 1 << 20;
 /// Budget for failed checks per byte passed.
 const FUEL_EACH: u64 = 16;
 const MOST_FUEL: u64 = 256 << 20;
-/// Zeros that may begin a hole.
 const LEAST_HOLE: usize = 64 << 10;
 /// Bytes read at a time around unreadable places.
 const PIECE: usize = 4 << 10;
@@ -33,7 +32,6 @@ pub(super) struct Extent {
     /// Start of the first record in it.
     pub(super) start: u64,
     pub(super) end: u64,
-    /// Physical offset stored in the first record.
     pub(super) physical_offset: u64,
 }
 
@@ -161,7 +159,6 @@ impl<'f> Window<'f> {
         buffer.len()
     }
 
-    /// The whole record at `at`.
     pub(super) fn record(&mut self, at: u64) -> Result<Option<MessageView<'_>>> {
         let size = peek::claimed_size(self.bytes(at, BLANK_LEN)?).unwrap_or(0);
         match read_frame(self.bytes(at, size)?) {

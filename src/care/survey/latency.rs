@@ -4,13 +4,11 @@ use crate::format::width::{at_most_i64, at_most_u32, to_usize};
 /// Ranges of each power of two; lower milliseconds have their own.
 const PARTS: u32 = 16;
 const PARTS_BITS: u32 = PARTS.trailing_zeros();
-/// Ranges for 63 bits of milliseconds.
 const RANGES: usize = ((64 - PARTS_BITS) * PARTS) as usize;
 
 #[derive(Clone, Debug)]
 pub struct Latency {
     counts: Vec<u64>,
-    /// Messages stored before born: clocks disagree.
     pub negative: u64,
     pub unknown: u64,
     pub max_ms: i64,

@@ -51,7 +51,6 @@ const STEPS_MS: [i64; 22] = [
 /// Messages of one topic in one time step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// Start of the step, Unix milliseconds.
     pub begin_ms: i64,
     /// Index in [`Survey::topics`], or one behind the last for all others.
     pub topic: usize,
@@ -64,7 +63,6 @@ pub struct Cell {
 pub struct Survey {
     pub topics: Vec<(Box<[u8]>, Totals)>,
     pub others: Totals,
-    /// Length of a time step, milliseconds.
     pub step_ms: i64,
     pub cells: Vec<Cell>,
     pub latency: Latency,

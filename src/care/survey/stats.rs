@@ -31,9 +31,7 @@ pub enum Grouping {
     Minute,
     /// Quarter of an hour: days of any zone consist of them.
     QuarterHour,
-    /// Hour of the store time, UTC.
     Hour,
-    /// Day of the store time, UTC.
     Day,
     Tags,
 }
@@ -122,7 +120,6 @@ impl Totals {
 pub struct Group {
     pub topic: Box<[u8]>,
     pub queue_id: i32,
-    /// Start of the day, Unix milliseconds.
     pub day_ms: i64,
     pub hour_ms: i64,
     pub quarter_hour_ms: i64,

@@ -54,7 +54,6 @@ pub struct QueueDiff {
     pub topic: Box<[u8]>,
     pub queue_id: i32,
     pub same: u64,
-    /// Messages that the second store lacks.
     pub missing: u64,
     /// Messages that only the second store has.
     pub extra: u64,

@@ -169,7 +169,6 @@ impl Transfer {
     }
 }
 
-/// Maximum stand-ins among so many messages.
 pub(super) const fn most_stand_ins(messages: u64) -> u64 {
     if messages > FREE_STAND_INS { messages } else { FREE_STAND_INS }
 }

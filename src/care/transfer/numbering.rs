@@ -20,12 +20,10 @@ pub type QueueName = (Box<[u8]>, i32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     Keep,
-    /// Consecutive from the first one's number.
     CloseUp,
     FromZero,
 }
 
-/// A record's place in its queues.
 #[derive(Debug, Default)]
 pub struct Numbered {
     pub queue_offset: i64,
@@ -49,7 +47,6 @@ pub struct Numbering {
 #[derive(Debug, Default)]
 struct Watched {
     places: Vec<(i64, Option<i64>)>,
-    /// Those before this index are final.
     at: usize,
 }
 
@@ -115,7 +112,6 @@ impl Numbering {
             .map(|(topic, queues)| (&**topic, queues.keys().copied().max().unwrap_or(0)))
     }
 
-    /// Number for a message without one.
     pub fn next(&mut self, topic: &[u8], queue_id: i32) -> i64 {
         self.next.get(topic).and_then(|queues| queues.get(&queue_id)).copied().unwrap_or(0)
     }
@@ -225,7 +221,6 @@ pub fn has_no_stand_ins(topic: &[u8]) -> bool {
     )
 }
 
-/// `raw` with another value of a property, in place.
 fn replaced(raw: &[u8], name: &[u8], value: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(raw.len() + 8);
     for item in raw.split_inclusive(|byte| *byte == properties::PROPERTY_SEPARATOR) {

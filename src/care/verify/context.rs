@@ -29,7 +29,6 @@ pub(super) struct Context<'a> {
     pub(super) threads: usize,
     /// Messages up to this store time are durable.
     pub(super) flushed_ms: i64,
-    /// Messages before this offset are durable.
     pub(super) durable: u64,
     /// Later store times are in the future.
     pub(super) latest_ms: i64,

@@ -161,7 +161,6 @@ struct Walk<'a> {
     path: &'a Path,
     base: u64,
     part: FilePart,
-    /// Whether no later file holds messages.
     may_be_remains: bool,
     most_queue_id: i32,
     all_queues: &'a Queues,
@@ -314,7 +313,6 @@ impl Walk<'_> {
         }
     }
 
-    /// Reports damage up to `next`, where a message stored at `time` follows.
     fn report(&mut self, damage: &Damage, next: u64, time: Option<i64>) {
         let unclean = self.cx.state == State::Crashed
             && self.base.saturating_add(damage.at) >= self.cx.durable

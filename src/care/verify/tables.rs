@@ -21,7 +21,6 @@ use crate::store::folder::remembered::Remembered;
 use crate::store::queue_table::TopicKinds;
 use crate::store::write::topics;
 
-/// Files that need only be readable.
 const OTHERS: [&str; 4] = [
     "subscriptionGroup.json",
     "consumerFilter.json",
@@ -48,7 +47,6 @@ pub(super) struct Tables {
     topics_are_gone: bool,
     places: Vec<(PathBuf, Vec<Place>)>,
     of_levels: Option<(PathBuf, Vec<Place>)>,
-    /// Why no offset can be read.
     no_offsets: String,
 }
 
@@ -282,7 +280,6 @@ fn read_file<T>(
     }
 }
 
-/// Groups (`SubscriptionGroupManager`).
 fn group_names(bytes: &[u8]) -> Vec<String> {
     let Ok(root) = json::parse(bytes) else { return Vec::new() };
     let table = root.get("subscriptionGroupTable").and_then(|table| table.as_object());

@@ -21,7 +21,6 @@ struct Impossible {
 pub(super) struct Times {
     first: [Option<Stored>; 2],
     last: [Option<Stored>; 2],
-    /// Before 1971, and in the future.
     impossible: [Option<Impossible>; 2],
 }
 

@@ -83,7 +83,6 @@ pub struct BatchBuilder {
     waiting: Vec<Waiting>,
     block: Option<Arc<Block>>,
     pins: Pins,
-    /// A column's error while filling in.
     fault: Option<ArrowError>,
 }
 
@@ -114,7 +113,6 @@ struct Row<'a> {
     body: &'a [u8],
 }
 
-/// Reads one number of each row.
 type Fill<T> = for<'a> fn(&[Row<'a>], &mut Vec<T>);
 
 #[derive(Debug)]

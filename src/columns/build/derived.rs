@@ -151,7 +151,6 @@ impl Ends {
     }
 }
 
-/// Keys of each message; an empty list for none.
 #[derive(Debug)]
 pub(crate) struct KeyLists {
     texts: VariableColumn,

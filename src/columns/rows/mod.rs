@@ -153,7 +153,6 @@ impl MessageRows {
         self.pairs(row).any(|(known, _)| known == name)
     }
 
-    /// Builds a message without its properties.
     fn message(&self, row: usize, hosts: &mut [KnownHost; 2]) -> Result<NewMessage<'_>> {
         let topic = text(Some(&self.topic), row).ok_or_else(|| refused("topic", "is null"))?;
         let (raw, body) = (value(self.raw_body.as_ref(), row), value(self.body.as_ref(), row));

@@ -43,7 +43,6 @@ pub struct Ahead {
 /// State of the threads that work ahead.
 #[derive(Debug)]
 struct Progress {
-    /// End of the pages in memory.
     prepared: usize,
     /// The writer's position at the last look.
     seen: Option<usize>,
@@ -255,7 +254,6 @@ pub struct Front(Mutex<FrontFiles>);
 #[derive(Clone, Debug, Default)]
 pub struct FrontFiles {
     pub active: Option<Arc<Ahead>>,
-    /// The next file, if it exists.
     pub next: Option<Arc<Ahead>>,
     /// Whether the previous file is full and may be released.
     pub has_full: bool,
@@ -278,7 +276,6 @@ impl Front {
     }
 }
 
-/// Wakes a thread that works ahead.
 #[derive(Debug, Default)]
 pub struct Bell {
     rung: Mutex<bool>,

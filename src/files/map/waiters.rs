@@ -25,7 +25,6 @@ impl Waiters {
         Self::open(storage, path).unwrap_or(Self(None))
     }
 
-    /// Opens the file of a writer.
     pub fn open(storage: &dyn Storage, path: &Path) -> Result<Self> {
         let file = storage.open(path, Access::ReadWrite).map_err(Error::io("open", path))?;
         let map = MappedFile::map(path, file, Access::Read, 0)?;
@@ -85,7 +84,6 @@ mod futex {
     use super::{AtomicU32, Duration};
     use rustix::thread::futex::{self, Flags};
 
-    /// Waits while `word` is `value`.
     pub(super) fn wait(word: &AtomicU32, value: u32, most: Duration) {
         // Any outcome lets the caller look again.
         let _ = futex::wait(word, Flags::empty(), value, most.try_into().ok().as_ref());

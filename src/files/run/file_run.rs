@@ -192,7 +192,6 @@ impl FileRun {
         self.roots.dirs()
     }
 
-    /// The first folder, which errors name.
     #[must_use]
     pub fn dir(&self) -> PathBuf {
         self.dirs().first().cloned().unwrap_or_default()

@@ -37,7 +37,6 @@ pub struct NewFile {
     pub bytes: Vec<u8>,
 }
 
-/// A run, and files to create.
 pub type Wanted<'a> = (&'a dyn Filled, Vec<NewFile>);
 
 /// Runs whose files one thread creates at a time.

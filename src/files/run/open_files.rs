@@ -28,7 +28,6 @@ pub struct RunFile {
     pub path: PathBuf,
     /// Length when listed, or the run's file size if created since.
     pub len: u64,
-    /// Inode when listed; 0 if unknown.
     pub(super) inode: u64,
     pub(crate) id: u64,
 }

@@ -77,7 +77,6 @@ impl Anchored {
         Ok(Self { storage, anchors })
     }
 
-    /// First of `anchors` with another identity now.
     fn moved_of(&self, anchors: &[(PathBuf, Identity)]) -> io::Result<Option<Moved>> {
         for (path, expected) in anchors {
             let found = identity_of(&*self.storage, path)?;

@@ -83,7 +83,6 @@ impl Owner {
         }
     }
 
-    /// Whether this owner and group can use a file of `now`.
     fn can_use(self, now: Self, is_folder: bool) -> bool {
         let all = if is_folder { 7 } else { 6 };
         let by_group = (if now.gid == self.gid { now.mode >> 3 } else { now.mode }) & all;

@@ -41,7 +41,6 @@ const MAX_RATIO: usize = 255;
 const WRITTEN_BLOCK: usize = 4 << 20;
 const WRITTEN_BD: u8 = 7 << 4;
 
-/// Decodes `frame` into `out`; bytes behind the frame are an error.
 pub(crate) fn decode(frame: &[u8], out: &mut Output) -> Result<(), BodyError> {
     let mut input = Input { rest: frame };
     let header = Header::read(&mut input)?;

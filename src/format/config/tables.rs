@@ -12,22 +12,18 @@ use serde_json::{Map, Value, json};
 use super::json::{self, Field, bad};
 use crate::error::FormatError;
 
-/// Version counter of a file (`DataVersion`).
 const DATA_VERSION: &str = "dataVersion";
 const TOPIC_TABLE: &str = "topicConfigTable";
 const OFFSET_TABLE: &str = "offsetTable";
 const GROUP_TOPICS: &str = "groupTopicMap";
 
-/// Attribute for the kind of queue (`TopicAttributes.QUEUE_TYPE_ATTRIBUTE`).
 const QUEUE_TYPE: &str = "queue.type";
 /// Offsets of light groups, one queue each (`LmqConsumerOffsetManager`).
 const LMQ_OFFSET_TABLE: &str = "lmqOffsetTable";
-/// Prefix of light groups (`MixAll.LMQ_PREFIX`).
 const LMQ_PREFIX: &str = "%LMQ%";
 /// Ours: messages behind a group's offset that are done. A broker ignores and drops it.
 const DONE_TABLE: &str = "mqstoreDone";
 const BATCH_QUEUE: &str = "BatchCQ";
-/// Attribute for cleanup (`TopicAttributes.CLEANUP_POLICY_ATTRIBUTE`).
 const CLEANUP_POLICY: &str = "cleanup.policy";
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -76,7 +72,6 @@ impl Root {
     }
 }
 
-/// The object at `name`, created if missing.
 fn object_in<'a>(parent: &'a mut Map<String, Value>, name: &str) -> &'a mut Map<String, Value> {
     let value = parent.entry(name).or_insert(Value::Null);
     if !value.is_object() {
@@ -257,7 +252,6 @@ fn read_text<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, FormatError> {
     serde_json::from_str(text).map_err(|error| bad(0, "JSON".into(), error.to_string()))
 }
 
-/// The fields of an object named `what`.
 fn fields_of<'a>(what: &str, text: &'a RawValue) -> Result<Texts<'a>, FormatError> {
     match text.get().starts_with('{') {
         true => read_text(text.get()),

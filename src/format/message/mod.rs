@@ -101,7 +101,6 @@ impl Version {
     }
 }
 
-/// A structure in the commit log.
 #[derive(Clone, Copy, Debug)]
 pub enum Frame<'a> {
     Message(MessageView<'a>),
@@ -110,7 +109,6 @@ pub enum Frame<'a> {
         /// Bytes to the end of the file.
         size: u32,
     },
-    /// Size and magic code are zero.
     Empty,
 }
 
@@ -120,7 +118,6 @@ pub enum FrameError {
     /// The frame is longer than the bytes given.
     #[error("a frame of at least {needed} bytes goes on behind them")]
     Incomplete {
-        /// Bytes needed, as far as known.
         needed: usize,
     },
     #[error("byte {}: {}: expected {}, found {}", .0.position, .0.kind, .0.expected, .0.found)]
@@ -210,7 +207,6 @@ enum BadPart {
     Body,
     Topic,
     Properties,
-    /// Bytes are left behind the properties.
     End,
 }
 

@@ -23,9 +23,7 @@ pub mod names {
     /// Whether a put waits for the flush: `true` or `false`.
     pub const WAIT: &[u8] = b"WAIT";
     pub const DELAY: &[u8] = b"DELAY";
-    /// Destination topic of a waiting message.
     pub const REAL_TOPIC: &[u8] = b"REAL_TOPIC";
-    /// Destination queue of a waiting message.
     pub const REAL_QID: &[u8] = b"REAL_QID";
     /// Number of messages in an inner batch.
     pub const INNER_NUM: &[u8] = b"INNER_NUM";
@@ -192,7 +190,6 @@ impl<'a> Indexed<'a> {
     }
 }
 
-/// Reads these properties in one pass.
 #[inline]
 #[must_use]
 pub fn indexed(raw: &[u8]) -> Indexed<'_> {

@@ -18,7 +18,6 @@ pub const RETRY_PREFIX: &[u8] = b"%RETRY%";
 /// Prefix of dead-letter topics (`MixAll.DLQ_GROUP_TOPIC_PREFIX`).
 pub const DEAD_LETTER_PREFIX: &[u8] = b"%DLQ%";
 
-/// Delivery time, Unix milliseconds (`MessageConst.PROPERTY_TIMER_OUT_MS`).
 const TIMER_OUT_MS: &[u8] = b"TIMER_OUT_MS";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,7 +61,6 @@ impl Purpose {
     }
 }
 
-/// Destination topic of a waiting message.
 #[must_use]
 pub fn real_topic(raw_properties: &[u8]) -> Option<&[u8]> {
     properties::get(raw_properties, names::REAL_TOPIC)

@@ -12,7 +12,6 @@ use crate::format::bytes::{put_i16_in, put_i32_in, put_i64_in};
 use crate::format::crc::{self, PROPERTY_CRC_LEN};
 use crate::format::java::Host;
 
-/// Fields of a record to encode.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
     pub version: Version,

@@ -34,9 +34,7 @@ pub const COMPRESSION_ZLIB: i32 = 0x300;
 pub enum Transaction {
     #[default]
     None,
-    /// Half message: indexed, in no queue.
     Prepared,
-    /// Committed: indexed and in its queue.
     Commit,
     Rollback,
 }

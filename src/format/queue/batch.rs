@@ -43,7 +43,6 @@ const RESERVED_AT: usize = COMPACTED_AT + 4;
 pub const ENTRY_LEN: usize = RESERVED_AT + 4;
 const _: () = assert!(ITEM_HEAD_LEN == 20 && ENTRY_LEN == 46);
 
-/// One message of a client's batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchItem<'a> {
     pub flag: i32,
@@ -204,7 +203,6 @@ pub struct BatchQueueEntry {
     pub tags_code: i64,
     pub store_timestamp_ms: i64,
     pub base_queue_offset: i64,
-    /// Number of messages in the record.
     pub message_count: i16,
     pub compacted_offset: i32,
 }

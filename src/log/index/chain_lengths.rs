@@ -30,7 +30,6 @@ impl IndexFile {
         Ok(lengths)
     }
 
-    /// Number of entries of each slot from `first` on.
     fn entries_of(&self, first: u32, slots: u32) -> Result<Vec<u32>> {
         let layout = *self.layout();
         let mut counts = vec![0_u32; slots as usize];

@@ -142,7 +142,6 @@ impl IndexFile {
         Ok(low)
     }
 
-    /// Physical offset of a counted entry.
     pub(crate) fn physical_offset_of(&self, number: u32) -> Result<i64> {
         Ok(self.entry_now(number)?.physical_offset)
     }

@@ -84,7 +84,6 @@ pub(crate) struct Writer {
     header: IndexHeader,
     /// Entries below this number have disk space; never above the layout's maximum.
     room_end: u32,
-    /// Whether the slots' pages are loaded.
     is_prepared: bool,
 }
 
@@ -338,7 +337,6 @@ impl IndexFile {
         if let Bytes::Written(writer) = &self.bytes { writer.map.flush() } else { Ok(()) }
     }
 
-    /// Writes the header; done before each flush.
     pub(crate) fn write_header(&mut self) -> Result<()> {
         let Bytes::Written(writer) = &mut self.bytes else { return Ok(()) };
         writer.write_header()

@@ -111,7 +111,6 @@ fn had_layout(
     Ok(is_first && !is_whole)
 }
 
-/// Layout of `len` bytes with four entries for each slot.
 fn one_to_four(len: u64) -> Option<IndexLayout> {
     const UNIT: u64 = (SLOT_LEN + 4 * ENTRY_LEN) as u64;
     let units = len.checked_sub(HEADER_LEN as u64)?;

@@ -70,7 +70,6 @@ impl Witnessed {
             || (walk.is_at_end() && self.has_power_below(slot, self.count))
     }
 
-    /// Whether one of `powers` before `number` is in the slot.
     fn has_power_below(&self, slot: u32, number: u32) -> bool {
         let below = number.saturating_sub(1).checked_ilog2().map_or(0, |power| power as usize + 1);
         self.powers.get(..below).unwrap_or(&self.powers).contains(&slot)

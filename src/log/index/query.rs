@@ -383,7 +383,6 @@ impl Candidate {
 #[derive(Debug)]
 pub struct Candidates {
     run: Arc<IndexRun>,
-    /// Files, including unusable ones, oldest first.
     files: Vec<Arc<IndexRunFile>>,
     listing: Arc<Listing>,
     left: usize,

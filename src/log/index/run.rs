@@ -32,7 +32,6 @@ pub struct IndexRunFile {
     /// Name: 17 digits that order the files.
     pub name: u64,
     pub path: PathBuf,
-    /// Inode when listed; 0 if unknown.
     inode: u64,
     id: u64,
 }
@@ -258,7 +257,6 @@ impl IndexRun {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// [`IndexRun::open`], `None` for a removed file.
     pub(crate) fn open_if_there(&self, file: &IndexRunFile) -> Result<Option<Arc<IndexFile>>> {
         match self.open(file) {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -266,7 +264,6 @@ impl IndexRun {
         }
     }
 
-    /// The newest listed file; `None` without one or if removed.
     #[inline]
     pub(crate) fn newest<'a>(&self, listing: &'a Listing) -> Result<Option<&'a IndexFile>> {
         match listing.newest() {
@@ -282,7 +279,6 @@ impl IndexRun {
         Ok(open.map(|open| &**listing.newest.get_or_init(|| open)))
     }
 
-    /// Closes cached files; holders keep theirs.
     pub fn close_files(&self) {
         self.cache().clear();
         self.replace(self.listing().copy());
@@ -296,7 +292,6 @@ impl IndexRun {
         self.cache().pop(&file.id);
     }
 
-    /// The header of a usable file.
     pub(crate) fn sound_header(&self, file: &IndexRunFile) -> Option<IndexHeader> {
         let header = self.open(file).ok()?.header().ok()?;
         header_fault(&header, true).is_none().then_some(header)

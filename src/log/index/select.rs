@@ -311,7 +311,6 @@ impl OffsetLists {
         (self.offsets, self.ends)
     }
 
-    /// Clears the answers, keeps the memory.
     pub fn clear(&mut self) {
         self.offsets.clear();
         self.ends.clear();

@@ -29,7 +29,6 @@ pub struct IndexSums<'a> {
     keys: [u64; 2],
 }
 
-/// A range of entries or slots.
 #[derive(Clone, Debug)]
 pub enum Part {
     Entries(Range<u32>),

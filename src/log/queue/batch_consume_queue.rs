@@ -27,7 +27,6 @@ pub struct BatchConsumeQueue {
     max_offset: AtomicI64,
     /// Start of the last record with an entry, or -1.
     max_physical_offset: AtomicI64,
-    /// End of that record, or -1.
     reach: AtomicI64,
     next_offset: AtomicI64,
     seen_codes: SeenCodes,

@@ -28,7 +28,6 @@ pub struct ConsumeQueue {
     max_offset: AtomicI64,
     /// End of the last message with an entry, or -1.
     max_physical_offset: AtomicI64,
-    /// Entry number of the next append.
     next_offset: AtomicI64,
     /// Offset of the message of the first entry in the files; -1 if unknown.
     first: AtomicI64,
@@ -121,7 +120,6 @@ impl ConsumeQueue {
         &self.topic
     }
 
-    /// Entries whose tags codes were checked.
     #[must_use]
     pub const fn seen_codes(&self) -> &SeenCodes {
         &self.seen_codes
@@ -142,7 +140,6 @@ impl ConsumeQueue {
         self.ext.as_deref()
     }
 
-    /// First entry still in the log.
     #[must_use]
     pub fn min_offset(&self) -> i64 {
         self.min_offset.load(Ordering::Acquire)

@@ -19,7 +19,6 @@ const KEPT_BUFFER: usize = 1 << 10;
 /// A run keeps at most so many times the bytes added between two commits.
 const KEPT_TIMES: usize = 4;
 const BLOCK: usize = 64 << 10;
-/// Last files in which the end is searched.
 pub(crate) const FILES_SEARCHED: usize = 3;
 /// First read of a search for the end: most queues have few entries, and reading holes takes
 /// memory.
@@ -39,7 +38,6 @@ pub(crate) struct Tail {
     start: u64,
     buffer: Vec<u8>,
     dirty: Vec<u64>,
-    /// End at the last complete write-out.
     committed: u64,
 }
 
@@ -106,7 +104,6 @@ impl TailRun {
         self.run.min_offset().unwrap_or_else(|| self.tail().start)
     }
 
-    /// Appends `bytes`.
     #[inline]
     pub(crate) fn push(&self, tail: &mut Tail, bytes: &[u8]) -> Result<()> {
         let waits = tail.buffer.len();

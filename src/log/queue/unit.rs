@@ -18,7 +18,6 @@ pub struct DispatchRequest<'a> {
     pub topic: &'a [u8],
     pub queue_id: i32,
     pub queue_offset: i64,
-    /// Its offset in the commit log.
     pub physical_offset: i64,
     pub store_size: u32,
     pub store_timestamp_ms: i64,
@@ -180,7 +179,6 @@ impl Unit {
         self.number.saturating_add(i64::from(self.count))
     }
 
-    /// Whether it covers that queue offset.
     #[must_use]
     pub fn holds(&self, number: i64) -> bool {
         (self.number..self.end()).contains(&number)

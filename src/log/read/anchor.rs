@@ -102,7 +102,7 @@ impl Anchor {
         self.physical_offset.saturating_add(u64::from(self.store_size))
     }
 
-    /// What lies there now, if that is something else. A record that retention deleted tells nothing.
+    /// The record that lies there now, if it is another one. A deleted record tells nothing.
     pub fn other(&self, log: &CommitLog) -> Result<Option<String>> {
         let at = self.physical_offset;
         if at < log.min_offset() || crc_of(log, at, self.store_size)? == Some(self.crc) {

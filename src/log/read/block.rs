@@ -16,7 +16,6 @@ pub struct Block {
 }
 
 impl Block {
-    /// All its memory, read or not.
     #[inline]
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {

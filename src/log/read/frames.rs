@@ -25,7 +25,6 @@ pub struct FrameReader {
     /// `None` until the first read.
     open: Option<Arc<dyn StorageFile>>,
     file: Arc<RunFile>,
-    /// Bytes that belong to the log.
     len: u64,
     file_size: u64,
     /// Bytes of the file: `filled` of them, from `start` on.
@@ -51,7 +50,6 @@ pub struct Faults {
 pub struct Record<'a> {
     pub view: MessageView<'a>,
     pub size: u32,
-    /// Whether its body is left out.
     pub is_elided: bool,
 }
 

@@ -42,7 +42,6 @@ pub fn stretches(log: &FileRun, len: u64) -> Vec<Stretch> {
 
 /// Result of reading a part of a log.
 pub trait Part {
-    /// Start of the first record found.
     fn begin(&self) -> Option<u64>;
 }
 

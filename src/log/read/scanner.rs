@@ -15,7 +15,6 @@ use crate::log::commit_log::{CommitLog, Found};
 
 /// How many times a walk's bytes may be read in search of records behind damage.
 const LOOKS: u64 = 4;
-/// Minimum bytes that may be searched.
 const LEAST_FUEL: u64 = 64 << 20;
 /// Records of this size are always checked.
 const SMALL: u64 = 4 << 10;
@@ -33,10 +32,8 @@ pub enum Scanned<'a> {
     },
 }
 
-/// A step and the record's block.
 pub type InBlock<'a> = (Scanned<'a>, &'a Arc<Block>);
 
-/// A visitor's answer to an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     Continue,
@@ -78,7 +75,6 @@ pub struct Walked {
     pub stop: Option<Stop>,
 }
 
-/// A walk over a log's records.
 #[derive(Debug)]
 pub struct Scanner<'l> {
     log: &'l CommitLog,

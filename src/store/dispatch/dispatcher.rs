@@ -16,7 +16,6 @@ const MOST_UNINDEXED: u64 = 64 << 10;
 
 #[derive(Debug)]
 pub struct Dispatcher {
-    /// The index, unless disabled or unusable.
     pub index: Option<IndexService>,
 }
 

@@ -90,7 +90,6 @@ pub struct Gathered {
     pub newest_ms: i64,
     /// The first record from the future, and its time.
     pub ahead: Option<(i64, i64)>,
-    /// Light queues that are not created.
     pub left_out: u64,
     pub lanes: Vec<Lane>,
     pub units: Vec<QueuedUnit>,

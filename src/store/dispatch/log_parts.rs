@@ -36,7 +36,6 @@ pub struct LogReading<'a> {
 
 #[derive(Debug, Default)]
 pub struct LogPart {
-    /// Start of the first record found.
     begin: Option<u64>,
     end: u64,
     stop: Option<Stop>,
@@ -163,7 +162,6 @@ pub struct LastParts {
 }
 
 impl LastParts {
-    /// Keeps the next part and drops the oldest.
     pub(crate) fn keep(&mut self, part: LogPart, spare: &SpareGathered) {
         self.bytes += part.gathered.bytes();
         self.parts.push_back(part);

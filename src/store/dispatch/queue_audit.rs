@@ -99,7 +99,6 @@ impl<'q> Audit<'q> {
         Ok(there)
     }
 
-    /// Compares gathered records with their queues.
     pub fn see_all(&mut self, gathered: &Gathered) -> Result<()> {
         // Index of each lane, once a unit may be in its queue.
         let mut places = vec![None; gathered.lanes.len()];

@@ -17,7 +17,6 @@ pub fn read(storage: &dyn Storage, path: &Path, most: usize) -> Result<Option<Ve
     }
 }
 
-/// Reads a file that must exist.
 pub fn read_existing(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>> {
     read_at_most(storage, path, json::MAX_LEN)
 }

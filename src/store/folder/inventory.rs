@@ -13,7 +13,6 @@ use crate::format::width::at_least_0;
 
 use super::paths;
 
-/// A structure in a store's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Structure {
     /// `timerwheel`: start of each second's messages.
@@ -85,7 +84,6 @@ pub struct KnownName {
     parts: &'static [(&'static str, Structure, Unit)],
 }
 
-/// Names that a folder may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Below {
     /// Files named by an offset in the log.

@@ -12,7 +12,6 @@ use crate::error::{Error, Result};
 use crate::files::{Access, Anchored, FileKind, Storage, StorageFile};
 use crate::format::digest::sha256;
 
-/// The writer's lock, held until dropped.
 #[derive(Debug)]
 pub struct StoreLock {
     file: Arc<dyn StorageFile>,
@@ -199,7 +198,6 @@ impl StoreLock {
     }
 }
 
-/// Whether the store was not closed.
 pub fn was_aborted(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
     let path = paths.abort();
     match storage.kind(&path).map_err(Error::io("stat", &path))? {

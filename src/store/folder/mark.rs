@@ -34,10 +34,8 @@ const SLOTS: [u64; 2] = [0, 4096];
 const QUEUES_SLOT: u64 = 2048;
 const FILE_LEN: usize = 8192;
 
-/// A durable mark read from disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
-    /// Everything before this offset was durable.
     pub place: u64,
     number: i64,
     session: i32,
@@ -176,7 +174,6 @@ struct Written {
     /// `None` once the store is closed.
     file: Option<Arc<dyn StorageFile>>,
     mark: Mark,
-    /// Number of the last durable write.
     durable: i64,
 }
 
@@ -247,7 +244,6 @@ impl DurableMark {
         file.write_at(&slot.encode(), QUEUES_SLOT).map_err(Error::io("write", &self.path))
     }
 
-    /// Flushes the mark; writing continues meanwhile.
     pub fn sync(&self) -> Result<()> {
         let Written { file, mark, durable } = self.written().clone();
         if let Some(file) = file.filter(|_| mark.number != durable) {

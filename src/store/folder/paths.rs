@@ -147,7 +147,6 @@ impl StorePaths {
         self.root.join("config")
     }
 
-    /// Settings at creation, which RocketMQ ignores.
     #[must_use]
     pub fn settings(&self) -> PathBuf {
         self.config().join(SETTINGS_FILE)
@@ -166,13 +165,11 @@ impl StorePaths {
         self.table(name)
     }
 
-    /// Folder of a rebuild in progress.
     #[must_use]
     pub fn rebuild(&self) -> PathBuf {
         self.root.join("rebuild")
     }
 
-    /// Folder of data removed by repairs.
     #[must_use]
     pub fn quarantine(&self) -> PathBuf {
         self.root.join("quarantine")

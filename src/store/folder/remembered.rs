@@ -21,7 +21,6 @@ const MOST_BYTES: usize = 64 << 10;
 /// When a writer updates a setting in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// File sizes: always the current one.
     Size,
     /// A promise to producers: the first one given.
     Flush,

@@ -43,7 +43,6 @@ pub struct Analysis {
     /// From here on the log may be unflushed.
     pub unproven: u64,
     pub tail: Tail,
-    /// Queues that differ from the log.
     pub queues: Vec<QueueFinding>,
     /// Offset of the first record without a queue entry.
     pub first_missing: Option<u64>,
@@ -216,7 +215,6 @@ impl FoundStore<'_> {
 /// Offsets of records with entries in the index.
 #[derive(Default)]
 struct Keyed {
-    /// First and last with a key.
     keys: Option<(u64, u64)>,
     /// First and last with a key or tags.
     any: Option<(u64, u64)>,

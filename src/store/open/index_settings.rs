@@ -19,7 +19,6 @@ pub type LayoutAnswer = std::result::Result<IndexLayout, NoLayout>;
 pub struct NoLayout {
     pub path: PathBuf,
     pub reason: String,
-    /// The layout before damage or truncation.
     pub fits: Option<IndexLayout>,
     pub proven: Option<IndexLayout>,
 }

@@ -25,13 +25,11 @@ pub struct MissingRange {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissingEnd {
     pub from: u64,
-    /// End of the last known message.
     pub reach: u64,
     pub file_size: u64,
     pub queues: Vec<MissingRange>,
     pub indexed: u64,
     pub by_checkpoint: bool,
-    /// Files without data behind the gap.
     pub spares: Vec<PathBuf>,
 }
 

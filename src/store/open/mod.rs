@@ -103,7 +103,6 @@ pub(super) fn open(
     Ok(opened)
 }
 
-/// Storage that creates nothing in another store at these paths.
 fn anchored(storage: Arc<dyn Storage>, paths: &StorePaths) -> Result<Arc<dyn Storage>> {
     let anchors = [paths.root().to_owned(), paths.lock()].into_iter();
     Ok(Arc::new(Anchored::new(storage, anchors.chain(paths.written_commit_log()))?))

@@ -30,7 +30,6 @@ pub struct Refusal {
     /// Whether `--drop-beyond` ends the log there.
     pub can_cut: bool,
     pub missing: Option<MissingEnd>,
-    /// Folder with the log of DLedger.
     pub ledger: Option<PathBuf>,
 }
 

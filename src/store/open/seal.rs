@@ -35,11 +35,9 @@ struct Digest {
     names: u32,
 }
 
-/// Facts about a cleanly closed store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seal {
     pub end: u64,
-    /// Its newest store time, Unix milliseconds.
     pub newest_timestamp_ms: i64,
     settings: u32,
     digest: Digest,

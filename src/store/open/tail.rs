@@ -149,7 +149,6 @@ pub(crate) fn data_end(log: &CommitLog, end: u64) -> Result<Option<u64>> {
     Ok(found)
 }
 
-/// Length without trailing zeros; `None` if all are zeros.
 fn len_without_zeros(bytes: &[u8]) -> Option<usize> {
     const PART: usize = 1024;
     let not_zero = |part: &[u8]| part.iter().fold(0, |all, byte| all | byte) != 0;

@@ -75,7 +75,6 @@ pub(super) struct Opening {
 struct Analysed {
     analysis: Analysis,
     index_trusted_until_ms: i64,
-    /// The log was written again meanwhile.
     written: bool,
 }
 

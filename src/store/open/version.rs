@@ -209,7 +209,6 @@ fn has_bytes(bytes: &[u8], wanted: &[u8]) -> bool {
     bytes.windows(wanted.len()).any(|window| window == wanted)
 }
 
-/// The newest options file of a database, and its beginning.
 fn newest_options(storage: &dyn Storage, dir: &Path) -> Result<Option<(String, Vec<u8>)>> {
     let entries = match storage.list(dir) {
         Ok(entries) => entries,

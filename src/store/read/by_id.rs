@@ -61,7 +61,6 @@ impl MessageStore {
         })
     }
 
-    /// Checks that the store is open.
     #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
         self.files.check_open()

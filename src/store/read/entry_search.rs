@@ -268,7 +268,6 @@ impl EntrySearch<'_> {
         u64::try_from(unit.entry.physical_offset).is_ok_and(|at| at >= end)
     }
 
-    /// End of the last record that an entry before `end` leads to.
     fn start_before(&self, queue: &Queue, end: i64, buffer: &mut Vec<u8>) -> Result<u64> {
         let count = NEIGHBOURS as usize;
         let units = queue.units(end.saturating_sub(NEIGHBOURS).max(0), count)?;

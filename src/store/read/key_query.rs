@@ -26,10 +26,8 @@ use super::reader::Reader;
 use super::unindexed::{MOST_READ, has_keys, is_within, not_indexed};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 
-/// Meaning of a query's text (`MessageConst.INDEX_KEY_TYPE`, `INDEX_TAG_TYPE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IndexType {
-    /// A key, or the unique key.
     Key,
     UniqueKey,
     /// The tags. Only RocketMQ 5.4 and later put entries for them.
@@ -255,7 +253,6 @@ struct Asking<'a> {
     /// The last message checked, and its remaining entries.
     last: Option<u64>,
     repeats: usize,
-    /// Offset of the next indexed message.
     behind: i64,
     /// Bytes of log that may still be read.
     may_read: u64,

@@ -436,7 +436,6 @@ pub fn view_of(bytes: &[u8]) -> Option<MessageView<'_>> {
     }
 }
 
-/// Messages of a unit; an invalid count is one.
 fn messages_of(count: i16) -> usize {
     if count < 0 { 1 } else { to_usize(at_least_0(count)) }
 }

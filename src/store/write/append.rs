@@ -87,7 +87,6 @@ pub struct BatchError {
     pub error: Error,
 }
 
-/// When a body's checksum is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sum {
     Now,

@@ -54,7 +54,6 @@ impl FlushGate {
         self.turn.lock()
     }
 
-    /// Lock for flushing queues and index.
     pub fn derived_turn(&self) -> MutexGuard<'_, ()> {
         self.derived_turn.lock()
     }

@@ -8,7 +8,6 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::log::Queue;
 
-/// Queues whose files are created together.
 pub const MANY: usize = 2048;
 /// New queues without files from which on messages for further ones wait.
 const MOST: usize = 4 * MANY;
@@ -45,7 +44,6 @@ impl NewQueues {
         self.count.load(Ordering::Acquire) >= MOST
     }
 
-    /// Waits until there are fewer, at most `most`.
     pub(crate) fn wait(&self, most: Duration) {
         let mut waiting = self.waiting.lock();
         self.changed.wait_while_for(&mut waiting, |_| self.are_too_many(), most);

@@ -17,7 +17,6 @@ use crate::store::queue_table::{QueueTable, TopicKinds};
 
 pub(super) const LEAST_QUEUES: i32 = 4;
 
-/// Topics used since the last save.
 #[derive(Debug, Default)]
 pub(crate) struct TopicTable {
     fresh: BTreeMap<Box<[u8]>, (i32, QueueKind)>,

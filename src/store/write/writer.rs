@@ -56,7 +56,6 @@ pub(crate) struct Writer {
     /// The index files hold all keys before this offset. Queries read it without a lock, and read
     /// later records from the log.
     pub(crate) indexed: AtomicU64,
-    /// Newest store time in the queues.
     pub(crate) dispatched_ms: AtomicI64,
     /// Start of the last record with queue entries.
     pub(crate) entered: AtomicI64,
@@ -357,7 +356,6 @@ impl Writer {
         let _ = self.tell_readers(offset);
     }
 
-    /// Tells readers that all queue entries before `written` are in files.
     fn tell_readers(&self, written: u64) -> Result<()> {
         let Some(mark) = &self.mark else { return Ok(()) };
         mark.write_queues(written)?;

@@ -11,7 +11,6 @@ use crate::format::message::sys_flag;
 use crate::format::message::{MessageView, Record};
 use crate::format::queue::batch::{self, BatchItem};
 
-/// Replacement of a body or value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Replacement {
     /// Zeros of the same length: zero bytes for a body, digits for a value.
@@ -19,7 +18,6 @@ pub enum Replacement {
     /// A hex digest with the salt: equal content stays equal.
     Hash,
     Constant(Vec<u8>),
-    /// An empty body, or no property.
     Remove,
 }
 
@@ -74,7 +72,6 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// The record with the changed content.
     #[must_use]
     pub fn of<'a>(&'a self, record: &Record<'a>) -> Record<'a> {
         let body = self.body.as_deref().unwrap_or(record.body);

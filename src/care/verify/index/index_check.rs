@@ -81,10 +81,8 @@ pub(in crate::care::verify) struct IndexCheck<'a> {
     cx: &'a Context<'a>,
     index: &'a Index,
     judge: Judge<'a>,
-    /// Next index file and its entries.
     at: usize,
     entries: Option<Entries>,
-    /// Damage of the log so far.
     damaged: Walked,
     /// Missing keys since the last correct message.
     gap: Gap,

@@ -32,7 +32,6 @@ pub(super) struct IndexState {
 
 #[derive(Clone, Debug)]
 pub(super) struct IndexSeen {
-    /// Number of the next entry then.
     count: u32,
     /// Offsets of the first and last message.
     pub(super) first: i64,

@@ -41,7 +41,6 @@ pub(super) struct Queue {
     /// Number at which its first file begins; for batch queues that of the first entry.
     pub(super) first: i64,
     pub(super) end: i64,
-    /// Entries that lead into the log.
     pub(super) live: u64,
     pub(super) met: AtomicU64,
 }
@@ -369,7 +368,6 @@ pub(super) fn each_block<const LEN: usize>(
 pub(super) enum Met<E> {
     Entry(E),
     Blank,
-    /// Zeros up to the next item.
     Empty,
     Impossible(E),
 }
@@ -377,7 +375,6 @@ pub(super) enum Met<E> {
 pub(super) trait Entry<const LEN: usize>: Sized {
     fn met(bytes: &[u8; LEN]) -> Met<Self>;
 
-    /// Offset and size of its record.
     fn leads_to(&self) -> (i64, i32);
 }
 

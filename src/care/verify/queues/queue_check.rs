@@ -37,7 +37,6 @@ pub(in crate::care::verify) struct QueueCheck<'a> {
     log: &'a FileRun,
     windows: Vec<Window>,
     entries: usize,
-    /// Queues of the last message's topic.
     kind: QueueKind,
     of_topic: &'a [(i32, u32)],
     probed: Vec<u8>,

@@ -34,7 +34,6 @@ struct Structure<'a> {
     queue: &'a Queue,
     log_start: i64,
     count: u64,
-    /// Entries that lead into the log.
     live: u64,
     first: Option<i64>,
     end: Option<i64>,

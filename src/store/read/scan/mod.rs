@@ -241,7 +241,6 @@ pub(crate) fn raised(log: &CommitLog, at: u64, damage: Damage) -> Error {
 
 pub(crate) enum Damage {
     Frame(Corruption),
-    /// A valid record with invalid content.
     Content(FormatError),
 }
 

@@ -22,7 +22,6 @@ pub struct ScanParts {
 }
 
 impl ScanParts {
-    /// Bytes of the log to divide.
     #[must_use]
     pub fn bytes(&self) -> Range<u64> {
         self.range.bytes()

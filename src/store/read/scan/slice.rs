@@ -42,7 +42,6 @@ pub struct SliceFilter {
     pub topic_test: Option<TopicTest>,
     /// Bounds of queue offsets by topic, half-open.
     pub queues: HashMap<Box<[u8]>, Bounds>,
-    /// Whether to skip queues without bounds.
     pub only_these_queues: bool,
     pub keys: Option<HashSet<Box<[u8]>>>,
     /// Whether to skip messages that no queue names.
@@ -126,7 +125,6 @@ pub enum AtDamage {
     Give,
 }
 
-/// Damage, and its message if known.
 #[derive(Clone, Debug)]
 pub struct Damage {
     pub begin: u64,

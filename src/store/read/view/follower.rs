@@ -51,14 +51,12 @@ pub(crate) struct View {
     pub(crate) left_out: Option<u64>,
     /// When the log's end was looked for.
     session: Option<Session>,
-    /// The last record of the view.
     anchor: Option<Anchor>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Session {
     holder: Option<Holder>,
-    /// The root's, which each session changes.
     stamp: Option<Stamp>,
 }
 
@@ -211,7 +209,6 @@ impl Follower {
         Ok(end.unwrap_or(0).max(log_start))
     }
 
-    /// See `MessageStore::flushed_offset`.
     pub(crate) fn flushed_offset(&self) -> Result<u64> {
         let log = &*self.files.log;
         let flushed = self.view().flushed;

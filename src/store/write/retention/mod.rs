@@ -37,7 +37,6 @@ pub(crate) struct Cleaning {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskUse {
-    /// The emptiest disk of the log.
     pub log_percent: u64,
     pub queue_percent: u64,
 }
