@@ -62,11 +62,7 @@ pub enum Function {
 pub enum FunctionError {
     /// Arguments of the wrong type or number.
     #[error("{name} takes {wanted}, not {found}")]
-    Arguments {
-        name: &'static str,
-        wanted: &'static str,
-        found: String,
-    },
+    Arguments { name: &'static str, wanted: &'static str, found: String },
     #[error("mq_encode: {0}")]
     Rows(#[from] RowsError),
     #[error("row {row}: {error}")]

@@ -26,19 +26,13 @@ pub enum BodyError {
     NotBuilt { method: Compression },
     /// The bytes are not what the method would have written.
     #[error("not a body compressed with {method:?}: {reason}")]
-    Malformed {
-        method: Compression,
-        reason: String,
-    },
+    Malformed { method: Compression, reason: String },
     /// The stream is longer than the body.
     #[error("a body compressed with {method:?} ends before its stream does")]
     Truncated { method: Compression },
     /// Bytes follow the end of the stream.
     #[error("{count} bytes follow the stream in a body compressed with {method:?}")]
-    TrailingBytes {
-        method: Compression,
-        count: usize,
-    },
+    TrailingBytes { method: Compression, count: usize },
     #[error("a body of more than {limit} bytes")]
     TooLarge { limit: usize },
     #[error("no memory for a body of {bytes} bytes")]

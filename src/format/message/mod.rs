@@ -117,9 +117,7 @@ pub enum Frame<'a> {
 pub enum FrameError {
     /// The frame is longer than the bytes given.
     #[error("a frame of at least {needed} bytes goes on behind them")]
-    Incomplete {
-        needed: usize,
-    },
+    Incomplete { needed: usize },
     #[error("byte {}: {}: expected {}, found {}", .0.position, .0.kind, .0.expected, .0.found)]
     Bad(FormatError),
 }
