@@ -179,4 +179,4 @@ def test_a_log_without_its_end_queues_and_index_says_that_files_may_be_missing(t
     index_gone(store)
     report = mqstore.doctor(store, config=tmp_path / "broker.conf")
     evidence = [line for one in report for line in one.evidence]
-    assert any("files at the log's end may be missing" in line for line in evidence), evidence
+    assert any("missing: the file" in line for line in evidence), evidence

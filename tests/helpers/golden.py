@@ -114,6 +114,12 @@ class Case:
         """The unpacked store, opened with the case's settings."""
         return mqstore.open(folder, mode, config={**self.settings, **more})
 
+    def bring_to_order(self, root: Path) -> None:
+        """Recovers a store that RocketMQ did not close; what it lost with a file is given up."""
+        if (root / "abort").exists():
+            lost = self.entry["state"] == "truncated"
+            mqstore.recover(root, dry_run=False, drop_beyond=lost, config=self.settings)
+
     def script(self) -> Iterator[tuple[Row, list[mqstore.Message]]]:
         """Each put of the script, and the records that it becomes."""
         for line in self.rows("script"):

@@ -492,7 +492,7 @@ def test_without_a_log_no_number_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(mqstore.UnsupportedError, match="put the files of the log back"):
         mqstore.open(root, "r+", config=SMALL)
     for dry_run in (True, False):
-        with pytest.raises(mqstore.UnsupportedError, match="put the files of the log back"):
+        with pytest.raises(mqstore.CorruptionError, match="put the missing files back"):
             mqstore.convert(root, queues="file", config=SMALL, dry_run=dry_run)
     assert digests(root, ".") == before
     (root / "commitlog").rmdir()

@@ -65,8 +65,7 @@ def stand_ins(messages: list[mqstore.StoredMessage]) -> int:
 def test_a_whole_copy_of_each_golden_store_is_the_same(name: str, tmp_path: Path) -> None:
     case = Case(name)
     root = case.unpack(tmp_path)
-    if (root / "abort").exists():
-        case.open(root, "r+").close()
+    case.bring_to_order(root)
     report = mqstore.copy(root, tmp_path / "out", config=case.settings)
     assert report.in_place
     assert (report.left_out, report.redacted, report.renumbered) == (0, 0, False)

@@ -33,8 +33,7 @@ LAST_MS = 253_402_300_799_999
 def readable(case: Case, folder: Path) -> Path:
     """The case's store, brought to order first where RocketMQ did not close it."""
     root = case.unpack(folder)
-    if (root / "abort").exists():
-        case.open(root, "r+").close()
+    case.bring_to_order(root)
     return root
 
 
@@ -197,7 +196,7 @@ def test_rows_written_by_hand_are_enough(tmp_path: Path) -> None:
 
 
 def test_a_message_that_was_edited_out_leaves_a_stand_in(tmp_path: Path) -> None:
-    times(tmp_path / "store", [1000, 2000, 3000, 4000])
+    times(tmp_path / "store", [1_700_000_000_000 + 1000 * number for number in range(4)])
     mqstore.export_store(tmp_path / "store", tmp_path / "out")
     path = tmp_path / "out" / "messages.jsonl"
     lines = path.read_text().splitlines(keepends=True)

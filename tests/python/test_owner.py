@@ -73,7 +73,7 @@ def append(root: Path) -> None:
 
 def age_files(root: Path) -> None:
     for path in root.rglob("0*"):
-        os.utime(path, (1_000_000_000, 1_000_000_000))
+        os.utime(path, (time.time() - 864_000,) * 2)
 
 
 def clean(root: Path) -> None:

@@ -105,6 +105,7 @@ def test_a_damaged_table_is_named_and_left_out(
     root: Path, tmp_path: Path, name: str, bad: bytes
 ) -> None:
     (root / "config" / name).write_bytes(bad)
+    (root / "config" / f"{name}.bak").unlink(missing_ok=True)
     looked = mqstore.salvage(root, config=TINY)
     report = mqstore.salvage(root, tmp_path / "out", config=TINY)
     assert report.problems == looked.problems
@@ -129,6 +130,7 @@ def test_of_a_damaged_table_the_backup_is_taken(root: Path, tmp_path: Path) -> N
 
 def test_tables_that_are_none_stop_nothing(root: Path, tmp_path: Path) -> None:
     config = root / "config"
+    (config / "consumerOffset.json.bak").unlink(missing_ok=True)
     (config / "topics.json").unlink()
     (config / "topics.json").symlink_to("/etc/passwd")
     (config / "delayOffset.json").mkdir()

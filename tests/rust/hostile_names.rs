@@ -216,6 +216,8 @@ fn hn07_what_is_made_is_no_more_open_than_it_must_be() {
     home.fill(&store, 100..140);
     store.close().unwrap();
     let made = Home::new(small());
+    // New folders and files are as open as the folder that they lie in.
+    fs::set_permissions(made.path(), fs::Permissions::from_mode(0o750)).unwrap();
     let store = made.create();
     made.fill(&store, 0..100);
     store.close().unwrap();

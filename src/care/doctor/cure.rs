@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-pub(super) use crate::error::quoted;
+use crate::error::quoted;
 
 const MOST_TOPICS: usize = 20;
 

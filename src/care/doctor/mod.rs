@@ -30,7 +30,7 @@ use super::salvage::salvage;
 use super::topics::is_deleted;
 use super::verify::{VerifyOptions, VerifyReport, verify};
 use crate::config::StoreConfig;
-use crate::error::Result;
+use crate::error::{Result, quoted};
 use crate::files::{Access, FileRun, Os, Storage};
 use crate::format::config::tables::TopicTable;
 use crate::format::java::key_hash;
@@ -471,8 +471,8 @@ impl Examined<'_> {
         let backup = file.with_extension("json.bak");
         Some(format!(
             "cp -p --backup=numbered {} {}",
-            cure::quoted(backup.to_str()?)?,
-            cure::quoted(file.to_str()?)?
+            quoted(backup.to_str()?)?,
+            quoted(file.to_str()?)?
         ))
     }
 

@@ -2,13 +2,12 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::cure::quoted;
 use super::diagnosis::Diagnosis;
 use super::groups::GroupFate;
 use super::losses::Lost;
 use super::next_start::NextStart;
 use crate::care::finding::{Code, Severity};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, quoted};
 use crate::files::{DirEntry, FileKind, Storage};
 use crate::format::release::Release;
 use crate::store::folder::inventory;

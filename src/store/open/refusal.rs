@@ -128,7 +128,7 @@ impl FoundStore<'_> {
     fn by_checkpoint(&self, analysis: &Analysis, files_end: u64) -> Option<MissingEnd> {
         let fields = self.checkpoint;
         let place = fields.confirm_physical_offset.max(fields.logics_physical_offset);
-        let times = analysis.newest_timestamp_ms..=self.latest_ms;
+        let times = analysis.newest_timestamp_ms.saturating_add(1)..=self.latest_ms;
         let is_known = place > 0
             && at_least_0(place) >= files_end
             && times.contains(&fields.physic_msg_timestamp_ms);

@@ -367,12 +367,17 @@ impl<'a> Asking<'a> {
         if rest.is_empty() {
             return Ok(true);
         }
+        // A missing file may have some keys of the messages at which its neighbours end and begin.
+        let older = between.older.as_ref().map(|older| at_least_0(older.end_physical_offset));
+        let from = older.filter(|at| *at < part.start && rest.start == part.start);
+        let from = from.unwrap_or(rest.start).max(self.reader.log().min_offset());
         // Beside a damaged file it was read already.
-        let to = rest.end.min(self.tail_from).min(self.last.unwrap_or(u64::MAX));
-        if rest.start >= to {
+        let edge = self.reader.behind(between.newer.begin_physical_offset, u64::MAX)?;
+        let to = edge.min(self.tail_from).min(self.last.unwrap_or(u64::MAX));
+        if from >= to {
             return Ok(false);
         }
-        if to - rest.start > self.may_read {
+        if to - from > self.may_read {
             let rest = match is_keyed {
                 true => rest,
                 false => self.reader.settle(part, &mut self.may_read)?,
@@ -382,15 +387,16 @@ impl<'a> Asking<'a> {
             }
             return Ok(rest.is_empty());
         }
-        self.may_read -= to - rest.start;
-        let (is_read, keyed) = self.ask_the_log(rest.start, to)?;
-        self.tail_from = rest.start;
+        self.may_read -= to - from;
+        let (is_read, keyed) = self.ask_the_log(from, to)?;
+        let keyed = keyed.filter(|at| rest.contains(at));
+        self.tail_from = from;
         match keyed {
             Some(at) if !is_read => self.reader.note_read(&part, at..at, keyed),
             None if !is_read => {}
-            _ => self.reader.note_read(&part, rest.start..to, keyed),
+            _ => self.reader.note_read(&part, rest.start..to.min(rest.end), keyed),
         }
-        Ok(is_read && keyed.is_none() && to == rest.end)
+        Ok(is_read && keyed.is_none() && to >= rest.end)
     }
 
     /// Adds the messages of another index and those behind it. `false` if it leads astray: then

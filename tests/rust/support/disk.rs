@@ -404,8 +404,9 @@ impl Storage for SimulatedStorage {
         if !empty {
             return Err(io::ErrorKind::DirectoryNotEmpty.into());
         }
+        self.change(path, None)?;
         self.disk.state().folders.remove(path);
-        self.change(path, None)
+        Ok(())
     }
 
     fn kind(&self, path: &Path) -> io::Result<Option<FileKind>> {

@@ -215,7 +215,8 @@ impl Cut {
     }
 
     fn fill(&self, path: &Path, choice: &mut Choice<'_>, times: Times, image: &mut Image) {
-        let folder = &self.folders[path];
+        // One that is being made, or was removed, is empty.
+        let Some(folder) = self.folders.get(path) else { return };
         let mut names = folder.durable.clone();
         for change in &folder.pending {
             if choice.of(2) == 1 {
