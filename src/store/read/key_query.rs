@@ -164,7 +164,7 @@ pub(crate) fn query_topics<'a>(
         IndexType::Tags => end.saturating_sub(MOST_READ).max(begin),
     };
     let mut of_log = Asking::new(reader, &any, (by, &*text), from);
-    of_log.ask_the_log(from, end)?;
+    of_log.ask_the_log(from, end, &(0..0))?;
     if by != IndexType::Tags
         && let Some(index) = &reader.files.index
     {
@@ -227,7 +227,7 @@ fn exact(
         None => false,
     };
     if !is_answered && with_tail {
-        asking.ask_the_log(log.start, log.end)?;
+        asking.ask_the_log(log.start, log.end, &(0..0))?;
     }
     if let Some(index) = index {
         asking.ask_the_index(index, with_tail)?;
@@ -338,7 +338,7 @@ impl<'a> Asking<'a> {
                         self.result.records.truncate(records);
                         (self.result.rejected_by_hash, self.result.rejected_by_time) = rejected;
                         (self.last, self.repeats) = (last, repeats);
-                        self.ask_the_log(from, to)?;
+                        self.ask_the_log(from, to, &(0..0))?;
                         // The message there may have keys in the older file too.
                         if from < to {
                             (self.last, self.repeats) = (Some(from), usize::MAX);
@@ -388,8 +388,7 @@ impl<'a> Asking<'a> {
             return Ok(rest.is_empty());
         }
         self.may_read -= to - from;
-        let (is_read, keyed) = self.ask_the_log(from, to)?;
-        let keyed = keyed.filter(|at| rest.contains(at));
+        let (is_read, keyed) = self.ask_the_log(from, to, &rest)?;
         self.tail_from = from;
         match keyed {
             Some(at) if !is_read => self.reader.note_read(&part, at..at, keyed),
@@ -403,7 +402,7 @@ impl<'a> Asking<'a> {
     /// nothing is added.
     fn ask_the_other(&mut self, mut found: OtherOffsets) -> Result<bool> {
         let log = self.reader.log();
-        self.ask_the_log(found.until.max(log.min_offset()), self.reader.readable_end())?;
+        self.ask_the_log(found.until.max(log.min_offset()), self.reader.readable_end(), &(0..0))?;
         found.offsets.retain(|at| (log.min_offset()..found.until).contains(at));
         found.offsets.sort_unstable_by(|one, other| other.cmp(one));
         found.offsets.dedup();
@@ -511,14 +510,19 @@ impl<'a> Asking<'a> {
 
     /// Adds the newest matches that begin in `from..to` of the log, newest first, as far as there
     /// is room.
-    /// Returns whether all was readable, and the first message with keys.
-    fn ask_the_log(&mut self, from: u64, to: u64) -> Result<(bool, Option<u64>)> {
+    /// Returns whether all was readable, and the first message with keys in `unindexed`.
+    fn ask_the_log(
+        &mut self,
+        from: u64,
+        to: u64,
+        unindexed: &Range<u64>,
+    ) -> Result<(bool, Option<u64>)> {
         let room = self.most.saturating_sub(self.result.records.len());
         let mut newest: VecDeque<Box<[u8]>> = VecDeque::new();
         let mut keyed = None;
         let is_whole = self.walk(from, to, |asking, at, view| {
             let request = DispatchRequest::of(view);
-            if keyed.is_none() && has_keys(&request) {
+            if keyed.is_none() && unindexed.contains(&at) && has_keys(&request) {
                 keyed = Some(at);
             }
             if !asking.by.is_of(&request, asking.query) {
