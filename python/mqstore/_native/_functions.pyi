@@ -73,7 +73,7 @@ def _anchors(
 def _other_than(
     path: _Path, anchor: tuple[int, int, int], /, *, settings: Mapping[str, object]
 ) -> str | None:
-    """The record that lies now where ``_anchors`` found one; ``None`` if it is the same, or was deleted.
+    """The record that lies now where ``_anchors`` found one; ``None`` if the same, or deleted.
 
     Raises:
         NotAStoreError: No such folder, or no store in it.

@@ -186,7 +186,7 @@ pub(crate) fn _anchors(
     Ok(found.into_iter().map(|one| (one.physical_offset, one.store_size, one.crc)).collect())
 }
 
-/// The record that lies now where ``_anchors`` found one; ``None`` if it is the same, or was deleted.
+/// The record that lies now where ``_anchors`` found one; ``None`` if the same, or deleted.
 ///
 /// Raises:
 ///     NotAStoreError: No such folder, or no store in it.
