@@ -239,7 +239,7 @@ def test_rc17_rocketmq_reads_what_we_recovered(
 ) -> None:
     """Our recovery leaves nothing that RocketMQ would mend, or see otherwise."""
     root = case.unpack(tmp_path)
-    case.open(root, "r+").close()
+    case.bring_to_order(root)
     theirs = copy_store(root, tmp_path / "theirs")
     dump = rocketmq.dump(theirs, case.params)
     with case.open(root) as store:
