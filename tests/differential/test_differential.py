@@ -240,6 +240,7 @@ def test_rc17_rocketmq_reads_what_we_recovered(
     """Our recovery leaves nothing that RocketMQ would mend, or see otherwise."""
     root = case.unpack(tmp_path)
     case.bring_to_order(root)
+    case.open(root, "r+").close()
     theirs = copy_store(root, tmp_path / "theirs")
     dump = rocketmq.dump(theirs, case.params)
     with case.open(root) as store:
