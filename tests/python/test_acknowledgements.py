@@ -1,4 +1,4 @@
-"""What a consumer group commits of its acknowledged messages, and which come again."""
+"""A consumer group commits acknowledged messages; those in flight come again."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def test_a_checkpoint_of_before_goes_on_with_a_warning(
     caplog.clear()
     assert rows(reader(root), after, after) == []
     assert not caplog.records
-    # What it kept still counts.
+    # The place that it kept still counts.
     old["/id"]["a"][1] ^= 1
     with pytest.raises(OffsetOutOfRangeError, match="no record is known that both have"):
         reader(root).partitions(old, after)

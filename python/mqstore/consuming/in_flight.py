@@ -21,7 +21,7 @@ QueueKey = tuple[str, int]
 # The places before and behind a message.
 Span = tuple[int, int]
 
-# What was acknowledged is committed after so long.
+# Acknowledged places are committed after this time.
 _COMMIT_S = 1.0
 
 

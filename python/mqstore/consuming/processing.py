@@ -86,7 +86,7 @@ class _Batch:
         self.failed: list[Failed] = []
         self.handled = 0
         self.committed_s = time.monotonic()
-        # Of the commit that failed; none is tried again.
+        # The error of a failed commit, which is not tried again.
         self.error: BaseException | None = None
 
 

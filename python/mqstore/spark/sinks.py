@@ -179,7 +179,7 @@ class Sinks(Shipped):
             end = start | {broker: end for broker, (_, end) in places.items()}
             number = batch if last is None else last.number + batch - last.batch
             name = uuid.uuid4().hex if last is None else last.pipeline
-            # Of the brokers that were read: another one's log may have been replaced meanwhile.
+            # Only for brokers that were read: another one's log may have been replaced meanwhile.
             read = self.source.marks({broker: end for broker, (_, end) in places.items()})
             marks = {**((last and last.marks) or {}), **read}
             entry = Entry(name, number, query, batch, start, end, marks)
