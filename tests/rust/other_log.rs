@@ -25,6 +25,12 @@ fn append_to(home: &Home, numbers: std::ops::Range<usize>) {
     store.close().unwrap();
 }
 
+fn log_of(home: &Home) -> CommitLog {
+    let folder = home.path().join("commitlog");
+    let run = folder::open(Arc::clone(&home.storage), &folder, Some(4096), 0).unwrap();
+    CommitLog::new(run, home.read().end_offset())
+}
+
 fn replace(home: &Home, with: &Home) {
     for entry in fs::read_dir(home.path()).unwrap().map(Result::unwrap) {
         if entry.path().is_dir() {
@@ -102,11 +108,7 @@ fn a_view_whose_last_record_retention_deleted_goes_on() {
 #[test]
 fn an_anchor_is_the_last_record_before_a_place_wherever_that_is() {
     let home = Home::closed(60);
-    let log = CommitLog::new(
-        folder::open(Arc::clone(&home.storage), &home.path().join("commitlog"), Some(4096), 0)
-            .unwrap(),
-        home.read().end_offset(),
-    );
+    let log = log_of(&home);
     let mut scanner = Scanner::new(&log, 0, log.end_offset(), true);
     let mut last = None;
     let mut blanks = 0;
@@ -138,4 +140,15 @@ fn an_anchor_is_the_last_record_before_a_place_wherever_that_is() {
     assert_eq!(other.other(&log).unwrap().unwrap(), ladder[1].to_string());
     let inside = Anchor { physical_offset: ladder[1].physical_offset + 1, ..ladder[1] };
     assert_eq!(inside.other(&log).unwrap().unwrap(), "no record begins there");
+}
+
+#[test]
+fn an_anchor_that_retention_deletes_while_it_is_compared_tells_nothing() {
+    let home = Home::closed(60);
+    let anchor = Anchor::before(&log_of(&home), 4096).unwrap().unwrap();
+    let log = log_of(&home);
+    // The listing still has the file, which is not open.
+    fs::remove_file(&log.run().files()[0].path).unwrap();
+    assert_eq!(log.min_offset(), 0);
+    assert_eq!(anchor.other(&log).unwrap(), None);
 }
