@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 from helpers import environment
@@ -43,11 +44,12 @@ class Driver:
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         self.process = subprocess.Popen(
             [sys.executable, "-c", _DRIVER, json.dumps(config)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self.errors,
             text=True,
             env=environment() | {"PYSPARK_PYTHON": sys.executable},
             start_new_session=True,
@@ -57,6 +59,13 @@ class Driver:
         """Reads up to a word; whether it came before the driver's end."""
         assert self.process.stdout is not None
         return any(line.strip() == word for line in self.process.stdout)
+
+    def is_alive(self) -> bool:
+        """Whether it still works; it fails with what a driver said that ended by itself."""
+        if self.process.poll() is None:
+            return True
+        self.errors.seek(0)
+        raise AssertionError(f"the driver ended: {self.errors.read()[-8000:]}")
 
     def go(self) -> None:
         assert self.process.stdin is not None
@@ -72,3 +81,4 @@ class Driver:
         self.process.stdin.close()
         self.process.stdout.close()
         self.process.wait()
+        self.errors.close()

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     import mqstore
 
 
-def wait_until(is_true: Callable[[], bool]) -> None:
-    for _ in range(1200):
+def wait_until(is_true: Callable[[], bool], minutes: int = 2) -> None:
+    for _ in range(minutes * 600):
         if is_true():
             return
         threading.Event().wait(0.1)
-    raise AssertionError("it did not come true in two minutes")
+    raise AssertionError(f"it did not come true in {minutes} minutes")
 
 
 def wait_for_notes(store: mqstore.Store) -> None:
