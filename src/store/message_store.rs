@@ -17,7 +17,6 @@ use crate::log::index::query::OtherIndex;
 use crate::log::read::scanner::Scanner;
 use crate::time::Clock;
 
-use super::open::recover::RecoveryReport;
 use super::open::version::{self, Versions};
 use super::open::{self, OpenMode, Opened};
 use super::progress::Halt;
@@ -27,11 +26,12 @@ use super::read::queue_read::{self, ReadRequest, ReadResult};
 use super::read::reader::Reader;
 use super::read::time_search::{self, Boundary};
 use super::read::view::queue_view::QueueView;
+use super::recovery_report::RecoveryReport;
 use super::store_files::StoreFiles;
+use super::topics;
 use super::write::append::{BatchError, NewMessage, Sum};
 use super::write::background::Services;
 use super::write::notices::Notices;
-use super::write::topics;
 use super::write::writer::{CHUNK, Writer};
 
 /// A store of messages.

@@ -1,23 +1,29 @@
 //! The message store: put, dispatch, flush, recover, query, close. Open `message_store.rs` first.
 //!
 //! `open/` opens and recovers, `write/`, `dispatch/` and `read/` do the work, `folder/` knows the
-//! store's files. `queue_table.rs` has all queues; `store_files.rs` is shared by reader and writer;
-//! `progress.rs` reports and ends long work.
+//! store's files. `queue_table.rs` has all queues, `topics.rs` keeps `topics.json`;
+//! `groups/` are consumer groups above a store, `group_offsets.rs` their table. `store_files.rs` is
+//! shared by reader and writer; `recovery_report.rs` is what an opening reports, `progress.rs`
+//! reports and ends long work.
 
 pub mod dispatch;
 pub mod folder;
+pub(crate) mod group_offsets;
+pub mod groups;
 mod message_store;
 pub mod open;
 pub mod progress;
 pub mod queue_table;
 pub mod read;
+pub mod recovery_report;
 pub(crate) mod store_files;
+pub mod topics;
 pub mod write;
 
 pub use self::message_store::MessageStore;
 pub use self::open::OpenMode;
-pub use self::open::recover::{RecoveryMode, RecoveryReport};
 pub use self::read::key_query::{KeyQuery, QueryResult};
 pub use self::read::queue_read::{GetStatus, ReadResult};
 pub use self::read::time_search::Boundary;
+pub use self::recovery_report::{RecoveryMode, RecoveryReport};
 pub use self::write::append::{BatchError, NewMessage};

@@ -10,7 +10,7 @@ use mqstore::Error;
 use mqstore::config::{FlushDiskType, StoreConfig};
 use mqstore::files::StorageFile;
 use mqstore::format::message::properties::{self, names};
-use mqstore::store::read::groups::ConsumerGroup;
+use mqstore::store::groups::ConsumerGroup;
 use mqstore::store::{GetStatus, KeyQuery, MessageStore, NewMessage, OpenMode};
 
 use crate::support::storage::{Call, Staged};

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use mqstore::care::{Severity, VerifyOptions, verify::verify_on};
 use mqstore::config::{FlushDiskType, StoreConfig};
 use mqstore::store::folder::paths::StorePaths;
-use mqstore::store::open::seal::Seal;
+use mqstore::store::folder::seal::Seal;
 use mqstore::store::{MessageStore, NewMessage, OpenMode, RecoveryMode};
 use mqstore::time::FixedClock;
 

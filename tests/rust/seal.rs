@@ -8,7 +8,7 @@ use mqstore::StoreConfig;
 use mqstore::config::FlushDiskType;
 use mqstore::store::RecoveryMode;
 use mqstore::store::folder::paths::StorePaths;
-use mqstore::store::open::seal::Seal;
+use mqstore::store::folder::seal::Seal;
 
 use crate::power_cuts::Place;
 use crate::support::disk::Disk;

@@ -10,8 +10,8 @@ use crate::format::config::tables::OffsetTable;
 use crate::format::width::{at_least_0, at_most_i64};
 use crate::store::folder::config_file;
 use crate::store::folder::paths::StorePaths;
-use crate::store::open::missing_end::MissingEnd;
 use crate::store::queue_table::QueueTable;
+use crate::store::read::missing_end::MissingEnd;
 
 /// How a group's offset and its queue disagree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

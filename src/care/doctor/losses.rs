@@ -2,8 +2,8 @@
 
 use crate::error::Result;
 use crate::format::width::{at_least_0, at_most_i64};
-use crate::store::open::missing_end::MissingEnd;
 use crate::store::queue_table::QueueTable;
+use crate::store::read::missing_end::MissingEnd;
 
 const BLOCK: usize = 4096;
 const MOST_QUEUES: usize = 1_000;

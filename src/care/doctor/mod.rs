@@ -40,6 +40,7 @@ use crate::format::width::{Unsigned, at_most_i64};
 use crate::log::{CommitLog, StoreCheckpoint};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::folder::config_file;
+use crate::store::folder::found;
 use crate::store::folder::inventory::{self, Structure};
 use crate::store::folder::lock::StoreLock;
 use crate::store::folder::paths::{self, StorePaths};
@@ -78,7 +79,7 @@ pub fn doctor(
     let in_use = StoreLock::is_held(&*storage, &paths);
     let mut read_config = config.clone();
     let parts = load_parts(&paths, &mut read_config, &storage, Access::Read).ok();
-    let log_size = inspect::commit_log_file_size(&storage, &paths, config)?;
+    let log_size = found::commit_log_file_size(&storage, &paths, config)?;
     let dirs = paths.commit_log().to_vec();
     let (run, _) =
         FileRun::load(Arc::clone(&storage), Arc::default(), dirs, log_size, Access::Read)?;

@@ -13,8 +13,8 @@ use crate::format::release::Release;
 use crate::store::folder::inventory;
 use crate::store::folder::paths::StorePaths;
 use crate::store::open::misplaced::{self, Misplaced, free};
-use crate::store::open::missing_end::MissingEnd;
 use crate::store::open::refusal::Refusal;
+use crate::store::read::missing_end::MissingEnd;
 
 /// Verdict on a store.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -30,6 +30,7 @@ use crate::log::index::builder::BuiltIndex;
 use crate::log::read::parallel::{self, Stretch};
 use crate::log::{Queue, StoreCheckpoint};
 use crate::store::dispatch::gather::Wanted;
+use crate::store::folder::found;
 use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::mark::{Flushed, Mark};
 use crate::store::folder::owner;
@@ -41,7 +42,7 @@ use crate::store::open::refusal;
 use crate::store::open::version;
 use crate::store::progress::{Progress, interrupted};
 use crate::store::queue_table::{QueueLayout, QueueTable, TopicKinds};
-use crate::store::write::topics;
+use crate::store::topics;
 use crate::time::{Clock, FAR_MS};
 
 /// Destination of [`rebuild`].
@@ -120,10 +121,8 @@ pub fn rebuild_on(
     progress: &mut Progress<'_>,
 ) -> Result<RebuildReport> {
     let paths = StorePaths::new(path, &config);
-    if !inspect::is_store(&*storage, &paths)? {
-        return Err(inspect::not_a_store(&*storage, &paths));
-    }
-    inspect::check_folders(&*storage, &paths)?;
+    found::need_store(&*storage, &paths)?;
+    found::check_folders(&*storage, &paths)?;
     if let Target::Folder(out) = &options.target {
         check_out(&*storage, path, out)?;
     }
@@ -217,7 +216,7 @@ impl<'a> Job<'a> {
         config: StoreConfig,
         options: &'a RebuildOptions,
     ) -> Result<Self> {
-        let log_size = inspect::commit_log_file_size(&storage, &paths, &config)?;
+        let log_size = found::commit_log_file_size(&storage, &paths, &config)?;
         let (log, _) = FileRun::load(
             Arc::clone(&storage),
             Arc::default(),

@@ -18,6 +18,7 @@ use crate::format::queue::names::is_broker_topic;
 use crate::log::QueueKind;
 use crate::store::dispatch::lmq;
 use crate::store::folder::config_file;
+use crate::store::folder::found;
 use crate::store::folder::lock::StoreLock;
 use crate::store::folder::owner;
 use crate::store::folder::paths::StorePaths;
@@ -26,7 +27,7 @@ use crate::store::open::inspect;
 use crate::store::progress::Progress;
 use crate::store::queue_table::QueueTable;
 use crate::store::read::scan::OnDamage;
-use crate::store::write::topics;
+use crate::store::topics;
 use crate::store::{MessageStore, OpenMode};
 use crate::time::Clock;
 
@@ -161,10 +162,8 @@ pub fn rebuild_topics(
 ) -> Result<TopicsReport> {
     let storage: Arc<dyn Storage> = Arc::new(Os);
     let paths = StorePaths::new(path, &config);
-    if !inspect::is_store(&*storage, &paths)? {
-        return Err(inspect::not_a_store(&*storage, &paths));
-    }
-    inspect::check_folders(&*storage, &paths)?;
+    found::need_store(&*storage, &paths)?;
+    found::check_folders(&*storage, &paths)?;
     if let Target::Folder(out) = target {
         check_out(&*storage, path, out)?;
     }

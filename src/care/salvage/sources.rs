@@ -12,8 +12,8 @@ use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::{Access, FileKind, Storage};
 use crate::format::file_name;
+use crate::store::folder::found::is_store;
 use crate::store::folder::paths::StorePaths;
-use crate::store::open::inspect::is_store;
 
 pub(super) struct FoundSources {
     pub(super) sources: Vec<Source>,

@@ -37,6 +37,7 @@ use crate::files::{Access, FileKind, FileRun, Os, Storage, SystemClock};
 use crate::format::checkpoint::CheckpointFields;
 use crate::log::QueueKind;
 use crate::log::index::run::{IndexRun, IndexRunFile};
+use crate::store::folder::found;
 use crate::store::folder::inventory;
 use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::mark::Flushed;
@@ -165,10 +166,8 @@ fn prepare<'a>(
     meter: &'a Meter,
 ) -> Result<(Context<'a>, Prepared)> {
     let paths = StorePaths::new(path, config);
-    if !inspect::is_store(&*storage, &paths)? {
-        return Err(inspect::not_a_store(&*storage, &paths));
-    }
-    let log_file = inspect::commit_log_file_size(&storage, &paths, config)?;
+    found::need_store(&*storage, &paths)?;
+    let log_file = found::commit_log_file_size(&storage, &paths, config)?;
     let mut cx = Context {
         findings: Findings::new(path, options.most_findings),
         state: State::Closed,

@@ -19,7 +19,7 @@ use crate::format::queue::names::is_broker_topic;
 use crate::store::folder::config_file;
 use crate::store::folder::remembered::Remembered;
 use crate::store::queue_table::TopicKinds;
-use crate::store::write::topics;
+use crate::store::topics;
 
 const OTHERS: [&str; 4] = [
     "subscriptionGroup.json",

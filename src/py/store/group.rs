@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyType, PyWeakrefMethods, PyWeakrefReference};
 
-use crate::store::read::groups;
+use crate::store::groups;
 
 use super::reading::{filter_of, messages};
 use super::stored::StoredMessage;

@@ -14,7 +14,6 @@ use crate::log::CommitLog;
 use crate::log::index::run::IndexRun;
 use crate::log::read::scanner::{Scanner, Stop, Walked};
 
-use super::seal::Seal;
 use super::tail::Tail;
 use crate::store::dispatch::gather::{self, Wanted};
 use crate::store::dispatch::index_audit::IndexAudit;
@@ -22,6 +21,7 @@ use crate::store::dispatch::log_parts::{LastParts, LogReading};
 use crate::store::dispatch::queue_audit::{Audit, QueueFinding};
 use crate::store::folder::mark::Flushed;
 use crate::store::folder::paths::StorePaths;
+use crate::store::folder::seal::Seal;
 use crate::store::progress::{Progress, tell};
 use crate::store::queue_table::QueueTable;
 

@@ -3,20 +3,19 @@
 //! Open this file first: `open` takes the lock, `to_write.rs` has the steps of a writer in order.
 //! `inspect.rs` lists files, `index_settings.rs` detects the index layout. `analysis.rs` finds the
 //! log's end and damage, with `tail.rs`, and changes nothing; `plan.rs` reports its outcome.
-//! `refusal.rs` decides whether a writer may repair it, with `missing_end.rs` and
-//! `misplaced.rs`. `recover.rs` and `mend_index.rs` repair. `version.rs` detects the RocketMQ release. `seal.rs`
-//! marks a clean close: the next open then reads no log.
+//! `refusal.rs` decides whether a writer may repair it, with `misplaced.rs`.
+//! `recover.rs` and `mend_index.rs` repair, `redispatch.rs` derives what is missing. `version.rs`
+//! detects the RocketMQ release.
 
 pub mod analysis;
 pub mod index_settings;
 pub mod inspect;
 mod mend_index;
 pub(crate) mod misplaced;
-pub mod missing_end;
 pub mod plan;
 pub mod recover;
+pub(crate) mod redispatch;
 pub mod refusal;
-pub mod seal;
 pub mod tail;
 mod to_write;
 pub mod version;
@@ -32,8 +31,7 @@ use crate::log::index::file::IndexOpen;
 use crate::log::index::run::IndexRun;
 use crate::time::Clock;
 
-use self::inspect::{Parts, is_store, layout_to_read, load_parts, not_a_store};
-use self::recover::RecoveryMode;
+use self::inspect::{Parts, layout_to_read, load_parts};
 pub(super) use self::to_write::Opened;
 use self::to_write::Opening;
 use super::folder::lock::{self, StoreLock};
@@ -43,11 +41,12 @@ use super::folder::swap;
 use super::progress::Progress;
 use super::read::reader::Reader;
 use super::read::view::follower::{Beside, Follower};
+use super::recovery_report::RecoveryMode;
 use super::store_files::StoreFiles;
 use super::write::notices::Notices;
 use super::write::retention::file_ages::FileAges;
 use super::write::retention::untold::Untold;
-use super::write::writer::Writer;
+use crate::store::folder::found;
 
 /// Purpose of opening a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,9 +70,9 @@ pub(super) fn open(
 ) -> Result<Opened> {
     config.check_retention()?;
     let paths = StorePaths::new(path, &config);
-    let there = is_store(&*storage, &paths)?;
+    let there = found::is_store(&*storage, &paths)?;
     if !there && mode != OpenMode::Create {
-        return Err(not_a_store(&*storage, &paths));
+        return Err(found::not_a_store(&*storage, &paths));
     }
     if mode == OpenMode::Read {
         return open_to_read(paths, config, storage, clock);
@@ -111,9 +110,7 @@ fn anchored(storage: Arc<dyn Storage>, paths: &StorePaths) -> Result<Arc<dyn Sto
 pub(super) fn open_beside(path: &Path, config: StoreConfig, aside: &Path) -> Result<Opened> {
     let storage: Arc<dyn Storage> = Arc::new(crate::files::Os);
     let paths = StorePaths::new(path, &config).with_aside(aside.to_owned());
-    if !is_store(&*storage, &paths)? {
-        return Err(not_a_store(&*storage, &paths));
-    }
+    found::need_store(&*storage, &paths)?;
     open_to_read(paths, config, storage, Arc::new(crate::files::SystemClock))
 }
 

@@ -13,17 +13,18 @@ use crate::log::{CommitLog, StoreCheckpoint};
 use crate::time::{Clock, FAR_MS};
 
 use super::analysis::{Analysis, FoundStore};
-use super::inspect::{Parts, is_store, layout_to_write, load_parts, not_a_store};
-use super::missing_end::MissingEnd;
-use super::recover::{RecoveryMode, RecoveryReport};
+use super::inspect::{Parts, layout_to_write, load_parts};
 use super::refusal::{Refusal, gone};
-use super::seal::Seal;
+use crate::store::folder::found;
 use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::mark::{Flushed, Mark};
 use crate::store::folder::paths::StorePaths;
+use crate::store::folder::seal::Seal;
 use crate::store::open::version;
 use crate::store::progress::Progress;
 use crate::store::queue_table::QueueTable;
+use crate::store::read::missing_end::MissingEnd;
+use crate::store::recovery_report::{RecoveryMode, RecoveryReport};
 
 #[derive(Clone, Debug)]
 pub struct RecoveryPlan {
@@ -41,9 +42,7 @@ pub fn plan(
     progress: &mut Progress<'_>,
 ) -> Result<RecoveryPlan> {
     let paths = StorePaths::new(path, &config);
-    if !is_store(&**storage, &paths)? {
-        return Err(not_a_store(&**storage, &paths));
-    }
+    found::need_store(&**storage, &paths)?;
     if let (true, pid) = StoreLock::state(&**storage, path) {
         return Err(Error::Locked { path: paths.lock(), pid });
     }

@@ -13,55 +13,9 @@ use crate::format::width::at_most_i64;
 use crate::log::{CommitLog, ConsumeQueue, StoreCheckpoint};
 
 use super::analysis::Analysis;
-use super::tail::QuarantinedMessage;
 use crate::store::folder::paths::StorePaths;
 use crate::store::queue_table::QueueTable;
-
-/// State in which a store was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecoveryMode {
-    /// There was none.
-    New,
-    /// Cleanly closed.
-    Clean,
-    /// Not closed: `abort` existed.
-    Crash,
-}
-
-impl RecoveryMode {
-    /// Stable name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::New => "new",
-            Self::Clean => "clean",
-            Self::Crash => "crash",
-        }
-    }
-}
-
-/// Result of opening for writing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecoveryReport {
-    /// State in which the store was found.
-    pub mode: RecoveryMode,
-    /// End of the log.
-    pub end_physical_offset: u64,
-    /// Bytes zeroed behind the end, up to the last non-zero one.
-    pub cut_bytes: u64,
-    /// Why the log ends there, if something lay behind.
-    pub cut_reason: Option<Corruption>,
-    /// Folder with the removed bytes.
-    pub quarantine: Option<PathBuf>,
-    /// The first ten thousand whole messages among them.
-    pub quarantined_messages: Vec<QuarantinedMessage>,
-    /// Number of these messages.
-    pub quarantined_count: u64,
-    /// Rebuilt structures, as paths below the root.
-    pub rebuilt: Vec<String>,
-    /// Messages dispatched again.
-    pub dispatched: u64,
-}
+use crate::store::recovery_report::{RecoveryMode, RecoveryReport};
 
 /// Lowers the checkpoint to existing queue entries before anything else changes: after a crash
 /// RocketMQ 5.5 begins there and builds no earlier entry.

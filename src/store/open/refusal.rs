@@ -14,12 +14,12 @@ use crate::log::index::run::IndexRun;
 use super::analysis::{Analysis, FoundStore};
 use super::inspect::{Parts, load_parts};
 use super::misplaced;
-use super::missing_end::{MissingEnd, MissingFiles};
 use super::tail::data_end;
 use crate::store::folder::lock;
 use crate::store::folder::mark::Mark;
 use crate::store::folder::paths::StorePaths;
 use crate::store::queue_table::QueueTable;
+use crate::store::read::missing_end::{MissingEnd, MissingFiles};
 use crate::store::store_files::StoreFiles;
 
 /// Reason for which a store is not opened for writing.

@@ -15,18 +15,9 @@ use crate::store::dispatch::queue_audit::is_known;
 use crate::store::folder::mark::Flushed;
 use crate::store::folder::paths::StorePaths;
 use crate::store::queue_table::QueueTable;
+use crate::store::recovery_report::QuarantinedMessage;
 
 const BLOCK: usize = 1 << 20;
-
-/// A whole message behind the log's end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QuarantinedMessage {
-    pub physical_offset: u64,
-    pub topic: Box<[u8]>,
-    pub queue_id: i32,
-    pub queue_offset: i64,
-    pub store_timestamp_ms: i64,
-}
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tail {

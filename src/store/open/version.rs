@@ -13,8 +13,8 @@ use crate::log::index::file::IndexOpen;
 use crate::log::{CommitLog, IndexRun, StoreCheckpoint};
 
 use super::index_settings::{NoLayout, index_layout};
-use super::inspect;
 use crate::store::folder::config_file;
+use crate::store::folder::found;
 use crate::store::folder::paths::StorePaths;
 use crate::store::folder::remembered::Remembered;
 use crate::store::read::tag_entries::TagEntries;
@@ -136,7 +136,7 @@ pub fn versions_of(
     paths: &StorePaths,
     config: &StoreConfig,
 ) -> Result<Versions> {
-    let log_size = inspect::commit_log_file_size(storage, paths, config)?;
+    let log_size = found::commit_log_file_size(storage, paths, config)?;
     let dirs = paths.commit_log().to_vec();
     let (run, _) =
         FileRun::load(Arc::clone(storage), Arc::default(), dirs, log_size, Access::Read)?;

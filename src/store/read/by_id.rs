@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::format::message::host;
 use crate::format::message::{Frame, read_frame};
-use crate::store::open::missing_end::MissingFiles;
+use crate::store::read::missing_end::MissingFiles;
 
 use crate::store::read::key_query::IndexType;
 use crate::store::{KeyQuery, MessageStore};

@@ -21,7 +21,7 @@ use super::view::follower::Follower;
 use super::view::overlay::Overlay;
 use super::view::queue_view::QueueView;
 use crate::store::folder::lock::{Holder, StoreLock};
-use crate::store::open::missing_end::MissingFiles;
+use crate::store::read::missing_end::MissingFiles;
 use crate::store::store_files::StoreFiles;
 use crate::store::write::writer::Writer;
 

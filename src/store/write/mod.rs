@@ -5,8 +5,7 @@
 //! properties, `inner_batch.rs` splits inner batches. `group_commit.rs` lets callers under `SYNC_FLUSH`
 //! share a flush. `background.rs` runs the steps on threads; `allocate.rs` and `prepare.rs` work
 //! ahead of the writer, `new_queues.rs` too. `spread.rs` chooses queues by key.
-//! `topics.rs` keeps `topics.json`, `retention/` decides which files are
-//! deleted, `notices.rs` reports it.
+//! `retention/` decides which files are deleted, `notices.rs` reports it.
 
 pub(crate) mod allocate;
 pub mod append;
@@ -19,5 +18,4 @@ pub(crate) mod prepare;
 pub mod property_block;
 pub mod retention;
 pub(crate) mod spread;
-pub mod topics;
 pub(crate) mod writer;

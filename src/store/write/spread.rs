@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::topics::LEAST_QUEUES;
 use crate::error::Result;
 use crate::format::config::tables::TopicTable;
 use crate::format::java::hash_code;
 use crate::store::folder::config_file;
 use crate::store::store_files::StoreFiles;
+use crate::store::topics::LEAST_QUEUES;
 
 #[derive(Debug, Default)]
 pub(crate) struct Spread {

@@ -25,14 +25,14 @@ use super::group_commit::{FlushGate, Waited};
 use super::new_queues::NewQueues;
 use super::retention::Cleaning;
 use super::spread::Spread;
-use super::topics::TopicTable;
 use crate::store::dispatch::dispatcher::{DispatchRequest, Dispatcher};
 use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::mark::DurableMark;
-use crate::store::open::recover::RecoveryReport;
-use crate::store::open::seal::Seal;
+use crate::store::folder::seal::Seal;
 use crate::store::open::tail::data_end;
+use crate::store::recovery_report::RecoveryReport;
 use crate::store::store_files::StoreFiles;
+use crate::store::topics::TopicTable;
 
 /// Bytes of log after which queue entries are written to files, to save memory.
 pub(crate) const COMMIT_BYTES: u64 = 32 << 20;

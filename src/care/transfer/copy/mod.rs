@@ -18,8 +18,8 @@ use crate::format::message::properties;
 use crate::format::message::{MessageView, Record};
 use crate::log::read::scanner::{Flow, Item, Resync, Stop};
 use crate::store::folder::paths::StorePaths;
-use crate::store::open::missing_end::MissingFiles;
 use crate::store::progress::{Progress, tell};
+use crate::store::read::missing_end::MissingFiles;
 use crate::store::read::scan::ScanFilter;
 use crate::store::{MessageStore, OpenMode};
 

@@ -25,8 +25,8 @@ use crate::log::read::scanner::{Flow, zeros};
 use crate::log::{Block, CommitLog, QueueKind};
 
 use super::ScanFilter;
+use crate::store::folder::found;
 use crate::store::folder::paths::{BATCH_CONSUME_QUEUE, StorePaths};
-use crate::store::open::inspect;
 
 mod tag_places;
 
@@ -387,10 +387,8 @@ pub fn open_log(
     log_end: u64,
 ) -> Result<CommitLog> {
     let paths = StorePaths::new(root, config);
-    if !inspect::is_store(&**storage, &paths)? {
-        return Err(inspect::not_a_store(&**storage, &paths));
-    }
-    let file_size = inspect::commit_log_file_size(storage, &paths, config)?;
+    found::need_store(&**storage, &paths)?;
+    let file_size = found::commit_log_file_size(storage, &paths, config)?;
     let (run, _) = FileRun::load(
         Arc::clone(storage),
         Arc::default(),

@@ -21,7 +21,7 @@ use crate::store::folder::mark::{Flushed, Mark};
 use crate::store::folder::paths::StorePaths;
 use crate::store::folder::swap;
 use crate::store::store_files::StoreFiles;
-use crate::store::write::topics;
+use crate::store::topics;
 
 /// Checks for the end of another process's swap, a millisecond apart.
 const SWAP_WAITS: u32 = 1000;

@@ -9,9 +9,9 @@ use crate::log::queue::unit::MAX_KEYS;
 use crate::log::read::scanner::Stop;
 use crate::log::{IndexBuilder, IndexService};
 
-use super::gather::{Gathered, Wanted};
-use super::log_parts::{LastParts, LogPart, LogReading};
 use crate::files::threads::beside;
+use crate::store::dispatch::gather::{Gathered, Wanted};
+use crate::store::dispatch::log_parts::{LastParts, LogPart, LogReading};
 use crate::store::store_files::StoreFiles;
 use crate::store::write::writer::Writer;
 

@@ -1,7 +1,5 @@
 //! Consumer groups: committed offsets in `config/consumerOffset.json` (`ConsumerOffsetManager`),
-//! and a group that reads and keeps its position. `offsets.rs` is their table.
-
-pub(crate) mod offsets;
+//! and a group that reads and keeps its position.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,11 +14,11 @@ use crate::format::queue::consume_queue::TagFilter;
 use crate::format::width::at_least_0;
 use crate::log::queue::Unit;
 
-use self::offsets::OffsetsStamps;
-use super::queue_read::GetStatus;
 use crate::store::folder::config_file;
 use crate::store::folder::lock::{OffsetsLock, QueueLocks};
+use crate::store::group_offsets::OffsetsStamps;
 use crate::store::message_store::MessageStore;
+use crate::store::read::queue_read::GetStatus;
 
 /// Maximum length of a group's name: with `%RETRY%` it names a topic.
 const LONGEST_NAME: usize = 248;

@@ -10,14 +10,14 @@ use crate::store::folder::config_file::{self, Loaded};
 use crate::store::store_files::StoreFiles;
 use crate::time::Clock;
 
-pub(super) type OffsetsStamps = [Option<Stamp>; 2];
+pub(crate) type OffsetsStamps = [Option<Stamp>; 2];
 
 /// A stamp this young may stay the same at the next change, so coarse is the system's clock.
 const YOUNG_MS: i64 = 1000;
 
 impl StoreFiles {
     /// Stamps that change with the files; `None` if a file may change without its stamp.
-    pub(super) fn offsets_stamps(&self) -> Option<OffsetsStamps> {
+    pub(crate) fn offsets_stamps(&self) -> Option<OffsetsStamps> {
         let stamp = |is_light| self.storage.stamp(&self.paths.consumer_offsets(is_light)).ok();
         let stamps = [stamp(false)?, stamp(true)?];
         let newest_ns = stamps.iter().flatten().map(|at| at.changed_ns).max()?;
