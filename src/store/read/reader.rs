@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use parking_lot::RwLockReadGuard;
+use parking_lot::{Mutex, RwLockReadGuard};
 
 use crate::error::{Error, Result};
 use crate::files::Waiters;
@@ -42,7 +42,7 @@ pub(crate) struct Reader {
 
 #[derive(Debug)]
 pub(crate) enum Source {
-    Writer(Arc<Writer>),
+    Writer(Arc<Writer>, Mutex<Option<Arc<Overlay>>>),
     Files(Follower),
 }
 
@@ -50,7 +50,13 @@ impl Reader {
     pub(crate) fn of_writer(writer: Arc<Writer>) -> Self {
         let (files, other_index) = (Arc::clone(&writer.files), OnceLock::new());
         let coverage = Coverage::default();
-        Self { files, source: Source::Writer(writer), other_index, missing_end: None, coverage }
+        Self {
+            files,
+            source: Source::Writer(writer, Mutex::default()),
+            other_index,
+            missing_end: None,
+            coverage,
+        }
     }
 
     pub(crate) fn of_files(follower: Follower, missing_end: Option<MissingFiles>) -> Self {
@@ -70,12 +76,12 @@ impl Reader {
     }
 
     pub(crate) fn is_writers(&self) -> bool {
-        matches!(self.source, Source::Writer(_))
+        matches!(self.source, Source::Writer(..))
     }
 
     pub(crate) fn readable_end(&self) -> u64 {
         match &self.source {
-            Source::Writer(writer) => writer.readable_end(),
+            Source::Writer(writer, _) => writer.readable_end(),
             Source::Files(_) => self.files.log.end_offset(),
         }
     }
@@ -83,14 +89,14 @@ impl Reader {
     /// Offset up to which each record is in queues and index.
     pub(crate) fn dispatched_offset(&self) -> u64 {
         match &self.source {
-            Source::Writer(writer) => writer.dispatched.load(Ordering::Acquire),
+            Source::Writer(writer, _) => writer.dispatched.load(Ordering::Acquire),
             Source::Files(follower) => follower.view().doubt,
         }
     }
 
     pub(crate) fn flushed_offset(&self) -> Result<u64> {
         match &self.source {
-            Source::Writer(_) => Ok(self.files.log.flushed_offset()),
+            Source::Writer(..) => Ok(self.files.log.flushed_offset()),
             Source::Files(follower) => follower.flushed_offset(),
         }
     }
@@ -100,21 +106,21 @@ impl Reader {
     pub(crate) fn indexed_offset(&self) -> Result<u64> {
         match &self.source {
             _ if self.files.index.is_none() => Ok(self.files.log.min_offset()),
-            Source::Writer(writer) => Ok(writer.indexed.load(Ordering::Acquire)),
+            Source::Writer(writer, _) => Ok(writer.indexed.load(Ordering::Acquire)),
             Source::Files(follower) => follower.indexed_offset(),
         }
     }
 
     pub(crate) fn leaves_out_last(&self) -> bool {
         match &self.source {
-            Source::Writer(_) => false,
+            Source::Writer(..) => false,
             Source::Files(follower) => follower.view().left_out.is_some(),
         }
     }
 
     pub(crate) fn refresh(&self) -> Result<()> {
         match &self.source {
-            Source::Writer(_) => Ok(()),
+            Source::Writer(..) => Ok(()),
             Source::Files(follower) => self.noting_losses(|| follower.refresh()),
         }
     }
@@ -127,7 +133,7 @@ impl Reader {
 
     pub(crate) fn refresh_if_grown(&self) -> Result<()> {
         match &self.source {
-            Source::Writer(_) => Ok(()),
+            Source::Writer(..) => Ok(()),
             Source::Files(follower) => self.noting_losses(|| follower.refresh_if_grown()),
         }
     }
@@ -239,7 +245,7 @@ impl Reader {
     fn list_again(&self) -> Result<()> {
         match &self.source {
             Source::Files(follower) => follower.list_again(),
-            Source::Writer(_) => self.files.list_again(),
+            Source::Writer(..) => self.files.list_again(),
         }
     }
 
@@ -279,7 +285,7 @@ impl Reader {
     fn still(&self) -> Option<RwLockReadGuard<'_, ()>> {
         match &self.source {
             Source::Files(follower) => Some(follower.still()),
-            Source::Writer(_) => None,
+            Source::Writer(..) => None,
         }
     }
 
@@ -306,16 +312,22 @@ impl Reader {
     fn overlay(&self) -> Result<Option<Arc<Overlay>>> {
         match &self.source {
             Source::Files(follower) => follower.overlay().map(Some),
-            Source::Writer(writer) => match writer.dispatch_step() {
-                // On a full disk the reader gets the missing entries from the log.
-                Err(error) if error.is_full_disk() => {
-                    let from = writer.dispatched.load(Ordering::Acquire);
-                    let StoreFiles { log, queues, .. } = &*self.files;
-                    Overlay::read(log, queues, from, writer.readable_end())
-                        .map(|overlay| Some(Arc::new(overlay)))
+            Source::Writer(writer, kept) => {
+                // The queues follow a moment later, or not at all while the disk is full.
+                let (from, end) =
+                    (writer.dispatched.load(Ordering::Acquire), writer.readable_end());
+                if from >= end {
+                    return Ok(None);
                 }
-                other => other.map(|()| None),
-            },
+                let mut kept = kept.lock();
+                if let Some(overlay) = kept.as_ref().filter(|overlay| overlay.covers(from, end)) {
+                    return Ok(Some(Arc::clone(overlay)));
+                }
+                let StoreFiles { log, queues, .. } = &*self.files;
+                let overlay = Arc::new(Overlay::read(log, queues, from, end)?);
+                *kept = Some(Arc::clone(&overlay));
+                Ok(Some(overlay))
+            }
         }
     }
 }

@@ -224,7 +224,7 @@ impl Writer {
             && !self.dispatch_held.load(Ordering::Acquire)
         {
             let mut dispatcher = self.dispatcher.lock();
-            // A reader may have dispatched it meanwhile.
+            // A thread of ours may have dispatched it meanwhile.
             let at = at_least_0(placed.result.physical_offset);
             if (placed.before..=at).contains(&self.dispatched.load(Ordering::Acquire)) {
                 let outcome = if placed.as_given {

@@ -26,8 +26,8 @@ type Name = (Box<[u8]>, i32);
 
 #[derive(Debug, Default)]
 pub struct Overlay {
-    /// Offset from which queues were compared with the log.
-    from: u64,
+    /// Part of the log that queues were compared with.
+    log: Range<u64>,
     extra: HashMap<Name, Extra>,
     /// Start and bytes of a part too large to keep.
     overflow: Option<(u64, u64)>,
@@ -69,7 +69,7 @@ impl Overlay {
         if kept > MOST_EXTRA {
             let first = audit.first_missing.unwrap_or(from);
             let overflow = Some((first, end - first));
-            return Ok(Self { from, overflow, ..Self::default() });
+            return Ok(Self { log: from..end, overflow, ..Self::default() });
         }
         let extra = extra
             .into_iter()
@@ -80,7 +80,7 @@ impl Overlay {
                 (name, Arc::new(entries))
             })
             .collect();
-        Ok(Self { from, extra, ..Self::default() })
+        Ok(Self { log: from..end, extra, ..Self::default() })
     }
 
     /// One queue with its overlay.
@@ -118,7 +118,7 @@ impl Overlay {
                 let held = EntrySearch { log, view, topic, queue_id };
                 queue.correct_min_offset(bytes.start)?;
                 min_offset = held.first(queue, bytes.start)?;
-                max_offset = held.end(queue, self.from)?;
+                max_offset = held.end(queue, self.log.start)?;
             }
             (None, Some(_)) => {}
         }
@@ -139,6 +139,11 @@ impl Overlay {
         let all = self.seen.read();
         let seen = all.get(topic)?.get(&queue_id)?;
         (seen.log == *bytes).then(|| seen.view.clone())
+    }
+
+    /// Whether it has each entry that queues lack which are filled up to `from`, in a log to `end`.
+    pub fn covers(&self, from: u64, end: u64) -> bool {
+        self.log.start <= from && self.log.end == end
     }
 
     /// Queues that exist in the log alone.
