@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import struct
 import subprocess
+import time
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 
 import mqstore
+from helpers.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,6 +90,113 @@ def test_missing_last_files_are_refused_however_the_store_ended(
         file.write_bytes(content)
     with mqstore.open(path, "r+") as store:
         assert len(list(store.scan())) == 300
+
+
+@pytest.mark.parametrize("abort", [False, True])
+@pytest.mark.parametrize("lost", ["zeros", "short"])
+def test_a_last_file_that_lost_its_bytes_is_refused(
+    tmp_path: Path, lost: str, *, abort: bool
+) -> None:
+    path = made(tmp_path / "store", "SYNC_FLUSH")
+    if abort:
+        (path / "abort").write_text("1")
+    last = files(path)[-1]
+    whole = last.read_bytes()
+    last.write_bytes(bytes(FILE) if lost == "zeros" else whole[:2_000].ljust(FILE, b"\0"))
+    with mqstore.open(path) as store:
+        assert any("nothing was changed" in line for line in store.warnings)
+        assert not store.query("t", "k1").complete
+    refused_and_unchanged(path, "nothing was changed")
+    last.write_bytes(whole)
+    with mqstore.open(path, "r+") as store:
+        assert len(list(store.scan())) == 300
+
+
+@pytest.mark.parametrize("abort", [False, True])
+def test_a_message_that_only_the_checkpoint_knows_is_evidence_of_its_file(
+    tmp_path: Path, *, abort: bool
+) -> None:
+    path = tmp_path / "store"
+    with mqstore.open(path, "a", config={**SMALL, "rocketmq_version": "5.5"}) as store:
+        while store.max_physical_offset < 2 * FILE:
+            last = store.append("t", b"x" * 400)
+        wait_until(lambda: time.time_ns() // 1_000_000 > last.store_timestamp_ms)
+        store.append_many([mqstore.Message("t", b"x" * 400)] * 20)
+    remove(path, "mqstore.mark mqstore.seal")
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(path / name)
+    for file in files(path)[2:]:
+        file.unlink()
+    if abort:
+        (path / "abort").write_text("1")
+    with mqstore.open(path) as store:
+        assert any("by the checkpoint" in line for line in store.warnings)
+        assert not store.query("t", "k").complete
+    refused_and_unchanged(path, "by the checkpoint")
+
+
+@pytest.mark.parametrize("abort", [False, True])
+@pytest.mark.parametrize(("source", "place"), [(0, FILE), (0, 2 * FILE), (FILE, 2 * FILE)])
+def test_a_file_of_another_broker_is_not_taken_for_the_stores_own(
+    tmp_path: Path, source: int, place: int, *, abort: bool
+) -> None:
+    path, other = made(tmp_path / "store"), made(tmp_path / "other")
+    shutil.copy(other / "commitlog" / f"{source:020}", path / "commitlog" / f"{place:020}")
+    if abort:
+        (path / "abort").write_text("1")
+    with mqstore.open(path) as store:
+        assert any("nothing was changed" in line for line in store.warnings)
+        assert not store.query("t", "k299").complete
+    refused_and_unchanged(path, "by the file's name")
+
+
+@pytest.mark.parametrize("abort", [False, True])
+def test_a_missing_middle_file_is_refused_and_a_missing_first_one_was_retention(
+    tmp_path: Path, *, abort: bool
+) -> None:
+    path = made(tmp_path / "store")
+    if abort:
+        (path / "abort").write_text("1")
+    middle = files(path)[1]
+    whole = middle.read_bytes()
+    middle.unlink()
+    with mqstore.open(path) as store:
+        assert not store.query("t", "k1").complete
+    refused_and_unchanged(path, "gap")
+    middle.write_bytes(whole)
+    files(path)[0].unlink()
+    with mqstore.open(path, "r+") as store:
+        kept = [message.queue_offset for message in store.scan()]
+        assert store.query("t", "k299").complete
+    assert kept == list(range(300 - len(kept), 300))
+
+
+@pytest.mark.parametrize("abort", [False, True])
+@pytest.mark.parametrize("disk", ["a", "b", "c"])
+def test_a_disk_that_is_not_mounted_is_refused_and_needs_no_repair(
+    tmp_path: Path, disk: str, *, abort: bool
+) -> None:
+    disks = ",".join(str(tmp_path / name) for name in "abc")
+    config = {**SMALL, "store_path_commit_log": disks, "disk_space_clean_forcibly_ratio": 100}
+    path = tmp_path / "store"
+    with mqstore.open(path, "a", config=config) as store:
+        store.append_many([mqstore.Message("t", b"x" * 400, keys=f"k{n}") for n in range(650)])
+    if abort:
+        (path / "abort").write_text("1")
+    (tmp_path / disk).rename(tmp_path / "elsewhere")
+    (tmp_path / disk).mkdir()
+    before = data(path)
+    with pytest.raises(mqstore.CorruptionError):
+        mqstore.open(path, "r+", config=config)
+    with pytest.raises(mqstore.CorruptionError):
+        mqstore.recover(path, config=config, dry_run=False)
+    with mqstore.open(path, config=config) as store:
+        assert not store.query("t", "k1").complete
+    assert data(path) == before
+    (tmp_path / disk).rmdir()
+    (tmp_path / "elsewhere").rename(tmp_path / disk)
+    with mqstore.open(path, "r+", config=config) as store:
+        assert len(list(store.scan())) == 650
 
 
 def renamed(path: Path, new: dict[int, int]) -> None:

@@ -6,16 +6,20 @@ use std::sync::Arc;
 use crate::config::StoreConfig;
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::{Access, FileRun, Storage};
+use crate::format::checkpoint::CheckpointFields;
 use crate::format::file_name::offset_name;
+use crate::format::message::peek;
 use crate::format::width::at_least_0;
-use crate::log::CommitLog;
 use crate::log::index::run::IndexRun;
+use crate::log::read::anchor::Anchor;
+use crate::log::{CommitLog, StoreCheckpoint};
+use crate::time::FAR_MS;
 
 use super::analysis::{Analysis, FoundStore};
 use super::inspect::{Parts, load_parts};
 use super::misplaced;
 use super::tail::data_end;
-use crate::store::folder::lock;
+use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::mark::Mark;
 use crate::store::folder::paths::StorePaths;
 use crate::store::queue_table::QueueTable;
@@ -93,7 +97,11 @@ impl FoundStore<'_> {
         let from = if in_files { files_end } else { end };
         let index = self.index.filter(|_| !by_mark_alone);
         let known = MissingEnd::look(self.log, from, self.queues, index)?;
-        let Some(known) = known.or_else(|| self.by_checkpoint(analysis, files_end)) else {
+        let Some(known) = known.or_else(|| {
+            let newer = analysis.newest_timestamp_ms.saturating_add(1)..=self.latest_ms;
+            by_checkpoint(self.checkpoint, run)
+                .filter(|_| newer.contains(&self.checkpoint.physic_msg_timestamp_ms))
+        }) else {
             return Ok(None);
         };
         // A damaged last message is an unclean end.
@@ -122,23 +130,6 @@ impl FoundStore<'_> {
             true => is_newer && flushed.place > 0 && (last..=analysis.end).contains(&flushed.place),
             false => flushed.is_by_mark_alone() || is_newer,
         }
-    }
-
-    /// The checkpoint knows a message in a missing file, by its offset and by its time.
-    fn by_checkpoint(&self, analysis: &Analysis, files_end: u64) -> Option<MissingEnd> {
-        let fields = self.checkpoint;
-        let place = fields.confirm_physical_offset.max(fields.logics_physical_offset);
-        let times = analysis.newest_timestamp_ms.saturating_add(1)..=self.latest_ms;
-        let is_known = place > 0
-            && at_least_0(place) >= files_end
-            && times.contains(&fields.physic_msg_timestamp_ms);
-        is_known.then(|| MissingEnd {
-            from: files_end,
-            reach: at_least_0(place).saturating_add(1),
-            file_size: self.log.run().file_size(),
-            by_checkpoint: true,
-            ..MissingEnd::default()
-        })
     }
 
     fn damage(&self, analysis: &Analysis) -> Corruption {
@@ -220,13 +211,61 @@ pub(super) fn missing_files(files: &StoreFiles) -> Result<Option<MissingFiles>> 
     // A broker may just have made it.
     let mut missing = missing.filter(|missing| !is_made(files, missing.from));
     let is_closed = || matches!(lock::was_aborted(&**storage, paths), Ok(false));
+    let end = log.end_offset();
     if missing.is_none() && is_closed() {
-        missing = zeros_behind(log, queues, log.end_offset())?;
+        missing = zeros_behind(log, queues, end)?;
     }
-    Ok(missing.map(|missing| {
+    let missing = missing.map(|missing| {
         let corruption = gone(log, &missing);
         MissingFiles { corruption, queues: missing.queues }
-    }))
+    });
+    // Beside a writer mark and checkpoint may have moved on since the end was found.
+    if missing.is_some() || StoreLock::is_held(&**storage, paths) {
+        return Ok(missing);
+    }
+    if end < mark {
+        return Ok(Some(unread_before_mark(log, end, mark)));
+    }
+    let checkpoint = StoreCheckpoint::load(&**storage, &paths.checkpoint(), Access::Read)?.fields;
+    let Some(known) = by_checkpoint(&checkpoint, log.run()) else { return Ok(None) };
+    let newest_ms = newest_ms(log)?.unwrap_or(i64::MAX);
+    let latest_ms = files.clock.now_ms().saturating_add(FAR_MS);
+    let is_newer = newest_ms < checkpoint.physic_msg_timestamp_ms
+        && checkpoint.physic_msg_timestamp_ms <= latest_ms;
+    Ok(is_newer.then(|| MissingFiles { corruption: gone(log, &known), queues: Vec::new() }))
+}
+
+fn newest_ms(log: &CommitLog) -> Result<Option<i64>> {
+    let Some(last) = Anchor::before(log, log.end_offset())? else { return Ok(None) };
+    let mut head = [0; peek::HEAD];
+    log.run().read_at(&mut head, last.physical_offset)?;
+    Ok(peek::store_timestamp_ms(&head, last.physical_offset))
+}
+
+/// A message in a missing file that the checkpoint knows.
+fn by_checkpoint(fields: &CheckpointFields, run: &FileRun) -> Option<MissingEnd> {
+    let (files_end, file_size) = (run.end_offset().unwrap_or(0), run.file_size());
+    let place = fields.confirm_physical_offset.max(fields.logics_physical_offset);
+    let is_known = place > 0 && at_least_0(place) >= files_end;
+    let reach = at_least_0(place).saturating_add(1);
+    let known = MissingEnd { from: files_end, reach, file_size, ..MissingEnd::default() };
+    is_known.then_some(MissingEnd { by_checkpoint: true, ..known })
+}
+
+fn unread_before_mark(log: &CommitLog, end: u64, mark: u64) -> MissingFiles {
+    let file = log.run().find(end);
+    let base = file.as_ref().map_or(0, |file| file.base_offset);
+    let corruption = Corruption {
+        path: Some(file.map_or_else(|| log.run().dir(), |file| file.path.clone())),
+        offset: end.saturating_sub(base),
+        kind: CorruptionKind::Magic,
+        expected: format!("records up to physical offset {mark}, which was durable"),
+        found: format!(
+            "none behind {end}; nothing was changed: put the file back from a copy, or let \
+             `mqstore doctor` say what is left"
+        ),
+    };
+    MissingFiles { corruption, queues: Vec::new() }
 }
 
 fn is_made(files: &StoreFiles, offset: u64) -> bool {
