@@ -98,6 +98,14 @@ counts: $(MADE)/venv ## Instructions and cache misses of each hot path, no more 
 	@$(call say,Counts of instructions)
 	@$(PY) benches/counts.py $(ARGS)
 
+.PHONY: figures
+figures: ## Size of the code, and what reads the log
+	@"$$(scripts/prerequisites.sh python)" scripts/figures.py
+
+.PHONY: walks
+walks: $(MADE)/venv ## Source files that run in a warm append, key query, read and scan; needs valgrind
+	@$(PY) benches/walks.py
+
 .PHONY: controls
 controls: ## The tests of crashes and faults must fail where a bug is planted; ARGS=flush for those so named
 	@scripts/prerequisites.sh rust

@@ -45,6 +45,7 @@ PATHS = {
     "index-put": "index put, one by one",
     "index-put-many": "index put, in bulk",
     "key-query": "key query",
+    "queue-read": "read of a queue, 32 at a time",
     "scan": "scan with checksums",
     "scan-arrow": "scan_arrow, all columns",
     "scan-arrow-three": "scan_arrow, three columns",
@@ -70,12 +71,13 @@ def tools() -> dict[str, str]:
     }
 
 
-def built() -> Path:
+def built(environment: dict[str, str] | None = None) -> Path:
     """The program, compiled as a release is."""
     command = ["cargo", "build", "--release", "--locked", "--features", "arrow"]
     done = subprocess.run(
         [*command, "--bench", "counts", "--message-format=json-render-diagnostics"],
         cwd=ROOT,
+        env=os.environ | (environment or {}),
         stdout=subprocess.PIPE,
         text=True,
         check=True,

@@ -10,7 +10,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use data::Sample;
-use mqstore::StoreConfig;
 use mqstore::care::verify::{VerifyOptions, verify};
 use mqstore::files::Os;
 use mqstore::format::index::IndexLayout;
@@ -21,6 +20,7 @@ use mqstore::log::index::file::{IndexFile, IndexPut};
 use mqstore::log::read::scanner::Scanned;
 use mqstore::store::{KeyQuery, MessageStore, NewMessage, OpenMode};
 use mqstore::time::FixedClock;
+use mqstore::{StoreConfig, TagFilter};
 
 const TOPIC: &[u8] = b"BenchTopic";
 const QUEUES: usize = 8;
@@ -28,7 +28,7 @@ const QUEUES: usize = 8;
 const BEFORE: usize = 2000;
 const BATCH: usize = 1024;
 
-const WORKS: [&str; 13] = [
+const WORKS: [&str; 14] = [
     "append-128",
     "append-1024",
     "append-many-128",
@@ -38,6 +38,7 @@ const WORKS: [&str; 13] = [
     "index-put",
     "index-put-many",
     "key-query",
+    "queue-read",
     "scan",
     "scan-arrow",
     "scan-arrow-three",
@@ -85,6 +86,7 @@ fn run(work: &str, folder: &Path, count: usize) {
         "index-put" => index_put(folder, count),
         "index-put-many" => index_put_many(folder, count),
         "key-query" => key_query(folder, count),
+        "queue-read" => queue_read(folder, count),
         "scan" => scan(folder, count),
         "scan-arrow" => scan_arrow(folder, count, false),
         "scan-arrow-three" => scan_arrow(folder, count, true),
@@ -203,6 +205,23 @@ fn key_query(folder: &Path, count: usize) {
     };
     (0..count / 10).for_each(query);
     measured(|| (0..count).for_each(query));
+}
+
+fn queue_read(folder: &Path, count: usize) {
+    const AT_ONCE: usize = 32;
+    let store = reader(folder);
+    let read = |queue: usize, from: usize| {
+        let (queue, from) = (i32::try_from(queue).unwrap(), i64::try_from(from).unwrap());
+        let read = store.read(TOPIC, queue, from, AT_ONCE, None, &TagFilter::ALL).unwrap();
+        black_box(read.records.len())
+    };
+    (0..QUEUES).for_each(|queue| drop(read(queue, 0)));
+    let messages = measured(|| {
+        let starts = || (0..count.div_ceil(QUEUES)).step_by(AT_ONCE);
+        let all = (0..QUEUES).flat_map(|queue| starts().map(move |from| (queue, from)));
+        all.map(|(queue, from)| read(queue, from)).sum::<usize>()
+    });
+    assert_eq!(messages, count);
 }
 
 fn scan(folder: &Path, count: usize) {
