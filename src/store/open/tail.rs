@@ -67,10 +67,8 @@ impl Tail {
             let (begin, time) = (range.start, view.store_timestamp_ms());
             tail.data_end = tail.data_end.max(Some(range.end));
             tail.count += 1;
-            let is_marked = begin < flushed.place;
-            if is_marked || time >= newest_ms || is_known(queues, &DispatchRequest::of(view))? {
-                tail.flushed += u64::from(flushed.may_cover(begin, time));
-            }
+            let is_known = || is_known(queues, &DispatchRequest::of(view));
+            tail.flushed += u64::from(flushed.proves(begin, time, newest_ms, is_known)?);
             if tail.messages.len() < Self::KEPT {
                 tail.messages.push(QuarantinedMessage {
                     physical_offset: begin,
