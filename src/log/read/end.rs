@@ -22,7 +22,7 @@ pub enum Left {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogEnd {
     pub offset: u64,
-    /// A last record that lacks bytes.
+    /// A last record that lacks bytes, or is damaged in a closed log.
     pub left_out: Option<u64>,
 }
 
@@ -125,18 +125,18 @@ pub fn find(
     // Being written, or torn by a power cut.
     let mut left_out = None;
     if let Some(begin) = last {
-        let (is_right, lacks_bytes) = match log.read_before(begin, files_end, 0, &mut buffer)? {
+        let (is_whole, is_news) = match log.read_before(begin, files_end, 0, &mut buffer)? {
+            Found::Message(view) if view.check_body_crc().is_err() => (false, left == Left::Closed),
             Found::Message(view) => {
-                let is_right = view.check_body_crc().is_ok();
-                (is_right, is_right && left != Left::Closed && peek::lacks_bytes(&view))
+                let lacks_bytes = left != Left::Closed && peek::lacks_bytes(&view);
+                (!lacks_bytes, lacks_bytes)
             }
             _ => (false, false),
         };
-        if !is_right || lacks_bytes {
+        if !is_whole {
             end = begin;
+            left_out = is_news.then_some(begin);
         }
-        // A record that is being written, or is torn, is no news.
-        left_out = (lacks_bytes || left == Left::Closed).then_some(begin).filter(|_| end == begin);
     }
     Ok(LogEnd { offset: end, left_out })
 }
@@ -145,9 +145,11 @@ pub fn find(
 pub fn is_empty_from(log: &FileRun, offset: u64) -> Result<bool> {
     for file in log.files().iter() {
         let position = offset.saturating_sub(file.base_offset);
-        if position < log.file_size()
-            && FrameReader::open(log, file)?.next_nonzero(position)?.is_some()
-        {
+        if position >= log.file_size() {
+            continue;
+        }
+        let Some(open) = log.open_if_there(file)? else { continue };
+        if FrameReader::over(open, file, log.file_size()).next_nonzero(position)?.is_some() {
             return Ok(false);
         }
     }
