@@ -1,4 +1,4 @@
-//! Where a log ends (`docs/format.md`, What readers agree on).
+//! Where a log ends (`docs/format.md`, Rules of all readers).
 
 use crate::error::Result;
 use crate::files::FileRun;

@@ -1,4 +1,4 @@
-//! Evidence for a record (`docs/format.md`, What readers agree on), and the bytes read to weigh it.
+//! Evidence for a record (`docs/format.md`, Rules of all readers), and the bytes read to weigh it.
 
 use crate::format::message::peek;
 
