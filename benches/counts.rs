@@ -17,7 +17,7 @@ use mqstore::format::java::key_hash;
 use mqstore::format::message::properties;
 use mqstore::log::IndexService;
 use mqstore::log::index::file::{IndexFile, IndexPut};
-use mqstore::log::read::scanner::Scanned;
+use mqstore::log::read::scanner::{Flow, Item, Resync};
 use mqstore::store::{KeyQuery, MessageStore, NewMessage, OpenMode};
 use mqstore::time::FixedClock;
 use mqstore::{StoreConfig, TagFilter};
@@ -229,12 +229,14 @@ fn scan(folder: &Path, count: usize) {
     let messages = measured(|| {
         let mut scanner = store.scanner(0, None, true);
         let mut messages = 0;
-        while let Ok(scanned) = scanner.step().unwrap() {
-            if let Scanned::Message(view) = scanned {
+        let take = |_, item: Item<'_, '_>| {
+            if let Item::Record(view, _) = item {
                 messages += 1;
                 black_box(view.body());
             }
-        }
+            Ok(Flow::Continue)
+        };
+        scanner.each(u64::MAX, Resync::Never, take).unwrap();
         messages
     });
     assert_eq!(messages, count);

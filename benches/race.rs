@@ -19,7 +19,7 @@ use mqstore::log::IndexService;
 use mqstore::log::index::file::{IndexFile, IndexOpen, IndexPut};
 use mqstore::log::index::query::IndexAnswer;
 use mqstore::log::index::run::IndexRun;
-use mqstore::log::read::scanner::Scanned;
+use mqstore::log::read::scanner::{Flow, Item, Resync};
 use mqstore::store::{MessageStore, NewMessage, OpenMode};
 
 const TOPIC: &[u8] = b"BenchTopic";
@@ -354,12 +354,14 @@ fn scan(folder: &Path, count: usize) -> f64 {
     let begin = Instant::now();
     let mut scanner = store.scanner(0, None, true);
     let mut messages = 0;
-    while let Ok(scanned) = scanner.step().unwrap() {
-        if let Scanned::Message(view) = scanned {
+    let take = |_, item: Item<'_, '_>| {
+        if let Item::Record(view, _) = item {
             messages += 1;
             black_box(view.body());
         }
-    }
+        Ok(Flow::Continue)
+    };
+    scanner.each(u64::MAX, Resync::Never, take).unwrap();
     assert_eq!(messages, count);
     begin.elapsed().as_secs_f64()
 }

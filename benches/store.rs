@@ -12,6 +12,7 @@ use data::Sample;
 use mqstore::StoreConfig;
 use mqstore::config::FlushDiskType;
 use mqstore::format::queue::consume_queue::TagFilter;
+use mqstore::log::read::scanner::{Flow, Item, Resync};
 use mqstore::store::{KeyQuery, MessageStore, NewMessage, OpenMode};
 
 /// Bodies of the three sizes that every benchmark is run with.
@@ -123,10 +124,12 @@ fn read(c: &mut Criterion) {
             b.iter(|| {
                 let mut scanner = store.scanner(0, None, true);
                 let mut seen = 0;
-                while let Ok(step) = scanner.step().unwrap() {
-                    black_box(&step);
+                let take = |_, item: Item<'_, '_>| {
+                    black_box(&item);
                     seen += 1;
-                }
+                    Ok(Flow::Continue)
+                };
+                scanner.each(u64::MAX, Resync::Never, take).unwrap();
                 assert!(seen >= count);
             });
         });

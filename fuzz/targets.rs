@@ -23,7 +23,7 @@ use mqstore::format::queue::consume_queue::QueueEntry;
 use mqstore::format::queue::{batch, consume_queue_ext};
 use mqstore::log::OffsetLists;
 use mqstore::log::index::file::{IndexFile, IndexOpen};
-use mqstore::log::read::scanner::Scanned;
+use mqstore::log::read::scanner::{Flow, Item, Resync};
 use mqstore::store::{KeyQuery, MessageStore, NewMessage, OpenMode};
 use tempfile::TempDir;
 
@@ -231,9 +231,10 @@ fn ask(storage: &Arc<dyn Storage>, root: &Path, mode: OpenMode) -> Option<(u64, 
     let store = MessageStore::open_with(root, mode, config(), Arc::clone(storage), clock).ok()?;
     let mut scanner = store.scanner(0, None, true);
     let mut messages = 0;
-    while let Ok(Ok(scanned)) = scanner.step() {
-        messages += u64::from(matches!(scanned, Scanned::Message(_)));
-    }
+    let _ = scanner.each(u64::MAX, Resync::Never, |_, item| {
+        messages += u64::from(matches!(item, Item::Record(..)));
+        Ok(Flow::Continue)
+    });
     for queue in 0..2 {
         for number in [0, 3, i64::MAX] {
             let filter = mqstore::format::queue::consume_queue::TagFilter::parse("*");

@@ -5,7 +5,7 @@ use std::fs;
 use mqstore::Error;
 use mqstore::care::{Code, VerifyOptions, VerifyReport};
 use mqstore::format::message::{Frame, FrameError, read_frame};
-use mqstore::log::read::scanner::{Scanned, Stop};
+use mqstore::log::read::scanner::{Flow, Resync, Stop};
 use mqstore::store::read::queue_read::view_of;
 use mqstore::store::{MessageStore, NewMessage, OpenMode};
 use mqstore::time::Clock;
@@ -21,12 +21,9 @@ fn look(home: &Home) -> VerifyReport {
 /// First damage that a walk over the log reports.
 fn first_damage(store: &MessageStore) -> mqstore::error::Corruption {
     let mut scanner = store.scanner(0, None, true);
-    loop {
-        match scanner.step().unwrap() {
-            Ok(_) => {}
-            Err(Stop::Damage(corruption)) => return corruption,
-            Err(stop) => panic!("{stop:?}"),
-        }
+    match scanner.each(u64::MAX, Resync::Never, |_, _| Ok(Flow::Continue)).unwrap() {
+        Some(Stop::Damage(corruption)) => corruption,
+        stop => panic!("{stop:?}"),
     }
 }
 
@@ -400,11 +397,5 @@ fn hc_scan_is_bounded_on_bytes_that_look_like_records() {
     let (bodies, _) = scan(&home.read());
     assert_eq!(bodies.len(), 4);
     assert!(!look(&home).ok);
-    let mut scanned = 0;
-    let reader = home.read();
-    let mut scanner = reader.scanner(0, None, true);
-    while let Ok(Scanned::Message(_)) = scanner.step().unwrap() {
-        scanned += 1;
-    }
-    assert_eq!(scanned, 4);
+    assert_eq!(places(&home).len(), 4);
 }

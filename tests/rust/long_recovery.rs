@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::fs;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use mqstore::config::StoreConfig;
 use mqstore::files::{Access, FileRun, Os};
 use mqstore::format::message::MAGIC_V1;
 use mqstore::log::CommitLog;
-use mqstore::log::read::scanner::{Scanned, Stop};
+use mqstore::log::read::scanner::{Flow, Item, Resync, Stop};
 use mqstore::store::dispatch::gather::Wanted;
 use mqstore::store::dispatch::log_parts::LogReading;
 use mqstore::store::folder::paths::StorePaths;
@@ -197,10 +197,13 @@ fn a_log_read_in_parts_gives_what_a_walk_gives() {
 /// Where the record ends that begins at `place`.
 fn next_place(store: &MessageStore, place: i64) -> i64 {
     let mut scanner = store.scanner(u64::try_from(place).unwrap(), None, true);
-    match scanner.step().unwrap() {
-        Ok(Scanned::Message(view)) => place + i64::from(view.store_size()),
-        other => panic!("{other:?}"),
-    }
+    let mut next = None;
+    let take = |range: Range<u64>, item: Item<'_, '_>| {
+        next = matches!(item, Item::Record(..)).then_some(range.end);
+        Ok(Flow::Stop)
+    };
+    scanner.each(u64::MAX, Resync::Never, take).unwrap();
+    i64::try_from(next.unwrap()).unwrap()
 }
 
 /// A reader that begins inside a log meets bodies that look like records of that place.

@@ -1,12 +1,13 @@
 //! Logs in the place of the one that was read.
 
 use std::fs;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use mqstore::format::crc;
 use mqstore::log::read::anchor::Anchor;
-use mqstore::log::read::scanner::{Scanned, Scanner};
+use mqstore::log::read::scanner::{Flow, Item, Resync, Scanner};
 use mqstore::log::{CommitLog, folder};
 use mqstore::{Error, StoreConfig};
 
@@ -112,26 +113,23 @@ fn an_anchor_is_the_last_record_before_a_place_wherever_that_is() {
     let mut scanner = Scanner::new(&log, 0, log.end_offset(), true);
     let mut last = None;
     let mut blanks = 0;
-    while let Ok(scanned) = scanner.step().unwrap() {
-        let (begin, end) = match scanned {
-            Scanned::Message(view) => {
-                let at = u64::try_from(view.physical_offset()).unwrap();
+    let take = |range: Range<u64>, item: Item<'_, '_>| {
+        match item {
+            Item::Record(view, _) => {
                 let crc = crc::crc32(view.as_bytes());
                 let store_size = view.store_size();
-                assert_eq!(Anchor::before(&log, at).unwrap(), last);
-                last = Some(Anchor { physical_offset: at, store_size, crc });
-                (at, at + u64::from(store_size))
+                assert_eq!(Anchor::before(&log, range.start).unwrap(), last);
+                last = Some(Anchor { physical_offset: range.start, store_size, crc });
             }
-            Scanned::Blank { physical_offset, size } => {
-                blanks += 1;
-                (physical_offset, physical_offset + u64::from(size))
-            }
-        };
-        for place in [begin + 1, begin + 20, end] {
+            _ => blanks += 1,
+        }
+        for place in [range.start + 1, range.start + 20, range.end] {
             assert_eq!(Anchor::before(&log, place).unwrap(), last, "{place}");
         }
         assert_eq!(last.unwrap().other(&log).unwrap(), None);
-    }
+        Ok(Flow::Continue)
+    };
+    scanner.each(log.end_offset(), Resync::Never, take).unwrap();
     assert!(blanks > 1, "{blanks}");
     let ladder = Anchor::ladder(&log, log.end_offset()).unwrap();
     assert_eq!(ladder[0], last.unwrap());

@@ -11,7 +11,7 @@ use mqstore::format::message::host::Host;
 use mqstore::format::message::{Record, Version, write_blank};
 use mqstore::log::CommitLog;
 use mqstore::log::read::range_scan::{Lost, Met, RangeScan};
-use mqstore::log::read::scanner::{Flow, Scanned, Scanner, Stop};
+use mqstore::log::read::scanner::{Flow, Item, Resync, Scanner, Stop};
 use proptest::prelude::*;
 
 const FILE: u64 = 2048;
@@ -134,22 +134,20 @@ fn split(log: &CommitLog, first: u64, log_end: u64, step: u64, verify_crc: bool)
     seen
 }
 
-/// The same by nothing but single steps from the first byte of each file.
+/// The same by one walk from the first byte of the log.
 fn walked(log: &CommitLog, first: u64, log_end: u64, verify_crc: bool) -> Seen {
     let mut seen = Seen::default();
     let mut scanner = Scanner::new(log, first, log_end, verify_crc);
-    loop {
-        let at = scanner.position();
-        match scanner.step().unwrap() {
-            Ok(Scanned::Message(_)) => seen.records.push(at),
-            Ok(Scanned::Blank { .. }) => {}
-            Err(Stop::End) => return seen,
-            Err(Stop::Empty | Stop::Damage(_)) => {
-                scanner.resync_in_file().unwrap();
-                seen.damage.push((at, scanner.position()));
-            }
+    let ended = scanner.each(log_end, Resync::InFile, |range, item| {
+        match item {
+            Item::Record(..) => seen.records.push(range.start),
+            Item::Blank => {}
+            Item::Damage(_) => seen.damage.push((range.start, range.end)),
         }
-    }
+        Ok(Flow::Continue)
+    });
+    assert!(matches!(ended.unwrap(), None | Some(Stop::End)));
+    seen
 }
 
 #[derive(Clone, Debug)]
@@ -362,4 +360,60 @@ fn a_range_that_retention_took_is_an_error_or_passed_over() {
     assert_eq!(records.first(), Some(&4096));
     let mut strict = RangeScan::new(FILE, log_end, log_end, true, Lost::Refuse);
     assert!(strict.run(&log, |_| Ok(Flow::Continue)).is_err());
+}
+
+/// Between two files a walk holds neither open.
+#[test]
+fn files_deleted_during_a_walk_are_an_error_or_passed_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let log_end = tiny(dir.path());
+    let delete = |dir: &Path, at: i64| {
+        if at == 0 {
+            for base in [0, FILE] {
+                fs::remove_file(dir.join(format!("{base:020}"))).unwrap();
+            }
+        }
+    };
+    let read = |lost| {
+        let copy = tempfile::tempdir().unwrap();
+        for file in fs::read_dir(dir.path()).unwrap().map(Result::unwrap) {
+            fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+        }
+        let log = open(copy.path(), log_end);
+        let mut scan = RangeScan::new(0, log_end, log_end, true, lost);
+        let mut records = Vec::new();
+        let outcome = scan.run(&log, |met| {
+            let Met::Message(view, _) = met else { panic!("{met:?}") };
+            delete(copy.path(), view.physical_offset());
+            records.push(view.physical_offset().cast_unsigned());
+            Ok(Flow::Continue)
+        });
+        (outcome, records)
+    };
+    let (outcome, records) = read(Lost::Refuse);
+    assert!(matches!(outcome, Err(Error::OffsetOutOfRange { min: 4096, .. })), "{outcome:?}");
+    assert!(records.iter().all(|&at| at < FILE), "{records:?}");
+    let (outcome, records) = read(Lost::Accept);
+    assert!(!outcome.unwrap());
+    assert_eq!(records.iter().find(|&&at| at >= FILE), Some(&(2 * FILE)));
+
+    // A range of deleted bytes alone has no records, and not those behind it.
+    let log = open(dir.path(), log_end);
+    delete(dir.path(), 0);
+    let mut range = RangeScan::new(0, FILE, log_end, true, Lost::Accept).beginning_at_once();
+    range.run(&log, |met| panic!("{met:?}")).unwrap();
+
+    let mut places = Vec::new();
+    let log = open(dir.path(), log_end);
+    let mut scanner = Scanner::new(&log, 0, log_end, true);
+    fs::remove_file(dir.path().join(format!("{:020}", 2 * FILE))).unwrap();
+    let take = |range: std::ops::Range<u64>, item: Item<'_, '_>| {
+        let Item::Record(view, _) = item else { return Ok(Flow::Continue) };
+        assert_eq!(range.start, view.physical_offset().cast_unsigned());
+        assert_eq!(range.end - range.start, u64::from(view.store_size()));
+        places.push(range.start);
+        Ok(Flow::Continue)
+    };
+    assert!(scanner.each(log_end, Resync::Never, take).unwrap().is_none());
+    assert_eq!(places.first(), Some(&(3 * FILE)));
 }

@@ -1,6 +1,7 @@
 //! The same damaged bytes, asked of every reader of a log: which messages are there, and where does
 //! the log end?
 
+use std::cell::Cell;
 use std::fs;
 use std::ops::ControlFlow;
 
@@ -12,18 +13,19 @@ use mqstore::log::read::scanner::Flow;
 use mqstore::store::MessageStore;
 use mqstore::store::read::scan::{OnDamage, Scan, ScanFilter};
 
-use crate::support::{Home, names_in, patch, places, set_len};
+use crate::support::{Home, by_key, names_in, patch, places, set_len, small};
 
 const MESSAGES: usize = 60;
 
-/// Offsets of the messages that a scan gives, damage skipped.
-fn scanned(store: &MessageStore) -> Vec<u64> {
+/// Offsets of the messages that a scan gives, damage skipped; after each of them `beside` runs.
+fn scanned(store: &MessageStore, beside: &mut dyn FnMut()) -> Vec<u64> {
     let (begin, end) = (store.log().min_offset(), store.end_offset());
-    let mut scan = Scan::new(begin, end, end, ScanFilter::ALL, OnDamage::Skip);
     let mut found = Vec::new();
+    let mut scan = Scan::new(begin, end, end, ScanFilter::ALL, OnDamage::Skip);
     while scan
         .run(store.log(), |view, _| {
             found.push(at_least_0(view.physical_offset()));
+            beside();
             Ok(Flow::Continue)
         })
         .unwrap()
@@ -32,7 +34,7 @@ fn scanned(store: &MessageStore) -> Vec<u64> {
 }
 
 /// The same by parts of 500 bytes.
-fn by_parts(store: &MessageStore) -> Vec<u64> {
+fn by_parts(store: &MessageStore, beside: &mut dyn FnMut()) -> Vec<u64> {
     let (begin, end) = (store.log().min_offset(), store.end_offset());
     let parts =
         Scan::new(begin, end, end, ScanFilter::ALL, OnDamage::Skip).parts(store.log()).unwrap();
@@ -44,6 +46,7 @@ fn by_parts(store: &MessageStore) -> Vec<u64> {
         while part
             .run(store.log(), |view, _| {
                 found.push(at_least_0(view.physical_offset()));
+                beside();
                 Ok(Flow::Continue)
             })
             .unwrap()
@@ -54,7 +57,7 @@ fn by_parts(store: &MessageStore) -> Vec<u64> {
 }
 
 /// The same by ranges of 700 bytes, as Spark's tasks read them.
-fn by_ranges(store: &MessageStore) -> Vec<u64> {
+fn by_ranges(store: &MessageStore, beside: &mut dyn FnMut()) -> Vec<u64> {
     let (begin, end) = (store.log().min_offset(), store.end_offset());
     let mut found = Vec::new();
     let mut at = begin;
@@ -64,6 +67,7 @@ fn by_ranges(store: &MessageStore) -> Vec<u64> {
             .run(store.log(), |met| {
                 if let Met::Message(view, _) = met {
                     found.push(at_least_0(view.physical_offset()));
+                    beside();
                 }
                 Ok(Flow::Continue)
             })
@@ -73,6 +77,11 @@ fn by_ranges(store: &MessageStore) -> Vec<u64> {
     }
     found
 }
+
+/// The readers of an open store, by name.
+type Read = fn(&MessageStore, &mut dyn FnMut()) -> Vec<u64>;
+
+const READERS: [(&str, Read); 3] = [("scan", scanned), ("parts", by_parts), ("ranges", by_ranges)];
 
 /// Damages a store, given the place and length of each message.
 type Damage = fn(&Home, &[(u64, u64)]);
@@ -87,13 +96,14 @@ struct Answers {
     rebuild: (u64, u64),
     recover: Result<(usize, u64), String>,
     salvage: u64,
+    warnings: Vec<String>,
 }
 
 fn ask(home: &Home) -> Answers {
     let go_on = &mut |_, _| ControlFlow::Continue(());
     let store = home.read();
-    let (scan, parts, ranges) = (scanned(&store), by_parts(&store), by_ranges(&store));
-    let end = store.end_offset();
+    let [scan, parts, ranges] = READERS.map(|(_, read)| read(&store, &mut || ()));
+    let (end, warnings) = (store.end_offset(), store.warnings());
     drop(store);
     assert_eq!(scan, parts);
     let begin = *scan.first().unwrap_or(&0) / 4096 * 4096;
@@ -112,7 +122,7 @@ fn ask(home: &Home) -> Answers {
     let recovered = copy.open(mqstore::OpenMode::ReadWrite);
     let recovered =
         recovered.map_err(|error| error.to_string().chars().take(60).collect()).map(|store| {
-            let found = scanned(&store).len();
+            let found = scanned(&store, &mut || ()).len();
             (found, store.end_offset())
         });
     Answers {
@@ -124,6 +134,7 @@ fn ask(home: &Home) -> Answers {
         rebuild: rebuilt,
         recover: recovered,
         salvage: salvaged.messages,
+        warnings,
     }
 }
 
@@ -184,6 +195,20 @@ fn every_reader_finds_the_same_messages_and_the_same_end() {
         ("last file zeros", |home, _| {
             patch(names_in(&home.path().join("commitlog")).last().unwrap(), 0, &[0; 4096]);
         }),
+        ("last file renamed", |home, _| {
+            let files = names_in(&home.path().join("commitlog"));
+            let last = files.last().unwrap();
+            fs::rename(last, last.with_file_name(format!("{:020}", 5 * 4096))).unwrap();
+        }),
+        ("another store's file", |home, _| {
+            let other = Home::new(small());
+            let store = other.create();
+            other.fill(&store, 100..160);
+            store.close().unwrap();
+            let [from, to] =
+                [&other, home].map(|it| names_in(&it.path().join("commitlog"))[1].clone());
+            fs::copy(from, to).unwrap();
+        }),
         ("files swapped", |home, _| {
             let files = names_in(&home.path().join("commitlog"));
             let aside = home.path().join("aside");
@@ -202,7 +227,8 @@ fn every_reader_finds_the_same_messages_and_the_same_end() {
             }
             let found = ask(&home);
             let shown = format!("{name}, crashed: {crashed}: {found:?}");
-            let Answers { end, scan, parts, ranges, verify, rebuild, recover, salvage } = found;
+            let Answers { end, scan, parts, ranges, verify, rebuild, recover, salvage, warnings } =
+                found;
             assert_eq!((parts, ranges), (scan, scan), "{shown}");
             if let Ok((messages, to)) = recover {
                 assert_eq!((messages, to), (scan, end), "{shown}");
@@ -214,12 +240,14 @@ fn every_reader_finds_the_same_messages_and_the_same_end() {
                 "body" => assert_eq!((verify, rebuild), (with_damaged, with_damaged), "{shown}"),
                 // Only after a crash does a rebuild doubt the last message.
                 "last body" => {
+                    assert_eq!(!warnings.is_empty(), !crashed, "{shown}");
                     let rebuilt = if crashed { agreed } else { with_damaged };
                     assert_eq!((verify, rebuild), (with_damaged, rebuilt), "{shown}");
                 }
                 // Refused by the writers; `verify` walks on behind the files of another place.
-                "files swapped" => {
-                    assert_eq!((verify, rebuild), ((agreed.0, 12288), (0, 0)), "{shown}");
+                "files swapped" | "last file renamed" => {
+                    assert!(verify.1 > end && !warnings.is_empty(), "{shown}");
+                    assert_eq!((verify.0, rebuild), (agreed.0, (0, 0)), "{shown}");
                 }
                 "last file zeros" if !crashed => {
                     assert_eq!((verify, rebuild), (agreed, (0, 0)), "{shown}");
@@ -228,10 +256,126 @@ fn every_reader_finds_the_same_messages_and_the_same_end() {
             }
             // The carver also takes a record with another offset, and one in a file of another name.
             let carved = match *name {
-                "own offset" | "files swapped" => MESSAGES,
+                "own offset" | "files swapped" | "last file renamed" => MESSAGES,
                 _ => scan,
             };
             assert_eq!(salvage, carved as u64, "{shown}");
+        }
+    }
+}
+
+fn go_on(_: u64, _: u64) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+#[test]
+fn readers_beside_a_writer_find_what_was_there_when_they_began() {
+    let home = Home::new(small());
+    let store = home.create();
+    home.fill(&store, 0..30);
+    let count = Cell::new(30);
+    let append = || {
+        let number = count.replace(count.get() + 1);
+        home.fill(&store, number..number + 1);
+    };
+    let reader = home.read();
+    for round in 0..12 {
+        reader.refresh().unwrap();
+        assert_eq!(reader.end_offset(), store.end_offset(), "round {round}");
+        let there = scanned(&reader, &mut || ());
+        assert_eq!(there.len(), count.get(), "round {round}");
+        for (name, read) in READERS {
+            let mut visited = 0;
+            let found = read(&reader, &mut || {
+                visited += 1;
+                if visited % 9 == 1 {
+                    append();
+                }
+            });
+            assert_eq!(found, there, "{name}, round {round}");
+        }
+        for number in [0, there.len() - 1] {
+            assert_eq!(by_key(&reader, number).len(), 1, "message {number}, round {round}");
+        }
+        let before = count.get() as u64;
+        let options = VerifyOptions { part_bytes: 700, ..VerifyOptions::default() };
+        let mut during = |_, _| {
+            append();
+            ControlFlow::Continue(())
+        };
+        let report = verify(home.path(), home.config.clone(), &options, &mut during).unwrap();
+        assert!(report.ok, "round {round}: {:?}", report.findings);
+        let after = count.get() as u64;
+        assert!((before..=after).contains(&report.counts.messages), "round {round}: {report:?}");
+        let before = count.get() as u64;
+        let mut during = |_, _| {
+            append();
+            ControlFlow::Continue(())
+        };
+        let saved = salvage(home.path(), None, home.config.clone(), &mut during).unwrap();
+        let after = count.get() as u64;
+        assert!((before..=after).contains(&saved.messages), "round {round}: {saved:?}");
+    }
+    let last = home.read();
+    assert_eq!(scanned(&last, &mut || ()).len(), count.get());
+}
+
+/// Log files deleted as a broker's retention does, or lost at the end, while a reader is open.
+#[test]
+fn readers_agree_about_a_log_that_loses_files_meanwhile() {
+    for (lost, is_first) in [(1, true), (2, true), (1, false), (2, false)] {
+        for (name, read) in READERS {
+            let home = Home::closed(MESSAGES);
+            let all = places(&home);
+            let files = names_in(&home.path().join("commitlog"));
+            let lost_files = match is_first {
+                true => &files[..lost],
+                false => &files[files.len() - lost..],
+            };
+            let bytes = match is_first {
+                true => 0..lost as u64 * 4096,
+                false => (files.len() - lost) as u64 * 4096..u64::MAX,
+            };
+            let left: Vec<u64> =
+                all.iter().map(|(at, _)| *at).filter(|at| !bytes.contains(at)).collect();
+            let shown = format!("{name}, {lost} lost, first: {is_first}");
+            let reader = home.read();
+            let mut visited = 0;
+            let found = read(&reader, &mut || {
+                if visited == 0 {
+                    lost_files.iter().for_each(|file| fs::remove_file(file).unwrap());
+                }
+                visited += 1;
+            });
+            // Each message that is there, and of the others at most those read already.
+            assert!(left.iter().all(|at| found.contains(at)), "{shown}: {found:?}");
+            assert!(found.is_sorted_by(|one, other| one < other), "{shown}: {found:?}");
+            for state in ["open", "refreshed", "opened again"] {
+                let opened = match state {
+                    "open" => None,
+                    "refreshed" => reader.refresh().map(|()| None).unwrap(),
+                    _ => Some(home.read()),
+                };
+                let reader = opened.as_ref().unwrap_or(&reader);
+                for (other, read) in READERS {
+                    let found = read(reader, &mut || ());
+                    let found: Vec<u64> =
+                        found.into_iter().filter(|at| !bytes.contains(at)).collect();
+                    assert_eq!(found, left, "{shown}: {other} of a store {state}");
+                }
+            }
+            let reader = home.read();
+            let options = VerifyOptions::default();
+            let report = verify(home.path(), home.config.clone(), &options, &mut go_on).unwrap();
+            assert_eq!(report.counts.messages, left.len() as u64, "{shown}");
+            let saved = salvage(home.path(), None, home.config.clone(), &mut go_on).unwrap();
+            assert_eq!(saved.messages, left.len() as u64, "{shown}");
+            let end = reader.end_offset();
+            drop(reader);
+            if let Ok(store) = home.open(mqstore::OpenMode::ReadWrite) {
+                let found = scanned(&store, &mut || ());
+                assert_eq!((found, store.end_offset()), (left, end), "{shown}");
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use mqstore::care::{Code, Level, Severity, VerifyOptions, VerifyReport, verify};
 use mqstore::store::OpenMode;
 
-use crate::support::{Home, append, body, flip, patch, scan, set_len, small};
+use crate::support::{Home, append, body, flip, patch, places, scan, set_len, small};
 
 fn look(home: &Home) -> VerifyReport {
     look_as(home, &VerifyOptions { threads: Some(2), ..VerifyOptions::default() })
@@ -69,17 +69,7 @@ fn an_open_store_and_a_killed_one_are_sound() {
 #[test]
 fn a_changed_bit_in_each_field_is_found() {
     let home = Home::closed(40);
-    let records = {
-        let store = home.read();
-        let mut scanner = store.scanner(0, None, true);
-        let mut records = Vec::new();
-        while let Ok(mqstore::log::read::scanner::Scanned::Message(view)) = scanner.step().unwrap()
-        {
-            records.push(u64::try_from(view.physical_offset()).unwrap());
-        }
-        records
-    };
-    let place = records[5];
+    let (place, _) = places(&home)[5];
     for (field, at, expected) in [
         ("size", 3, Code::LogFrame),
         ("magic", 5, Code::LogFrame),

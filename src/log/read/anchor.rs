@@ -8,7 +8,8 @@ use crate::format::message::peek;
 use crate::format::width::to_usize;
 
 use super::block::BLOCK_BYTES;
-use super::scanner::Scanner;
+use super::evidence::{Budget, is_likely};
+use super::resync::find_likely;
 use crate::log::CommitLog;
 
 /// First step of a search backwards; each next one is four times as long.
@@ -19,7 +20,7 @@ const MOST_SEARCHED: u64 = 64 << 20;
 const FIRST_RUNG: u64 = 4 << 10;
 const RUNGS: u32 = 7;
 
-/// The last record before a place, which a log of another life does not have there. Bytes before a
+/// The last record before a place, which another log does not have there. Bytes before a
 /// log's end never change, so a place that is kept without them may lie in another log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Anchor {
@@ -51,7 +52,7 @@ impl Anchor {
             // One that begins in the last bytes too.
             let last = to.saturating_add(peek::SIGNATURE as u64 - 1).min(file_end);
             let mut places = Vec::new();
-            Scanner::new(log, from, last, false).find_in_file(from, last, |_, place| {
+            find_likely(log, from, last, &mut Budget::new(from), |place| {
                 places.push(place);
                 Ok(None::<()>)
             })?;
@@ -69,8 +70,7 @@ impl Anchor {
     fn at(log: &CommitLog, physical_offset: u64) -> Result<Option<Self>> {
         let mut head = [0; peek::SIGNATURE];
         if log.run().read_at(&mut head, physical_offset)? < head.len()
-            || !peek::is_record(&head)
-            || !peek::names_place(&head, physical_offset)
+            || !is_likely(&head, physical_offset)
         {
             return Ok(None);
         }

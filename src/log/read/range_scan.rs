@@ -1,30 +1,25 @@
 //! Records that begin in a byte range of the log, for readers that share a log.
 //!
-//! The result equals that of a walk from each file's first byte, so adjacent ranges give each
-//! record and each damaged range exactly once:
+//! Adjacent ranges give each record and each damaged range exactly once, as one walk does:
 //!
-//! - A file begins with a record. In another place the first record is searched: it stores its own
-//!   offset, has valid lengths and checksum, and is followed by another record, a blank or the
-//!   log's end. If that is not certain, or an earlier record seems to reach past it, a walk from
-//!   the file's first byte decides.
-//! - A damaged range belongs to the reader of the record before it, even if that record ends behind
-//!   the range; at the beginning of a file or a gap, to the reader that begins there.
+//! - The first record of a range is searched, unless a file begins there. If it is not linked, or an
+//!   earlier record seems to reach past it, a walk from the file's first byte decides.
+//! - A damaged range belongs to the reader of the record before it; at the beginning of a file or a
+//!   gap, to the reader that begins there.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Corruption, Error, Result};
-use crate::format::message::peek;
-use crate::format::message::{self, Frame, MessageView};
-use crate::format::width::{at_most_i64, to_usize};
+use crate::format::message::MessageView;
+use crate::format::message::peek::SIGNATURE;
+use crate::format::width::at_most_i64;
 
 use super::block::{Block, BlockPool};
-use super::scanner::{Flow, Scanned, Scanner, Stop, Walk, zeros};
-use crate::log::commit_log::{CommitLog, Found};
-
-/// Maximum distance of a record that reaches into a range: the default `max_message_size`.
-const LOOK_BACK: u64 = 5 << 20;
-const LOOK: u64 = 256 << 10;
+use super::evidence::Budget;
+use super::resync::{file_end, find_likely, is_linked, next_file, reaches};
+use super::scanner::{Flow, Item, Resync, Scanner, Stop, Walk};
+use crate::log::CommitLog;
 
 /// Bytes of a log without a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,51 +146,50 @@ impl RangeScan {
                 scanner.sharing(&self.pool)
             }
         };
-        loop {
-            let at = scanner.position();
-            self.next = at;
-            let inside = at < self.end;
-            let behind = self.looks_behind && self.follows;
-            if !inside && (!behind || at >= self.log_end || begins_part(log, at)) {
-                return Ok(false);
+        let mut is_enough = false;
+        let mut ended = scanner.each(self.end, Resync::InFile, |range, item| {
+            // Files at the front of the log were deleted meanwhile.
+            if range.start > self.next {
+                self.gone(log, self.next)?;
             }
-            let step = scanner.step_in_block()?;
-            let corruption = match step {
-                Ok(_) if !inside => return Ok(false),
-                Ok((Scanned::Message(view), block)) => {
-                    match take(Met::Message(&view, block))? {
-                        Flow::Continue => self.follows = true,
-                        Flow::Stop => {
-                            self.follows = true;
-                            self.next = scanner.position();
-                            self.walk = Some(scanner.pause());
-                            return Ok(true);
-                        }
-                        Flow::Retry => {
-                            let mut walk = scanner.pause();
-                            walk.back_to(at);
-                            self.walk = Some(walk);
-                            return Ok(true);
-                        }
-                    }
-                    continue;
+            self.next = range.start;
+            let flow = match item {
+                Item::Record(view, block) => take(Met::Message(view, block))?,
+                Item::Blank => Flow::Continue,
+                Item::Damage(corruption) => {
+                    (self.follows, self.next) = (false, range.end);
+                    let damaged = DamagedRange { begin: range.start, end: range.end, corruption };
+                    is_enough = take(Met::Damage(damaged))? != Flow::Continue;
+                    return Ok(if is_enough { Flow::Stop } else { Flow::Continue });
                 }
-                Ok((Scanned::Blank { .. }, _)) => {
-                    self.follows = true;
-                    continue;
-                }
-                Err(Stop::End) => return self.gone(log, at).map(|()| false),
-                Err(Stop::Empty) => zeros(log, at),
-                Err(Stop::Damage(corruption)) => corruption,
             };
-            scanner.resync_in_file()?;
-            self.follows = false;
-            self.next = scanner.position();
-            let damaged = DamagedRange { begin: at, end: self.next, corruption };
-            if take(Met::Damage(damaged))? != Flow::Continue {
-                return Ok(true);
+            is_enough = flow != Flow::Continue;
+            if flow != Flow::Retry {
+                (self.follows, self.next) = (true, range.end);
             }
+            Ok(flow)
+        })?;
+        self.next = scanner.position();
+        if is_enough {
+            self.walk = Some(scanner.pause());
+            return Ok(true);
         }
+        let at = self.next;
+        let is_own = self.looks_behind && self.follows && at < self.log_end;
+        if ended.is_none() && is_own && !begins_part(log, at) {
+            ended = scanner.each(at.saturating_add(1), Resync::InFile, |range, item| {
+                if let Item::Damage(corruption) = item {
+                    (self.follows, self.next) = (false, range.end);
+                    let damaged = DamagedRange { begin: range.start, end: range.end, corruption };
+                    is_enough = take(Met::Damage(damaged))? != Flow::Continue;
+                }
+                Ok(Flow::Stop)
+            })?;
+        }
+        if let Some(Stop::End) = ended {
+            self.gone(log, at)?;
+        }
+        Ok(is_enough)
     }
 
     fn begin(&mut self, log: &CommitLog) -> Result<()> {
@@ -213,71 +207,40 @@ impl RangeScan {
         self.next = match log.run().find(at) {
             Some(_) => self.find_record(log, at)?,
             // Within a gap.
-            None => {
-                let files = log.run().files();
-                let behind = files.partition_point(|file| file.base_offset < at);
-                files.get(behind).map_or(self.log_end, |later| later.base_offset)
-            }
+            None => next_file(log, at).unwrap_or(self.log_end),
         };
         Ok(())
     }
 
     /// Start of the first record from `from` on in its file, or the file's end.
     fn find_record(&self, log: &CommitLog, from: u64) -> Result<u64> {
-        let file_end = file_end(log, from);
-        let limit = self.end.saturating_add(peek::SIGNATURE as u64).min(file_end).min(self.log_end);
-        let mut search = Scanner::new(log, from, self.log_end, self.verify_crc);
-        let found = search
-            .find_in_file(from, limit, |log, at| Ok(self.judge(log, at)?.map(|v| (at, v))))?;
+        let file_end = file_end(log, from).unwrap_or(from);
+        let limit = self.end.saturating_add(SIGNATURE as u64).min(file_end).min(self.log_end);
+        let mut budget = Budget::new(from);
+        let found = find_likely(log, from, limit, &mut budget, |at| {
+            let is_linked = is_linked(log, at, self.log_end, self.verify_crc)?;
+            Ok(is_linked.map(|is_linked| (at, is_linked)))
+        })?;
         match found {
             None => Ok(file_end),
-            Some((at, Judged::Certain)) if !self.looks_before || !reaches(log, from, at)? => Ok(at),
+            Some((at, true)) if !self.looks_before || !reaches(log, from, at)? => Ok(at),
             Some(_) => self.walk_to(log, from, file_end),
         }
-    }
-
-    /// Judges a likely record; `None` if there is none.
-    fn judge(&self, log: &CommitLog, at: u64) -> Result<Option<Judged>> {
-        let mut buffer = Vec::new();
-        let Found::Message(view) = log.read(at, 0, &mut buffer)? else { return Ok(None) };
-        if view.check_body_crc().is_err() {
-            return Ok((!self.verify_crc).then_some(Judged::Doubtful));
-        }
-        let next = at.saturating_add(u64::from(view.store_size()));
-        let file_end = file_end(log, at);
-        if next == self.log_end {
-            return Ok(Some(Judged::Certain));
-        }
-        let mut head = [0; peek::SIGNATURE];
-        let room = to_usize(file_end.saturating_sub(next));
-        let head = head.get_mut(..room.min(peek::SIGNATURE)).unwrap_or_default();
-        let read = log.run().read_at(head, next)?;
-        let head = head.get(..read).unwrap_or_default();
-        let goes_on = if peek::is_record(head) {
-            peek::names_place(head, next)
-        } else {
-            matches!(message::read_frame(head), Ok(Frame::Blank { size })
-                if next.saturating_add(u64::from(size)) == file_end)
-        };
-        Ok(Some(if goes_on { Judged::Certain } else { Judged::Doubtful }))
     }
 
     /// First record or blank from `from` on, by a walk from its file's first byte.
     fn walk_to(&self, log: &CommitLog, from: u64, file_end: u64) -> Result<u64> {
         let base = log.run().find(from).map_or(from, |file| file.base_offset);
+        let mut first = None;
         let mut scanner = Scanner::new(log, base, self.log_end, self.verify_crc);
-        loop {
-            let at = scanner.position();
-            if at >= file_end {
-                return Ok(file_end);
+        scanner.each(file_end, Resync::InFile, |range, item| {
+            if range.start < from || matches!(item, Item::Damage(_)) {
+                return Ok(Flow::Continue);
             }
-            match scanner.step()? {
-                Ok(_) if at >= from => return Ok(at),
-                Ok(_) => {}
-                Err(Stop::End) => return Ok(file_end),
-                Err(Stop::Empty | Stop::Damage(_)) => scanner.resync_in_file()?,
-            }
-        }
+            first = Some(range.start);
+            Ok(Flow::Stop)
+        })?;
+        Ok(first.map_or(file_end, |first| first.min(file_end)))
     }
 
     fn gone(&self, log: &CommitLog, at: u64) -> Result<()> {
@@ -293,37 +256,6 @@ impl RangeScan {
     }
 }
 
-/// Whether a likely record before `from` reaches past `at` in the same file.
-fn reaches(log: &CommitLog, from: u64, at: u64) -> Result<bool> {
-    let base = log.run().find(from).map_or(from, |file| file.base_offset);
-    let mut place = from.saturating_sub(LOOK_BACK).max(base);
-    let mut block = Vec::new();
-    while place < from {
-        let len = (from - place).min(LOOK) + peek::SIGNATURE as u64 - 1;
-        block.resize(to_usize(len), 0);
-        let read = log.run().read_at(&mut block, place)?;
-        let bytes = block.get(..read).unwrap_or_default();
-        for (position, bytes) in bytes.windows(peek::SIGNATURE).enumerate() {
-            let begin = place + position as u64;
-            let claimed = peek::claimed_size(bytes).unwrap_or(0) as u64;
-            if peek::is_record(bytes) && peek::names_place(bytes, begin) && begin + claimed > at {
-                return Ok(true);
-            }
-        }
-        if bytes.len() < peek::SIGNATURE {
-            return Ok(false);
-        }
-        place += (bytes.len() - peek::SIGNATURE + 1) as u64;
-    }
-    Ok(false)
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Judged {
-    Certain,
-    Doubtful,
-}
-
 fn begins_part(log: &CommitLog, at: u64) -> bool {
     let run = log.run();
     match run.find(at) {
@@ -332,9 +264,4 @@ fn begins_part(log: &CommitLog, at: u64) -> bool {
             run.files().iter().any(|file| file.base_offset.saturating_add(run.file_size()) == at)
         }
     }
-}
-
-fn file_end(log: &CommitLog, at: u64) -> u64 {
-    let base = log.run().find(at).map_or(at, |file| file.base_offset);
-    base.saturating_add(log.run().file_size())
 }

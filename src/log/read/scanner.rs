@@ -7,32 +7,25 @@ use crate::error::{Corruption, CorruptionKind, FormatError, Result};
 use crate::files::RunFile;
 use crate::format::message::peek;
 use crate::format::message::{self, MessageView};
-use crate::format::width::to_usize;
+use crate::format::width::{at_least_0, to_usize};
 
-use super::block::{BLOCK_BYTES, Block, BlockPool};
+use super::block::{Block, BlockPool};
+use super::evidence::Budget;
 use super::frames::FrameReader;
+use super::resync;
 use crate::log::commit_log::{CommitLog, Found};
 
-/// How many times a walk's bytes may be read in search of records behind damage.
-const LOOKS: u64 = 4;
-const LEAST_FUEL: u64 = 64 << 20;
-/// Records of this size are always checked.
-const SMALL: u64 = 4 << 10;
-
-/// First read of a search for a record.
-const FIRST_LOOK: usize = 8 << 10;
-
 #[derive(Debug)]
-pub enum Scanned<'a> {
+enum Scanned<'a> {
     Message(MessageView<'a>),
     /// A blank that ends with its file.
     Blank {
-        physical_offset: u64,
+        begin: u64,
         size: u32,
     },
 }
 
-pub type InBlock<'a> = (Scanned<'a>, &'a Arc<Block>);
+type InBlock<'a> = (Scanned<'a>, &'a Arc<Block>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
@@ -91,8 +84,7 @@ pub struct Walk {
     file: Option<FrameReader>,
     file_end: u64,
     pool: Arc<BlockPool>,
-    /// Bytes that may still be read to tell records from look-alikes.
-    fuel: u64,
+    budget: Budget,
 }
 
 impl Walk {
@@ -110,11 +102,6 @@ impl Walk {
         let end = self.file_end.min(self.end);
         to_usize(end.saturating_sub(self.next))
     }
-
-    /// Returns to `offset`, the start of a record just given.
-    pub fn back_to(&mut self, offset: u64) {
-        self.next = offset;
-    }
 }
 
 impl<'l> Scanner<'l> {
@@ -123,7 +110,7 @@ impl<'l> Scanner<'l> {
     pub fn new(log: &'l CommitLog, start: u64, end: u64, verify_crc: bool) -> Self {
         let next = start.max(log.min_offset());
         let walk = Walk {
-            fuel: end.saturating_sub(next).saturating_mul(LOOKS).saturating_add(LEAST_FUEL),
+            budget: Budget::new(next),
             next,
             end,
             verify_crc,
@@ -189,39 +176,46 @@ impl<'l> Scanner<'l> {
         mut visit: impl FnMut(Range<u64>, Item<'_, '_>) -> Result<Flow>,
     ) -> Result<Option<Stop>> {
         loop {
-            let at = self.walk.next;
-            if at >= to {
+            let before = self.walk.next;
+            if before >= to {
                 return Ok(None);
             }
-            let corruption = match self.step_in_block()? {
+            let corruption = match self.step()? {
                 Ok((scanned, block)) => {
-                    let flow = match scanned {
+                    // Behind files that were deleted meanwhile it begins later than `before`.
+                    let (begin, flow) = match scanned {
                         Scanned::Message(view) => {
-                            let end = at + u64::from(view.store_size());
-                            visit(at..end, Item::Record(&view, block))?
+                            let begin = at_least_0(view.physical_offset());
+                            let end = begin + u64::from(view.store_size());
+                            let flow = match begin < to {
+                                true => visit(begin..end, Item::Record(&view, block))?,
+                                false => Flow::Retry,
+                            };
+                            (begin, flow)
                         }
-                        Scanned::Blank { physical_offset, size } => {
-                            let end = physical_offset.saturating_add(u64::from(size));
-                            visit(at..end, Item::Blank)?
+                        Scanned::Blank { begin, size } => {
+                            let end = begin.saturating_add(u64::from(size));
+                            (begin, visit(begin..end, Item::Blank)?)
                         }
                     };
                     match flow {
                         Flow::Continue => continue,
                         Flow::Stop => {}
-                        Flow::Retry => self.walk.next = at,
+                        Flow::Retry => self.walk.next = begin,
                     }
                     return Ok(None);
                 }
                 Err(stop) if resync == Resync::Never => return Ok(Some(stop)),
                 Err(Stop::End) => return Ok(Some(Stop::End)),
-                Err(Stop::Empty) => zeros(self.log, at),
+                Err(Stop::Empty) => zeros(self.log, self.walk.next),
                 Err(Stop::Damage(corruption)) => corruption,
             };
+            let begin = self.walk.next;
             let goes_on = match resync {
                 Resync::InFile => self.resync_in_file().map(|()| true)?,
                 _ => self.resync()?,
             };
-            if visit(at..self.walk.next, Item::Damage(corruption))? != Flow::Continue {
+            if visit(begin..self.walk.next, Item::Damage(corruption))? != Flow::Continue {
                 return Ok(None);
             }
             if !goes_on {
@@ -230,16 +224,9 @@ impl<'l> Scanner<'l> {
         }
     }
 
-    /// Next record or blank, or why there is none. After [`Stop::Damage`] the walk stays;
-    /// [`Scanner::resync`] finds the next whole record.
+    /// Next record or blank, or why there is none; then the walk stays.
     #[inline(always)]
-    pub fn step(&mut self) -> Result<std::result::Result<Scanned<'_>, Stop>> {
-        Ok(self.step_in_block()?.map(|(scanned, _)| scanned))
-    }
-
-    /// [`Scanner::step`] with the record's block.
-    #[inline(always)]
-    pub fn step_in_block(&mut self) -> Result<std::result::Result<InBlock<'_>, Stop>> {
+    fn step(&mut self) -> Result<std::result::Result<InBlock<'_>, Stop>> {
         if self.walk.next >= self.walk.end {
             return Ok(Err(Stop::End));
         }
@@ -269,7 +256,7 @@ impl<'l> Scanner<'l> {
             }
             Found::Blank(size) if at.saturating_add(u64::from(size)) == self.walk.file_end => {
                 self.walk.next = self.walk.file_end;
-                return Ok(Ok((Scanned::Blank { physical_offset: at, size }, block)));
+                return Ok(Ok((Scanned::Blank { begin: at, size }, block)));
             }
             Found::Blank(size) => FormatError::new(
                 CorruptionKind::Blank,
@@ -339,136 +326,29 @@ impl<'l> Scanner<'l> {
         }
     }
 
-    /// Finds the next whole record, with its own offset, valid lengths and checksum, and moves
-    /// there. Returns `false` if there is none before the end.
+    /// Moves to the next whole record behind damage. Returns `false` if there is none before the end.
     pub fn resync(&mut self) -> Result<bool> {
-        self.forget();
-        let mut at = self.walk.next.saturating_add(1);
-        while at < self.walk.end {
-            let Some(file) = self.log.run().find(at) else {
-                // A gap, or the end of the files.
-                let files = self.log.run().files();
-                let behind = files.partition_point(|file| file.base_offset < at);
-                match files.get(behind) {
-                    Some(later) => at = later.base_offset,
-                    None => break,
-                }
-                if whole_record_at(self.log, at, self.walk.end)? {
-                    self.walk.next = at;
-                    return Ok(true);
-                }
-                at += 1;
-                continue;
-            };
-            let file_end =
-                file.base_offset.saturating_add(self.log.run().file_size()).min(self.walk.end);
-            if at == file.base_offset && whole_record_at(self.log, at, self.walk.end)? {
-                self.walk.next = at;
-                return Ok(true);
-            }
-            match self.find_whole(at, file_end)? {
-                Some(found) => {
-                    self.walk.next = found;
-                    return Ok(true);
-                }
-                None => at = file_end,
-            }
-        }
-        self.walk.next = self.walk.end;
-        Ok(false)
+        let Walk { next, end, ref mut budget, .. } = self.walk;
+        let found = resync::next(self.log, next, end, budget)?;
+        self.seek(found.unwrap_or(end));
+        Ok(found.is_some())
     }
 
-    /// [`Scanner::resync`] within the file: the next file begins with a record anyway. Behind a gap
-    /// it moves to the next file.
-    pub fn resync_in_file(&mut self) -> Result<()> {
-        self.forget();
-        let at = self.walk.next;
-        let Some(file) = self.log.run().find(at) else {
-            let files = self.log.run().files();
-            let behind = files.partition_point(|file| file.base_offset <= at);
-            self.walk.next = files
-                .get(behind)
-                .map_or(self.walk.end, |later| later.base_offset.min(self.walk.end));
-            return Ok(());
-        };
-        let file_end =
-            file.base_offset.saturating_add(self.log.run().file_size()).min(self.walk.end);
-        self.walk.next = self.find_whole(at.saturating_add(1), file_end)?.unwrap_or(file_end);
+    /// [`Scanner::resync`] within the file.
+    pub(super) fn resync_in_file(&mut self) -> Result<()> {
+        let Walk { next, end, ref mut budget, .. } = self.walk;
+        let place = resync::next_in_file(self.log, next, end, budget)?;
+        self.seek(place);
         Ok(())
     }
 
-    /// Moves to the first likely record before `to`; returns whether there is one. It may be a
-    /// look-alike in a body: the caller must reach the same offset from an earlier record.
+    /// Moves to the first likely record before `to` ([`resync::guess`]); returns whether there is one.
     pub fn seek_likely(&mut self, to: u64) -> Result<bool> {
-        let at = self.walk.next;
-        let Some(file) = self.log.run().find(at) else { return Ok(false) };
-        let file_end = file.base_offset.saturating_add(self.log.run().file_size());
-        // A file begins with a record.
-        if at == file.base_offset {
-            return Ok(true);
-        }
-        let last = to.saturating_add(peek::SIGNATURE as u64 - 1).min(file_end).min(self.walk.end);
-        let found = self.find_in_file(at, last, |_, place| Ok(Some(place)))?;
-        let next = found.unwrap_or(file_end);
-        self.walk.next = next;
-        Ok(next < to)
+        let Walk { next, end, ref mut budget, .. } = self.walk;
+        let found = resync::guess(self.log, next, to.min(end), budget)?;
+        self.walk.next = found.unwrap_or(next);
+        Ok(found.is_some())
     }
-
-    fn find_whole(&mut self, at: u64, file_end: u64) -> Result<Option<u64>> {
-        let end = self.walk.end;
-        self.find_in_file(at, file_end, |log, place| {
-            Ok(whole_record_at(log, place, end)?.then_some(place))
-        })
-    }
-
-    /// First likely record in `at..file_end` for which `accept` has an answer.
-    pub(crate) fn find_in_file<T>(
-        &mut self,
-        mut at: u64,
-        file_end: u64,
-        mut accept: impl FnMut(&CommitLog, u64) -> Result<Option<T>>,
-    ) -> Result<Option<T>> {
-        // Usually near.
-        let mut step = FIRST_LOOK;
-        let mut block = Vec::new();
-        while at < file_end {
-            let len = to_usize(file_end - at).min(step);
-            step = (step * 4).min(BLOCK_BYTES);
-            block.resize(len, 0);
-            let read = self.log.run().read_at(&mut block, at)?;
-            let bytes = block.get(..read).unwrap_or_default();
-            if bytes.len() < peek::SIGNATURE {
-                return Ok(None);
-            }
-            for (position, bytes) in bytes.windows(peek::SIGNATURE).enumerate() {
-                let place = at + position as u64;
-                if !peek::is_record(bytes) || !peek::names_place(bytes, place) {
-                    continue;
-                }
-                // Look-alikes must not cost more than records.
-                let claim = peek::claimed_size(bytes).unwrap_or(0) as u64;
-                if claim > self.walk.fuel && claim > SMALL {
-                    continue;
-                }
-                self.walk.fuel = self.walk.fuel.saturating_sub(claim);
-                if let Some(found) = accept(self.log, place)? {
-                    return Ok(Some(found));
-                }
-            }
-            let scanned = (bytes.len() - peek::SIGNATURE + 1) as u64;
-            at += scanned;
-        }
-        Ok(None)
-    }
-}
-
-/// Whether a whole record begins at `at` in a log that ends at `end`.
-fn whole_record_at(log: &CommitLog, at: u64, end: u64) -> Result<bool> {
-    let mut buffer = Vec::new();
-    Ok(match log.read_before(at, end, 0, &mut buffer)? {
-        Found::Message(view) => view.check_body_crc().is_ok(),
-        _ => false,
-    })
 }
 
 #[must_use]

@@ -17,9 +17,9 @@ use crate::format::checkpoint::{CheckpointFields, FIELDS_LEN};
 use crate::format::file_name::offset_name;
 use crate::format::width::to_usize;
 use crate::log::queue::queue_folder::{QueueFolder, QueueUnit};
+use crate::log::read::end::{self, Left};
 use crate::log::{self, folder};
 use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
-use crate::store::read::view::log_end::find_end;
 
 use crate::py::store::message_scan::{MessageScan, Source};
 use crate::py::store::reading::{bound, on_damage};
@@ -289,7 +289,7 @@ fn open_log(path: &Path, file_size: Option<u64>) -> Result<log::CommitLog> {
         return Err(Error::NotAStore { path: path.to_owned(), reason });
     }
     let log = log::CommitLog::new(run, 0);
-    find_end(&log, None, false, None)?;
+    log.set_end(end::find(&log, Left::Open, None, |_| Ok(false))?.offset);
     Ok(log)
 }
 

@@ -26,6 +26,7 @@ use crate::files::{Access, Storage, StorageFile};
 use crate::format::bytes::{array_at, i32_at, i64_at, put_i32_in, put_i64_in, put_in};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::crc::crc32;
+pub use crate::log::read::end::Flushed;
 
 const MAGIC: [u8; 8] = *b"MQMARK01";
 const SLOT_LEN: usize = 32;
@@ -41,34 +42,7 @@ pub struct Mark {
     session: i32,
 }
 
-/// The part of the log known to be flushed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flushed {
-    /// Everything before this offset, by the durable mark.
-    pub place: u64,
-    /// Everything stored before this time, by the checkpoint; `i64::MIN` if only the mark counts.
-    pub before_ms: i64,
-}
-
 impl Flushed {
-    #[inline]
-    #[must_use]
-    pub const fn covers(self, physical_offset: u64, store_timestamp_ms: i64) -> bool {
-        physical_offset < self.place || store_timestamp_ms < self.before_ms
-    }
-
-    /// Whether the message may have been flushed: the checkpoint's time is that of one that was.
-    #[must_use]
-    pub const fn may_cover(self, physical_offset: u64, store_timestamp_ms: i64) -> bool {
-        physical_offset < self.place || store_timestamp_ms <= self.before_ms
-    }
-
-    /// Whether the session that crashed wrote the mark: nothing behind it is known to be durable.
-    #[must_use]
-    pub const fn is_by_mark_alone(self) -> bool {
-        self.before_ms == i64::MIN
-    }
-
     /// Returns the known part: after a crash of the session that wrote the mark, the mark; if
     /// RocketMQ has written since, mark or checkpoint.
     #[must_use]

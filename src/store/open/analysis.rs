@@ -12,7 +12,7 @@ use crate::format::release::Release;
 use crate::format::width::{at_least_0, at_most_i64};
 use crate::log::CommitLog;
 use crate::log::index::run::IndexRun;
-use crate::log::read::scanner::{Scanner, Stop, Walked};
+use crate::log::read::scanner::{Flow, Resync, Scanner, Stop, Walked};
 
 use super::tail::Tail;
 use crate::store::dispatch::gather::{self, Wanted};
@@ -111,7 +111,8 @@ impl FoundStore<'_> {
         let (log, end) = (self.log, seal.end);
         let first = end.saturating_add(BLANK_LEN as u64);
         let mut scanner = Scanner::new(log, end, first.min(log.end_offset()), true);
-        if end > log.end_offset() || !matches!(scanner.step()?, Err(Stop::End | Stop::Empty)) {
+        let stop = scanner.each(u64::MAX, Resync::Never, |_, _| Ok(Flow::Stop))?;
+        if end > log.end_offset() || !matches!(stop, Some(Stop::End | Stop::Empty)) {
             return Ok(None);
         }
         let past = at_most_i64(end);

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use crate::error::{Error, Result};
 use crate::files::{Storage, StorageFile, make_folder};
 use crate::format::file_name;
-use crate::format::width::{at_least_0, to_usize};
+use crate::format::width::to_usize;
 use crate::log::CommitLog;
-use crate::log::read::scanner::{Scanned, Scanner, Stop};
+use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::queue_audit::is_known;
@@ -50,37 +50,27 @@ impl Tail {
         let scan_end = data_end.saturating_add(1 << 16).min(log.end_offset());
         let mut scanner = Scanner::new(log, end, scan_end, true);
         // The first bytes were no record.
-        let mut more = scanner.resync()?;
-        while more && scanner.position() < data_end {
-            match scanner.step()? {
-                Ok(Scanned::Message(view)) => {
-                    let begin = at_least_0(view.physical_offset());
-                    let record_end = begin.saturating_add(u64::from(view.store_size()));
-                    tail.data_end = tail.data_end.max(Some(record_end));
-                    tail.count += 1;
-                    let time = view.store_timestamp_ms();
-                    let is_marked = begin < flushed.place;
-                    if is_marked
-                        || time >= newest_ms
-                        || is_known(queues, &DispatchRequest::of(&view))?
-                    {
-                        tail.flushed += u64::from(flushed.may_cover(begin, time));
-                    }
-                    if tail.messages.len() < Self::KEPT {
-                        tail.messages.push(QuarantinedMessage {
-                            physical_offset: begin,
-                            topic: view.topic().into(),
-                            queue_id: view.queue_id(),
-                            queue_offset: view.queue_offset(),
-                            store_timestamp_ms: time,
-                        });
-                    }
-                }
-                Ok(Scanned::Blank { .. }) => {}
-                Err(Stop::End) => more = false,
-                Err(Stop::Empty | Stop::Damage(_)) => more = scanner.resync()?,
-            }
+        if !scanner.resync()? {
+            return Ok(tail);
         }
+        scanner.each(data_end, Resync::Anywhere, |range, item| {
+            let Item::Record(view, _) = item else { return Ok(Flow::Continue) };
+            let (begin, time) = (range.start, view.store_timestamp_ms());
+            tail.data_end = tail.data_end.max(Some(range.end));
+            tail.count += 1;
+            let is_known = || is_known(queues, &DispatchRequest::of(view));
+            tail.flushed += u64::from(flushed.proves(begin, time, newest_ms, is_known)?);
+            if tail.messages.len() < Self::KEPT {
+                tail.messages.push(QuarantinedMessage {
+                    physical_offset: begin,
+                    topic: view.topic().into(),
+                    queue_id: view.queue_id(),
+                    queue_offset: view.queue_offset(),
+                    store_timestamp_ms: time,
+                });
+            }
+            Ok(Flow::Continue)
+        })?;
         Ok(tail)
     }
 

@@ -18,7 +18,7 @@ use crate::log::index::file::IndexPut;
 use crate::log::index::query::{Candidate, OtherOffsets, OtherQuery};
 use crate::log::index::run::Between;
 use crate::log::losses::join;
-use crate::log::read::scanner::{Scanned, Scanner, Stop};
+use crate::log::read::scanner::{Flow, Item, Resync, Scanner, Stop};
 use crate::log::{CommitLog, IndexRun};
 
 pub use super::key_answer::{KeyQuery, QueryResult};
@@ -130,13 +130,9 @@ fn waiting_keys(reader: &Reader, from: u64) -> Result<(Vec<IndexPut>, bool)> {
         return Ok((waiting, true));
     }
     let mut scanner = Scanner::new(reader.log(), from, end, false);
-    loop {
-        let view = match scanner.step()? {
-            Ok(Scanned::Message(view)) => view,
-            Ok(Scanned::Blank { .. }) => continue,
-            Err(stop) => return Ok((waiting, !matches!(stop, Stop::Damage(_)))),
-        };
-        let request = DispatchRequest::of(&view);
+    let stop = scanner.each(end, Resync::Never, |_, item| {
+        let Item::Record(view, _) = item else { return Ok(Flow::Continue) };
+        let request = DispatchRequest::of(view);
         let DispatchRequest { physical_offset, store_timestamp_ms, .. } = request;
         let tags = with_tags.then(|| request.tag_hash_of(TopicHash::of(request.topic))).flatten();
         waiting.extend(request.key_hashes().chain(tags).map(|key_hash| IndexPut {
@@ -144,7 +140,9 @@ fn waiting_keys(reader: &Reader, from: u64) -> Result<(Vec<IndexPut>, bool)> {
             physical_offset,
             store_timestamp_ms,
         }));
-    }
+        Ok(Flow::Continue)
+    })?;
+    Ok((waiting, !matches!(stop, Some(Stop::Damage(_)))))
 }
 
 /// Asks the index for each of `topics`, and the log once for what it lacks, newest first. Tags are
@@ -558,33 +556,27 @@ impl<'a> Asking<'a> {
         }
         let mut scanner = Scanner::new(reader.log(), from, reader.readable_end(), false);
         let mut is_whole = true;
-        loop {
-            let at = scanner.position();
-            if at >= to {
-                return Ok(is_whole);
-            }
-            match scanner.step()? {
-                Ok(Scanned::Message(view)) => take(self, at, &view)?,
-                Ok(Scanned::Blank { .. }) => {}
-                // Files are gone.
-                Err(Stop::End) => return Ok(is_whole && at >= to.min(reader.readable_end())),
-                Err(Stop::Empty | Stop::Damage(_)) => {
+        let ended = scanner.each(to, Resync::Anywhere, |range, item| {
+            match item {
+                Item::Record(view, _) => take(self, range.start, view)?,
+                Item::Blank => {}
+                Item::Damage(_) => {
                     is_whole = false;
-                    let found = scanner.resync()?;
-                    let end = scanner.position().max(at + 1);
-                    join(&mut self.result.unread, at..end);
+                    join(&mut self.result.unread, range.clone());
                     // A damaged index may lead into a record.
+                    let at = range.start;
                     if at > from
                         || reader.log().run().find(at).is_none_or(|it| it.base_offset == at)
                     {
-                        reader.log().lose(at..end);
-                    }
-                    if !found {
-                        return Ok(false);
+                        reader.log().lose(range);
                     }
                 }
             }
-        }
+            Ok(Flow::Continue)
+        })?;
+        // Otherwise files are gone.
+        let is_read = ended.is_none() || scanner.position() >= to.min(reader.readable_end());
+        Ok(is_whole && is_read)
     }
 
     fn is_time(&mut self, view: &MessageView<'_>) -> bool {

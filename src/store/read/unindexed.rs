@@ -10,7 +10,7 @@ use crate::log::IndexRun;
 use crate::log::commit_log::Found;
 use crate::log::index::run::Between;
 use crate::log::losses::join;
-use crate::log::read::scanner::{Scanned, Scanner, Stop};
+use crate::log::read::scanner::{Flow, Item, Resync, Scanner, Stop};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 
 /// Bytes of log read per query in place of damaged or missing index files.
@@ -50,18 +50,18 @@ impl Reader {
         let until = rest.start.saturating_add(*most).min(rest.end);
         let mut scanner = Scanner::new(log, rest.start, self.readable_end(), false);
         let (mut keyed, mut read) = (None, rest.start);
-        while keyed.is_none() && read < until {
-            match scanner.step()? {
-                Ok(Scanned::Message(view)) if has_keys(&DispatchRequest::of(&view)) => {
-                    keyed = Some(read);
-                }
-                Ok(_) => read = scanner.position(),
-                Err(Stop::End) => break,
-                Err(Stop::Empty | Stop::Damage(_)) => {
-                    log.lose(read..read + 1);
-                    break;
-                }
+        let stop = scanner.each(until, Resync::Never, |range, item| match item {
+            Item::Record(view, _) if has_keys(&DispatchRequest::of(view)) => {
+                keyed = Some(range.start);
+                Ok(Flow::Stop)
             }
+            _ => {
+                read = range.end;
+                Ok(Flow::Continue)
+            }
+        })?;
+        if let Some(Stop::Empty | Stop::Damage(_)) = stop {
+            log.lose(read..read + 1);
         }
         *most = most.saturating_sub(read - rest.start);
         self.note_read(&part, rest.start..read.min(rest.end), keyed);

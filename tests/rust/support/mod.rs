@@ -6,7 +6,7 @@ pub(crate) mod power_cut;
 pub(crate) mod storage;
 
 use std::fs;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use mqstore::format::message::host::Host;
 use mqstore::format::message::properties::{self, names};
 use mqstore::format::message::{MessageView, Record, Version};
 use mqstore::format::queue::consume_queue::TagFilter;
-use mqstore::log::read::scanner::{Scanned, Stop};
+use mqstore::log::read::scanner::{Flow, Item, Resync};
 use mqstore::store::read::queue_read::view_of;
 use mqstore::store::{KeyQuery, MessageStore, NewMessage, OpenMode, ReadResult};
 use mqstore::time::FixedClock;
@@ -336,37 +336,31 @@ pub(crate) fn by_key(store: &MessageStore, number: usize) -> Vec<Vec<u8>> {
 /// The bodies of all messages that a walk over the log gives, and how much damage it met.
 pub(crate) fn scan(store: &MessageStore) -> (Vec<Vec<u8>>, usize) {
     let (mut bodies, mut damage) = (Vec::new(), 0);
-    let mut scanner = store.scanner(0, None, true);
-    loop {
-        match scanner.step().unwrap() {
-            Ok(Scanned::Message(view)) => bodies.push(MessageView::body(&view).to_vec()),
-            Ok(Scanned::Blank { .. }) => {}
-            Err(Stop::End) => return (bodies, damage),
-            Err(Stop::Empty | Stop::Damage(_)) => {
-                if !scanner.resync().unwrap() {
-                    return (bodies, damage);
-                }
-                damage += 1;
-            }
+    let end = store.end_offset();
+    let take = |range: Range<u64>, item: Item<'_, '_>| {
+        match item {
+            Item::Record(view, _) => bodies.push(MessageView::body(view).to_vec()),
+            Item::Blank => {}
+            Item::Damage(_) => damage += usize::from(range.end < end),
         }
-    }
+        Ok(Flow::Continue)
+    };
+    store.scanner(0, None, true).each(end, Resync::Anywhere, take).unwrap();
+    (bodies, damage)
 }
 
-/// Where each message of a store lies, and how long it is.
+/// Where each message of a store lies, and how long it is, up to the first damage.
 pub(crate) fn places(home: &Home) -> Vec<(u64, u64)> {
     let store = home.read();
-    let mut scanner = store.scanner(0, None, true);
     let mut places = Vec::new();
-    loop {
-        match scanner.step().unwrap() {
-            Ok(Scanned::Message(view)) => {
-                let at = u64::try_from(view.physical_offset()).unwrap();
-                places.push((at, u64::from(view.store_size())));
-            }
-            Ok(Scanned::Blank { .. }) => {}
-            Err(_) => return places,
+    let take = |range: Range<u64>, item: Item<'_, '_>| {
+        if let Item::Record(..) = item {
+            places.push((range.start, range.end - range.start));
         }
-    }
+        Ok(Flow::Continue)
+    };
+    store.scanner(0, None, true).each(u64::MAX, Resync::Never, take).unwrap();
+    places
 }
 
 /// Writes `bytes` into a file.

@@ -10,7 +10,9 @@ use crate::error::{CorruptionKind, Error, Result};
 use crate::files::system::storage::Stamp;
 use crate::files::{Access, Storage};
 use crate::format::checkpoint::CheckpointFields;
+use crate::log::commit_log::Found;
 use crate::log::read::anchor::Anchor;
+use crate::log::read::end::{self, Left};
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 use crate::log::{CommitLog, StoreCheckpoint};
 
@@ -142,7 +144,7 @@ impl Follower {
         let StoreFiles { log, paths, .. } = &*self.files;
         let Some(anchor) = self.view().anchor else { return Ok(()) };
         let Some(found) = anchor.other(log)? else { return Ok(()) };
-        let (end, _) = log_end::end_of(log, None, false, None)?;
+        let end = end::find(log, Left::Open, None, |_| Ok(false))?.offset;
         if end < anchor.end() {
             // It was cut, as the view will show.
             return Ok(());
@@ -223,8 +225,12 @@ impl Follower {
     fn look(&self, beside: &Beside) -> Result<Vec<Error>> {
         let (log, queues) = (&self.files.log, &self.files.queues);
         let (is_open_or_crashed, mut unread) = self.was_left_open();
-        let is_closed = !is_open_or_crashed;
-        let left_out = log_end::find_end(log, Some(queues), is_closed, beside.written)?;
+        let left = match beside.written {
+            _ if !is_open_or_crashed => Left::Closed,
+            Some(written) => Left::InUse(written),
+            None => Left::Open,
+        };
+        let left_out = log_end::find_end(log, queues, left)?;
         unread.extend(left_out.map(|at| half_there(log, at)));
         let unread = self.judge(is_open_or_crashed, left_out, unread, beside)?;
         let anchor = Anchor::before(log, log.end_offset())?;
@@ -320,6 +326,12 @@ impl Follower {
 
 #[cold]
 fn half_there(log: &CommitLog, at: u64) -> Error {
+    let mut buffer = Vec::new();
+    if let Ok(Found::Message(view)) = log.read_before(at, u64::MAX, 0, &mut buffer)
+        && let Err(error) = log.check_body(&view)
+    {
+        return error;
+    }
     let file = log.run().find(at);
     let (path, base) =
         file.map_or_else(Default::default, |file| (file.path.clone(), file.base_offset));

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::error::Result;
 use crate::files::RunFile;
 use crate::log::CommitLog;
-use crate::log::read::scanner::{Scanned, Scanner, Stop};
+use crate::log::read::scanner::{Flow, Item, Resync, Scanner, Stop};
 
 /// Cached times by base offset. A first message does not change, nor does a full file.
 #[derive(Debug, Default)]
@@ -51,16 +51,16 @@ fn put<T>(known: &Mutex<BTreeMap<u64, T>>, log: &CommitLog, base: u64, value: T)
 
 fn read(log: &CommitLog, base: u64) -> Result<Option<i64>> {
     let end = base.saturating_add(log.run().file_size());
-    let mut scanner = Scanner::new(log, base, end, false);
     let mut newest_ms = None;
-    loop {
-        match scanner.step()? {
-            Ok(Scanned::Message(view)) => {
-                newest_ms = newest_ms.max(Some(view.store_timestamp_ms()))
-            }
-            Ok(Scanned::Blank { .. }) => {}
-            Err(Stop::End) => return Ok(newest_ms),
-            Err(Stop::Empty | Stop::Damage(_)) => return Ok(None),
+    let mut scanner = Scanner::new(log, base, end, false);
+    let stop = scanner.each(end, Resync::Never, |_, item| {
+        if let Item::Record(view, _) = item {
+            newest_ms = newest_ms.max(Some(view.store_timestamp_ms()));
         }
-    }
+        Ok(Flow::Continue)
+    })?;
+    Ok(match stop {
+        None | Some(Stop::End) => newest_ms,
+        Some(Stop::Empty | Stop::Damage(_)) => None,
+    })
 }

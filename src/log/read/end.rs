@@ -1,0 +1,157 @@
+//! Where a log ends (`docs/format.md`, Rules of all readers).
+
+use crate::error::Result;
+use crate::files::FileRun;
+use crate::format::message::MessageView;
+use crate::format::message::peek;
+use crate::format::width::at_least_0;
+
+use super::frames::FrameReader;
+use super::scanner::{Flow, Item, Resync, Scanner, Stop};
+use crate::log::commit_log::{CommitLog, Found};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    Closed,
+    /// The writer crashed, or does not tell how far it is.
+    Open,
+    /// A writer wrote everything before this offset.
+    InUse(u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogEnd {
+    pub offset: u64,
+    /// A last record that lacks bytes, or is damaged in a closed log.
+    pub left_out: Option<u64>,
+}
+
+/// The part of the log known to be flushed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flushed {
+    /// Everything before this offset, by the durable mark.
+    pub place: u64,
+    /// Everything stored before this time, by the checkpoint; `i64::MIN` if only the mark counts.
+    pub before_ms: i64,
+}
+
+impl Flushed {
+    #[inline]
+    #[must_use]
+    pub const fn covers(self, physical_offset: u64, store_timestamp_ms: i64) -> bool {
+        physical_offset < self.place || store_timestamp_ms < self.before_ms
+    }
+
+    /// Whether the message may have been flushed: the checkpoint's time is that of one that was.
+    #[must_use]
+    pub const fn may_cover(self, physical_offset: u64, store_timestamp_ms: i64) -> bool {
+        physical_offset < self.place || store_timestamp_ms <= self.before_ms
+    }
+
+    /// Whether the session that crashed wrote the mark: nothing behind it is known to be durable.
+    #[must_use]
+    pub const fn is_by_mark_alone(self) -> bool {
+        self.before_ms == i64::MIN
+    }
+
+    /// Whether a whole record behind damage belongs to the log, and is no remainder of a recycled
+    /// file: these are older than `newest_ms`. Clocks step back, so queues may know an older one.
+    pub fn proves(
+        self,
+        physical_offset: u64,
+        store_timestamp_ms: i64,
+        newest_ms: i64,
+        is_known: impl FnOnce() -> Result<bool>,
+    ) -> Result<bool> {
+        if physical_offset < self.place {
+            return Ok(true);
+        }
+        Ok(self.may_cover(physical_offset, store_timestamp_ms)
+            && (store_timestamp_ms >= newest_ms || is_known()?))
+    }
+}
+
+/// Searches from the last file that begins with a record, or from `known`, a later record. `is_known`
+/// says whether queues have a record.
+pub fn find(
+    log: &CommitLog,
+    left: Left,
+    known: Option<u64>,
+    mut is_known: impl FnMut(&MessageView<'_>) -> Result<bool>,
+) -> Result<LogEnd> {
+    let files = log.run().files();
+    let files_end = log.run().end_offset().unwrap_or(0);
+    let mut start = log.run().min_offset().unwrap_or(0);
+    let mut buffer = Vec::new();
+    for file in files.iter().rev() {
+        let found = log.read_before(file.base_offset, files_end, 0, &mut buffer)?;
+        if matches!(found, Found::Message(_)) {
+            start = file.base_offset;
+            break;
+        }
+    }
+    let mut end = start.max(known.unwrap_or(0));
+    let (mut newest_ms, mut last) = (0, None);
+    let any_time = Flushed { place: 0, before_ms: i64::MAX };
+    let mut scanner = Scanner::new(log, end, files_end, false);
+    loop {
+        let stop = scanner.each(files_end, Resync::Never, |range, item| {
+            match item {
+                Item::Record(view, _) => {
+                    let time = view.store_timestamp_ms();
+                    if range.start != end
+                        && !any_time.proves(range.start, time, newest_ms, || is_known(view))?
+                    {
+                        return Ok(Flow::Continue);
+                    }
+                    newest_ms = newest_ms.max(time);
+                    (end, last) = (range.end, Some(range.start));
+                }
+                Item::Blank if range.start == end => end = range.end,
+                _ => {}
+            }
+            Ok(Flow::Continue)
+        })?;
+        let is_written = matches!(left, Left::InUse(written) if written <= end);
+        let at = scanner.position();
+        match stop {
+            None | Some(Stop::End) => break,
+            Some(Stop::Empty) if at == end && is_written => break,
+            Some(Stop::Empty) if is_empty_from(log.run(), at)? => break,
+            Some(Stop::Empty | Stop::Damage(_)) if !scanner.resync()? => break,
+            Some(_) => {}
+        }
+    }
+    // Being written, or torn by a power cut.
+    let mut left_out = None;
+    if let Some(begin) = last {
+        let (is_whole, is_news) = match log.read_before(begin, files_end, 0, &mut buffer)? {
+            Found::Message(view) if view.check_body_crc().is_err() => (false, left == Left::Closed),
+            Found::Message(view) => {
+                let lacks_bytes = left != Left::Closed && peek::lacks_bytes(&view);
+                (!lacks_bytes, lacks_bytes)
+            }
+            _ => (false, false),
+        };
+        if !is_whole {
+            end = begin;
+            left_out = is_news.then_some(begin);
+        }
+    }
+    Ok(LogEnd { offset: end, left_out })
+}
+
+/// Whether only zeros and holes lie in the files from `offset` on.
+pub fn is_empty_from(log: &FileRun, offset: u64) -> Result<bool> {
+    for file in log.files().iter() {
+        let position = offset.saturating_sub(file.base_offset);
+        if position >= log.file_size() {
+            continue;
+        }
+        let Some(open) = log.open_if_there(file)? else { continue };
+        if FrameReader::over(open, file, log.file_size()).next_nonzero(position)?.is_some() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
