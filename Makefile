@@ -151,7 +151,7 @@ coverage: $(MADE)/native-debug ## Lines and branches of the Rust core that the t
 	@$(PY) scripts/coverage.py target/coverage.lcov --lines 95 --branches 90 $(ARGS)
 
 MUTATED := $(shell find src/format src/log/index -name "*.rs" ! -path "*/tests*") \
-  $(foreach name,open/recover open/analysis dispatch/redispatch dispatch/index_audit,src/store/$(name).rs)
+  $(foreach name,open/recover open/analysis open/redispatch dispatch/index_audit,src/store/$(name).rs)
 
 .PHONY: mutants
 mutants: ## Changes format, recovery and index in small ways: a test must fail for each; ARGS='--shard 0/20' for a part

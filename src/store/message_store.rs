@@ -28,10 +28,10 @@ use super::read::time_search::{self, Boundary};
 use super::read::view::queue_view::QueueView;
 use super::recovery_report::RecoveryReport;
 use super::store_files::StoreFiles;
+use super::store_files::notices::Notices;
 use super::topics;
 use super::write::append::{BatchError, NewMessage, Sum};
 use super::write::background::Services;
-use super::write::notices::Notices;
 use super::write::writer::{CHUNK, Writer};
 
 /// A store of messages.

@@ -2,13 +2,11 @@
 //!
 //! `open/` opens and recovers, `write/`, `dispatch/` and `read/` do the work, `folder/` knows the
 //! store's files. `queue_table.rs` has all queues, `topics.rs` keeps `topics.json`;
-//! `groups/` are consumer groups above a store, `group_offsets.rs` their table. `store_files.rs` is
-//! shared by reader and writer; `recovery_report.rs` is what an opening reports, `progress.rs`
+//! `groups/` are consumer groups above a store. `store_files/` is shared by reader and writer; `recovery_report.rs` is what an opening reports, `progress.rs`
 //! reports and ends long work.
 
 pub mod dispatch;
 pub mod folder;
-pub(crate) mod group_offsets;
 pub mod groups;
 mod message_store;
 pub mod open;

@@ -125,6 +125,28 @@ fn no_files_import_each_other_in_a_circle() {
 }
 
 #[test]
+fn rooms_of_the_store_have_an_order() {
+    let room = |file: &str| {
+        let inside = file.strip_prefix("src/store/")?;
+        let name = inside.split('/').next()?.trim_end_matches(".rs");
+        (name != "mod").then(|| name.to_owned())
+    };
+    let between = |import: imports::Import| {
+        let (from, to) = (room(&import.from)?, room(&import.to)?);
+        (from != to).then_some(imports::Import { from, to, ..import })
+    };
+    let imports: Vec<_> = imports::imports(&rust()).into_iter().filter_map(between).collect();
+    assert!(imports.len() > 50, "only {} imports were found", imports.len());
+    if let Some(circle) = circles(&imports).first() {
+        let inside = |import: &&imports::Import| {
+            circle.contains(&import.from) && circle.contains(&import.to)
+        };
+        let ties: Vec<_> = imports.iter().filter(inside).collect();
+        panic!("{circle:?} import each other: {ties:#?}");
+    }
+}
+
+#[test]
 fn care_imports_nothing_from_inside_a_sibling() {
     let room = |path: &str| -> Option<String> {
         let inside = path.strip_prefix("src/care/")?;

@@ -16,9 +16,9 @@ use crate::log::queue::Unit;
 
 use crate::store::folder::config_file;
 use crate::store::folder::lock::{OffsetsLock, QueueLocks};
-use crate::store::group_offsets::OffsetsStamps;
 use crate::store::message_store::MessageStore;
 use crate::store::read::queue_read::GetStatus;
+use crate::store::store_files::group_offsets::OffsetsStamps;
 
 /// Maximum length of a group's name: with `%RETRY%` it names a topic.
 const LONGEST_NAME: usize = 248;

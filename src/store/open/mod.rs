@@ -43,8 +43,8 @@ use super::read::reader::Reader;
 use super::read::view::follower::{Beside, Follower};
 use super::recovery_report::RecoveryMode;
 use super::store_files::StoreFiles;
-use super::write::notices::Notices;
-use super::write::retention::file_ages::FileAges;
+use super::store_files::file_ages::FileAges;
+use super::store_files::notices::Notices;
 use super::write::retention::untold::Untold;
 use crate::store::folder::found;
 

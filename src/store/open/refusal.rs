@@ -18,7 +18,7 @@ use crate::time::FAR_MS;
 use super::analysis::{Analysis, FoundStore};
 use super::inspect::{Parts, load_parts};
 use super::misplaced;
-use super::tail::data_end;
+use crate::log::read::end::data_end;
 use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::mark::Mark;
 use crate::store::folder::paths::StorePaths;

@@ -8,6 +8,7 @@ use crate::files::{Storage, StorageFile, make_folder};
 use crate::format::file_name;
 use crate::format::width::to_usize;
 use crate::log::CommitLog;
+use crate::log::read::end::data_end;
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 
 use crate::store::dispatch::dispatcher::DispatchRequest;
@@ -103,41 +104,6 @@ impl Tail {
     }
 }
 
-/// End of the last non-zero byte from `end` on.
-pub(crate) fn data_end(log: &CommitLog, end: u64) -> Result<Option<u64>> {
-    let mut found = None;
-    let most = to_usize(log.run().file_size());
-    for file in log.run().files().iter() {
-        let file_end = file.base_offset.saturating_add(log.run().file_size());
-        if file_end <= end {
-            continue;
-        }
-        let open = log.run().open(file)?;
-        let mut position = end.saturating_sub(file.base_offset);
-        let mut block = vec![0; BLOCK.min(most)];
-        while let Some(data) = open.next_data(position).map_err(Error::io("read", &file.path))? {
-            let read = open.read_at(&mut block, data).map_err(Error::io("read", &file.path))?;
-            let bytes = block.get(..read).unwrap_or_default();
-            if let Some(len) = len_without_zeros(bytes) {
-                found = Some(file.base_offset + data + len as u64);
-            }
-            if read == 0 {
-                break;
-            }
-            position = data + read as u64;
-        }
-    }
-    Ok(found)
-}
-
-fn len_without_zeros(bytes: &[u8]) -> Option<usize> {
-    const PART: usize = 1024;
-    let not_zero = |part: &[u8]| part.iter().fold(0, |all, byte| all | byte) != 0;
-    let number = bytes.chunks(PART).rposition(not_zero)?;
-    let part = bytes.chunks(PART).nth(number)?;
-    Some(number * PART + part.iter().rposition(|&byte| byte != 0)? + 1)
-}
-
 /// Overwrites non-zero bytes with zeros; holes stay holes.
 fn zero_data(file: &dyn StorageFile, from: u64, end: u64) -> std::io::Result<()> {
     let zeros = vec![0; BLOCK];
@@ -221,20 +187,4 @@ fn copy(
         at += read as u64;
     }
     out.sync().map_err(Error::io("flush", path))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn zeros_at_the_end_are_left_out() {
-        let mut bytes = vec![0; 5000];
-        assert_eq!(len_without_zeros(&bytes), None);
-        assert_eq!(len_without_zeros(&[]), None);
-        for last in [0, 1, 1023, 1024, 4095, 4999] {
-            bytes[last] = 1;
-            assert_eq!(len_without_zeros(&bytes), Some(last + 1));
-        }
-    }
 }

@@ -9,7 +9,7 @@ use crate::log::index::run::IndexRun;
 use crate::log::{CommitLog, Queue};
 use crate::store::queue_table::QueueTable;
 
-use crate::store::open::tail::data_end;
+use crate::log::read::end::data_end;
 
 const BLOCK: usize = 512;
 const MOST_ENTRIES: u64 = 1 << 20;

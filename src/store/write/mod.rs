@@ -5,7 +5,7 @@
 //! properties, `inner_batch.rs` splits inner batches. `group_commit.rs` lets callers under `SYNC_FLUSH`
 //! share a flush. `background.rs` runs the steps on threads; `allocate.rs` and `prepare.rs` work
 //! ahead of the writer, `new_queues.rs` too. `spread.rs` chooses queues by key.
-//! `retention/` decides which files are deleted, `notices.rs` reports it.
+//! `retention/` decides which files are deleted.
 
 pub(crate) mod allocate;
 pub mod append;
@@ -13,7 +13,6 @@ pub(crate) mod background;
 pub mod group_commit;
 pub mod inner_batch;
 pub mod new_queues;
-pub mod notices;
 pub(crate) mod prepare;
 pub mod property_block;
 pub mod retention;

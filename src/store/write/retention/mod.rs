@@ -7,7 +7,6 @@
 
 pub mod clean;
 pub mod clock;
-pub mod file_ages;
 pub mod unread;
 pub mod untold;
 
@@ -23,9 +22,9 @@ use crate::log::CommitLog;
 use crate::time::{CalendarTime, FAR_MS, utc_text};
 
 use self::clock::{FileTimes, HOUR_MS, age_ms, is_possible, newest_believable};
-use self::file_ages::FileAges;
 use self::untold::Untold;
 use crate::store::folder::paths::StorePaths;
+use crate::store::store_files::file_ages::FileAges;
 
 #[derive(Debug, Default)]
 pub(crate) struct Cleaning {

@@ -13,7 +13,7 @@ use crate::store::folder::config_file::read_json;
 use crate::store::folder::lock;
 use crate::store::folder::paths::StorePaths;
 use crate::store::store_files::StoreFiles;
-use crate::store::write::notices::Notices;
+use crate::store::store_files::notices::Notices;
 
 const MOST: usize = 1000;
 

@@ -1,5 +1,9 @@
 //! Files of an open store, shared by writer, readers and threads.
 
+pub mod file_ages;
+pub(crate) mod group_offsets;
+pub mod notices;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,10 +14,10 @@ use crate::log::CommitLog;
 use crate::log::index::run::IndexRun;
 use crate::time::Clock;
 
+use self::file_ages::FileAges;
+use self::notices::Notices;
 use super::folder::paths::StorePaths;
 use super::queue_table::QueueTable;
-use super::write::notices::Notices;
-use super::write::retention::file_ages::FileAges;
 
 #[derive(Debug)]
 pub(crate) struct StoreFiles {
