@@ -215,7 +215,9 @@ fn queue_read(folder: &Path, count: usize) {
         let read = store.read(TOPIC, queue, from, AT_ONCE, None, &TagFilter::ALL).unwrap();
         black_box(read.records.len())
     };
-    (0..QUEUES).for_each(|queue| drop(read(queue, 0)));
+    for queue in 0..QUEUES {
+        read(queue, 0);
+    }
     let messages = measured(|| {
         let starts = || (0..count.div_ceil(QUEUES)).step_by(AT_ONCE);
         let all = (0..QUEUES).flat_map(|queue| starts().map(move |from| (queue, from)));

@@ -1,14 +1,8 @@
-//! Java's `String.hashCode`, `Math.abs`, `HashMap` order and UTF-8 decoding.
+//! Java's `String.hashCode`, `Math.abs` and UTF-8 decoding.
 
 use super::bytes::{u32_of, u64_of};
-use crate::format::width::at_most_u32;
 
 pub use super::message::host::{Host, MessageId, message_id, parse_message_id};
-
-/// Default capacity of a `HashMap`.
-pub const FRESH_MAP_CAPACITY: usize = 16;
-/// Capacity of the map in `MessageDecoder#string2messageProperties`.
-pub const PARSED_MAP_CAPACITY: usize = 128;
 
 const POWERS: [u32; 9] = {
     let mut powers = [1_u32; 9];
@@ -72,53 +66,6 @@ impl TopicHash {
 #[must_use]
 pub fn key_hash_of(index_key: &[u8]) -> i32 {
     non_negative(hash_code(index_key))
-}
-
-/// `String.length` of the text that `utf8` decodes to.
-#[must_use]
-pub fn char_count(utf8: &[u8]) -> usize {
-    if utf8.is_ascii() {
-        return utf8.len();
-    }
-    let mut count = 0_usize;
-    decode(utf8, |_| count += 1);
-    count
-}
-
-/// Sorts `items` into the order in which a `HashMap` of this capacity, filled in their present
-/// order, gives them. `name` returns an item's key; keys are distinct.
-///
-/// RocketMQ writes properties in this order after a round trip through a map
-/// (`MessageDecoder#messageProperties2String`). Trees are not followed: they need 64 buckets and
-/// nine names in one bucket.
-pub fn hash_map_order<T>(items: &mut [T], capacity: usize, name: impl Fn(&T) -> &[u8]) {
-    let spread = |item: &T| {
-        let hash = hash_code(name(item)).cast_unsigned();
-        hash ^ (hash >> 16)
-    };
-    let spreads: Vec<u32> = items.iter().map(spread).collect();
-    let mask = capacity_after(&spreads, capacity) - 1;
-    // A bucket keeps the order of insertion even when the map grows, so the sort must be stable.
-    items.sort_by_key(|item| spread(item) & mask);
-}
-
-fn capacity_after(spreads: &[u32], capacity: usize) -> u32 {
-    // Java's maximum.
-    const MAXIMUM: u32 = 1 << 30;
-    let mut capacity = at_most_u32(capacity.max(1).next_power_of_two()).min(MAXIMUM);
-    for (i, spread) in spreads.iter().enumerate() {
-        let size = i as u64 + 1;
-        let in_bucket =
-            |mask: u32| spreads[..=i].iter().filter(|other| (*other ^ spread) & mask == 0).count();
-        // Below 64 buckets a map grows instead of making a tree.
-        if capacity < 64 && in_bucket(capacity - 1) > 8 {
-            capacity *= 2;
-        }
-        if size > u64::from(capacity) * 3 / 4 && capacity < MAXIMUM {
-            capacity *= 2;
-        }
-    }
-    capacity
 }
 
 /// `Math.abs`, and 0 for `i32::MIN`.
@@ -248,9 +195,7 @@ mod tests {
             text.push('é');
             text.push_str(&"y".repeat(20 - position));
             assert_eq!(hash_code(text.as_bytes()), slow_hash(&text), "{position}");
-            assert_eq!(char_count(text.as_bytes()), 21);
         }
-        assert_eq!(char_count("a😀".as_bytes()), 3);
     }
 
     #[test]
@@ -272,7 +217,6 @@ mod tests {
         ];
         for (bytes, text) in cases {
             assert_eq!(hash_code(bytes), slow_hash(text), "{bytes:x?}");
-            assert_eq!(char_count(bytes), text.encode_utf16().count(), "{bytes:x?}");
         }
     }
 
@@ -309,33 +253,5 @@ mod tests {
         assert_eq!(key_hash_of(b"polygenelubricants"), 0);
         assert_eq!(non_negative(-7), 7);
         assert_eq!(non_negative(i32::MIN + 1), i32::MAX);
-    }
-
-    #[test]
-    fn names_come_in_the_order_of_a_hash_map() {
-        let mut names = ["UNIQ_KEY", "TAGS", "KEYS", "WAIT", "CLUSTER"];
-        hash_map_order(&mut names, FRESH_MAP_CAPACITY, |name| name.as_bytes());
-        assert_eq!(names, ["KEYS", "UNIQ_KEY", "CLUSTER", "WAIT", "TAGS"]);
-        hash_map_order(&mut names, PARSED_MAP_CAPACITY, |name| name.as_bytes());
-        assert_eq!(names, ["UNIQ_KEY", "CLUSTER", "TAGS", "KEYS", "WAIT"]);
-        // "Aa" and "BB" share a hash: the order of insertion stays.
-        let mut same = ["BB", "Aa"];
-        hash_map_order(&mut same, PARSED_MAP_CAPACITY, |name| name.as_bytes());
-        assert_eq!(same, ["BB", "Aa"]);
-    }
-
-    #[test]
-    fn maps_grow_past_three_quarters_and_for_a_long_bucket() {
-        let distinct: Vec<u32> = (0..100).collect();
-        assert_eq!(capacity_after(&distinct[..12], 16), 16);
-        assert_eq!(capacity_after(&distinct[..13], 16), 32);
-        assert_eq!(capacity_after(&distinct[..96], 128), 128);
-        assert_eq!(capacity_after(&distinct[..97], 128), 256);
-        let one_bucket: Vec<u32> = (0..9).map(|number| number * 16).collect();
-        assert_eq!(capacity_after(&one_bucket, 16), 32);
-        assert_eq!(capacity_after(&[3; 8], 16), 16);
-        assert_eq!(capacity_after(&[3; 9], 16), 32);
-        assert_eq!(capacity_after(&[3; 10], 16), 64);
-        assert_eq!(capacity_after(&[3; 11], 16), 64);
     }
 }

@@ -1,7 +1,6 @@
 //! Appends to the commit log through a map of the last file. Other threads prepare that file ahead
 //! of the writer, and the next one.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::{CorruptionKind, Error, Result};

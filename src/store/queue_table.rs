@@ -18,7 +18,7 @@ use crate::files::run::new_files;
 use crate::files::threads::{self, in_order, processors};
 use crate::files::{Access, DirEntry, FileKind, FileRun, Storage};
 use crate::format::queue::consume_queue::DelayLevels;
-use crate::format::queue::names::{most_queue_id, names_a_folder, parse_queue_id};
+use crate::format::queue::names::{names_a_folder, parse_queue_id};
 use crate::format::width::at_most_i64;
 use crate::log::{ConsumeQueue, ConsumeQueueExt, Queue, QueueKind};
 

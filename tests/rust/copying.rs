@@ -45,7 +45,7 @@ fn a_new_store_lies_under_its_name_once_it_is_whole() {
     for number in 0..50 {
         new.put(&record(b"T", number, b"body")).unwrap();
     }
-    assert!(new.end_offset() > 4096);
+    assert!(names_in(&part.join("commitlog")).len() > 1);
     new.finish(&[("topics.json".to_owned(), br#"{"topicConfigTable":{}}"#.to_vec())]).unwrap();
     assert!(!part.exists() && taken.exists());
     assert_eq!(fs::read(out.join("config/topics.json")).unwrap().first(), Some(&b'{'));

@@ -13,7 +13,7 @@ mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 use std::sync::Arc;
 
 use self::cure::Words;
@@ -27,19 +27,16 @@ use self::verdict::Cause;
 pub use self::verdict::{Verdict, swap_commands};
 use super::finding::{Code, Finding, Severity};
 use super::salvage::salvage;
-use super::topics::is_deleted;
 use super::verify::{VerifyOptions, VerifyReport, verify};
 use crate::config::StoreConfig;
 use crate::error::{Result, quoted};
 use crate::files::{Access, FileRun, Os, Storage};
-use crate::format::config::tables::TopicTable;
 use crate::format::java::key_hash;
 use crate::format::message::properties::{self, split_keys};
 use crate::format::release::Release;
 use crate::format::width::{Unsigned, at_most_i64};
 use crate::log::{CommitLog, StoreCheckpoint};
 use crate::store::dispatch::dispatcher::DispatchRequest;
-use crate::store::folder::config_file;
 use crate::store::folder::found;
 use crate::store::folder::inventory::{self, Structure};
 use crate::store::folder::lock::StoreLock;
@@ -47,7 +44,6 @@ use crate::store::folder::paths::{self, StorePaths};
 use crate::store::open::inspect::{self, load_parts};
 use crate::store::open::{misplaced, plan, version};
 use crate::store::progress::Progress;
-use crate::store::queue_table::QueueTable;
 use crate::store::read::queue_read;
 use crate::time::utc_text;
 

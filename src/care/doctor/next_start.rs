@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::care::finding::{Code, Finding};
 use crate::care::verify::{Level, NO_OFFSET, OTHER_OFFSETS, VerifyOptions, verify};
 use crate::config::StoreConfig;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::files::{Access, FileKind, Os, Storage};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::file_name::parse_index_name;

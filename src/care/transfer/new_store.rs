@@ -101,11 +101,6 @@ impl NewStore {
         Ok(at.get())
     }
 
-    #[must_use]
-    pub fn end_offset(&self) -> u64 {
-        self.writing.as_ref().map_or(0, |(_, writer)| writer.end_offset())
-    }
-
     /// Marks topics as deleted: messages in the log, no queues.
     pub fn delete_topics(&mut self, topics: Vec<String>) {
         self.deleted = topics;

@@ -24,7 +24,6 @@ const LMQ_PREFIX: &str = "%LMQ%";
 /// Ours: messages behind a group's offset that are done. A broker ignores and drops it.
 const DONE_TABLE: &str = "mqstoreDone";
 const BATCH_QUEUE: &str = "BatchCQ";
-const CLEANUP_POLICY: &str = "cleanup.policy";
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Root(Map<String, Value>);
@@ -145,12 +144,6 @@ impl TopicConfig {
     #[must_use]
     pub fn is_batch_queue(&self) -> bool {
         self.attribute(QUEUE_TYPE) == Some(BATCH_QUEUE)
-    }
-
-    /// Whether the topic is compacted (`CleanupPolicyUtils#isCompaction`).
-    #[must_use]
-    pub fn is_compacted(&self) -> bool {
-        self.attribute(CLEANUP_POLICY) == Some("COMPACTION")
     }
 
     /// Reads a topic; a missing field has the default of a new topic with 16 queues.

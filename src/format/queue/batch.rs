@@ -20,11 +20,9 @@
 //! | 38 | i32 | compacted offset, -1 | |
 //! | 42 | i32 | reserved, 0 | |
 
-use std::borrow::Cow;
-
 use crate::error::{CorruptionKind, FormatError};
 use crate::format::bytes::{array_at, i16_in, i32_in, i64_in, put_i16_in, put_i32_in, put_i64_in};
-use crate::format::message::properties::{Indexed, MAX_LEN, PROPERTY_SEPARATOR};
+use crate::format::message::properties::{Indexed, MAX_LEN};
 
 const ITEM_FLAG_AT: usize = 12;
 const ITEM_BODY_LEN_AT: usize = ITEM_FLAG_AT + 4;
@@ -148,18 +146,6 @@ fn read_item(bytes: &[u8]) -> Result<(BatchItem<'_>, usize), FormatError> {
     }
     let flag = i32_in::<ITEM_FLAG_AT, ITEM_HEAD_LEN>(head);
     Ok((BatchItem { flag, body, properties }, item.len()))
-}
-
-/// Properties of a record made of an item: the item's, then the batch's (`MessageExtEncoder#encode`
-/// of a `MessageExtBatch`).
-#[must_use]
-pub fn join_properties<'a>(item: &'a [u8], batch: &'a [u8]) -> Cow<'a, [u8]> {
-    match (item.last(), batch) {
-        (None, _) => Cow::Borrowed(batch),
-        (_, []) => Cow::Borrowed(item),
-        (Some(&PROPERTY_SEPARATOR), _) => Cow::Owned([item, batch].concat()),
-        _ => Cow::Owned([item, &[PROPERTY_SEPARATOR], batch].concat()),
-    }
 }
 
 /// Range of queue offsets of a record.
@@ -330,14 +316,6 @@ mod tests {
         assert!(out.is_empty());
         assert!(item(0, b"", &long[1..]).encode_to(&mut out).is_ok());
         assert_eq!(out.len(), item(0, b"", &long[1..]).encoded_size());
-    }
-
-    #[test]
-    fn properties_are_joined_with_one_separator() {
-        assert_eq!(join_properties(b"", b"c\x01d\x02"), &b"c\x01d\x02"[..]);
-        assert_eq!(join_properties(b"a\x01b", b""), &b"a\x01b"[..]);
-        assert_eq!(join_properties(b"a\x01b\x02", b"c\x01d"), &b"a\x01b\x02c\x01d"[..]);
-        assert_eq!(join_properties(b"a\x01b", b"c\x01d"), &b"a\x01b\x02c\x01d"[..]);
     }
 
     #[test]

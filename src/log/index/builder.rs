@@ -93,11 +93,6 @@ impl IndexBuilder {
         Self { flush_every: Some(bytes), ..self }
     }
 
-    /// Sets the file that precedes the first one. Called before the first message.
-    pub fn follow(&mut self, previous: IndexHeader) {
-        self.previous = Some(previous);
-    }
-
     /// A builder that continues the files below `dir`; `None` if the last has room, since it must
     /// be filled first.
     pub fn behind(
@@ -329,20 +324,6 @@ mod tests {
             std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
         files.sort();
         files.iter().map(|path| std::fs::read(path).unwrap()).collect()
-    }
-
-    #[test]
-    fn the_first_file_goes_on_where_one_made_elsewhere_ends() {
-        let dir = tempfile::tempdir().unwrap();
-        let layout = IndexLayout::new(7, 40).unwrap();
-        let clock = Arc::new(FixedClock::new(1_700_000_000_000));
-        let mut builder = IndexBuilder::new(Arc::new(Os), dir.path(), layout, clock).unwrap();
-        builder.follow(IndexHeader { end_timestamp_ms: 5_000, ..IndexHeader::default() });
-        builder.put(100, 15_000, &[1]).unwrap();
-        builder.finish().unwrap();
-        let (run, _) = IndexRun::load(Arc::new(Os), dir.path(), layout, IndexOpen::Read).unwrap();
-        let file = run.open(&run.files()[0]).unwrap();
-        assert_eq!(file.entries_from(1, 1).unwrap()[0].seconds, 10);
     }
 
     #[test]

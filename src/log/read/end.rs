@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::files::FileRun;
 use crate::format::message::MessageView;
 use crate::format::message::peek;
-use crate::format::width::{at_least_0, to_usize};
+use crate::format::width::to_usize;
 
 use super::frames::FrameReader;
 use super::scanner::{Flow, Item, Resync, Scanner, Stop};

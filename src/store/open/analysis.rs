@@ -60,7 +60,6 @@ pub struct Analysis {
 pub struct FoundStore<'a> {
     pub paths: &'a StorePaths,
     pub config: &'a StoreConfig,
-    pub storage: &'a dyn Storage,
     pub log: &'a CommitLog,
     pub queues: &'a QueueTable,
     pub index: Option<&'a IndexRun>,

@@ -8,7 +8,7 @@ use hashbrown::HashSet;
 use crate::config::StoreConfig;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
-use crate::files::run::file_size::{Votes, file_size_of};
+use crate::files::run::file_size::Votes;
 use crate::files::{Access, FileKind, FileRun, Roots, Storage};
 use crate::format::index::IndexLayout;
 use crate::format::queue::names::most_queue_id;
@@ -21,7 +21,7 @@ use crate::store::folder::found::{check_folders, commit_log_file_size, differs};
 use crate::store::folder::inventory;
 use crate::store::folder::paths::StorePaths;
 use crate::store::folder::remembered::{self, Remembered};
-use crate::store::queue_table::{self, QueueLayout, QueueTable};
+use crate::store::queue_table::{QueueLayout, QueueTable};
 use crate::store::topics;
 
 pub(crate) struct Parts {

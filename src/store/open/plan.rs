@@ -82,7 +82,6 @@ pub fn plan(
     let found = FoundStore {
         paths: &paths,
         config: &config,
-        storage: &**storage,
         log: &log,
         queues: &queues,
         index: index.as_ref(),

@@ -4,9 +4,7 @@
 //! First everything is analysed without a change ([`super::analysis`]). Then repair is refused if
 //! it would hide damage, or done ([`repair`]). An interrupted repair loses nothing.
 
-use std::path::{Path, PathBuf};
-
-use crate::error::{Corruption, Error, Result};
+use crate::error::{Error, Result};
 use crate::files::run::new_files;
 use crate::files::{FileRun, Storage};
 use crate::format::width::at_most_i64;

@@ -187,7 +187,6 @@ impl Opening {
         let found = FoundStore {
             paths,
             config: &self.config,
-            storage,
             log: &self.log,
             queues: &self.queues,
             index: self.index.as_ref().map(|index| &**index.run()),
