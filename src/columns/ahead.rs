@@ -1,7 +1,7 @@
 //! Builds batches on several threads, each from its own part of the log, still in its cache.
 //!
-//! A free thread takes the next part and guesses its first record. Batches are returned in order. A
-//! part whose guess was wrong, because of a record inside a body, is built again.
+//! A free thread takes the next part and guesses its first record, as in
+//! [`crate::log::read::parallel`]. Batches are returned in order.
 
 use parking_lot::Mutex;
 use std::fmt;
@@ -17,10 +17,11 @@ use arrow_schema::ArrowError;
 
 use crate::error::Error;
 use crate::files::threads::processors;
+use crate::log::read::parallel::Standing;
 use crate::store::progress::Halt;
 
 const LONG: u64 = 16 << 20;
-/// Minimum and maximum bytes of a part.
+/// Bytes of a part.
 const PART: Range<u64> = 256 << 10..64 << 20;
 /// Rows below which a part counts as small.
 const FEW_ROWS: usize = 512;
@@ -41,13 +42,13 @@ pub enum BatchError {
 
 type Made = Result<Option<RecordBatch>, BatchError>;
 
-/// Builds the batches of parts, one part after another.
+/// Builds the batches of parts.
 pub trait Maker: Send + fmt::Debug {
     /// Begins a part: the records that start in these bytes. `begins` means that the first byte
     /// starts a record.
     fn begin(&mut self, part: Range<u64>, begins: bool);
 
-    /// Next batch of the part, `None` after its last.
+    /// Next batch of the part.
     fn next(&mut self) -> Made;
 
     /// Whether the part is known to have no more.
@@ -85,8 +86,8 @@ struct PartResult {
 }
 
 impl PartQueue {
-    /// Cuts the next part, large enough for one batch. After damage parts are large, since each
-    /// search may start at a file's beginning.
+    /// Cuts a part for one batch; after damage a large one, since each search may start at a file's
+    /// beginning.
     fn cut(&mut self, last: Option<PartResult>) -> Option<Range<u64>> {
         if let Some(PartResult { rows, batches, met_damage }) = last {
             if rows < FEW_ROWS || met_damage {
@@ -101,7 +102,6 @@ impl PartQueue {
     }
 }
 
-/// A maker's answer: a batch, whether the part is over, its number and positions.
 struct Answer {
     made: Made,
     over: bool,
@@ -110,9 +110,9 @@ struct Answer {
 }
 
 impl Answer {
-    /// Whether the part starts at `next`, or both skip to the same place.
-    fn begins_at(&self, next: u64) -> bool {
-        self.places.start == next || self.places.start.min(next) >= self.part.end
+    fn standing(&self, next: u64) -> Standing {
+        let begin = Some(self.places.start).filter(|begin| *begin < self.part.end);
+        Standing::of(next, &self.part, begin)
     }
 }
 
@@ -125,7 +125,7 @@ pub struct BatchesAhead {
     cuts: Arc<Mutex<PartQueue>>,
     threads: Vec<JoinHandle<()>>,
     next: u64,
-    /// Maker that rebuilds parts with a wrong start, and whether it is at work.
+    /// Rebuilds parts with a wrong start, and whether it is at work.
     again: Box<dyn Maker>,
     makes_again: bool,
     process: u32,
@@ -212,11 +212,13 @@ impl BatchesAhead {
                 None if self.halt.is_wanted() => return Ok(None),
                 None => return Err(ended_early()),
             };
-            if is_first && !told.begins_at(self.next) {
+            let standing = told.standing(self.next);
+            if is_first && standing != Standing::Counts {
                 while !told.over {
                     told = maker.recv().map_err(|_| ended_early())?;
                 }
-                if self.next < told.part.end {
+                // Batches wait with their makers only, so the whole part is built again.
+                if standing != Standing::Passed {
                     self.again.begin(self.next..told.part.end, true);
                     self.makes_again = true;
                 }

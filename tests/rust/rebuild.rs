@@ -38,6 +38,30 @@ pub(crate) fn rebuild_with(
     rebuild_on(storage, clock, home.path(), config, options, &mut |_, _| ControlFlow::Continue(()))
 }
 
+#[test]
+fn files_that_are_missing_or_short_are_damage_up_to_the_next_file() {
+    let home = Home::closed(60);
+    let places = places(&home);
+    let whole_before = |end: u64| places.iter().filter(|(at, len)| at + len <= end).count();
+    let behind = places.iter().filter(|(at, _)| *at >= 8192).count();
+    let cut = places.iter().map(|(at, _)| *at).rfind(|at| *at <= 4096 + 1000).unwrap();
+    for (len, begin, before) in [
+        (None, 4096, whole_before(4096)),
+        (Some(1000), cut, whole_before(5096)),
+        (Some(0), 4096, whole_before(4096)),
+    ] {
+        let copy = home.copy();
+        let file = copy.log_file(4096).0;
+        match len {
+            None => fs::remove_file(file).unwrap(),
+            Some(len) => set_len(&file, len),
+        }
+        let report = rebuild_with(&copy, Arc::new(Os), &options(RebuildTarget::Nothing)).unwrap();
+        assert_eq!(report.damaged, [(begin, 8192)], "{len:?}");
+        assert_eq!(report.messages, (before + behind) as u64, "{len:?}");
+    }
+}
+
 fn rebuild(home: &Home) -> RebuildReport {
     rebuild_with(home, Arc::new(Os), &options(RebuildTarget::InPlace)).unwrap()
 }

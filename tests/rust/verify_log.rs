@@ -53,6 +53,20 @@ fn behind_damage_older_messages_are_passed_over_up_to_a_newer_one() {
 }
 
 #[test]
+fn messages_behind_a_size_that_leads_into_zeros_are_no_less_there() {
+    let home = Home::closed(60);
+    let places = places(&home);
+    let (last, size) = places[59];
+    let (bad, _) = places[58];
+    home.patch(bad, &(u32::try_from(last + size - bad).unwrap() + 512).to_be_bytes());
+    let report = look(&home);
+    let finding = the(&report, Code::LogFrame);
+    assert!(finding.found.ends_with(&format!("at physical offset {last}")), "{finding:?}");
+    assert_eq!(report.counts.messages, 59);
+    assert_eq!(report.counts.log_bytes, last + size);
+}
+
+#[test]
 fn damage_in_what_was_not_flushed_is_the_crash_s() {
     let home = Home::killed(40);
     let places = places(&home);

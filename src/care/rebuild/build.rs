@@ -1,10 +1,9 @@
-//! Fills new queues and a new index from gathered chunks.
+//! Fills new queues and a new index from what was gathered.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::stretch::Chunk;
 use crate::care::meter::both;
 use crate::error::{Error, Result};
 use crate::files::threads::each;
@@ -12,6 +11,7 @@ use crate::files::{Access, Storage};
 use crate::format::index::IndexLayout;
 use crate::log::index::builder::{BuiltIndex, IndexBuilder};
 use crate::log::{Queue, QueueKind};
+use crate::store::dispatch::gather::Gathered;
 use crate::store::folder::paths;
 use crate::store::queue_table::{MOST_NEW_QUEUES, QueueLayout, QueueTable, TopicKinds, too_many};
 use crate::time::Clock;
@@ -103,10 +103,10 @@ impl Build {
         Ok(Self { queues, index, ..Self::count() })
     }
 
-    /// Adds chunks, queues and index in parallel.
-    pub(super) fn take(&mut self, chunks: &[Chunk], threads: usize, path: &Path) -> Result<()> {
+    /// Adds what was gathered, queues and index in parallel.
+    pub(super) fn take(&mut self, parts: &[Gathered], threads: usize, path: &Path) -> Result<()> {
         let Self { queues, index, found, keys, refused, waiting } = self;
-        *waiting += chunks.iter().map(|chunk| chunk.gathered.units.len()).sum::<usize>();
+        *waiting += parts.iter().map(|part| part.units.len()).sum::<usize>();
         if let Some(queues) = queues.as_ref().filter(|_| *waiting >= MOST_WAITING) {
             queues.commit()?;
             *waiting = 0;
@@ -114,11 +114,11 @@ impl Build {
         both(
             threads,
             path,
-            || chunks.iter().try_for_each(|chunk| enter(queues.as_ref(), found, refused, chunk)),
+            || parts.iter().try_for_each(|part| enter(queues.as_ref(), found, refused, part)),
             || {
-                chunks.iter().try_for_each(|chunk| {
-                    *keys += chunk.gathered.hashes.len() as u64;
-                    index.as_mut().map_or(Ok(()), |index| chunk.gathered.put_keys(index, |_| 0))
+                parts.iter().try_for_each(|part| {
+                    *keys += part.hashes.len() as u64;
+                    index.as_mut().map_or(Ok(()), |index| part.put_keys(index, |_| 0))
                 })
             },
         )
@@ -155,10 +155,10 @@ fn enter(
     queues: Option<&QueueTable>,
     found: &mut BTreeMap<(Arc<[u8]>, i32), RebuiltQueue>,
     refused: &mut u64,
-    chunk: &Chunk,
+    part: &Gathered,
 ) -> Result<()> {
-    let mut made = Vec::with_capacity(chunk.gathered.lanes.len());
-    for lane in &chunk.gathered.lanes {
+    let mut made = Vec::with_capacity(part.lanes.len());
+    for lane in &part.lanes {
         let queue = match queues.map(|queues| queues.get_or_create(&lane.topic, lane.queue_id)) {
             Some(Err(Error::InvalidMessage { .. })) => {
                 // For example a topic that would lead out of the folder.
@@ -190,6 +190,6 @@ fn enter(
     if queues.is_none() {
         return Ok(());
     }
-    *refused += chunk.gathered.add_units(&made)?;
+    *refused += part.add_units(&made)?;
     Ok(())
 }

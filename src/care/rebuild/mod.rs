@@ -1,33 +1,29 @@
 //! Rebuilds queues and index from the log, offline (`DefaultMessageStore.doDispatch`).
 //!
-//! Threads read stretches of the log and gather what records need. Stretches are joined in order,
-//! so that only records reached from record to record count. In place, the result is first built
+//! Threads read parts of the log and gather what records need. Parts are joined in order, so that
+//! only records reached from record to record count. In place, the result is first built
 //! beside the old one ([`crate::store::folder::swap`]).
 
 mod build;
-mod stretch;
 mod topic_table;
 mod walk;
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use self::build::Build;
 pub use self::build::{RebuiltQueue, What};
-use self::stretch::{Chunk, Reading, STRETCH, Spare};
 pub use self::topic_table::{RebuiltTopic, TopicsReport, rebuild_topics};
-use self::walk::Walk;
+use self::walk::{Reading, Walk};
 use super::meter::{Meter, thread_count, watched};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::files::{Access, FileKind, FileRun, Os, Storage, SystemClock, copy_file, threads};
+use crate::files::{Access, FileKind, FileRun, Os, Storage, SystemClock, copy_file};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::index::IndexLayout;
 use crate::format::release::Release;
 use crate::format::width::at_least_0;
 use crate::log::index::builder::BuiltIndex;
-use crate::log::read::parallel::{self, Stretch};
 use crate::log::{Queue, StoreCheckpoint};
 use crate::store::dispatch::gather::Wanted;
 use crate::store::folder::found;
@@ -40,7 +36,7 @@ use crate::store::open::index_settings::{self, NoLayout};
 use crate::store::open::inspect;
 use crate::store::open::refusal;
 use crate::store::open::version;
-use crate::store::progress::{Progress, interrupted};
+use crate::store::progress::Progress;
 use crate::store::queue_table::{QueueLayout, QueueTable, TopicKinds};
 use crate::store::topics;
 use crate::time::{Clock, FAR_MS};
@@ -148,7 +144,7 @@ pub fn rebuild_on(
     let job = Job::load(storage, clock, paths, config, options)?;
     let made = watched("rebuild", path, progress, |meter| job.make(threads, meter));
     let outcome = made.and_then(|made| {
-        refuse(Some(made.walk.cursor))?;
+        refuse(Some(made.walk.end))?;
         job.put(made)
     });
     if outcome.is_err() {
@@ -328,7 +324,7 @@ impl<'a> Job<'a> {
         Ok(RebuildReport {
             messages: walk.records,
             log_start: self.log.min_offset().unwrap_or(0),
-            log_end: walk.cursor,
+            log_end: walk.end,
             damaged: walk.damaged,
             queues: self.queues_of(build),
             kept: kept.iter().map(|queue| (queue.topic().into(), queue.queue_id())).collect(),
@@ -348,54 +344,31 @@ impl<'a> Job<'a> {
         queues
     }
 
-    fn reading(&self) -> Reading<'_> {
-        Reading {
-            log: &self.log,
-            wanted: Wanted {
-                queues: &self.queues,
-                topics: self.options.topics.as_deref(),
-                with_queues: self.options.what.queues,
-                with_index: self.options.what.index,
-                with_tags: self.release.has_tag_entries(),
-                with_surplus_keys: false,
-                latest_ms: self.clock.now_ms().saturating_add(FAR_MS),
-            },
-            flushed: self.flushed,
-            spare: Spare::default(),
-        }
-    }
-
     fn read(&self, threads: usize, build: &mut Build, meter: &Meter) -> Result<Walk> {
-        let reading = self.reading();
+        let wanted = Wanted {
+            queues: &self.queues,
+            topics: self.options.topics.as_deref(),
+            with_queues: self.options.what.queues,
+            with_index: self.options.what.index,
+            with_tags: self.release.has_tag_entries(),
+            with_surplus_keys: false,
+            latest_ms: self.clock.now_ms().saturating_add(FAR_MS),
+        };
+        let reading = Reading::new(&self.log, wanted, self.flushed);
         let total: u64 = self.log.files().iter().map(|f| f.len.min(self.log.file_size())).sum();
         meter.set_total(total.max(1));
-        let parts = parallel::stretches(&self.log, STRETCH);
-        let mut walk = Walk::new(self.log.min_offset().unwrap_or(0));
-        let (mut ready, mut gathered) = (Vec::new(), 0);
+        let (mut ready, mut waiting) = (Vec::new(), 0);
         let root = self.paths.root();
-        threads::in_order(
-            &parts,
-            threads,
-            root,
-            |part| read(&reading, part),
-            |part, chunk| {
-                walk.accept(&reading, part, chunk, &mut |chunk| {
-                    gathered += chunk.gathered.units.len() + chunk.gathered.hashes.len();
-                    ready.push(chunk);
-                    if gathered > MOST_READY {
-                        gathered = 0;
-                        build.take(&ready, threads, root)?;
-                        reading.spare.give_back(ready.drain(..));
-                    }
-                    Ok(())
-                })?;
-                meter.advance(part.bytes.end - part.bytes.start);
-                if meter.is_cancelled() {
-                    return Err(interrupted("rebuild", root));
-                }
-                Ok(if walk.ended { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-            },
-        )?;
+        let walk = reading.each(threads, root, meter, |gathered| {
+            waiting += gathered.units.len() + gathered.hashes.len();
+            ready.push(gathered);
+            if waiting > MOST_READY {
+                waiting = 0;
+                build.take(&ready, threads, root)?;
+                reading.give_back(ready.drain(..));
+            }
+            Ok(())
+        })?;
         build.take(&ready, threads, root)?;
         Ok(walk)
     }
@@ -512,7 +485,7 @@ impl<'a> Job<'a> {
             if self.options.what.queues {
                 fields.logics_msg_timestamp_ms = before.logics_msg_timestamp_ms;
                 let place = before.logics_physical_offset;
-                if u64::try_from(place).is_ok_and(|place| place < walk.cursor) {
+                if u64::try_from(place).is_ok_and(|place| place < walk.end) {
                     fields.logics_physical_offset = place;
                 }
             }
@@ -539,12 +512,4 @@ impl<'a> Job<'a> {
 /// First queue offset still in the log, and the end.
 fn span(queue: &Queue, log_start: u64) -> (i64, i64) {
     (queue.first_at_or_behind(log_start).unwrap_or(0), queue.max_offset())
-}
-
-fn read(reading: &Reading<'_>, part: &Stretch) -> Result<Chunk> {
-    match stretch::read(reading, part) {
-        // Retention of a running broker deleted the file.
-        Err(error) if stretch::is_gone(&error) => Ok(Chunk::default()),
-        chunk => chunk,
-    }
 }

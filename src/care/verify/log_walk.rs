@@ -1,6 +1,7 @@
-//! Walks one log file, and joins the results of all walks.
+//! Checks each record of a log file, and joins the results of all files.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use super::queues::Queues;
 use super::queues::queue_check::QueueCheck;
 use super::times::Times;
 use crate::care::finding::{Code, Severity};
-use crate::error::{CorruptionKind, Error, FormatError, Result};
+use crate::error::{CorruptionKind, FormatError, Result};
 use crate::files::{FileRun, RunFile};
 use crate::format::java::TopicHash;
 use crate::format::message::peek;
@@ -20,27 +21,16 @@ use crate::format::message::properties::Indexed;
 use crate::format::message::sys_flag::Transaction;
 use crate::format::queue::consume_queue::delay_level;
 use crate::format::queue::names::{most_queue_id, names_a_folder};
-use crate::log::read::frames::{Faults, FrameAt, FrameReader, Record, misplaced, property_crc};
+use crate::log::read::file_walk::{Damage, Fault, FileEnd, Visitor};
+use crate::log::read::frames::{Faults, FrameReader, Record, is_gone, property_crc};
+use crate::log::read::scanner::{Flow, Resync};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 
 const STEP: u64 = 4 << 20;
+/// A usual message is no larger.
+const LOOKED_THROUGH: u64 = 4 << 20;
 pub(super) const MOST_DAMAGED: usize = 100_000;
 const MOST_TOPICS: usize = 1_000;
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FilePart {
-    pub(super) file: usize,
-    /// Start, as a position in the file.
-    pub(super) from: u64,
-    /// Start of the next part; `None` for the last.
-    pub(super) to: Option<u64>,
-}
-
-impl FilePart {
-    pub(super) fn whole(file: usize) -> Self {
-        Self { file, from: 0, to: None }
-    }
-}
 
 #[derive(Debug, Default)]
 pub(super) struct FileWalk {
@@ -60,28 +50,17 @@ pub(super) struct FileWalk {
     pub(super) times: Times,
 }
 
-#[derive(Debug, Default)]
-pub(super) enum FileEnd {
-    /// Zeros, or the end of the file or part.
-    #[default]
-    Nothing,
-    Blank,
-    Bad(Damage),
-    /// Damage, then messages older than those before: a recycled file.
-    Remains(Damage, u64),
+impl FileWalk {
+    /// Whether the next part of its file goes on at its end.
+    pub(super) fn goes_on(&self) -> bool {
+        matches!(self.how, FileEnd::Whole)
+    }
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct Damage {
-    at: u64,
-    code: Code,
-    error: FormatError,
-}
-
-/// The log's files when they were listed, and the index of the last that began with a message.
+/// The log's files when they were listed, and the start of the last that began with a message.
 pub(super) struct Listed {
     pub(super) files: Arc<Vec<Arc<RunFile>>>,
-    last: Option<usize>,
+    last: Option<u64>,
 }
 
 pub(super) fn list(cx: &Context<'_>, log: &FileRun) -> Listed {
@@ -93,45 +72,55 @@ pub(super) fn list(cx: &Context<'_>, log: &FileRun) -> Listed {
         Some(peek::store_timestamp_ms(head, base).is_some())
     };
     let files = log.files();
-    let last = files.iter().rposition(|file| begins(&file.path, file.base_offset) == Some(true));
-    Listed { files, last }
+    let last = files.iter().rfind(|file| begins(&file.path, file.base_offset) == Some(true));
+    Listed { last: last.map(|file| file.base_offset), files }
 }
 
+/// Walks the records that begin in `bytes` of a file; the first begins them, or is searched. Returns
+/// its position too; `None` leaves no traces.
 pub(super) fn walk<'a>(
     cx: &'a Context<'a>,
-    log: &'a FileRun,
-    listed: &Listed,
-    part: FilePart,
-    queues: &'a Queues,
-    index: &'a Index,
-) -> FileWalk {
-    let Some(file) = listed.files.get(part.file) else { return FileWalk::default() };
-    let len = part.to.unwrap_or(file.len).saturating_sub(part.from);
-    let checks = (|| {
-        let reader = FrameReader::open(log, file)?;
-        let index = IndexCheck::new(cx, index, log, file.base_offset.saturating_add(part.from))?;
-        Ok((reader, index))
+    (log, listed): (&'a FileRun, &Listed),
+    (queues, index): (&'a Queues, &'a Index),
+    file: &'a Arc<RunFile>,
+    bytes: Range<u64>,
+    begins: bool,
+) -> Option<(u64, FileWalk)> {
+    let base = file.base_offset;
+    let (from, to) = (bytes.start, bytes.end);
+    let begun = (|| {
+        let mut reader = FrameReader::open(log, file)?;
+        let first = match begins || from == 0 {
+            true => Some(from),
+            false => reader.first_likely(from, to.min(from.saturating_add(LOOKED_THROUGH)))?,
+        };
+        let Some(first) = first else { return Ok(None) };
+        let index = IndexCheck::new(cx, index, log, base.saturating_add(first))?;
+        Ok(Some((reader, first, index)))
     })();
-    let (mut reader, index) = match checks {
-        Ok(parts) => parts,
-        // Deleted by a running broker's retention.
-        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            cx.advance(len);
-            return FileWalk { failed: true, ..FileWalk::default() };
+    let failed = || {
+        cx.advance(to - from);
+        Some((from, FileWalk { failed: true, ..FileWalk::default() }))
+    };
+    let (mut reader, first, index) = match begun {
+        Ok(Some(begun)) => begun,
+        Ok(None) => return None,
+        // Retention is no fault.
+        Err(error) if is_gone(&error) => {
+            return if begins || from == 0 { failed() } else { None };
         }
         Err(error) => {
             cx.error(&file.path, error);
-            cx.advance(len);
-            return FileWalk { failed: true, ..FileWalk::default() };
+            return failed();
         }
     };
     let mut walk = Walk {
         cx,
         log,
         path: &file.path,
-        base: file.base_offset,
-        part,
-        may_be_remains: listed.last.is_none_or(|last| part.file >= last),
+        base,
+        from: first,
+        may_be_remains: listed.last.is_none_or(|last| base >= last),
         most_queue_id: most_queue_id(cx.config.validate_topic_names),
         all_queues: queues,
         queues: QueueCheck::new(cx, queues, log),
@@ -140,19 +129,32 @@ pub(super) fn walk<'a>(
         topic_is_good: false,
         topic_hash: TopicHash::default(),
         topics: HashSet::new(),
-        told: part.from,
-        result: FileWalk::default(),
+        told: first,
+        result: FileWalk { end: first, ..FileWalk::default() },
     };
-    if let Err(error) = walk.run(&mut reader) {
+    (walk.result.end, walk.result.how) =
+        match reader.walk(first, to, cx.full, Resync::InFile, &mut walk) {
+            Ok((at, FileEnd::Whole)) if at >= file.len.min(log.file_size()) => {
+                (at, FileEnd::Nothing)
+            }
+            Ok((_, FileEnd::Blank)) => (log.file_size(), FileEnd::Blank),
+            Ok(ended) => ended,
+            Err(error) => {
+                cx.error(&file.path, error);
+                walk.result.failed = true;
+                (walk.result.end, FileEnd::Nothing)
+            }
+        };
+    // Entries of the index behind the end are the next part's.
+    let (end, done) = match walk.result.goes_on() {
+        true => (walk.result.end, walk.result.end),
+        false => (log.file_size(), file.len),
+    };
+    if let Err(error) = walk.finish(base.saturating_add(end)) {
         cx.error(&file.path, error);
-        walk.result.failed = true;
     }
-    let end = file.base_offset.saturating_add(part.to.unwrap_or(log.file_size()));
-    if let Err(error) = walk.finish(end) {
-        cx.error(&file.path, error);
-    }
-    cx.advance(len.saturating_sub(walk.told - part.from));
-    walk.result
+    cx.advance(done.saturating_sub(walk.told));
+    Some((first, walk.result))
 }
 
 struct Walk<'a> {
@@ -160,7 +162,7 @@ struct Walk<'a> {
     log: &'a FileRun,
     path: &'a Path,
     base: u64,
-    part: FilePart,
+    from: u64,
     may_be_remains: bool,
     most_queue_id: i32,
     all_queues: &'a Queues,
@@ -175,144 +177,42 @@ struct Walk<'a> {
     result: FileWalk,
 }
 
-impl Walk<'_> {
-    fn run(&mut self, reader: &mut FrameReader) -> Result<()> {
-        let mut at = self.part.from;
-        let to = self.part.to.unwrap_or(u64::MAX);
-        loop {
-            if at - self.told >= STEP {
-                self.cx.advance(at - self.told);
-                self.told = at;
-                if self.cx.is_cancelled() {
-                    return Ok(());
-                }
-            }
-            self.result.end = at;
-            if at >= to {
-                return Ok(());
-            }
-            if let Some(view) = reader.whole(at) {
-                let record = Record { view, size: view.store_size(), is_elided: false };
-                if self.misplaced(&record, at).is_none() {
-                    self.record(&record, at)?;
-                    at += u64::from(record.size);
-                    continue;
-                }
-            }
-            let left = reader.left(at);
-            let damage = match reader.read(at, self.cx.full)? {
-                FrameAt::Record(record) => match self.misplaced(&record, at) {
-                    None => {
-                        let elided = record.is_elided;
-                        let next = at + u64::from(record.size);
-                        self.record_large(&record, at)?;
-                        if elided && self.cx.full {
-                            let faults = reader.take_faults();
-                            self.checksums(&faults, at);
-                        }
-                        at = next;
-                        continue;
-                    }
-                    Some(error) => Damage { at, code: Code::LogPlace, error },
-                },
-                FrameAt::Blank(size) if u64::from(size) == left => {
-                    self.result.how = FileEnd::Blank;
-                    self.result.end = at.saturating_add(left);
-                    return Ok(());
-                }
-                FrameAt::Blank(size) => {
-                    let error = FormatError::new(
-                        CorruptionKind::Blank,
-                        0,
-                        format!("a blank of {left} bytes, to the end of the file"),
-                        format!("{size} bytes"),
-                    );
-                    Damage { at, code: Code::LogBlank, error }
-                }
-                FrameAt::End => return Ok(()),
-                FrameAt::Empty => match reader.next_nonzero(at)? {
-                    None => return Ok(()),
-                    Some(data) => {
-                        let found = format!("zeros up to byte {data}");
-                        let error = FormatError::new(CorruptionKind::Magic, 0, "a message", found);
-                        Damage { at, code: Code::LogHole, error }
-                    }
-                },
-                FrameAt::Bad(error) => Damage { at, code: Code::LogFrame, error },
-            };
-            match self.behind(reader, damage)? {
-                Some(next) => at = next,
-                None => return Ok(()),
-            }
-        }
-    }
-
-    #[inline]
-    fn misplaced(&self, record: &Record<'_>, at: u64) -> Option<FormatError> {
-        misplaced(&record.view, self.base.saturating_add(at))
-    }
-
-    /// Finds where the log continues behind damage, and reports the damage; `None` if it ends.
-    fn behind(&mut self, reader: &mut FrameReader, damage: Damage) -> Result<Option<u64>> {
-        let at = damage.at;
-        let next = match damage.code {
-            Code::LogHole | Code::LogBlank => None,
-            _ => reader.claimed_end(at)?,
-        };
-        let next = match next {
-            Some(next) => Some(next),
-            None => reader.resync(at.saturating_add(1))?,
-        };
-        let next = match next {
-            Some(next) if reader.next_nonzero(next)?.is_some() => next,
-            _ => {
-                self.result.how = FileEnd::Bad(damage);
-                return Ok(None);
-            }
-        };
-        let time = match reader.read(next, false)? {
-            FrameAt::Record(record) => Some(record.view.store_timestamp_ms()),
-            _ => None,
-        };
-        // The newest earlier message is unknown in a later part.
-        self.result.is_doubtful |= self.may_be_remains && self.part.from > 0 && time.is_some();
-        if self.may_be_remains && time.is_some_and(|time| time < self.result.newest_ms) {
-            let (older, newer) = self.pass_remains(reader, next)?;
-            let Some(newer) = newer else {
-                self.result.how = FileEnd::Remains(damage, older);
-                return Ok(None);
-            };
-            self.report(&damage, newer, time);
-            return Ok(Some(newer));
-        }
-        self.report(&damage, next, time);
-        Ok(Some(next))
-    }
-
-    /// Counts messages from `at` on that are older than those before, up to the first newer one.
-    fn pass_remains(&self, reader: &mut FrameReader, mut at: u64) -> Result<(u64, Option<u64>)> {
-        let mut older = 0;
-        loop {
-            match reader.read(at, false)? {
-                FrameAt::Record(record) if self.misplaced(&record, at).is_none() => {
-                    if record.view.store_timestamp_ms() >= self.result.newest_ms {
-                        return Ok((older, Some(at)));
-                    }
-                    older += 1;
-                    at += u64::from(record.size);
-                }
-                FrameAt::End => return Ok((older, None)),
-                _ => match reader.resync(at.saturating_add(1))? {
-                    Some(next) => at = next,
-                    None => return Ok((older, None)),
-                },
-            }
+impl Visitor for Walk<'_> {
+    #[inline(always)]
+    fn record(&mut self, at: u64, record: &Record<'_>) -> Result<Flow> {
+        self.check(at, record)?;
+        let end = at + u64::from(record.size);
+        self.result.end = end;
+        if end - self.told >= STEP {
+            self.cx.advance(end - self.told);
+            self.told = end;
             if self.cx.is_cancelled() {
-                return Ok((older, None));
+                return Ok(Flow::Stop);
             }
         }
+        Ok(Flow::Continue)
     }
 
+    fn newest_ms(&mut self) -> i64 {
+        if !self.may_be_remains {
+            return i64::MIN;
+        }
+        // The newest earlier message is unknown in a later part.
+        self.result.is_doubtful |= self.from > 0;
+        self.result.newest_ms
+    }
+
+    fn damage(&mut self, damage: &Damage, next: u64, stored_ms: Option<i64>) {
+        self.report(damage, next, stored_ms);
+        self.result.end = next;
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.cx.is_cancelled()
+    }
+}
+
+impl Walk<'_> {
     fn report(&mut self, damage: &Damage, next: u64, time: Option<i64>) {
         let unclean = self.cx.state == State::Crashed
             && self.base.saturating_add(damage.at) >= self.cx.durable
@@ -320,7 +220,7 @@ impl Walk<'_> {
         let (code, severity) = if unclean {
             (Code::LogTail, Severity::Warning)
         } else {
-            (damage.code, Severity::Error)
+            (code_of(damage.fault), Severity::Error)
         };
         let found = format!(
             "{}; the next message begins {} bytes behind, at physical offset {}",
@@ -328,7 +228,7 @@ impl Walk<'_> {
             next - damage.at,
             self.base.saturating_add(next)
         );
-        self.add(code, severity, damage, found);
+        self.add(code, severity, damage.at, &damage.error, found);
         let range = (self.base.saturating_add(damage.at), self.base.saturating_add(next));
         self.index.damage(range.0, range.1);
         if self.result.damaged.len() < MOST_DAMAGED {
@@ -338,9 +238,9 @@ impl Walk<'_> {
         }
     }
 
-    fn add(&self, code: Code, severity: Severity, damage: &Damage, found: String) {
-        let offset = damage.at.saturating_add(damage.error.position as u64);
-        let expected = damage.error.expected.clone();
+    fn add(&self, code: Code, severity: Severity, at: u64, error: &FormatError, found: String) {
+        let offset = at.saturating_add(error.position as u64);
+        let expected = error.expected.clone();
         self.cx.findings.add(code, severity, self.path, Some(offset), expected, found);
     }
 
@@ -349,20 +249,13 @@ impl Walk<'_> {
             [(Code::LogBody, &faults.body), (Code::LogProperties, &faults.properties)]
         {
             if let Some(error) = error {
-                let damage = Damage { at, code, error: error.clone() };
-                let found = damage.error.found.clone();
-                self.add(code, Severity::Error, &damage, found);
+                self.add(code, Severity::Error, at, error, error.found.clone());
             }
         }
     }
 
-    #[cold]
-    fn record_large(&mut self, record: &Record<'_>, at: u64) -> Result<()> {
-        self.record(record, at)
-    }
-
     #[inline(always)]
-    fn record(&mut self, record: &Record<'_>, at: u64) -> Result<()> {
+    fn check(&mut self, at: u64, record: &Record<'_>) -> Result<()> {
         let view = &record.view;
         self.result.messages += 1;
         let time = view.store_timestamp_ms();
@@ -372,7 +265,9 @@ impl Walk<'_> {
         if !self.cx.full {
             return Ok(());
         }
-        if !record.is_elided {
+        if let Some(faults) = record.faults {
+            self.checksums(faults, at);
+        } else {
             let body = view.check_body_crc().err();
             let demanded = self.cx.config.force_verify_prop_crc;
             let properties = match demanded || property_crc(view).is_some() {
@@ -389,9 +284,7 @@ impl Walk<'_> {
             self.go_to_topic(request.topic);
         }
         if let Some(error) = self.queues.check_batch(record, &request)? {
-            let found = error.found.clone();
-            let damage = Damage { at, code: Code::LogBatch, error };
-            self.add(Code::LogBatch, Severity::Warning, &damage, found);
+            self.add(Code::LogBatch, Severity::Warning, at, &error, error.found.clone());
         }
         if self.is_queueable(&request, at) {
             self.queues.see(&request)?;
@@ -479,19 +372,18 @@ impl Walk<'_> {
     }
 }
 
+fn code_of(fault: Fault) -> Code {
+    match fault {
+        Fault::Frame => Code::LogFrame,
+        Fault::Place => Code::LogPlace,
+        Fault::Blank => Code::LogBlank,
+        Fault::Hole => Code::LogHole,
+    }
+}
+
 /// Whether a message is now where a walk found none.
 fn is_written_now(cx: &Context<'_>, log: &FileRun, file: &Arc<RunFile>, at: u64) -> bool {
-    let read = || {
-        let mut reader = FrameReader::open(log, file)?;
-        let left = reader.left(at);
-        Ok::<_, Error>(match reader.read(at, false)? {
-            FrameAt::Record(record) => {
-                misplaced(&record.view, file.base_offset.saturating_add(at)).is_none()
-            }
-            FrameAt::Blank(size) => u64::from(size) == left,
-            _ => false,
-        })
-    };
+    let read = || FrameReader::open(log, file)?.is_written(at);
     cx.state == State::InUse && read().unwrap_or(false)
 }
 
@@ -537,7 +429,7 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
         };
         let from = file.base_offset.saturating_add(walk.end);
         match &walk.how {
-            FileEnd::Blank => {}
+            FileEnd::Blank | FileEnd::Whole => {}
             _ if walk.failed => joined.walked.damaged.push((from, file_end)),
             FileEnd::Nothing if is_last || short || cx.is_cancelled() => {}
             FileEnd::Nothing | FileEnd::Bad(_)
@@ -564,10 +456,10 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
                     (true, State::Crashed) if from >= cx.durable => {
                         (Code::LogTail, Severity::Warning)
                     }
-                    (true, State::Closed) if damage.code == Code::LogHole => {
+                    (true, State::Closed) if damage.fault == Fault::Hole => {
                         (Code::LogRemains, Severity::Warning)
                     }
-                    _ => (damage.code, Severity::Error),
+                    _ => (code_of(damage.fault), Severity::Error),
                 };
                 let offset = damage.at.saturating_add(damage.error.position as u64);
                 let found = format!("{}; no message behind in this file", damage.error.found);

@@ -22,7 +22,7 @@ impl Block {
         &self.bytes
     }
 
-    /// Position of `part`, which must point into it.
+    /// Position of `part` in it.
     #[inline]
     #[must_use]
     pub fn place_of(&self, part: &[u8]) -> Option<usize> {
@@ -30,7 +30,6 @@ impl Block {
         (place.checked_add(part.len())? <= self.bytes.len()).then_some(place)
     }
 
-    /// Its first `len` bytes, to be read into.
     pub(crate) fn room(&mut self, len: usize) -> &mut [u8] {
         if self.bytes.len() < len {
             self.bytes.resize(len, 0);

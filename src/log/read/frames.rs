@@ -1,8 +1,7 @@
 //! Reads one log file frame by frame.
 //!
 //! [`Scanner`](super::scanner::Scanner) walks all files with it and reads every record whole.
-//! Verify and rebuild read a large record without its body, in bounded memory, and find the next
-//! record behind damage.
+//! Verify and rebuild read a large record without its body, in bounded memory.
 
 use std::io;
 use std::sync::Arc;
@@ -51,6 +50,8 @@ pub struct Record<'a> {
     pub view: MessageView<'a>,
     pub size: u32,
     pub is_elided: bool,
+    /// Set if a large record's checksums were computed.
+    pub faults: Option<&'a Faults>,
 }
 
 #[derive(Debug)]
@@ -99,7 +100,7 @@ impl FrameReader {
         self.file.base_offset
     }
 
-    /// Bytes from a position to the end of the file, where a blank must end.
+    /// Bytes to the end of the file, where a blank must end.
     #[inline]
     #[must_use]
     pub fn left(&self, at: u64) -> u64 {
@@ -146,7 +147,7 @@ impl FrameReader {
         Ok(())
     }
 
-    /// Reads the whole frame at `at` into the block, within `room` bytes.
+    /// Reads the whole frame at `at`, within `room` bytes.
     pub(super) fn read_whole(&mut self, at: u64, room: usize) -> Result<()> {
         // At most twice: the first bytes tell the record's size.
         for _ in 0..2 {
@@ -177,8 +178,7 @@ impl FrameReader {
         Ok(self.rest(at))
     }
 
-    /// Reads the frame at `at`. With `sums` a large record's checksums are computed for
-    /// [`FrameReader::faults`]; the caller checks a small one.
+    /// Reads the frame at `at`, with `sums` a large record's checksums; the caller checks small ones.
     pub fn read(&mut self, at: u64, sums: bool) -> Result<FrameAt<'_>> {
         if at >= self.len {
             return Ok(FrameAt::End);
@@ -227,7 +227,8 @@ impl FrameReader {
         }
         Ok(match message::read_frame(&self.elided) {
             Ok(Frame::Message(view)) => {
-                FrameAt::Record(Record { view, size: at_most_u32(size), is_elided: true })
+                let faults = sums.then_some(&self.faults);
+                FrameAt::Record(Record { view, size: at_most_u32(size), is_elided: true, faults })
             }
             Err(FrameError::Bad(mut error)) => {
                 if error.position >= place.at {
@@ -244,7 +245,7 @@ impl FrameReader {
         })
     }
 
-    /// Computes both checksums of a large record piece by piece.
+    /// Sums up a large record piece by piece.
     fn sum_up(&mut self, at: u64, size: usize, head: &[u8], tail: &[u8]) -> Result<Faults> {
         let (mut body, mut whole) = (BodyCrc::default(), RecordCrc::default());
         whole.update(head);
@@ -287,11 +288,6 @@ impl FrameReader {
             }
         }
         Ok(faults)
-    }
-
-    /// Checksum faults of the last large record.
-    pub fn take_faults(&mut self) -> Faults {
-        std::mem::take(&mut self.faults)
     }
 
     /// First non-zero byte from `at` on.
@@ -361,8 +357,7 @@ impl FrameReader {
         })
     }
 
-    /// End of the damaged frame at `at`, if its claimed size is plausible and the log continues
-    /// there.
+    /// End that the damaged frame at `at` claims, if the log continues there.
     pub fn claimed_end(&mut self, at: u64) -> Result<Option<u64>> {
         let (head, _) = self.signature(at)?;
         let claim = i32_at(&head, 0).and_then(|size| u64::try_from(size).ok());
@@ -376,11 +371,23 @@ impl FrameReader {
     /// Next whole or damaged record from `at` on, by two of three signs: the magic code, its own
     /// offset, and a log that continues at its end.
     pub fn resync(&mut self, at: u64) -> Result<Option<u64>> {
-        let mut at = at;
-        let mut likely: Vec<(u64, bool)> = Vec::new();
-        while at < self.len {
-            // Holes are skipped.
-            match self.next_nonzero(at)? {
+        self.search(at, self.len, true)
+    }
+
+    /// First position in `from..to` with a magic code and its own offset, or a look-alike in a body.
+    pub fn first_likely(&mut self, from: u64, to: u64) -> Result<Option<u64>> {
+        self.search(from, to.min(self.len), false)
+    }
+
+    fn search(&mut self, mut at: u64, to: u64, with_doubtful: bool) -> Result<Option<u64>> {
+        let mut doubtful = Vec::new();
+        while at < to {
+            // Each part of a log examines only its own zeros.
+            let data = match to < self.len {
+                true => self.find_nonzero(at, to)?,
+                false => self.next_nonzero(at)?,
+            };
+            match data {
                 Some(data) => at = at.max(data.saturating_sub(8)),
                 None => return Ok(None),
             }
@@ -389,65 +396,37 @@ impl FrameReader {
             if bytes.len() < SIGNATURE {
                 return Ok(None);
             }
-            likely.clear();
-            for (position, window) in bytes.windows(SIGNATURE).enumerate() {
-                let place = at + position as u64;
-                let magic = peek::is_record(window);
-                let own = peek::names_place(window, base.saturating_add(place));
-                if magic && own {
-                    likely.push((place, true));
+            let behind = at + (bytes.len() - SIGNATURE + 1) as u64;
+            let mut certain = None;
+            doubtful.clear();
+            for (window, place) in bytes.windows(SIGNATURE).zip(at..to) {
+                let is_record = peek::is_record(window);
+                if !is_record && !with_doubtful {
+                    continue;
+                }
+                let is_own = peek::names_place(window, base.saturating_add(place));
+                if is_record && is_own {
+                    certain = Some(place);
                     break;
                 }
-                if magic || own {
-                    likely.push((place, false));
+                // Look-alikes must not cost more.
+                if with_doubtful && (is_record || is_own) && doubtful.len() < LOOKS {
+                    doubtful.push(place);
                 }
             }
-            let looked_at = bytes.len() - SIGNATURE + 1;
-            // Look-alikes must not cost more.
-            let mut fuel = LOOKS;
-            for &(place, certain) in &likely {
-                if certain {
+            for &place in &doubtful {
+                if self.may_begin_at(place)? {
                     return Ok(Some(place));
                 }
-                if fuel > 0 {
-                    fuel -= 1;
-                    if self.may_begin_at(place)? {
-                        return Ok(Some(place));
-                    }
-                }
             }
-            at += looked_at as u64;
+            if certain.is_some() {
+                return Ok(certain);
+            }
+            at = behind;
         }
         Ok(None)
     }
 
-    /// First position in `from..to` with a magic code and its own offset. It may be a look-alike in
-    /// a body: the caller must reach it from an earlier record.
-    pub fn first_likely(&mut self, from: u64, to: u64) -> Result<Option<u64>> {
-        let mut at = from;
-        while at < to {
-            // Each stretch examines only its own part of the zeros behind a log.
-            match self.find_nonzero(at, to)? {
-                Some(data) => at = at.max(data.saturating_sub(8)),
-                None => return Ok(None),
-            }
-            let base = self.base();
-            let bytes = self.bytes(at, BLOCK_BYTES)?;
-            if bytes.len() < SIGNATURE {
-                return Ok(None);
-            }
-            let found = bytes.windows(SIGNATURE).zip(at..to).find(|(window, place)| {
-                peek::is_record(window) && peek::names_place(window, base.saturating_add(*place))
-            });
-            if let Some((_, place)) = found {
-                return Ok(Some(place));
-            }
-            at += (bytes.len() - SIGNATURE + 1) as u64;
-        }
-        Ok(None)
-    }
-
-    /// Whether a record without magic code or offset begins at `at`.
     fn may_begin_at(&mut self, at: u64) -> Result<bool> {
         if self.claimed_end(at)?.is_none() {
             return Ok(false);
@@ -473,7 +452,8 @@ pub(in crate::log) fn lies(
 ) -> FrameAt<'_> {
     match frame {
         Ok(Frame::Message(view)) => {
-            FrameAt::Record(Record { view, size: view.store_size(), is_elided: false })
+            let size = view.store_size();
+            FrameAt::Record(Record { view, size, is_elided: false, faults: None })
         }
         Ok(Frame::Blank { size }) => FrameAt::Blank(size),
         Ok(Frame::Empty) => FrameAt::Empty,
@@ -487,19 +467,31 @@ pub(in crate::log) fn lies(
     }
 }
 
+/// Whether a record stores its place: a recycled or renamed file holds whole records of others.
+#[inline]
+#[must_use]
+pub fn is_own(view: &MessageView<'_>, place: u64) -> bool {
+    u64::try_from(view.physical_offset()) == Ok(place)
+}
+
 /// Reason why a record may not lie at an offset; `None` if it stores that offset.
 #[inline]
 #[must_use]
 pub fn misplaced(view: &MessageView<'_>, place: u64) -> Option<FormatError> {
-    let own = view.physical_offset();
-    (u64::try_from(own) != Ok(place)).then(|| {
+    (!is_own(view, place)).then(|| {
         FormatError::new(
             CorruptionKind::PhysicalOffset,
             28,
             format!("physical offset {place}"),
-            own.to_string(),
+            view.physical_offset().to_string(),
         )
     })
+}
+
+/// Whether a running broker's retention deleted the file.
+#[must_use]
+pub fn is_gone(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
 }
 
 /// A record's own checksum, if it has one.
@@ -518,9 +510,7 @@ pub fn probe<'b>(
     let room = file.base_offset.saturating_add(log.file_size()).saturating_sub(place);
     let mut head = [0; HEAD_MOST];
     let read = match log.read_at(&mut head, place) {
-        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            return Ok(None);
-        }
+        Err(error) if is_gone(&error) => return Ok(None),
         other => other?,
     };
     let head = head.get(..read).unwrap_or_default();

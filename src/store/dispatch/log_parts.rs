@@ -9,7 +9,7 @@ use crate::files::threads;
 use crate::format::message::peek;
 use crate::log::CommitLog;
 use crate::log::read::block::BlockPool;
-use crate::log::read::parallel::{Part, put_together};
+use crate::log::read::parallel::{cut, read_in_parts};
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner, Stop, Walked};
 
 use super::gather::{Gather, Gathered, SpareGathered, Wanted};
@@ -36,32 +36,14 @@ pub struct LogReading<'a> {
 
 #[derive(Debug, Default)]
 pub struct LogPart {
-    begin: Option<u64>,
-    end: u64,
+    pub begin: u64,
+    pub end: u64,
     stop: Option<Stop>,
     pub last_record: Option<u64>,
     /// Start of the first record that may lack bytes.
     pub unproven: Option<u64>,
     pub lacks_bytes: bool,
     pub gathered: Gathered,
-}
-
-impl LogPart {
-    #[must_use]
-    pub fn start(&self) -> u64 {
-        self.begin.unwrap_or(self.end)
-    }
-
-    #[must_use]
-    pub fn end(&self) -> u64 {
-        self.end
-    }
-}
-
-impl Part for LogPart {
-    fn begin(&self) -> Option<u64> {
-        self.begin
-    }
 }
 
 impl<'a> LogReading<'a> {
@@ -92,41 +74,34 @@ impl<'a> LogReading<'a> {
         from: u64,
         take: &mut dyn FnMut(LogPart) -> Result<ControlFlow<()>>,
     ) -> Result<Walked> {
-        let starts = (from..self.end).step_by(PART as usize);
-        let parts: Vec<_> = starts.map(|at| at..at.saturating_add(PART).min(self.end)).collect();
+        let parts: Vec<_> = cut((), from..self.end, PART).collect();
         let is_long = self.end.saturating_sub(from) >= LONG;
         let threads = if is_long { threads::processors().min(MOST_THREADS) } else { 1 };
-        let read = |bytes: &Range<u64>| match is_long {
-            true => self.read(bytes.start, bytes.start == from, bytes.end),
-            // On one thread a part is read once its start is known.
-            false => Ok(LogPart::default()),
+        let read = |(): &(), bytes: Range<u64>, begins: bool| {
+            self.read(bytes.start, begins || bytes.start == from, bytes.end)
         };
         let mut walked = Walked { end: from, stop: Some(Stop::End) };
-        threads::in_order(&parts, threads, &self.log.run().dir(), read, |bytes, part| {
-            let again = |at| self.read(at, true, bytes.end).map(Some);
-            let (_, more) =
-                put_together(walked.end, bytes.clone(), Some(part), again, |mut part| {
-                    walked.end = part.end;
-                    let stop = part.stop.take();
-                    if take(part)?.is_break() || stop.is_some() {
-                        walked.stop = stop;
-                        return Ok(None);
-                    }
-                    Ok(Some(walked.end))
-                })?;
-            Ok(if more { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        read_in_parts(&parts, from, true, threads, &self.log.run().dir(), read, |_, mut part| {
+            walked.end = part.end;
+            let stop = part.stop.take();
+            if take(part)?.is_break() || stop.is_some() {
+                walked.stop = stop;
+                return Ok(None);
+            }
+            Ok(Some(walked.end))
         })?;
         Ok(walked)
     }
 
     /// Reads the records that begin in `from..to`; the first is at `from`, or is searched.
-    fn read(&self, from: u64, is_record: bool, to: u64) -> Result<LogPart> {
+    fn read(&self, from: u64, is_record: bool, to: u64) -> Result<Option<(u64, LogPart)>> {
         let mut scanner =
             Scanner::new(self.log, from, self.end, self.verify_crc).sharing(&self.blocks);
         if !is_record && !scanner.seek_likely(to.min(from.saturating_add(SOUGHT)))? {
-            return Ok(LogPart::default());
+            return Ok(None);
         }
-        let mut part = LogPart { begin: Some(scanner.position()), ..LogPart::default() };
+        let begin = scanner.position();
+        let mut part = LogPart { begin, ..LogPart::default() };
         let mut gather = Gather::new(&self.wanted, self.spare.take());
         let stop = scanner.each(to, Resync::Never, |range, item| {
             if let Item::Record(view, _) = item {
@@ -145,7 +120,7 @@ impl<'a> LogReading<'a> {
         })?;
         (part.end, part.stop) = (scanner.position(), stop);
         part.gathered = gather.into_gathered();
-        Ok(part)
+        Ok(Some((begin, part)))
     }
 
     #[must_use]
@@ -174,7 +149,7 @@ impl LastParts {
     }
 
     pub(crate) fn from(mut self, from: u64) -> VecDeque<LogPart> {
-        let before = self.parts.partition_point(|part| part.start() < from);
+        let before = self.parts.partition_point(|part| part.begin < from);
         self.parts.drain(..before);
         self.parts
     }
@@ -191,12 +166,12 @@ mod tests {
         for begin in 0..10 {
             let hashes = Vec::with_capacity(1 << 20);
             let gathered = Gathered { hashes, ..Gathered::default() };
-            let begin = Some(begin * 100);
+            let begin = begin * 100;
             last.keep(LogPart { begin, gathered, ..LogPart::default() }, &spare);
         }
         // 4 MiB each; a part that begins earlier would be wanted only in part.
-        let begins: Vec<u64> = last.parts.iter().map(LogPart::start).collect();
+        let begins: Vec<u64> = last.parts.iter().map(|part| part.begin).collect();
         assert_eq!(begins, [200, 300, 400, 500, 600, 700, 800, 900]);
-        assert_eq!(last.from(701).iter().map(LogPart::start).collect::<Vec<_>>(), [800, 900]);
+        assert_eq!(last.from(701).iter().map(|part| part.begin).collect::<Vec<_>>(), [800, 900]);
     }
 }

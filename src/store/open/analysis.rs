@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 
 use crate::config::StoreConfig;
 use crate::error::{Corruption, CorruptionKind, Result};
-use crate::files::Storage;
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::message::BLANK_LEN;
 use crate::format::release::Release;
@@ -162,7 +161,7 @@ impl FoundStore<'_> {
         let mut read = LastParts::default();
         let mut told = from;
         let walked = reading.each(from, &mut |part| {
-            let at = part.start();
+            let at = part.begin;
             if at - told >= STEP {
                 told = at;
                 tell(progress, (at - from, log_end - from), "recover", self.paths.root())?;
@@ -177,7 +176,7 @@ impl FoundStore<'_> {
             ahead = ahead.or(gathered.ahead);
             last_record = part.last_record.or(last_record);
             unproven = unproven.or(part.unproven);
-            lacking = part.lacks_bytes.then_some(part.end());
+            lacking = part.lacks_bytes.then_some(part.end);
             read.keep(part, reading.spare());
             Ok(match lacking {
                 Some(_) => ControlFlow::Break(()),

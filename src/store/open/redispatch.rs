@@ -11,7 +11,7 @@ use crate::log::{IndexBuilder, IndexService};
 
 use crate::files::threads::beside;
 use crate::store::dispatch::gather::{Gathered, Wanted};
-use crate::store::dispatch::log_parts::{LastParts, LogPart, LogReading};
+use crate::store::dispatch::log_parts::{LastParts, LogReading};
 use crate::store::store_files::StoreFiles;
 use crate::store::write::writer::Writer;
 
@@ -48,7 +48,7 @@ impl Writer {
             None => KeySink::None,
         };
         let read = read.from(start);
-        let again = read.front().map_or(end, LogPart::start);
+        let again = read.front().map_or(end, |part| part.begin);
         let mut queues = QueueSink { files, waiting: 0 };
         let mut count = 0;
         if start < again {

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::java::{TAG_PREFIX, TopicHash, key_hash};
 use crate::format::message::sys_flag::Transaction;
 use crate::format::message::{Frame, MessageView, read_frame};
