@@ -6,6 +6,7 @@
 
 pub mod dispatch;
 pub mod folder;
+mod log_source;
 mod message_store;
 pub mod open;
 pub mod progress;
@@ -14,6 +15,7 @@ pub mod read;
 pub(crate) mod store_files;
 pub mod write;
 
+pub use self::log_source::LogSource;
 pub use self::message_store::MessageStore;
 pub use self::open::OpenMode;
 pub use self::open::recover::{RecoveryMode, RecoveryReport};

@@ -103,6 +103,11 @@ impl RangeScan {
         self
     }
 
+    /// Whether bodies are checked.
+    pub fn verify(&mut self, verify_crc: bool) {
+        self.verify_crc = verify_crc;
+    }
+
     #[must_use]
     pub fn bytes(&self) -> Range<u64> {
         self.next..self.end.max(self.next)
@@ -121,7 +126,9 @@ impl RangeScan {
     pub fn part(&self, bytes: Range<u64>) -> Self {
         let part = Self::new(bytes.start, bytes.end, self.log_end, self.verify_crc, self.lost);
         let begun = self.begun && bytes.start == self.next;
-        Self { begun, looks_before: false, pool: Arc::clone(&self.pool), ..part }
+        let looks_behind = self.looks_behind || bytes.end != self.end;
+        let pool = Arc::clone(&self.pool);
+        Self { begun, looks_before: false, looks_behind, pool, ..part }
     }
 
     /// Start of its first record or damage, and its position.
@@ -131,7 +138,7 @@ impl RangeScan {
     }
 
     /// Passes items to `take` until it has enough; returns whether there may be more. Damage is
-    /// never taken later.
+    /// never taken later; if `take` fails, its item comes again.
     pub fn run(
         &mut self,
         log: &CommitLog,
@@ -189,10 +196,11 @@ impl RangeScan {
                 Err(Stop::Damage(corruption)) => corruption,
             };
             scanner.resync_in_file()?;
+            let damaged = DamagedRange { begin: at, end: scanner.position(), corruption };
+            let flow = take(Met::Damage(damaged))?;
             self.follows = false;
             self.next = scanner.position();
-            let damaged = DamagedRange { begin: at, end: self.next, corruption };
-            if take(Met::Damage(damaged))? != Flow::Continue {
+            if flow != Flow::Continue {
                 return Ok(true);
             }
         }
