@@ -414,9 +414,9 @@ impl Store {
     ///     tags: As in ``scan``.
     ///     begin_ms: As in ``scan``.
     ///     end_ms: As in ``scan``.
-    ///     on_error: As in ``scan``. With ``"report"`` each damaged range is a row: ``error`` has the
-    ///         reason, ``physical_offset`` and ``store_size`` the range (its length is null past 2
-    ///         GiB), and all else is null. A column ``error`` comes last unless it was asked for.
+    ///     on_error: As in ``scan``. With ``"report"`` each damaged range is a row: ``error`` has
+    ///         the reason, ``physical_offset`` and ``store_size`` the range (its length is null
+    ///         past 2 GiB), all else is null. A column ``error`` comes last unless asked for.
     ///     verify_crc: Whether each body is compared with its checksum, also where no column shows
     ///         it. Places and lengths are checked in any case.
     ///     decompress: Whether ``body`` is what the producer sent, and not what is stored. One that

@@ -71,7 +71,9 @@ impl From<Ready> for Item {
 /// Bytes and messages taken from a read at a time, small enough for the cache.
 const AHEAD: (usize, usize) = (32 << 10, 64);
 
-/// An iterator over messages, and ``Damage`` if asked for; made by ``Store.scan`` and ``CommitLog.scan``.
+/// An iterator over messages, and ``Damage`` if asked for.
+///
+/// Made by ``Store.scan`` and ``CommitLog.scan``.
 #[pyclass(module = "mqstore", frozen)]
 pub(crate) struct MessageScan {
     source: LogSource,
