@@ -11,7 +11,7 @@ use crate::log::CommitLog;
 use crate::store::LogSource;
 use crate::store::read::scan::{Scan, ScanItem};
 
-/// Batches of a scan's messages, with rows for damage if the scan reports it.
+/// Batches of a scan's messages and reported damage.
 #[derive(Debug)]
 pub struct MessageBatches {
     scan: Scan,
@@ -57,7 +57,7 @@ impl MessageBatches {
         let builder = &mut self.builder;
         let visited = self.scan.visit(log, |item| match item {
             ScanItem::Message(view, block) => builder.push(view, block),
-            ScanItem::Damage(damage) => Ok(builder.push_damage(damage)),
+            ScanItem::Damage(damage) => Ok(builder.push_damage(*damage)),
         });
         match visited {
             Ok(more) => self.ended = !more,

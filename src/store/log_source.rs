@@ -1,4 +1,4 @@
-//! The log that a reader of its own keeps open.
+//! The log of a long read.
 
 use std::sync::Arc;
 
@@ -6,7 +6,6 @@ use super::message_store::MessageStore;
 use crate::error::Result;
 use crate::log::CommitLog;
 
-/// The log of an open store, or one opened alone.
 #[derive(Clone, Debug)]
 pub enum LogSource {
     Store(Arc<MessageStore>),
@@ -14,7 +13,6 @@ pub enum LogSource {
 }
 
 impl LogSource {
-    /// The log, unless its store was closed.
     pub fn log(&self) -> Result<&CommitLog> {
         match self {
             Self::Store(store) => store.check_open().map(|()| store.log()),

@@ -37,7 +37,7 @@ fn run(log: &CommitLog, mut scan: Scan) -> Result<Taker> {
     let more = scan.visit(log, |item| {
         match item {
             ScanItem::Message(view, _) => taker.bodies.push(view.body().to_vec()),
-            ScanItem::Damage(damage) => taker.damage.push(damage),
+            ScanItem::Damage(damage) => taker.damage.push(*damage),
         }
         Ok(Flow::Continue)
     })?;

@@ -231,7 +231,7 @@ impl BatchBuilder {
         &self.schema
     }
 
-    /// Names topic, queue and queue offset of a damaged message in its row, where known.
+    /// Rows of damage name their message, if known.
     #[must_use]
     pub fn naming_damaged(mut self) -> Self {
         self.damage.names_messages = true;
@@ -280,7 +280,6 @@ impl BatchBuilder {
         Ok(if full { Flow::Stop } else { Flow::Continue })
     }
 
-    /// Adds a row for damage.
     pub fn push_damage(&mut self, damage: Damage) -> Flow {
         self.damage.push(self.rows, damage);
         let full = self.rows + self.damage.len() >= self.limits.rows || self.damage.is_full();

@@ -13,10 +13,9 @@ use crate::columns::schema::Column;
 use crate::format::width::at_most_i64;
 use crate::store::read::scan::Damage;
 
-/// Maximum rows of damage in a batch: each has a text.
+/// Maximum in a batch: each has a text.
 const MOST_DAMAGE: usize = 1024;
 
-/// Damage of a batch.
 #[derive(Debug, Default)]
 pub(crate) struct DamageRows {
     /// Each with the number of messages before it.
@@ -37,7 +36,7 @@ impl DamageRows {
         self.rows.push((messages, damage));
     }
 
-    /// Returns a batch with the damage in its places, and forgets it.
+    /// Moves the damage into a batch.
     #[cold]
     pub(crate) fn insert(
         &mut self,

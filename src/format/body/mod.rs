@@ -62,8 +62,7 @@ pub fn decompress(
     }
 }
 
-/// Returns a message's body as [`decompress`] does; positions in an error count from the record's
-/// first byte.
+/// [`decompress`] for a message; positions in an error count from the record.
 #[inline]
 pub fn of_message<'a>(
     view: &MessageView<'a>,
@@ -72,7 +71,6 @@ pub fn of_message<'a>(
     decompress(view.body(), view.sys_flag(), max_bytes).map_err(|error| at_body(view, error))
 }
 
-/// A body's error as one of its record.
 #[cold]
 pub fn at_body(view: &MessageView<'_>, error: BodyError) -> FormatError {
     let at = view.body().as_ptr().addr().saturating_sub(view.as_bytes().as_ptr().addr());

@@ -103,7 +103,6 @@ impl RangeScan {
         self
     }
 
-    /// Whether bodies are checked.
     pub fn verify(&mut self, verify_crc: bool) {
         self.verify_crc = verify_crc;
     }

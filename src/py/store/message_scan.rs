@@ -139,7 +139,7 @@ impl State {
                         let end = at_least_0(view.physical_offset()) + u64::from(view.store_size());
                         ready.push_back((end, Ok(Record::copied(view.as_bytes()))));
                     }
-                    ScanItem::Damage(damage) => ready.push_back((damage.end, Err(damage.into()))),
+                    ScanItem::Damage(damage) => ready.push_back((damage.end, Err(damage))),
                 }
                 let full = bytes >= AHEAD.0 || ready.len() >= AHEAD.1;
                 Ok(if full { Flow::Stop } else { Flow::Continue })

@@ -1,4 +1,4 @@
-//! Which messages of a log a reader asks for.
+//! Chooses messages of a log.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub struct ScanFilter {
     pub tags: TagFilter,
     pub begin_ms: i64,
     pub end_ms: i64,
-    /// Conditions that few readers have.
+    /// Rare conditions.
     pub more: Option<Box<MoreConditions>>,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Debug for MoreConditions {
     }
 }
 
-/// Answers of a topic test. Each thread's filter has its own, so that none waits.
+/// Answers of a topic test. Each clone has its own, so no thread waits.
 #[derive(Default)]
 struct Tested(Mutex<HashMap<Box<[u8]>, bool>>);
 
