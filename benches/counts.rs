@@ -340,7 +340,7 @@ mod in_columns {
         };
         let rows = measured(|| {
             let end = store.end_offset();
-            let scan = Scan::new(0, end, end, ScanFilter::ALL, OnDamage::Raise);
+            let scan = Scan::new(0, end, end, ScanFilter::ALL, OnDamage::Fail);
             let limits = BatchLimits::default();
             let builder = BatchBuilder::new(&columns, schema_of(&columns), limits).unwrap();
             let mut batches = MessageBatches::new(scan, builder);

@@ -175,7 +175,7 @@ fn columns(c: &mut Criterion) {
             group.bench_function(BenchmarkId::new(name, body_bytes), |b| {
                 b.iter(|| {
                     let end = store.end_offset();
-                    let scan = Scan::new(0, end, end, ScanFilter::ALL, OnDamage::Raise);
+                    let scan = Scan::new(0, end, end, ScanFilter::ALL, OnDamage::Fail);
                     let limits = BatchLimits::default();
                     let builder = BatchBuilder::new(columns, schema.clone(), limits).unwrap();
                     let mut batches = MessageBatches::new(scan, builder);

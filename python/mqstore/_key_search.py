@@ -46,7 +46,8 @@ def with_key(
             unread.update(result.unread)
             found |= {message.physical_offset: message for message in result}
         return list(found.values()), truncated, unread
-    for message in store.scan(topics=list(topics), on_error="skip") if topics else ():
+    every = store.scan(topics=list(topics), on_error="skip", decompress=False)
+    for message in every if topics else ():
         if key == message.unique_key or key in message.keys:
             found[message.physical_offset] = message
             if len(found) > _MOST_FOUND:

@@ -122,7 +122,7 @@ def missing_topics(store: Store, names: Iterable[str]) -> list[str]:
     known = set(store.topics()) | table_names(store, "topics.json", "topicConfigTable")
     left = set(names) - known
     if left:
-        for message in store.scan(topics=sorted(left), on_error="skip"):
+        for message in store.scan(topics=sorted(left), on_error="skip", decompress=False):
             left.discard(message.topic)
             if not left:
                 break
@@ -154,7 +154,7 @@ def missing_keys(store: Store, topics: Iterable[str] | None, keys: Iterable[str]
 def recent_keys(store: Store, topics: Iterable[str] | None = None) -> set[tuple[str, str]]:
     """Returns topic and key of the newest messages, unique keys too: a bounded number of them."""
     start = max(store.max_physical_offset - _RECENT_BYTES, store.min_physical_offset)
-    scan = store.scan(start_physical_offset=start, topics=topics, on_error="skip")
+    scan = store.scan(start_physical_offset=start, topics=topics, on_error="skip", decompress=False)
     found: set[tuple[str, str]] = set()
     for message in scan:
         found.update((message.topic, key) for key in message.keys)

@@ -26,8 +26,9 @@ class Filters(TypedDict, total=False):
     tags: str | None
     begin_ms: datetime | int | None
     end_ms: datetime | int | None
-    on_error: Literal["raise", "skip"]
+    on_error: Literal["raise", "skip", "report"]
     verify_crc: bool
+    decompress: bool
 
 
 def tighten(asked: dict[str, Any], column: str, op: str, value: Any) -> None:  # noqa: ANN401

@@ -284,7 +284,10 @@ class _Question:
             return False
         number = str(half.queue_offset).encode()
         ended = self.store.scan(
-            start_physical_offset=half.physical_offset, topics=[topic], on_error="skip"
+            start_physical_offset=half.physical_offset,
+            topics=[topic],
+            on_error="skip",
+            decompress=False,
         )
         return any(number in one.raw_body.split(b",") for one in ended)
 

@@ -125,7 +125,7 @@ class StoreCollector(Collector):
             ("dispatch_behind_bytes", "Broker dispatch behind bytes", undispatched),
         ):
             yield self._gauge(f"rocketmq_storage_{name}", text, [(_STORAGE, max(value, 0))])
-        oldest = next(store.scan(on_error="skip"), None)
+        oldest = next(store.scan(on_error="skip", decompress=False), None)
         if oldest is not None and oldest.store_timestamp_ms > 0:
             age_ms = self._now_ms() - oldest.store_timestamp_ms
             name = "rocketmq_storage_message_reserve_time"

@@ -1,7 +1,7 @@
 //! Messages as Arrow arrays. Open `schema.rs` first, then `build/`, which makes batches.
 //!
-//! `rows/` reads batches as messages. `scan.rs`, `slice.rs` and `ahead.rs` produce the batches of a
-//! log, of a part of it, and on several threads. `functions.rs` has Spark's SQL functions.
+//! `rows/` reads batches as messages. `scan.rs` and `ahead.rs` produce the batches of a log, and on
+//! several threads. `functions.rs` has Spark's SQL functions.
 
 pub mod build;
 
@@ -11,7 +11,6 @@ mod queue_entries;
 pub mod rows;
 mod scan;
 mod schema;
-mod slice;
 mod stats;
 
 pub use self::ahead::BatchError;
@@ -22,7 +21,6 @@ pub use self::queue_entries::{QueueBatches, queue_schema};
 pub use self::rows::{MessageRows, RowsError};
 pub use self::scan::{MessageBatches, ScanMaker};
 pub use self::schema::{Column, schema, schema_like, schema_of};
-pub use self::slice::SliceBatches;
 pub use self::stats::stats_batch;
 
 #[cfg(test)]

@@ -1,75 +1,41 @@
 //! A scan of a log as record batches.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 
 use super::ahead::{BatchError, Maker};
 use super::build::builder::BatchBuilder;
-use crate::error::{Error, FormatError};
-use crate::format::message::MessageView;
-use crate::log::read::scanner::Flow;
-use crate::log::{Block, CommitLog};
-use crate::store::MessageStore;
-use crate::store::read::scan::Scan;
-use crate::store::read::scan::part::{ScanPart, ScanParts};
+use crate::error::Error;
+use crate::log::CommitLog;
+use crate::store::LogSource;
+use crate::store::read::scan::{Scan, ScanItem};
 
-pub trait Scans {
-    fn run(
-        &mut self,
-        log: &CommitLog,
-        take: impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Flow, FormatError>,
-    ) -> Result<bool, Error>;
-}
-
-impl Scans for Scan {
-    #[inline]
-    fn run(
-        &mut self,
-        log: &CommitLog,
-        take: impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Flow, FormatError>,
-    ) -> Result<bool, Error> {
-        Self::run(self, log, take)
-    }
-}
-
-impl Scans for ScanPart {
-    #[inline]
-    fn run(
-        &mut self,
-        log: &CommitLog,
-        take: impl FnMut(&MessageView<'_>, &Arc<Block>) -> Result<Flow, FormatError>,
-    ) -> Result<bool, Error> {
-        Self::run(self, log, take)
-    }
-}
-
-/// Batches of a scan's messages.
+/// Batches of a scan's messages and reported damage.
 #[derive(Debug)]
-pub struct MessageBatches<S = Scan> {
-    scan: S,
+pub struct MessageBatches {
+    scan: Scan,
     builder: BatchBuilder,
     ended: bool,
     /// Error to return after the rows before it.
     held: Option<Error>,
 }
 
-impl<S: Scans> MessageBatches<S> {
+impl MessageBatches {
     /// Batches of `scan`, built by `builder`.
     #[must_use]
-    pub fn new(scan: S, builder: BatchBuilder) -> Self {
+    pub fn new(scan: Scan, builder: BatchBuilder) -> Self {
         Self { scan, builder, ended: false, held: None }
     }
 
     /// Continues with another scan.
-    pub fn begin(&mut self, scan: S) {
+    pub fn begin(&mut self, scan: Scan) {
         (self.scan, self.ended, self.held) = (scan, false, None);
     }
 
     /// The scan.
     #[must_use]
-    pub fn scan(&self) -> &S {
+    pub fn scan(&self) -> &Scan {
         &self.scan
     }
 
@@ -89,7 +55,11 @@ impl<S: Scans> MessageBatches<S> {
             return Ok(None);
         }
         let builder = &mut self.builder;
-        match self.scan.run(log, |view, block| builder.push(view, Some(block))) {
+        let visited = self.scan.visit(log, |item| match item {
+            ScanItem::Message(view, block) => builder.push(view, block),
+            ScanItem::Damage(damage) => Ok(builder.push_damage(*damage)),
+        });
+        match visited {
             Ok(more) => self.ended = !more,
             Err(error) => {
                 self.ended = true;
@@ -106,32 +76,30 @@ impl<S: Scans> MessageBatches<S> {
     }
 }
 
-/// Builds batches of a scan's parts, on one of several threads.
+/// Builds batches of a scan or of its parts, on one of several threads.
 #[derive(Debug)]
 pub struct ScanMaker {
-    store: Arc<MessageStore>,
-    parts: ScanParts,
-    batches: MessageBatches<ScanPart>,
+    source: LogSource,
+    whole: Scan,
+    batches: MessageBatches,
 }
 
 impl ScanMaker {
-    /// Batches of `parts`, built by `builder`.
+    /// Batches of `scan`, built by `builder`.
     #[must_use]
-    pub fn new(store: Arc<MessageStore>, parts: ScanParts, builder: BatchBuilder) -> Self {
-        let batches = MessageBatches::new(parts.part(0..0), builder);
-        Self { store, parts, batches }
+    pub fn new(source: LogSource, scan: Scan, builder: BatchBuilder) -> Self {
+        let batches = MessageBatches::new(scan.clone(), builder);
+        Self { source, whole: scan, batches }
     }
 }
 
 impl Maker for ScanMaker {
     fn begin(&mut self, part: Range<u64>, begins: bool) {
-        let part = self.parts.part(part);
-        self.batches.begin(if begins { part.beginning_at_once() } else { part });
+        self.batches.begin(self.whole.part(part, begins));
     }
 
     fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
-        self.store.check_open()?;
-        self.batches.next(self.store.log())
+        self.batches.next(self.source.log()?)
     }
 
     fn is_over(&self) -> bool {

@@ -19,8 +19,7 @@ use crate::format::message::sys_flag::Compression;
 use crate::format::message::{Frame, MessageView, Record, Version, read_frame};
 use crate::log::read::range_scan::{Lost, RangeScan};
 use crate::log::read::scanner::Flow;
-use crate::store::read::scan::slice::{AtDamage, Places, Slice, SliceFilter};
-use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
+use crate::store::read::scan::{OnDamage, Places, Scan, ScanFilter};
 use crate::store::{MessageStore, NewMessage, OpenMode};
 
 const HOST: Host = Host::V4([10, 9, 8, 7], 10911);
@@ -477,7 +476,7 @@ pub(super) fn batches(
 fn a_scan_is_cut_into_batches_with_every_row_in_one() {
     let dir = tempfile::tempdir().unwrap();
     let store = written(dir.path());
-    let mut all = batches(&store, &[Column::Flag], OnDamage::Raise);
+    let mut all = batches(&store, &[Column::Flag], OnDamage::Fail);
     let mut flags = Vec::new();
     let mut sizes = Vec::new();
     while let Some(batch) = all.next(store.log()).unwrap() {
@@ -493,7 +492,7 @@ fn a_scan_is_cut_into_batches_with_every_row_in_one() {
 fn rows_before_damage_come_before_its_error_and_nothing_after() {
     let dir = tempfile::tempdir().unwrap();
     let store = written(dir.path());
-    let mut strict = batches(&store, &[Column::Flag, Column::Body], OnDamage::Raise);
+    let mut strict = batches(&store, &[Column::Flag, Column::Body], OnDamage::Fail);
     assert_eq!(strict.next(store.log()).unwrap().unwrap().num_rows(), 8);
     let rest = strict.next(store.log()).unwrap().unwrap();
     assert_eq!(ints(&rest, "flag"), [8]);
@@ -512,22 +511,19 @@ fn rows_before_damage_come_before_its_error_and_nothing_after() {
 }
 
 #[test]
-fn batches_of_a_slice_tell_when_they_are_over_and_show_damage_in_rows() {
+fn batches_of_a_share_tell_when_they_are_over_and_show_damage_in_rows() {
     let dir = tempfile::tempdir().unwrap();
     let store = written(dir.path());
-    let columns = vec![Column::Broker, Column::Flag, Column::QueueOffset, Column::Error];
+    let columns = vec![Column::Broker, Column::Flag, Column::PhysicalOffset, Column::Error];
     let end = store.end_offset();
-    let of = |at_damage| {
+    let of = |on_damage| {
         let range = RangeScan::new(0, end, end, true, Lost::Refuse);
-        let filter = SliceFilter::new(ScanFilter::ALL);
-        let slice =
-            Slice::new(Places::Range(Box::new(range)), filter, at_damage, true, Lost::Refuse);
+        let scan = Scan::of(Places::Range(Box::new(range)), ScanFilter::ALL, on_damage);
         let limits = BatchLimits { rows: 30, body_bytes: 1 << 20 };
         let builder = BatchBuilder::new(&columns, schema_of(&columns), limits).unwrap();
-        let builder = builder.of_broker("b-1").unwrap();
-        SliceBatches::new(slice, builder, columns.clone(), Some("b-1".to_owned()))
+        MessageBatches::new(scan, builder.of_broker("b-1").unwrap())
     };
-    let mut sound = of(AtDamage::Fail);
+    let mut sound = of(OnDamage::Fail);
     let mut rows = Vec::new();
     assert!(!sound.is_over());
     while let Some(batch) = sound.next(store.log()).unwrap() {
@@ -542,21 +538,26 @@ fn batches_of_a_slice_tell_when_they_are_over_and_show_damage_in_rows() {
     let base: u64 = path.file_name().unwrap().to_string_lossy().parse().unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &[0xAB; 300], place - base).unwrap();
     let store = MessageStore::open(dir.path(), OpenMode::Read, config()).unwrap();
-    let mut given = of(AtDamage::Give);
+    let mut given = of(OnDamage::Report);
     let (mut rows, mut errors) = (Vec::new(), Vec::new());
     while let Some(batch) = given.next(store.log()).unwrap() {
-        let told = texts(&batch, "error");
-        assert_eq!(texts(&batch, "broker")[0].as_deref(), Some("b-1"));
-        match told.first().unwrap() {
-            Some(error) => errors.push(error.clone()),
-            None => rows.extend(ints(&batch, "flag")),
+        assert!(texts(&batch, "broker").iter().all(|broker| broker.as_deref() == Some("b-1")));
+        let offsets = longs(&batch, "physical_offset");
+        assert!(offsets.is_sorted() && batch.num_rows() <= 30, "{offsets:?}");
+        let flags = batch.column_by_name("flag").unwrap();
+        for (row, error) in texts(&batch, "error").into_iter().enumerate() {
+            assert_eq!(flags.is_null(row), error.is_some());
+            match error {
+                Some(error) => errors.push(error),
+                None => rows.push(flags.as_primitive::<Int32Type>().value(row)),
+            }
         }
     }
     assert!(given.is_over());
     assert_eq!(errors.len(), 1, "{errors:?}");
     assert!(errors[0].contains(&path.to_string_lossy().into_owned()), "{errors:?}");
     assert!((90..100).contains(&rows.len()) && rows.is_sorted(), "{rows:?}");
-    let mut strict = of(AtDamage::Fail);
+    let mut strict = of(OnDamage::Fail);
     let mut count = 0;
     let error = loop {
         match strict.next(store.log()) {

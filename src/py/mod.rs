@@ -29,6 +29,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<values::QueueInfo>()?;
     module.add_class::<values::GroupOffset>()?;
     module.add_class::<store::reading::ReadResult>()?;
+    module.add_class::<store::message_scan::Damage>()?;
     module.add_class::<store::message_scan::MessageScan>()?;
     module.add_class::<store::Store>()?;
     store::fastcall::install(&module.py().get_type::<store::Store>())?;

@@ -8,6 +8,7 @@
 pub mod dispatch;
 pub mod folder;
 pub mod groups;
+mod log_source;
 mod message_store;
 pub mod open;
 pub mod progress;
@@ -18,6 +19,7 @@ pub(crate) mod store_files;
 pub mod topics;
 pub mod write;
 
+pub use self::log_source::LogSource;
 pub use self::message_store::MessageStore;
 pub use self::open::OpenMode;
 pub use self::read::key_query::{KeyQuery, QueryResult};

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 from pathlib import Path
@@ -18,6 +19,31 @@ def test_export_and_import_give_the_same_store(mq, store, conf, tmp_path):
         assert mq("diff", store, back).out == "all 40 messages in 3 queues are the same\n"
         assert mq("verify", back, "--config", conf).code == 0
     assert "config files    topics.json\n" in mq("export", store, tmp_path / "text").out
+
+
+def test_export_ends_at_damage_skips_or_reports_it(mq, store, conf, tmp_path):
+    (log,) = (store / "commitlog").glob("00000000000000000000")
+    with mqstore.open(store) as opened:
+        third = list(opened.scan())[2]
+    with log.open("r+b") as file:
+        file.seek(third.physical_offset + 4)
+        file.write(b"????")
+    ran = mq("export", store, tmp_path / "none", "--config", conf, code=1)
+    assert f"physical offsets {third.physical_offset} to " in ran.err
+    assert not (tmp_path / "none").exists()
+    for options in (("--skip-damage",), ("--on-error", "skip")):
+        out = tmp_path / options[-1]
+        ran = mq("export", store, out, *options, "--config", conf, "--json", code=1)
+        assert (ran.json["messages"], ran.json["skipped_ranges"]) == (39, 1)
+        assert "`mqstore verify` lists them" in ran.err
+        assert not (out / "damage.jsonl").exists()
+    out = tmp_path / "out"
+    ran = mq("export", store, out, "--on-error", "report", "--config", conf, "--json", code=1)
+    assert f"`{out}/damage.jsonl` lists them" in ran.err
+    (damage,) = map(json.loads, (out / "damage.jsonl").read_text().splitlines())
+    assert damage["physical_offset"] == third.physical_offset
+    assert damage["length"] == ran.json["skipped_bytes"] == third.store_size
+    assert mq("import", out, tmp_path / "back", "--json").json["messages"] == 39
 
 
 def test_copy_takes_what_was_asked_for(mq, store, conf, tmp_path):

@@ -43,6 +43,7 @@ MODULE = [
     "CommitLog",
     "Checkpoint",
     "MessageId",
+    "Damage",
     "ArrowScan",
     "ARROW_SCHEMA",
     "decode",
@@ -150,12 +151,12 @@ SIGNATURES = {
     ),
     "Store.scan": (
         "(self, *, start_physical_offset=None, stop_physical_offset=None, topics=None, tags=None, "
-        "begin_ms=None, end_ms=None, on_error='raise')"
+        "begin_ms=None, end_ms=None, on_error='raise', decompress=True)"
     ),
     "Store.scan_arrow": (
         "(self, *, columns=None, batch_rows=8192, batch_bytes=8388608, start_physical_offset=None, "
         "stop_physical_offset=None, topics=None, tags=None, begin_ms=None, end_ms=None, "
-        "on_error='raise', verify_crc=True)"
+        "on_error='raise', verify_crc=True, decompress=True)"
     ),
     "IndexFile.put": "(self, key, physical_offset, store_timestamp_ms)",
     "IndexFile.select": ("(self, key, *, begin_ms=0, end_ms=9223372036854775807, max_entries=32)"),

@@ -210,7 +210,7 @@ fn damage_that_any_method_met_is_known_to_later_queries() {
     type Meet = fn(&MessageStore, u64);
     let methods: [(&str, Meet); 4] = [
         ("scan, skip", |store, _| scan(store, OnDamage::Skip)),
-        ("scan, raise", |store, _| scan(store, OnDamage::Raise)),
+        ("scan, raise", |store, _| scan(store, OnDamage::Fail)),
         ("read", |store, _| {
             let read = |from| {
                 store.read(
@@ -258,7 +258,7 @@ fn scan(store: &MessageStore, on_damage: OnDamage) {
     let end = store.end_offset();
     let mut scan = Scan::new(0, end, end, ScanFilter::ALL, on_damage);
     let ran = scan.run(store.log(), |_, _| Ok(Flow::Continue));
-    assert_eq!(ran.is_err(), on_damage == OnDamage::Raise);
+    assert_eq!(ran.is_err(), on_damage == OnDamage::Fail);
 }
 
 #[test]

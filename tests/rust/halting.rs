@@ -25,7 +25,7 @@ fn a_scan_ends_early_and_goes_on_where_it_ended() {
     for (filter, wanted) in [(ScanFilter::ALL, 600), (nothing, 0)] {
         let (halt, asked) = at_question(2);
         let end = store.end_offset();
-        let mut scan = Scan::new(0, end, end, filter, OnDamage::Raise).halting(halt);
+        let mut scan = Scan::new(0, end, end, filter, OnDamage::Fail).halting(halt);
         let (mut calls, mut found, mut places) = (0, 0, vec![0]);
         loop {
             let more = scan.run(store.log(), |_, _| {
@@ -51,8 +51,8 @@ fn parts_of_a_scan_that_takes_nothing_end_early() {
     let (halt, asked) = at_question(3);
     let nothing = ScanFilter { begin_ms: i64::MAX, ..ScanFilter::ALL };
     let end = store.end_offset();
-    let scan = Scan::new(0, end, end, nothing, OnDamage::Raise).halting(halt);
-    let mut part = scan.parts(store.log()).unwrap().part(0..end);
+    let scan = Scan::new(0, end, end, nothing, OnDamage::Fail).halting(halt);
+    let mut part = scan.part(0..end, true);
     part.run(store.log(), |_, _| Ok(Flow::Continue)).unwrap();
     assert!(part.places().end < 8 << 20, "{:?}", part.places());
     assert_eq!(asked.load(Ordering::SeqCst), 3);

@@ -36,13 +36,13 @@ fn scanned(store: &MessageStore, beside: &mut dyn FnMut()) -> Vec<u64> {
 /// The same by parts of 500 bytes.
 fn by_parts(store: &MessageStore, beside: &mut dyn FnMut()) -> Vec<u64> {
     let (begin, end) = (store.log().min_offset(), store.end_offset());
-    let parts =
-        Scan::new(begin, end, end, ScanFilter::ALL, OnDamage::Skip).parts(store.log()).unwrap();
+    let mut parts = Scan::new(begin, end, end, ScanFilter::ALL, OnDamage::Skip);
+    parts.settle(store.log()).unwrap();
     let mut found = Vec::new();
     let mut at = parts.bytes().start;
     while at < parts.bytes().end {
         let to = (at + 500).min(parts.bytes().end);
-        let mut part = parts.part(at..to);
+        let mut part = parts.part(at..to, false);
         while part
             .run(store.log(), |view, _| {
                 found.push(at_least_0(view.physical_offset()));

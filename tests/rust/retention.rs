@@ -153,7 +153,7 @@ fn a_reader_finds_nothing_missing_while_a_file_goes() {
         assert_eq!((key_count(&store, 0), key_count(&store, 29)), (0, 1));
         let end = store.end_offset();
         let mut scanned = 0;
-        Scan::new(0, u64::MAX, end, ScanFilter::ALL, OnDamage::Raise)
+        Scan::new(0, u64::MAX, end, ScanFilter::ALL, OnDamage::Fail)
             .run(store.log(), |_, _| {
                 scanned += 1;
                 Ok(Flow::Continue)
@@ -229,7 +229,7 @@ fn rt06_who_reads_a_deleted_file_reads_on() {
     let (home, store) = home(true, 40, |number| number < 15);
     let reader = home.read();
     for reading in [&store, &reader] {
-        let mut scan = Scan::new(0, u64::MAX, store.end_offset(), ScanFilter::ALL, OnDamage::Raise);
+        let mut scan = Scan::new(0, u64::MAX, store.end_offset(), ScanFilter::ALL, OnDamage::Fail);
         let mut held = Vec::new();
         let mut take = |scan: &mut Scan, count: usize| {
             let mut taken = Vec::new();
@@ -262,7 +262,7 @@ fn rt06_who_reads_a_deleted_file_reads_on() {
 fn a_scan_ends_where_all_that_it_had_left_is_deleted() {
     let (_home, store) = home(true, 40, |number| number < 15);
     let scan = |on_damage| Scan::new(0, u64::MAX, 10 * 128, ScanFilter::ALL, on_damage);
-    let mut scans = [scan(OnDamage::Raise), scan(OnDamage::Skip)];
+    let mut scans = [scan(OnDamage::Fail), scan(OnDamage::Skip)];
     for scan in &mut scans {
         scan.run(store.log(), |_, _| Ok(Flow::Stop)).unwrap();
     }

@@ -1,22 +1,19 @@
 //! A part of a log as one of many readers takes it: which messages it gives, what it does at damage and
-//! where retention was faster, and how its batches end.
+//! where retention was faster.
 
 use std::fs;
 use std::sync::Arc;
 
 use mqstore::Error;
 use mqstore::TagFilter;
-use mqstore::error::{FormatError, Result};
+use mqstore::error::Result;
 use mqstore::files::{Os, Storage};
-use mqstore::format::message::MessageView;
 use mqstore::log::CommitLog;
-use mqstore::log::read::block::Block;
 use mqstore::log::read::range_scan::{Lost, RangeScan};
 use mqstore::log::read::scanner::Flow;
-use mqstore::store::read::scan::ScanFilter;
-use mqstore::store::read::scan::slice::{
-    AtDamage, Damage, Places, QueuePart, Sink, Slice, SliceFilter, open_log, places_of,
-};
+use mqstore::store::read::scan::filter::MoreConditions;
+use mqstore::store::read::scan::places::{QueuePart, open_log, places_of};
+use mqstore::store::read::scan::{Damage, Offsets, OnDamage, Places, Scan, ScanFilter, ScanItem};
 
 use crate::support::{Home, body, key, places, small};
 
@@ -28,78 +25,65 @@ struct Taker {
     damage: Vec<Damage>,
 }
 
-impl Sink for Taker {
-    fn message(
-        &mut self,
-        view: &MessageView<'_>,
-        _: Option<&Arc<Block>>,
-    ) -> std::result::Result<Flow, FormatError> {
-        self.bodies.push(view.body().to_vec());
-        Ok(Flow::Continue)
-    }
-
-    fn damage(&mut self, damage: Damage) -> Flow {
-        self.damage.push(damage);
-        Flow::Continue
-    }
-}
-
 fn log_of(home: &Home) -> CommitLog {
     let storage: Arc<dyn Storage> = Arc::new(Os);
     let end = home.read().end_offset();
     open_log(&storage, home.path(), &home.config, end).unwrap()
 }
 
-/// All that a slice gives.
-fn run(log: &CommitLog, mut slice: Slice) -> Result<Taker> {
+/// All that a scan gives.
+fn run(log: &CommitLog, mut scan: Scan) -> Result<Taker> {
     let mut taker = Taker::default();
-    assert!(!slice.run(log, &mut taker)?);
-    assert!(!slice.met_damage(), "damage of a range");
+    let more = scan.visit(log, |item| {
+        match item {
+            ScanItem::Message(view, _) => taker.bodies.push(view.body().to_vec()),
+            ScanItem::Damage(damage) => taker.damage.push(*damage),
+        }
+        Ok(Flow::Continue)
+    })?;
+    assert!(!more && !scan.met_damage(), "damage of a range");
     Ok(taker)
-}
-
-fn slice(places: Places, filter: SliceFilter, at_damage: AtDamage, lost: Lost) -> Slice {
-    Slice::new(places, filter, at_damage, true, lost)
 }
 
 fn bodies(numbers: impl Iterator<Item = usize>) -> Vec<Vec<u8>> {
     numbers.map(body).collect()
 }
 
-fn records(of: &[(u64, u64)]) -> Places {
-    Places::Records(of.iter().map(|(at, size)| (*at, u32::try_from(*size).unwrap())).collect())
+fn records(of: &[(u64, u64)], lost: Lost) -> Places {
+    let records = of.iter().map(|(at, size)| (*at, u32::try_from(*size).unwrap())).collect();
+    Places::Offsets(Offsets::new(records, true, lost))
+}
+
+fn range(begin: u64, end: u64, log_end: u64, lost: Lost) -> Places {
+    Places::Range(Box::new(RangeScan::new(begin, end, log_end, true, lost)))
 }
 
 #[test]
 fn records_are_given_by_their_places() {
     let home = Home::closed(120);
     let (all, log) = (places(&home), log_of(&home));
-    let all_of = SliceFilter::new(ScanFilter::ALL);
-    let of = |picked: &[(u64, u64)], at_damage, lost| {
-        run(&log, slice(records(picked), all_of.clone(), at_damage, lost))
+    let of = |log: &CommitLog, picked: &[(u64, u64)], on_damage| {
+        run(log, Scan::of(records(picked, Lost::Refuse), ScanFilter::ALL, on_damage))
     };
-    let found = of(&[all[3], (all[7].0, 0), all[110]], AtDamage::Fail, Lost::Refuse).unwrap();
+    let found = of(&log, &[all[3], (all[7].0, 0), all[110]], OnDamage::Fail).unwrap();
     assert_eq!(found.bodies, bodies([3, 7, 110].into_iter()));
     // Where a body is wrong, and where zeros or no message lie.
     home.flip(all[7].0 + 90);
     let picked = [all[3], all[7], (all[8].0 + 1, all[8].1), all[9]];
     let log = log_of(&home);
-    let of =
-        |at_damage| run(&log, slice(records(&picked), all_of.clone(), at_damage, Lost::Refuse));
-    let error = of(AtDamage::Fail).unwrap_err();
+    let error = of(&log, &picked, OnDamage::Fail).unwrap_err();
     let text = error.to_string();
     assert!(text.contains(&format!("byte {}", all[7].0 + 8)), "{text}");
     assert!(text.contains("topic Topic, queue 3, queue offset 1"), "{text}");
-    assert_eq!(of(AtDamage::Skip).unwrap().bodies, bodies([3, 9].into_iter()));
-    let given = of(AtDamage::Give).unwrap();
+    assert_eq!(of(&log, &picked, OnDamage::Skip).unwrap().bodies, bodies([3, 9].into_iter()));
+    let given = of(&log, &picked, OnDamage::Report).unwrap();
     assert_eq!(given.bodies, bodies([3, 9].into_iter()));
     let found: Vec<_> = given.damage.iter().map(|one| (one.begin, one.end)).collect();
     assert_eq!(found, [(all[7].0, all[7].0 + all[7].1), (all[8].0 + 1, all[8].0 + 1 + all[8].1)]);
     assert!(given.damage[0].message.is_some() && given.damage[1].message.is_none());
     // Unasked, checksums are not looked at.
-    let unasked =
-        Slice::new(records(&[all[7]]), all_of.clone(), AtDamage::Fail, false, Lost::Refuse);
-    assert_eq!(run(&log, unasked).unwrap().bodies.len(), 1);
+    let unasked = Scan::of(records(&[all[7]], Lost::Refuse), ScanFilter::ALL, OnDamage::Fail);
+    assert_eq!(run(&log, unasked.verifying(false)).unwrap().bodies.len(), 1);
 }
 
 #[test]
@@ -111,35 +95,26 @@ fn what_retention_took_is_an_error_or_passed_over() {
     fs::remove_file(home.log_file(0).0).unwrap();
     let storage: Arc<dyn Storage> = Arc::new(Os);
     let log = open_log(&storage, home.path(), &home.config, end).unwrap();
-    for places in [
-        records(&[all[3], all[late]]),
-        Places::Range(Box::new(RangeScan::new(0, all[late].0 + 1, end, true, Lost::Refuse))),
-    ] {
-        let filter = SliceFilter::new(ScanFilter::ALL);
-        let refused =
-            run(&log, slice(places.clone(), filter.clone(), AtDamage::Fail, Lost::Refuse));
-        match refused.map(|taker| taker.bodies).unwrap_err() {
+    let of_records = |lost| records(&[all[3], all[late]], lost);
+    let of_range = |lost| range(0, all[late].0 + 1, end, lost);
+    let ways: [&dyn Fn(Lost) -> Places; 2] = [&of_records, &of_range];
+    for places in ways {
+        let of = |lost| run(&log, Scan::of(places(lost), ScanFilter::ALL, OnDamage::Fail));
+        match of(Lost::Refuse).map(|taker| taker.bodies).unwrap_err() {
             Error::OffsetOutOfRange { min: 4096, .. } => {}
             error => panic!("{error}"),
         }
-        let places = match places {
-            Places::Range(_) => {
-                Places::Range(Box::new(RangeScan::new(0, all[late].0 + 1, end, true, Lost::Accept)))
-            }
-            records => records,
-        };
-        let found = run(&log, slice(places, filter, AtDamage::Fail, Lost::Accept)).unwrap();
-        assert_eq!(found.bodies, [body(late)]);
+        assert_eq!(of(Lost::Accept).unwrap().bodies, [body(late)]);
     }
 }
 
 #[test]
-fn parts_of_a_slice_give_each_message_once() {
+fn parts_of_a_share_give_each_message_once() {
     let home = Home::closed(120);
     let (all, log) = (places(&home), log_of(&home));
     let end = all[119].0 + all[119].1;
-    let range = Places::Range(Box::new(RangeScan::new(0, end, end, true, Lost::Refuse)));
-    let whole = slice(range, SliceFilter::new(ScanFilter::ALL), AtDamage::Fail, Lost::Refuse);
+    let of = |places| Scan::of(places, ScanFilter::ALL, OnDamage::Fail);
+    let whole = of(range(0, end, end, Lost::Refuse));
     assert_eq!(whole.bytes(), 0..end);
     let cut = all[50].0 + 30;
     let mut found = run(&log, whole.part(0..cut, false)).unwrap().bodies;
@@ -147,8 +122,7 @@ fn parts_of_a_slice_give_each_message_once() {
     found.extend(run(&log, whole.part(cut..end, false)).unwrap().bodies);
     assert_eq!(found, bodies(0..120));
     // Single records are not walked over, so there is nothing to be cut.
-    let of_records =
-        slice(records(&all[..3]), SliceFilter::new(ScanFilter::ALL), AtDamage::Fail, Lost::Refuse);
+    let of_records = of(records(&all[..3], Lost::Refuse));
     assert_eq!(of_records.bytes(), 0..0);
     assert_eq!(run(&log, of_records.part(0..1, false)).unwrap().bodies, bodies(0..3));
 }
@@ -157,25 +131,24 @@ fn parts_of_a_slice_give_each_message_once() {
 fn filters_ask_for_queues_topics_and_keys() {
     let home = Home::closed(40);
     let (all, log) = (places(&home), log_of(&home));
-    let of = |filter: &SliceFilter| {
-        let range = slice(records(&all), filter.clone(), AtDamage::Fail, Lost::Refuse);
-        run(&log, range).unwrap().bodies
+    let of = |more: &MoreConditions| {
+        let filter = ScanFilter { more: Some(Box::new(more.clone())), ..ScanFilter::ALL };
+        run(&log, Scan::of(records(&all, Lost::Refuse), filter, OnDamage::Fail)).unwrap().bodies
     };
-    let mut filter = SliceFilter::new(ScanFilter::ALL);
-    filter.queues.insert(b"Topic"[..].into(), [(1, (2, 5))].into_iter().collect());
+    let mut more = MoreConditions::default();
+    more.queues.insert(b"Topic"[..].into(), [(1, (2, 5))].into_iter().collect());
     let kept = |number: &usize| number % 4 != 1 || (2..5).contains(&(number / 4));
-    assert_eq!(of(&filter), bodies((0..40).filter(kept)));
-    filter.only_these_queues = true;
-    assert_eq!(of(&filter), bodies([9, 13, 17].into_iter()));
-    filter.queues.clear();
-    assert_eq!(of(&filter), bodies(0..0));
-    let mut filter = SliceFilter::new(ScanFilter::ALL);
-    filter.topic_test = Some(Arc::new(|topic| topic == b"Other"));
-    assert_eq!(of(&filter), bodies(0..0));
-    filter.topic_test = Some(Arc::new(|topic| topic == b"Topic"));
-    filter.keys =
-        Some([key(5), key(7), "none".to_owned()].map(|key| key.into_bytes().into()).into());
-    assert_eq!(of(&filter), bodies([5, 7].into_iter()));
+    assert_eq!(of(&more), bodies((0..40).filter(kept)));
+    more.only_these_queues = true;
+    assert_eq!(of(&more), bodies([9, 13, 17].into_iter()));
+    more.queues.clear();
+    assert_eq!(of(&more), bodies(0..0));
+    let mut more = MoreConditions::default();
+    more.topic_test = Some(Arc::new(|topic| topic == b"Other"));
+    assert_eq!(of(&more), bodies(0..0));
+    more.topic_test = Some(Arc::new(|topic| topic == b"Topic"));
+    more.keys = Some([key(5), key(7), "none".to_owned()].map(|key| key.into_bytes().into()).into());
+    assert_eq!(of(&more), bodies([5, 7].into_iter()));
 }
 
 #[test]

@@ -80,7 +80,7 @@ from mqstore._native._making import _copy_folder as _copy_folder
 from mqstore._native._making import _make_file as _make_file
 from mqstore._native._making import _replace_file as _replace_file
 from mqstore._native._message import Message
-from mqstore._native._message_scan import MessageScan
+from mqstore._native._message_scan import Damage, MessageScan
 from mqstore._native._reading import ReadResult
 from mqstore._native._rebuild import _rebuild_topics as _rebuild_topics
 from mqstore._native._rebuild import _replace_folders as _replace_folders
@@ -107,6 +107,7 @@ __all__ = [
     "Checkpoint",
     "CommitLog",
     "ConsumeQueue",
+    "Damage",
     "GroupOffset",
     "IndexEntry",
     "IndexFile",

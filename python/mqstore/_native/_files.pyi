@@ -1,7 +1,7 @@
 from collections.abc import Iterable, Iterator
-from typing import Final, Literal, Self, final
+from typing import Final, Literal, Self, final, overload
 
-from mqstore._native._message_scan import MessageScan
+from mqstore._native._message_scan import Damage, MessageScan
 from mqstore._native._stored import StoredMessage
 from mqstore._native._types import _Path
 
@@ -129,6 +129,7 @@ class CommitLog(Iterable[StoredMessage]):
         """Where the last whole record ends."""
     def get(self, physical_offset: int, /) -> StoredMessage:
         """The message whose record begins there; errors as ``Store.get``."""
+    @overload
     def scan(
         self,
         *,
@@ -137,6 +138,14 @@ class CommitLog(Iterable[StoredMessage]):
         on_error: Literal["raise", "skip"] = "raise",
     ) -> MessageScan:
         """The messages of a range, as ``Store.scan``."""
+    @overload
+    def scan(
+        self,
+        *,
+        start_physical_offset: int | None = None,
+        stop_physical_offset: int | None = None,
+        on_error: Literal["report"],
+    ) -> MessageScan[StoredMessage | Damage]: ...
     def __iter__(self) -> MessageScan: ...
 
 @final

@@ -5,7 +5,7 @@ from typing import Any, Literal, Self, final, overload
 
 from typing_extensions import Buffer
 
-from mqstore._native._message_scan import MessageScan
+from mqstore._native._message_scan import Damage, MessageScan
 from mqstore._native._reading import ReadResult
 from mqstore._native._scan import ArrowScan
 from mqstore._native._stored import StoredMessage
@@ -392,34 +392,6 @@ class Store:
                 index file was cut short.
         """
 
-    def scan(
-        self,
-        *,
-        start_physical_offset: int | None = None,
-        stop_physical_offset: int | None = None,
-        topics: Iterable[str] | None = None,
-        tags: _Tags = None,
-        begin_ms: _Time | None = None,
-        end_ms: _Time | None = None,
-        on_error: Literal["raise", "skip"] = "raise",
-    ) -> MessageScan:
-        """Every message of the log in order, those of system topics too.
-
-        Args:
-            start_physical_offset: First physical offset; ``None`` is the log's beginning. Inside a
-                record, the scan begins at the next one.
-            stop_physical_offset: Messages that begin before here; ``None`` is the end as of now.
-            topics: Only these topics.
-            tags: Only messages that match this tag expression.
-            begin_ms: Only store times from here on.
-            end_ms: Only store times up to here.
-            on_error: At damage ``"raise"`` it, or ``"skip"`` to the next whole record; the scan
-                counts what it skipped.
-
-        Raises:
-            CorruptionError: When iterated, at damage, with ``on_error="raise"``.
-        """
-
     def topic(self, name: str, /) -> Topic:
         """A view of one topic: its newest messages, those since a time, all of them in order.
 
@@ -481,6 +453,69 @@ class Store:
     def index_usable(self) -> bool:
         """Whether the index files fit the settings and can be used for key queries."""
 
+    # message_scan.rs
+
+    @overload
+    def scan(
+        self,
+        *,
+        start_physical_offset: int | None = None,
+        stop_physical_offset: int | None = None,
+        topics: Iterable[str] | None = None,
+        tags: _Tags = None,
+        begin_ms: _Time | None = None,
+        end_ms: _Time | None = None,
+        on_error: Literal["raise", "skip"] = "raise",
+        decompress: bool = True,
+    ) -> MessageScan:
+        """Every message of the log in order, those of system topics too.
+
+        Args:
+            start_physical_offset: First physical offset; ``None`` is the log's beginning. Inside a
+                record, the scan begins at the next one.
+            stop_physical_offset: Messages that begin before here; ``None`` is the end as of now.
+            topics: Only these topics.
+            tags: Only messages that match this tag expression.
+            begin_ms: Only store times from here on.
+            end_ms: Only store times up to here.
+            on_error: At damage ``"raise"`` it, ``"skip"`` to the next whole record, or ``"report"``
+                it: a ``Damage`` comes in its place. The scan counts what it skipped or reported.
+                Topics, tags and times leave out no damage, since it may have held any message.
+            decompress: Whether a body that cannot be decompressed counts as damage. With
+                ``on_error="raise"`` it does not: the message comes, and its ``body`` raises. Each
+                compressed body is decompressed for that.
+
+        Raises:
+            CorruptionError: When iterated, at damage, with ``on_error="raise"``.
+        """
+
+    @overload
+    def scan(
+        self,
+        *,
+        start_physical_offset: int | None = None,
+        stop_physical_offset: int | None = None,
+        topics: Iterable[str] | None = None,
+        tags: _Tags = None,
+        begin_ms: _Time | None = None,
+        end_ms: _Time | None = None,
+        on_error: Literal["report"],
+        decompress: bool = True,
+    ) -> MessageScan[StoredMessage | Damage]: ...
+    @overload
+    def scan(
+        self,
+        *,
+        start_physical_offset: int | None = None,
+        stop_physical_offset: int | None = None,
+        topics: Iterable[str] | None = None,
+        tags: _Tags = None,
+        begin_ms: _Time | None = None,
+        end_ms: _Time | None = None,
+        on_error: Literal["raise", "skip", "report"],
+        decompress: bool = True,
+    ) -> MessageScan | MessageScan[StoredMessage | Damage]: ...
+
     # scan.rs
 
     def scan_arrow(
@@ -495,8 +530,9 @@ class Store:
         tags: _Tags = None,
         begin_ms: _Time | None = None,
         end_ms: _Time | None = None,
-        on_error: Literal["raise", "skip"] = "raise",
+        on_error: Literal["raise", "skip", "report"] = "raise",
         verify_crc: bool = True,
+        decompress: bool = True,
     ) -> ArrowScan:
         """Returns the messages of ``scan`` as Arrow record batches.
 
@@ -518,9 +554,13 @@ class Store:
             tags: As in ``scan``.
             begin_ms: As in ``scan``.
             end_ms: As in ``scan``.
-            on_error: As in ``scan``.
+            on_error: As in ``scan``. With ``"report"`` each damaged range is a row: ``error`` has
+                the reason, ``physical_offset`` and ``store_size`` the range (its length is null
+                past 2 GiB), all else is null. A column ``error`` comes last unless asked for.
             verify_crc: Whether each body is compared with its checksum, also where no column shows
                 it. Places and lengths are checked in any case.
+            decompress: Whether ``body`` is what the producer sent, and not what is stored. One that
+                cannot be decompressed is damage where ``body`` is among the columns.
 
         Raises:
             ValueError: No such column.

@@ -75,8 +75,8 @@ class StoredMessage:
         """The body as the producer sent it: decompressed where ``sys_flag`` says so.
 
         Raises:
-            CorruptionError: The stored bytes cannot be decompressed, or give more than 64 MiB;
-                ``raw_body`` is still there.
+            CorruptionError: The stored bytes cannot be decompressed, or give more than 64 MiB. It
+                names the message; ``raw_body`` is still there.
         """
     @property
     def properties(self) -> dict[str, str]:

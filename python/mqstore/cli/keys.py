@@ -123,7 +123,13 @@ def _from_log(
     most: int,
 ) -> QueryResult:
     """Searches the log in one pass, where the index would leave much of it to each topic."""
-    scan = store.scan(topics=topics or None, begin_ms=begin_ms, end_ms=end_ms, on_error="skip")
+    scan = store.scan(
+        topics=topics or None,
+        begin_ms=begin_ms,
+        end_ms=end_ms,
+        on_error="skip",
+        decompress=False,
+    )
     begin = scan.physical_offset
     newest: deque[StoredMessage] = deque(maxlen=most + 1)
     with progress("reading the log") as tell:

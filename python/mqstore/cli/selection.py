@@ -204,6 +204,7 @@ def _scan(store: Store, what: Selection, start: int | None, stop: int | None) ->
         begin_ms=what.begin_ms,
         end_ms=what.end_ms,
         on_error="skip" if what.skip_damage else "raise",
+        decompress=False,
     )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
 
 import mqstore
 from mqstore._settings import OWN_FILE
@@ -16,10 +19,10 @@ from mqstore.exchange.reports import ExportReport
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Literal
 
-    from mqstore import Store
+    from mqstore import Damage, MessageScan, Store, StoredMessage
     from mqstore.config import ConfigLike
 
 __all__ = ["export_store"]
@@ -36,7 +39,7 @@ def export_store(
     tags: str | None = None,
     begin_ms: int | None = None,
     end_ms: int | None = None,
-    on_error: Literal["raise", "skip"] = "raise",
+    on_error: Literal["raise", "skip", "report"] = "raise",
     allow_empty: bool = False,
     progress: Callable[[int, int], object] | None = None,
     config: ConfigLike = None,
@@ -56,7 +59,9 @@ def export_store(
         tags: A tag expression, such as ``"paid || refunded"``.
         begin_ms: First store time that counts, Unix milliseconds.
         end_ms: Last store time that counts.
-        on_error: What to do at damage: ``"raise"``, or ``"skip"`` to the next whole message.
+        on_error: What to do at damage: ``"raise"`` it, ``"skip"`` to the next whole message, or
+            ``"report"`` it too: ``damage.jsonl`` gets a line for each damaged range. A body that
+            cannot be decompressed is none, since bodies are exported as they are stored.
         allow_empty: Go on where a topic or the filters match nothing.
         progress: Called with ``(done_bytes, total_bytes)`` now and then.
         config: As for ``mqstore.open``.
@@ -65,7 +70,7 @@ def export_store(
         NotAStoreError: No such folder, or no store in it.
         ConfigError: No such format, pyarrow is missing, or `target` lies inside of the store.
         MessageNotFoundError: A topic or the filters match nothing; nothing was written.
-        CorruptionError: Damage; with ``on_error="skip"`` it is skipped and counted.
+        CorruptionError: Damage, with ``on_error="raise"``; else it is counted.
         StoreIOError: Something is at `target` already, or the system refused something.
     """
     if format not in FORMATS:
@@ -94,7 +99,7 @@ def _export(
     target: str | os.PathLike[str],
     format: Format,  # noqa: A002
     filters: dict[str, Any],
-    on_error: Literal["raise", "skip"],
+    on_error: Literal["raise", "skip", "report"],
     tell: Callable[[int, int], object],
 ) -> ExportReport:
     with new_folder(Path(target)) as folder:
@@ -119,7 +124,7 @@ def _write(
     folder: Path,
     format: Format,  # noqa: A002
     filters: dict[str, Any],
-    on_error: Literal["raise", "skip"],
+    on_error: Literal["raise", "skip", "report"],
     tell: Callable[[int, int], object],
 ) -> tuple[Manifest, int, int]:
     misses_end = False
@@ -129,11 +134,21 @@ def _write(
         if on_error == "raise":
             raise
         misses_end = True
-    scan = store.scan(on_error=on_error, **filters)
+    # Bodies are exported as they are stored.
+    scan = cast(
+        "MessageScan[StoredMessage | Damage]",
+        store.scan(on_error=on_error, decompress=False, **filters),
+    )
     begin, end = scan.physical_offset, scan.stop_physical_offset
     messages = written = told = 0
-    with writer(format, folder / f"messages.{format}") as write:
+    with (
+        writer(format, folder / f"messages.{format}") as write,
+        _damage_file(folder, on_error) as report,
+    ):
         for message in scan:
+            if isinstance(message, mqstore.Damage):
+                report(message)
+                continue
             write(message)
             messages += 1
             written += message.store_size
@@ -160,6 +175,19 @@ def _write(
         written_by=mqstore.__version__,
     )
     return manifest, scan.skipped_ranges, scan.skipped_bytes
+
+
+@contextmanager
+def _damage_file(folder: Path, on_error: str) -> Iterator[Callable[[Damage], object]]:
+    """Writes damage to ``damage.jsonl``; there is no such file unless damage is reported."""
+    if on_error != "report":
+        yield lambda _damage: None
+        return
+    encode = msgspec.json.Encoder().encode
+    with (folder / "damage.jsonl").open("xb") as file:
+        yield lambda damage: file.write(
+            encode({name: getattr(damage, name) for name in damage.__match_args__}) + b"\n"
+        )
 
 
 def _copy_config(source: Path, target: Path) -> tuple[str, ...]:

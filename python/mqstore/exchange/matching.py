@@ -98,7 +98,7 @@ class Choice:
 
     def messages(self, store: Store) -> Iterator[StoredMessage]:
         """The messages; damage is passed over, the work itself reports it."""
-        for message in store.scan(on_error="skip", **self.filters):
+        for message in store.scan(on_error="skip", decompress=False, **self.filters):
             if self.keys is None or not {message.unique_key, *message.keys}.isdisjoint(self.keys):
                 yield message
 

@@ -30,7 +30,7 @@ class ExportReport(Report):
         bytes: How many bytes their records have in the store.
         complete: Whether it holds every message of the store, so that an import gives each its
             place again.
-        skipped_ranges: Damaged ranges of the log that were skipped.
+        skipped_ranges: Damaged ranges of the log that were skipped or reported.
         skipped_bytes: Their bytes.
         config_files: The files of the store's ``config`` folder that came along.
     """

@@ -86,7 +86,7 @@ impl StatsOptions {
         Self {
             by: by.to_vec(),
             filter: ScanFilter::ALL,
-            on_damage: OnDamage::Raise,
+            on_damage: OnDamage::Fail,
             most_bytes: 32 << 20,
         }
     }

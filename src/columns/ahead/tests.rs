@@ -7,7 +7,7 @@ use crate::columns::tests::{batches, written};
 use crate::columns::{BatchBuilder, BatchLimits, Column, ScanMaker, schema_of};
 use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
 use crate::store::write::append;
-use crate::store::{MessageStore, NewMessage};
+use crate::store::{LogSource, MessageStore, NewMessage};
 
 fn ahead(
     store: &Arc<MessageStore>,
@@ -16,15 +16,15 @@ fn ahead(
     threads: usize,
     step: u64,
 ) -> BatchesAhead {
-    let scan = Scan::new(0, u64::MAX, store.end_offset(), ScanFilter::ALL, on_damage);
+    let mut scan = Scan::new(0, u64::MAX, store.end_offset(), ScanFilter::ALL, on_damage);
     let limits = BatchLimits { rows: 8, body_bytes: 1 << 20 };
-    let parts = scan.parts(store.log()).unwrap();
+    scan.settle(store.log()).unwrap();
     let maker = |_| -> Box<dyn Maker> {
         let builder = BatchBuilder::new(columns, schema_of(columns), limits).unwrap();
-        Box::new(ScanMaker::new(Arc::clone(store), parts.clone(), builder))
+        Box::new(ScanMaker::new(LogSource::Store(Arc::clone(store)), scan.clone(), builder))
     };
     let makers = (0..=threads).map(maker).collect();
-    BatchesAhead::in_parts(makers, parts.bytes(), step).unwrap()
+    BatchesAhead::in_parts(makers, scan.bytes(), step).unwrap()
 }
 
 fn drained(
@@ -49,13 +49,14 @@ fn threads_give_the_rows_that_one_gives() {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(written(dir.path()));
     for (columns, on_damage) in [
-        (&[Column::Flag, Column::Topic, Column::Properties][..], OnDamage::Raise),
-        (&Column::ALL, OnDamage::Raise),
+        (&[Column::Flag, Column::Topic, Column::Properties][..], OnDamage::Fail),
+        (&Column::ALL, OnDamage::Fail),
         (&Column::ALL, OnDamage::Skip),
+        (&Column::ALL, OnDamage::Report),
     ] {
         let mut alone = batches(&store, columns, on_damage);
         let wanted = drained(columns, || alone.next(store.log()));
-        assert_eq!(wanted.1.is_some(), columns.len() > 3 && on_damage == OnDamage::Raise);
+        assert_eq!(wanted.1.is_some(), columns.len() > 3 && on_damage == OnDamage::Fail);
         for (threads, step) in [(1, 1), (2, 100), (2, 500), (3, 1000), (4, 8192), (2, 1 << 20)] {
             let mut several = ahead(&store, columns, on_damage, threads, step);
             let found = drained(columns, || several.next().transpose());
@@ -91,11 +92,11 @@ fn records_in_a_body_are_no_rows_wherever_the_log_is_cut() {
         store.append(&NewMessage::new(b"odd", format!("later {number}").as_bytes())).unwrap();
     }
     let columns = [Column::Topic, Column::PhysicalOffset];
-    let mut alone = batches(&store, &columns, OnDamage::Raise);
+    let mut alone = batches(&store, &columns, OnDamage::Fail);
     let wanted = drained(&columns, || alone.next(store.log()));
     assert!(wanted.0.num_rows() >= 151 && wanted.1.is_none(), "{:?}", wanted.1);
     for (threads, step) in [(1, 64), (2, 100), (2, 333), (3, 1_000), (4, 1_500), (2, 4_000)] {
-        let mut several = ahead(&store, &columns, OnDamage::Raise, threads, step);
+        let mut several = ahead(&store, &columns, OnDamage::Fail, threads, step);
         let found = drained(&columns, || several.next().transpose());
         assert_eq!(found, wanted, "{threads} threads, parts of {step}");
     }

@@ -14,6 +14,7 @@ use arrow_array::{
 use arrow_schema::{ArrowError, DataType, SchemaRef};
 
 use super::bodies::{Bodies, Pinned, Pins};
+use super::damage::DamageRows;
 use super::derived::{Hosts, KeyLists, MessageIds, Pairs, Properties, Times};
 use super::pool::Gathered;
 use super::variable::VariableColumn;
@@ -26,6 +27,7 @@ use crate::format::message::{self, MessageView};
 use crate::format::queue::consume_queue::{self, DelayLevels};
 use crate::log::Block;
 use crate::log::read::scanner::Flow;
+use crate::store::read::scan::Damage;
 
 const WAITING: usize = 64;
 /// Up to this number columns are filled row by row.
@@ -83,6 +85,7 @@ pub struct BatchBuilder {
     waiting: Vec<Waiting>,
     block: Option<Arc<Block>>,
     pins: Pins,
+    damage: DamageRows,
     fault: Option<ArrowError>,
 }
 
@@ -200,6 +203,7 @@ impl BatchBuilder {
             waiting: Vec::new(),
             block: None,
             pins: Pins::new(limits.body_bytes),
+            damage: DamageRows::default(),
             fault: None,
         })
     }
@@ -227,9 +231,16 @@ impl BatchBuilder {
         &self.schema
     }
 
+    /// Rows of damage name their message, if known.
+    #[must_use]
+    pub fn naming_damaged(mut self) -> Self {
+        self.damage.names_messages = true;
+        self
+    }
+
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.rows == 0
+        self.rows + self.damage.len() == 0
     }
 
     /// Adds a row; `block` holds the message if it may be shared. A message answered with
@@ -246,9 +257,13 @@ impl BatchBuilder {
     ) -> Result<Flow, FormatError> {
         let Needs { bodies, raw_bodies, records, .. } = self.needs;
         if bodies + raw_bodies + records > 0 && view.body().len() > LARGEST_BODY {
-            return Err(at_body(view, BodyError::TooLarge { limit: LARGEST_BODY }));
+            return Err(body::at_body(view, BodyError::TooLarge { limit: LARGEST_BODY }));
         }
-        let body = if self.undoes_body { readable_body(view)? } else { Cow::Borrowed(view.body()) };
+        let body = if self.undoes_body {
+            body::of_message(view, MOST_BODY)?
+        } else {
+            Cow::Borrowed(view.body())
+        };
         let added =
             bodies * body.len() + raw_bodies * view.body().len() + records * view.as_bytes().len();
         let body_bytes = self.body_bytes.saturating_add(added);
@@ -259,10 +274,16 @@ impl BatchBuilder {
         self.body_bytes = body_bytes;
         self.other_bytes += view.topic().len() + view.raw_properties().len() + SHORT_TEXT;
         self.wait(view, body, block);
-        let full = self.rows >= self.limits.rows
+        let full = self.rows + self.damage.len() >= self.limits.rows
             || self.body_bytes >= self.limits.body_bytes
             || self.body_bytes.saturating_add(self.other_bytes) >= MOST_BYTES;
         Ok(if full { Flow::Stop } else { Flow::Continue })
+    }
+
+    pub fn push_damage(&mut self, damage: Damage) -> Flow {
+        self.damage.push(self.rows, damage);
+        let full = self.rows + self.damage.len() >= self.limits.rows || self.damage.is_full();
+        if full { Flow::Stop } else { Flow::Continue }
     }
 
     /// Lets a row wait for others of its block, or fills it in alone.
@@ -332,19 +353,17 @@ impl BatchBuilder {
             return Err(fault);
         }
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)
+        let schema = Arc::clone(&self.schema);
+        let messages = RecordBatch::try_new_with_options(schema, columns, &options)?;
+        if self.damage.len() == 0 {
+            return Ok(messages);
+        }
+        let broker = self.columns.iter().find_map(|column| match column {
+            Builder::Same(same) => Some(&*same.text),
+            _ => None,
+        });
+        self.damage.insert(messages, broker)
     }
-}
-
-#[inline]
-fn readable_body<'a>(view: &MessageView<'a>) -> Result<Cow<'a, [u8]>, FormatError> {
-    body::decompress(view.body(), view.sys_flag(), MOST_BODY).map_err(|error| at_body(view, error))
-}
-
-#[cold]
-fn at_body(view: &MessageView<'_>, error: BodyError) -> FormatError {
-    let at = view.body().as_ptr().addr().saturating_sub(view.as_bytes().as_ptr().addr());
-    FormatError::from(error).at(at)
 }
 
 /// Tags code of a record, with RocketMQ's default delay levels.

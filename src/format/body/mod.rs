@@ -13,6 +13,7 @@ mod output;
 
 use std::borrow::Cow;
 
+use super::message::MessageView;
 use super::message::sys_flag::{self, Compression};
 use crate::error::{CorruptionKind, FormatError};
 
@@ -59,6 +60,21 @@ pub fn decompress(
         Some(Compression::None) => Ok(Cow::Borrowed(body)),
         Some(method) => codecs::decompress(method, body, max_bytes).map(Cow::Owned),
     }
+}
+
+/// [`decompress`] for a message; positions in an error count from the record.
+#[inline]
+pub fn of_message<'a>(
+    view: &MessageView<'a>,
+    max_bytes: usize,
+) -> Result<Cow<'a, [u8]>, FormatError> {
+    decompress(view.body(), view.sys_flag(), max_bytes).map_err(|error| at_body(view, error))
+}
+
+#[cold]
+pub fn at_body(view: &MessageView<'_>, error: BodyError) -> FormatError {
+    let at = view.body().as_ptr().addr().saturating_sub(view.as_bytes().as_ptr().addr());
+    FormatError::from(error).at(at)
 }
 
 /// Compresses `body` as RocketMQ's client does.

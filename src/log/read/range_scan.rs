@@ -98,6 +98,10 @@ impl RangeScan {
         self
     }
 
+    pub fn verify(&mut self, verify_crc: bool) {
+        self.verify_crc = verify_crc;
+    }
+
     #[must_use]
     pub fn bytes(&self) -> Range<u64> {
         self.next..self.end.max(self.next)
@@ -116,7 +120,9 @@ impl RangeScan {
     pub fn part(&self, bytes: Range<u64>) -> Self {
         let part = Self::new(bytes.start, bytes.end, self.log_end, self.verify_crc, self.lost);
         let begun = self.begun && bytes.start == self.next;
-        Self { begun, looks_before: false, pool: Arc::clone(&self.pool), ..part }
+        let looks_behind = self.looks_behind || bytes.end != self.end;
+        let pool = Arc::clone(&self.pool);
+        Self { begun, looks_before: false, looks_behind, pool, ..part }
     }
 
     /// Start of its first record or damage, and its position.
@@ -126,7 +132,7 @@ impl RangeScan {
     }
 
     /// Passes items to `take` until it has enough; returns whether there may be more. Damage is
-    /// never taken later.
+    /// never taken later; if `take` fails, its item comes again.
     pub fn run(
         &mut self,
         log: &CommitLog,
@@ -157,9 +163,10 @@ impl RangeScan {
                 Item::Record(view, block) => take(Met::Message(view, block))?,
                 Item::Blank => Flow::Continue,
                 Item::Damage(corruption) => {
-                    (self.follows, self.next) = (false, range.end);
-                    let damaged = DamagedRange { begin: range.start, end: range.end, corruption };
+                    let (begin, end) = (range.start, range.end);
+                    let damaged = DamagedRange { begin, end, corruption };
                     is_enough = take(Met::Damage(damaged))? != Flow::Continue;
+                    (self.follows, self.next) = (false, end);
                     return Ok(if is_enough { Flow::Stop } else { Flow::Continue });
                 }
             };
@@ -179,9 +186,10 @@ impl RangeScan {
         if ended.is_none() && is_own && !begins_part(log, at) {
             ended = scanner.each(at.saturating_add(1), Resync::InFile, |range, item| {
                 if let Item::Damage(corruption) = item {
-                    (self.follows, self.next) = (false, range.end);
-                    let damaged = DamagedRange { begin: range.start, end: range.end, corruption };
+                    let (begin, end) = (range.start, range.end);
+                    let damaged = DamagedRange { begin, end, corruption };
                     is_enough = take(Met::Damage(damaged))? != Flow::Continue;
+                    (self.follows, self.next) = (false, end);
                 }
                 Ok(Flow::Stop)
             })?;

@@ -1,6 +1,5 @@
 //! Parts of a log or queue as Arrow streams, one for each of many readers.
 
-use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,118 +9,25 @@ use hashbrown::HashSet;
 use pyo3::prelude::*;
 
 use crate::care::topics;
-use crate::columns::{
-    BatchBuilder, BatchError, BatchLimits, BatchesAhead, Column, Maker, QueueBatches, SliceBatches,
-    makers, queue_schema, schema_like, schema_of,
-};
+use crate::columns::{BatchError, BatchLimits, Column, QueueBatches, queue_schema};
 use crate::error::Error;
 use crate::files::{Os, Storage};
 use crate::format::message::purpose::Purpose;
-use crate::log::CommitLog;
 use crate::log::queue::queue_folder::QueueFolder;
 use crate::log::read::range_scan::{Lost, RangeScan};
+use crate::store::LogSource;
 use crate::store::progress::Halt;
-use crate::store::read::scan::slice::{
-    self, AtDamage, Places, QueuePart, Slice, SliceFilter, TopicTest,
-};
+use crate::store::read::scan::filter::{MoreConditions, TopicTest};
+use crate::store::read::scan::places::{self, QueuePart};
+use crate::store::read::scan::{self, Offsets, OnDamage, Places, Scan};
 
-use super::scan::{ArrowScan, BatchSource, Batches, at_least_one, named_columns};
+use super::scan::{ArrowScan, BatchSource, Batches, Messages, at_least_one, named_columns};
 use crate::py::errors::not_one_of;
 use crate::py::fields::config_of;
 use crate::py::store::reading::{filter_of, scan_filter};
 
 /// Topic, queue, and a half-open range of queue offsets.
 type Part = (String, i32, i64, i64);
-
-struct LogSlice {
-    log: Arc<CommitLog>,
-    slice: Slice,
-    columns: Vec<Column>,
-    limits: BatchLimits,
-    broker: Option<String>,
-    decompress: bool,
-    /// Maximum threads; `None` means one for each processor.
-    threads: Option<usize>,
-}
-
-impl LogSlice {
-    fn maker(&self, schema: &SchemaRef, slice: Slice) -> Result<LogBatches, BatchError> {
-        let mut builder = BatchBuilder::new(&self.columns, Arc::clone(schema), self.limits)?;
-        if let Some(broker) = &self.broker {
-            builder = builder.of_broker(broker)?;
-        }
-        if !self.decompress {
-            builder = builder.keeping_bodies();
-        }
-        let (columns, broker) = (self.columns.clone(), self.broker.clone());
-        let batches = SliceBatches::new(slice.clone(), builder, columns, broker);
-        Ok(LogBatches { log: Arc::clone(&self.log), whole: slice, batches })
-    }
-}
-
-impl BatchSource for LogSlice {
-    fn schema(&self) -> SchemaRef {
-        schema_of(&self.columns)
-    }
-
-    fn schema_like(&self, wanted: &Schema) -> SchemaRef {
-        schema_like(&self.columns, wanted)
-    }
-
-    fn open(&self, schema: SchemaRef, halt: &Halt) -> Result<Box<dyn Batches>, BatchError> {
-        let bytes = self.slice.bytes();
-        let makers = makers(bytes.end - bytes.start, self.threads);
-        if makers == 0 {
-            return Ok(Box::new(self.maker(&schema, self.slice.clone())?));
-        }
-        let mut slice = self.slice.clone();
-        slice.settle(&self.log)?;
-        let bytes = slice.bytes();
-        let maker = |_| -> Result<Box<dyn Maker>, BatchError> {
-            Ok(Box::new(self.maker(&schema, slice.clone())?))
-        };
-        // One more than threads, for rebuilding parts.
-        let makers = (0..=makers).map(maker).collect::<Result<_, _>>()?;
-        let ahead = BatchesAhead::start(makers, bytes, self.limits.part_bytes(&self.columns));
-        let ahead = ahead.map_err(Error::io("start a thread that reads", self.log.run().dir()))?;
-        Ok(Box::new(ahead.halting(halt.clone())))
-    }
-}
-
-#[derive(Debug)]
-struct LogBatches {
-    log: Arc<CommitLog>,
-    whole: Slice,
-    batches: SliceBatches,
-}
-
-impl Batches for LogBatches {
-    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
-        self.batches.next(&self.log)
-    }
-}
-
-impl Maker for LogBatches {
-    fn begin(&mut self, part: Range<u64>, begins: bool) {
-        self.batches.begin(self.whole.part(part, begins));
-    }
-
-    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
-        self.batches.next(&self.log)
-    }
-
-    fn is_over(&self) -> bool {
-        self.batches.is_over()
-    }
-
-    fn met_damage(&self) -> bool {
-        self.batches.slice().met_damage()
-    }
-
-    fn places(&self) -> Range<u64> {
-        self.batches.slice().places()
-    }
-}
 
 fn topic_test(test: Py<PyAny>) -> TopicTest {
     Arc::new(move |topic: &[u8]| {
@@ -137,11 +43,12 @@ fn is_business(topic: &[u8]) -> bool {
     Purpose::of(topic) == Purpose::Normal && !topics::is_system(topic)
 }
 
-fn at_damage(on_error: &str) -> PyResult<AtDamage> {
+/// Parses Spark's `onError`.
+fn on_damage(on_error: &str) -> PyResult<OnDamage> {
     match on_error {
-        "fail" => Ok(AtDamage::Fail),
-        "skip" => Ok(AtDamage::Skip),
-        "rows" => Ok(AtDamage::Give),
+        "fail" => Ok(OnDamage::Fail),
+        "skip" => Ok(OnDamage::Skip),
+        "rows" => Ok(OnDamage::Report),
         other => Err(not_one_of("on_error", "fail, skip, rows", other)),
     }
 }
@@ -233,21 +140,22 @@ pub(crate) fn scan_log(
         rows: at_least_one("batch_rows", batch_rows)?,
         body_bytes: at_least_one("batch_bytes", batch_bytes)?,
     };
-    let mut filter = SliceFilter::new(scan_filter(topics, tags, begin_ms, end_ms)?);
+    let mut filter = scan_filter(topics, tags, begin_ms, end_ms)?;
     // A test needs the interpreter, which a thread waiting for the makers may hold.
     let threads = if topic_test.is_some() { Some(1) } else { threads };
-    filter.topic_test = topic_test.map(self::topic_test);
+    let mut more = MoreConditions::default();
+    more.topic_test = topic_test.map(self::topic_test);
     if business_only {
-        let given = filter.topic_test.take();
-        filter.topic_test = Some(Arc::new(move |topic| {
+        let given = more.topic_test.take();
+        more.topic_test = Some(Arc::new(move |topic| {
             is_business(topic) && given.as_ref().is_none_or(|test| test(topic))
         }));
     }
-    filter.delivered_only = delivered_only;
-    filter.only_these_queues = only_these_queues;
+    more.delivered_only = delivered_only;
+    more.only_these_queues = only_these_queues;
     for (topic, queue_id, begin, end) in queues {
         let topic = topic.into_bytes().into_boxed_slice();
-        filter.queues.entry(topic).or_default().insert(queue_id, (begin, end));
+        more.queues.entry(topic).or_default().insert(queue_id, (begin, end));
     }
     if let Some(keys) = keys {
         let mut wanted = HashSet::new();
@@ -255,21 +163,22 @@ pub(crate) fn scan_log(
             wanted.insert(Box::from(key.as_bytes()));
             Ok(())
         })?;
-        filter.keys = Some(wanted);
+        more.keys = Some(wanted);
     }
-    let at_damage = at_damage(on_error)?;
+    filter.more = Some(Box::new(more));
+    let on_damage = on_damage(on_error)?;
     let lost = if fail_on_data_loss { Lost::Refuse } else { Lost::Accept };
     let config = config_of(settings)?;
     let (log, places) = py.detach(|| {
         let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
         let storage: Arc<dyn Storage> = Arc::new(Os);
-        let log = slice::open_log(&storage, &path, &config, log_end)?;
-        let places = match (places, queue_parts) {
+        let log = places::open_log(&storage, &path, &config, log_end)?;
+        let offsets: Option<Vec<(u64, u32)>> = match (places, queue_parts) {
             (Some(mut places), _) => {
                 places.retain(|at| (begin..end).contains(at));
                 places.sort_unstable();
                 places.dedup();
-                Places::Records(places.into_iter().map(|at| (at, 0)).collect())
+                Some(places.into_iter().map(|at| (at, 0)).collect())
             }
             (None, Some(parts)) => {
                 let part = |(topic, queue_id, begin, end): Part| QueuePart {
@@ -280,18 +189,26 @@ pub(crate) fn scan_log(
                 };
                 let parts: Vec<_> = parts.into_iter().map(part).collect();
                 let within = begin..end.min(log_end);
-                let tags = &filter.scan.tags;
-                let places = slice::places_of(&storage, &path, &config, &parts, tags, within)?;
-                Places::Records(places.into())
+                Some(places::places_of(&storage, &path, &config, &parts, &filter.tags, within)?)
             }
-            (None, None) => {
-                Places::Range(Box::new(RangeScan::new(begin, end, log_end, verify_crc, lost)))
-            }
+            (None, None) => None,
+        };
+        let places = match offsets {
+            Some(offsets) => Places::Offsets(Offsets::new(offsets.into(), verify_crc, lost)),
+            None => Places::Range(Box::new(RangeScan::new(begin, end, log_end, verify_crc, lost))),
         };
         Ok::<_, Error>((log, places))
     })?;
-    let (log, slice) = (Arc::new(log), Slice::new(places, filter, at_damage, verify_crc, lost));
-    Ok(ArrowScan::new(LogSlice { log, slice, columns, limits, broker, decompress, threads }))
+    Ok(ArrowScan::new(Messages {
+        source: LogSource::Log(Arc::new(log)),
+        scan: Scan::of(places, filter, on_damage),
+        columns,
+        limits,
+        decompress,
+        broker,
+        names_damaged: true,
+        threads,
+    }))
 }
 
 type Ranges = Vec<(u64, u64)>;
@@ -330,8 +247,8 @@ pub(crate) fn tag_places(
     let found = py.detach(|| {
         let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
         let storage: Arc<dyn Storage> = Arc::new(Os);
-        let log = slice::open_log(&storage, &path, &config, log_end)?;
-        slice::tag_places(&storage, &path, &config, &log, &filter, begin..end.min(log_end))
+        let log = places::open_log(&storage, &path, &config, log_end)?;
+        scan::tag_places(&storage, &path, &config, &log, &filter, begin..end.min(log_end))
     })?;
     let records = found.records.into_iter().map(|(at, _)| at).collect();
     Ok((records, found.gaps.into_iter().map(|gap| (gap.start, gap.end)).collect()))

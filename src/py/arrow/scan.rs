@@ -12,13 +12,13 @@ use pyo3_arrow::PySchema;
 use pyo3_arrow::ffi::{ArrayIterator, to_schema_pycapsule, to_stream_pycapsule};
 
 use crate::columns::{
-    BatchBuilder, BatchError, BatchLimits, BatchesAhead, Column, Maker, MessageBatches, ScanMaker,
-    makers, schema_like, schema_of,
+    BatchBuilder, BatchError, BatchLimits, BatchesAhead, Column, Maker, ScanMaker, makers,
+    schema_like, schema_of,
 };
 use crate::error::Error;
-use crate::store::MessageStore;
+use crate::store::LogSource;
 use crate::store::progress::Halt;
-use crate::store::read::scan::Scan;
+use crate::store::read::scan::{OnDamage, Scan};
 
 use crate::py::fields;
 use crate::py::signals::{Signals, drop_aside};
@@ -277,11 +277,35 @@ impl fmt::Display for Text {
 
 impl std::error::Error for Text {}
 
-struct Messages {
-    store: Arc<MessageStore>,
-    scan: Scan,
-    columns: Vec<Column>,
-    limits: BatchLimits,
+/// Messages of a log.
+pub(crate) struct Messages {
+    pub(crate) source: LogSource,
+    pub(crate) scan: Scan,
+    pub(crate) columns: Vec<Column>,
+    pub(crate) limits: BatchLimits,
+    pub(crate) decompress: bool,
+    /// Value of the column `broker`.
+    pub(crate) broker: Option<String>,
+    /// Whether a row of damage names its message.
+    pub(crate) names_damaged: bool,
+    /// Maximum threads; `None` means one for each processor.
+    pub(crate) threads: Option<usize>,
+}
+
+impl Messages {
+    fn maker(&self, schema: &SchemaRef, scan: &Scan) -> Result<ScanMaker, BatchError> {
+        let mut builder = BatchBuilder::new(&self.columns, Arc::clone(schema), self.limits)?;
+        if let Some(broker) = &self.broker {
+            builder = builder.of_broker(broker)?;
+        }
+        if !self.decompress {
+            builder = builder.keeping_bodies();
+        }
+        if self.names_damaged {
+            builder = builder.naming_damaged();
+        }
+        Ok(ScanMaker::new(self.source.clone(), scan.clone(), builder))
+    }
 }
 
 impl BatchSource for Messages {
@@ -294,60 +318,45 @@ impl BatchSource for Messages {
     }
 
     fn open(&self, schema: SchemaRef, halt: &Halt) -> Result<Box<dyn Batches>, BatchError> {
-        self.store.check_open()?;
-        let builder = || BatchBuilder::new(&self.columns, Arc::clone(&schema), self.limits);
-        let (store, scan) = (&self.store, self.scan.clone().halting(halt.clone()));
-        let bytes = scan.stop_physical_offset().saturating_sub(scan.physical_offset());
-        let makers = makers(bytes, None);
-        let made = if makers > 0 {
-            let parts = scan.parts(store.log())?;
-            let part_bytes = self.limits.part_bytes(&self.columns);
-            let maker = |_| -> Result<Box<dyn Maker>, BatchError> {
-                Ok(Box::new(ScanMaker::new(Arc::clone(store), parts.clone(), builder()?)))
-            };
-            // One more than threads, for rebuilding parts.
-            let makers = (0..=makers).map(maker).collect::<Result<_, _>>()?;
-            let ahead = BatchesAhead::start(makers, parts.bytes(), part_bytes);
-            let ahead = ahead.map_err(Error::io("start a thread that reads", store.path()))?;
-            Made::Ahead(ahead.halting(halt.clone()))
-        } else {
-            Made::Here(Box::new(MessageBatches::new(scan, builder()?)))
-        };
-        Ok(Box::new(StoreBatches { store: Arc::clone(store), made }))
-    }
-}
-
-struct StoreBatches {
-    store: Arc<MessageStore>,
-    made: Made,
-}
-
-enum Made {
-    Here(Box<MessageBatches>),
-    Ahead(BatchesAhead),
-}
-
-impl Batches for StoreBatches {
-    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
-        self.store.check_open()?;
-        match &mut self.made {
-            Made::Here(batches) => batches.next(self.store.log()),
-            Made::Ahead(batches) => Batches::next(batches),
+        let log = self.source.log()?;
+        let mut scan = self.scan.clone().halting(halt.clone());
+        let bytes = scan.bytes();
+        let makers = makers(bytes.end - bytes.start, self.threads);
+        if makers == 0 {
+            return Ok(Box::new(self.maker(&schema, &scan)?));
         }
+        scan.settle(log)?;
+        let maker =
+            |_| -> Result<Box<dyn Maker>, BatchError> { Ok(Box::new(self.maker(&schema, &scan)?)) };
+        // One more than threads, for rebuilding parts.
+        let makers = (0..=makers).map(maker).collect::<Result<_, _>>()?;
+        let part_bytes = self.limits.part_bytes(&self.columns);
+        let ahead = BatchesAhead::start(makers, scan.bytes(), part_bytes);
+        let ahead = ahead.map_err(Error::io("start a thread that reads", log.run().dir()))?;
+        let source = self.source.clone();
+        Ok(Box::new(Ahead { source, batches: ahead.halting(halt.clone()) }))
     }
 }
 
-impl Batches for BatchesAhead {
+impl Batches for ScanMaker {
     fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
-        Iterator::next(self).transpose()
+        Maker::next(self)
     }
 }
 
-fn columns_of(names: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Column>> {
-    named_columns(names, Column::by_name)
+struct Ahead {
+    source: LogSource,
+    batches: BatchesAhead,
 }
 
-/// [`columns_of`] with another lookup.
+impl Batches for Ahead {
+    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
+        self.source.log()?;
+        self.batches.next().transpose()
+    }
+}
+
+/// Columns by name; `None` gives the usual ones.
 pub(crate) fn named_columns(
     names: Option<&Bound<'_, PyAny>>,
     by_name: impl Fn(&str) -> Option<Column>,
@@ -405,9 +414,13 @@ impl Store {
     ///     tags: As in ``scan``.
     ///     begin_ms: As in ``scan``.
     ///     end_ms: As in ``scan``.
-    ///     on_error: As in ``scan``.
+    ///     on_error: As in ``scan``. With ``"report"`` each damaged range is a row: ``error`` has
+    ///         the reason, ``physical_offset`` and ``store_size`` the range (its length is null
+    ///         past 2 GiB), all else is null. A column ``error`` comes last unless asked for.
     ///     verify_crc: Whether each body is compared with its checksum, also where no column shows
     ///         it. Places and lengths are checked in any case.
+    ///     decompress: Whether ``body`` is what the producer sent, and not what is stored. One that
+    ///         cannot be decompressed is damage where ``body`` is among the columns.
     ///
     /// Raises:
     ///     ValueError: No such column.
@@ -415,11 +428,11 @@ impl Store {
         signature = (
             *, columns=None, batch_rows=8192, batch_bytes=8388608, start_physical_offset=None,
             stop_physical_offset=None, topics=None, tags=None, begin_ms=None, end_ms=None,
-            on_error="raise", verify_crc=true, **others
+            on_error="raise", verify_crc=true, decompress=true, **others
         ),
         text_signature = "($self, *, columns=None, batch_rows=8192, batch_bytes=8388608, \
             start_physical_offset=None, stop_physical_offset=None, topics=None, tags=None, \
-            begin_ms=None, end_ms=None, on_error=\"raise\", verify_crc=True)"
+            begin_ms=None, end_ms=None, on_error=\"raise\", verify_crc=True, decompress=True)"
     )]
     #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
     fn scan_arrow(
@@ -435,22 +448,36 @@ impl Store {
         #[pyo3(from_py_with = fields::end_ms)] end_ms: Option<i64>,
         on_error: &str,
         verify_crc: bool,
+        decompress: bool,
         others: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<ArrowScan> {
         fields::no_others("Store.scan_arrow", others)?;
-        let columns = columns_of(columns)?;
+        let mut columns = named_columns(columns, Column::by_name)?;
         let limits = BatchLimits {
             rows: at_least_one("batch_rows", batch_rows)?,
             body_bytes: at_least_one("batch_bytes", batch_bytes)?,
         };
         let filter = scan_filter(topics, tags, begin_ms, end_ms)?;
         let on_damage = on_damage(on_error)?;
+        if on_damage == OnDamage::Report && !columns.contains(&Column::Error) {
+            // A row of damage must not pass for a message.
+            columns.push(Column::Error);
+        }
         let store = self.reading()?;
         store.check_open()?;
         let end = store.end_offset();
         let stop = bound(stop_physical_offset, end);
         let start = bound(start_physical_offset, 0);
         let scan = Scan::new(start, stop, end, filter, on_damage).verifying(verify_crc);
-        Ok(ArrowScan::new(Messages { store, scan, columns, limits }))
+        Ok(ArrowScan::new(Messages {
+            source: LogSource::Store(store),
+            scan,
+            columns,
+            limits,
+            decompress,
+            broker: None,
+            names_damaged: false,
+            threads: None,
+        }))
     }
 }

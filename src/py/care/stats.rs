@@ -12,6 +12,7 @@ use crate::care::survey::stats::{self as care, Grouping, StatsOptions, Totals};
 use crate::columns::{BatchError, stats_batch};
 use crate::error::Error;
 use crate::store::progress::Halt;
+use crate::store::read::scan::OnDamage;
 
 use crate::py::arrow::scan::{ArrowScan, BatchSource, Batches};
 use crate::py::errors::not_one_of;
@@ -62,7 +63,10 @@ pub(crate) fn stats<'py>(
 ) -> PyResult<Counted<'py>> {
     let options = StatsOptions {
         filter: scan_filter(topics, tags, begin_ms, end_ms)?,
-        on_damage: on_damage(on_error)?,
+        on_damage: match on_damage(on_error)? {
+            OnDamage::Report => Err(not_one_of("on_error", "raise, skip", on_error))?,
+            fail_or_skip => fail_or_skip,
+        },
         ..StatsOptions::by(&groupings(&by)?)
     };
     let config = config_of(settings)?;

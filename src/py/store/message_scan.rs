@@ -1,31 +1,69 @@
-//! Iterates over messages of a log.
+//! Iterates over messages and damage of a log.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::error::Result;
+use crate::format::body;
 use crate::format::width::at_least_0;
-use crate::log::CommitLog;
 use crate::log::read::scanner::Flow;
-use crate::store::MessageStore;
-use crate::store::read::scan::Scan;
+use crate::store::LogSource;
+use crate::store::read::scan::{self, OnDamage, Scan, ScanItem};
 
-use super::stored::{Record, StoredMessage};
+use super::Store;
+use super::reading::{bound, on_damage, scan_filter};
+use super::stored::{MOST_BODY, Record, StoredMessage};
+use crate::py::fields;
 use crate::py::signals::Signals;
+use crate::py::values::value_methods;
 
-pub(crate) enum Source {
-    Store(Arc<MessageStore>),
-    Log(Arc<CommitLog>),
+/// Bytes of a log that a scan could not give as a message.
+#[pyclass(module = "mqstore", frozen, get_all)]
+pub(crate) struct Damage {
+    /// Where they begin in the whole commit log.
+    physical_offset: u64,
+    /// Their number.
+    length: u64,
+    /// File, byte, expected and found; of a message also its topic, queue and queue offset.
+    reason: String,
 }
 
-impl Source {
-    fn log(&self) -> Result<&CommitLog> {
-        match self {
-            Self::Store(store) => store.check_open().map(|()| store.log()),
-            Self::Log(log) => Ok(log),
+#[pymethods]
+impl Damage {
+    #[new]
+    fn __new__(physical_offset: u64, length: u64, reason: String) -> Self {
+        Self { physical_offset, length, reason }
+    }
+}
+
+value_methods!(Damage { "physical_offset", "length", "reason" });
+
+impl From<scan::Damage> for Damage {
+    fn from(damage: scan::Damage) -> Self {
+        let (physical_offset, length) = (damage.begin, damage.length());
+        Self { physical_offset, length, reason: damage.error().to_string() }
+    }
+}
+
+/// Item of a scan.
+#[derive(IntoPyObject)]
+pub(crate) enum Item {
+    Message(StoredMessage),
+    Damage(Damage),
+}
+
+type Ready = std::result::Result<Record, Box<scan::Damage>>;
+
+impl From<Ready> for Item {
+    #[inline]
+    fn from(ready: Ready) -> Self {
+        match ready {
+            Ok(record) => Self::Message(record.into()),
+            Err(damage) => Self::Damage((*damage).into()),
         }
     }
 }
@@ -33,10 +71,12 @@ impl Source {
 /// Bytes and messages taken from a read at a time, small enough for the cache.
 const AHEAD: (usize, usize) = (32 << 10, 64);
 
-/// An iterator over messages; made by ``Store.scan`` and ``CommitLog.scan``.
+/// An iterator over messages, and ``Damage`` if asked for.
+///
+/// Made by ``Store.scan`` and ``CommitLog.scan``.
 #[pyclass(module = "mqstore", frozen)]
 pub(crate) struct MessageScan {
-    source: Source,
+    source: LogSource,
     stop: u64,
     signals: Arc<Signals>,
     state: Mutex<State>,
@@ -44,20 +84,25 @@ pub(crate) struct MessageScan {
 
 struct State {
     scan: Scan,
-    /// Records read ahead, with their ends.
-    ready: VecDeque<(u64, Record)>,
-    /// End of the last record returned.
+    /// Whether a body that cannot be decompressed counts as damage.
+    checks_bodies: bool,
+    /// Items read ahead, with their ends.
+    ready: VecDeque<(u64, Ready)>,
+    /// End of the last item returned.
     given_to: u64,
     more: bool,
 }
 
 impl MessageScan {
-    pub(crate) fn new(source: Source, scan: Scan) -> Self {
+    /// Where damage is raised, an undecompressable body is an error of the message that it is asked
+    /// of.
+    pub(crate) fn new(source: LogSource, scan: Scan, decompress: bool) -> Self {
         let stop = scan.stop_physical_offset();
         let signals = Signals::new();
         let scan = scan.halting(signals.halt());
         let given_to = scan.physical_offset();
-        let state = State { scan, ready: VecDeque::new(), given_to, more: true };
+        let checks_bodies = decompress && scan.on_damage() != OnDamage::Fail;
+        let state = State { scan, checks_bodies, ready: VecDeque::new(), given_to, more: true };
         Self { source, stop, signals, state: Mutex::new(state) }
     }
 
@@ -71,26 +116,31 @@ impl MessageScan {
 }
 
 impl State {
-    /// Takes a record that was read ahead.
-    fn take(&mut self) -> Option<Record> {
-        let (end, record) = self.ready.pop_front()?;
+    /// Takes an item that was read ahead.
+    fn take(&mut self) -> Option<Ready> {
+        let (end, item) = self.ready.pop_front()?;
         self.given_to = end;
-        Some(record)
+        Some(item)
     }
 
-    fn next(&mut self, source: &Source) -> Result<Option<Record>> {
+    fn next(&mut self, source: &LogSource) -> Result<Option<Ready>> {
         if self.ready.is_empty() && self.more {
             let log = source.log()?;
-            let Self { scan, ready, .. } = self;
+            let Self { scan, checks_bodies, ready, .. } = self;
             let mut bytes = 0;
-            let outcome = scan.run(log, |view, _| {
-                bytes += view.as_bytes().len();
-                // The scan checked that the record stores its own offset.
-                let at = at_least_0(view.physical_offset());
-                ready.push_back((
-                    at + u64::from(view.store_size()),
-                    Record::copied(view.as_bytes()),
-                ));
+            let outcome = scan.visit(log, |item| {
+                match item {
+                    ScanItem::Message(view, _) => {
+                        if *checks_bodies {
+                            body::of_message(view, MOST_BODY)?;
+                        }
+                        bytes += view.as_bytes().len();
+                        // The scan checked that the record stores its own offset.
+                        let end = at_least_0(view.physical_offset()) + u64::from(view.store_size());
+                        ready.push_back((end, Ok(Record::copied(view.as_bytes()))));
+                    }
+                    ScanItem::Damage(damage) => ready.push_back((damage.end, Err(damage))),
+                }
                 let full = bytes >= AHEAD.0 || ready.len() >= AHEAD.1;
                 Ok(if full { Flow::Stop } else { Flow::Continue })
             });
@@ -114,16 +164,16 @@ impl MessageScan {
         slf
     }
 
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<StoredMessage>> {
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Item>> {
         if let Some(mut state) = self.state.try_lock()
-            && let Some(record) = state.take()
+            && let Some(item) = state.take()
         {
-            return Ok(Some(record.into()));
+            return Ok(Some(item.into()));
         }
         self.signals.is_called();
         let next = py.detach(|| self.state.lock().next(&self.source))?;
         match next {
-            Some(record) => Ok(Some(record.into())),
+            Some(item) => Ok(Some(item.into())),
             None => self.signals.check().map(|()| None),
         }
     }
@@ -142,7 +192,7 @@ impl MessageScan {
         self.stop
     }
 
-    /// How many damaged ranges were skipped so far (``on_error="skip"``).
+    /// How many damaged ranges were skipped or reported so far.
     #[getter]
     fn skipped_ranges(&self, py: Python<'_>) -> u64 {
         self.look(py, |state| state.scan.skipped_ranges())
@@ -152,5 +202,60 @@ impl MessageScan {
     #[getter]
     fn skipped_bytes(&self, py: Python<'_>) -> u64 {
         self.look(py, |state| state.scan.skipped_bytes())
+    }
+}
+
+#[pymethods]
+impl Store {
+    /// Every message of the log in order, those of system topics too.
+    ///
+    /// Args:
+    ///     start_physical_offset: First physical offset; ``None`` is the log's beginning. Inside a
+    ///         record, the scan begins at the next one.
+    ///     stop_physical_offset: Messages that begin before here; ``None`` is the end as of now.
+    ///     topics: Only these topics.
+    ///     tags: Only messages that match this tag expression.
+    ///     begin_ms: Only store times from here on.
+    ///     end_ms: Only store times up to here.
+    ///     on_error: At damage ``"raise"`` it, ``"skip"`` to the next whole record, or ``"report"``
+    ///         it: a ``Damage`` comes in its place. The scan counts what it skipped or reported.
+    ///         Topics, tags and times leave out no damage, since it may have held any message.
+    ///     decompress: Whether a body that cannot be decompressed counts as damage. With
+    ///         ``on_error="raise"`` it does not: the message comes, and its ``body`` raises. Each
+    ///         compressed body is decompressed for that.
+    ///
+    /// Raises:
+    ///     CorruptionError: When iterated, at damage, with ``on_error="raise"``.
+    #[pyo3(
+        signature = (
+            *, start_physical_offset=None, stop_physical_offset=None, topics=None, tags=None,
+            begin_ms=None, end_ms=None, on_error="raise", decompress=true, **others
+        ),
+        text_signature = "($self, *, start_physical_offset=None, stop_physical_offset=None, \
+            topics=None, tags=None, begin_ms=None, end_ms=None, on_error=\"raise\", \
+            decompress=True)"
+    )]
+    #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
+    fn scan(
+        &self,
+        #[pyo3(from_py_with = fields::start_physical_offset)] start_physical_offset: Option<i64>,
+        #[pyo3(from_py_with = fields::stop_physical_offset)] stop_physical_offset: Option<i64>,
+        topics: Option<&Bound<'_, PyAny>>,
+        tags: Option<&str>,
+        #[pyo3(from_py_with = fields::begin_ms)] begin_ms: Option<i64>,
+        #[pyo3(from_py_with = fields::end_ms)] end_ms: Option<i64>,
+        on_error: &str,
+        decompress: bool,
+        others: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<MessageScan> {
+        fields::no_others("Store.scan", others)?;
+        let filter = scan_filter(topics, tags, begin_ms, end_ms)?;
+        let on_damage = on_damage(on_error)?;
+        let store = self.reading()?;
+        store.check_open()?;
+        let end = store.end_offset();
+        let start = bound(start_physical_offset, 0).max(store.log().min_offset());
+        let scan = Scan::new(start, bound(stop_physical_offset, end), end, filter, on_damage);
+        Ok(MessageScan::new(LogSource::Store(store), scan, decompress))
     }
 }

@@ -13,11 +13,10 @@ use crate::error::Result;
 use crate::format::queue::consume_queue::TagFilter;
 use crate::format::width::at_least_0;
 use crate::log::QueueKind;
-use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
+use crate::store::read::scan::{OnDamage, ScanFilter};
 use crate::store::{Boundary, KeyQuery, MessageStore};
 
 use super::Store;
-use super::message_scan::{MessageScan, Source};
 use super::stored::StoredMessage;
 use crate::py::errors::not_one_of;
 use crate::py::fields;
@@ -122,15 +121,17 @@ pub(crate) fn scan_filter(
         tags: filter_of(tags),
         begin_ms: begin_ms.unwrap_or(i64::MIN),
         end_ms: end_ms.unwrap_or(i64::MAX),
+        more: None,
     })
 }
 
 /// Parses `on_error`.
 pub(crate) fn on_damage(on_error: &str) -> PyResult<OnDamage> {
     match on_error {
-        "raise" => Ok(OnDamage::Raise),
+        "raise" => Ok(OnDamage::Fail),
         "skip" => Ok(OnDamage::Skip),
-        other => Err(not_one_of("on_error", "raise, skip", other)),
+        "report" => Ok(OnDamage::Report),
+        other => Err(not_one_of("on_error", "raise, skip, report", other)),
     }
 }
 
@@ -358,52 +359,6 @@ impl Store {
             answer.complete,
             unread,
         ))
-    }
-
-    /// Every message of the log in order, those of system topics too.
-    ///
-    /// Args:
-    ///     start_physical_offset: First physical offset; ``None`` is the log's beginning. Inside a
-    ///         record, the scan begins at the next one.
-    ///     stop_physical_offset: Messages that begin before here; ``None`` is the end as of now.
-    ///     topics: Only these topics.
-    ///     tags: Only messages that match this tag expression.
-    ///     begin_ms: Only store times from here on.
-    ///     end_ms: Only store times up to here.
-    ///     on_error: At damage ``"raise"`` it, or ``"skip"`` to the next whole record; the scan
-    ///         counts what it skipped.
-    ///
-    /// Raises:
-    ///     CorruptionError: When iterated, at damage, with ``on_error="raise"``.
-    #[pyo3(
-        signature = (
-            *, start_physical_offset=None, stop_physical_offset=None, topics=None, tags=None,
-            begin_ms=None, end_ms=None, on_error="raise", **others
-        ),
-        text_signature = "($self, *, start_physical_offset=None, stop_physical_offset=None, \
-            topics=None, tags=None, begin_ms=None, end_ms=None, on_error=\"raise\")"
-    )]
-    #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
-    fn scan(
-        &self,
-        #[pyo3(from_py_with = fields::start_physical_offset)] start_physical_offset: Option<i64>,
-        #[pyo3(from_py_with = fields::stop_physical_offset)] stop_physical_offset: Option<i64>,
-        topics: Option<&Bound<'_, PyAny>>,
-        tags: Option<&str>,
-        #[pyo3(from_py_with = fields::begin_ms)] begin_ms: Option<i64>,
-        #[pyo3(from_py_with = fields::end_ms)] end_ms: Option<i64>,
-        on_error: &str,
-        others: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<MessageScan> {
-        fields::no_others("Store.scan", others)?;
-        let filter = scan_filter(topics, tags, begin_ms, end_ms)?;
-        let on_damage = on_damage(on_error)?;
-        let store = self.reading()?;
-        store.check_open()?;
-        let end = store.end_offset();
-        let start = bound(start_physical_offset, 0).max(store.log().min_offset());
-        let scan = Scan::new(start, bound(stop_physical_offset, end), end, filter, on_damage);
-        Ok(MessageScan::new(Source::Store(store), scan))
     }
 
     /// A view of one topic: its newest messages, those since a time, all of them in order.

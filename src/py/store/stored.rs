@@ -12,6 +12,7 @@ use crate::format::body;
 use crate::format::message::properties::{self, names};
 use crate::format::message::sys_flag::{self, Compression, Transaction};
 use crate::format::message::{self, Frame, FrameError, MessageView};
+use crate::store::read::scan::Damage;
 
 use crate::py::fields::bytes_of;
 
@@ -221,22 +222,18 @@ impl StoredMessage {
     /// The body as the producer sent it: decompressed where ``sys_flag`` says so.
     ///
     /// Raises:
-    ///     CorruptionError: The stored bytes cannot be decompressed, or give more than 64 MiB;
-    ///         ``raw_body`` is still there.
+    ///     CorruptionError: The stored bytes cannot be decompressed, or give more than 64 MiB. It
+    ///         names the message; ``raw_body`` is still there.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let view = self.view()?;
-        let (stored, sys_flag) = (view.body(), view.sys_flag());
-        let plain = sys_flag::compression(sys_flag) == Some(Compression::None);
+        let plain = sys_flag::compression(view.sys_flag()) == Some(Compression::None);
         if plain {
-            return Ok(PyBytes::new(py, stored));
+            return Ok(PyBytes::new(py, view.body()));
         }
-        match py.detach(|| body::decompress(stored, sys_flag, MOST_BODY)) {
+        match py.detach(|| body::of_message(&view, MOST_BODY)) {
             Ok(body) => Ok(PyBytes::new(py, &body)),
-            Err(error) => {
-                let at = view.body().as_ptr().addr() - self.record.as_ptr().addr();
-                Err(FormatError::from(error).at(at).into())
-            }
+            Err(error) => Err(Damage::of_message(&view, error).error().into()),
         }
     }
 

@@ -19,9 +19,10 @@ use crate::format::width::to_usize;
 use crate::log::queue::queue_folder::{QueueFolder, QueueUnit};
 use crate::log::read::end::{self, Left};
 use crate::log::{self, folder};
+use crate::store::LogSource;
 use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
 
-use crate::py::store::message_scan::{MessageScan, Source};
+use crate::py::store::message_scan::MessageScan;
 use crate::py::store::reading::{bound, on_damage};
 use crate::py::store::stored::StoredMessage;
 use crate::py::values::value_methods;
@@ -352,7 +353,7 @@ impl CommitLog {
     }
 
     fn __iter__(&self) -> MessageScan {
-        self.messages(None, None, OnDamage::Raise)
+        self.messages(None, None, OnDamage::Fail)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -367,7 +368,7 @@ impl CommitLog {
         let end = self.log.end_offset();
         let start = bound(start, 0).max(self.log.min_offset());
         let scan = Scan::new(start, bound(stop, end), end, ScanFilter::ALL, on_damage);
-        MessageScan::new(Source::Log(Arc::clone(&self.log)), scan)
+        MessageScan::new(LogSource::Log(Arc::clone(&self.log)), scan, true)
     }
 }
 

@@ -21,7 +21,7 @@ use crate::log::read::anchor::Anchor;
 use crate::store::NewMessage;
 use crate::store::folder::config_file;
 use crate::store::folder::lock::StoreLock;
-use crate::store::read::scan::slice;
+use crate::store::read::scan::places;
 use crate::store::write::append;
 
 use crate::py::errors::invalid;
@@ -161,7 +161,7 @@ type Anchored = (u64, u32, u32);
 fn log_of(path: &Path, config: &StoreConfig) -> Result<CommitLog> {
     let path = std::path::absolute(path).map_err(Error::io("find", path))?;
     let storage: Arc<dyn Storage> = Arc::new(Os);
-    slice::open_log(&storage, &path, config, u64::MAX)
+    places::open_log(&storage, &path, config, u64::MAX)
 }
 
 /// Evidence that a log is the one that was read up to a physical offset, newest first.

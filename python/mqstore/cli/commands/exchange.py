@@ -40,7 +40,14 @@ if TYPE_CHECKING:
 @topics_option()
 @tags_option
 @begin_end_options
-@click.option("--skip-damage", is_flag=True, help="Pass over damage instead of ending there.")
+@click.option(
+    "--on-error",
+    type=click.Choice(["raise", "skip", "report"]),
+    default="raise",
+    show_default=True,
+    help="At damage: end there, skip it, or also list it in TARGET/damage.jsonl.",
+)
+@click.option("--skip-damage", is_flag=True, help="The same as --on-error skip.")
 @allow_empty_option
 @config_option
 @output_options
@@ -53,6 +60,7 @@ def export_command(
     tags: str | None,
     begin_ms: int | None,
     end_ms: int | None,
+    on_error: Literal["raise", "skip", "report"],
     skip_damage: bool,  # noqa: FBT001
     allow_empty: bool,  # noqa: FBT001
     config: str | None,
@@ -70,16 +78,17 @@ def export_command(
             tags=tags,
             begin_ms=begin_ms,
             end_ms=end_ms,
-            on_error="skip" if skip_damage else "raise",
+            on_error="skip" if skip_damage and on_error == "raise" else on_error,
             allow_empty=allow_empty,
             progress=tell,
             config=config,
         )
     output.document(msgspec.to_builtins(report), lambda: report_lines(report))
     if report.skipped_ranges:
+        lists = f"`{target}/damage.jsonl`" if on_error == "report" else "`mqstore verify`"
         note(
             f"skipped {report.skipped_ranges} damaged ranges, {report.skipped_bytes} bytes; "
-            "`mqstore verify` lists them"
+            f"{lists} lists them"
         )
         return 1
     return 0

@@ -8,23 +8,15 @@ use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::{FileKind, Storage};
 use crate::format::message::tag_filter::TagFilter;
-use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
 use crate::log::commit_log::Found;
-use crate::log::queue::queue_folder::{QueueFolder, QueueUnit};
 use crate::log::{CommitLog, QueueKind};
+
+use super::places::{led_to, may_match, queue_at};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TagPlaces {
     pub records: Vec<(u64, u32)>,
     pub gaps: Vec<Range<u64>>,
-}
-
-/// Whether an entry's message may match. Batches, delivery times and extension addresses tell nothing.
-pub(super) fn may_match(filter: &TagFilter, queue: &QueueFolder, unit: &QueueUnit) -> bool {
-    queue.kind() == QueueKind::Batch
-        || queue.topic().as_bytes() == SCHEDULE_TOPIC
-        || i32::try_from(unit.tags_code).is_err()
-        || filter.matches_code(unit.tags_code)
 }
 
 /// Finds what `filter` may match in `within`.
@@ -39,7 +31,7 @@ pub fn tag_places(
     let mut entries = Vec::new();
     for folder in queue_folders(&**storage, root)? {
         // Messages of a damaged queue are in a gap.
-        let queue = match super::queue_at(storage, &folder, config) {
+        let queue = match queue_at(storage, &folder, config) {
             Ok(Some(queue)) => queue,
             Ok(None) | Err(Error::Corrupt(_)) => continue,
             Err(error) => return Err(error),
@@ -52,7 +44,7 @@ pub fn tag_places(
             }
             place += units.len() as u64;
             for unit in units {
-                let Some((at, size)) = super::led_to(&unit) else { continue };
+                let Some((at, size)) = led_to(&unit) else { continue };
                 if at >= within.end {
                     break 'units;
                 }

@@ -1,0 +1,122 @@
+//! Chooses messages of a log.
+
+use std::fmt;
+use std::sync::Arc;
+
+use hashbrown::{HashMap, HashSet};
+use parking_lot::Mutex;
+
+use crate::format::message::properties::{self, names};
+use crate::format::message::sys_flag::Transaction;
+use crate::format::message::{MessageView, tag_filter::TagFilter};
+
+#[derive(Clone, Debug)]
+pub struct ScanFilter {
+    /// Topic bytes; `None` means all.
+    pub topics: Option<HashSet<Box<[u8]>>>,
+    pub tags: TagFilter,
+    pub begin_ms: i64,
+    pub end_ms: i64,
+    /// Rare conditions.
+    pub more: Option<Box<MoreConditions>>,
+}
+
+impl ScanFilter {
+    pub const ALL: Self = Self {
+        topics: None,
+        tags: TagFilter::ALL,
+        begin_ms: i64::MIN,
+        end_ms: i64::MAX,
+        more: None,
+    };
+
+    #[inline]
+    #[must_use]
+    pub fn takes(&self, view: &MessageView<'_>) -> bool {
+        let time_ms = view.store_timestamp_ms();
+        self.begin_ms <= time_ms
+            && time_ms <= self.end_ms
+            && self.topics.as_ref().is_none_or(|topics| topics.contains(view.topic()))
+            && (self.tags.is_all() || self.tags.matches_tags(view.property(names::TAGS)))
+            && self.more.as_ref().is_none_or(|more| more.takes(view))
+    }
+}
+
+pub type TopicTest = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
+type Bounds = HashMap<i32, (i64, i64)>;
+
+#[derive(Clone, Default)]
+pub struct MoreConditions {
+    pub topic_test: Option<TopicTest>,
+    /// Bounds of queue offsets by topic, half-open.
+    pub queues: HashMap<Box<[u8]>, Bounds>,
+    pub only_these_queues: bool,
+    pub keys: Option<HashSet<Box<[u8]>>>,
+    /// Whether to skip messages that no queue names.
+    pub delivered_only: bool,
+    tested: Tested,
+}
+
+impl fmt::Debug for MoreConditions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MoreConditions").field("queues", &self.queues).finish_non_exhaustive()
+    }
+}
+
+/// Answers of a topic test. Each clone has its own, so no thread waits.
+#[derive(Default)]
+struct Tested(Mutex<HashMap<Box<[u8]>, bool>>);
+
+impl Clone for Tested {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+const MOST_TESTED: usize = 1 << 16;
+
+impl MoreConditions {
+    fn takes(&self, view: &MessageView<'_>) -> bool {
+        !(self.delivered_only && is_undelivered(view))
+            && self.takes_queue(view)
+            && self.takes_topic(view.topic())
+            && self.takes_keys(view)
+    }
+
+    fn takes_queue(&self, view: &MessageView<'_>) -> bool {
+        if self.queues.is_empty() {
+            return !self.only_these_queues;
+        }
+        match self.queues.get(view.topic()).and_then(|ids| ids.get(&view.queue_id())) {
+            Some((from, to)) => *from <= view.queue_offset() && view.queue_offset() < *to,
+            None => !self.only_these_queues,
+        }
+    }
+
+    fn takes_topic(&self, topic: &[u8]) -> bool {
+        let Some(test) = &self.topic_test else { return true };
+        let mut tested = self.tested.0.lock();
+        if let Some(known) = tested.get(topic) {
+            return *known;
+        }
+        let takes = test(topic);
+        if tested.len() >= MOST_TESTED {
+            tested.clear();
+        }
+        tested.insert(topic.into(), takes);
+        takes
+    }
+
+    fn takes_keys(&self, view: &MessageView<'_>) -> bool {
+        let Some(wanted) = &self.keys else { return true };
+        let properties = properties::indexed(view.raw_properties());
+        properties.unique_key.is_some_and(|key| wanted.contains(key))
+            || properties
+                .keys
+                .is_some_and(|keys| properties::split_keys(keys).any(|key| wanted.contains(key)))
+    }
+}
+
+const fn is_undelivered(view: &MessageView<'_>) -> bool {
+    matches!(view.transaction(), Transaction::Prepared | Transaction::Rollback)
+}

@@ -1,0 +1,122 @@
+//! Where the log's files and the messages of parts of queues lie, for readers that share a log.
+//!
+//! Opening a log only lists its files; the divider passes the log's end.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::config::StoreConfig;
+use crate::error::{Error, Result};
+use crate::files::{Access, FileRun, Roots, Storage};
+use crate::format::message::tag_filter::TagFilter;
+use crate::format::queue::consume_queue::{self, SCHEDULE_TOPIC};
+use crate::log::queue::queue_folder::{QueueFolder, QueueUnit};
+use crate::log::{CommitLog, QueueKind};
+
+use crate::store::folder::found;
+use crate::store::folder::paths::{BATCH_CONSUME_QUEUE, StorePaths};
+
+/// Opens the log at `root`, readable up to `log_end`, by listing its files only.
+pub fn open_log(
+    storage: &Arc<dyn Storage>,
+    root: &Path,
+    config: &StoreConfig,
+    log_end: u64,
+) -> Result<CommitLog> {
+    let paths = StorePaths::new(root, config);
+    found::need_store(&**storage, &paths)?;
+    let file_size = found::commit_log_file_size(storage, &paths, config)?;
+    let (run, _) = FileRun::load(
+        Arc::clone(storage),
+        Arc::default(),
+        Roots::new(paths.commit_log().to_vec(), paths.read_only_commit_log().to_vec(), 100),
+        file_size,
+        Access::Read,
+    )?;
+    Ok(CommitLog::new(run, log_end))
+}
+
+#[derive(Clone, Debug)]
+pub struct QueuePart {
+    pub topic: Box<[u8]>,
+    pub queue_id: i32,
+    pub begin: i64,
+    pub end: i64,
+}
+
+/// Offsets of records named by parts of queues, sorted and distinct, inside `within`. A missing
+/// queue has none, and an entry whose tags code `tags` rules out names none.
+pub fn places_of(
+    storage: &Arc<dyn Storage>,
+    root: &Path,
+    config: &StoreConfig,
+    queues: &[QueuePart],
+    tags: &TagFilter,
+    within: Range<u64>,
+) -> Result<Vec<(u64, u32)>> {
+    use std::os::unix::ffi::OsStrExt;
+    let mut places = Vec::new();
+    for part in queues {
+        for kind in [QueueKind::Plain, QueueKind::Batch] {
+            let topic = std::ffi::OsStr::from_bytes(&part.topic);
+            let folder = root.join(kind.folder()).join(topic).join(part.queue_id.to_string());
+            let Some(queue) = queue_at(storage, &folder, config)? else { continue };
+            // An earlier batch may reach into the part.
+            let mut place = queue.place_of(part.begin)?.saturating_sub(1);
+            'units: loop {
+                let units = queue.units(place, usize::MAX)?;
+                if units.is_empty() {
+                    break;
+                }
+                place += units.len() as u64;
+                for unit in units {
+                    if unit.queue_offset >= part.end {
+                        break 'units;
+                    }
+                    let after = unit.queue_offset.saturating_add(i64::from(unit.message_count));
+                    if let Some((at, size)) = led_to(&unit)
+                        && after > part.begin
+                        && within.contains(&at)
+                        && may_match(tags, &queue, &unit)
+                    {
+                        places.push((at, size));
+                    }
+                }
+            }
+        }
+    }
+    places.sort_unstable();
+    places.dedup_by_key(|place| place.0);
+    Ok(places)
+}
+
+pub(super) fn queue_at(
+    storage: &Arc<dyn Storage>,
+    folder: &Path,
+    config: &StoreConfig,
+) -> Result<Option<QueueFolder>> {
+    let is_batch = folder.ancestors().nth(2).is_some_and(|dir| dir.ends_with(BATCH_CONSUME_QUEUE));
+    let entry = consume_queue::ENTRY_LEN as u64;
+    let given = config.mapped_file_size_consume_queue.filter(|_| !is_batch);
+    let file_size = given.map(|size| size.div_ceil(entry) * entry);
+    match QueueFolder::open(Arc::clone(storage), folder, file_size) {
+        Err(Error::NotAStore { .. }) => Ok(None),
+        queue => queue.map(Some),
+    }
+}
+
+/// Place and size of an entry's record; `None` if the entry leads nowhere (the maximum size).
+pub(super) fn led_to(unit: &QueueUnit) -> Option<(u64, u32)> {
+    let at = u64::try_from(unit.physical_offset).ok()?;
+    let size = u32::try_from(unit.store_size).ok()?;
+    (size > 0 && size < i32::MAX.cast_unsigned()).then_some((at, size))
+}
+
+/// Whether an entry's message may match. Batches, delivery times and extension addresses tell nothing.
+pub(super) fn may_match(filter: &TagFilter, queue: &QueueFolder, unit: &QueueUnit) -> bool {
+    queue.kind() == QueueKind::Batch
+        || queue.topic().as_bytes() == SCHEDULE_TOPIC
+        || i32::try_from(unit.tags_code).is_err()
+        || filter.matches_code(unit.tags_code)
+}
