@@ -152,7 +152,9 @@ impl FrameReader {
         let behind = self.behind(damage.at, |reader, end| {
             Ok(has_claim && reader.next_nonzero(end)?.is_some())
         })?;
-        let Some(mut next) = behind else { return Ok(Err(FileEnd::Bad(damage))) };
+        let Some(mut next) = behind.filter(|_| !visitor.is_cancelled()) else {
+            return Ok(Err(FileEnd::Bad(damage)));
+        };
         let stored_ms = self.stored_at(next)?;
         if let Some(stored_ms) = stored_ms {
             let newest_ms = visitor.newest_ms();
