@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-KILLS = int(os.environ.get("MQSTORE_SPARK_KILLS", "20"))
+KILLS = int(os.environ.get("MQSTORE_SPARK_KILLS", "5"))
 SEED = int(os.environ.get("MQSTORE_SEED", "20261125"))
 COLUMNS = "broker,topic,physical_offset,store_size,store_timestamp,body,error"
 
