@@ -17,8 +17,8 @@ pub enum Error {
     /// A system call failed.
     #[error("{op} {}: {source}", path.display())]
     Io {
-        /// The operation as a verb: `open`, `read`, `flush`.
-        op: &'static str,
+        /// The operation.
+        op: Operation,
         /// The file or folder.
         path: PathBuf,
         /// The operating system's error.
@@ -173,11 +173,44 @@ fn by_pid(pid: Option<i32>) -> String {
     pid.map_or_else(|| "for writing".to_owned(), |pid| format!("by pid {pid}"))
 }
 
+/// An operation of the operating system that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Operation {
+    /// The system reports a failed flush once: what was not flushed may be lost.
+    Flush,
+    /// Any other, as a verb: `open`, `read`.
+    Other(&'static str),
+}
+
+impl From<&'static str> for Operation {
+    fn from(verb: &'static str) -> Self {
+        Self::Other(verb)
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Flush => "flush",
+            Self::Other(verb) => verb,
+        })
+    }
+}
+
 impl Error {
     /// Returns an [`Error::Io`] for `op` on `path`, for `map_err`.
-    pub fn io(op: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+    pub fn io(
+        op: impl Into<Operation>,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
         // The path is copied only on failure.
-        move |source| Self::Io { op, path: path.into(), source }
+        move |source| Self::Io { op: op.into(), path: path.into(), source }
+    }
+
+    /// [`Error::io`] of a flush.
+    pub fn flush(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        Self::io(Operation::Flush, path)
     }
 
     /// Whether the disk was full, which may pass.

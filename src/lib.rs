@@ -99,7 +99,9 @@ pub use columns::{
     BatchError, BatchLimits, Column, MessageBatches, MessageRows, RowsError, schema,
 };
 pub use config::{FlushDiskType, StoreConfig, TransferLimits};
-pub use error::{AppendResult, Corruption, CorruptionKind, Error, FormatError, PutStatus, Result};
+pub use error::{
+    AppendResult, Corruption, CorruptionKind, Error, FormatError, Operation, PutStatus, Result,
+};
 pub use files::{Os, Storage, SystemClock};
 pub use format::message::{MessageView, host::Host};
 pub use format::queue::consume_queue::TagFilter;

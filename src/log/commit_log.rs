@@ -168,7 +168,7 @@ impl CommitLog {
             while from < size && is_wanted() {
                 let to = (from / PART + 1).saturating_mul(PART).min(size);
                 if write_part_again(&*open, &file.path, from, to, &mut block)? {
-                    open.start_writing(from, to - from).map_err(Error::io("flush", &file.path))?;
+                    open.start_writing(from, to - from).map_err(Error::flush(&file.path))?;
                 }
                 from = to;
             }

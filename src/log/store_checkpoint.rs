@@ -47,7 +47,7 @@ impl StoreCheckpoint {
                     .create(&self.path, CHECKPOINT_LEN as u64)
                     .map_err(Error::io("create", &self.path))?;
                 let dir = self.path.parent().unwrap_or(&self.path);
-                storage.sync_dir(dir).map_err(Error::io("flush", dir))?;
+                storage.sync_dir(dir).map_err(Error::flush(dir))?;
                 file
             }
         };
@@ -59,7 +59,7 @@ impl StoreCheckpoint {
         let mut bytes = [0; FIELDS_LEN];
         self.fields.encode_into(&mut bytes);
         file.write_at(&bytes, 0).map_err(Error::io("write", &self.path))?;
-        file.sync().map_err(Error::io("flush", &self.path))?;
+        file.sync().map_err(Error::flush(&self.path))?;
         self.on_disk = Some(self.fields);
         Ok(())
     }

@@ -37,7 +37,7 @@ pub(crate) fn raise(error: Error, store_host: Host) -> PyErr {
     match error {
         Error::Io { op, path, source } => {
             let errno = source.raw_os_error().or_else(|| errno_of(source.kind()));
-            StoreIOError::new_err((message, errno, text(path), op))
+            StoreIOError::new_err((message, errno, text(path), op.to_string()))
         }
         Error::Corrupt(corruption) => corrupt(*corruption, message),
         Error::NotAStore { path, reason } => NotAStoreError::new_err((message, text(path), reason)),

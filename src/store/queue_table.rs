@@ -512,7 +512,7 @@ impl QueueTable {
                 if device.is_none() || !devices.contains(&device) {
                     devices.push(device);
                     let synced = self.open_files.with_room(|| self.storage.sync_all(dir));
-                    synced.map_err(Error::io("flush", dir))?;
+                    synced.map_err(Error::flush(dir))?;
                 }
             }
         }

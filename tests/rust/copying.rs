@@ -7,7 +7,6 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use mqstore::Error;
 use mqstore::care::transfer::Rule as NumberRule;
 use mqstore::care::transfer::copy::redact::{Redaction, Replacement, Rule, check_property};
 use mqstore::care::transfer::{ConfigFile, NewStore};
@@ -21,6 +20,7 @@ use mqstore::format::message::properties::{self, names};
 use mqstore::format::message::{Frame, Record, read_frame};
 use mqstore::format::queue::batch::{self, BatchItem};
 use mqstore::store::{MessageStore, OpenMode};
+use mqstore::{Error, Operation};
 
 use crate::support::storage::{Call, Staged};
 use crate::support::{Home, names_in, record, scratch, small};
@@ -435,14 +435,14 @@ fn copies_and_comparisons_end_when_they_are_told_to() {
     let end = &mut |_, _| ControlFlow::Break(());
     let copied = copy(home.path(), &to, home.config.clone(), &options, end);
     assert!(
-        matches!(&copied, Err(Error::Io { op: "copy", source, .. })
+        matches!(&copied, Err(Error::Io { op: Operation::Other("copy"), source, .. })
         if source.kind() == ErrorKind::Interrupted),
         "{copied:?}"
     );
     assert!(names_in(out.path()).is_empty());
     let compared = diff(home.path(), home.path(), &home.config, end);
     assert!(
-        matches!(&compared, Err(Error::Io { op: "compare", source, .. })
+        matches!(&compared, Err(Error::Io { op: Operation::Other("compare"), source, .. })
         if source.kind() == ErrorKind::Interrupted),
         "{compared:?}"
     );

@@ -5,13 +5,13 @@ use std::fs;
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
 
-use mqstore::Error;
 use mqstore::care::{
     Code, Diagnosis, DoctorReport, Recover, Severity, StatsOptions, doctor, recover, stats,
 };
 use mqstore::format::message::properties::{self, names};
 use mqstore::store::NewMessage;
 use mqstore::time::utc_text;
+use mqstore::{Error, Operation};
 
 use crate::support::{Home, START_MS, patch, places, set_len, small};
 
@@ -141,7 +141,7 @@ fn told_to_end_it_ends_in_either_walk() {
             told.push((done, total));
             if told.len() == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-    assert!(matches!(counted, Err(Error::Io { op: "read", .. })), "{counted:?}");
+    assert!(matches!(counted, Err(Error::Io { op: Operation::Other("read"), .. })), "{counted:?}");
     let [(first, total), (second, _)] = told[..] else { panic!("{told:?}") };
     assert!((16 << 20) < first && first < second && second <= total, "{told:?}");
     let whole = stats(home.path(), home.config.clone(), &StatsOptions::by(&[]), &mut |_, _| {
@@ -156,7 +156,7 @@ fn told_to_end_it_ends_in_either_walk() {
         });
         match outcome.unwrap_err() {
             Error::Io { op: found, source, .. } => {
-                assert_eq!((found, source.kind()), (op, ErrorKind::Interrupted));
+                assert_eq!((found, source.kind()), (op.into(), ErrorKind::Interrupted));
             }
             error => panic!("{error}"),
         }

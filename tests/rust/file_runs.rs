@@ -5,9 +5,9 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use mqstore::Error;
 use mqstore::files::{Access, FileRun, FileStat, Os, Roots, Storage};
 use mqstore::log::folder;
+use mqstore::{Error, Operation};
 
 use crate::support::storage::{Call, Staged};
 use crate::support::{names_in, scratch};
@@ -62,7 +62,9 @@ fn a_file_that_another_process_removed_is_gone_for_a_reader_and_an_error_for_a_w
     assert!(reader.open_if_there(&of_reader).unwrap().is_none());
     assert_eq!(reader.files().len(), 2);
     match writer.open_if_there(&of_writer).map(drop).unwrap_err() {
-        Error::Io { op: "open", source, .. } => assert_eq!(source.kind(), ErrorKind::NotFound),
+        Error::Io { op: Operation::Other("open"), source, .. } => {
+            assert_eq!(source.kind(), ErrorKind::NotFound)
+        }
         error => panic!("{error}"),
     }
 }
@@ -122,7 +124,7 @@ fn a_protected_file_is_read_where_its_folder_takes_no_new_ones() {
     assert_eq!(opened(EACCES, true).unwrap(), SIZE);
     for (errno, is_read_only) in [(EACCES, false), (EIO, true), (EIO, false)] {
         match opened(errno, is_read_only).unwrap_err() {
-            Error::Io { op: "open", source, .. } => {
+            Error::Io { op: Operation::Other("open"), source, .. } => {
                 assert_eq!(source.raw_os_error(), Some(errno));
             }
             error => panic!("{error}"),

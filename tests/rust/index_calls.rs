@@ -80,7 +80,7 @@ fn a_folder_that_is_missing_is_empty_and_one_that_fails_is_an_error() {
     assert!(index.run().unwrap().files().is_empty());
     index.stage.heal();
     index.stage.fail(Call::List, "", 0, EIO);
-    assert!(matches!(index.run(), Err(Error::Io { op: "list", .. })));
+    assert!(matches!(index.run(), Err(Error::Io { op: mqstore::Operation::Other("list"), .. })));
 }
 
 #[test]
@@ -93,7 +93,10 @@ fn a_file_that_goes_while_it_is_listed_is_passed_over_and_one_that_fails_is_an_e
         assert_eq!((run.files().len(), run.unusable().len()), (2, 0));
         assert_eq!(query(&run).unwrap(), left);
         index.fail(Call::Open, file, EIO);
-        assert!(matches!(index.run(), Err(Error::Io { op: "open", .. })));
+        assert!(matches!(
+            index.run(),
+            Err(Error::Io { op: mqstore::Operation::Other("open"), .. })
+        ));
     }
 }
 
@@ -147,7 +150,10 @@ fn a_file_that_is_gone_already_is_removed_and_one_that_stays_is_told_and_known()
     let index = Index::filled();
     let mut service = index.service();
     index.fail(Call::Remove, 2, EIO);
-    assert!(matches!(service.remove_from(1), Err(Error::Io { op: "remove", .. })));
+    assert!(matches!(
+        service.remove_from(1),
+        Err(Error::Io { op: mqstore::Operation::Other("remove"), .. })
+    ));
     assert_eq!(service.run().files().len(), 3);
     index.fail(Call::Remove, 2, ENOENT);
     let flushed = index.stage.count(Call::SyncDir);
@@ -206,7 +212,10 @@ fn a_key_that_the_disk_has_no_room_for_is_told_when_it_comes() {
     put(&mut service, 1).unwrap();
     index.fail(Call::Reserve, 0, ENOSPC);
     (2..=54).for_each(|offset| put(&mut service, offset).unwrap());
-    assert!(matches!(put(&mut service, 55), Err(Error::Io { op: "reserve space in", .. })));
+    assert!(matches!(
+        put(&mut service, 55),
+        Err(Error::Io { op: mqstore::Operation::Other("reserve space in"), .. })
+    ));
     service.flush().unwrap();
     index.stage.heal();
     put(&mut service, 55).unwrap();

@@ -95,7 +95,7 @@ fn a_failed_flush_of_very_many_queues_leaves_nothing_that_seems_durable() {
     (0..QUEUES).for_each(|number| append(&store, number));
     staged.fail(Call::SyncAll, "", 0, EIO);
     let error = store.flush().unwrap_err();
-    assert!(matches!(&error, Error::Io { op: "flush", .. }), "{error}");
+    assert!(matches!(&error, Error::Io { op: mqstore::Operation::Flush, .. }), "{error}");
     let queues = home.path().join("consumequeue");
     assert!(
         !queues.join("Topic").exists(),

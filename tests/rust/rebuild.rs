@@ -193,13 +193,19 @@ fn a_folder_that_cannot_be_moved_stops_no_later_opening() {
     let staged = Staged::new();
     staged.fail(Call::Rename, "quarantine", 0, 16);
     let failed = rebuild_with(&home, staged.storage(), &options(RebuildTarget::InPlace));
-    assert!(matches!(failed, Err(Error::Io { op: "rename", .. })), "{failed:?}");
+    assert!(
+        matches!(failed, Err(Error::Io { op: mqstore::Operation::Other("rename"), .. })),
+        "{failed:?}"
+    );
     assert!(home.snapshot() == before);
     check(&home.write(), 40);
     // Where the two had changed places before, the next opening takes the old one away.
     staged.exchange_names();
     let failed = rebuild_with(&home, staged.storage(), &options(RebuildTarget::InPlace));
-    assert!(matches!(failed, Err(Error::Io { op: "rename", .. })), "{failed:?}");
+    assert!(
+        matches!(failed, Err(Error::Io { op: mqstore::Operation::Other("rename"), .. })),
+        "{failed:?}"
+    );
     check(&home.read(), 40);
     check(&home.write(), 40);
     assert!(!home.path().join("rebuild").exists());

@@ -87,7 +87,7 @@ fn told_to_end_it_leaves_everything_as_it_was() {
     });
     assert!(calls > 1, "reads were held");
     match error {
-        Err(Error::Io { op: "rebuild", source, .. }) => {
+        Err(Error::Io { op: mqstore::Operation::Other("rebuild"), source, .. }) => {
             assert_eq!(source.kind(), ErrorKind::Interrupted);
         }
         other => panic!("{other:?}"),

@@ -288,7 +288,7 @@ fn a_check_that_is_told_to_end_reads_little_more() {
                 ControlFlow::Break(())
             });
         match outcome.unwrap_err() {
-            Error::Io { op: "verify", source, .. } => {
+            Error::Io { op: mqstore::Operation::Other("verify"), source, .. } => {
                 assert_eq!(source.kind(), std::io::ErrorKind::Interrupted);
             }
             error => panic!("{error}"),

@@ -142,7 +142,7 @@ impl Build {
             || index.map(IndexBuilder::finish).transpose(),
         )?;
         let built = built.unwrap_or(BuiltIndex { keys: self.keys, ..BuiltIndex::default() });
-        storage.sync_dir(dir).map_err(Error::io("flush", dir))?;
+        storage.sync_dir(dir).map_err(Error::flush(dir))?;
         Ok(built)
     }
 

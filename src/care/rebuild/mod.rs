@@ -391,7 +391,7 @@ impl<'a> Job<'a> {
                 let topic = String::from_utf8_lossy(queue.topic()).into_owned();
                 let dir = dir.join(queue.kind().folder()).join(topic);
                 copy_file(&*self.storage, &last.path, &dir.join(queue.queue_id().to_string()))?;
-                self.storage.sync_dir(&dir).map_err(Error::io("flush", &dir))?;
+                self.storage.sync_dir(&dir).map_err(Error::flush(&dir))?;
             }
             kept.push(queue);
         }
@@ -424,7 +424,7 @@ impl<'a> Job<'a> {
     fn swap(&self, dir: &Path, walk: &Walk, index: &BuiltIndex) -> Result<Option<PathBuf>> {
         // Queues and index must not become durable before their records.
         for file in self.log.files().iter() {
-            self.log.open(file)?.sync().map_err(Error::io("flush", &file.path))?;
+            self.log.open(file)?.sync().map_err(Error::flush(&file.path))?;
         }
         let mut moves = Vec::new();
         let kind = |path: &Path| self.storage.kind(path).map_err(Error::io("stat", path));
@@ -505,7 +505,7 @@ impl<'a> Job<'a> {
             self.storage.rename(&from, &to).map_err(Error::io("rename", &from))?;
         }
         self.storage.remove_dir(dir).map_err(Error::io("remove", dir))?;
-        self.storage.sync_dir(out).map_err(Error::io("flush", out))
+        self.storage.sync_dir(out).map_err(Error::flush(out))
     }
 }
 

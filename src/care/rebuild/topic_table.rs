@@ -244,7 +244,7 @@ fn set_aside(storage: &dyn Storage, paths: &StorePaths) -> Result<Option<PathBuf
             let to = folder.join(path.file_name().unwrap_or_default());
             storage.rename(&path, &to).map_err(Error::io("rename", &path))?;
             for dir in [folder, paths.config()] {
-                storage.sync_dir(&dir).map_err(Error::io("flush", &dir))?;
+                storage.sync_dir(&dir).map_err(Error::flush(&dir))?;
             }
             moved = Some(kept.clone());
         }

@@ -28,7 +28,7 @@ pub(crate) fn delete(
             swap::remove_tree(storage, &dir.join(topic))?;
         }
         if matches!(storage.kind(&dir), Ok(Some(_))) {
-            storage.sync_dir(&dir).map_err(Error::io("flush", &dir))?;
+            storage.sync_dir(&dir).map_err(Error::flush(&dir))?;
         }
     }
     let table = |bytes: &[u8]| {

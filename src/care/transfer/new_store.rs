@@ -137,7 +137,7 @@ impl NewStore {
         storage.rename(&self.staging, &self.out).map_err(Error::io("rename", &self.out))?;
         self.finished = true;
         let above = parent(&self.out);
-        storage.sync_dir(above).map_err(Error::io("flush", above))
+        storage.sync_dir(above).map_err(Error::flush(above))
     }
 }
 

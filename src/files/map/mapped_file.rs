@@ -223,7 +223,7 @@ impl MappedFile {
     /// [`Error::Io`]; writes since the last successful flush may be lost, and no later
     /// flush can tell.
     pub fn flush(&self) -> Result<()> {
-        self.file.sync().map_err(Error::io("flush", &self.path))
+        self.file.sync().map_err(Error::flush(&self.path))
     }
 }
 

@@ -41,6 +41,6 @@ pub fn copy_file(storage: &dyn Storage, from: &Path, dir: &Path) -> Result<()> {
         }
         at = data + read as u64;
     }
-    copy.sync().map_err(Error::io("flush", &to))?;
-    storage.sync_dir(dir).map_err(Error::io("flush", dir))
+    copy.sync().map_err(Error::flush(&to))?;
+    storage.sync_dir(dir).map_err(Error::flush(dir))
 }

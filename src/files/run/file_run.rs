@@ -256,13 +256,13 @@ impl FileRun {
     /// Flushes one file, and checks that no other process removed, replaced or resized it.
     pub fn sync(&self, file: &RunFile) -> Result<()> {
         let open = self.open(file)?;
-        open.sync().map_err(Error::io("flush", &file.path))?;
+        open.sync().map_err(Error::flush(&file.path))?;
         check_unchanged(&*open, &file.path, self.file_size())
     }
 
     /// Flushes a range written through the file's map, with the checks of [`FileRun::sync`].
     pub fn sync_range(&self, file: &RunFile, map: &Ahead, range: Range<usize>) -> Result<()> {
-        map.sync(range).map_err(Error::io("flush", &file.path))?;
+        map.sync(range).map_err(Error::flush(&file.path))?;
         check_unchanged(map.file(), &file.path, self.file_size())
     }
 
@@ -320,8 +320,7 @@ impl FileRun {
         let dir = path.parent().unwrap_or(&path);
         make_folder(&*self.storage, dir)?;
         let open = self.make(&path)?;
-        let durable =
-            open.sync().map_err(Error::io("flush", &path)).and_then(|()| self.sync_name(dir));
+        let durable = open.sync().map_err(Error::flush(&path)).and_then(|()| self.sync_name(dir));
         if let Err(error) = durable {
             // The caller needs the first error; a name left behind is an empty last file.
             let _ = self.storage.remove_file(&path);
@@ -364,7 +363,7 @@ impl FileRun {
 
     fn sync_name(&self, dir: &Path) -> Result<()> {
         let synced = self.open_files.with_room(|| self.storage.sync_dir(dir));
-        synced.map_err(Error::io("flush", dir))
+        synced.map_err(Error::flush(dir))
     }
 
     /// Removes the files from `offset` on, the last first.
@@ -408,7 +407,7 @@ impl FileRun {
             for dir in self.roots.dirs() {
                 match self.storage.sync_dir(dir) {
                     Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                        return Err(Error::io("flush", dir)(error));
+                        return Err(Error::flush(dir)(error));
                     }
                     _ => {}
                 }

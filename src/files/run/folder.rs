@@ -31,7 +31,7 @@ fn make_durable(storage: &dyn Storage, made: &[&Path]) -> Result<()> {
             for folder in made {
                 let _ = storage.remove_dir(folder);
             }
-            return Err(Error::io("flush", above)(error));
+            return Err(Error::flush(above)(error));
         }
     }
     Ok(())

@@ -201,7 +201,7 @@ impl IndexBuilder {
         building.write(&building.header.encode(), 0)?;
         building.end_early_flush()?;
         if flush == Flush::Now {
-            building.file.sync().map_err(Error::io("flush", &building.path))?;
+            building.file.sync().map_err(Error::flush(&building.path))?;
         }
         Ok(Some(building.header))
     }
@@ -219,7 +219,7 @@ impl IndexBuilder {
         let last = self.finish_file(flush)?;
         let dir = self.run.dir();
         if self.files > 0 {
-            self.run.storage().sync_dir(dir).map_err(Error::io("flush", dir))?;
+            self.run.storage().sync_dir(dir).map_err(Error::flush(dir))?;
         }
         Ok(BuiltIndex {
             files: self.files,
@@ -298,7 +298,7 @@ impl Building {
     /// Waits for the running flush: the system reports an error only once.
     fn end_early_flush(&mut self) -> Result<()> {
         match self.early.as_mut().and_then(|early| early.flush.take()).map(JoinHandle::join) {
-            Some(Ok(flushed)) => flushed.map_err(Error::io("flush", &self.path)),
+            Some(Ok(flushed)) => flushed.map_err(Error::flush(&self.path)),
             Some(Err(panic)) => std::panic::resume_unwind(panic),
             None => Ok(()),
         }

@@ -100,7 +100,7 @@ impl IndexFile {
     ) -> Result<Self> {
         let made = Self::create_unnamed(storage, path, layout, previous)?;
         if let Some(dir) = path.parent() {
-            let named = storage.sync_dir(dir).map_err(Error::io("flush", dir));
+            let named = storage.sync_dir(dir).map_err(Error::flush(dir));
             // The caller needs the first error.
             named.inspect_err(|_| drop(storage.remove_file(path)))?;
         }

@@ -424,7 +424,7 @@ impl IndexRun {
             removed.push(file.path.clone());
         }
         if !removed.is_empty() {
-            self.storage.sync_dir(&self.dir).map_err(Error::io("flush", &self.dir))?;
+            self.storage.sync_dir(&self.dir).map_err(Error::flush(&self.dir))?;
         }
         Ok(removed)
     }

@@ -52,15 +52,15 @@ impl IndexFlush {
     pub fn run(self) -> Result<Option<i64>> {
         if let Some(run) = self.named_anew {
             let flushed = run.storage().sync_dir(run.dir());
-            flushed.map_err(crate::Error::io("flush", run.dir()))?;
+            flushed.map_err(crate::Error::flush(run.dir()))?;
         }
         let mut full_until_ms = None;
         for full in self.full {
-            full.file.sync().map_err(crate::Error::io("flush", &full.path))?;
+            full.file.sync().map_err(crate::Error::flush(&full.path))?;
             full_until_ms = Some(full.end_timestamp_ms);
         }
         if let Some((path, file, len)) = &self.current {
-            file.sync().map_err(crate::Error::io("flush", path))?;
+            file.sync().map_err(crate::Error::flush(path))?;
             check_unchanged(&**file, path, *len)?;
         }
         Ok(full_until_ms)

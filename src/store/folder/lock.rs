@@ -177,7 +177,7 @@ impl StoreLock {
     /// Checks that a successful flush can be trusted (see [`StorageFile::confirm`]), by this file,
     /// so that the log's next flush has nothing more to write.
     pub fn confirm_flush(&self, paths: &StorePaths) -> Result<()> {
-        self.file.confirm().map_err(Error::io("flush", paths.lock()))
+        self.file.confirm().map_err(Error::flush(paths.lock()))
     }
 
     /// Tells readers that the writer is open.
@@ -204,7 +204,7 @@ pub fn was_aborted(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
         None => Ok(false),
         Some(FileKind::File) => Ok(true),
         Some(_) => Err(Error::Io {
-            op: "open",
+            op: "open".into(),
             path,
             source: io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"),
         }),
@@ -227,7 +227,7 @@ pub fn remove_abort(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
         }
         _ => {}
     }
-    storage.sync_dir(paths.root()).map_err(Error::io("flush", paths.root()))
+    storage.sync_dir(paths.root()).map_err(Error::flush(paths.root()))
 }
 
 /// First bytes of a small file; none if missing.
@@ -261,8 +261,8 @@ pub fn replace_as(storage: &dyn Storage, path: &Path, like: &Path, bytes: &[u8])
     let file =
         storage.create_to_replace(&temporary, like).map_err(Error::io("create", &temporary))?;
     file.write_at(bytes, 0).map_err(Error::io("write", &temporary))?;
-    file.sync().map_err(Error::io("flush", &temporary))?;
+    file.sync().map_err(Error::flush(&temporary))?;
     storage.rename(&temporary, path).map_err(Error::io("rename", path))?;
     let dir = path.parent().unwrap_or(path);
-    storage.sync_dir(dir).map_err(Error::io("flush", dir))
+    storage.sync_dir(dir).map_err(Error::flush(dir))
 }

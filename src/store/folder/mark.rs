@@ -221,7 +221,7 @@ impl DurableMark {
     pub fn sync(&self) -> Result<()> {
         let Written { file, mark, durable } = self.written().clone();
         if let Some(file) = file.filter(|_| mark.number != durable) {
-            file.sync().map_err(Error::io("flush", &self.path))?;
+            file.sync().map_err(Error::flush(&self.path))?;
             let mut written = self.written();
             written.durable = written.durable.max(mark.number);
         }

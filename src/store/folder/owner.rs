@@ -51,7 +51,7 @@ fn refused(found: Foreign) -> Error {
         named(&found.folder)
     );
     let source = std::io::Error::new(std::io::ErrorKind::PermissionDenied, text);
-    Error::Io { op: "write", path: found.folder, source }
+    Error::Io { op: "write".into(), path: found.folder, source }
 }
 
 fn named(folder: &Path) -> String {

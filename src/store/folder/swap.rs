@@ -57,7 +57,7 @@ impl Listed {
             return Ok(false);
         }
         for dir in [&place, &new].map(|folder| folder.parent().unwrap_or(folder)) {
-            storage.sync_dir(dir).map_err(Error::io("flush", dir))?;
+            storage.sync_dir(dir).map_err(Error::flush(dir))?;
         }
         Ok(true)
     }
@@ -99,7 +99,7 @@ pub fn replace(
         list.push_str(&format!("{sign}{}{inode}\n", step.folder.to_string_lossy()));
     }
     for dir in [staging(paths).as_path(), &paths.rebuild(), paths.root()] {
-        storage.sync_dir(dir).map_err(Error::io("flush", dir))?;
+        storage.sync_dir(dir).map_err(Error::flush(dir))?;
     }
     lock::replace(storage, &paths.rebuild().join(MOVES), list.as_bytes())?;
     let settled = settle(storage, paths);
@@ -138,9 +138,9 @@ pub fn replace_locked<E: From<Error>>(
         };
         let moves = names.into_iter().map(step).collect::<Result<Vec<_>>>()?;
         // Their records must be durable first.
-        storage.sync_all(paths.root()).map_err(Error::io("flush", paths.root()))?;
+        storage.sync_all(paths.root()).map_err(Error::flush(paths.root()))?;
         for log in paths.commit_log().iter().filter(|log| !log.starts_with(paths.root())) {
-            storage.sync_all(log).map_err(Error::io("flush", log))?;
+            storage.sync_all(log).map_err(Error::flush(log))?;
         }
         Ok(replace(storage, paths, &moves, now_ms)?)
     });
@@ -182,10 +182,10 @@ pub fn settle(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
             make(storage, paths, &kept, listed)?;
         }
         remove_file(storage, &list)?;
-        storage.sync_dir(&dir).map_err(Error::io("flush", &dir))?;
+        storage.sync_dir(&dir).map_err(Error::flush(&dir))?;
     }
     remove_tree(storage, &dir)?;
-    storage.sync_dir(paths.root()).map_err(Error::io("flush", paths.root()))?;
+    storage.sync_dir(paths.root()).map_err(Error::flush(paths.root()))?;
     Ok(true)
 }
 
@@ -254,9 +254,9 @@ fn rename(storage: &dyn Storage, paths: &StorePaths, from: &Path, to: &Path) -> 
     }
     storage.rename(from, to).map_err(Error::io("rename", from))?;
     for dir in above.ancestors().take_while(|dir| dir.starts_with(paths.root())) {
-        storage.sync_dir(dir).map_err(Error::io("flush", dir))?;
+        storage.sync_dir(dir).map_err(Error::flush(dir))?;
     }
-    storage.sync_dir(before).map_err(Error::io("flush", before))
+    storage.sync_dir(before).map_err(Error::flush(before))
 }
 
 /// Parses a list: quarantine name and moves; `None` if it names other folders than derived ones.

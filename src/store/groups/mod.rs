@@ -427,7 +427,7 @@ impl ConsumerGroup {
                 && file.base_offset.saturating_add(run.file_size()) > is_wanted.start
                 && let Some(open) = run.open_if_there(file)?
             {
-                open.sync().map_err(Error::io("flush", &file.path))?;
+                open.sync().map_err(Error::flush(&file.path))?;
             }
         }
         places.durable = places.durable.max(end);

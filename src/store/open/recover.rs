@@ -113,7 +113,7 @@ pub fn make_durable(analysis: &Analysis, written_again: bool, log: &CommitLog) -
     }
     if !analysis.sealed {
         for file in log.run().files().iter() {
-            log.run().open(file)?.sync().map_err(Error::io("flush", &file.path))?;
+            log.run().open(file)?.sync().map_err(Error::flush(&file.path))?;
         }
     }
     Ok(())
@@ -139,7 +139,7 @@ fn mend_lengths(run: &FileRun) -> Result<()> {
     for file in run.files().iter().filter(|file| file.len != size) {
         let open = run.open(file)?;
         open.set_len(size).map_err(Error::io("resize", &file.path))?;
-        open.sync().map_err(Error::io("flush", &file.path))?;
+        open.sync().map_err(Error::flush(&file.path))?;
         mended = true;
     }
     if mended {

@@ -98,7 +98,7 @@ impl Tail {
             let open = log.run().open(&file)?;
             let position = end - file.base_offset;
             zero_data(&*open, position, file_size).map_err(Error::io("zero", &file.path))?;
-            open.sync().map_err(Error::io("flush", &file.path))?;
+            open.sync().map_err(Error::flush(&file.path))?;
         }
         Ok(())
     }
@@ -155,7 +155,7 @@ fn quarantine(
         copy(log, at, stop, storage, &path)?;
         at = stop;
     }
-    storage.sync_dir(&dir).map_err(Error::io("flush", &dir))?;
+    storage.sync_dir(&dir).map_err(Error::flush(&dir))?;
     Ok(dir)
 }
 
@@ -186,5 +186,5 @@ fn copy(
             .map_err(Error::io("write", path))?;
         at += read as u64;
     }
-    out.sync().map_err(Error::io("flush", path))
+    out.sync().map_err(Error::flush(path))
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::config::FlushDiskType;
-use crate::error::{AppendResult, Error, Result};
+use crate::error::{AppendResult, Error, Operation, Result};
 use crate::files::{Bell, Front, Moved};
 use crate::format::release::Release;
 use crate::format::width::at_least_0;
@@ -420,7 +420,7 @@ impl Writer {
 
     fn check_place(&self) -> Result<()> {
         let files = &self.files;
-        files.storage.check_place().map_err(Error::io("flush", files.paths.root()))
+        files.storage.check_place().map_err(Error::flush(files.paths.root()))
     }
 
     /// Writes the durable mark. On a full disk it stays behind, which is safe: a copy-on-write file
@@ -447,7 +447,7 @@ impl Writer {
         self.check_failure()?;
         self.check_locked()?;
         flush().map_err(|error| {
-            if matches!(error, Error::Io { op: "flush", .. }) {
+            if matches!(error, Error::Io { op: Operation::Flush, .. }) {
                 self.end_writing(&error);
             }
             self.end_if_damaged(error)

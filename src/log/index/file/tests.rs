@@ -207,7 +207,7 @@ fn creating_over_a_file_fails_and_leaves_it() {
     let (_dir, file) = full_file();
     let before = bytes_of(&file);
     let again = IndexFile::create(&Os, file.path(), *file.layout(), None);
-    assert!(matches!(again, Err(Error::Io { op: "create", .. })));
+    assert!(matches!(again, Err(Error::Io { op: crate::error::Operation::Other("create"), .. })));
     assert_eq!(bytes_of(&file), before);
 }
 

@@ -180,7 +180,7 @@ impl Writer {
     #[cold]
     pub(crate) fn disk_is_full(&self) -> Error {
         Error::Io {
-            op: "append (the disk is fuller than disk_space_warning_level_ratio) to",
+            op: "append (the disk is fuller than disk_space_warning_level_ratio) to".into(),
             path: self.files.paths.root().to_owned(),
             source: std::io::Error::from_raw_os_error(NO_SPACE),
         }
