@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 import mqstore
 from helpers.clients import by_place, consumed, offset_table
+from helpers.java import RocketMQError
+from helpers.waiting import wait_until
+from mqstore.cli import main
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,3 +120,86 @@ def test_a_broker_serves_our_store_and_we_read_what_it_wrote(
         )
         (mine,) = store.query("fresh", "mine")
         assert mine.body == b"after"
+
+
+def test_a_broker_passes_over_what_we_keep_beside_its_offsets(
+    rocketmq: RocketMQ, tmp_path: Path
+) -> None:
+    root = tmp_path / "store"
+    offsets = root / "config" / "consumerOffset.json"
+    with mqstore.open(root, "a", config=SETTINGS) as store:
+        store.append_many([mqstore.Message("done", b"%d" % number) for number in range(8)])
+        with store.group("late") as group:
+            messages = group.poll("done", max_messages=8)
+            assert all(group.ack(messages[number]) for number in (0, 1, 5, 7))
+        with store.group("reset") as group:
+            assert len(group.poll("done", max_messages=8)) == 8
+            group.commit()
+    assert main(["groups", str(root), "-g", "reset", "--reset-to", "earliest", "--apply"]) == 0
+    (kept,) = offsets.parent.glob("consumerOffset.json.mqstore-*")
+    copied = kept.read_bytes()
+    assert json.loads(mqstore.read_config_json(offsets))["mqstoreDone"]
+
+    rocketmq.start_broker(root, PARAMS)
+    try:
+        # From the committed offset on, although we know that two of them are done.
+        taken = rocketmq.consume(["done"], "late", mode="push", count=6, timeoutMs=60_000)
+        assert sorted(base64.b64decode(row["body"]) for row in taken) == [
+            b"%d" % n for n in range(2, 8)
+        ]
+        again = rocketmq.consume(["done"], "reset", mode="push", count=8, timeoutMs=60_000)
+        assert len(again) == 8
+    finally:
+        rocketmq.stop_broker()
+    assert kept.read_bytes() == copied
+    with mqstore.open(root, "r+", config=SETTINGS) as store:
+        ends = {name: [of.lag for of in store.groups()[name]] for name in ("late", "reset")}
+        assert ends == {"late": [0], "reset": [0]}
+        with store.group("late") as group:
+            assert group.poll("done") == []
+
+
+def test_a_store_of_dledger_is_named_left_alone_and_salvaged(
+    rocketmq: RocketMQ, tmp_path: Path
+) -> None:
+    root = tmp_path / "store"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        peer = f"n0-127.0.0.1:{free.getsockname()[1]}"
+    ledger = {"enableDLegerCommitLog": "true", "dLegerGroup": "g", "dLegerPeers": peer}
+    rocketmq.start_broker(root, {"storeConfig": {**SETTINGS, **ledger, "dLegerSelfId": "n0"}})
+
+    def is_sent(lines: list[Row]) -> bool:
+        # Until it was elected, a broker that is alone takes nothing.
+        with suppress(RocketMQError):
+            return all(row.get("status") in (None, "SEND_OK") for row in rocketmq.produce(lines))
+        return False
+
+    try:
+        wait_until(lambda: is_sent([{"op": "create-topic", "topic": "kept", "queues": 1}]))
+        for number in range(5):
+            line = {"topic": "kept", "queueId": 0, "bodyText": str(number)}
+            wait_until(lambda line=line: is_sent([line]))  # type: ignore[misc]
+    finally:
+        rocketmq.stop_broker()
+
+    def files() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+    before = files()
+    data = root / "dledger-n0" / "data"
+    for use in (
+        lambda: mqstore.open(root),
+        lambda: mqstore.open(root, "r+"),
+        lambda: mqstore.open(root, "a"),
+        lambda: mqstore.recover(root, dry_run=False),
+        lambda: mqstore.rebuild(root),
+        lambda: mqstore.verify(root),
+        lambda: mqstore.doctor(root),
+    ):
+        with pytest.raises(mqstore.NotAStoreError, match=f"DLedger.*mqstore salvage {data} --out"):
+            use()
+    assert files() == before
+    mqstore.salvage(data, tmp_path / "out")
+    with mqstore.open(tmp_path / "out") as store:
+        assert {m.body for m in store.scan(topics=["kept"])} == {b"%d" % n for n in range(5)}

@@ -16,10 +16,10 @@ use crate::format::message::peek;
 use crate::format::release::Release;
 use crate::format::width::at_most_i64;
 use crate::log::{CommitLog, StoreCheckpoint};
+use crate::store::folder::inventory::list;
 use crate::store::folder::paths::{self, StorePaths};
 use crate::store::folder::{config_file, lock};
 use crate::store::open::inspect::{Parts, load_parts};
-use crate::store::open::misplaced::list;
 use crate::time::utc_text;
 
 /// Log files that a start looks at from 5.4 on (`commitLogRecoverMaxNum`).

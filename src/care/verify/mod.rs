@@ -39,12 +39,12 @@ use crate::log::QueueKind;
 use crate::log::index::run::{IndexRun, IndexRunFile};
 use crate::store::folder::found;
 use crate::store::folder::inventory;
+use crate::store::folder::ledger;
 use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::mark::Flushed;
 use crate::store::folder::paths::StorePaths;
 use crate::store::open::index_settings::{self, NoLayout};
 use crate::store::open::inspect;
-use crate::store::open::misplaced;
 use crate::store::open::version;
 use crate::store::progress::Progress;
 use crate::time::{Clock, FAR_MS};
@@ -197,8 +197,8 @@ fn prepare<'a>(
         Access::Read,
     )?;
     strays.iter().for_each(|stray| cx.stray(stray));
-    if let Some(dir) = misplaced::ledger(&*cx.storage, &cx.paths)? {
-        let Corruption { expected, found, .. } = misplaced::ledger_damage(&dir);
+    if let Some(dir) = ledger::find(&*cx.storage, &cx.paths)? {
+        let Corruption { expected, found, .. } = ledger::damage(&dir);
         cx.findings.add(Code::Ledger, Severity::Error, &dir, None, expected, found);
     }
     cx.check_files(&log);

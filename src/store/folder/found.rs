@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::ledger;
 use super::paths::StorePaths;
 use super::remembered::Remembered;
 use crate::config::StoreConfig;
@@ -76,7 +77,14 @@ pub fn not_a_store(storage: &dyn Storage, paths: &StorePaths) -> Error {
         _ if paths.root().as_os_str().is_empty() => "the path is empty".to_owned(),
         Ok(None) => "no such path".to_owned(),
         Ok(Some(FileKind::File)) => NOT_A_FOLDER.to_owned(),
-        _ => "no folder `commitlog` in it".to_owned(),
+        _ => match ledger::find(storage, paths) {
+            Ok(Some(dir)) => format!(
+                "no folder `commitlog` in it, but the log of DLedger, which is not read and never \
+                 changed: `mqstore salvage {} --out NEW` copies its messages into a new store",
+                dir.display()
+            ),
+            _ => "no folder `commitlog` in it".to_owned(),
+        },
     };
     Error::NotAStore { path: paths.root().to_owned(), reason }
 }

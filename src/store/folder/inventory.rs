@@ -1,10 +1,11 @@
 //! Inventory of a store's folder: every name below the root, and counts for structures that are not
 //! read.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::files::{Access, FileKind, Storage};
+use crate::files::{Access, DirEntry, FileKind, Storage};
 use crate::format::bytes::{i32_at, i64_at};
 use crate::format::file_name::{parse_index_name, parse_offset_name};
 use crate::format::message::MAGIC_BLANK;
@@ -213,9 +214,12 @@ pub fn inventory(storage: &dyn Storage, root: &Path) -> Result<Vec<FoundStructur
     Ok(inventory.found)
 }
 
-fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<crate::files::DirEntry>> {
+/// Names in a folder; none if there is no such folder.
+pub(crate) fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<DirEntry>> {
     match storage.list(dir) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(Vec::new())
+        }
         other => other.map_err(Error::io("list", dir)),
     }
 }

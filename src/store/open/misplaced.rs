@@ -1,15 +1,14 @@
-//! Finds files of the log in the wrong place by the records in them, and the log of DLedger.
+//! Finds files of the log in the wrong place by the records in them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Corruption, CorruptionKind, Error, Result};
-use crate::files::{Access, DirEntry, FileKind, FileRun, Storage};
-use crate::format::bytes::{i32_at, i64_at};
+use crate::files::{Access, FileKind, FileRun, Storage};
 use crate::format::file_name::{offset_name, parse_offset_name};
 use crate::format::message::{PHYSICAL_OFFSET_AT, peek};
-use crate::format::width::at_most_i64;
+use crate::store::folder::inventory::list;
+use crate::store::folder::ledger;
 use crate::store::folder::paths::StorePaths;
 
 #[derive(Debug, Default)]
@@ -42,8 +41,8 @@ pub(crate) fn foreign(
     paths: &StorePaths,
     log: &FileRun,
 ) -> Result<Option<(Corruption, Option<PathBuf>)>> {
-    if let Some(dir) = ledger(storage, paths)? {
-        return Ok(Some((ledger_damage(&dir), Some(dir))));
+    if let Some(dir) = ledger::find(storage, paths)? {
+        return Ok(Some((ledger::damage(&dir), Some(dir))));
     }
     Ok(contradiction(storage, log).map(|damage| (damage, None)))
 }
@@ -251,69 +250,6 @@ fn stated(
         (None, _) => first.is_multiple_of(file_size.max(1)),
     };
     Ok((Some(first).filter(|_| is_sure), is_blank))
-}
-
-pub(crate) fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<DirEntry>> {
-    match storage.list(dir) {
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Ok(Vec::new())
-        }
-        other => other.map_err(Error::io("list", dir)),
-    }
-}
-
-/// Bytes of DLedger before each record (`DLedgerEntry`).
-const HEAD_LEN: usize = 48;
-const SIZE_AT: usize = 4;
-const PLACE_AT: usize = 24;
-
-/// Folder with a log of DLedger: `dledger-*/data`, or the log's own.
-pub(crate) fn ledger(storage: &dyn Storage, paths: &StorePaths) -> Result<Option<PathBuf>> {
-    let root = paths.root();
-    let is_named = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b"dledger-");
-    let groups = list(storage, root)?.into_iter().filter(|entry| is_named(&entry.name));
-    let groups = groups.map(|entry| root.join(entry.name).join("data"));
-    for dir in groups.chain(paths.commit_log().iter().cloned()) {
-        if is_ledger(storage, &dir)? {
-            return Ok(Some(dir));
-        }
-    }
-    Ok(None)
-}
-
-pub(crate) fn ledger_damage(dir: &Path) -> Corruption {
-    let dir_name = dir.display();
-    Corruption {
-        path: Some(dir.to_owned()),
-        offset: 0,
-        kind: CorruptionKind::Magic,
-        expected: "records without a head around them".to_owned(),
-        found: format!(
-            "the log of DLedger, with {HEAD_LEN} bytes before each record; its messages are not read, and \
-             the store is opened for reading only; nothing was changed: `mqstore salvage {dir_name} \
-             --out NEW` copies its messages into a new store"
-        ),
-    }
-}
-
-fn is_ledger(storage: &dyn Storage, dir: &Path) -> Result<bool> {
-    let files = list(storage, dir)?.into_iter().filter(|entry| entry.kind == FileKind::File);
-    let mut names: Vec<_> = files.filter_map(|entry| entry.name.into_string().ok()).collect();
-    names.retain(|name| parse_offset_name(name).is_some());
-    names.sort();
-    let Some(first) = names.first() else { return Ok(false) };
-    let mut head = [0; HEAD_LEN + peek::SIGNATURE];
-    let read = storage.open(&dir.join(first), Access::Read);
-    let read = read.and_then(|file| file.read_at(&mut head, 0)).unwrap_or(0);
-    Ok(read >= HEAD_LEN && is_entry(&head, parse_offset_name(first).unwrap_or(0)))
-}
-
-fn is_entry(head: &[u8], place: u64) -> bool {
-    let record = head.get(HEAD_LEN..).unwrap_or_default();
-    let is_own = i64_at(head, PLACE_AT) == Some(at_most_i64(place))
-        && matches!(i32_at(head, 0), Some(1 | 2))
-        && i32_at(head, SIZE_AT).is_some_and(|size| size >= 48);
-    !peek::is_record(head) && (peek::is_record(record) || is_own)
 }
 
 pub(crate) fn free(storage: &dyn Storage, dir: &Path, name: &str) -> PathBuf {

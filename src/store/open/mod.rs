@@ -34,6 +34,7 @@ use crate::time::Clock;
 use self::inspect::{Parts, layout_to_read, load_parts};
 pub(super) use self::to_write::Opened;
 use self::to_write::Opening;
+use super::folder::ledger;
 use super::folder::lock::{self, StoreLock};
 use super::folder::owner;
 use super::folder::paths::StorePaths;
@@ -71,7 +72,7 @@ pub(super) fn open(
     config.check_retention()?;
     let paths = StorePaths::new(path, &config);
     let there = found::is_store(&*storage, &paths)?;
-    if !there && mode != OpenMode::Create {
+    if !there && (mode != OpenMode::Create || ledger::find(&*storage, &paths)?.is_some()) {
         return Err(found::not_a_store(&*storage, &paths));
     }
     if mode == OpenMode::Read {
