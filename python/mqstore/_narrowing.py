@@ -46,7 +46,8 @@ def tighten(asked: dict[str, Any], column: str, op: str, value: Any) -> None:  #
             if texts and all(map(_PLAIN_TAG.fullmatch, texts)):
                 asked["tags"] = " || ".join(texts)
         case "physical_offset" if isinstance(value, int):
-            if op in ("Gt", "GtEq", "Eq"):
+            # A scan that begins at damage leaves it out.
+            if op in ("Gt", "GtEq", "Eq") and asked.get("on_error") != "report":
                 _raise(asked, "start_physical_offset", value)
             if op in ("Lt", "LtEq", "Eq"):
                 _lower(asked, "stop_physical_offset", min(value + 1, _MOST))

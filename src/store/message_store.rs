@@ -1,5 +1,8 @@
 //! The message store: open, append, read, flush, close (`DefaultMessageStore`).
 
+mod by_id;
+mod upkeep;
+
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;

@@ -400,8 +400,11 @@ fn files_deleted_during_a_walk_are_an_error_or_passed_over() {
     // A range of deleted bytes alone has no records, and not those behind it.
     let log = open(dir.path(), log_end);
     delete(dir.path(), 0);
-    let mut range = RangeScan::new(0, FILE, log_end, true, Lost::Accept).beginning_at_once();
-    range.run(&log, |met| panic!("{met:?}")).unwrap();
+    let range = |lost| RangeScan::new(0, FILE, log_end, true, lost).beginning_at_once();
+    range(Lost::Accept).run(&log, |met| panic!("{met:?}")).unwrap();
+    let log = open(dir.path(), log_end);
+    let error = range(Lost::Refuse).run(&log, |met| panic!("{met:?}")).unwrap_err();
+    assert!(matches!(error, Error::OffsetOutOfRange { .. }), "{error}");
 
     let mut places = Vec::new();
     let log = open(dir.path(), log_end);

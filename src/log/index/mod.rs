@@ -1,11 +1,10 @@
 //! The index: from keys to physical offsets (`org.apache.rocketmq.store.index`).
 //!
-//! Open `file.rs` first: one index file, its slots and entries. `chain.rs` takes one step along a
-//! slot's chain, `lookup.rs` follows it, `select.rs` looks keys up in one file, `query.rs` in all
-//! files of `run.rs`. `writer.rs` puts keys one at a time, `builder.rs` builds whole files in bulk
-//! with the same bytes. `check.rs` and the faster `sums.rs` check consistency; `layout.rs` detects
-//! the number of slots, `chain_lengths.rs` counts chain lengths, `slot_table.rs` holds a slot table
-//! in memory.
+//! Open `file.rs` first: one index file. `chain.rs` takes one step along a slot's chain, `lookup.rs`
+//! follows it, `select.rs` looks keys up in one file, `query.rs` in all files of `run.rs`.
+//! `writer.rs` puts keys one at a time, `builder.rs` in bulk. `check.rs` and the faster `sums.rs`
+//! check consistency; `layout.rs` detects the number of slots, `chain_lengths.rs` counts chain
+//! lengths, `slot_table.rs` is a table in memory.
 
 pub mod builder;
 pub(crate) mod chain;

@@ -1,11 +1,9 @@
-//! Reads the commit log record by record.
+//! Reads the commit log.
 //!
-//! Open `scanner.rs` first: it reads records in order, file after file. `resync.rs` finds where the
-//! log goes on behind damage, by the evidence of `evidence.rs`, and `end.rs` where it ends.
-//! `frames.rs` reads one file frame by frame from copied blocks (`block.rs`); `file_walk.rs` passes
-//! its records and damage to verify and rebuild. `parallel.rs` reads parts of a log on threads and
-//! returns them in order. `range_scan.rs` reads the records that begin in a byte range, for readers
-//! that share a log. `anchor.rs` notices a log that another one has replaced.
+//! Open `scanner.rs` first: records in order, file after file. `resync.rs` finds where the log goes on
+//! behind damage, by `evidence.rs`; `end.rs` where it ends. `frames.rs` reads one file's frames from
+//! blocks (`block.rs`), `file_walk.rs` passes them to verify and rebuild. `parallel.rs` reads parts
+//! on threads, `range_scan.rs` a byte range. `anchor.rs` notices another log in its place.
 
 pub mod anchor;
 pub mod block;

@@ -176,6 +176,10 @@ impl RangeScan {
             }
             Ok(flow)
         })?;
+        // The files of the rest, too.
+        if scanner.position() > self.next {
+            self.gone(log, self.next)?;
+        }
         self.next = scanner.position();
         if is_enough {
             self.walk = Some(scanner.pause());

@@ -85,6 +85,7 @@ pub(super) fn find_likely<T>(
     budget: &mut Budget,
     mut accept: impl FnMut(u64) -> Result<Option<T>>,
 ) -> Result<Option<T>> {
+    let file_end = file_end(log, at).unwrap_or(to);
     let mut step = FIRST_READ;
     let mut block = Vec::new();
     while at < to {
@@ -101,6 +102,8 @@ pub(super) fn find_likely<T>(
                 continue;
             }
             let claim = peek::claimed_size(head).unwrap_or(0) as u64;
+            // Its head alone refuses one too large for the file.
+            let claim = if place.saturating_add(claim) > file_end { 0 } else { claim };
             if !budget.take(place, claim) && claim > Budget::SMALL {
                 continue;
             }

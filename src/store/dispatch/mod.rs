@@ -1,10 +1,8 @@
 //! Derives consume queues and index from the log.
 //!
-//! Every record has an entry in its queue, and one index entry for each key. Open `dispatcher.rs`
-//! first: it dispatches record by record while the store is written. An opening
-//! does it in bulk, from parts of the log that `log_parts.rs` reads into `gather.rs`. `queue_audit.rs`
-//! and `index_audit.rs` compare existing entries with the log. `lmq.rs` handles light queues, of
-//! which a record may have several.
+//! Open `dispatcher.rs` first: it dispatches record by record. An opening does it in bulk, from parts
+//! that `log_parts.rs` reads into `gather.rs`. `queue_audit.rs` and `index_audit.rs` compare entries
+//! with the log. `lmq.rs` handles light queues, of which a record may have several.
 
 pub mod dispatcher;
 pub mod gather;

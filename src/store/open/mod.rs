@@ -160,10 +160,11 @@ fn open_to_read(
     Untold::of_earlier(&files);
     let (follower, unread) = Follower::new(files, &beside)?;
     warnings.extend(unread_topics.iter().chain(&unread).map(ToString::to_string));
-    let missing_end = refusal::missing_files(&follower.files).unwrap_or_else(|error| {
-        warnings.push(format!("{error}; whether the log's last files are missing is unknown"));
-        None
-    });
+    let missing_end =
+        refusal::missing_files(&follower.files, beside.is_held()).unwrap_or_else(|error| {
+            warnings.push(format!("{error}; whether the log's last files are missing is unknown"));
+            None
+        });
     warnings.extend(missing_end.iter().map(|missing| missing.corruption.to_string()));
     Ok(Opened { reader: Reader::of_files(follower, missing_end), writer: None, warnings })
 }

@@ -10,6 +10,7 @@ use crate::format::checkpoint::CheckpointFields;
 use crate::format::file_name::offset_name;
 use crate::format::message::peek;
 use crate::format::width::at_least_0;
+use crate::log::commit_log::Found;
 use crate::log::index::run::IndexRun;
 use crate::log::read::anchor::Anchor;
 use crate::log::{CommitLog, StoreCheckpoint};
@@ -198,7 +199,7 @@ fn zeros_behind(log: &CommitLog, queues: &QueueTable, end: u64) -> Result<Option
 }
 
 /// Tells a reader which part of the log is not there.
-pub(super) fn missing_files(files: &StoreFiles) -> Result<Option<MissingFiles>> {
+pub(super) fn missing_files(files: &StoreFiles, was_held: bool) -> Result<Option<MissingFiles>> {
     let StoreFiles { log, queues, paths, storage, index, .. } = files;
     if let Some(Refusal { damage, .. }) = Refusal::of_files(&**storage, paths, log.run())? {
         return Ok(Some(MissingFiles { corruption: damage, queues: Vec::new() }));
@@ -219,20 +220,36 @@ pub(super) fn missing_files(files: &StoreFiles) -> Result<Option<MissingFiles>> 
         let corruption = gone(log, &missing);
         MissingFiles { corruption, queues: missing.queues }
     });
-    // Beside a writer mark and checkpoint may have moved on since the end was found.
-    if missing.is_some() || StoreLock::is_held(&**storage, paths) {
+    // A writer, perhaps on another machine, may have gone on since the end was found.
+    if missing.is_some()
+        || was_held
+        || StoreLock::is_held(&**storage, paths)
+        || goes_on_at(log, end)?
+        || is_made(files, from)
+    {
         return Ok(missing);
     }
     if end < mark {
         return Ok(Some(unread_before_mark(log, end, mark)));
     }
-    let checkpoint = StoreCheckpoint::load(&**storage, &paths.checkpoint(), Access::Read)?.fields;
+    // An unreadable one is reported by the view.
+    let checkpoint = StoreCheckpoint::load(&**storage, &paths.checkpoint(), Access::Read);
+    let Ok(StoreCheckpoint { fields: checkpoint, .. }) = checkpoint else { return Ok(None) };
     let Some(known) = by_checkpoint(&checkpoint, log.run()) else { return Ok(None) };
     let newest_ms = newest_ms(log)?.unwrap_or(i64::MAX);
     let latest_ms = files.clock.now_ms().saturating_add(FAR_MS);
     let is_newer = newest_ms < checkpoint.physic_msg_timestamp_ms
         && checkpoint.physic_msg_timestamp_ms <= latest_ms;
     Ok(is_newer.then(|| MissingFiles { corruption: gone(log, &known), queues: Vec::new() }))
+}
+
+fn goes_on_at(log: &CommitLog, end: u64) -> Result<bool> {
+    let files_end = log.run().end_offset().unwrap_or(0);
+    Ok(match log.read_before(end, files_end, 0, &mut Vec::new())? {
+        Found::Message(view) => view.check_body_crc().is_ok(),
+        Found::Blank(_) => true,
+        _ => false,
+    })
 }
 
 fn newest_ms(log: &CommitLog) -> Result<Option<i64>> {

@@ -9,7 +9,7 @@ use crate::log::index::run::IndexRun;
 use crate::log::{CommitLog, Queue};
 use crate::store::queue_table::QueueTable;
 
-use crate::log::read::end::data_end;
+use crate::log::read::end::is_empty_from;
 
 const BLOCK: usize = 512;
 const MOST_ENTRIES: u64 = 1 << 20;
@@ -105,7 +105,7 @@ impl MissingEnd {
             (end, whole) = (end.saturating_add(size), whole + 1);
         }
         let spares: Vec<_> = files.iter().skip(whole).map(|file| file.path.clone()).collect();
-        if spares.is_empty() || data_end(log, end)?.is_some() {
+        if spares.is_empty() || !is_empty_from(log.run(), end)? {
             return Ok(None);
         }
         let found = Self::look(log, end, queues, index)?;

@@ -317,6 +317,9 @@ impl Reader {
                 let (from, end) =
                     (writer.dispatched.load(Ordering::Acquire), writer.readable_end());
                 if from >= end {
+                    if let Some(mut kept) = kept.try_lock() {
+                        *kept = None;
+                    }
                     return Ok(None);
                 }
                 let mut kept = kept.lock();

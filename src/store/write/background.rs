@@ -93,6 +93,10 @@ fn flush_loop(writer: &Writer, _: &StopFlag) {
                 // The gate is closed for good; waiting threads got the error.
                 return;
             }
+            if asked {
+                // Behind the answer to those who wait.
+                writer.dispatch_if_free();
+            }
             if due {
                 last_thorough = Instant::now();
             }

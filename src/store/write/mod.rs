@@ -1,11 +1,10 @@
 //! Writes: from a message to a durable record with entries in queues and index.
 //!
-//! Open `writer.rs` first: [`writer::Writer`] has every step in the order in which a message passes
-//! them. `append.rs` checks a message, places it and encodes it; `property_block.rs` builds
-//! properties, `inner_batch.rs` splits inner batches. `group_commit.rs` lets callers under `SYNC_FLUSH`
-//! share a flush. `background.rs` runs the steps on threads; `allocate.rs` and `prepare.rs` work
-//! ahead of the writer, `new_queues.rs` too. `spread.rs` chooses queues by key.
-//! `retention/` decides which files are deleted.
+//! Open `writer.rs` first: [`writer::Writer`] has every step in order. `append.rs` checks, places and
+//! encodes a message; `property_block.rs` builds properties, `inner_batch.rs` splits inner batches.
+//! `group_commit.rs` lets callers under `SYNC_FLUSH` share a flush. `background.rs` runs the steps on
+//! threads; `allocate.rs`, `prepare.rs` and `new_queues.rs` work ahead. `spread.rs` chooses queues by
+//! key. `retention/` decides which files are deleted.
 
 pub(crate) mod allocate;
 pub mod append;

@@ -282,6 +282,15 @@ impl Writer {
         Ok(())
     }
 
+    /// Dispatches durable records unless another thread does. The next step meets an error again.
+    pub(crate) fn dispatch_if_free(&self) {
+        if let Some(mut dispatcher) = self.dispatcher.try_lock()
+            && !self.dispatch_held.load(Ordering::Acquire)
+        {
+            let _ = self.dispatch_to(&mut dispatcher, self.readable_end());
+        }
+    }
+
     /// Dispatches the log up to `end` (`ReputMessageService.doReput`).
     fn dispatch_to(&self, dispatcher: &mut Dispatcher, end: u64) -> Result<()> {
         let (log, queues) = (&*self.files.log, &self.files.queues);

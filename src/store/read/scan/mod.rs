@@ -228,8 +228,7 @@ impl Scan {
     }
 
     /// Passes items to `take` until it has enough; returns whether there may be more. The next call
-    /// continues behind the last item taken. A refused message counts as damage; positions count
-    /// from the record's first byte. Damage cannot be refused or taken later.
+    /// continues behind the last item taken. A refused message counts as damage.
     ///
     /// # Errors
     /// [`Error::Corrupt`] at damage with [`OnDamage::Fail`]; a further call meets it again.
@@ -380,7 +379,7 @@ impl Offsets {
             let corruption = match log.read(at, hint, &mut buffer)? {
                 Found::Message(view) => match view.check_body_crc() {
                     Err(error) if self.verify_crc => in_file(log, at, error.into_corruption()),
-                    _ => match take(Ok(&view))? {
+                    _ => match take(Ok(&view)).inspect_err(|_| self.next -= 1)? {
                         Flow::Continue => continue,
                         Flow::Stop => return Ok(true),
                         Flow::Retry => {
@@ -395,7 +394,8 @@ impl Offsets {
                 Found::OutOfRange => continue,
             };
             let end = at.saturating_add(u64::from(size));
-            if take(Err(DamagedRange { begin: at, end, corruption }))? != Flow::Continue {
+            let damaged = DamagedRange { begin: at, end, corruption };
+            if take(Err(damaged)).inspect_err(|_| self.next -= 1)? != Flow::Continue {
                 return Ok(true);
             }
         }

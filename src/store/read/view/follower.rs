@@ -85,6 +85,11 @@ impl Beside {
         let written = is_writer.then(|| read().or_else(read)).flatten();
         Self { session, written }
     }
+
+    /// Whether a process wrote to the store.
+    pub(crate) fn is_held(&self) -> bool {
+        self.session.holder.is_some()
+    }
 }
 
 impl Follower {

@@ -14,7 +14,9 @@ use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 use crate::log::{CommitLog, Queue, QueueKind};
 
 use super::queue_view::{Extra, QueueView};
+use crate::format::queue::batch::InnerRange;
 use crate::store::dispatch::dispatcher::DispatchRequest;
+use crate::store::dispatch::lmq;
 use crate::store::dispatch::queue_audit::Audit;
 use crate::store::queue_table::QueueTable;
 use crate::store::read::entry_search::EntrySearch;
@@ -64,6 +66,15 @@ impl Overlay {
             let range = request.range(queues.kind_of(request.topic));
             let unit = request.unit(range, queues.delay_levels());
             extra.entry((request.topic.into(), request.queue_id)).or_default().push(unit);
+            for (name, number) in lmq::pairs(request.topic, &request.properties) {
+                let is_plain = queues.kind_of(name) == QueueKind::Plain;
+                if is_plain && (queues.get(name, 0).is_some() || queues.takes_more_queues()) {
+                    kept += 1;
+                    let range = InnerRange { base_queue_offset: number, message_count: 1 };
+                    let unit = request.unit(range, queues.delay_levels());
+                    extra.entry((name.into(), 0)).or_default().push(unit);
+                }
+            }
             Ok(Flow::Continue)
         })?;
         if kept > MOST_EXTRA {
@@ -143,7 +154,9 @@ impl Overlay {
 
     /// Whether it has each entry that queues lack which are filled up to `from`, in a log to `end`.
     pub fn covers(&self, from: u64, end: u64) -> bool {
-        self.log.start <= from && self.log.end == end
+        // With less to read it may fit.
+        let may_fit = self.overflow.is_some() && self.log.start < from;
+        self.log.start <= from && self.log.end == end && !may_fit
     }
 
     /// Queues that exist in the log alone.
