@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from random import Random
@@ -12,6 +13,7 @@ import polars as pl
 import polars.selectors as cs
 import pyarrow as pa
 import pytest
+from polars.testing import assert_frame_equal
 
 import mqstore
 import mqstore.polars
@@ -58,6 +60,25 @@ PREDICATES = [
 ]
 # Columns of the predicates: a step that selects keeps them.
 USED = ["topic", "tags", "store_timestamp", "physical_offset", "unique_key"]
+
+
+def test_a_filter_on_the_offset_keeps_the_row_of_damage(path, tmp_path) -> None:
+    store = shutil.copytree(path, tmp_path / "store")
+    with mqstore.open(store) as opened:
+        damaged = list(opened.scan())[20].physical_offset
+    with (store / "commitlog" / f"{0:020}").open("r+b") as log:
+        log.seek(damaged + 90)
+        log.write(b"\xff")
+    rows = mqstore.polars.scan(store, on_error="report")
+    whole = rows.collect()
+    for keeps in (
+        pl.col("physical_offset") == damaged,
+        pl.col("physical_offset") >= damaged,
+        pl.col("physical_offset") > damaged - 1,
+    ):
+        found = rows.filter(keeps).collect()
+        assert_frame_equal(found, whole.filter(keeps))
+        assert found["error"].is_not_null().sum() == 1
 
 
 @pytest.mark.parametrize("predicate", PREDICATES, ids=str)

@@ -214,7 +214,7 @@ pub fn inventory(storage: &dyn Storage, root: &Path) -> Result<Vec<FoundStructur
     Ok(inventory.found)
 }
 
-/// Names in a folder; none if there is no such folder.
+/// Empty if there is no such folder.
 pub(crate) fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<DirEntry>> {
     match storage.list(dir) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {

@@ -309,6 +309,9 @@ fn cq14_a_message_for_more_queues_is_read_from_each() {
     check(&store, 3);
     store.append(&message).unwrap();
     check(&store, 4);
+    store.hold_dispatch(true);
+    store.append(&message).unwrap();
+    check(&store, 5);
 }
 
 #[test]

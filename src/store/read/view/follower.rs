@@ -86,7 +86,6 @@ impl Beside {
         Self { session, written }
     }
 
-    /// Whether a process wrote to the store.
     pub(crate) fn is_held(&self) -> bool {
         self.session.holder.is_some()
     }
