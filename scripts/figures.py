@@ -9,7 +9,7 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-# What reads the log, wherever it stands.
+# Files that read the log, wherever they stand.
 READING = (
     "src/log/read/**/*.rs",
     "src/store/read/scan/**/*.rs",

@@ -46,7 +46,7 @@ use crate::store::folder::paths::StorePaths;
 use crate::store::open::index_settings::{self, NoLayout};
 use crate::store::open::inspect;
 use crate::store::open::version;
-use crate::store::progress::Progress;
+use crate::store::progress::{Progress, interrupted};
 use crate::time::{Clock, FAR_MS};
 
 /// Depth of a check.
@@ -144,8 +144,14 @@ pub fn verify_on(
 ) -> Result<VerifyReport> {
     let threads = thread_count(options.threads);
     watched("verify", path, progress, |meter| {
-        let part_bytes = Some(options.part_bytes);
-        check(&storage, path, &config, options, threads, meter, part_bytes)
+        let check =
+            |part_bytes| check(&storage, path, &config, options, threads, meter, part_bytes);
+        // Whole files leave nothing in doubt.
+        let report = match check(Some(options.part_bytes))? {
+            None => check(None)?,
+            report => report,
+        };
+        report.ok_or_else(|| interrupted("verify", path))
     })
 }
 
@@ -216,7 +222,7 @@ fn check(
     threads: usize,
     meter: &Meter,
     part_bytes: Option<u64>,
-) -> Result<VerifyReport> {
+) -> Result<Option<VerifyReport>> {
     let (cx, mut known) = prepare(Arc::clone(storage), path, config, options, threads, meter)?;
     set_total(&cx, &known.log, &known.queues);
     let log_start = known.log.min_offset().unwrap_or(0);
@@ -236,11 +242,8 @@ fn check(
     known.listed = log_walk::list(&cx, &known.log);
     let Prepared { log, listed, queues, .. } = &known;
     let walks = file_parts::walk_all(&cx, log, listed, queues, &index, part_bytes)?;
-    let Some(walks) = walks else {
-        // Whole files leave nothing in doubt.
-        return check(storage, path, config, options, threads, meter, None);
-    };
-    conclude(cx, &known, &index, queue_entries.into_inner(), &walks, options.level)
+    let Some(walks) = walks else { return Ok(None) };
+    conclude(cx, &known, &index, queue_entries.into_inner(), &walks, options.level).map(Some)
 }
 
 fn conclude(

@@ -4,6 +4,7 @@
 //! message, `org.apache.rocketmq.store.queue.BatchConsumeQueue` with 46 for each batch.
 
 use std::ffi::OsStr;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -196,6 +197,21 @@ impl QueueFolder {
         let from = self.first.saturating_add(place);
         let end = self.end.min(from.saturating_add(count as u64));
         self.raw(from, end)
+    }
+
+    /// Passes entries to `take` until it breaks.
+    pub fn each_from(
+        &self,
+        mut place: u64,
+        mut take: impl FnMut(&QueueUnit) -> ControlFlow<()>,
+    ) -> Result<()> {
+        loop {
+            let units = self.units(place, usize::MAX)?;
+            if units.is_empty() || units.iter().try_for_each(&mut take).is_break() {
+                return Ok(());
+            }
+            place += units.len() as u64;
+        }
     }
 
     /// Entries `from..end` of the files, at most one block.

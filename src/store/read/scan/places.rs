@@ -2,7 +2,7 @@
 //!
 //! Opening a log only lists its files; the divider passes the log's end.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -63,27 +63,20 @@ pub fn places_of(
             let folder = root.join(kind.folder()).join(topic).join(part.queue_id.to_string());
             let Some(queue) = queue_at(storage, &folder, config)? else { continue };
             // An earlier batch may reach into the part.
-            let mut place = queue.place_of(part.begin)?.saturating_sub(1);
-            'units: loop {
-                let units = queue.units(place, usize::MAX)?;
-                if units.is_empty() {
-                    break;
+            queue.each_from(queue.place_of(part.begin)?.saturating_sub(1), |unit| {
+                if unit.queue_offset >= part.end {
+                    return ControlFlow::Break(());
                 }
-                place += units.len() as u64;
-                for unit in units {
-                    if unit.queue_offset >= part.end {
-                        break 'units;
-                    }
-                    let after = unit.queue_offset.saturating_add(i64::from(unit.message_count));
-                    if let Some((at, size)) = led_to(&unit)
-                        && after > part.begin
-                        && within.contains(&at)
-                        && may_match(tags, &queue, &unit)
-                    {
-                        places.push((at, size));
-                    }
+                let after = unit.queue_offset.saturating_add(i64::from(unit.message_count));
+                if let Some((at, size)) = led_to(unit)
+                    && after > part.begin
+                    && within.contains(&at)
+                    && may_match(tags, &queue, unit)
+                {
+                    places.push((at, size));
                 }
-            }
+                ControlFlow::Continue(())
+            })?;
         }
     }
     places.sort_unstable();

@@ -1,6 +1,6 @@
 //! Records whose tags code may match.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -36,23 +36,16 @@ pub fn tag_places(
             Ok(None) | Err(Error::Corrupt(_)) => continue,
             Err(error) => return Err(error),
         };
-        let mut place = queue.place_at(within.start)?.saturating_sub(1);
-        'units: loop {
-            let units = queue.units(place, usize::MAX)?;
-            if units.is_empty() {
-                break;
+        queue.each_from(queue.place_at(within.start)?.saturating_sub(1), |unit| {
+            let Some((at, size)) = led_to(unit) else { return ControlFlow::Continue(()) };
+            if at >= within.end {
+                return ControlFlow::Break(());
             }
-            place += units.len() as u64;
-            for unit in units {
-                let Some((at, size)) = led_to(&unit) else { continue };
-                if at >= within.end {
-                    break 'units;
-                }
-                if at + u64::from(size) > within.start {
-                    entries.push((at, size, may_match(filter, &queue, &unit)));
-                }
+            if at + u64::from(size) > within.start {
+                entries.push((at, size, may_match(filter, &queue, unit)));
             }
-        }
+            ControlFlow::Continue(())
+        })?;
     }
     entries.sort_unstable();
     let mut found = TagPlaces::default();
