@@ -84,6 +84,20 @@ def _build(digest: str, version: str) -> None:
         stamp.write_text(digest)
 
 
+def _readable(classes: str, folder: Path) -> str:
+    """A copy of a class path that other users can read."""
+    folder.mkdir()
+    copies = []
+    for number, entry in enumerate(map(Path, classes.split(":"))):
+        copy = folder / f"{number}-{entry.name}"
+        copies.append(str(copy))
+        if entry.is_dir():
+            shutil.copytree(entry, copy)
+        else:
+            shutil.copyfile(entry, copy)
+    return ":".join(copies)
+
+
 class RocketMQError(Exception):
     """Exception of RocketMQ."""
 
@@ -96,6 +110,7 @@ class RocketMQ:
         timeout_s: How long an answer may take; after it the process is killed.
         options: Of the virtual machine: memory and compilers.
         version: Of RocketMQ; the pinned one where it is empty.
+        user: User and group of the process, which must be able to reach the folder.
     """
 
     def __init__(
@@ -105,8 +120,15 @@ class RocketMQ:
         timeout_s: float = 120,
         options: Sequence[str] = QUICK,
         version: str = VERSION,
+        user: tuple[int, int] | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        classes = build(version)
+        identity: dict[str, Any] = {}
+        if user is not None:
+            classes = _readable(classes, folder / "classes")
+            os.chown(folder, *user)
+            identity = {"user": user[0], "group": user[1], "extra_groups": []}
         self._timeout_s = timeout_s
         self._count = 0
         self._stderr = folder / "stderr"
@@ -121,12 +143,14 @@ class RocketMQ:
         ]
         with self._stderr.open("wb") as stderr:
             self._process = subprocess.Popen(
-                ["java", *options, "-cp", build(version), "mqstore.differential.Main"],
+                ["java", *options, "-cp", classes, "mqstore.differential.Main"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
                 encoding="utf-8",
+                cwd=folder,
+                **identity,
             )
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +16,9 @@ import pytest
 from helpers import environment
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
+
+UID, GID = 3000, 3001
 
 _PRELUDE = """
 import importlib, os, pkgutil, sys
@@ -37,6 +43,23 @@ def need_root() -> None:
     """Skips the test where no user can be changed."""
     if os.geteuid() != 0:
         pytest.skip("[no-root] changing owners needs root: run the tests as root")
+
+
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    """A folder that every user can reach."""
+    need_root()
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def give(root: Path, uid: int, gid: int, mode: int) -> None:
+    """Changes owner, group and mode of a folder and all below it."""
+    for path in (root, *root.rglob("*")):
+        os.chown(path, uid, gid)
+        path.chmod(mode if path.is_dir() else mode & 0o666)
 
 
 def run_as(uid: int, gid: int, code: str, folder: Path) -> tuple[int, str]:

@@ -5,34 +5,30 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import mqstore
 from helpers.stores import TINY, crashed_copy, message
-from helpers.users import need_root, run_as, run_without_chown
+from helpers.users import GID, UID, give, open_folder, run_as, run_without_chown
 from mqstore import _native
 from mqstore.rocksdb.reading import is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
-UID, GID, STRANGER = 3000, 3001, 4000
+STRANGER = 4000
 FOLDER, FILE = 0o770, 0o660
 
 
 @pytest.fixture
 def place() -> Iterator[Path]:
     """A folder that every user can reach, unlike ``tmp_path``."""
-    need_root()
-    folder = Path(tempfile.mkdtemp(dir="/tmp"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
+    with open_folder() as folder:
+        yield folder
 
 
 def fill(root: Path, *, crashed: bool = False) -> Path:
@@ -57,12 +53,6 @@ def fill(root: Path, *, crashed: bool = False) -> Path:
     end = len(bytes_.rstrip(b"\0")) + 40
     last.write_bytes(bytes_[:end] + b"torn" * 5 + bytes_[end + 20 :])
     return root
-
-
-def give(root: Path, uid: int, gid: int, mode: int) -> None:
-    for path in (root, *root.rglob("*")):
-        os.chown(path, uid, gid)
-        path.chmod(mode if path.is_dir() else mode & 0o666)
 
 
 def append(root: Path) -> None:
