@@ -2,21 +2,31 @@
 //! knows of it until it is closed.
 
 use std::fs;
+use std::sync::Arc;
 
 use mqstore::config::StoreConfig;
+use mqstore::error::Result;
+use mqstore::files::{Os, Storage};
 use mqstore::format::message::properties::{self, names};
 use mqstore::store::read::queue_read::view_of;
 use mqstore::store::read::scan::{OnDamage, Scan, ScanFilter};
 use mqstore::store::{KeyQuery, MessageStore, NewMessage, OpenMode, QueryResult};
 
-use crate::support::{Home, START_MS, patch, read_queue, set_len, small};
+use crate::support::storage::{Call, Staged};
+use crate::support::{Home, START_MS, names_in, patch, read_queue, set_len, small};
 use mqstore::log::read::scanner::Flow;
 
 const COUNT: usize = 60;
+const EIO: i32 = 5;
+const EACCES: i32 = 13;
 
 /// Sixty messages with a common key and their own, from `keyed_from` on; files of the index hold nine.
 fn made(keyed_from: usize) -> Home {
-    let home = Home::new(StoreConfig { max_index_num: Some(20), ..small() });
+    made_on(Arc::new(Os), keyed_from)
+}
+
+fn made_on(storage: Arc<dyn Storage>, keyed_from: usize) -> Home {
+    let home = Home::on(storage, StoreConfig { max_index_num: Some(20), ..small() });
     let store = home.create();
     for number in 0..COUNT {
         home.clock.set(START_MS + i64::try_from(number).unwrap() * 1000);
@@ -33,6 +43,10 @@ fn made(keyed_from: usize) -> Home {
 }
 
 fn ask(store: &MessageStore, key: &str, exact: bool) -> QueryResult {
+    try_ask(store, key, exact).unwrap()
+}
+
+fn try_ask(store: &MessageStore, key: &str, exact: bool) -> Result<QueryResult> {
     let query = KeyQuery {
         topic: b"Topic",
         key: key.as_bytes(),
@@ -41,7 +55,7 @@ fn ask(store: &MessageStore, key: &str, exact: bool) -> QueryResult {
         max_messages: 1000,
         exact,
     };
-    store.query(&query).unwrap()
+    store.query(&query)
 }
 
 fn times(found: &QueryResult) -> Vec<usize> {
@@ -203,6 +217,45 @@ fn a_missing_log_file_is_known_to_every_query() {
         let is_covered = found.unread.iter().any(|part| part.start <= 8192 && 12288 <= part.end);
         assert!(is_covered, "{:?}", found.unread);
     }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_hides_no_message() {
+    let mut failed = 0;
+    for (call, errno) in [(Call::Open, EACCES), (Call::Open, EIO), (Call::Read, EIO)] {
+        for folder in ["commitlog", "index"] {
+            for (number, before) in (0..4).flat_map(|number| [(number, true), (number, false)]) {
+                let stage = Staged::new();
+                let home = made_on(stage.storage(), 0);
+                let file = names_in(&home.path().join(folder))[number].clone();
+                let fail = || stage.fail(call, &file.to_string_lossy(), 0, errno);
+                if before {
+                    fail();
+                }
+                let Ok(reader) = home.open(OpenMode::Read) else {
+                    assert!(before);
+                    failed += 1;
+                    continue;
+                };
+                fail();
+                for (key, count) in [("k", COUNT), ("own3", 1), ("own30", 1), ("own59", 1)] {
+                    for exact in [true, false] {
+                        let which =
+                            format!("{call:?} {errno} of {file:?}, {before}: {key}, {exact}");
+                        match try_ask(&reader, key, exact) {
+                            Ok(found) if !found.complete => failed += 1,
+                            Ok(found) => assert_eq!(times(&found).len(), count, "{which}"),
+                            Err(error) => {
+                                assert!(error.to_string().contains(folder), "{which}: {error}");
+                                failed += 1;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(failed > 50, "{failed}");
 }
 
 #[test]
