@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import mqstore
-from mqstore import _native
 from mqstore._key_search import topics_of, unread_text, with_key
-from mqstore._names import missing_topics, nearest, recent_keys, table_names
+from mqstore._names import missing_topics, nearest, recent_keys, table_names, table_rows
 from mqstore.asking_results import WhyAnswer, WhyReport, place_of
 from mqstore.errors import MessageNotFoundError, StoreError
+from mqstore.pending_messages import DEAD_LETTER, OP_TOPICS, RETRY
 from mqstore.text import time_text
 
 if TYPE_CHECKING:
@@ -28,12 +26,9 @@ __all__ = ["why"]
 
 _More: TypeAlias = dict[str, Any]
 
+# `PermName.PERM_READ`.
+_PERM_READ = 4
 _WAITING = ("delayed", "timer")
-_RETRY, _DEAD_LETTER = "%RETRY%", "%DLQ%"
-_OP_TOPICS = {
-    "RMQ_SYS_TRANS_HALF_TOPIC": "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-    "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC": "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
-}
 _SCHEDULED = ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")
 
 
@@ -205,10 +200,10 @@ class _Question:
 
     def _related(self, message: StoredMessage) -> Iterator[str]:
         yield from (
-            f"{_RETRY}{self.group}",
-            f"{_DEAD_LETTER}{self.group}",
+            f"{RETRY}{self.group}",
+            f"{DEAD_LETTER}{self.group}",
             *_SCHEDULED,
-            *_OP_TOPICS,
+            *OP_TOPICS,
         )
         if (origin := message.properties.get("RETRY_TOPIC")) is not None:
             yield origin
@@ -216,8 +211,8 @@ class _Question:
     # --- judging it ---
 
     def _judge(self, original: StoredMessage | None, records: list[StoredMessage]) -> WhyAnswer:
-        retry_topic = f"{_RETRY}{self.group}"
-        dead = [one for one in records if one.topic == f"{_DEAD_LETTER}{self.group}"]
+        retry_topic = f"{RETRY}{self.group}"
+        dead = [one for one in records if one.topic == f"{DEAD_LETTER}{self.group}"]
         retries = [one for one in records if one.topic == retry_topic]
         waiting = [one for one in records if one.purpose in _WAITING]
         redelivery = [one for one in waiting if one.real_topic == retry_topic]
@@ -279,7 +274,7 @@ class _Question:
 
     def _ended(self, half: StoredMessage) -> bool:
         """Whether the half message is among those that a broker has noted as ended."""
-        topic = _OP_TOPICS.get(half.topic, "")
+        topic = OP_TOPICS.get(half.topic, "")
         if (topic, half.queue_id) not in self.queues:
             return False
         number = str(half.queue_offset).encode()
@@ -310,6 +305,8 @@ class _Question:
         if self.settings.get("consumeEnable") is False:
             text = "the group may not consume: consumeEnable is false in subscriptionGroup.json"
             return self._answer("disabled", text, place, **more)
+        if (reason := self._not_served(message)) is not None:
+            return self._answer("not-served", reason, place, **more)
         if at is None:
             reads = any(topic == message.topic for topic, _ in self.offsets)
             where = f"queue {message.queue_id} of " if reads else ""
@@ -322,6 +319,17 @@ class _Question:
         count = f"{before} messages before it" if before else "it is the next one"
         text = f"the group's place is {at.queue_offset}: {count}"
         return self._answer("waiting", text, place, **more)
+
+    def _not_served(self, message: StoredMessage) -> str | None:
+        """Why a broker gives the queue to no consumer, by ``topics.json``."""
+        row = _row(self.store, "topics.json", "topicConfigTable", message.topic)
+        queues, perm = row.get("readQueueNums"), row.get("perm")
+        where = f"in topics.json of {message.topic}"
+        if isinstance(queues, int) and message.queue_id >= queues:
+            return f"not served: readQueueNums is {queues} {where}, its queue is {message.queue_id}"
+        if isinstance(perm, int) and not perm & _PERM_READ:
+            return f"not served: perm is {perm} {where}, which does not allow reading"
+        return None
 
     def _deleted(self, place: tuple[str, int, int], first: int) -> WhyAnswer:
         topic, queue_id, queue_offset = place
@@ -387,11 +395,7 @@ class _Question:
 
 def _row(store: Store, file: str, table: str, name: str) -> dict[str, Any]:
     """An entry of one of the broker's tables; empty where there is none."""
-    try:
-        text = _native.read_config_json(Path(store.path, "config", file))
-        row = json.loads(text).get(table, {}).get(name)
-    except (StoreError, OSError, ValueError, AttributeError):
-        return {}
+    row = table_rows(store, file, table).get(name)
     return row if isinstance(row, dict) else {}
 
 

@@ -23,6 +23,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 import mqstore
+from mqstore.pending_messages import PendingMessages
 from mqstore.unread import Deleted
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from mqstore import GroupOffset, Store
+    from mqstore import DeadLetters, GroupOffset, Store, WaitingRetries
     from mqstore.config import ConfigLike
 
 __all__ = ["StoreCollector"]
@@ -73,6 +74,9 @@ class StoreCollector(Collector):
       group has not read;
     - ``mqstore_consumer_negative_offsets`` by consumer group and topic: queues of which the group's
       offset is negative;
+    - ``mqstore_half_messages``: transactions without an end; ``mqstore_overdue_messages``: delayed
+      ones and timers whose time has passed; ``mqstore_dead_letters`` and
+      ``mqstore_waiting_retries`` by consumer group and origin topic;
     - ``rocketmq_consumer_lag_messages`` by consumer group and topic, and
       ``rocketmq_consumer_lag_latency``: milliseconds since the oldest message not consumed.
 
@@ -113,6 +117,7 @@ class StoreCollector(Collector):
             deleted = Deleted(store)
             yield from self._deleted(store, deleted)
             yield from self._lag(store, deleted)
+            yield from self._pending(store)
 
     def _storage(self, store: Store) -> Iterator[Metric]:
         disk = os.statvfs(store.path)
@@ -183,6 +188,21 @@ class StoreCollector(Collector):
         yield self._gauge(name, "Queues of which the group's offset is negative", negative)
         yield self._gauge("rocketmq_consumer_lag_messages", "Consumer lag messages", lags)
         yield self._gauge("rocketmq_consumer_lag_latency", "Consumer lag time", latencies)
+
+    def _pending(self, store: Store) -> Iterator[Metric]:
+        found = PendingMessages(store, self._now_ms()).report()
+
+        def labels(row: DeadLetters | WaitingRetries) -> dict[str, str]:
+            return {"consumer_group": row.group, "topic": row.origin_topic or ""}
+
+        name = "mqstore_half_messages"
+        yield self._gauge(name, "Transactions without an end", [({}, found.half_messages)])
+        name = "mqstore_overdue_messages"
+        yield self._gauge(name, "Messages whose time has passed", [({}, found.overdue_messages)])
+        dead: Samples = [(labels(row), row.messages) for row in found.dead_letters]
+        yield self._gauge("mqstore_dead_letters", "Dead letters", dead)
+        waiting: Samples = [(labels(row), row.messages + row.scheduled) for row in found.retries]
+        yield self._gauge("mqstore_waiting_retries", "Redeliveries that wait", waiting)
 
     def _latency_ms(self, store: Store, queues: list[GroupOffset]) -> int:
         """How long ago the oldest message was stored that the group has not consumed."""

@@ -128,20 +128,10 @@ class Topic:
     def _of_queue(
         self, queue_id: int, offset: int, end: int, tags: str | None
     ) -> Iterator[StoredMessage]:
-        while offset < end:
-            result = self._store.read(
-                self._name,
-                queue_id,
-                offset,
-                max_messages=min(_AT_ONCE, end - offset),
-                max_bytes=_BYTES_AT_ONCE,
-                tags=tags,
-            )
+        for message in messages_of_queue(self._store, self._name, queue_id, offset, end, tags=tags):
             # With tags a read may go on behind the end.
-            yield from (message for message in result.messages if self._number(message) < end)
-            if result.next_queue_offset <= offset:
-                return
-            offset = result.next_queue_offset
+            if self._number(message) < end:
+                yield message
 
     def _number(self, message: StoredMessage) -> int:
         """The queue offset in this topic, which may be a light queue."""
@@ -169,6 +159,25 @@ class Topic:
             else:
                 low = middle + 1
         return low
+
+
+def messages_of_queue(
+    store: Store, topic: str, queue_id: int, offset: int, end: int, *, tags: str | None = None
+) -> Iterator[StoredMessage]:
+    """Reads a queue from an offset on, in steps of bounded size."""
+    while offset < end:
+        result = store.read(
+            topic,
+            queue_id,
+            offset,
+            max_messages=min(_AT_ONCE, end - offset),
+            max_bytes=_BYTES_AT_ONCE,
+            tags=tags,
+        )
+        yield from result.messages
+        if result.next_queue_offset <= offset:
+            return
+        offset = result.next_queue_offset
 
 
 def _place(message: StoredMessage) -> int:

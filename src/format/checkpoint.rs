@@ -82,6 +82,26 @@ impl CheckpointFields {
     }
 }
 
+/// How far a broker delivered timers (`config/timercheck`, `TimerCheckpoint`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimerCheckpoint {
+    /// Timers that were due before this time were delivered.
+    pub last_read_ms: i64,
+    pub timer_log_position: i64,
+    /// Next message of `rmq_sys_wheel_timer` that goes into the wheel.
+    pub queue_offset: i64,
+}
+
+impl TimerCheckpoint {
+    pub const LEN: usize = 24;
+
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (last_read_ms, timer_log_position) = (i64_at(bytes, 0)?, i64_at(bytes, 8)?);
+        Some(Self { last_read_ms, timer_log_position, queue_offset: i64_at(bytes, 16)? })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

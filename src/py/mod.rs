@@ -82,6 +82,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(structures::functions::_names_a_folder, module)?,
         wrap_pyfunction!(structures::functions::_store_name, module)?,
         wrap_pyfunction!(structures::functions::_is_system_topic, module)?,
+        wrap_pyfunction!(structures::functions::_timer_check, module)?,
         wrap_pyfunction!(structures::functions::_is_system_group, module)?,
         wrap_pyfunction!(structures::functions::_settings, module)?,
         wrap_pyfunction!(structures::functions::_setting_refusal, module)?,

@@ -43,6 +43,7 @@ RUNS = [
     "preflight STORE --to 5.5",
     "why STORE -g billing -k order-5",
     "why STORE -g billing -t orders -q 0 -o 99",
+    "pending STORE",
     "convert STORE --queues file",
     "recover STORE",
     "recover BROKEN",

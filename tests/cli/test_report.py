@@ -275,8 +275,9 @@ def test_what_an_operator_asks_comes_first_and_the_brokers_topics_stand_apart(mq
     offsets = broker / "config/consumerOffset.json"
     offsets.write_text('{"offsetTable":{"%RETRY%group-push-retry@group-push-retry":{"0":1}}}')
     facts = gather(broker, progress=None, config=None)
-    (row,) = facts.now.failed
-    assert (row.group, row.retries, row.waiting, row.dead) == ("group-push-retry", 2, 1, 0)
+    (row,) = facts.now.pending.retries
+    assert (row.group, row.messages, row.scheduled) == ("group-push-retry", 1, 0)
+    assert (facts.now.dead, facts.now.pending.half_messages) == (0, 3)
     skews = {topic.name: topic.skew for topic in facts.topics}
     assert skews["OrderTopic"] == 9 * 3 / 22
     mq("report", broker, "-o", tmp_path / "page.html", "--tz", "Asia/Tokyo")

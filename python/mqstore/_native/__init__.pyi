@@ -59,6 +59,9 @@ from mqstore._native._functions import (
     _store_name as _store_name,
 )
 from mqstore._native._functions import (
+    _timer_check as _timer_check,
+)
+from mqstore._native._functions import (
     _write_config_json as _write_config_json,
 )
 from mqstore._native._functions import (

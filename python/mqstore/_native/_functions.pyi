@@ -107,6 +107,12 @@ def _store_name(path: str, /) -> tuple[str, str, bool] | None:
         The name directly below the root, the meaning of its files, and whether it is a folder.
     """
 
+def _timer_check(path: _Path, /) -> tuple[int, int] | None:
+    """Reads ``config/timercheck``; ``None`` for a file that is missing or too short.
+
+    Returns the time before which timers are delivered, and the next entry of the timer's topic.
+    """
+
 def _is_system_topic(topic: str, /) -> bool:
     """Whether a broker creates the topic for itself."""
 

@@ -39,6 +39,7 @@ _COMMANDS = {
     "query": "messages",
     "at": "messages",
     "why": "why",
+    "pending": "pending",
     "cq": "structures",
     "index": "index",
     "checkpoint": "structures",

@@ -33,6 +33,7 @@ EXAMPLES = {
         "mqstore why /data/store -g billing -k order-17",
         "mqstore why /data/store -g billing -t orders -q 0 -o 1200 --json",
     ),
+    "pending": ("mqstore pending /data/store", "mqstore pending /data/store --json | jq .half"),
     "cq": (
         "mqstore cq /data/store -t orders -q 0 -n 20",
         "mqstore cq /data/store -t orders -q 0 --check",

@@ -14,9 +14,10 @@ import mqstore
 from mqstore._names import is_system_topic, lite_names, message_types
 from mqstore._native import _survey
 from mqstore._zone import zone
-from mqstore.html_report.now import LagRow, Mood, Now, failed, lags, look
+from mqstore.html_report.now import LagRow, Mood, Now, lags, look
 from mqstore.html_report.timeline import Timeline, make_timeline
 from mqstore.layout import index_files, list_files, open_index_file
+from mqstore.pending_messages import PendingMessages
 from mqstore.store import _settings
 from mqstore.text import count_text, size_text
 
@@ -231,7 +232,7 @@ def _facts(store: Store, report: VerifyReport, found: _Survey, config: ConfigLik
         marks=[mark["path"] for mark in versions["marks"]],
         messages=sum(queue.max_offset - queue.min_offset for queue in store.queues()),
         records=sum(topic.messages for topic in topics) + other_messages,
-        now=look(store.path, config, groups, failed(store, groups), files.groups),
+        now=look(store.path, config, groups, PendingMessages(store).report(), files.groups),
         min_physical_offset=store.min_physical_offset,
         max_physical_offset=end,
         unflushed_bytes=max(end - store.flushed_offset, 0),

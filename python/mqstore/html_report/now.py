@@ -1,9 +1,9 @@
-"""How a store fares now: verdict and cures of ``doctor``, lag in time, failed messages, disk."""
+"""How a store fares now: verdict and cures of ``doctor``, lag in time, waiting messages, disk."""
 
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import mqstore
@@ -14,15 +14,13 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Sequence
 
-    from mqstore import Diagnosis, GroupOffset, Store
+    from mqstore import Diagnosis, GroupOffset, PendingReport, Store
     from mqstore.config import ConfigLike
     from mqstore.layout import FileGroup
 
-__all__ = ["FailedRow", "LagRow", "Mood", "Now", "failed", "lags", "look"]
+__all__ = ["LagRow", "Mood", "Now", "lags", "look"]
 
 Mood: TypeAlias = Literal["good", "warn", "bad"]
-
-_RETRY, _DEAD_LETTER = "%RETRY%", "%DLQ%"
 
 
 @dataclass(slots=True)
@@ -47,16 +45,6 @@ class LagRow:
 
 
 @dataclass(slots=True)
-class FailedRow:
-    """Messages that a group failed: those to be delivered again, and dead letters."""
-
-    group: str
-    retries: int = 0
-    waiting: int = 0
-    dead: int = 0
-
-
-@dataclass(slots=True)
 class Now:
     """Answers to an operator's first questions.
 
@@ -68,6 +56,7 @@ class Now:
         oldest: The lag with the oldest unread message.
         deleted: Messages of all groups that were deleted unread.
         dead: Dead letters of all groups.
+        pending: Messages that wait.
         disk_total: Bytes of the disk.
         disk_used: Of these used.
         store_bytes: Bytes that the store takes on it.
@@ -80,17 +69,17 @@ class Now:
     oldest: LagRow | None
     deleted: int
     dead: int
+    pending: PendingReport
     disk_total: int
     disk_used: int
     store_bytes: int = 0
-    failed: list[FailedRow] = field(default_factory=list)
 
 
 def look(
     path: str | os.PathLike[str],
     config: ConfigLike,
     groups: Sequence[LagRow],
-    failures: list[FailedRow],
+    pending: PendingReport,
     files: Iterable[FileGroup],
 ) -> Now:
     """Asks ``doctor``, and sums up what the page shows first."""
@@ -113,11 +102,11 @@ def look(
         commands=list(dict.fromkeys(commands)),
         oldest=min(late, key=lambda row: row.oldest_ms or 0, default=None),
         deleted=sum(row.deleted for row in groups),
-        dead=sum(row.dead for row in failures),
+        dead=sum(row.messages for row in pending.dead_letters),
+        pending=pending,
         disk_total=disk.total,
         disk_used=disk.used,
         store_bytes=sum(file.allocated for file in files),
-        failed=failures,
     )
 
 
@@ -150,22 +139,3 @@ def _oldest_ms(store: Store, offset: GroupOffset, first: int) -> int | None:
     except mqstore.StoreError:
         return None  # among the findings
     return read.messages[0].store_timestamp_ms if read.messages else None
-
-
-def failed(store: Store, groups: Sequence[LagRow]) -> list[FailedRow]:
-    """The retry and dead-letter topics by group."""
-    rows: dict[str, FailedRow] = {}
-    waiting = {(row.group, row.topic): row.lag for row in groups}
-    for queue in store.queues():
-        for prefix in (_RETRY, _DEAD_LETTER):
-            if not queue.topic.startswith(prefix):
-                continue
-            group = queue.topic.removeprefix(prefix)
-            row = rows.setdefault(group, FailedRow(group))
-            count = queue.max_offset - queue.min_offset
-            if prefix == _RETRY:
-                row.retries += count
-                row.waiting = waiting.get((group, queue.topic), row.retries)
-            else:
-                row.dead += count
-    return sorted(rows.values(), key=lambda row: (-row.dead, -row.waiting, row.group))

@@ -10,7 +10,8 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use crate::care::topics;
 use crate::config::{SETTINGS, Setting, StoreConfig};
 use crate::error::{Error, Result};
-use crate::files::{Os, Storage};
+use crate::files::{Access, Os, Storage};
+use crate::format::checkpoint::TimerCheckpoint;
 use crate::format::config::json;
 use crate::format::java;
 use crate::format::message::host;
@@ -102,6 +103,22 @@ pub(crate) fn encode<'py>(
     };
     let record = append::encode(&whole, physical_offset, queue_offset, append_property_crc)?;
     Ok(PyBytes::new(message.py(), &record))
+}
+
+/// Reads ``config/timercheck``; ``None`` for a file that is missing or too short.
+///
+/// Returns the time before which timers are delivered, and the next entry of the timer's topic.
+#[pyfunction]
+#[pyo3(signature = (path, /))]
+pub(crate) fn _timer_check(path: PathBuf) -> PyResult<Option<(i64, i64)>> {
+    let mut bytes = [0; TimerCheckpoint::LEN];
+    let read = match Os.open(&path, Access::Read) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        file => file.map_err(Error::io("open", &path))?.read_at(&mut bytes, 0),
+    };
+    let read = read.map_err(Error::io("read", &path))?;
+    let check = TimerCheckpoint::decode(bytes.get(..read).unwrap_or_default());
+    Ok(check.map(|check| (check.last_read_ms, check.queue_offset)))
 }
 
 /// Whether a process writes to a store, and which, where the system tells.

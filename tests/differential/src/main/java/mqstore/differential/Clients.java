@@ -394,6 +394,7 @@ final class Clients implements AutoCloseable {
             return switch ((String) told) {
                 case "commit" -> LocalTransactionState.COMMIT_MESSAGE;
                 case "rollback" -> LocalTransactionState.ROLLBACK_MESSAGE;
+                case "unknown" -> LocalTransactionState.UNKNOW;
                 default -> throw new IllegalArgumentException("transaction " + told);
             };
         }
