@@ -16,6 +16,7 @@ WhyCode: TypeAlias = Literal[
     "taken",
     "waiting",
     "filtered",
+    "not-served",
     "no-offset",
     "disabled",
     "half",
@@ -64,6 +65,7 @@ class WhyAnswer(Report):
     Attributes:
         code: ``"taken"``: the group's place is behind it; ``"waiting"``: the group's place is at or
             before it; ``"filtered"``: its tags are not those that the group subscribed to;
+            ``"not-served"``: the topic's table keeps consumers from its queue;
             ``"no-offset"``: the group has no place in the queue; ``"disabled"``: the group may not
             consume; ``"half"``: its transaction has not ended; ``"rolled-back"``: it ended so;
             ``"delayed"``: not due, or not delivered yet; ``"retry"``: failed, to be redelivered;

@@ -116,6 +116,27 @@ def test_tags_that_the_group_does_not_take(broker, tmp_path):
     assert answer.code == "disabled"
 
 
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"readQueueNums": 2}, "readQueueNums is 2"),
+        ({"perm": 2}, "perm is 2"),
+        ({"readQueueNums": 3, "perm": 6}, None),
+        ({"readQueueNums": "two", "perm": None}, None),
+    ],
+)
+def test_o8_a_queue_that_no_consumer_gets(broker, tmp_path, changes, text):
+    path = tmp_path / "store"
+    shutil.copytree(broker, path)
+    (path / "config/topics.json").write_text(
+        json.dumps({"topicConfigTable": {"OrderTopic": changes}})
+    )
+    asked = {"group": "group-pull-some", "topic": "OrderTopic", "queue_id": 2, "queue_offset": 5}
+    (answer,) = answers(path, **asked)
+    assert answer.code == ("waiting" if text is None else "not-served")
+    assert text is None or text in answer.text
+
+
 def test_a_redelivery_that_the_group_has_not_taken(broker, tmp_path):
     path = tmp_path / "store"
     shutil.copytree(broker, path)
