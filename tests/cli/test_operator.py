@@ -96,6 +96,9 @@ def test_stats_by_minute_show_growth_and_the_largest_first(run, tmp_path):
         (begin + 60_000, 5, 2),
         (begin + 180_000, 2, 2),
     ]
+    sizes = [row["bytes"] for row in rows]
+    grown = [row["bytes_growth"] for row in rows]
+    assert grown == [None, sizes[1] - sizes[0], sizes[2]]
     code, out, err = run("stats", path, "--by", "minute", "--top", 1, "--json")
     assert (code, [row["messages"] for row in json.loads(out)]) == (0, [5])
     assert "2 more rows; --top 1 was the limit" in err

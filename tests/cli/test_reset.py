@@ -79,6 +79,16 @@ def test_a_table_that_cannot_be_read_is_kept_however_often(mq, store, conf):
     assert [path.read_text() for path in kept] == damaged
 
 
+def test_o12_an_offset_beyond_the_end_is_counted(mq, store, conf):
+    set_offsets(store, {"orders@g": {"0": 9999}})
+    (row,) = mq("groups", store, "--config", conf, "--json").json
+    (queue,) = mq("groups", store, "-v", "--config", conf, "--json").json
+    assert row["beyond_end"] == queue["beyond_end"] == 9999 - queue["max_offset"] > 0
+    head, line = mq("groups", store, "--config", conf).lines
+    assert head.endswith("BEYOND END")
+    assert line.endswith(f"{queue['beyond_end']:,}")
+
+
 def test_only_negative_offsets_are_reset_by_the_cure_of_a_negative_one(mq, store, conf):
     set_offsets(store, {"orders@g": {"0": -3, "1": 2}, "orders@other": {"0": 4}})
     told = mq("doctor", store, "--config", conf, "--json", code=1).json

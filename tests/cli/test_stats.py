@@ -22,6 +22,7 @@ def test_stats_by_topic_and_hour(mq, store):
             "last_store_timestamp_ms": last,
             "messages_per_s": round(count / 3600, 3),
             "growth": None,
+            "bytes_growth": None,
         }
         for topic, count, first, last in [
             ("audit", 10, BEGIN_MS + 3_000, BEGIN_MS + 39_000),
@@ -31,7 +32,7 @@ def test_stats_by_topic_and_hour(mq, store):
     ]
     shown = mq("stats", store).lines
     assert shown[0].split() == [
-        *("TOPIC", "HOUR", "MESSAGES", "/S", "GROWTH", "BYTES", "FIRST", "LAST")
+        *("TOPIC", "HOUR", "MESSAGES", "/S", "GROWTH", "BYTES", "+BYTES", "FIRST", "LAST")
     ]
     assert shown[1].split()[:3] == ["audit", "2023-11-14T22:00", "10"]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["GROUPINGS", "SORTS", "TIMES", "Counts", "count", "largest_first", "with_rates"]
 
 GROUPINGS = ("topic", "queue_id", "minute", "hour", "day", "tags")
-SORTS = ("messages", "bytes", "growth", "first", "last")
+SORTS = ("messages", "bytes", "growth", "bytes_growth", "first", "last")
 
 TIMES = ("minute", "hour", "day")
 _SECONDS = {"minute": 60, "hour": 3_600, "day": 86_400}
@@ -103,8 +103,8 @@ def _merged(rows: Iterable[Row], by: Sequence[str]) -> list[Row]:
 def with_rates(rows: Iterable[Row], by: Sequence[str]) -> list[Row]:
     """Adds to each row its messages in a second and, by time, how they grew.
 
-    ``growth`` is how many messages more there are than in the minute, hour or day before, ``None``
-    in a group's first.
+    ``growth`` and ``bytes_growth`` are how many messages and bytes more there are than in the
+    minute, hour or day before, ``None`` in a group's first.
     """
     finest = next((name for name in TIMES if name in by), None)
     rows = [row | {"messages_per_s": _rate(row, finest)} for row in rows]
@@ -119,9 +119,10 @@ def with_rates(rows: Iterable[Row], by: Sequence[str]) -> list[Row]:
         firsts[group] = min(firsts.get(group, row[time_field]), row[time_field])
     for row in rows:
         group = tuple(row[name] for name in others)
-        before = known.get((_before(row[time_field], finest), *group), {"messages": 0})
+        before = known.get((_before(row[time_field], finest), *group), {})
         first = row[time_field] == firsts[group]
-        row["growth"] = None if first else row["messages"] - before["messages"]
+        for name, counted in (("growth", "messages"), ("bytes_growth", "bytes")):
+            row[name] = None if first else row[counted] - before.get(counted, 0)
     return rows
 
 

@@ -73,7 +73,9 @@ def groups_command(
     """List the consumer groups: offsets and lag of each queue.
 
     LAG counts the messages that a group has not taken. OLDEST UNREAD is the age of the first of
-    them that is still there. DELETED UNREAD counts those that retention deleted. Offsets are those
+    them that is still there. DELETED UNREAD counts those that retention deleted. BEYOND END is how
+    far offsets lie beyond the ends of their queues: such a group gets nothing until the queues have
+    grown so far. Offsets are those
     of config/consumerOffset.json, of a broker with light queues of config/lmqConsumerOffset.json
     too; OFFSETS AS OF is that file's modification time, which a copy of
     the file may not keep.
@@ -113,6 +115,12 @@ def groups_command(
                 Column("deleted_unread", count_text, right=True, title="DELETED UNREAD"),
                 Column("offsets_timestamp_ms", time_text, title="OFFSETS AS OF"),
                 Column("negative", lambda value: "yes" if value else "", title="NEGATIVE"),
+                Column(
+                    "beyond_end",
+                    lambda count: count_text(count) if count else "",
+                    right=True,
+                    title="BEYOND END",
+                ),
             ),
         )
     if not reader.found:
@@ -216,6 +224,7 @@ class _Reader:
                     "oldest_unread_timestamp_ms": self._oldest_ms(offset),
                     "deleted_unread": self._deleted.in_queue(offset),
                     "negative": offset.queue_offset < 0,
+                    "beyond_end": max(offset.queue_offset - offset.max_offset, 0),
                     "offsets_timestamp_ms": self._written_ms,
                 }
 
@@ -242,6 +251,7 @@ class _Reader:
                 ),
                 "deleted_unread": self._deleted.in_topic(topic, offsets[name, topic]),
                 "negative": any(queue["negative"] for queue in queues),
+                "beyond_end": sum(queue["beyond_end"] for queue in queues),
                 "offsets_timestamp_ms": self._written_ms,
             }
 

@@ -49,6 +49,10 @@ def _read_groupings(
     return names
 
 
+def _grown(size: int) -> str:
+    return f"{'-' if size < 0 else '+'}{size_text(abs(size))}"
+
+
 @click.command("stats", short_help="Count messages and bytes by topic, hour and more.")
 @store_argument
 @click.option(
@@ -96,13 +100,13 @@ def stats_command(
     """Count the messages of a store and their bytes, and from when to when they were stored.
 
     Times are those of the store time; days begin in the zone of --tz. By minute, hour or day,
-    GROWTH is how many messages more there are than in the one before.
+    GROWTH and +BYTES are how many messages and bytes more there are than in the one before.
     """
     by_time = not set(TIMES).isdisjoint(by)
-    if sort == "growth" and not by_time:
+    if sort in {"growth", "bytes_growth"} and not by_time:
         times = ", ".join(TIMES)
         raise click.UsageError(
-            f"--sort growth needs one of {times} in --by; found {','.join(by)!r}"
+            f"--sort {sort} needs one of {times} in --by; found {','.join(by)!r}"
         )
     if topics and not allow_empty:
         with open_store(store, config) as opened:
@@ -130,6 +134,7 @@ def stats_command(
             Column("messages_per_s", "{:,.2f}".format, right=True, title="/S"),
             *((Column("growth", "{:+,}".format, right=True),) if by_time else ()),
             Column("bytes", size_text, right=True),
+            *((Column("bytes_growth", _grown, right=True, title="+BYTES"),) if by_time else ()),
             Column("first_store_timestamp_ms", time_text, title="FIRST"),
             Column("last_store_timestamp_ms", time_text, title="LAST"),
         ),
