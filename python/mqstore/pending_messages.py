@@ -181,10 +181,12 @@ def pending(
     Examples:
         >>> import mqstore, tempfile
         >>> folder = tempfile.mkdtemp()
-        >>> with mqstore.open(folder, "a") as store:
+        >>> with mqstore.open(folder, "a", config={"delivery": True}) as store:
         ...     _ = store.append("orders", b"fails")
         ...     with store.group("billing") as group:
-        ...         group.process("orders", lambda message: 1 / 0, max_attempts=1, idle_s=0)
+        ...         done = group.process(
+        ...             "orders", lambda message: 1 / 0, max_attempts=1, idle_s=0
+        ...         )
         >>> [(row.group, row.origin_topic) for row in mqstore.pending(folder).dead_letters]
         [('billing', 'orders')]
     """
