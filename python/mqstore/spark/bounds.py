@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import difflib
 import logging
-import re
 from typing import TYPE_CHECKING
 
 from mqstore._names import nearest
 from mqstore.errors import ConfigError
-from mqstore.spark.values import EARLIEST, LATEST
+from mqstore.spark.values import EARLIEST, LATEST, topics_matching
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +44,7 @@ def check_topics(
         for name in sorted(set(topics or ()) - known)
     ]
     pattern = options.topic_pattern
-    if pattern is not None and not any(map(re.compile(pattern).fullmatch, known)):
+    if pattern is not None and not topics_matching(pattern, known):
         complaints.append(
             (f"option topicPattern: no topic of a store matches {pattern!r}", "topicPattern")
         )

@@ -22,6 +22,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from mqstore.spark.values import topics_matching
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -70,8 +72,8 @@ def _one_of(options: ReadOptions, column: str, values: Sequence[object]) -> Read
             if options.topics is not None:
                 texts = tuple(topic for topic in options.topics if topic in texts)
             if options.topic_pattern is not None:
-                matches = re.compile(options.topic_pattern).fullmatch
-                texts = tuple(topic for topic in texts if matches(topic))
+                matching = topics_matching(options.topic_pattern, texts)
+                texts = tuple(topic for topic in texts if topic in matching)
             return dataclasses.replace(options, topics=texts, topic_pattern=None)
         case "unique_key" if options.keys is None:
             return dataclasses.replace(options, keys=texts)

@@ -7,13 +7,13 @@ that a task that runs again reads the same rows.
 from __future__ import annotations
 
 import logging
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mqstore.spark.bounds import INT64_MAX, bounds_of, check_queues_known, check_topics
 from mqstore.spark.compat import InputPartition
 from mqstore.spark.stores import StoreDir, Summary, find_stores, summarize_all
+from mqstore.spark.values import topics_matching
 from mqstore.text import size_text
 
 if TYPE_CHECKING:
@@ -259,12 +259,14 @@ def _by_queues(
     ranges: tuple[tuple[int, int], ...],
 ) -> _Way:
     wanted = {(topic, queue_id): (begin, end) for topic, queue_id, begin, end in bounds}
-    matches = re.compile(options.topic_pattern).fullmatch if options.topic_pattern else None
+    topics = {queue.topic for queue in store.queues or ()}
+    if options.topic_pattern is not None:
+        topics = topics_matching(options.topic_pattern, topics)
     queues = []
     for queue in store.queues or ():
         if options.topics is not None and queue.topic not in options.topics:
             continue
-        if matches is not None and not matches(queue.topic):
+        if queue.topic not in topics:
             continue
         named = (queue.topic, queue.queue_id)
         if options.queues is not None and named not in wanted:

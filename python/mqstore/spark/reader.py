@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import logging
-import re
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from mqstore.spark.schema import usual_columns
 from mqstore.spark.shipping import Shipped
 from mqstore.spark.stores import settings_of
 from mqstore.spark.telling import in_one_sentence
+from mqstore.spark.values import topics_matching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -204,8 +204,8 @@ def task_cpus() -> int | None:
 def _topic_test(options: ReadOptions) -> Callable[[str], bool] | None:
     tests: list[Callable[[str], bool]] = []
     if options.topic_pattern is not None:
-        matches = re.compile(options.topic_pattern).fullmatch
-        tests.append(lambda topic: matches(topic) is not None)
+        pattern = options.topic_pattern
+        tests.append(lambda topic: bool(topics_matching(pattern, [topic])))
     if options.hides_system and "half" in options.include:
         tests.append(lambda topic: topic in _HALF_TOPICS or not is_system_topic(topic))
     return (lambda topic: all(test(topic) for test in tests)) if tests else None

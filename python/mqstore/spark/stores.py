@@ -19,6 +19,7 @@ from mqstore import _native
 from mqstore._names import table_names
 from mqstore.config import load_config
 from mqstore.errors import NotAStoreError, StoreError
+from mqstore.spark.values import topics_matching
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -284,8 +285,7 @@ def _topics(store: mqstore.Store, options: ReadOptions) -> Sequence[str] | None:
     if options.topics is not None:
         chosen = set(options.topics)
     elif options.topic_pattern is not None:
-        matches = re.compile(options.topic_pattern).fullmatch
-        chosen = {topic for topic in store.topics() if matches(topic)}
+        chosen = topics_matching(options.topic_pattern, store.topics())
     elif options.queues is not None:
         chosen = {topic for topic, _ in options.queues}
     elif options.access_path == "consumequeue" or (
@@ -356,8 +356,7 @@ def _look_up(store: mqstore.Store, options: ReadOptions) -> tuple[tuple[int, ...
     must = options.access_path == "index"
     topics = options.topics if options.topics is not None else store.topics()
     if options.topic_pattern is not None:
-        matches = re.compile(options.topic_pattern).fullmatch
-        topics = [topic for topic in topics if matches(topic)]
+        topics = sorted(topics_matching(options.topic_pattern, topics))
     if not must and (not store.index_usable or len(topics) * len(options.keys) > _MOST_LOOKUPS):
         return None
     places: dict[int, int] = {}

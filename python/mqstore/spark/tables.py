@@ -8,7 +8,6 @@ others are read structure by structure; of the options that choose messages only
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -25,6 +24,7 @@ from mqstore.spark.compat import InputPartition
 from mqstore.spark.reader import MessageReader, Reader, batches_of, make_reader, task_cpus
 from mqstore.spark.stores import StoreDir, find_stores
 from mqstore.spark.telling import in_one_sentence
+from mqstore.spark.values import topics_matching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -215,14 +215,17 @@ def _filled(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
 
 
 def _queue_parts(store: StoreDir, options: ReadOptions) -> Iterator[StructurePart]:
-    matches = re.compile(options.topic_pattern or ".*", re.DOTALL).fullmatch
     queues = None if options.queues is None else dict(options.queues)
     entries = max(options.split_bytes // _ENTRY_BYTES, 1)
     for kind in _QUEUE_FOLDERS:
         root = Path(store.path, kind)
-        for folder in sorted(root.glob("*/*")) if root.is_dir() else []:
+        folders = sorted(root.glob("*/*")) if root.is_dir() else []
+        topics = {folder.parent.name for folder in folders}
+        if options.topic_pattern is not None:
+            topics = topics_matching(options.topic_pattern, topics)
+        for folder in folders:
             topic, queue_id = folder.parent.name, folder.name
-            if not (folder.is_dir() and queue_id.isdecimal() and matches(topic)):
+            if not (topic in topics and queue_id.isdecimal() and folder.is_dir()):
                 continue
             if options.topics is not None and topic not in options.topics:
                 continue
