@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import mqstore
 from mqstore import _native
-from mqstore.errors import ConfigError
+from mqstore.errors import ConfigError, StoreError
 from mqstore.results import _Report
 from mqstore.store import _settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from mqstore import DoctorReport
     from mqstore._native import QueueInfo, Store
     from mqstore.config import ConfigLike
 
@@ -98,9 +99,10 @@ def preflight(
     given = f" --config {shlex.quote(os.fspath(conf))}" if conf is not None else ""
     look = f"mqstore doctor {shlex.quote(root)}{given}"
     notes = [PreflightNote("error", f"it does not start: {one}", look) for one in start.obstacles]
+    found = mqstore.doctor(root, config=config)
     with mqstore.open(root, config=config) as store:
         flight = _Flight(store, root, to, given, start)
-        lost = [] if notes else list(flight.lost())
+        lost = [] if notes else [*flight.lost(), *flight.unreadable(found, look)]
         notes = notes or lost + list(flight.others())
         begin = flight.begin
         missing = flight.missing
@@ -134,7 +136,12 @@ class _Flight:
 
     def _in_files(self, queue: QueueInfo) -> mqstore.ConsumeQueue | None:
         folder = Path(self.store.path, _FOLDER_OF[queue.kind], queue.topic, str(queue.queue_id))
-        return mqstore.ConsumeQueue(folder) if folder.is_dir() else None
+        if not folder.is_dir():
+            return None
+        try:
+            return mqstore.ConsumeQueue(folder)
+        except StoreError:
+            return None  # a start fails, or puts the queue's messages in again
 
     # --- what comes of it ---
 
@@ -151,6 +158,22 @@ class _Flight:
                     f" start of {self.to} enters only what lies from offset {self.begin} on"
                 )
                 yield PreflightNote("error", what, self._recover)
+
+    def unreadable(self, found: DoctorReport, look: str) -> Iterator[PreflightNote]:
+        """Messages that queues and index know, and that the log does not hold any more."""
+        unnamed = found.lost - sum(queue.messages for queue in found.lost_queues)
+        places = [
+            (
+                one.messages,
+                f"of {one.topic}/{one.queue_id}, at {one.first} to {one.last},",
+            )
+            for one in found.lost_queues
+        ]
+        self.missing += found.lost
+        for count, where in [*places, (unnamed, "that queues or index know")]:
+            if count:
+                what = f"{count} messages {where} cannot be read from the log"
+                yield PreflightNote("error", what, look)
 
     def _first_from(self, queue: QueueInfo, low: int) -> int:
         """The first queue offset from `low` on whose message a start would enter."""

@@ -123,3 +123,39 @@ def test_a_link_keeps_no_broker_from_starting(tmp_path: Path) -> None:
         store.append("T", b"one")
     (tmp_path / "config" / "consumerFilter.json").symlink_to("/nowhere")
     assert mqstore.preflight(tmp_path, to="5.3").starts
+
+
+@pytest.mark.parametrize("damage", ["last file gone", "sector", "zeros"])
+@pytest.mark.parametrize("to", ["5.3", "5.5"])
+def test_o6_messages_that_the_log_lacks_are_lost_as_doctor_says(
+    to: str, damage: str, tmp_path: Path
+) -> None:
+    put(tmp_path, "5.3")
+    files = sorted((tmp_path / "commitlog").iterdir())
+    if damage == "last file gone":
+        # The newest of those that hold something.
+        last = max(file for file in files if file.read_bytes().strip(b"\0"))
+        for file in files[files.index(last) :]:
+            file.unlink()
+    else:
+        with files[2].open("r+b") as file:
+            file.seek(100)
+            file.write(b"\0" * (64 if damage == "sector" else 700))
+    found = mqstore.doctor(tmp_path)
+    report = mqstore.preflight(tmp_path, to=to)
+    assert (report.ok, report.lost) == (False, found.lost)
+    assert found.lost > 0
+    texts = [note.what for note in report.notes if note.severity == "error"]
+    for queue in found.lost_queues:
+        place = f"of T/{queue.queue_id}, at {queue.first} to {queue.last},"
+        assert any(text.startswith(f"{queue.messages} messages {place}") for text in texts)
+
+
+@pytest.mark.parametrize("name", ["zzz", "!notes", ".nfs0001", ".DS_Store"])
+@pytest.mark.parametrize("folder", ["commitlog", "consumequeue/T/0"])
+def test_p2_a_stray_file_leads_to_a_verdict(folder: str, name: str, tmp_path: Path) -> None:
+    put(tmp_path, "5.3")
+    (tmp_path / folder / name).write_bytes(b"x" * 100)
+    report = mqstore.preflight(tmp_path, to="5.3")
+    assert (report.ok, report.starts) == (False, False)
+    assert f"{folder}/{name}" in report.notes[0].what
