@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -21,11 +21,15 @@ from mqstore._settings import (
     DEFAULTS,
     FIELD_OF,
     NOT_OF_A_STORE,
+    OLD_NAMES,
+    SETTINGS,
     check,
     check_index_file,
     check_retention,
     duration,
+    is_ours,
     read,
+    read_as_broker,
     unknown,
 )
 from mqstore.errors import ConfigError, StoreIOError
@@ -328,6 +332,9 @@ class StoreConfig(
         Its settings of retention delete nothing by themselves: that takes a line of our own,
         ``retention=rocketmq``, ``keep_hours=`` or ``keep_bytes=``, which a broker passes over.
 
+        A value counts as RocketMQ's parser reads it, so that the store is as the broker has it: a
+        number with a space behind it is passed over, and the default stays.
+
         Folders below ``storePathRootDir`` are taken as below the store that is opened, so the file
         serves a copy of the broker's folder too.
 
@@ -339,7 +346,8 @@ class StoreConfig(
             ConfigError: It is not a properties file, or a value in it cannot be.
 
         Warns:
-            ConfigWarning: It has names that mean nothing to a store; all are listed.
+            ConfigWarning: It has names that mean nothing to a store, or values that RocketMQ reads
+                otherwise than they are meant; each with its line.
         """
         import javaproperties  # 48 ms that only this needs
 
@@ -351,32 +359,43 @@ class StoreConfig(
                 f"read {file}: {error.strerror}", error.errno, file, "read"
             ) from error
         try:
-            properties = javaproperties.loads(text)
+            lines = _lines(javaproperties.parse(text))
         except ValueError as error:
             raise ConfigError(f"{file}: not a properties file: {error}", "config") from error
         strange: list[str] = []
         given: dict[str, object] = {}
-        for name, value in properties.items():
+        for name, (number, value) in lines.items():
             field = FIELD_OF.get(name)
-            if field is not None:
+            if name in OLD_NAMES:
+                # A file for both has both names.
+                if (new := OLD_NAMES[name]) not in lines:
+                    told = f"is a name of 4.x, which 5.x passes over; it takes {new}"
+                    _warn(f"{file}: line {number}: {name} {told}={value.strip()}")
+            elif field is None:
+                strange += [] if name in NOT_OF_A_STORE else [name]
+            elif is_ours(name):
                 try:
                     given[field] = read(field, value.strip())
                 except ConfigError as error:
                     raise ConfigError(f"{file}: {name}: {error}", field) from None
-            elif name not in NOT_OF_A_STORE:
-                strange.append(name)
-        root = properties.get("storePathRootDir", "").strip()
+            else:
+                taken = read_as_broker(field, value)
+                if taken is not None:
+                    given[field] = taken
+                if _spelt(taken) != value.lstrip("+").lower() or value != value.strip():
+                    told = f"reads {value!r} as {_spelt(taken)}"
+                    if taken is None:
+                        default = _spelt(SETTINGS[field].default)
+                        told = f"cannot read {value!r} and keeps its default {default}"
+                    _warn(f"{file}: line {number}: {name}: RocketMQ {told}")
+        root = lines.get("storePathRootDir", (0, ""))[1].strip()
         for field in ("store_path_commit_log", "read_only_commit_log_store_paths"):
             if field in given:
                 given[field] = _below(root, str(given[field]))
         if given.get("store_path_commit_log") == "commitlog":
             del given["store_path_commit_log"]
         if strange:
-            warnings.warn(
-                f"{file}: not settings of a store: {', '.join(sorted(strange))}",
-                ConfigWarning,
-                stacklevel=2,
-            )
+            _warn(f"{file}: not settings of a store: {', '.join(sorted(strange))}")
         return cls(**given)  # type: ignore[arg-type] # each was read as its field's type
 
     def given(self) -> dict[str, bool | int | str]:
@@ -409,6 +428,26 @@ def load_config(config: ConfigLike) -> StoreConfig:
     if isinstance(config, Mapping):
         return StoreConfig.from_mapping(config)
     raise TypeError(f"config is a StoreConfig, a mapping or a path, not {type(config).__name__}")
+
+
+def _lines(elements: Iterable[Any]) -> dict[str, tuple[int, str]]:
+    """The last value of each name, and its line in the file."""
+    found: dict[str, tuple[int, str]] = {}
+    number = 1
+    for element in elements:
+        if (key := getattr(element, "key", None)) is not None:
+            found[key] = number, element.value
+        number += len(element.source.splitlines())
+    return found
+
+
+def _spelt(value: object) -> str:
+    """A value as a ``broker.conf`` has it, in lower case."""
+    return str(value).lower()
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, ConfigWarning, stacklevel=3)
 
 
 def _below(root: str, folders: str) -> str:

@@ -117,6 +117,7 @@ class _Start(NamedTuple):
     obstacles: list[str]
     begin: int
     doomed: list[str]
+    strays: list[str]
 
 
 class _Flight:
@@ -191,6 +192,7 @@ class _Flight:
         """Notes on parts that the release would drop, rebuild in part or not find."""
         if self.start.crashed:
             yield from self._doomed_index()
+        yield from self._stray_files()
         versions = self.store.versions()
         marks = versions["marks"]
         later = max((mark["since"] for mark in marks), default="5.3")
@@ -208,6 +210,10 @@ class _Flight:
             lacks = lacks or "and leaves bytes 40 to 47 of the checkpoint as they are"
             yield PreflightNote("info", what + lacks)
         yield from self._databases()
+
+    def _stray_files(self) -> Iterator[PreflightNote]:
+        for path in self.start.strays:
+            yield PreflightNote("info", f"it deletes {path}: an empty file, the last by name")
 
     def _doomed_index(self) -> Iterator[PreflightNote]:
         if self.start.doomed:

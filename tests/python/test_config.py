@@ -237,7 +237,7 @@ def test_a_broker_conf_is_a_java_properties_file(tmp_path):
         "brokerName=broker-a\n"
         "namesrvAddr: 127.0.0.1:9876\n"
         "mappedFileSizeCommitLog   65536\n"
-        "maxIndexNum = \\\n    500   \n"
+        "maxIndexNum = \\\n    500\n"
         "flushDiskType = SYNC_FLUSH\n"
         "deleteWhen=04\\u003b16\n"
         "messageIndexSafe=true\n",
@@ -264,11 +264,44 @@ def test_unknown_names_in_a_broker_conf_are_one_warning(tmp_path):
     ]
 
 
-def test_a_bad_value_in_a_broker_conf_names_the_file_and_the_setting(tmp_path):
-    path = write_conf(tmp_path, "maxIndexNum = many\n")
-    with pytest.raises(ConfigError, match=r"broker\.conf: maxIndexNum: .* not 'many'") as caught:
-        StoreConfig.from_broker_conf(path)
-    assert caught.value.field == "max_index_num"
+@pytest.mark.parametrize(
+    ("line", "field", "expected", "text"),
+    [
+        ("fileReservedTime=48 ", "file_reserved_time", None, "keeps its default 72"),
+        ("mappedFileSizeCommitLog=65536\t", "mapped_file_size_commit_log", None, "1073741824"),
+        ("maxIndexNum = many", "max_index_num", None, "cannot read 'many'"),
+        ("maxIndexNum = 1e3", "max_index_num", None, "keeps its default 20000000"),
+        ("maxIndexNum = 5_0", "max_index_num", None, "keeps its default 20000000"),
+        ("maxIndexNum=+50", "max_index_num", 50, None),
+        ("maxIndexNum=007", "max_index_num", 7, "reads '007' as 7"),
+        ("maxIndexNum=99999999999", "max_index_num", None, "keeps its default"),
+        ("enableLmq=true ", "enable_lmq", False, "reads 'true ' as false"),
+        ("enableLmq=yes", "enable_lmq", False, "reads 'yes' as false"),
+        ("enableLmq=TRUE", "enable_lmq", True, None),
+        ("flushDiskType=SYNC_FLUSH ", "flush_disk_type", None, "keeps its default async_flush"),
+        ("brokerIP1=10.0.0.1", "broker_ip1", "10.0.0.1", None),
+        ("mapedFileSizeCommitLog=65536", "mapped_file_size_commit_log", None, "a name of 4.x"),
+    ],
+)
+def test_p16_a_broker_conf_counts_as_rocketmq_reads_it(tmp_path, line, field, expected, text):
+    path = write_conf(tmp_path, f"# a comment\nbrokerName = \\\n  a\n{line}\n")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        config = StoreConfig.from_broker_conf(path)
+    assert getattr(config, field) == expected
+    if text is None:
+        assert caught == []
+    else:
+        (warning,) = caught
+        assert str(warning.message).startswith(f"{path}: line 4: ")
+        assert text in str(warning.message)
+        assert warning.filename == __file__
+
+
+def test_a_value_that_no_store_can_have_names_the_file_and_the_setting(tmp_path):
+    with pytest.raises(ConfigError, match=r"keep_hours: .* not 'many'") as caught:
+        StoreConfig.from_broker_conf(write_conf(tmp_path, "keep_hours = many\n"))
+    assert caught.value.field == "keep_hours"
 
 
 def test_a_broker_conf_that_is_none(tmp_path):

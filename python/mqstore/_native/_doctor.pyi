@@ -53,7 +53,7 @@ def _swap_commands(path: _Path, new: _Path, /) -> list[str]:
 
 def next_start(
     path: _Path, /, *, to: str, settings: Mapping[str, object]
-) -> tuple[bool, list[str], int, list[str]]:
+) -> tuple[bool, list[str], int, list[str], list[str]]:
     """Forecasts RocketMQ's next start; ``mqstore.preflight`` uses it. Never writes.
 
     Args:
@@ -63,5 +63,5 @@ def next_start(
 
     Returns:
         Whether the store was not closed, what keeps RocketMQ from starting, where it begins to read
-        the log, and the index files that it deletes.
+        the log, and the index files and the stray files that it deletes.
     """

@@ -39,6 +39,8 @@ pub struct NextStart {
     pub bytes: u64,
     /// Deleted index files, with reasons (`IndexService#load`).
     pub doomed: Vec<String>,
+    /// Deleted files that do not belong there (`MappedFileQueue#doLoad`).
+    pub strays: Vec<String>,
 }
 
 /// Forecasts the next start.
@@ -53,6 +55,12 @@ pub fn next_start(path: &Path, config: &StoreConfig, release: Release) -> Result
     let reach = queues.all().iter().map(|queue| queue.max_physical_offset()).max().unwrap_or(-1);
     let mut start = foresee(&*storage, &paths, &log, release, reach)?;
     start.obstacles = obstacles(&*storage, &report.findings, &paths);
+    let strays = report.findings.iter().filter(|found| found.code == Code::StrayName);
+    start.strays = strays
+        .filter(|found| is_stray_file(found, &paths))
+        .filter(|found| is_deleted(&*storage, &paths.root().join(&found.path)))
+        .map(|found| found.path.display().to_string())
+        .collect();
     Ok(start)
 }
 
@@ -68,6 +76,7 @@ pub(super) fn obstacles(
         Code::FileLength => is_in_log(found, paths) || is_in_queues(found),
         Code::StrayName => {
             is_stray_file(found, paths)
+                && !is_deleted(storage, &paths.root().join(&found.path))
                 && (is_in_log(found, paths) || found.path.components().count() > TOPIC_FILE)
         }
         Code::OffsetsGone if [NO_OFFSET, OTHER_OFFSETS].contains(&&*found.found) => false,
@@ -97,6 +106,14 @@ fn is_stray_file(found: &Finding, paths: &StorePaths) -> bool {
     found.found == "a file" && (is_in_log(found, paths) || is_in_queues(found))
 }
 
+/// Whether a start deletes the file: it is empty, and the last of its folder by name.
+fn is_deleted(storage: &dyn Storage, path: &Path) -> bool {
+    let names = path.parent().and_then(|dir| storage.list(dir).ok()).unwrap_or_default();
+    let last = names.iter().map(|entry| &*entry.name).max();
+    let length = || storage.open(path, Access::Read).and_then(|file| file.length());
+    path.file_name() == last && length().is_ok_and(|length| length == 0)
+}
+
 /// Whether a finding names a file or folder that can be moved aside; a link stays.
 pub(super) fn is_in_the_way(storage: &dyn Storage, found: &Finding, paths: &StorePaths) -> bool {
     let kind = storage.kind(&paths.root().join(&found.path));
@@ -124,7 +141,7 @@ pub(super) fn foresee(
     let doomed = if crashed { doomed(storage, &paths.index(), &checkpoint)? } else { Vec::new() };
     let reach = (!crashed).then_some(reach);
     let (from, bytes) = read_again(storage, log, &checkpoint, release, reach);
-    Ok(NextStart { crashed, obstacles: Vec::new(), from, bytes, doomed })
+    Ok(NextStart { crashed, from, bytes, doomed, ..NextStart::default() })
 }
 
 pub(super) fn work(start: &NextStart, storage: &dyn Storage, paths: &StorePaths) -> Result<String> {

@@ -87,7 +87,7 @@ pub(crate) fn _swap_commands(py: Python<'_>, path: PathBuf, new: PathBuf) -> Vec
 ///
 /// Returns:
 ///     Whether the store was not closed, what keeps RocketMQ from starting, where it begins to read
-///     the log, and the index files that it deletes.
+///     the log, and the index files and the stray files that it deletes.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, to, settings))]
 pub(crate) fn next_start(
@@ -95,9 +95,9 @@ pub(crate) fn next_start(
     path: PathBuf,
     to: &str,
     settings: &Bound<'_, PyAny>,
-) -> PyResult<(bool, Vec<String>, u64, Vec<String>)> {
+) -> PyResult<(bool, Vec<String>, u64, Vec<String>, Vec<String>)> {
     let config = config_of(settings)?;
     let release = Release::from_str(to).unwrap_or(Release::V5_3);
     let start = py.detach(|| care::next_start(&path, &config, release))?;
-    Ok((start.crashed, start.obstacles, start.from, start.doomed))
+    Ok((start.crashed, start.obstacles, start.from, start.doomed, start.strays))
 }
