@@ -1,4 +1,4 @@
-"""Files that do not belong in a store's folders: what a start of RocketMQ makes of them."""
+"""Stray files in a store, and settings with odd values: what a start of RocketMQ makes of them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 import mqstore
 from helpers.java import RocketMQError
+from mqstore._settings import read_as_broker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,3 +69,25 @@ def test_p2_a_start_on_stray_files_is_foreseen(
         gone = not stray.exists()
         told = [note for note in report.notes if "deletes" in note.what and name in note.what]
         assert bool(told) == gone, place
+
+
+@pytest.mark.parametrize(
+    "value", ["8192", "8192 ", " 8192", "8192\t", "+8192", "8_192", "8192.0", "0x2000", "08192"]
+)
+@pytest.mark.parametrize("version", ["", "5.5.0"])
+def test_p16_rocketmq_reads_sizes_as_we_say(
+    running: Callable[[str], RocketMQ], tmp_path: Path, version: str, value: str
+) -> None:
+    root = tmp_path / "store"
+    with mqstore.open(root, "a", config=SETTINGS) as store:
+        store.append("T", b"x")
+    rocketmq = running(version)
+    try:
+        # A log of other files than it expects keeps RocketMQ from starting.
+        rocketmq.hold(root, {"storeConfig": SETTINGS | {"mappedFileSizeCommitLog": value}})
+        rocketmq.release(root)
+        reads = True
+    except RocketMQError:
+        reads = False
+    taken = read_as_broker("mapped_file_size_commit_log", value)
+    assert reads == (taken == 8192), taken
