@@ -229,3 +229,19 @@ def test_cat_tells_that_the_last_log_files_are_missing(mq, tmp_path):
     assert "put the missing files back" in mq("cat", path, "-t", "t", "--key", "k", code=1).err
     for options in (("-n", 3), ("-t", "u"), ("-t", "u", "--from", "2020-01-01")):
         assert mq("cat", path, *options).err == ""
+
+
+def test_o10_salvage_beside_a_writer_replaces_nothing(mq, tmp_path):
+    source, out = tmp_path / "live", tmp_path / "saved"
+    with mqstore.open(source, "a", config={"mapped_file_size_commit_log": 65536}) as store:
+        store.append("orders", b"before")
+        done = mq("salvage", source, "--out", out, "--json", code=1)
+        assert done.json["in_use"]
+        assert [line for line in done.json["next"] if "mv" in line] == []
+        assert "a process writes to SOURCE" in done.err
+        store.append("orders", b"after")
+    with mqstore.open(out) as saved:
+        assert [message.body for message in saved.scan()] == [b"before"]
+    done = mq("salvage", source, "--out", tmp_path / "again", "--json")
+    assert not done.json["in_use"]
+    assert any(line.startswith("mv ") or "&& mv" in line for line in done.json["next"])

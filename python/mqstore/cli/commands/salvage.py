@@ -59,13 +59,15 @@ def salvage_command(output: Output, source: str, out: str | None, config: str | 
     or the image of a disk. It is only read. Without --out nothing is written.
 
     With --out it exits with 0 when it saved every whole message, also where others are lost; with 1
-    where a part of SOURCE could not be read. Without --out it exits with 1 where something other
-    than whole messages was found, or one is missing. Messages that the source's queues know and
-    that were not found are listed: topic, queue, queue offset, and the keys where they can still be
-    read.
+    where a part of SOURCE could not be read or a process writes to it. Without --out it exits with
+    1 where something other than whole messages was found, or one is missing. Messages that the
+    source's queues know and that were not found are listed: topic, queue, queue offset, and the
+    keys where they can still be read.
     """
+    in_use = _native.lock_state(source)[0]
     with progress("salvaging") as tell:
         report = mqstore.salvage(source, out, progress=tell, config=config)
+    in_use = in_use or _native.lock_state(source)[0]
     damaged = any(found.other_ranges or found.left for found in report.files)
     lacking = report.missing or report.conflict_count or report.passed_over_count
     with progress("looking for what is lost", unit="queues") as tell:
@@ -83,7 +85,8 @@ def salvage_command(output: Output, source: str, out: str | None, config: str | 
             "problems": [found._asdict() for found in report.problems],
             "lost_count": lost_count,
             "lost": [found._asdict() for found in lost],
-            "next": _next(report, config),
+            "in_use": in_use,
+            "next": _next(report, config, in_use=in_use),
         }
         output.document(document, lambda: _lines(report, lost, lost_count))
     if out is None:
@@ -92,13 +95,20 @@ def salvage_command(output: Output, source: str, out: str | None, config: str | 
             f"nothing was written; --out DIR makes a store of them: it needs about "
             f"{size_text(report.space_bytes)}, {size_text(free)} are free beside SOURCE"
         )
-    note(f"next: {' ; '.join(_next(report, config))}")
+    if in_use:
+        note(
+            "a process writes to SOURCE: what it wrote since the salvage began is left behind; "
+            "stop it and salvage again before the result takes its place"
+        )
+    note(f"next: {' ; '.join(_next(report, config, in_use=in_use))}")
     if out is not None:
-        return int(bool(report.problems) or any(found.left for found in report.files))
+        return int(in_use) or int(
+            bool(report.problems) or any(found.left for found in report.files)
+        )
     return 1 if damaged or lacking or report.problems or lost else 0
 
 
-def _next(report: SalvageReport, config: str | None) -> list[str]:
+def _next(report: SalvageReport, config: str | None, *, in_use: bool) -> list[str]:
     """The commands to go on with, in order."""
     source = Path(report.source)
     given = f" --config {shlex.quote(config)}" if config is not None else ""
@@ -106,6 +116,8 @@ def _next(report: SalvageReport, config: str | None) -> list[str]:
         out = shlex.quote(f"{source}.salvaged")
         return [f"mqstore salvage {shlex.quote(report.source)} --out {out}{given}"]
     commands = [f"mqstore doctor {shlex.quote(report.out)}{given}"]
+    if in_use:
+        return commands
     log = log_folders(report.source, config)
     in_root = all(source.absolute() in folder.absolute().parents for folder in log)
     if in_root and any(folder.is_dir() for folder in log):
