@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mqstore.cli.bodies import Decoder
+from mqstore.cli.output import note
 from mqstore.errors import CorruptionError
 from mqstore.text import escape, size_text, time_text
 
@@ -345,15 +346,25 @@ def print_messages(
     """Prints messages in the output's form, for people by `line`; returns how many."""
     if output.form != "text":
         return output.rows(view.document(message) for message in messages)
-    count = 0
+    count = stand_ins = 0
     for message in messages:
         output.line(line(message))
         count += 1
+        stand_ins += is_stand_in(message)
+    if stand_ins:
+        note(f"{stand_ins} stand in for lost messages: consumers get them as empty messages")
     return count
+
+
+def is_stand_in(message: StoredMessage) -> bool:
+    """Whether a salvage put the message in the place of a lost one."""
+    return b"MQSTORE_LEFT_OUT\x01" in message.raw_properties
 
 
 def _kind(message: StoredMessage) -> Iterator[tuple[str, str]]:
     """Special kinds of messages, each with its name."""
+    if is_stand_in(message):
+        yield "stand-in", "for a lost message"
     if message.purpose != "normal":
         yield "purpose", message.purpose
     if message.transaction != "none":
