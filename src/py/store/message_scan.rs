@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyGenericAlias, PyType};
 
 use crate::error::Result;
 use crate::format::body;
@@ -158,6 +158,15 @@ impl State {
 
 #[pymethods]
 impl MessageScan {
+    /// The class of a scan of these items, as annotations name it.
+    #[classmethod]
+    fn __class_getitem__<'py>(
+        cls: &Bound<'py, PyType>,
+        item: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyGenericAlias>> {
+        PyGenericAlias::new(cls.py(), cls, item)
+    }
+
     fn __iter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
