@@ -280,6 +280,7 @@ mod in_columns {
     use mqstore::columns::{
         BatchBuilder, BatchLimits, Column, MessageBatches, MessageRows, schema_of,
     };
+    use mqstore::store::LogSource;
     use mqstore::store::read::scan::{OnDamage, Scan, ScanFilter};
 
     use super::*;
@@ -333,7 +334,7 @@ mod in_columns {
 
     /// On one thread, none of the batches kept.
     pub(crate) fn scan_arrow(folder: &Path, count: usize, three: bool) {
-        let store = reader(folder);
+        let store = Arc::new(reader(folder));
         let columns: Vec<_> = match three {
             true => vec![Column::Topic, Column::QueueOffset, Column::StoreTimestamp],
             false => Column::usual().collect(),
@@ -343,12 +344,9 @@ mod in_columns {
             let scan = Scan::new(0, end, end, ScanFilter::ALL, OnDamage::Fail);
             let limits = BatchLimits::default();
             let builder = BatchBuilder::new(&columns, schema_of(&columns), limits).unwrap();
-            let mut batches = MessageBatches::new(scan, builder);
-            let mut rows = 0;
-            while let Some(batch) = batches.next(store.log()).unwrap() {
-                rows += black_box(batch).num_rows();
-            }
-            rows
+            let source = LogSource::Store(Arc::clone(&store));
+            let batches = MessageBatches::new(source, scan, builder);
+            batches.map(|batch| black_box(batch).unwrap().num_rows()).sum::<usize>()
         });
         assert_eq!(rows, count);
     }

@@ -5,6 +5,7 @@ mod data;
 
 use std::hint::black_box;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -144,6 +145,7 @@ fn columns(c: &mut Criterion) {
     use mqstore::columns::{
         BatchBuilder, BatchLimits, Column, MessageBatches, schema_like, schema_of,
     };
+    use mqstore::store::LogSource;
     use mqstore::store::read::scan::{OnDamage, Scan, ScanFilter};
 
     let all: Vec<_> = Column::usual().collect();
@@ -160,7 +162,7 @@ fn columns(c: &mut Criterion) {
     for body_bytes in BODY_BYTES {
         let sample = Sample::new(body_bytes, 10_000);
         let dir = tempfile::tempdir().unwrap();
-        let store = open(dir.path(), FlushDiskType::Async);
+        let store = Arc::new(open(dir.path(), FlushDiskType::Async));
         let count = round(body_bytes);
         fill(&store, &sample, count);
 
@@ -178,12 +180,10 @@ fn columns(c: &mut Criterion) {
                     let scan = Scan::new(0, end, end, ScanFilter::ALL, OnDamage::Fail);
                     let limits = BatchLimits::default();
                     let builder = BatchBuilder::new(columns, schema.clone(), limits).unwrap();
-                    let mut batches = MessageBatches::new(scan, builder);
-                    let mut rows = 0;
-                    while let Some(batch) = batches.next(store.log()).unwrap() {
-                        rows += black_box(batch).num_rows();
-                    }
-                    assert_eq!(rows, count);
+                    let source = LogSource::Store(Arc::clone(&store));
+                    let batches = MessageBatches::new(source, scan, builder);
+                    let rows = batches.map(|batch| black_box(batch).unwrap().num_rows());
+                    assert_eq!(rows.sum::<usize>(), count);
                 });
             });
         }

@@ -13,13 +13,12 @@ mod scan;
 mod schema;
 mod stats;
 
-pub use self::ahead::BatchError;
-pub use self::ahead::{BatchesAhead, Maker, makers};
+pub use self::ahead::{BatchesAhead, makers};
 pub use self::build::builder::{BatchBuilder, BatchLimits};
 pub use self::functions::{Function, FunctionError};
 pub use self::queue_entries::{QueueBatches, queue_schema};
 pub use self::rows::{MessageRows, RowsError};
-pub use self::scan::{MessageBatches, ScanMaker};
+pub use self::scan::{BatchError, MessageBatches};
 pub use self::schema::{Column, schema, schema_like, schema_of};
 pub use self::stats::stats_batch;
 

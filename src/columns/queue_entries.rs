@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::{Int16Array, Int32Array, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
-use super::ahead::BatchError;
+use super::scan::BatchError;
 use crate::format::width::to_usize;
 use crate::log::queue::queue_folder::{QueueFolder, QueueUnit};
 
@@ -37,8 +37,7 @@ impl QueueBatches {
         Self { queue, schema: queue_schema(), next: begin, end }
     }
 
-    /// Next batch, `None` after the last.
-    pub fn next_batch(&mut self) -> Result<Option<RecordBatch>, BatchError> {
+    fn build(&mut self) -> Result<Option<RecordBatch>, BatchError> {
         let count = to_usize(self.end.saturating_sub(self.next));
         if count == 0 {
             return Ok(None);
@@ -60,5 +59,13 @@ impl QueueBatches {
                 Arc::new(units.iter().map(|unit| unit.store_timestamp_ms).collect::<Int64Array>()),
             ],
         )?))
+    }
+}
+
+impl Iterator for QueueBatches {
+    type Item = Result<RecordBatch, BatchError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.build().transpose()
     }
 }

@@ -17,10 +17,10 @@ use crate::format::message::host::Host;
 use crate::format::message::properties;
 use crate::format::message::sys_flag::Compression;
 use crate::format::message::{Frame, MessageView, Record, Version, read_frame};
-use crate::log::read::range_scan::{Lost, RangeScan};
-use crate::log::read::scanner::Flow;
+use crate::log::read::range_scan::RangeScan;
+use crate::log::read::scanner::{Flow, Lost};
 use crate::store::read::scan::{OnDamage, Places, Scan, ScanFilter};
-use crate::store::{MessageStore, NewMessage, OpenMode};
+use crate::store::{LogSource, MessageStore, NewMessage, OpenMode};
 
 const HOST: Host = Host::V4([10, 9, 8, 7], 10911);
 
@@ -98,7 +98,7 @@ fn ints(batch: &RecordBatch, name: &str) -> Vec<i32> {
     batch.column_by_name(name).unwrap().as_primitive::<Int32Type>().values().to_vec()
 }
 
-fn longs(batch: &RecordBatch, name: &str) -> Vec<i64> {
+pub(super) fn longs(batch: &RecordBatch, name: &str) -> Vec<i64> {
     batch.column_by_name(name).unwrap().as_primitive::<Int64Type>().values().to_vec()
 }
 
@@ -463,84 +463,86 @@ pub(super) fn written(root: &std::path::Path) -> MessageStore {
 }
 
 pub(super) fn batches(
-    store: &MessageStore,
+    store: &Arc<MessageStore>,
     columns: &[Column],
     on_damage: OnDamage,
 ) -> MessageBatches {
     let scan = Scan::new(0, u64::MAX, store.end_offset(), ScanFilter::ALL, on_damage);
     let limits = BatchLimits { rows: 8, body_bytes: 1 << 20 };
-    MessageBatches::new(scan, BatchBuilder::new(columns, schema_of(columns), limits).unwrap())
+    let builder = BatchBuilder::new(columns, schema_of(columns), limits).unwrap();
+    MessageBatches::new(LogSource::Store(Arc::clone(store)), scan, builder)
 }
 
 #[test]
 fn a_scan_is_cut_into_batches_with_every_row_in_one() {
     let dir = tempfile::tempdir().unwrap();
-    let store = written(dir.path());
+    let store = Arc::new(written(dir.path()));
     let mut all = batches(&store, &[Column::Flag], OnDamage::Fail);
     let mut flags = Vec::new();
     let mut sizes = Vec::new();
-    while let Some(batch) = all.next(store.log()).unwrap() {
+    while let Some(batch) = all.next().transpose().unwrap() {
         sizes.push(batch.num_rows());
         flags.extend(ints(&batch, "flag"));
     }
     assert_eq!(flags, (0..100).collect::<Vec<_>>());
     assert_eq!(sizes, [&[8; 12][..], &[4]].concat());
-    assert!(all.next(store.log()).unwrap().is_none());
+    assert!(all.next().is_none());
 }
 
 #[test]
 fn rows_before_damage_come_before_its_error_and_nothing_after() {
     let dir = tempfile::tempdir().unwrap();
-    let store = written(dir.path());
+    let store = Arc::new(written(dir.path()));
     let mut strict = batches(&store, &[Column::Flag, Column::Body], OnDamage::Fail);
-    assert_eq!(strict.next(store.log()).unwrap().unwrap().num_rows(), 8);
-    let rest = strict.next(store.log()).unwrap().unwrap();
+    assert_eq!(strict.next().unwrap().unwrap().num_rows(), 8);
+    let rest = strict.next().unwrap().unwrap();
     assert_eq!(ints(&rest, "flag"), [8]);
-    let error = strict.next(store.log()).unwrap_err();
+    let error = strict.next().unwrap().unwrap_err();
     let BatchError::Store(Error::Corrupt(corruption)) = &error else { panic!("{error}") };
     assert_eq!(corruption.kind, CorruptionKind::Body);
     assert!(corruption.path.is_some());
-    assert!(strict.next(store.log()).unwrap().is_none());
+    assert!(strict.next().is_none());
 
     let mut lenient = batches(&store, &[Column::Flag, Column::Body], OnDamage::Skip);
     let mut count = 0;
-    while let Some(batch) = lenient.next(store.log()).unwrap() {
+    while let Some(batch) = lenient.next().transpose().unwrap() {
         count += batch.num_rows();
     }
-    assert_eq!((count, lenient.scan().skipped_ranges()), (90, 10));
+    assert_eq!((count, lenient.scan.skipped_ranges()), (90, 10));
 }
 
 #[test]
 fn batches_of_a_share_tell_when_they_are_over_and_show_damage_in_rows() {
     let dir = tempfile::tempdir().unwrap();
-    let store = written(dir.path());
+    let store = Arc::new(written(dir.path()));
     let columns = vec![Column::Broker, Column::Flag, Column::PhysicalOffset, Column::Error];
     let end = store.end_offset();
-    let of = |on_damage| {
+    let of = |store: &Arc<MessageStore>, on_damage| {
         let range = RangeScan::new(0, end, end, true, Lost::Refuse);
         let scan = Scan::of(Places::Range(Box::new(range)), ScanFilter::ALL, on_damage);
         let limits = BatchLimits { rows: 30, body_bytes: 1 << 20 };
         let builder = BatchBuilder::new(&columns, schema_of(&columns), limits).unwrap();
-        MessageBatches::new(scan, builder.of_broker("b-1").unwrap())
+        let source = LogSource::Store(Arc::clone(store));
+        MessageBatches::new(source, scan, builder.of_broker("b-1").unwrap())
     };
-    let mut sound = of(OnDamage::Fail);
+    let mut sound = of(&store, OnDamage::Fail);
     let mut rows = Vec::new();
     assert!(!sound.is_over());
-    while let Some(batch) = sound.next(store.log()).unwrap() {
+    while let Some(batch) = sound.next().transpose().unwrap() {
         rows.extend(ints(&batch, "flag"));
     }
     assert_eq!(rows, (0..100).collect::<Vec<_>>());
-    assert!(sound.is_over() && sound.next(store.log()).unwrap().is_none());
+    assert!(sound.is_over() && sound.next().is_none());
     let place = 50 * (end / 100) / 8 * 8;
     let path = store.log().run().find(place).unwrap().path.clone();
     store.close().unwrap();
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     let base: u64 = path.file_name().unwrap().to_string_lossy().parse().unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &[0xAB; 300], place - base).unwrap();
-    let store = MessageStore::open(dir.path(), OpenMode::Read, config()).unwrap();
-    let mut given = of(OnDamage::Report);
+    let store = Arc::new(MessageStore::open(dir.path(), OpenMode::Read, config()).unwrap());
+    let mut given = of(&store, OnDamage::Report);
     let (mut rows, mut errors) = (Vec::new(), Vec::new());
-    while let Some(batch) = given.next(store.log()).unwrap() {
+    while let Some(batch) = given.next().transpose().unwrap() {
         assert!(texts(&batch, "broker").iter().all(|broker| broker.as_deref() == Some("b-1")));
         let offsets = longs(&batch, "physical_offset");
         assert!(offsets.is_sorted() && batch.num_rows() <= 30, "{offsets:?}");
@@ -557,17 +559,17 @@ fn batches_of_a_share_tell_when_they_are_over_and_show_damage_in_rows() {
     assert_eq!(errors.len(), 1, "{errors:?}");
     assert!(errors[0].contains(&path.to_string_lossy().into_owned()), "{errors:?}");
     assert!((90..100).contains(&rows.len()) && rows.is_sorted(), "{rows:?}");
-    let mut strict = of(OnDamage::Fail);
+    let mut strict = of(&store, OnDamage::Fail);
     let mut count = 0;
     let error = loop {
-        match strict.next(store.log()) {
-            Ok(Some(batch)) => count += batch.num_rows(),
-            Ok(None) => panic!("no error"),
-            Err(error) => break error,
+        match strict.next() {
+            Some(Ok(batch)) => count += batch.num_rows(),
+            None => panic!("no error"),
+            Some(Err(error)) => break error,
         }
         assert!(!strict.is_over());
     };
     assert!(error.to_string().contains("physical offsets"), "{error}");
     assert!((30..60).contains(&count) && strict.is_over());
-    assert!(strict.next(store.log()).unwrap().is_none());
+    assert!(strict.next().is_none());
 }

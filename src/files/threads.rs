@@ -3,8 +3,9 @@
 use std::num::NonZero;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::thread;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -12,6 +13,7 @@ use crate::error::{Error, Result};
 
 /// Results that a thread of [`in_order`] may be ahead of the caller.
 const AHEAD: usize = 2;
+const WAIT_SLICE: Duration = Duration::from_millis(50);
 
 #[must_use]
 pub fn processors() -> usize {
@@ -46,6 +48,86 @@ pub fn each<T: Send>(
     failed.into_inner().map_or(Ok(()), Err)
 }
 
+/// Results in the order of their parts, from threads that take the next part when they are free.
+#[derive(Debug)]
+pub struct InOrder<T> {
+    /// Threads in the order of the parts that they took.
+    turns: Receiver<usize>,
+    results: Vec<Receiver<T>>,
+}
+
+#[derive(Debug)]
+pub struct Producer<T> {
+    thread: usize,
+    turns: Sender<usize>,
+    results: SyncSender<T>,
+}
+
+impl<T> InOrder<T> {
+    /// Each thread may be `ahead` results ahead: with 0 it waits until its result is taken.
+    #[must_use]
+    pub fn new(threads: usize, ahead: usize) -> (Self, Vec<Producer<T>>) {
+        let (to_turns, turns) = mpsc::channel();
+        let (results, producers) = (0..threads)
+            .map(|thread| {
+                let (to_taker, found) = mpsc::sync_channel(ahead);
+                (found, Producer { thread, turns: to_turns.clone(), results: to_taker })
+            })
+            .unzip();
+        (Self { turns, results }, producers)
+    }
+
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.results.len()
+    }
+
+    /// Result of the next part; `None` if there is none or `is_halted` says so.
+    pub fn next(&self, is_halted: &dyn Fn() -> bool) -> std::result::Result<Option<T>, EndedEarly> {
+        let turn = received(&self.turns, is_halted);
+        let Some(results) = turn.and_then(|thread| self.results.get(thread)) else {
+            return Ok(None);
+        };
+        match received(results, is_halted) {
+            None if !is_halted() => Err(EndedEarly),
+            result => Ok(result),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct EndedEarly;
+
+fn received<T>(from: &Receiver<T>, is_halted: &dyn Fn() -> bool) -> Option<T> {
+    loop {
+        match from.recv_timeout(WAIT_SLICE) {
+            Ok(received) => return Some(received),
+            Err(RecvTimeoutError::Timeout) if !is_halted() => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+impl<T> Producer<T> {
+    pub fn run<S: ?Sized, P>(
+        self,
+        parts: &Mutex<S>,
+        next: impl Fn(&mut S) -> Option<P>,
+        mut work: impl FnMut(P) -> T,
+    ) {
+        let take = || {
+            let mut parts = parts.lock();
+            let part = next(&mut parts)?;
+            // Sent with the lock held, to keep the order of turns.
+            self.turns.send(self.thread).ok()?;
+            Some(part)
+        };
+        while let Some(part) = take()
+            && self.results.send(work(part)).is_ok()
+        {}
+    }
+}
+
 /// Reads parts on threads, and passes them to `take` in order until it breaks.
 pub fn in_order<P: Sync, T: Send>(
     parts: &[P],
@@ -63,27 +145,20 @@ pub fn in_order<P: Sync, T: Send>(
         }
         return Ok(());
     }
+    let rest = Mutex::new(parts.iter());
     thread::scope(|scope| {
-        let mut readers = Vec::with_capacity(threads);
-        for first in 0..threads {
-            let (to_taker, found) = mpsc::sync_channel(AHEAD);
-            let read = &read;
-            let work = move || {
-                for part in parts.iter().skip(first).step_by(threads) {
-                    if to_taker.send(read(part)).is_err() {
-                        return;
-                    }
-                }
-            };
+        let (results, producers) = InOrder::new(threads, AHEAD);
+        for producer in producers {
+            let (read, rest) = (&read, &rest);
+            let work = move || producer.run(rest, Iterator::next, read);
             thread::Builder::new()
                 .name("mqstore-read".to_owned())
                 .spawn_scoped(scope, work)
                 .map_err(Error::io("start a thread that reads", dir))?;
-            readers.push(found);
         }
-        // A thread ends after its last part, or when its channel is dropped.
-        for (part, found) in parts.iter().zip((0..threads).cycle()) {
-            let Some(Ok(found)) = readers.get(found).map(mpsc::Receiver::recv) else { break };
+        for part in parts {
+            // The scope passes a panic on.
+            let Ok(Some(found)) = results.next(&|| false) else { break };
             if take(part, found?)?.is_break() {
                 break;
             }

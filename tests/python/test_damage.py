@@ -11,7 +11,7 @@ import json
 import pickle
 import zlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import pyarrow as pa
 import pytest
@@ -317,6 +317,12 @@ def test_damage_is_a_value(damaged: Damaged) -> None:
         assert one != mqstore.Damage(one.physical_offset, one.length + 1, one.reason)
         with pytest.raises(AttributeError):
             one.length = 0  # type: ignore[misc]
+
+
+def test_damage_is_an_item_in_the_annotation_of_a_scan() -> None:
+    annotation = mqstore.MessageScan[mqstore.StoredMessage | mqstore.Damage]
+    assert get_origin(annotation) is mqstore.MessageScan
+    assert get_args(annotation) == (mqstore.StoredMessage | mqstore.Damage,)
 
 
 def test_damage_is_a_row_whose_other_columns_are_null(damaged: Damaged) -> None:

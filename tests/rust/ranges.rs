@@ -10,8 +10,8 @@ use mqstore::format::crc::body_crc;
 use mqstore::format::message::host::Host;
 use mqstore::format::message::{Record, Version, write_blank};
 use mqstore::log::CommitLog;
-use mqstore::log::read::range_scan::{Lost, Met, RangeScan};
-use mqstore::log::read::scanner::{Flow, Item, Resync, Scanner, Stop};
+use mqstore::log::read::range_scan::RangeScan;
+use mqstore::log::read::scanner::{Flow, Item, Lost, Resync, Scanner, Stop};
 use proptest::prelude::*;
 
 const FILE: u64 = 2048;
@@ -105,12 +105,11 @@ fn scan(log: &CommitLog, begin: u64, end: u64, log_end: u64, verify_crc: bool, s
     loop {
         let mut count = 0;
         let more = scan
-            .run(log, |met| {
-                match met {
-                    Met::Message(view, _) => {
-                        seen.records.push(u64::try_from(view.physical_offset()).unwrap());
-                    }
-                    Met::Damage(damaged) => seen.damage.push((damaged.begin, damaged.end)),
+            .run(log, |range, item| {
+                match item {
+                    Item::Record(..) => seen.records.push(range.start),
+                    Item::Damage(damage) => seen.damage.push((damage.begin, damage.end)),
+                    Item::Blank => return Ok(Flow::Continue),
                 }
                 count += 1;
                 // A walk may be left and gone on with anywhere.
@@ -330,15 +329,15 @@ fn a_range_that_retention_took_is_an_error_or_passed_over() {
     fs::remove_file(dir.path().join(format!("{:020}", 0))).unwrap();
     let log = open(dir.path(), log_end);
     let mut strict = RangeScan::new(100, log_end, log_end, true, Lost::Refuse);
-    let outcome = strict.run(&log, |_| Ok(Flow::Continue));
+    let outcome = strict.run(&log, |_, _| Ok(Flow::Continue));
     let Err(Error::OffsetOutOfRange { physical_offset: 100, min: 2048, .. }) = outcome else {
         panic!("{outcome:?}")
     };
     let mut first = None;
     let mut lenient = RangeScan::new(100, log_end, log_end, true, Lost::Accept);
     lenient
-        .run(&log, |met| {
-            let Met::Message(view, _) = met else { panic!("{met:?}") };
+        .run(&log, |_, item| {
+            let Item::Record(view, _) = item else { return without_damage(&item) };
             first.get_or_insert(view.physical_offset());
             Ok(Flow::Continue)
         })
@@ -351,15 +350,20 @@ fn a_range_that_retention_took_is_an_error_or_passed_over() {
     let mut records = Vec::new();
     let mut lenient = RangeScan::new(FILE, log_end, log_end, true, Lost::Accept);
     lenient
-        .run(&log, |met| {
-            let Met::Message(view, _) = met else { panic!("{met:?}") };
+        .run(&log, |_, item| {
+            let Item::Record(view, _) = item else { return without_damage(&item) };
             records.push(view.physical_offset());
             Ok(Flow::Continue)
         })
         .unwrap();
     assert_eq!(records.first(), Some(&4096));
     let mut strict = RangeScan::new(FILE, log_end, log_end, true, Lost::Refuse);
-    assert!(strict.run(&log, |_| Ok(Flow::Continue)).is_err());
+    assert!(strict.run(&log, |_, _| Ok(Flow::Continue)).is_err());
+}
+
+fn without_damage(item: &Item<'_, '_>) -> Result<Flow, Error> {
+    assert!(matches!(item, Item::Blank), "{item:?}");
+    Ok(Flow::Continue)
 }
 
 /// Between two files a walk holds neither open.
@@ -382,8 +386,8 @@ fn files_deleted_during_a_walk_are_an_error_or_passed_over() {
         let log = open(copy.path(), log_end);
         let mut scan = RangeScan::new(0, log_end, log_end, true, lost);
         let mut records = Vec::new();
-        let outcome = scan.run(&log, |met| {
-            let Met::Message(view, _) = met else { panic!("{met:?}") };
+        let outcome = scan.run(&log, |_, item| {
+            let Item::Record(view, _) = item else { return without_damage(&item) };
             delete(copy.path(), view.physical_offset());
             records.push(view.physical_offset().cast_unsigned());
             Ok(Flow::Continue)
@@ -401,9 +405,9 @@ fn files_deleted_during_a_walk_are_an_error_or_passed_over() {
     let log = open(dir.path(), log_end);
     delete(dir.path(), 0);
     let range = |lost| RangeScan::new(0, FILE, log_end, true, lost).beginning_at_once();
-    range(Lost::Accept).run(&log, |met| panic!("{met:?}")).unwrap();
+    range(Lost::Accept).run(&log, |_, item| panic!("{item:?}")).unwrap();
     let log = open(dir.path(), log_end);
-    let error = range(Lost::Refuse).run(&log, |met| panic!("{met:?}")).unwrap_err();
+    let error = range(Lost::Refuse).run(&log, |_, item| panic!("{item:?}")).unwrap_err();
     assert!(matches!(error, Error::OffsetOutOfRange { .. }), "{error}");
 
     let mut places = Vec::new();

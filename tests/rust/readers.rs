@@ -8,8 +8,8 @@ use std::ops::ControlFlow;
 use mqstore::care::rebuild::{RebuildOptions, Target, What, rebuild};
 use mqstore::care::{VerifyOptions, salvage, verify};
 use mqstore::format::width::at_least_0;
-use mqstore::log::read::range_scan::{Lost, Met, RangeScan};
-use mqstore::log::read::scanner::Flow;
+use mqstore::log::read::range_scan::RangeScan;
+use mqstore::log::read::scanner::{Flow, Item, Lost};
 use mqstore::store::MessageStore;
 use mqstore::store::read::scan::{OnDamage, Scan, ScanFilter};
 
@@ -64,8 +64,8 @@ fn by_ranges(store: &MessageStore, beside: &mut dyn FnMut()) -> Vec<u64> {
     while at < end {
         let mut range = RangeScan::new(at, at + 700, end, true, Lost::Accept);
         while range
-            .run(store.log(), |met| {
-                if let Met::Message(view, _) = met {
+            .run(store.log(), |_, item| {
+                if let Item::Record(view, _) = item {
                     found.push(at_least_0(view.physical_offset()));
                     beside();
                 }

@@ -9,11 +9,11 @@ use mqstore::TagFilter;
 use mqstore::error::Result;
 use mqstore::files::{Os, Storage};
 use mqstore::log::CommitLog;
-use mqstore::log::read::range_scan::{Lost, RangeScan};
-use mqstore::log::read::scanner::Flow;
+use mqstore::log::read::range_scan::RangeScan;
+use mqstore::log::read::scanner::{Flow, Item, Lost};
 use mqstore::store::read::scan::filter::MoreConditions;
 use mqstore::store::read::scan::places::{QueuePart, open_log, places_of};
-use mqstore::store::read::scan::{Damage, Offsets, OnDamage, Places, Scan, ScanFilter, ScanItem};
+use mqstore::store::read::scan::{Damage, Offsets, OnDamage, Places, Scan, ScanFilter};
 
 use crate::support::{Home, body, key, places, small};
 
@@ -34,10 +34,11 @@ fn log_of(home: &Home) -> CommitLog {
 /// All that a scan gives.
 fn run(log: &CommitLog, mut scan: Scan) -> Result<Taker> {
     let mut taker = Taker::default();
-    let more = scan.visit(log, |item| {
+    let more = scan.visit(log, |_, item| {
         match item {
-            ScanItem::Message(view, _) => taker.bodies.push(view.body().to_vec()),
-            ScanItem::Damage(damage) => taker.damage.push(*damage),
+            Item::Record(view, _) => taker.bodies.push(view.body().to_vec()),
+            Item::Damage(damage) => taker.damage.push(*damage),
+            Item::Blank => panic!("a blank is no item of a scan"),
         }
         Ok(Flow::Continue)
     })?;
@@ -81,6 +82,19 @@ fn records_are_given_by_their_places() {
     let found: Vec<_> = given.damage.iter().map(|one| (one.begin, one.end)).collect();
     assert_eq!(found, [(all[7].0, all[7].0 + all[7].1), (all[8].0 + 1, all[8].0 + 1 + all[8].1)]);
     assert!(given.damage[0].message.is_some() && given.damage[1].message.is_none());
+    // Without its size damage reaches to the next record, or to the next one of the list.
+    for (unsized_records, until) in [
+        (vec![(all[7].0, 0), (all[9].0, 0)], vec![(all[7].0, all[8].0)]),
+        (vec![(all[8].0 + 1, 0)], vec![(all[8].0 + 1, all[9].0)]),
+        (
+            vec![(all[8].0 + 1, 0), (all[8].0 + 9, 0)],
+            vec![(all[8].0 + 1, all[8].0 + 9), (all[8].0 + 9, all[9].0)],
+        ),
+    ] {
+        let given = of(&log, &unsized_records, OnDamage::Report).unwrap();
+        let found: Vec<_> = given.damage.iter().map(|one| (one.begin, one.end)).collect();
+        assert_eq!(found, until);
+    }
     // Unasked, checksums are not looked at.
     let unasked = Scan::of(records(&[all[7]], Lost::Refuse), ScanFilter::ALL, OnDamage::Fail);
     assert_eq!(run(&log, unasked.verifying(false)).unwrap().bodies.len(), 1);

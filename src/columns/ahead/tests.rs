@@ -1,11 +1,14 @@
 //! Scans on several threads compared with one.
 
 use arrow_select::concat::concat_batches;
+use std::sync::Arc;
 
 use super::*;
-use crate::columns::tests::{batches, written};
-use crate::columns::{BatchBuilder, BatchLimits, Column, ScanMaker, schema_of};
-use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
+use crate::columns::tests::{batches, longs, written};
+use crate::columns::{BatchBuilder, BatchLimits, Column, schema_of};
+use crate::log::read::range_scan::RangeScan;
+use crate::log::read::scanner::Lost;
+use crate::store::read::scan::{OnDamage, Places, Scan, ScanFilter};
 use crate::store::write::append;
 use crate::store::{LogSource, MessageStore, NewMessage};
 
@@ -16,29 +19,38 @@ fn ahead(
     threads: usize,
     step: u64,
 ) -> BatchesAhead {
-    let mut scan = Scan::new(0, u64::MAX, store.end_offset(), ScanFilter::ALL, on_damage);
+    let scan = Scan::new(0, u64::MAX, store.end_offset(), ScanFilter::ALL, on_damage);
+    ahead_of(store, scan, columns, threads, step)
+}
+
+fn ahead_of(
+    store: &Arc<MessageStore>,
+    mut scan: Scan,
+    columns: &[Column],
+    threads: usize,
+    step: u64,
+) -> BatchesAhead {
     let limits = BatchLimits { rows: 8, body_bytes: 1 << 20 };
     scan.settle(store.log()).unwrap();
-    let maker = |_| -> Box<dyn Maker> {
+    let each = (0..=threads).map(|_| {
         let builder = BatchBuilder::new(columns, schema_of(columns), limits).unwrap();
-        Box::new(ScanMaker::new(LogSource::Store(Arc::clone(store)), scan.clone(), builder))
-    };
-    let makers = (0..=threads).map(maker).collect();
-    BatchesAhead::in_parts(makers, scan.bytes(), step).unwrap()
+        MessageBatches::new(LogSource::Store(Arc::clone(store)), scan.clone(), builder)
+    });
+    BatchesAhead::in_parts(each.collect(), scan.bytes(), step, Halt::default()).unwrap()
 }
 
 fn drained(
     columns: &[Column],
-    mut next: impl FnMut() -> Result<Option<RecordBatch>, BatchError>,
+    mut batches: impl Iterator<Item = Result<RecordBatch, BatchError>>,
 ) -> (RecordBatch, Option<String>) {
     let mut found = Vec::new();
     loop {
-        match next() {
-            Ok(Some(batch)) => found.push(batch),
+        match batches.next() {
+            Some(Ok(batch)) => found.push(batch),
             end => {
-                assert!(next().unwrap().is_none(), "nothing comes behind the end");
+                assert!(batches.next().is_none(), "nothing comes behind the end");
                 let rows = concat_batches(&schema_of(columns), &found).unwrap();
-                return (rows, end.err().map(|error| error.to_string()));
+                return (rows, end.and_then(Result::err).map(|error| error.to_string()));
             }
         }
     }
@@ -54,12 +66,12 @@ fn threads_give_the_rows_that_one_gives() {
         (&Column::ALL, OnDamage::Skip),
         (&Column::ALL, OnDamage::Report),
     ] {
-        let mut alone = batches(&store, columns, on_damage);
-        let wanted = drained(columns, || alone.next(store.log()));
+        let alone = batches(&store, columns, on_damage);
+        let wanted = drained(columns, alone);
         assert_eq!(wanted.1.is_some(), columns.len() > 3 && on_damage == OnDamage::Fail);
         for (threads, step) in [(1, 1), (2, 100), (2, 500), (3, 1000), (4, 8192), (2, 1 << 20)] {
-            let mut several = ahead(&store, columns, on_damage, threads, step);
-            let found = drained(columns, || several.next().transpose());
+            let several = ahead(&store, columns, on_damage, threads, step);
+            let found = drained(columns, several);
             assert_eq!(found, wanted, "{threads} threads, parts of {step}");
         }
     }
@@ -92,13 +104,34 @@ fn records_in_a_body_are_no_rows_wherever_the_log_is_cut() {
         store.append(&NewMessage::new(b"odd", format!("later {number}").as_bytes())).unwrap();
     }
     let columns = [Column::Topic, Column::PhysicalOffset];
-    let mut alone = batches(&store, &columns, OnDamage::Fail);
-    let wanted = drained(&columns, || alone.next(store.log()));
+    let alone = batches(&store, &columns, OnDamage::Fail);
+    let wanted = drained(&columns, alone);
     assert!(wanted.0.num_rows() >= 151 && wanted.1.is_none(), "{:?}", wanted.1);
     for (threads, step) in [(1, 64), (2, 100), (2, 333), (3, 1_000), (4, 1_500), (2, 4_000)] {
-        let mut several = ahead(&store, &columns, OnDamage::Fail, threads, step);
-        let found = drained(&columns, || several.next().transpose());
+        let several = ahead(&store, &columns, OnDamage::Fail, threads, step);
+        let found = drained(&columns, several);
         assert_eq!(found, wanted, "{threads} threads, parts of {step}");
+    }
+}
+
+#[test]
+fn damage_behind_a_full_batch_belongs_to_its_part() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(written(dir.path()));
+    let columns = [Column::PhysicalOffset, Column::Error];
+    let all = drained(&columns[..1], batches(&store, &columns[..1], OnDamage::Fail)).0;
+    let at = longs(&all, "physical_offset")[16].cast_unsigned();
+    let file = store.log().run().find(at).unwrap();
+    let open = std::fs::OpenOptions::new().write(true).open(&file.path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&open, &[0xAB; 4], at - file.base_offset + 4).unwrap();
+    let scan = || {
+        let range = RangeScan::new(0, at, store.end_offset(), true, Lost::Refuse);
+        Scan::of(Places::Range(Box::new(range)), ScanFilter::ALL, OnDamage::Report)
+    };
+    for (threads, step) in [(1, 100), (2, 1_000), (2, 1 << 20)] {
+        let found = drained(&columns, ahead_of(&store, scan(), &columns, threads, step)).0;
+        assert_eq!(found.num_rows(), 17, "{threads} threads, parts of {step}");
+        assert_eq!(longs(&found, "physical_offset")[16].cast_unsigned(), at);
     }
 }
 
@@ -114,39 +147,4 @@ fn threads_end_when_nobody_takes_their_batches() {
         drop(several);
         assert_eq!(Arc::strong_count(&store), 1);
     }
-}
-
-#[derive(Debug)]
-struct Broken(u64);
-
-impl Maker for Broken {
-    fn begin(&mut self, part: Range<u64>, _: bool) {
-        self.0 = part.start;
-    }
-
-    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
-        assert!(self.0 == 0, "planned");
-        Ok(None)
-    }
-
-    fn is_over(&self) -> bool {
-        false
-    }
-
-    fn met_damage(&self) -> bool {
-        true
-    }
-
-    fn places(&self) -> Range<u64> {
-        self.0..5
-    }
-}
-
-#[test]
-fn a_thread_that_breaks_is_an_error_and_no_end() {
-    let makers: Vec<Box<dyn Maker>> = vec![Box::new(Broken(0)), Box::new(Broken(0))];
-    let mut broken = BatchesAhead::in_parts(makers, 0..9, 5).unwrap();
-    let error = broken.next().unwrap().unwrap_err();
-    assert!(error.to_string().contains("ended early"), "{error}");
-    assert!(broken.next().is_none());
 }

@@ -159,7 +159,6 @@ impl Same {
 }
 
 impl BatchBuilder {
-    /// A builder for these columns and their schema.
     pub fn new(
         columns: &[Column],
         schema: SchemaRef,
@@ -208,7 +207,6 @@ impl BatchBuilder {
         })
     }
 
-    /// Fills the column `broker` with this name.
     pub fn of_broker(mut self, broker: &str) -> Result<Self, ArrowError> {
         for (column, field) in self.columns.iter_mut().zip(self.schema.fields()) {
             if field.name() == Column::Broker.name() {
@@ -280,7 +278,8 @@ impl BatchBuilder {
         Ok(if full { Flow::Stop } else { Flow::Continue })
     }
 
-    pub fn push_damage(&mut self, damage: Damage) -> Flow {
+    #[cold]
+    pub fn push_damage(&mut self, damage: Box<Damage>) -> Flow {
         self.damage.push(self.rows, damage);
         let full = self.rows + self.damage.len() >= self.limits.rows || self.damage.is_full();
         if full { Flow::Stop } else { Flow::Continue }
@@ -337,7 +336,6 @@ impl BatchBuilder {
         self.waiting.clear();
     }
 
-    /// Returns the rows as a batch and empties the builder.
     pub fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
         self.fill_in();
         self.block = None;

@@ -19,7 +19,7 @@ const MOST_DAMAGE: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct DamageRows {
     /// Each with the number of messages before it.
-    rows: Vec<(usize, Damage)>,
+    rows: Vec<(usize, Box<Damage>)>,
     pub(crate) names_messages: bool,
 }
 
@@ -32,7 +32,7 @@ impl DamageRows {
         self.rows.len() >= MOST_DAMAGE
     }
 
-    pub(crate) fn push(&mut self, messages: usize, damage: Damage) {
+    pub(crate) fn push(&mut self, messages: usize, damage: Box<Damage>) {
         self.rows.push((messages, damage));
     }
 

@@ -1,14 +1,21 @@
-//! The parallel reader of a log: threads read parts ahead ([`crate::files::threads::in_order`]).
+//! The parallel reader of a log: threads read parts ahead, and their results come in the log's order.
 //!
 //! A thread guesses where its part's first record begins. If the part before ends earlier, the bytes
 //! between are read first; if later, the guess was a look-alike in a body, and is dropped.
 
-use std::ops::{ControlFlow, Range};
+use parking_lot::Mutex;
+use std::io;
+use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
+use std::thread;
 
-use crate::error::Result;
-use crate::files::threads;
+use crate::error::{Error, Result};
+use crate::files::threads::{EndedEarly, InOrder};
 use crate::format::width::to_usize;
+
+/// Results that a thread of [`read_in_parts`] may be ahead of the caller.
+const AHEAD: usize = 2;
 
 /// A byte range of the log, and the file `of` it.
 #[derive(Clone, Debug)]
@@ -24,7 +31,7 @@ pub fn cut<F: Clone>(of: F, bytes: Range<u64>, len: u64) -> impl Iterator<Item =
 
 /// Standing of a guess where the part before ends at `next`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+enum Standing {
     Counts,
     /// The log goes on behind the part.
     Passed,
@@ -33,13 +40,87 @@ pub enum Standing {
 }
 
 impl Standing {
-    #[must_use]
-    pub fn of(next: u64, bytes: &Range<u64>, begin: Option<u64>) -> Self {
+    fn of(next: u64, bytes: &Range<u64>, begin: Option<u64>) -> Self {
         match begin {
             _ if next >= bytes.end => Self::Passed,
             Some(begin) if begin == next => Self::Counts,
             Some(begin) if begin > next => Self::ReadFirst(next..begin),
             _ => Self::ReadFirst(next..bytes.end),
+        }
+    }
+}
+
+/// Reads the records that begin in bytes of a part; `begins` says that the first byte begins one.
+/// Returns the offset of the first record, a guess unless it `begins`, and the result, which may
+/// leave out the last records.
+pub type Read<'a, F, T> = Box<dyn FnMut(&F, Range<u64>, bool) -> Option<(u64, T)> + Send + 'a>;
+
+type Cut<'a, F> = dyn FnMut() -> Option<Part<F>> + Send + 'a;
+type Guess<F, T> = (Part<F>, Option<(u64, T)>);
+
+pub struct PartsInOrder<'a, F, T> {
+    /// Where the log goes on; the caller sets it.
+    pub next: u64,
+    pub has_dropped: bool,
+    cut: Arc<Mutex<Cut<'a, F>>>,
+    guesses: InOrder<Guess<F, T>>,
+    held: Option<Guess<F, T>>,
+    /// Reads bytes that no thread has read.
+    again: Read<'a, F, T>,
+}
+
+impl<'a, F: Clone + Send + 'a, T: Send + 'a> PartsInOrder<'a, F, T> {
+    /// Starts a thread for each of `readers`, at most `ahead` results ahead. A record begins at
+    /// `next`. Without readers a part is read once its start is known.
+    pub fn start(
+        next: u64,
+        again: Read<'a, F, T>,
+        readers: Vec<Read<'a, F, T>>,
+        ahead: usize,
+        cut: impl FnMut() -> Option<Part<F>> + Send + 'a,
+        mut spawn: impl FnMut(Box<dyn FnOnce() + Send + 'a>) -> io::Result<()>,
+    ) -> io::Result<Self> {
+        let cut: Arc<Mutex<Cut<'a, F>>> = Arc::new(Mutex::new(cut));
+        let (guesses, producers) = InOrder::new(readers.len(), ahead);
+        for (mut read, producer) in readers.into_iter().zip(producers) {
+            let cut = Arc::clone(&cut);
+            spawn(Box::new(move || {
+                producer.run(
+                    &cut,
+                    |cut| cut(),
+                    |part| {
+                        let guess = read(&part.of, part.bytes.clone(), false);
+                        (part, guess)
+                    },
+                );
+            }))?;
+        }
+        Ok(Self { next, has_dropped: false, cut, guesses, held: None, again })
+    }
+
+    /// Next result and its first offset; `None` after the last, or once halted.
+    pub fn result(
+        &mut self,
+        is_halted: &dyn Fn() -> bool,
+    ) -> std::result::Result<Option<(u64, T)>, EndedEarly> {
+        loop {
+            let part = match self.held.take() {
+                Some(held) => Some(held),
+                None if self.guesses.threads() == 0 => (self.cut.lock())().map(|part| (part, None)),
+                None => self.guesses.next(is_halted)?,
+            };
+            let Some((part, mut guess)) = part else { return Ok(None) };
+            let begin = guess.as_ref().map(|(begin, _)| *begin);
+            let found = match Standing::of(self.next, &part.bytes, begin) {
+                Standing::Counts => guess.take(),
+                Standing::Passed => None,
+                Standing::ReadFirst(bytes) => (self.again)(&part.of, bytes, true),
+            };
+            if found.is_some() {
+                self.held = Some((part, guess));
+                return Ok(found);
+            }
+            self.has_dropped |= guess.is_some();
         }
     }
 }
@@ -50,39 +131,48 @@ impl Standing {
 /// them; it returns the first record's offset too. `take` returns where the log continues.
 ///
 /// Returns `false` if a wrong guess left traces; `may_drop` says that none does.
-pub fn read_in_parts<F: Sync, T: Send>(
+pub fn read_in_parts<F: Clone + Send + Sync, T: Send>(
     parts: &[Part<F>],
-    mut next: u64,
+    next: u64,
     may_drop: bool,
     threads: usize,
     dir: &Path,
     read: impl Fn(&F, Range<u64>, bool) -> Result<Option<(u64, T)>> + Sync,
     mut take: impl FnMut(u64, T) -> Result<Option<u64>>,
 ) -> Result<bool> {
-    let mut is_sure = true;
-    let guess = |part: &Part<F>| match threads {
-        // On one thread a part is read once its start is known.
-        ..2 => Ok(None),
-        2.. => read(&part.of, part.bytes.clone(), false),
+    let read = |of: &F, bytes: Range<u64>, begins: bool| {
+        let at = bytes.start;
+        match read(of, bytes, begins) {
+            Ok(found) => found.map(|(begin, found)| (begin, Ok(found))),
+            Err(error) => Some((at, Err(error))),
+        }
     };
-    threads::in_order(parts, threads, dir, guess, |part, mut found| {
-        loop {
-            let begin = found.as_ref().map(|(begin, _)| *begin);
-            let read = match Standing::of(next, &part.bytes, begin) {
-                Standing::Counts => found.take(),
-                Standing::Passed => break,
-                Standing::ReadFirst(bytes) => read(&part.of, bytes, true)?,
-            };
-            let Some((begin, read)) = read else { break };
-            match take(begin, read)? {
-                Some(place) => next = place,
-                None => return Ok(ControlFlow::Break(())),
+    let threads = match threads.min(parts.len()) {
+        ..2 => 0,
+        threads => threads,
+    };
+    let mut rest = parts.iter();
+    thread::scope(|scope| {
+        let readers = (0..threads).map(|_| Box::new(&read) as Read<'_, _, _>).collect();
+        let spawn = |work| {
+            let thread = thread::Builder::new().name("mqstore-read".to_owned());
+            thread.spawn_scoped(scope, work).map(drop)
+        };
+        let cut = || rest.next().cloned();
+        let mut parts = PartsInOrder::start(next, Box::new(&read), readers, AHEAD, cut, spawn)
+            .map_err(Error::io("start a thread that reads", dir))?;
+        // The scope passes a panic on.
+        while let Ok(Some((begin, found))) = parts.result(&|| false) {
+            if parts.has_dropped && !may_drop {
+                break;
+            }
+            match take(begin, found?)? {
+                Some(place) => parts.next = place,
+                None => return Ok(true),
             }
         }
-        is_sure = may_drop || found.is_none();
-        Ok(if is_sure { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
-    })?;
-    Ok(is_sure)
+        Ok(may_drop || !parts.has_dropped)
+    })
 }
 
 #[cfg(test)]
@@ -121,5 +211,23 @@ mod tests {
         assert!(taken(&early[..1], false).1);
         // Nothing behind the end counts.
         assert_eq!(taken(&[(0..900, None), (900..950, Some(900))], true).0.len(), 10);
+    }
+
+    #[test]
+    fn a_thread_that_breaks_is_an_error_and_no_end() {
+        let reader = || -> Read<'static, (), ()> {
+            Box::new(|(), bytes, begins| {
+                assert!(bytes.start == 0, "planned");
+                begins.then_some((bytes.start, ()))
+            })
+        };
+        let mut rest = cut((), 0..9, 5);
+        let spawn = |work| thread::Builder::new().spawn(work).map(drop);
+        let (again, readers) = (reader(), vec![reader()]);
+        let mut parts =
+            PartsInOrder::start(0, again, readers, 0, move || rest.next(), spawn).unwrap();
+        assert_eq!(parts.result(&|| false).unwrap(), Some((0, ())));
+        parts.next = 5;
+        assert!(parts.result(&|| false).is_err());
     }
 }

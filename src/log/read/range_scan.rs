@@ -10,34 +10,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::error::{Corruption, Error, Result};
-use crate::format::message::MessageView;
+use crate::error::Result;
 use crate::format::message::peek::SIGNATURE;
-use crate::format::width::at_most_i64;
 
-use super::block::{Block, BlockPool};
+use super::block::BlockPool;
 use super::evidence::Budget;
 use super::resync::{file_end, find_likely, is_linked, next_file, reaches};
-use super::scanner::{Flow, Item, Resync, Scanner, Stop, Walk};
+use super::scanner::{Flow, Item, Lost, Resync, Scanner, Stop, Visit, Walk, gone};
 use crate::log::CommitLog;
 
-/// Bytes of a log without a record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DamagedRange {
-    pub begin: u64,
-    /// End: the next record or the end of the file.
-    pub end: u64,
-    pub corruption: Corruption,
-}
-
-/// Item of a walk over a range.
-#[derive(Debug)]
-pub enum Met<'a, 'v> {
-    Message(&'a MessageView<'v>, &'a Arc<Block>),
-    Damage(DamagedRange),
-}
-
-/// State of a walk over a range; the log is passed to each call.
 #[derive(Clone, Debug)]
 pub struct RangeScan {
     next: u64,
@@ -50,16 +31,9 @@ pub struct RangeScan {
     looks_behind: bool,
     /// Start of its first record or damage, once known.
     first: Option<u64>,
-    /// Whether a record or blank of this range ends at `next`.
-    follows: bool,
+    damaged_to: Option<u64>,
     walk: Option<Walk>,
     pool: Arc<BlockPool>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lost {
-    Refuse,
-    Accept,
 }
 
 impl RangeScan {
@@ -77,7 +51,7 @@ impl RangeScan {
             looks_before: true,
             looks_behind: true,
             first: None,
-            follows: false,
+            damaged_to: None,
             walk: None,
             pool: Arc::default(),
         }
@@ -125,78 +99,71 @@ impl RangeScan {
         Self { begun, looks_before: false, looks_behind, pool, ..part }
     }
 
+    #[must_use]
+    pub fn met_damage(&self) -> bool {
+        self.damaged_to.is_some()
+    }
+
     /// Start of its first record or damage, and its position.
     #[must_use]
     pub fn places(&self) -> Range<u64> {
         self.first.unwrap_or(self.next)..self.next
     }
 
-    /// Passes items to `take` until it has enough; returns whether there may be more. Damage is
-    /// never taken later; if `take` fails, its item comes again.
+    /// Passes items to `take` until it has enough; returns whether there may be more. Damage is never
+    /// taken later; if `take` fails, its item comes again.
+    #[inline]
     pub fn run(
         &mut self,
         log: &CommitLog,
-        mut take: impl FnMut(Met<'_, '_>) -> Result<Flow>,
+        mut take: impl FnMut(Range<u64>, Item<'_, '_>) -> Result<Flow>,
     ) -> Result<bool> {
+        let mut scanner = self.resume(log)?;
+        let ended = scanner.each(self.end, Resync::InFile, &mut take);
+        self.pause(log, scanner, ended, &mut take)
+    }
+
+    fn resume<'l>(&mut self, log: &'l CommitLog) -> Result<Scanner<'l>> {
         if self.first.is_none() {
-            if self.begun && self.next < log.min_offset() {
-                self.gone(log, self.next)?;
-            }
             self.settle(log)?;
             self.first = Some(self.next);
         }
-        let mut scanner = match self.walk.take() {
-            Some(walk) => Scanner::resume(log, walk),
-            None => {
-                let scanner = Scanner::new(log, self.next, self.log_end, self.verify_crc);
-                scanner.sharing(&self.pool)
-            }
-        };
-        let mut is_enough = false;
-        let mut ended = scanner.each(self.end, Resync::InFile, |range, item| {
-            // Files at the front of the log were deleted meanwhile.
-            if range.start > self.next {
-                self.gone(log, self.next)?;
-            }
-            self.next = range.start;
-            let flow = match item {
-                Item::Record(view, block) => take(Met::Message(view, block))?,
-                Item::Blank => Flow::Continue,
-                Item::Damage(corruption) => {
-                    let (begin, end) = (range.start, range.end);
-                    let damaged = DamagedRange { begin, end, corruption };
-                    is_enough = take(Met::Damage(damaged))? != Flow::Continue;
-                    (self.follows, self.next) = (false, end);
-                    return Ok(if is_enough { Flow::Stop } else { Flow::Continue });
-                }
-            };
-            is_enough = flow != Flow::Continue;
-            if flow != Flow::Retry {
-                (self.follows, self.next) = (true, range.end);
-            }
-            Ok(flow)
-        })?;
-        // The files of the rest, too.
-        if scanner.position() > self.next {
+        if let Some(walk) = self.walk.take() {
+            return Ok(Scanner::resume(log, walk));
+        }
+        if self.next < log.min_offset() {
             self.gone(log, self.next)?;
         }
-        self.next = scanner.position();
-        if is_enough {
+        let scanner = Scanner::new(log, self.next, self.log_end, self.verify_crc);
+        Ok(scanner.sharing(&self.pool).losing(self.lost))
+    }
+
+    fn pause(
+        &mut self,
+        log: &CommitLog,
+        mut scanner: Scanner<'_>,
+        ended: Result<Option<Stop>>,
+        take: &mut Visit<'_>,
+    ) -> Result<bool> {
+        let at = scanner.position();
+        (self.next, self.damaged_to) = (at, scanner.damaged_to());
+        let mut ended = ended?;
+        if scanner.is_stopped() {
             self.walk = Some(scanner.pause());
             return Ok(true);
         }
-        let at = self.next;
-        let is_own = self.looks_behind && self.follows && at < self.log_end;
+        // A record or blank of this range ends here.
+        let follows = self.damaged_to != Some(at) && self.first.is_some_and(|first| first < at);
+        let is_own = self.looks_behind && follows && at < self.log_end;
+        let mut is_enough = false;
         if ended.is_none() && is_own && !begins_part(log, at) {
             ended = scanner.each(at.saturating_add(1), Resync::InFile, |range, item| {
-                if let Item::Damage(corruption) = item {
-                    let (begin, end) = (range.start, range.end);
-                    let damaged = DamagedRange { begin, end, corruption };
-                    is_enough = take(Met::Damage(damaged))? != Flow::Continue;
-                    (self.follows, self.next) = (false, end);
+                if matches!(item, Item::Damage(_)) {
+                    is_enough = take(range, item)? != Flow::Continue;
                 }
-                Ok(Flow::Stop)
+                Ok(Flow::Retry)
             })?;
+            (self.next, self.damaged_to) = (scanner.position(), scanner.damaged_to());
         }
         if let Some(Stop::End) = ended {
             self.gone(log, at)?;
@@ -256,15 +223,10 @@ impl RangeScan {
     }
 
     fn gone(&self, log: &CommitLog, at: u64) -> Result<()> {
-        if self.lost == Lost::Accept {
-            return Ok(());
+        match self.lost {
+            Lost::Accept => Ok(()),
+            Lost::Refuse => Err(gone(log, at)),
         }
-        let number = |offset| at_most_i64(offset);
-        Err(Error::OffsetOutOfRange {
-            physical_offset: number(at),
-            min: number(log.min_offset()),
-            max: number(log.run().end_offset().unwrap_or(0)),
-        })
     }
 }
 

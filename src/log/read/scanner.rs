@@ -1,31 +1,20 @@
 //! Reads the commit log record by record, file after file.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use crate::error::{Corruption, CorruptionKind, FormatError, Result};
+use crate::error::{Corruption, CorruptionKind, Error, FormatError, Result};
 use crate::files::RunFile;
 use crate::format::message::peek;
 use crate::format::message::{self, MessageView};
-use crate::format::width::{at_least_0, to_usize};
+use crate::format::width::{at_least_0, at_most_i64, to_usize};
 
 use super::block::{Block, BlockPool};
+use super::damage::{Damage, zeros};
 use super::evidence::Budget;
-use super::frames::FrameReader;
+use super::frames::{FrameReader, is_own};
 use super::resync;
 use crate::log::commit_log::{CommitLog, Found};
-
-#[derive(Debug)]
-enum Scanned<'a> {
-    Message(MessageView<'a>),
-    /// A blank that ends with its file.
-    Blank {
-        begin: u64,
-        size: u32,
-    },
-}
-
-type InBlock<'a> = (Scanned<'a>, &'a Arc<Block>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
@@ -47,12 +36,23 @@ pub enum Resync {
 
 #[derive(Debug)]
 pub enum Item<'v, 'b> {
-    Record(&'v MessageView<'b>, &'b Arc<Block>),
+    /// A record and, if it may be shared, its block.
+    Record(&'v MessageView<'b>, Option<&'b Arc<Block>>),
     /// Filler to the end of its file.
     Blank,
-    /// Bytes without a record, up to the walk's new position.
-    Damage(Corruption),
+    /// Bytes without a usable record, up to where the log goes on.
+    Damage(Box<Damage>),
 }
+
+/// Policy for deleted files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    Refuse,
+    Accept,
+}
+
+type InBlock<'a> = (MessageView<'a>, &'a Arc<Block>);
+pub type Visit<'a> = dyn FnMut(Range<u64>, Item<'_, '_>) -> Result<Flow> + 'a;
 
 #[derive(Debug)]
 pub enum Stop {
@@ -85,10 +85,23 @@ pub struct Walk {
     file_end: u64,
     pool: Arc<BlockPool>,
     budget: Budget,
+    lost: Lost,
+    damaged_to: Option<u64>,
+    is_stopped: bool,
 }
 
 impl Walk {
-    #[inline]
+    /// The next record, if it lies in the block and is sound.
+    #[inline(always)]
+    fn record(&self) -> Option<(MessageView<'_>, &Arc<Block>)> {
+        let file = self.file.as_ref()?;
+        let view = file.whole(self.next.checked_sub(file.base())?)?;
+        if !is_own(&view, self.next) || (self.verify_crc && view.check_body_crc().is_err()) {
+            return None;
+        }
+        Some((view, file.block()?))
+    }
+
     fn is_ready(&self) -> bool {
         let Some(file) = self.file.as_ref().filter(|file| file.base() <= self.next) else {
             return false;
@@ -117,6 +130,9 @@ impl<'l> Scanner<'l> {
             file: None,
             file_end: 0,
             pool: Arc::default(),
+            lost: Lost::Accept,
+            damaged_to: None,
+            is_stopped: false,
         };
         Self::resume(log, walk)
     }
@@ -125,6 +141,12 @@ impl<'l> Scanner<'l> {
     #[must_use]
     pub fn sharing(mut self, pool: &Arc<BlockPool>) -> Self {
         self.walk.pool = Arc::clone(pool);
+        self
+    }
+
+    #[must_use]
+    pub fn losing(mut self, lost: Lost) -> Self {
+        self.walk.lost = lost;
         self
     }
 
@@ -152,6 +174,16 @@ impl<'l> Scanner<'l> {
         self.walk.next
     }
 
+    #[must_use]
+    pub fn damaged_to(&self) -> Option<u64> {
+        self.walk.damaged_to
+    }
+
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.walk.is_stopped
+    }
+
     /// Continues at `offset`.
     pub fn seek(&mut self, offset: u64) {
         self.walk.next = offset;
@@ -165,7 +197,7 @@ impl<'l> Scanner<'l> {
 
     /// Passes each record, blank and damaged range that begins before `to` to `visit`, with its
     /// offset and its end, until `visit` ends the walk. Returns why the log ended it, if it did; the
-    /// position is then that of the reason.
+    /// position is then that of the reason. If `visit` fails, it is that of the item.
     ///
     /// The only loop over a log's records: readers differ in `resync` and in their visitor.
     #[inline]
@@ -175,58 +207,88 @@ impl<'l> Scanner<'l> {
         resync: Resync,
         mut visit: impl FnMut(Range<u64>, Item<'_, '_>) -> Result<Flow>,
     ) -> Result<Option<Stop>> {
+        self.walk.is_stopped = false;
         loop {
-            let before = self.walk.next;
-            if before >= to {
-                return Ok(None);
-            }
-            let corruption = match self.step()? {
-                Ok((scanned, block)) => {
-                    // Behind files that were deleted meanwhile it begins later than `before`.
-                    let (begin, flow) = match scanned {
-                        Scanned::Message(view) => {
-                            let begin = at_least_0(view.physical_offset());
-                            let end = begin + u64::from(view.store_size());
-                            let flow = match begin < to {
-                                true => visit(begin..end, Item::Record(&view, block))?,
-                                false => Flow::Retry,
-                            };
-                            (begin, flow)
-                        }
-                        Scanned::Blank { begin, size } => {
-                            let end = begin.saturating_add(u64::from(size));
-                            (begin, visit(begin..end, Item::Blank)?)
-                        }
-                    };
-                    match flow {
-                        Flow::Continue => continue,
-                        Flow::Stop => {}
-                        Flow::Retry => self.walk.next = begin,
-                    }
+            // One call of `visit`, so that it becomes part of the loop.
+            while self.walk.next < to
+                && let Some((view, block)) = self.walk.record()
+            {
+                let end = self.walk.next + u64::from(view.store_size());
+                let flow = visit(self.walk.next..end, Item::Record(&view, Some(block)))?;
+                if flow != Flow::Retry {
+                    self.walk.next = end;
+                }
+                if flow != Flow::Continue {
+                    self.walk.is_stopped = true;
                     return Ok(None);
                 }
-                Err(stop) if resync == Resync::Never => return Ok(Some(stop)),
-                Err(Stop::End) => return Ok(Some(Stop::End)),
-                Err(Stop::Empty) => zeros(self.log, self.walk.next),
-                Err(Stop::Damage(corruption)) => corruption,
-            };
-            let begin = self.walk.next;
-            let goes_on = match resync {
-                Resync::InFile => self.resync_in_file().map(|()| true)?,
-                _ => self.resync()?,
-            };
-            if visit(begin..self.walk.next, Item::Damage(corruption))? != Flow::Continue {
-                return Ok(None);
             }
-            if !goes_on {
-                return Ok(Some(Stop::End));
+            if let ControlFlow::Break(stop) = self.closely(to, resync, &mut visit)? {
+                return Ok(stop);
             }
         }
     }
 
-    /// Next record or blank, or why there is none; then the walk stays.
-    #[inline(always)]
-    fn step(&mut self) -> Result<std::result::Result<InBlock<'_>, Stop>> {
+    /// One turn of [`Scanner::each`] where no sound record lies ready.
+    #[cold]
+    fn closely(
+        &mut self,
+        to: u64,
+        resync: Resync,
+        visit: &mut Visit<'_>,
+    ) -> Result<ControlFlow<Option<Stop>>> {
+        if self.walk.next >= to {
+            return Ok(ControlFlow::Break(None));
+        }
+        let corruption = match self.step()? {
+            Ok(found) => {
+                let (range, flow) = match found {
+                    Some((view, block)) => {
+                        // Behind files that were deleted meanwhile it begins later.
+                        let begin = at_least_0(view.physical_offset());
+                        let range = begin..begin + u64::from(view.store_size());
+                        if begin >= to {
+                            return Ok(ControlFlow::Break(None));
+                        }
+                        (range.clone(), visit(range, Item::Record(&view, Some(block)))?)
+                    }
+                    None => {
+                        let range = self.walk.next..self.walk.file_end;
+                        (range.clone(), visit(range, Item::Blank)?)
+                    }
+                };
+                if flow != Flow::Retry {
+                    self.walk.next = range.end;
+                }
+                return Ok(self.go_on(flow));
+            }
+            Err(stop) if resync == Resync::Never => return Ok(ControlFlow::Break(Some(stop))),
+            Err(Stop::End) => return Ok(ControlFlow::Break(Some(Stop::End))),
+            Err(Stop::Empty) => zeros(self.log, self.walk.next),
+            Err(Stop::Damage(corruption)) => corruption,
+        };
+        let begin = self.walk.next;
+        let goes_on = match resync {
+            Resync::InFile => self.resync_in_file().map(|()| true)?,
+            _ => self.resync()?,
+        };
+        let bytes = begin..self.walk.next;
+        let damage = Damage::of_bytes(bytes.clone(), corruption);
+        let flow =
+            visit(bytes, Item::Damage(Box::new(damage))).inspect_err(|_| self.seek(begin))?;
+        self.walk.damaged_to = Some(self.walk.next);
+        Ok(match self.go_on(flow) {
+            ControlFlow::Continue(()) if !goes_on => ControlFlow::Break(Some(Stop::End)),
+            next => next,
+        })
+    }
+
+    fn go_on(&mut self, flow: Flow) -> ControlFlow<Option<Stop>> {
+        self.walk.is_stopped = flow != Flow::Continue;
+        if self.walk.is_stopped { ControlFlow::Break(None) } else { ControlFlow::Continue(()) }
+    }
+    /// The next record, `None` for a blank that ends its file, or why there is neither.
+    fn step(&mut self) -> Result<std::result::Result<Option<InBlock<'_>>, Stop>> {
         if self.walk.next >= self.walk.end {
             return Ok(Err(Stop::End));
         }
@@ -236,39 +298,34 @@ impl<'l> Scanner<'l> {
             return Ok(Err(stop));
         }
         let Some(file) = &self.walk.file else { return Ok(Err(Stop::End)) };
-        let at = self.walk.next;
-        let bytes = file.rest(at - file.base());
-        let found = match message::read_whole(bytes) {
-            Some(view) if u64::try_from(view.physical_offset()) == Ok(at) => Found::Message(view),
-            _ => CommitLog::judge(message::read_frame(bytes), at, self.walk.room()),
-        };
         let Some(block) = file.block() else { return Ok(Err(Stop::End)) };
-        let error = match found {
+        let (at, file_end) = (self.walk.next, self.walk.file_end);
+        let frame = message::read_frame(file.rest(at - file.base()));
+        let error = match CommitLog::judge(frame, at, self.walk.room()) {
             Found::Message(view) => {
                 let checked = if self.walk.verify_crc { view.check_body_crc() } else { Ok(()) };
                 match checked {
-                    Ok(()) => {
-                        self.walk.next = at + u64::from(view.store_size());
-                        return Ok(Ok((Scanned::Message(view), block)));
-                    }
+                    Ok(()) => return Ok(Ok(Some((view, block)))),
                     Err(error) => error,
                 }
             }
-            Found::Blank(size) if at.saturating_add(u64::from(size)) == self.walk.file_end => {
-                self.walk.next = self.walk.file_end;
-                return Ok(Ok((Scanned::Blank { begin: at, size }, block)));
+            Found::Blank(size) if at.saturating_add(u64::from(size)) == file_end => {
+                return Ok(Ok(None));
             }
             Found::Blank(size) => FormatError::new(
                 CorruptionKind::Blank,
                 0,
-                format!("a blank of {} bytes, to the end of the file", self.walk.file_end - at),
+                format!("a blank of {} bytes, to the end of the file", file_end - at),
                 format!("{size} bytes"),
             ),
             Found::Empty => return Ok(Err(Stop::Empty)),
             Found::Bad(error) => error,
             Found::OutOfRange => return Ok(Err(Stop::End)),
         };
-        Ok(Err(damage(file.file(), at, error)))
+        let mut corruption = error.into_corruption();
+        corruption.path = Some(file.file().path.clone());
+        corruption.offset = corruption.offset.saturating_add(at - file.base());
+        Ok(Err(Stop::Damage(corruption)))
     }
 
     /// Reads the next frame, or returns why there is none.
@@ -299,6 +356,9 @@ impl<'l> Scanner<'l> {
                         Stop::Damage(self.gap_before(later))
                     }
                     Some(later) if later.base_offset < self.walk.end => {
+                        if self.walk.lost == Lost::Refuse {
+                            return Err(gone(self.log, self.walk.next));
+                        }
                         self.walk.next = later.base_offset;
                         continue;
                     }
@@ -352,20 +412,10 @@ impl<'l> Scanner<'l> {
 }
 
 #[must_use]
-pub fn zeros(log: &CommitLog, at: u64) -> Corruption {
-    let file = log.run().find(at);
-    Corruption {
-        path: file.as_ref().map(|file| file.path.clone()),
-        offset: file.map_or(at, |file| at.saturating_sub(file.base_offset)),
-        kind: CorruptionKind::Size,
-        expected: "a record".to_owned(),
-        found: "zeros".to_owned(),
+pub fn gone(log: &CommitLog, at: u64) -> Error {
+    Error::OffsetOutOfRange {
+        physical_offset: at_most_i64(at),
+        min: at_most_i64(log.min_offset()),
+        max: at_most_i64(log.run().end_offset().unwrap_or(0)),
     }
-}
-
-fn damage(file: &RunFile, at: u64, error: FormatError) -> Stop {
-    let mut corruption = error.into_corruption();
-    corruption.path = Some(file.path.clone());
-    corruption.offset = corruption.offset.saturating_add(at - file.base_offset);
-    Stop::Damage(corruption)
 }

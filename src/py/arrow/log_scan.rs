@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
-use arrow_schema::{Schema, SchemaRef};
+use arrow_schema::SchemaRef;
 use hashbrown::HashSet;
 use pyo3::prelude::*;
 
@@ -14,7 +13,8 @@ use crate::error::Error;
 use crate::files::{Os, Storage};
 use crate::format::message::purpose::Purpose;
 use crate::log::queue::queue_folder::QueueFolder;
-use crate::log::read::range_scan::{Lost, RangeScan};
+use crate::log::read::range_scan::RangeScan;
+use crate::log::read::scanner::Lost;
 use crate::store::LogSource;
 use crate::store::progress::Halt;
 use crate::store::read::scan::filter::{MoreConditions, TopicTest};
@@ -266,18 +266,8 @@ impl BatchSource for QueueRows {
         queue_schema()
     }
 
-    fn schema_like(&self, _wanted: &Schema) -> SchemaRef {
-        queue_schema()
-    }
-
-    fn open(&self, _schema: SchemaRef, _halt: &Halt) -> Result<Box<dyn Batches>, BatchError> {
+    fn open(&self, _schema: SchemaRef, _halt: &Halt) -> Result<Batches, BatchError> {
         Ok(Box::new(QueueBatches::new(Arc::clone(&self.queue), self.begin, self.end)))
-    }
-}
-
-impl Batches for QueueBatches {
-    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
-        self.next_batch()
     }
 }
 

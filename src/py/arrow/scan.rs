@@ -12,7 +12,7 @@ use pyo3_arrow::PySchema;
 use pyo3_arrow::ffi::{ArrayIterator, to_schema_pycapsule, to_stream_pycapsule};
 
 use crate::columns::{
-    BatchBuilder, BatchError, BatchLimits, BatchesAhead, Column, Maker, ScanMaker, makers,
+    BatchBuilder, BatchError, BatchLimits, BatchesAhead, Column, MessageBatches, makers,
     schema_like, schema_of,
 };
 use crate::error::Error;
@@ -71,16 +71,15 @@ pub(crate) trait BatchSource: Send + Sync {
     fn schema(&self) -> SchemaRef;
 
     /// The schema with `wanted`'s layouts where possible.
-    fn schema_like(&self, wanted: &Schema) -> SchemaRef;
+    fn schema_like(&self, _wanted: &Schema) -> SchemaRef {
+        self.schema()
+    }
 
     /// Starts at the first row; long work ends early when `halt` says so.
-    fn open(&self, schema: SchemaRef, halt: &Halt) -> Result<Box<dyn Batches>, BatchError>;
+    fn open(&self, schema: SchemaRef, halt: &Halt) -> Result<Batches, BatchError>;
 }
 
-pub(crate) trait Batches: Send {
-    /// Next batch, `None` after the last.
-    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError>;
-}
+pub(crate) type Batches = Box<dyn Iterator<Item = Result<RecordBatch, BatchError>> + Send>;
 
 /// Rows of a store as an Arrow stream, read anew by each consumer.
 ///
@@ -148,9 +147,9 @@ impl ArrowScan {
             let mut batches = self.source.open(Arc::clone(&schema), &halt)?;
             let mut read = Vec::new();
             while !signals.has_raised()
-                && let Some(batch) = batches.next()?
+                && let Some(batch) = batches.next()
             {
-                read.push(batch);
+                read.push(batch?);
             }
             Ok(read)
         });
@@ -158,7 +157,7 @@ impl ArrowScan {
             drop_aside(read);
             return Err(raised);
         }
-        let read = AllRead { schema, batches: read.map_err(exception)? };
+        let read = Rows { schema, batches: read.map_err(exception)? };
         reader
             .call_method1("from_stream", (Bound::new(py, Self::new(read))?,))?
             .call_method0("read_all")
@@ -199,28 +198,19 @@ impl ArrowScan {
     }
 }
 
-struct AllRead {
-    schema: SchemaRef,
-    batches: Vec<RecordBatch>,
+/// Rows that are in memory already.
+pub(crate) struct Rows {
+    pub(crate) schema: SchemaRef,
+    pub(crate) batches: Vec<RecordBatch>,
 }
 
-impl BatchSource for AllRead {
+impl BatchSource for Rows {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }
 
-    fn schema_like(&self, _wanted: &Schema) -> SchemaRef {
-        self.schema()
-    }
-
-    fn open(&self, _schema: SchemaRef, _halt: &Halt) -> Result<Box<dyn Batches>, BatchError> {
-        Ok(Box::new(self.batches.clone().into_iter()))
-    }
-}
-
-impl Batches for std::vec::IntoIter<RecordBatch> {
-    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
-        Ok(Iterator::next(self))
+    fn open(&self, _schema: SchemaRef, _halt: &Halt) -> Result<Batches, BatchError> {
+        Ok(Box::new(self.batches.clone().into_iter().map(Ok)))
     }
 }
 
@@ -232,24 +222,18 @@ fn exception(error: BatchError) -> PyErr {
 }
 
 struct Stream {
-    batches: Option<Box<dyn Batches>>,
+    batches: Option<Batches>,
 }
 
 impl Iterator for Stream {
     type Item = Result<ArrayRef, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self.batches.as_mut()?.next() {
-            Ok(Some(batch)) => Some(Ok(Arc::new(StructArray::from(batch)))),
-            Ok(None) => {
-                self.batches = None;
-                None
-            }
-            Err(error) => {
-                self.batches = None;
-                Some(Err(failed(error)))
-            }
+        let next = self.batches.as_mut()?.next();
+        if !matches!(next, Some(Ok(_))) {
+            self.batches = None;
         }
+        Some(next?.map(|batch| Arc::new(StructArray::from(batch)) as ArrayRef).map_err(failed))
     }
 }
 
@@ -293,7 +277,7 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
-    fn maker(&self, schema: &SchemaRef, scan: &Scan) -> Result<ScanMaker, BatchError> {
+    fn batches(&self, schema: &SchemaRef, scan: &Scan) -> Result<MessageBatches, BatchError> {
         let mut builder = BatchBuilder::new(&self.columns, Arc::clone(schema), self.limits)?;
         if let Some(broker) = &self.broker {
             builder = builder.of_broker(broker)?;
@@ -304,7 +288,7 @@ impl Messages {
         if self.names_damaged {
             builder = builder.naming_damaged();
         }
-        Ok(ScanMaker::new(self.source.clone(), scan.clone(), builder))
+        Ok(MessageBatches::new(self.source.clone(), scan.clone(), builder))
     }
 }
 
@@ -317,42 +301,26 @@ impl BatchSource for Messages {
         schema_like(&self.columns, wanted)
     }
 
-    fn open(&self, schema: SchemaRef, halt: &Halt) -> Result<Box<dyn Batches>, BatchError> {
+    fn open(&self, schema: SchemaRef, halt: &Halt) -> Result<Batches, BatchError> {
         let log = self.source.log()?;
         let mut scan = self.scan.clone().halting(halt.clone());
         let bytes = scan.bytes();
-        let makers = makers(bytes.end - bytes.start, self.threads);
-        if makers == 0 {
-            return Ok(Box::new(self.maker(&schema, &scan)?));
+        let threads = makers(bytes.end - bytes.start, self.threads);
+        if threads == 0 {
+            return Ok(Box::new(self.batches(&schema, &scan)?));
         }
         scan.settle(log)?;
-        let maker =
-            |_| -> Result<Box<dyn Maker>, BatchError> { Ok(Box::new(self.maker(&schema, &scan)?)) };
         // One more than threads, for rebuilding parts.
-        let makers = (0..=makers).map(maker).collect::<Result<_, _>>()?;
+        let batches = (0..=threads).map(|_| self.batches(&schema, &scan));
+        let batches = batches.collect::<Result<_, _>>()?;
         let part_bytes = self.limits.part_bytes(&self.columns);
-        let ahead = BatchesAhead::start(makers, scan.bytes(), part_bytes);
-        let ahead = ahead.map_err(Error::io("start a thread that reads", log.run().dir()))?;
+        let mut ahead = BatchesAhead::start(batches, scan.bytes(), part_bytes, halt.clone())
+            .map_err(Error::io("start a thread that reads", log.run().dir()))?;
         let source = self.source.clone();
-        Ok(Box::new(Ahead { source, batches: ahead.halting(halt.clone()) }))
-    }
-}
-
-impl Batches for ScanMaker {
-    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
-        Maker::next(self)
-    }
-}
-
-struct Ahead {
-    source: LogSource,
-    batches: BatchesAhead,
-}
-
-impl Batches for Ahead {
-    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
-        self.source.log()?;
-        self.batches.next().transpose()
+        Ok(Box::new(std::iter::from_fn(move || match source.log() {
+            Ok(_) => ahead.next(),
+            Err(error) => Some(Err(error.into())),
+        })))
     }
 }
 

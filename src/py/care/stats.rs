@@ -2,19 +2,16 @@
 
 use std::path::PathBuf;
 
-use arrow_array::RecordBatch;
-use arrow_schema::{Schema, SchemaRef};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::care::survey::stats::{self as care, Grouping, StatsOptions, Totals};
-use crate::columns::{BatchError, stats_batch};
+use crate::columns::stats_batch;
 use crate::error::Error;
-use crate::store::progress::Halt;
 use crate::store::read::scan::OnDamage;
 
-use crate::py::arrow::scan::{ArrowScan, BatchSource, Batches};
+use crate::py::arrow::scan::{ArrowScan, Rows};
 use crate::py::errors::not_one_of;
 use crate::py::fields::{self, config_of};
 use crate::py::progress::with_progress;
@@ -99,7 +96,9 @@ pub(crate) fn stats<'py>(
     let others = totals_row(&counted.others);
     let skipped = counted.skipped;
     let skipped = (skipped.ranges, skipped.bytes);
-    Ok((ArrowScan::new(Counts { batch }), rows, others, skipped, counted.deleted))
+    let schema = batch.schema();
+    let batches = Some(batch).filter(|batch| batch.num_rows() > 0).into_iter().collect();
+    Ok((ArrowScan::new(Rows { schema, batches }), rows, others, skipped, counted.deleted))
 }
 
 pub(crate) fn totals_row(totals: &Totals) -> TotalsRow {
@@ -122,30 +121,4 @@ fn groupings(names: &[String]) -> PyResult<Vec<Grouping>> {
         groupings.push(grouping);
     }
     Ok(groupings)
-}
-
-struct Counts {
-    batch: RecordBatch,
-}
-
-impl BatchSource for Counts {
-    fn schema(&self) -> SchemaRef {
-        self.batch.schema()
-    }
-
-    fn schema_like(&self, _wanted: &Schema) -> SchemaRef {
-        self.schema()
-    }
-
-    fn open(&self, _schema: SchemaRef, _halt: &Halt) -> Result<Box<dyn Batches>, BatchError> {
-        Ok(Box::new(Once(Some(self.batch.clone()))))
-    }
-}
-
-struct Once(Option<RecordBatch>);
-
-impl Batches for Once {
-    fn next(&mut self) -> Result<Option<RecordBatch>, BatchError> {
-        Ok(self.0.take().filter(|batch| batch.num_rows() > 0))
-    }
 }

@@ -5,14 +5,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyGenericAlias, PyType};
 
 use crate::error::Result;
 use crate::format::body;
-use crate::format::width::at_least_0;
-use crate::log::read::scanner::Flow;
+use crate::log::read::scanner::{Flow, Item};
 use crate::store::LogSource;
-use crate::store::read::scan::{self, OnDamage, Scan, ScanItem};
+use crate::store::read::scan::{self, OnDamage, Scan};
 
 use super::Store;
 use super::reading::{bound, on_damage, scan_filter};
@@ -51,14 +50,14 @@ impl From<scan::Damage> for Damage {
 
 /// Item of a scan.
 #[derive(IntoPyObject)]
-pub(crate) enum Item {
+pub(crate) enum Next {
     Message(StoredMessage),
     Damage(Damage),
 }
 
 type Ready = std::result::Result<Record, Box<scan::Damage>>;
 
-impl From<Ready> for Item {
+impl From<Ready> for Next {
     #[inline]
     fn from(ready: Ready) -> Self {
         match ready {
@@ -128,18 +127,17 @@ impl State {
             let log = source.log()?;
             let Self { scan, checks_bodies, ready, .. } = self;
             let mut bytes = 0;
-            let outcome = scan.visit(log, |item| {
+            let outcome = scan.visit(log, |range, item| {
                 match item {
-                    ScanItem::Message(view, _) => {
+                    Item::Record(view, _) => {
                         if *checks_bodies {
                             body::of_message(view, MOST_BODY)?;
                         }
                         bytes += view.as_bytes().len();
-                        // The scan checked that the record stores its own offset.
-                        let end = at_least_0(view.physical_offset()) + u64::from(view.store_size());
-                        ready.push_back((end, Ok(Record::copied(view.as_bytes()))));
+                        ready.push_back((range.end, Ok(Record::copied(view.as_bytes()))));
                     }
-                    ScanItem::Damage(damage) => ready.push_back((damage.end, Err(damage))),
+                    Item::Damage(damage) => ready.push_back((range.end, Err(damage))),
+                    Item::Blank => {}
                 }
                 let full = bytes >= AHEAD.0 || ready.len() >= AHEAD.1;
                 Ok(if full { Flow::Stop } else { Flow::Continue })
@@ -160,11 +158,20 @@ impl State {
 
 #[pymethods]
 impl MessageScan {
+    /// The class of a scan of these items, as annotations name it.
+    #[classmethod]
+    fn __class_getitem__<'py>(
+        cls: &Bound<'py, PyType>,
+        item: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyGenericAlias>> {
+        PyGenericAlias::new(cls.py(), cls, item)
+    }
+
     fn __iter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Item>> {
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Next>> {
         if let Some(mut state) = self.state.try_lock()
             && let Some(item) = state.take()
         {

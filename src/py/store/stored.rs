@@ -233,7 +233,7 @@ impl StoredMessage {
         }
         match py.detach(|| body::of_message(&view, MOST_BODY)) {
             Ok(body) => Ok(PyBytes::new(py, &body)),
-            Err(error) => Err(Damage::of_message(&view, error).error().into()),
+            Err(error) => Err(Damage::of_message(&view, error.into_corruption()).error().into()),
         }
     }
 

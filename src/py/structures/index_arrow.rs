@@ -57,15 +57,7 @@ impl BatchSource for Entries {
         ]))
     }
 
-    fn schema_like(&self, _wanted: &Schema) -> SchemaRef {
-        self.schema()
-    }
-
-    fn open(
-        &self,
-        schema: SchemaRef,
-        _halt: &Halt,
-    ) -> std::result::Result<Box<dyn Batches>, BatchError> {
+    fn open(&self, schema: SchemaRef, _halt: &Halt) -> std::result::Result<Batches, BatchError> {
         let file = IndexFile::open(&Os, &self.path, self.layout, IndexOpen::Read)?;
         let end = at_least_0_u32(file.header()?.index_count);
         Ok(Box::new(EntryBatches { file, schema, next: 1, end, raw: Vec::new() }))
@@ -80,8 +72,16 @@ struct EntryBatches {
     raw: Vec<u8>,
 }
 
-impl Batches for EntryBatches {
-    fn next(&mut self) -> std::result::Result<Option<RecordBatch>, BatchError> {
+impl Iterator for EntryBatches {
+    type Item = std::result::Result<RecordBatch, BatchError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.build().transpose()
+    }
+}
+
+impl EntryBatches {
+    fn build(&mut self) -> std::result::Result<Option<RecordBatch>, BatchError> {
         let left = to_usize(self.end.saturating_sub(self.next));
         let count = left.min(BATCH_ROWS);
         if count == 0 {

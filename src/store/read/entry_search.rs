@@ -12,7 +12,8 @@ use crate::format::queue::consume_queue::DelayLevels;
 use crate::format::width::{at_most_i64, or_nowhere};
 use crate::log::commit_log::Found;
 use crate::log::queue::Unit;
-use crate::log::read::scanner::{Flow, Item, Resync, Scanner, zeros};
+use crate::log::read::damage::zeros;
+use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 use crate::log::{CommitLog, Queue, QueueKind};
 
 use super::view::queue_view::QueueView;
@@ -171,7 +172,7 @@ impl EntrySearch<'_> {
                 Item::Record(view, _) => has_enough = !take(view),
                 Item::Blank => {}
                 Item::Damage(found) => {
-                    damage.get_or_insert(found);
+                    damage.get_or_insert(found.corruption);
                 }
             }
             Ok(if has_enough { Flow::Stop } else { Flow::Continue })

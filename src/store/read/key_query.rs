@@ -430,7 +430,6 @@ impl<'a> Asking<'a> {
         Ok(true)
     }
 
-    /// Compares an entry with its message, and takes a matching one.
     fn look(&mut self, candidate: &Candidate) -> Result<Entry> {
         let log = self.reader.log();
         let Ok(at) = u64::try_from(candidate.physical_offset) else { return Ok(Entry::Damaged) };

@@ -12,12 +12,10 @@ use crate::format::message::{MessageView, tag_filter::TagFilter};
 
 #[derive(Clone, Debug)]
 pub struct ScanFilter {
-    /// Topic bytes; `None` means all.
     pub topics: Option<HashSet<Box<[u8]>>>,
     pub tags: TagFilter,
     pub begin_ms: i64,
     pub end_ms: i64,
-    /// Rare conditions.
     pub more: Option<Box<MoreConditions>>,
 }
 
@@ -36,7 +34,16 @@ impl ScanFilter {
         let time_ms = view.store_timestamp_ms();
         self.begin_ms <= time_ms
             && time_ms <= self.end_ms
-            && self.topics.as_ref().is_none_or(|topics| topics.contains(view.topic()))
+            && (self.takes_any() || self.takes_closely(view))
+    }
+
+    #[inline]
+    fn takes_any(&self) -> bool {
+        self.topics.is_none() && self.tags.is_all() && self.more.is_none()
+    }
+
+    fn takes_closely(&self, view: &MessageView<'_>) -> bool {
+        self.topics.as_ref().is_none_or(|topics| topics.contains(view.topic()))
             && (self.tags.is_all() || self.tags.matches_tags(view.property(names::TAGS)))
             && self.more.as_ref().is_none_or(|more| more.takes(view))
     }
@@ -48,11 +55,9 @@ type Bounds = HashMap<i32, (i64, i64)>;
 #[derive(Clone, Default)]
 pub struct MoreConditions {
     pub topic_test: Option<TopicTest>,
-    /// Bounds of queue offsets by topic, half-open.
     pub queues: HashMap<Box<[u8]>, Bounds>,
     pub only_these_queues: bool,
     pub keys: Option<HashSet<Box<[u8]>>>,
-    /// Whether to skip messages that no queue names.
     pub delivered_only: bool,
     tested: Tested,
 }

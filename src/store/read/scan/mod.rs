@@ -9,16 +9,20 @@ mod tag_places;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::error::{Corruption, Error, FormatError, Result};
+use crate::error::{Error, FormatError, Result};
 use crate::format::message::MessageView;
-use crate::format::width::{at_least_0, at_most_i64, to_usize};
+use crate::format::width::{at_least_0, to_usize};
 use crate::log::commit_log::Found;
-use crate::log::read::range_scan::{DamagedRange, Lost, Met, RangeScan};
-use crate::log::read::scanner::{Flow, zeros};
+use crate::log::read::damage::{in_file, zeros};
+use crate::log::read::evidence::Budget;
+use crate::log::read::range_scan::RangeScan;
+use crate::log::read::resync;
+use crate::log::read::scanner::{Flow, Item, Lost, Visit, gone};
 use crate::log::{Block, CommitLog};
 
 pub use self::filter::ScanFilter;
 pub use self::tag_places::{TagPlaces, tag_places};
+pub use crate::log::read::damage::Damage;
 use crate::store::progress::{ASK_EVERY, Halt};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,64 +34,12 @@ pub enum OnDamage {
     Report,
 }
 
-/// Bytes without a usable message.
-#[derive(Clone, Debug)]
-pub struct Damage {
-    pub begin: u64,
-    pub end: u64,
-    /// Topic, queue and queue offset, if known.
-    pub message: Option<(Box<[u8]>, i32, i64)>,
-    pub corruption: Corruption,
-}
-
-impl Damage {
-    /// Damage of a message; positions count from the record.
-    #[must_use]
-    pub fn of_message(view: &MessageView<'_>, error: FormatError) -> Self {
-        let begin = at_least_0(view.physical_offset());
-        let end = begin.saturating_add(u64::from(view.store_size()));
-        Self { begin, end, message: Some(name(view)), corruption: error.into_corruption() }
-    }
-
-    #[must_use]
-    pub fn length(&self) -> u64 {
-        self.end.saturating_sub(self.begin)
-    }
-
-    #[must_use]
-    pub fn error(&self) -> Error {
-        let mut corruption = self.corruption.clone();
-        let place = format!("physical offsets {} to {}", self.begin, self.end);
-        corruption.found = match &self.message {
-            Some((topic, queue_id, queue_offset)) => format!(
-                "{} ({place}; topic {}, queue {queue_id}, queue offset {queue_offset})",
-                corruption.found,
-                String::from_utf8_lossy(topic)
-            ),
-            None => format!("{} ({place})", corruption.found),
-        };
-        Error::Corrupt(Box::new(corruption))
-    }
-}
-
-fn name(view: &MessageView<'_>) -> (Box<[u8]>, i32, i64) {
-    (view.topic().into(), view.queue_id(), view.queue_offset())
-}
-
-#[derive(Debug)]
-pub enum ScanItem<'a, 'v> {
-    /// A message and, if it may be shared, its block.
-    Message(&'a MessageView<'v>, Option<&'a Arc<Block>>),
-    Damage(Box<Damage>),
-}
-
 #[derive(Clone, Debug)]
 pub enum Places {
     Range(Box<RangeScan>),
     Offsets(Offsets),
 }
 
-/// State of a scan; the log is passed to each call.
 #[derive(Clone, Debug)]
 pub struct Scan {
     places: Places,
@@ -117,7 +69,7 @@ impl Scan {
             Places::Range(range) => (range.bytes().start, range.bytes().end),
             Places::Offsets(_) => (0, u64::MAX),
         };
-        let tally = Tally { on_damage, stop, ranges: 0, bytes: 0, met_range: false };
+        let tally = Tally { on_damage, stop, ranges: 0, bytes: 0 };
         let halt = Halt::default();
         Self { places, filter, tally, trusts_start: false, ended: false, halt, asked_at }
     }
@@ -143,7 +95,6 @@ impl Scan {
         self.tally.on_damage
     }
 
-    /// Bytes to walk; none for offsets.
     #[must_use]
     pub fn bytes(&self) -> Range<u64> {
         match &self.places {
@@ -174,10 +125,9 @@ impl Scan {
 
     #[must_use]
     pub fn met_damage(&self) -> bool {
-        self.tally.met_range
+        matches!(&self.places, Places::Range(range) if range.met_damage())
     }
 
-    /// As [`RangeScan::places`]; none for offsets.
     #[must_use]
     pub fn places(&self) -> Range<u64> {
         match &self.places {
@@ -221,22 +171,24 @@ impl Scan {
         log: &CommitLog,
         mut take: impl FnMut(&MessageView<'_>, Option<&Arc<Block>>) -> Result<Flow, FormatError>,
     ) -> Result<bool> {
-        self.visit(log, |item| match item {
-            ScanItem::Message(view, block) => take(view, block),
-            ScanItem::Damage(_) => Ok(Flow::Continue),
+        self.visit(log, |_, item| match item {
+            Item::Record(view, block) => take(view, block),
+            Item::Blank | Item::Damage(_) => Ok(Flow::Continue),
         })
     }
 
-    /// Passes items to `take` until it has enough; returns whether there may be more. The next call
-    /// continues behind the last item taken. A refused message counts as damage.
+    /// Passes messages and, with [`OnDamage::Report`], damage to `take` until it has enough; returns
+    /// whether there may be more. The next call continues behind the last item taken. A refused
+    /// message counts as damage.
     ///
     /// # Errors
     /// [`Error::Corrupt`] at damage with [`OnDamage::Fail`]; a further call meets it again.
     /// [`Error::Io`]. [`Error::OffsetOutOfRange`] where files are gone, with [`Lost::Refuse`].
+    #[inline]
     pub fn visit(
         &mut self,
         log: &CommitLog,
-        mut take: impl FnMut(ScanItem<'_, '_>) -> Result<Flow, FormatError>,
+        mut take: impl FnMut(Range<u64>, Item<'_, '_>) -> Result<Flow, FormatError>,
     ) -> Result<bool> {
         if self.ended {
             return Ok(false);
@@ -245,31 +197,25 @@ impl Scan {
             self.settle(log)?;
         }
         let Self { places, filter, tally, halt, asked_at, .. } = self;
+        let mut each = |range: Range<u64>, item: Item<'_, '_>| {
+            let Item::Record(view, _) = item else { return tally.damage(log, item, &mut take) };
+            if range.start.saturating_sub(*asked_at) >= ASK_EVERY {
+                *asked_at = range.start;
+                if halt.is_wanted() {
+                    return Ok(Flow::Retry);
+                }
+            }
+            if !filter.takes(view) {
+                return Ok(Flow::Continue);
+            }
+            match take(range, item) {
+                Ok(flow) => Ok(flow),
+                Err(error) => tally.refused(log, view, error, &mut take),
+            }
+        };
         let more = match places {
-            Places::Range(range) => range.run(log, |met| match met {
-                Met::Message(view, block) => {
-                    let at = at_least_0(view.physical_offset());
-                    if at.saturating_sub(*asked_at) >= ASK_EVERY {
-                        *asked_at = at;
-                        if halt.is_wanted() {
-                            return Ok(Flow::Retry);
-                        }
-                    }
-                    if !filter.takes(view) {
-                        return Ok(Flow::Continue);
-                    }
-                    tally.message(log, view, Some(block), &mut take)
-                }
-                Met::Damage(damaged) => {
-                    tally.met_range = true;
-                    tally.damage(log, damaged, &mut take)
-                }
-            }),
-            Places::Offsets(offsets) => offsets.run(log, |found| match found {
-                Ok(view) if !filter.takes(view) => Ok(Flow::Continue),
-                Ok(view) => tally.message(log, view, None, &mut take),
-                Err(damaged) => tally.damage(log, damaged, &mut take),
-            }),
+            Places::Range(range) => range.run(log, each),
+            Places::Offsets(offsets) => offsets.run(log, &mut each),
         };
         let more = more.inspect_err(|error| {
             // Damage is remembered already, and a refused message was read.
@@ -282,62 +228,43 @@ impl Scan {
     }
 }
 
-/// The policy for damage, and the damage so far.
+type Take<'a> = dyn FnMut(Range<u64>, Item<'_, '_>) -> Result<Flow, FormatError> + 'a;
+
 #[derive(Clone, Debug)]
 struct Tally {
     on_damage: OnDamage,
     stop: u64,
     ranges: u64,
     bytes: u64,
-    met_range: bool,
 }
 
 impl Tally {
-    #[inline(always)]
-    fn message(
+    #[cold]
+    fn damage(&mut self, log: &CommitLog, item: Item<'_, '_>, take: &mut Take<'_>) -> Result<Flow> {
+        let Item::Damage(mut damage) = item else { return Ok(Flow::Continue) };
+        log.lose(damage.begin..damage.end);
+        // If only the body is wrong, the rest identifies the message.
+        if self.on_damage != OnDamage::Skip
+            && let Found::Message(view) = log.read(damage.begin, 0, &mut Vec::new())?
+        {
+            damage.identify(&view);
+        }
+        self.pass(damage, take)
+    }
+
+    #[cold]
+    fn refused(
         &mut self,
         log: &CommitLog,
         view: &MessageView<'_>,
-        block: Option<&Arc<Block>>,
-        take: &mut impl FnMut(ScanItem<'_, '_>) -> Result<Flow, FormatError>,
+        error: FormatError,
+        take: &mut Take<'_>,
     ) -> Result<Flow> {
-        match take(ScanItem::Message(view, block)) {
-            Ok(flow) => Ok(flow),
-            Err(error) => {
-                let mut damage = Damage::of_message(view, error);
-                damage.corruption = in_file(log, damage.begin, damage.corruption);
-                self.pass(damage, take)
-            }
-        }
+        let corruption = in_file(log, at_least_0(view.physical_offset()), error);
+        self.pass(Box::new(Damage::of_message(view, corruption)), take)
     }
 
-    #[cold]
-    fn damage(
-        &mut self,
-        log: &CommitLog,
-        damaged: DamagedRange,
-        take: &mut impl FnMut(ScanItem<'_, '_>) -> Result<Flow, FormatError>,
-    ) -> Result<Flow> {
-        let DamagedRange { begin, end, corruption } = damaged;
-        log.lose(begin..end);
-        let mut buffer = Vec::new();
-        // If only the body is wrong, the rest identifies the message.
-        let message = match self.on_damage {
-            OnDamage::Skip => None,
-            OnDamage::Fail | OnDamage::Report => match log.read(begin, 0, &mut buffer)? {
-                Found::Message(view) => Some(name(&view)),
-                _ => None,
-            },
-        };
-        self.pass(Damage { begin, end, message, corruption }, take)
-    }
-
-    #[cold]
-    fn pass(
-        &mut self,
-        damage: Damage,
-        take: &mut impl FnMut(ScanItem<'_, '_>) -> Result<Flow, FormatError>,
-    ) -> Result<Flow> {
+    fn pass(&mut self, damage: Box<Damage>, take: &mut Take<'_>) -> Result<Flow> {
         if self.on_damage == OnDamage::Fail {
             return Err(damage.error());
         }
@@ -347,7 +274,8 @@ impl Tally {
         if self.on_damage == OnDamage::Skip {
             return Ok(Flow::Continue);
         }
-        Ok(take(ScanItem::Damage(Box::new(damage))).unwrap_or(Flow::Continue))
+        let range = damage.begin..damage.end;
+        Ok(take(range, Item::Damage(damage)).unwrap_or(Flow::Continue))
     }
 }
 
@@ -357,66 +285,60 @@ pub struct Offsets {
     next: usize,
     verify_crc: bool,
     lost: Lost,
+    budget: Budget,
 }
 
 impl Offsets {
     /// Records at sorted offsets, each with its length, 0 if unknown.
     #[must_use]
     pub fn new(records: Arc<[(u64, u32)]>, verify_crc: bool, lost: Lost) -> Self {
-        Self { records, next: 0, verify_crc, lost }
+        let budget = Budget::new(records.first().map_or(0, |first| first.0));
+        Self { records, next: 0, verify_crc, lost, budget }
     }
 
-    fn run(
-        &mut self,
-        log: &CommitLog,
-        mut take: impl FnMut(Result<&MessageView<'_>, DamagedRange>) -> Result<Flow>,
-    ) -> Result<bool> {
+    fn run(&mut self, log: &CommitLog, take: &mut Visit<'_>) -> Result<bool> {
         let mut buffer = Vec::new();
         while let Some(&(at, size)) = self.records.get(self.next) {
-            self.next += 1;
             // A size given by a caller may be anything.
             let hint = to_usize(size).min(1 << 20);
             let corruption = match log.read(at, hint, &mut buffer)? {
                 Found::Message(view) => match view.check_body_crc() {
-                    Err(error) if self.verify_crc => in_file(log, at, error.into_corruption()),
-                    _ => match take(Ok(&view)).inspect_err(|_| self.next -= 1)? {
-                        Flow::Continue => continue,
-                        Flow::Stop => return Ok(true),
-                        Flow::Retry => {
-                            self.next -= 1;
-                            return Ok(true);
+                    Err(error) if self.verify_crc => in_file(log, at, error),
+                    _ => {
+                        let end = at.saturating_add(u64::from(view.store_size()));
+                        let flow = take(at..end, Item::Record(&view, None))?;
+                        self.next += usize::from(flow != Flow::Retry);
+                        match flow {
+                            Flow::Continue => continue,
+                            Flow::Stop | Flow::Retry => return Ok(true),
                         }
-                    },
+                    }
                 },
-                Found::Bad(error) => in_file(log, at, error.into_corruption()),
+                Found::Bad(error) => in_file(log, at, error),
                 Found::Blank(_) | Found::Empty => zeros(log, at),
                 Found::OutOfRange if self.lost == Lost::Refuse => return Err(gone(log, at)),
-                Found::OutOfRange => continue,
+                Found::OutOfRange => {
+                    self.next += 1;
+                    continue;
+                }
             };
-            let end = at.saturating_add(u64::from(size));
-            let damaged = DamagedRange { begin: at, end, corruption };
-            if take(Err(damaged)).inspect_err(|_| self.next -= 1)? != Flow::Continue {
+            let end = match size {
+                // The frame's extent, as a range has it, but no other record of the list.
+                0 => {
+                    let later = self.records.get(self.next + 1).map_or(u64::MAX, |later| later.0);
+                    let until = later.min(log.end_offset());
+                    resync::next_in_file(log, at, until, &mut self.budget)?
+                }
+                size => at.saturating_add(u64::from(size)),
+            };
+            let damage = Damage::of_bytes(at..end, corruption);
+            let flow = take(at..end, Item::Damage(Box::new(damage)))?;
+            self.next += 1;
+            if flow != Flow::Continue {
                 return Ok(true);
             }
         }
         Ok(false)
-    }
-}
-
-fn in_file(log: &CommitLog, at: u64, mut corruption: Corruption) -> Corruption {
-    if let Some(file) = log.run().find(at) {
-        corruption.path = Some(file.path.clone());
-        corruption.offset = corruption.offset.saturating_add(at.saturating_sub(file.base_offset));
-    }
-    corruption
-}
-
-fn gone(log: &CommitLog, at: u64) -> Error {
-    let number = |offset| at_most_i64(offset);
-    Error::OffsetOutOfRange {
-        physical_offset: number(at),
-        min: number(log.min_offset()),
-        max: number(log.run().end_offset().unwrap_or(0)),
     }
 }
 
