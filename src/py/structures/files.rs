@@ -16,9 +16,9 @@ use crate::files::{Access, Os, Storage};
 use crate::format::checkpoint::{CheckpointFields, FIELDS_LEN};
 use crate::format::file_name::offset_name;
 use crate::format::width::to_usize;
-use crate::log::queue::queue_folder::{QueueFolder, QueueUnit};
+use crate::log::queue::queue_folder::QueueFolder;
 use crate::log::read::end::{self, Left};
-use crate::log::{self, folder};
+use crate::log::{self, CqUnit, QueueKind, folder};
 use crate::store::LogSource;
 use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
 
@@ -85,15 +85,16 @@ value_methods!(QueueEntry {
     "store_timestamp_ms",
 });
 
-impl From<QueueUnit> for QueueEntry {
-    fn from(unit: QueueUnit) -> Self {
+impl QueueEntry {
+    fn of(queue: &QueueFolder, unit: CqUnit) -> Self {
+        let is_batch = queue.kind() == QueueKind::Batch;
         Self {
-            queue_offset: unit.queue_offset,
+            queue_offset: unit.number,
             physical_offset: unit.physical_offset,
             store_size: unit.store_size,
             tags_code: unit.tags_code,
-            message_count: unit.message_count,
-            store_timestamp_ms: unit.store_timestamp_ms,
+            message_count: unit.count,
+            store_timestamp_ms: is_batch.then_some(unit.store_timestamp_ms),
         }
     }
 }
@@ -203,7 +204,7 @@ impl ConsumeQueue {
             None => None,
         };
         match unit {
-            Some(unit) => Ok(unit.into()),
+            Some(unit) => Ok(QueueEntry::of(&self.queue, unit)),
             None => Err(PyIndexError::new_err(format!("the queue has no entry [{index}]"))),
         }
     }
@@ -226,7 +227,7 @@ pub(crate) struct QueueEntries {
 
 /// Entries read ahead, and the next to read.
 struct Ahead {
-    ready: VecDeque<QueueUnit>,
+    ready: VecDeque<CqUnit>,
     next: u64,
     stop: u64,
 }
@@ -239,7 +240,7 @@ impl QueueEntries {
 }
 
 impl Ahead {
-    fn next(&mut self, queue: &QueueFolder) -> Result<Option<QueueUnit>> {
+    fn next(&mut self, queue: &QueueFolder) -> Result<Option<CqUnit>> {
         if self.ready.is_empty() && self.next < self.stop {
             let left = to_usize(self.stop - self.next);
             self.ready.extend(queue.units(self.next, left)?);
@@ -259,10 +260,10 @@ impl QueueEntries {
         if let Some(mut state) = self.state.try_lock()
             && let Some(unit) = state.ready.pop_front()
         {
-            return Ok(Some(unit.into()));
+            return Ok(Some(QueueEntry::of(&self.queue, unit)));
         }
         let next = py.detach(|| self.state.lock().next(&self.queue))?;
-        Ok(next.map(QueueEntry::from))
+        Ok(next.map(|unit| QueueEntry::of(&self.queue, unit)))
     }
 }
 

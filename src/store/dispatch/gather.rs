@@ -10,7 +10,7 @@ use crate::format::java::TopicHash;
 use crate::format::message::MessageView;
 use crate::format::message::sys_flag::Transaction;
 use crate::format::width::at_most_u32;
-use crate::log::queue::Unit;
+use crate::log::queue::CqUnit;
 use crate::log::queue::unit::MAX_KEYS;
 use crate::log::{IndexBuilder, Queue, QueueKind};
 
@@ -65,12 +65,11 @@ pub struct Lane {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct QueuedUnit {
+pub struct Queued {
     pub lane: u32,
     /// Whether it is the record's own queue, not a light one.
     pub is_own: bool,
-    pub store_timestamp_ms: i64,
-    pub unit: Unit,
+    pub unit: CqUnit,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +91,7 @@ pub struct Gathered {
     pub ahead: Option<(i64, i64)>,
     pub left_out: u64,
     pub lanes: Vec<Lane>,
-    pub units: Vec<QueuedUnit>,
+    pub units: Vec<Queued>,
     pub keyed: Vec<Keyed>,
     pub hashes: Vec<i32>,
 }
@@ -100,7 +99,7 @@ pub struct Gathered {
 impl Gathered {
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.units.capacity() * size_of::<QueuedUnit>()
+        self.units.capacity() * size_of::<Queued>()
             + self.keyed.capacity() * size_of::<Keyed>()
             + self.hashes.capacity() * size_of::<i32>()
     }
@@ -142,7 +141,7 @@ impl Gathered {
         for queued in &self.units {
             let Some(Some(queue)) = queues.get(queued.lane as usize) else { continue };
             let added = match queued.is_own {
-                true => queue.add(&queued.unit, queued.store_timestamp_ms),
+                true => queue.add(&queued.unit),
                 false => queue.add_plain(&queued.unit),
             };
             match added {
@@ -278,7 +277,7 @@ impl<'a> Gather<'a> {
         let queues = self.wanted.queues;
         let levels = queues.delay_levels();
         if let Some((lane, kind)) = self.lane(request.queue_id) {
-            self.push(request, lane, true, request.unit(request.range(kind), levels));
+            self.push(lane, true, request.unit(request.range(kind), levels));
         }
         if request.properties.multi_dispatch.is_some() {
             for (name, number) in lmq::pairs(request.topic, &request.properties) {
@@ -287,14 +286,14 @@ impl<'a> Gather<'a> {
                 } else if let Some((lane, _)) = self.lane_of(name, 0) {
                     let mut unit = request.unit(request.range(QueueKind::Plain), levels);
                     unit.number = number;
-                    self.push(request, lane, false, unit);
+                    self.push(lane, false, unit);
                 }
             }
         }
     }
 
     #[inline]
-    fn push(&mut self, request: &DispatchRequest<'_>, lane: u32, is_own: bool, unit: Unit) {
+    fn push(&mut self, lane: u32, is_own: bool, unit: CqUnit) {
         if let Some(lane) = self.gathered.lanes.get_mut(lane as usize) {
             if lane.units == 0 {
                 lane.first = unit.number;
@@ -302,8 +301,7 @@ impl<'a> Gather<'a> {
             lane.units += 1;
             lane.end = unit.end();
         }
-        let store_timestamp_ms = request.store_timestamp_ms;
-        self.gathered.units.push(QueuedUnit { lane, is_own, store_timestamp_ms, unit });
+        self.gathered.units.push(Queued { lane, is_own, unit });
     }
 
     fn lane_of(&mut self, topic: &[u8], queue_id: i32) -> Option<(u32, QueueKind)> {

@@ -20,10 +20,10 @@ use crate::care::finding::{Code, Severity};
 use crate::error::{Error, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::{Access, FileKind, FileRun};
-use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry};
 use crate::format::queue::names::names_a_folder;
-use crate::format::width::{at_most_i64, at_most_u32, to_usize};
-use crate::log::QueueKind;
+use crate::format::width::{at_least_0, at_most_i64, at_most_u32, to_usize};
+use crate::log::queue::entry_run::EntryRun;
+use crate::log::{CqUnit, QueueKind};
 use crate::store::folder::inventory;
 use crate::store::queue_table::{QueueLayout, TopicKinds};
 
@@ -35,8 +35,7 @@ pub(super) type Name = (Box<[u8]>, i32);
 pub(super) struct Queue {
     pub(super) topic: Box<[u8]>,
     pub(super) id: i32,
-    pub(super) kind: QueueKind,
-    pub(super) run: FileRun,
+    entries: EntryRun,
     pub(super) ext: Option<FileRun>,
     /// Number at which its first file begins; for batch queues that of the first entry.
     pub(super) first: i64,
@@ -46,12 +45,29 @@ pub(super) struct Queue {
 }
 
 impl Queue {
+    pub(super) fn kind(&self) -> QueueKind {
+        self.entries.kind
+    }
+
+    fn run(&self) -> &FileRun {
+        self.entries.run()
+    }
+
     pub(super) fn dir(&self) -> PathBuf {
-        self.run.dir()
+        self.run().dir()
+    }
+
+    /// File of the entry at a position, and the entry's offset there.
+    fn spot(&self, place: i64) -> (PathBuf, u64) {
+        let offset = at_least_0(place).saturating_mul(self.kind().entry_len() as u64);
+        match self.run().find(offset) {
+            Some(file) => (file.path.clone(), offset - file.base_offset),
+            None => (self.dir(), 0),
+        }
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        let runs = std::iter::once(&self.run).chain(&self.ext);
+        let runs = std::iter::once(self.run()).chain(&self.ext);
         runs.flat_map(|run| run.files().to_vec()).map(|file| file.len).sum()
     }
 }
@@ -137,11 +153,12 @@ impl Queues {
             QueueKind::Batch => &mut self.batch_topics,
         };
         topics.entry(topic.into()).or_default().push((id, number));
+        let entries = EntryRun::new(kind, load(path)?);
+        entries.bytes.tail().set_end(entries.run().end_offset().unwrap_or(0));
         self.list.push(Queue {
             topic: topic.into(),
             id,
-            kind,
-            run: load(path)?,
+            entries,
             ext: None,
             first: 0,
             end: 0,
@@ -299,31 +316,56 @@ fn parse_queue_id(name: &str) -> Option<i32> {
     (id >= 0 && id.to_string() == name).then_some(id)
 }
 
-/// Iterates over entries with their position, which is the number in a plain queue; empty ranges
-/// are skipped and reported.
-pub(super) fn each_entry<E: Entry<LEN>, const LEN: usize>(
+/// Iterates over entries with their position; empty ranges are skipped and reported.
+pub(super) fn each_entry(
     cx: &Context<'_>,
-    run: &FileRun,
-    mut take: impl FnMut(i64, &Met<E>) -> Result<()>,
+    queue: &Queue,
+    mut take: impl FnMut(i64, &Met) -> Result<()>,
 ) -> Result<()> {
-    each_block(cx, run, |first, entries: &[[u8; LEN]]| {
-        if entries.is_empty() {
+    each_block(cx, queue, |first, block| {
+        if block.units.is_empty() {
             return take(first, &Met::Empty);
         }
-        (first..).zip(entries).try_for_each(|(place, entry)| take(place, &E::met(entry)))
+        (first..).zip(block.met()).try_for_each(|(place, met)| take(place, &met))
     })
 }
 
-/// Iterates over blocks of entries with the first one's position; an empty block means an empty
-/// range.
-pub(super) fn each_block<const LEN: usize>(
+/// Consecutive entries; none means an empty range.
+#[derive(Default)]
+pub(super) struct Entries {
+    kind: QueueKind,
+    pub(super) units: Vec<CqUnit>,
+    bytes: Vec<u8>,
+}
+
+impl Entries {
+    fn met(&self) -> impl Iterator<Item = Met> {
+        (0..self.units.len()).filter_map(|at| self.met_at(at))
+    }
+
+    pub(super) fn met_at(&self, at: usize) -> Option<Met> {
+        let unit = *self.units.get(at)?;
+        let len = self.kind.entry_len();
+        let is_empty = || self.bytes.iter().skip(at * len).take(len).all(|&byte| byte == 0);
+        Some(match self.kind {
+            QueueKind::Plain if unit.is_pre_blank() => Met::Blank,
+            _ if unit.is_valid() => Met::Entry(unit),
+            _ if is_empty() => Met::Empty,
+            _ => Met::Impossible(unit),
+        })
+    }
+}
+
+/// Iterates over blocks of entries with the first one's position.
+pub(super) fn each_block(
     cx: &Context<'_>,
-    run: &FileRun,
-    mut take: impl FnMut(i64, &[[u8; LEN]]) -> Result<()>,
+    queue: &Queue,
+    mut take: impl FnMut(i64, &Entries) -> Result<()>,
 ) -> Result<()> {
-    let entry_len = LEN as u64;
+    let (run, kind) = (queue.run(), queue.kind());
+    let entry_len = kind.entry_len() as u64;
     let most = to_usize(run.file_size() / entry_len);
-    let mut block = vec![0; BLOCK.min(most) * LEN];
+    let mut block = Entries { kind, ..Entries::default() };
     for file in run.files().iter() {
         if file.base_offset % entry_len != 0 {
             continue;
@@ -335,27 +377,29 @@ pub(super) fn each_block<const LEN: usize>(
             }
             other => other?,
         };
-        let number =
-            |position: u64| at_most_i64(file.base_offset.saturating_add(position) / entry_len);
         let mut position = 0;
         while position < len {
+            let place = file.base_offset.saturating_add(position) / entry_len;
+            block.units.clear();
             // Files are sparse: holes are not read.
             let data = open.next_data(position).map_err(Error::io("read", &file.path))?;
             let data = data.unwrap_or(len).min(len) / entry_len * entry_len;
             if data > position {
-                take(number(position), &[])?;
+                take(at_most_i64(place), &block)?;
                 position = data;
                 continue;
             }
-            let wanted = to_usize(len - position).min(block.len());
-            let wanted = block.get_mut(..wanted).unwrap_or_default();
-            let read = open.read_at(wanted, position).map_err(Error::io("read", &file.path))?;
-            let (entries, _) = wanted.get(..read).unwrap_or_default().as_chunks::<LEN>();
-            if entries.is_empty() {
+            let wanted = to_usize(len - position).min(BLOCK.min(most) * kind.entry_len());
+            block.bytes.resize(wanted, 0);
+            let read =
+                open.read_at(&mut block.bytes, position).map_err(Error::io("read", &file.path))?;
+            block.bytes.truncate(read);
+            CqUnit::decode(kind, place, &block.bytes, &mut block.units);
+            if block.units.is_empty() {
                 break;
             }
-            take(number(position), entries)?;
-            position += entries.len() as u64 * entry_len;
+            take(at_most_i64(place), &block)?;
+            position += block.units.len() as u64 * entry_len;
             if cx.is_cancelled() {
                 return Ok(());
             }
@@ -365,31 +409,9 @@ pub(super) fn each_block<const LEN: usize>(
 }
 
 /// Content at a position of a queue.
-pub(super) enum Met<E> {
-    Entry(E),
+pub(super) enum Met {
+    Entry(CqUnit),
     Blank,
     Empty,
-    Impossible(E),
-}
-
-pub(super) trait Entry<const LEN: usize>: Sized {
-    fn met(bytes: &[u8; LEN]) -> Met<Self>;
-
-    fn leads_to(&self) -> (i64, i32);
-}
-
-impl Entry<ENTRY_LEN> for QueueEntry {
-    #[inline]
-    fn met(bytes: &[u8; ENTRY_LEN]) -> Met<Self> {
-        match Self::decode(bytes) {
-            entry if entry.is_pre_blank() => Met::Blank,
-            entry if entry.is_valid() => Met::Entry(entry),
-            Self { physical_offset: 0, store_size: 0, tags_code: 0 } => Met::Empty,
-            entry => Met::Impossible(entry),
-        }
-    }
-
-    fn leads_to(&self) -> (i64, i32) {
-        (self.physical_offset, self.store_size)
-    }
+    Impossible(CqUnit),
 }
