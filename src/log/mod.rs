@@ -16,7 +16,7 @@ pub use self::commit_log::CommitLog;
 pub use self::index::builder::IndexBuilder;
 pub use self::index::file::IndexFile;
 pub use self::index::run::IndexRun;
-pub use self::index::select::OffsetLists;
+pub use self::index::select_many::OffsetLists;
 pub use self::index::writer::IndexService;
 pub use self::queue::consume_queue_ext::ConsumeQueueExt;
 pub use self::queue::{CqUnit, Queue, QueueKind};

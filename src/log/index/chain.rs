@@ -1,12 +1,13 @@
 //! Walks the chains of an index file: from a slot to its newest entry, and from each entry to the
-//! next older.
+//! next older. The one loop of all look-ups, but `select_many.rs` runs many at once.
 //!
 //! In a valid file links decrease, so a walk ends for any bytes: a link that does not decrease ends
-//! it and is reported.
+//! it and is reported. RocketMQ trusts the entries; an exact query checks them by `evidence.rs`.
 
 use std::path::Path;
 use std::sync::atomic::{Ordering, fence};
 
+use super::evidence::{Evidence, Neighbours};
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::{MappedFile, StorageFile};
 use crate::format::bytes::i32_in;
@@ -164,72 +165,13 @@ impl Head {
     }
 }
 
-/// State of a walk: the next entry, 0 at the end.
+/// Place in a chain: the next entry, 0 at the end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChainWalk {
     pub(crate) next: u32,
 }
 
 impl ChainWalk {
-    /// Starts at a slot.
-    ///
-    /// If `live`, another process may be writing: it writes a slot before the count that covers it,
-    /// so a count that seems too small is read again.
-    #[inline]
-    pub(crate) fn start<B: IndexBytes>(
-        bytes: &mut B,
-        layout: &IndexLayout,
-        head: &mut Head,
-        slot: u32,
-        live: bool,
-        findings: &mut Vec<Corruption>,
-    ) -> Result<Self> {
-        let position = layout.slot_position(slot);
-        let value = i32_in::<0, SLOT_LEN>(&bytes.fresh(position)?);
-        // Entries are written before the slot that names them, so they are read after it.
-        fence(Ordering::Acquire);
-        match u32::try_from(value) {
-            Ok(next) if next < head.count => Ok(Self { next }),
-            // 0 and below: an empty slot.
-            Err(_) => Ok(Self { next: 0 }),
-            Ok(next) => Self::past_the_count(bytes, layout, head, position, next, live, findings),
-        }
-    }
-
-    #[cold]
-    fn past_the_count<B: IndexBytes>(
-        bytes: &mut B,
-        layout: &IndexLayout,
-        head: &mut Head,
-        position: u64,
-        next: u32,
-        live: bool,
-        findings: &mut Vec<Corruption>,
-    ) -> Result<Self> {
-        for _ in 0..if live { COUNT_ATTEMPTS } else { 0 } {
-            *head = Head::read(bytes, layout)?;
-            if next < head.count {
-                return Ok(Self { next });
-            }
-            std::thread::yield_now();
-        }
-        // If a put has updated the slot but not yet the count, start at the previous entry.
-        let before = if live && next == head.count && next < layout.max_entry_count() {
-            IndexEntry::decode(&bytes.fresh(layout.entry_position(next))?).prev_entry
-        } else {
-            0
-        };
-        findings.push(Corruption {
-            path: Some(bytes.path().to_owned()),
-            offset: position,
-            kind: CorruptionKind::IndexSlot,
-            expected: format!("an entry below {}", head.count),
-            found: format!("entry {next}"),
-        });
-        let before = u32::try_from(before).ok().filter(|before| *before < next);
-        Ok(Self { next: before.unwrap_or(0) })
-    }
-
     #[inline]
     pub(crate) const fn is_at_end(self) -> bool {
         self.next == 0
@@ -242,55 +184,163 @@ impl ChainWalk {
         bytes.prefetch(position);
         bytes.prefetch(position.saturating_add(ENTRY_LEN as u64 - 1));
     }
+}
 
-    /// Next entry with its number, `None` at the end.
+/// Level of trust in the entries of a slot.
+pub(crate) enum Trust {
+    RocketMq,
+    Checked(Evidence),
+}
+
+/// The chains of one file.
+pub(crate) struct Chains<'a, B> {
+    pub(crate) bytes: &'a mut B,
+    pub(crate) layout: &'a IndexLayout,
+    pub(crate) head: &'a mut Head,
+    /// Whether another process may be writing.
+    pub(crate) live: bool,
+    pub(crate) findings: &'a mut Vec<Corruption>,
+}
+
+/// Runs an expression with a file's chains.
+macro_rules! with_chains {
+    ($file:expr, $head:expr, $findings:expr, |$chains:ident| $body:expr) => {{
+        let (layout, head, findings) = ($file.layout(), $head, $findings);
+        match &$file.bytes {
+            Bytes::Written(writer) => {
+                let bytes = &mut MapBytes(&writer.map);
+                let $chains = &mut Chains { bytes, layout, head, live: false, findings };
+                $body
+            }
+            Bytes::Mapped(map) => {
+                let bytes = &mut MapBytes(map);
+                let $chains = &mut Chains { bytes, layout, head, live: true, findings };
+                $body
+            }
+            Bytes::Read(file) => {
+                let bytes = &mut ReadBytes::new(&**file, $file.path());
+                let $chains = &mut Chains { bytes, layout, head, live: true, findings };
+                $body
+            }
+        }
+    }};
+}
+pub(crate) use with_chains;
+
+impl<B: IndexBytes> Chains<'_, B> {
+    /// Starts at a slot.
+    ///
+    /// Another process writes a slot before the count that covers it, so a count that seems too
+    /// small is read again.
+    #[inline]
+    pub(crate) fn start(&mut self, slot: u32) -> Result<ChainWalk> {
+        let position = self.layout.slot_position(slot);
+        let value = i32_in::<0, SLOT_LEN>(&self.bytes.fresh(position)?);
+        // Entries are written before the slot that names them, so they are read after it.
+        fence(Ordering::Acquire);
+        match u32::try_from(value) {
+            Ok(next) if next < self.head.count => Ok(ChainWalk { next }),
+            // 0 and below: an empty slot.
+            Err(_) => Ok(ChainWalk { next: 0 }),
+            Ok(next) => self.start_past_the_count(position, next),
+        }
+    }
+
+    #[cold]
+    fn start_past_the_count(&mut self, position: u64, next: u32) -> Result<ChainWalk> {
+        for _ in 0..if self.live { COUNT_ATTEMPTS } else { 0 } {
+            *self.head = Head::read(self.bytes, self.layout)?;
+            if next < self.head.count {
+                return Ok(ChainWalk { next });
+            }
+            std::thread::yield_now();
+        }
+        // If a put has updated the slot but not yet the count, start at the previous entry.
+        let count = self.head.count;
+        let before = if self.live && next == count && next < self.layout.max_entry_count() {
+            IndexEntry::decode(&self.bytes.fresh(self.layout.entry_position(next))?).prev_entry
+        } else {
+            0
+        };
+        self.findings.push(Corruption {
+            path: Some(self.bytes.path().to_owned()),
+            offset: position,
+            kind: CorruptionKind::IndexSlot,
+            expected: format!("an entry below {count}"),
+            found: format!("entry {next}"),
+        });
+        let before = u32::try_from(before).ok().filter(|before| *before < next);
+        Ok(ChainWalk { next: before.unwrap_or(0) })
+    }
+
+    /// Next entry, `None` at the end.
     #[inline(always)]
-    pub(crate) fn step<B: IndexBytes>(
-        &mut self,
-        bytes: &mut B,
-        layout: &IndexLayout,
-        findings: &mut Vec<Corruption>,
-    ) -> Result<Option<(u32, IndexEntry)>> {
-        let number = self.next;
+    pub(crate) fn step(&mut self, walk: &mut ChainWalk) -> Result<Option<IndexEntry>> {
+        let number = std::mem::replace(&mut walk.next, 0);
         if number == 0 {
             return Ok(None);
         }
-        let entry = IndexEntry::decode(&bytes.entry(layout.entry_position(number))?);
+        let entry = self.entry(number)?;
         if entry.seconds < 0 {
-            self.next = 0;
-            findings.push(negative_seconds(bytes.path(), layout, number, entry.seconds));
+            let found = entry.seconds.to_string();
+            self.report(number, 12, "seconds of 0 or more".to_owned(), found);
             return Ok(None);
         }
         match u32::try_from(entry.prev_entry) {
-            Ok(prev) if prev < number => self.next = prev,
-            Err(_) => self.next = 0,
+            Ok(prev) if prev < number => walk.next = prev,
+            Err(_) => {}
             Ok(prev) => {
-                self.next = 0;
-                findings.push(upward_link(bytes.path(), layout, number, prev));
+                let expected = format!("an entry before {number}");
+                self.report(number, 16, expected, format!("entry {prev}"));
             }
         }
-        Ok(Some((number, entry)))
+        Ok(Some(entry))
     }
-}
 
-#[cold]
-fn negative_seconds(path: &Path, layout: &IndexLayout, number: u32, seconds: i32) -> Corruption {
-    Corruption {
-        path: Some(path.to_owned()),
-        offset: layout.entry_position(number).saturating_add(12),
-        kind: CorruptionKind::IndexEntry,
-        expected: "seconds of 0 or more".to_owned(),
-        found: seconds.to_string(),
+    /// Walks until the end or until `take` returns `false`; that entry comes next again. A checked
+    /// entry with a contradiction ends the walk.
+    #[inline(always)]
+    pub(crate) fn follow(
+        &mut self,
+        walk: &mut ChainWalk,
+        trust: &Trust,
+        mut take: impl FnMut(u32, &IndexEntry, Neighbours) -> bool,
+    ) -> Result<()> {
+        while !walk.is_at_end() {
+            let number = walk.next;
+            let neighbours = match trust {
+                Trust::Checked(_) => self.neighbours(number)?,
+                Trust::RocketMq => Neighbours::default(),
+            };
+            let Some(entry) = self.step(walk)? else { break };
+            if let Trust::Checked(evidence) = trust
+                && !self.is_believed(evidence, number, &entry, walk.next, neighbours)?
+            {
+                walk.next = 0;
+                break;
+            }
+            if !take(number, &entry, neighbours) {
+                walk.next = number;
+                break;
+            }
+        }
+        Ok(())
     }
-}
 
-#[cold]
-fn upward_link(path: &Path, layout: &IndexLayout, number: u32, prev: u32) -> Corruption {
-    Corruption {
-        path: Some(path.to_owned()),
-        offset: layout.entry_position(number).saturating_add(16),
-        kind: CorruptionKind::IndexChain,
-        expected: format!("an entry before {number}"),
-        found: format!("entry {prev}"),
+    #[inline(always)]
+    pub(crate) fn entry(&mut self, number: u32) -> Result<IndexEntry> {
+        Ok(IndexEntry::decode(&self.bytes.entry(self.layout.entry_position(number))?))
+    }
+
+    /// Reports a fault in an entry, `at` bytes behind its start.
+    #[cold]
+    pub(crate) fn report(&mut self, number: u32, at: u64, expected: String, found: String) {
+        self.findings.push(Corruption {
+            path: Some(self.bytes.path().to_owned()),
+            offset: self.layout.entry_position(number).saturating_add(at),
+            kind: if at == 16 { CorruptionKind::IndexChain } else { CorruptionKind::IndexEntry },
+            expected,
+            found,
+        });
     }
 }

@@ -1,5 +1,6 @@
 //! Reads index files as a whole, and checks their consistency.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::chain::{Head, IndexBytes, ReadBytes};
@@ -14,6 +15,8 @@ use crate::format::width::{at_least_0_u32, at_most_u32, to_usize};
 const BLOCK_LEN: usize = 1 << 16;
 
 const CHECK_CHUNK: usize = 32;
+/// Slots whose chains are counted at a time, which bounds memory.
+const SLOTS_COUNTED: u32 = 16 << 20;
 
 /// Sequential reader of structures of one length.
 pub(crate) struct Records<'a, const N: usize> {
@@ -144,6 +147,35 @@ impl IndexFile {
 
     pub(crate) fn physical_offset_of(&self, number: u32) -> Result<i64> {
         Ok(self.entry_now(number)?.physical_offset)
+    }
+
+    /// Number of slots for each chain length above 0. Counts entries by hash in one pass, so broken
+    /// chains count as whole.
+    pub fn chain_lengths(&self) -> Result<BTreeMap<u32, u32>> {
+        let (mut lengths, mut first) = (BTreeMap::new(), 0);
+        while first < self.layout().slots() {
+            let window = SLOTS_COUNTED.min(self.layout().slots() - first);
+            for length in self.entries_of(first, window)?.into_iter().filter(|length| *length > 0) {
+                *lengths.entry(length).or_insert(0_u32) += 1;
+            }
+            first += window;
+        }
+        Ok(lengths)
+    }
+
+    fn entries_of(&self, first: u32, slots: u32) -> Result<Vec<u32>> {
+        let mut counts = vec![0_u32; slots as usize];
+        let mut entries = self.records_before(self.head()?.count);
+        while let Some(block) = entries.next_block()? {
+            for raw in block {
+                let slot = self.layout().slot_of(IndexEntry::decode(raw).key_hash);
+                let place = slot.checked_sub(first).map(to_usize);
+                if let Some(count) = place.and_then(|place| counts.get_mut(place)) {
+                    *count += 1;
+                }
+            }
+        }
+        Ok(counts)
     }
 
     /// Checks header, slots and entries in one pass and returns the number of entries. In a valid
@@ -278,7 +310,7 @@ mod tests {
     use super::*;
     use crate::files::Os;
     use crate::format::index::IndexLayout;
-    use crate::log::index::file::IndexOpen;
+    use crate::log::index::file::{IndexOpen, IndexPut};
     use crate::log::index::layout::tests::file;
 
     #[test]
@@ -319,5 +351,29 @@ mod tests {
         for (offset, entry) in [(i64::MIN, 1), (0, 1), (1, 2), (2_900, 30), (2_901, 31)] {
             assert_eq!(file.first_entry_from(offset).unwrap(), entry, "{offset}");
         }
+    }
+
+    #[test]
+    fn slots_are_counted_by_the_length_of_their_chains() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = IndexLayout::new(7, 200_000).unwrap();
+        let path = dir.path().join("20261121073513325");
+        let mut file = IndexFile::create(&Os, &path, layout, None).unwrap();
+        assert_eq!(file.chain_lengths().unwrap(), BTreeMap::new());
+        let many = 100_003;
+        let hashes = [6, 5, 3, 3 + 7, 5].into_iter().chain((0..many).map(|_| 2));
+        let puts: Vec<_> = hashes
+            .map(|key_hash| IndexPut { key_hash, physical_offset: 0, store_timestamp_ms: 0 })
+            .collect();
+        file.put_many(&puts[..5]).unwrap();
+        assert_eq!(file.chain_lengths().unwrap(), BTreeMap::from([(1, 1), (2, 2)]));
+        file.put_many(&puts[5..]).unwrap();
+        let lengths = BTreeMap::from([(1, 1), (2, 2), (many, 1)]);
+        assert_eq!(file.chain_lengths().unwrap(), lengths);
+        assert_eq!(file.entries_of(5, 2).unwrap(), [2, 1]);
+
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(10_000).unwrap();
+        let Err(Error::Corrupt(found)) = file.chain_lengths() else { panic!("a file cut short") };
+        assert_eq!((found.kind, found.offset), (CorruptionKind::FileLength, 10_000));
     }
 }

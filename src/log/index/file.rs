@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use super::chain::{Head, MapBytes, ReadBytes};
-use super::lookup::Witnesses;
+use super::evidence::SampledSlots;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{
     Access, Ahead, LARGEST_PAGE, MappedFile, Storage, StorageFile, fill_holes, give_back,
@@ -66,8 +66,7 @@ pub struct IndexFile {
     path: PathBuf,
     layout: IndexLayout,
     pub(crate) bytes: Bytes,
-    /// Entries for checks of slots and links.
-    pub(crate) witnesses: Witnesses,
+    pub(crate) sampled: SampledSlots,
 }
 
 #[derive(Debug)]
@@ -139,7 +138,7 @@ impl IndexFile {
         }
         map.ahead().went_to(position(layout.entry_position(1)));
         let bytes = Bytes::Written(Writer::new(map, header));
-        Ok(Self { path: path.to_owned(), layout, bytes, witnesses: Witnesses::default() })
+        Ok(Self { path: path.to_owned(), layout, bytes, sampled: SampledSlots::default() })
     }
 
     /// Opens a file of a known layout; see [`detect_layout`](super::layout::detect_layout).
@@ -175,7 +174,7 @@ impl IndexFile {
                 Bytes::Written(Writer::new(map, head.header))
             }
         };
-        Ok(Self { path: path.to_owned(), layout, bytes, witnesses: Witnesses::default() })
+        Ok(Self { path: path.to_owned(), layout, bytes, sampled: SampledSlots::default() })
     }
 
     /// Its path.
