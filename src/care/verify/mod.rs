@@ -344,7 +344,7 @@ fn read_queue(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> u64 {
     if !cx.full {
         return 0;
     }
-    let entries = queues::queue_structure::read(cx, queue, log_start).and_then(|entries| {
+    let entries = queues::entry_check::read(cx, queue, log_start).and_then(|entries| {
         queue.ext.as_ref().map_or(Ok(()), |ext| queues::ext_check::read_structure(cx, ext))?;
         Ok(entries)
     });

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::chain::{Head, IndexBytes, ReadBytes};
 use super::file::IndexFile;
+use super::reader::{Head, IndexBytes, ReadBytes};
 use super::slot_table::SlotTable;
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::StorageFile;

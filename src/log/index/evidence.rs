@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::chain::{COUNT_ATTEMPTS, ChainWalk, Chains, Head, IndexBytes};
+use super::reader::{COUNT_ATTEMPTS, Head, IndexBytes, IndexReader};
 use crate::error::{Corruption, CorruptionKind, Result};
 use crate::format::bytes::i32_in;
 use crate::format::index::{ENTRY_LEN, IndexEntry, SLOT_LEN};
@@ -33,7 +33,7 @@ impl SampledSlots {
     /// Evidence for a slot in a file of that count.
     pub(crate) fn evidence<B: IndexBytes>(
         &self,
-        chains: &mut Chains<'_, B>,
+        reader: &mut IndexReader<'_, B>,
         slot: u32,
         count: u32,
     ) -> Result<Evidence> {
@@ -42,8 +42,8 @@ impl SampledSlots {
             return Ok(Evidence { slot, sample: known });
         }
         let mut slot_of = |number: u32| {
-            let entry = chains.entry(number)?;
-            Ok(chains.layout.slot_of(entry.key_hash))
+            let entry = reader.entry(number)?;
+            Ok(reader.layout.slot_of(entry.key_hash))
         };
         // A truncated file may hold others.
         let mut powers = if known.count < count { known.powers.clone() } else { Vec::new() };
@@ -66,12 +66,12 @@ pub(crate) struct Evidence {
 }
 
 impl Evidence {
-    /// Whether the slot should name a newer entry than the start of `walk`.
-    fn contradicts(&self, walk: ChainWalk) -> bool {
+    /// Whether the slot should name a newer entry than `newest`.
+    fn contradicts(&self, newest: u32) -> bool {
         let Sample { count, tail, .. } = &*self.sample;
-        let newer = count.saturating_sub(1).saturating_sub(walk.next) as usize;
+        let newer = count.saturating_sub(1).saturating_sub(newest) as usize;
         tail.get(..newer).unwrap_or(tail).contains(&self.slot)
-            || (walk.is_at_end() && self.has_power_below(*count))
+            || (newest == 0 && self.has_power_below(*count))
     }
 
     fn has_power_below(&self, number: u32) -> bool {
@@ -89,21 +89,21 @@ pub(crate) struct Neighbours {
     pub(crate) behind: i64,
 }
 
-impl<B: IndexBytes> Chains<'_, B> {
+impl<B: IndexBytes> IndexReader<'_, B> {
     /// Reports a slot that names an older entry than its newest.
-    pub(crate) fn check_start(&mut self, evidence: &Evidence, walk: ChainWalk) -> Result<()> {
+    pub(crate) fn check_start(&mut self, evidence: &Evidence, newest: u32) -> Result<()> {
         let position = self.layout.slot_position(evidence.slot);
         // Negative if only the sign bit was flipped.
         let is_flipped = |value: i32| value < 0 && value != i32::MIN;
-        if evidence.contradicts(walk)
-            || (walk.is_at_end() && is_flipped(i32_in::<0, SLOT_LEN>(&self.bytes.fresh(position)?)))
+        if evidence.contradicts(newest)
+            || (newest == 0 && is_flipped(i32_in::<0, SLOT_LEN>(&self.bytes.fresh(position)?)))
         {
             self.findings.push(Corruption {
                 path: Some(self.bytes.path().to_owned()),
                 offset: position,
                 kind: CorruptionKind::IndexSlot,
                 expected: "the newest entry of the slot".to_owned(),
-                found: format!("entry {}", walk.next),
+                found: format!("entry {newest}"),
             });
         }
         Ok(())

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use super::chain::{ChainWalk, Chains, Head, MapBytes, ReadBytes, Trust, with_chains};
+use super::chain::{ChainWalk, Trust};
 use super::evidence::Neighbours;
-use super::file::{Bytes, IndexFile};
+use super::file::{IndexFile, with_reader};
+use super::reader::Head;
 use super::run::{Between, IndexRun, IndexRunFile, Listing};
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::format::index::{IndexEntry, seconds_since};
@@ -56,8 +57,8 @@ impl IndexFile {
         let (mut walk, mut head) = self.start(self.layout().slot_of(key_hash), findings)?;
         let mut chain = Vec::new();
         self.check_length()?;
-        with_chains!(self, &mut head, findings, |chains| {
-            chains.follow(&mut walk, &Trust::RocketMq, |number, entry, _| {
+        with_reader!(self, &mut head, findings, |reader| {
+            reader.follow(&mut walk, &Trust::RocketMq, |number, entry, _| {
                 let wanted = chain.len() < max;
                 if wanted {
                     chain.push((number, *entry));
@@ -74,16 +75,16 @@ impl IndexFile {
         let mut head = self.head()?;
         // Entries counted before the slot was read are in it.
         let count = head.count;
-        let walk = with_chains!(self, &mut head, findings, |chains| {
-            let walk = chains.start(slot)?;
-            let evidence = self.sampled.evidence(chains, slot, count)?;
-            chains.check_start(&evidence, walk)?;
+        let walk = with_reader!(self, &mut head, findings, |reader| {
+            let walk = reader.start(slot)?;
+            let evidence = self.sampled.evidence(reader, slot, count)?;
+            reader.check_start(&evidence, walk.next)?;
             walk
         });
         Ok((walk, head))
     }
 
-    /// Continues a checked walk: see [`Chains::follow`].
+    /// Continues a checked walk: see [`IndexReader::follow`].
     fn follow(
         &self,
         walk: &mut ChainWalk,
@@ -93,9 +94,9 @@ impl IndexFile {
         take: impl FnMut(u32, &IndexEntry, Neighbours) -> bool,
     ) -> Result<()> {
         self.check_length()?;
-        with_chains!(self, head, findings, |chains| {
-            let evidence = self.sampled.evidence(chains, slot, chains.head.count)?;
-            chains.follow(walk, &Trust::Checked(evidence), take)
+        with_reader!(self, head, findings, |reader| {
+            let evidence = self.sampled.evidence(reader, slot, reader.head.count)?;
+            reader.follow(walk, &Trust::Checked(evidence), take)
         })
     }
 }

@@ -1,10 +1,11 @@
 //! RocketMQ's own answer to a key query, which trusts every entry
 //! (`org.apache.rocketmq.store.index.IndexService#queryOffset`, `IndexFile#selectPhyOffset`).
 
-use super::chain::{Chains, Head, MapBytes, ReadBytes, Trust, with_chains};
+use super::chain::Trust;
 use super::check::header_fault;
-use super::file::{Bytes, IndexFile, IndexPut};
+use super::file::{IndexFile, IndexPut, with_reader};
 use super::query::collect;
+use super::reader::Head;
 use super::run::{IndexRun, Listing};
 use crate::error::{Corruption, CorruptionKind, Result};
 use crate::format::index::{IndexEntry, IndexHeader, seconds_since};
@@ -73,13 +74,13 @@ impl IndexFile {
         out: &mut Vec<i64>,
         findings: &mut Vec<Corruption>,
     ) -> Result<()> {
-        with_chains!(self, head, findings, |chains| {
-            let mut walk = chains.start(chains.layout.slot_of(wanted.key_hash))?;
+        with_reader!(self, head, findings, |reader| {
+            let mut walk = reader.start(reader.layout.slot_of(wanted.key_hash))?;
             if out.len() >= wanted.max {
                 return Ok(());
             }
-            let begin_ms = chains.head.header.begin_timestamp_ms;
-            chains.follow(&mut walk, &Trust::RocketMq, |_, entry, _| {
+            let begin_ms = reader.head.header.begin_timestamp_ms;
+            reader.follow(&mut walk, &Trust::RocketMq, |_, entry, _| {
                 wanted.take(begin_ms, entry, out) && out.len() < wanted.max
             })
         })

@@ -1,7 +1,8 @@
 //! Many look-ups in one index file at once: while one waits for memory, others proceed.
 
-use super::chain::{ChainWalk, Chains, IndexBytes, MapBytes, ReadBytes, with_chains};
-use super::file::{Bytes, IndexFile};
+use super::chain::ChainWalk;
+use super::file::{IndexFile, with_reader};
+use super::reader::{IndexBytes, IndexReader};
 use super::rocketmq::Wanted;
 use crate::error::{Corruption, Result};
 use crate::format::index::IndexLayout;
@@ -22,8 +23,8 @@ impl IndexFile {
         findings: &mut Vec<Corruption>,
     ) -> Result<()> {
         let wanted = Wanted { key_hash: 0, begin_ms, end_ms, max };
-        with_chains!(self, &mut self.head()?, findings, |chains| {
-            select_many(chains, key_hashes, &wanted, out)
+        with_reader!(self, &mut self.head()?, findings, |reader| {
+            select_many(reader, key_hashes, &wanted, out)
         })
     }
 }
@@ -134,26 +135,26 @@ impl Lookup {
     #[inline]
     fn advance<B: IndexBytes>(
         &mut self,
-        chains: &mut Chains<'_, B>,
+        reader: &mut IndexReader<'_, B>,
         wanted: &Wanted,
     ) -> Result<bool> {
         let walk = match &mut self.walk {
             Some(walk) => {
-                let Some(entry) = chains.step(walk)? else { return Ok(false) };
+                let Some(entry) = reader.step(walk)? else { return Ok(false) };
                 let wanted = Wanted { key_hash: self.key_hash, ..*wanted };
-                let begin_ms = chains.head.header.begin_timestamp_ms;
+                let begin_ms = reader.head.header.begin_timestamp_ms;
                 if !wanted.take(begin_ms, &entry, &mut self.found) || self.found.len() >= wanted.max
                 {
                     return Ok(false);
                 }
                 walk
             }
-            none => none.insert(chains.start(self.slot)?),
+            none => none.insert(reader.start(self.slot)?),
         };
         if walk.is_at_end() {
             return Ok(false);
         }
-        walk.prefetch(chains.bytes, chains.layout);
+        walk.prefetch(reader.bytes, reader.layout);
         Ok(true)
     }
 }
@@ -161,7 +162,7 @@ impl Lookup {
 /// Runs [`LOOKUPS`] look-ups at once (`index_select` in `benches/index.rs`). The answers equal those
 /// of [`IndexFile::select`], each with its own maximum.
 fn select_many<B: IndexBytes>(
-    chains: &mut Chains<'_, B>,
+    reader: &mut IndexReader<'_, B>,
     key_hashes: &[i32],
     wanted: &Wanted,
     out: &mut OffsetLists,
@@ -175,14 +176,14 @@ fn select_many<B: IndexBytes>(
     let mut running = 0;
     if wanted.max > 0 {
         for (lookup, (query, hash)) in lookups.iter_mut().zip(queries.by_ref()) {
-            lookup.load(chains.bytes, chains.layout, query, hash);
+            lookup.load(reader.bytes, reader.layout, query, hash);
             running += 1;
         }
     }
     while running > 0 {
         let mut number = 0;
         while let Some(lookup) = lookups.get_mut(number).filter(|_| number < running) {
-            if lookup.advance(chains, wanted)? {
+            if lookup.advance(reader, wanted)? {
                 number += 1;
                 continue;
             }
@@ -192,7 +193,7 @@ fn select_many<B: IndexBytes>(
             }
             match queries.next() {
                 Some((query, hash)) => {
-                    lookup.load(chains.bytes, chains.layout, query, hash);
+                    lookup.load(reader.bytes, reader.layout, query, hash);
                     number += 1;
                 }
                 None => {

@@ -28,14 +28,17 @@ impl EntryRun {
         self.bytes.run()
     }
 
+    fn entry_len(&self) -> u64 {
+        self.kind.entry_len() as u64
+    }
+
     /// Positions of the first entry and the end.
     pub(crate) fn places(&self) -> Range<u64> {
-        let len = self.kind.entry_len() as u64;
-        self.bytes.start() / len..self.bytes.tail().end() / len
+        self.bytes.start() / self.entry_len()..self.bytes.tail().end() / self.entry_len()
     }
 
     pub(crate) fn in_file(&self) -> u64 {
-        self.run().file_size() / self.kind.entry_len() as u64
+        self.run().file_size() / self.entry_len()
     }
 
     #[inline]
@@ -67,31 +70,40 @@ impl EntryRun {
     }
 
     /// Binary search for the first entry in `low..high` for which `before` is false, or `high`. An
-    /// entry that tells nothing is judged by the next.
+    /// entry that tells nothing, or is in a missing file, is judged by the next.
     pub(crate) fn first_not(
         &self,
         Range { start: mut low, end: mut high }: Range<u64>,
         mut before: impl FnMut(&CqUnit) -> Option<bool>,
     ) -> Result<u64> {
+        let mut judged = |place, count| -> Result<Vec<Option<bool>>> {
+            Ok(self.units(place, count)?.iter().map(&mut before).collect())
+        };
         while low < high {
             let middle = low + (high - low) / 2;
-            let mut told: Vec<_> = self.units(middle, 1)?.iter().map(&mut before).collect();
-            let mut at = middle;
+            let (mut at, mut told) = (middle, judged(middle, 1)?);
+            if told.is_empty() {
+                at = self.next_file(middle).filter(|place| *place < high).unwrap_or(high);
+                told = judged(at, usize::from(at < high))?;
+            }
             if told == [None] {
-                let room = to_usize(high - middle).min(MOST_SILENT);
-                told = self.units(middle, room)?.iter().map(&mut before).collect();
+                told = judged(at, to_usize(high - at).min(MOST_SILENT))?;
                 let silent = told.iter().take_while(|told| told.is_none()).count();
                 told.drain(..silent);
-                at = middle + silent as u64;
+                at += silent as u64;
             }
             match told.first() {
                 Some(Some(true)) => low = at + 1,
-                // Behind a missing file nothing can be told.
-                None if at == middle => break,
                 _ => high = middle,
             }
         }
         Ok(low)
+    }
+
+    /// Position of the first entry of the next file.
+    fn next_file(&self, place: u64) -> Option<u64> {
+        let files = self.run().files();
+        files.iter().map(|file| file.base_offset / self.entry_len()).find(|first| *first > place)
     }
 
     /// Position of the first entry of `places` behind the pre-blank ones.

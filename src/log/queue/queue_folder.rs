@@ -20,15 +20,16 @@ const BLOCK: usize = 4096;
 /// A queue as it was at open.
 #[derive(Debug)]
 pub struct QueueFolder {
-    path: PathBuf,
-    topic: String,
-    queue_id: i32,
+    pub path: PathBuf,
+    pub topic: String,
+    pub queue_id: i32,
     entries: EntryRun,
     /// Positions of the first entry that leads somewhere, and the end.
     places: Range<u64>,
-    min_offset: i64,
-    max_offset: i64,
-    max_physical_offset: i64,
+    pub min_offset: i64,
+    pub max_offset: i64,
+    /// End of the last entry's record; -1 if empty.
+    pub max_physical_offset: i64,
 }
 
 impl QueueFolder {
@@ -87,21 +88,6 @@ impl QueueFolder {
     }
 
     #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    #[must_use]
-    pub fn topic(&self) -> &str {
-        &self.topic
-    }
-
-    #[must_use]
-    pub fn queue_id(&self) -> i32 {
-        self.queue_id
-    }
-
-    #[must_use]
     pub fn kind(&self) -> QueueKind {
         self.entries.kind
     }
@@ -109,22 +95,6 @@ impl QueueFolder {
     #[must_use]
     pub fn file_size(&self) -> u64 {
         self.entries.run().file_size()
-    }
-
-    #[must_use]
-    pub fn min_offset(&self) -> i64 {
-        self.min_offset
-    }
-
-    #[must_use]
-    pub fn max_offset(&self) -> i64 {
-        self.max_offset
-    }
-
-    /// End of the last entry's record; -1 if empty.
-    #[must_use]
-    pub fn max_physical_offset(&self) -> i64 {
-        self.max_physical_offset
     }
 
     #[must_use]
@@ -211,13 +181,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let entries: Vec<_> = (0..35).map(|number| entry(number + 20)).collect();
         let queue = opened(&folder(dir.path(), 20, &entries));
-        assert_eq!(
-            (queue.topic(), queue.queue_id(), queue.kind()),
-            ("orders", 3, QueueKind::Plain)
-        );
+        assert_eq!((&*queue.topic, queue.queue_id, queue.kind()), ("orders", 3, QueueKind::Plain));
         assert_eq!((queue.file_size(), queue.len()), (200, 35));
-        assert_eq!((queue.min_offset(), queue.max_offset()), (20, 55));
-        assert_eq!(queue.max_physical_offset(), 54_100);
+        assert_eq!((queue.min_offset, queue.max_offset), (20, 55));
+        assert_eq!(queue.max_physical_offset, 54_100);
         let unit = queue.unit(12).unwrap().unwrap();
         assert_eq!((unit.number, unit.physical_offset, unit.tags_code), (32, 32_000, 32));
         assert_eq!((unit.count, unit.store_timestamp_ms), (1, 0));
@@ -236,13 +203,13 @@ mod tests {
             entries.extend((0..6).map(|number| entry(number + 1)));
             let queue = opened(&folder(dir.path(), 10, &entries));
             let first = 10 + i64::try_from(blanks).unwrap();
-            assert_eq!((queue.min_offset(), queue.max_offset()), (first, first + 6), "{blanks}");
-            assert_eq!((queue.len(), queue.max_physical_offset()), (6, 6100));
+            assert_eq!((queue.min_offset, queue.max_offset), (first, first + 6), "{blanks}");
+            assert_eq!((queue.len(), queue.max_physical_offset), (6, 6100));
         }
         let dir = tempfile::tempdir().unwrap();
         let queue = opened(&folder(dir.path(), 0, &[QueueEntry::PRE_BLANK; 4]));
-        assert_eq!((queue.min_offset(), queue.max_offset(), queue.len()), (4, 4, 0));
-        assert_eq!(queue.max_physical_offset(), -1);
+        assert_eq!((queue.min_offset, queue.max_offset, queue.len()), (4, 4, 0));
+        assert_eq!(queue.max_physical_offset, -1);
     }
 
     #[test]
@@ -251,7 +218,7 @@ mod tests {
         let mut entries: Vec<_> = (0..20).map(entry).collect();
         entries[13].store_size = 0;
         let queue = opened(&folder(dir.path(), 0, &entries));
-        assert_eq!((queue.len(), queue.max_offset()), (13, 13));
+        assert_eq!((queue.len(), queue.max_offset), (13, 13));
         let empty = tempfile::tempdir().unwrap();
         let queue = opened(&folder(empty.path(), 0, &[]));
         assert!(queue.is_empty() && queue.unit(0).unwrap().is_none());
@@ -280,8 +247,8 @@ mod tests {
         std::fs::write(path.join("00000000000000000000"), bytes).unwrap();
         let queue = opened(&path);
         assert_eq!((queue.kind().name(), queue.len()), ("BatchCQ", 3));
-        assert_eq!((queue.min_offset(), queue.max_offset()), (5, 13));
-        assert_eq!(queue.max_physical_offset(), 990);
+        assert_eq!((queue.min_offset, queue.max_offset), (5, 13));
+        assert_eq!(queue.max_physical_offset, 990);
         let unit = queue.unit(2).unwrap().unwrap();
         assert_eq!((unit.number, unit.count), (9, 4));
         assert_eq!(unit.store_timestamp_ms, 9000);

@@ -100,19 +100,19 @@ impl<'q> Audit<'q> {
     }
 
     pub fn see_all(&mut self, gathered: &Gathered) -> Result<()> {
-        // Index of each lane, once a unit may be in its queue.
-        let mut places = vec![None; gathered.lanes.len()];
-        for Queued { lane, is_own, unit } in &gathered.units {
-            let number = *lane as usize;
-            let Some(lane) = gathered.lanes.get(number) else { continue };
+        // Index of each batch, once a unit may be in its queue.
+        let mut places = vec![None; gathered.batches.len()];
+        for Queued { batch, is_own, unit } in &gathered.units {
+            let number = *batch as usize;
+            let Some(batch) = gathered.batches.get(number) else { continue };
             let Some(place) = places.get_mut(number) else { continue };
             if place.is_none() {
                 *place = match is_own {
-                    true => self.place(&lane.topic, lane.queue_id, unit.number)?,
-                    false => self.place_beside(&lane.topic, unit.number)?,
+                    true => self.place(&batch.topic, batch.queue_id, unit.number)?,
+                    false => self.place_beside(&batch.topic, unit.number)?,
                 };
             }
-            self.see_at(*place, unit, &lane.topic)?;
+            self.see_at(*place, unit, &batch.topic)?;
         }
         Ok(())
     }

@@ -1,11 +1,9 @@
 //! Checks consume queues by themselves, and whether every message has its entry. Each queue counts
 //! its matched entries; single entries are checked only if some are unmatched.
 
-pub(crate) mod batch_check;
 pub(crate) mod entry_check;
 pub(crate) mod ext_check;
 pub(crate) mod queue_check;
-pub(crate) mod queue_structure;
 pub(crate) mod report;
 
 use parking_lot::Mutex;
@@ -20,7 +18,7 @@ use crate::care::finding::{Code, Severity};
 use crate::error::{Error, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::{Access, FileKind, FileRun};
-use crate::format::queue::names::names_a_folder;
+use crate::format::queue::names::{names_a_folder, parse_queue_id};
 use crate::format::width::{at_least_0, at_most_i64, at_most_u32, to_usize};
 use crate::log::queue::entry_run::EntryRun;
 use crate::log::{CqUnit, QueueKind};
@@ -86,8 +84,8 @@ pub(super) struct Missing {
 type Topics = HashMap<Box<[u8]>, Vec<(i32, u32)>>;
 
 pub(super) struct Queues {
-    topics: Topics,
-    batch_topics: Topics,
+    /// By kind.
+    topics: [Topics; 2],
     kinds: TopicKinds,
     pub(super) list: Vec<Queue>,
     missing: Mutex<HashMap<Name, Missing>>,
@@ -99,31 +97,31 @@ impl Queues {
     /// Lists the queues; reports what does not belong there.
     pub(super) fn list(cx: &Context<'_>, layout: &QueueLayout, kinds: TopicKinds) -> Result<Self> {
         let mut queues = Self {
-            topics: HashMap::new(),
-            batch_topics: HashMap::new(),
+            topics: Default::default(),
             kinds,
             list: Vec::new(),
             missing: Mutex::default(),
             missing_elsewhere: AtomicU64::new(0),
         };
         let open_files = Arc::new(OpenFiles::default());
-        each_folder(cx, &cx.paths.consume_queue(), |topic, id, path| {
-            queues.add_folder(cx, QueueKind::Plain, (topic, id), path, |path| {
-                load(cx, &open_files, path, layout.file_size)
-            })
-        })?;
-        each_folder(cx, &cx.paths.batch_consume_queue(), |topic, id, path| {
-            queues.add_folder(cx, QueueKind::Batch, (topic, id), path, |path| {
-                load(cx, &open_files, path, layout.batch_file_size)
-            })
-        })?;
-        for topics in [&mut queues.topics, &mut queues.batch_topics] {
+        for (kind, root, file_size) in [
+            (QueueKind::Plain, cx.paths.consume_queue(), layout.file_size),
+            (QueueKind::Batch, cx.paths.batch_consume_queue(), layout.batch_file_size),
+        ] {
+            each_folder(cx, &root, |topic, id, path| {
+                if queues.is_wrong_kind(cx, kind, topic, &path) {
+                    return Ok(());
+                }
+                queues.add(kind, topic, id, load(cx, &open_files, path, file_size)?);
+                Ok(())
+            })?;
+            let topics = &mut queues.topics[kind as usize];
             topics.values_mut().for_each(|of_topic| of_topic.sort_unstable());
         }
         each_folder(cx, &cx.paths.consume_queue_ext(), |topic, id, path| {
             let run = load(cx, &open_files, path, layout.ext_file_size)?;
-            let queue = queues.topics.get(topic).and_then(|queues| find(queues, id));
-            if let Some(queue) = queue.and_then(|number| queues.get_mut(number)) {
+            let queue = queues.number_of(QueueKind::Plain, topic, id);
+            if let Some(queue) = queue.and_then(|number| queues.list.get_mut(to_usize(number))) {
                 queue.ext = Some(run);
             }
             Ok(())
@@ -131,29 +129,23 @@ impl Queues {
         Ok(queues)
     }
 
-    fn add_folder(
-        &mut self,
-        cx: &Context<'_>,
-        kind: QueueKind,
-        (topic, id): (&[u8], i32),
-        path: PathBuf,
-        load: impl FnOnce(PathBuf) -> Result<FileRun>,
-    ) -> Result<()> {
-        if self.kinds.get(topic).is_some_and(|&known| known != kind) {
-            let (expected, found) = match kind {
-                QueueKind::Plain => ("no queue of single messages, by topics.json", "one"),
-                QueueKind::Batch => ("no queue of batches, by topics.json", "one"),
+    /// Whether `topics.json` contradicts the folder, which is reported.
+    fn is_wrong_kind(&self, cx: &Context<'_>, kind: QueueKind, topic: &[u8], path: &Path) -> bool {
+        let is_wrong = self.kinds.get(topic).is_some_and(|&known| known != kind);
+        if is_wrong {
+            let expected = match kind {
+                QueueKind::Plain => "no queue of single messages, by topics.json",
+                QueueKind::Batch => "no queue of batches, by topics.json",
             };
-            cx.findings.add(Code::ConfigKind, Severity::Error, &path, None, expected, found);
-            return Ok(());
+            cx.findings.add(Code::ConfigKind, Severity::Error, path, None, expected, "one");
         }
+        is_wrong
+    }
+
+    fn add(&mut self, kind: QueueKind, topic: &[u8], id: i32, run: FileRun) {
         let number = at_most_u32(self.list.len());
-        let topics = match kind {
-            QueueKind::Plain => &mut self.topics,
-            QueueKind::Batch => &mut self.batch_topics,
-        };
-        topics.entry(topic.into()).or_default().push((id, number));
-        let entries = EntryRun::new(kind, load(path)?);
+        self.topics[kind as usize].entry(topic.into()).or_default().push((id, number));
+        let entries = EntryRun::new(kind, run);
         entries.bytes.tail().set_end(entries.run().end_offset().unwrap_or(0));
         self.list.push(Queue {
             topic: topic.into(),
@@ -165,17 +157,17 @@ impl Queues {
             live: 0,
             met: AtomicU64::new(0),
         });
-        Ok(())
     }
 
     #[inline]
     pub(super) fn kind_of(&self, topic: &[u8]) -> QueueKind {
-        if self.kinds.is_empty() && self.batch_topics.is_empty() {
+        let of_batches = &self.topics[QueueKind::Batch as usize];
+        if self.kinds.is_empty() && of_batches.is_empty() {
             return QueueKind::Plain;
         }
         match self.kinds.get(topic) {
             Some(&kind) => kind,
-            None if self.batch_topics.contains_key(topic) => QueueKind::Batch,
+            None if of_batches.contains_key(topic) => QueueKind::Batch,
             None => QueueKind::Plain,
         }
     }
@@ -204,11 +196,7 @@ impl Queues {
     }
 
     pub(super) fn of_topic(&self, kind: QueueKind, topic: &[u8]) -> &[(i32, u32)] {
-        let topics = match kind {
-            QueueKind::Plain => &self.topics,
-            QueueKind::Batch => &self.batch_topics,
-        };
-        topics.get(topic).map_or(&[], Vec::as_slice)
+        self.topics[kind as usize].get(topic).map_or(&[], Vec::as_slice)
     }
 
     pub(super) fn number_of(&self, kind: QueueKind, topic: &[u8], id: i32) -> Option<u32> {
@@ -221,10 +209,6 @@ impl Queues {
 
     pub(super) fn get(&self, number: u32) -> Option<&Queue> {
         self.list.get(usize::try_from(number).ok()?)
-    }
-
-    fn get_mut(&mut self, number: u32) -> Option<&mut Queue> {
-        self.list.get_mut(usize::try_from(number).ok()?)
     }
 
     pub(super) fn miss(&self, topic: &[u8], id: i32, note: impl FnOnce(&mut Missing)) {
@@ -308,12 +292,6 @@ pub(super) fn find(of_topic: &[(i32, u32)], id: i32) -> Option<u32> {
     }
     let at = of_topic.binary_search_by_key(&id, |(id, _)| *id).ok()?;
     of_topic.get(at).map(|(_, number)| *number)
-}
-
-/// Parses a folder's number: digits without sign or leading zero.
-fn parse_queue_id(name: &str) -> Option<i32> {
-    let id: i32 = name.parse().ok()?;
-    (id >= 0 && id.to_string() == name).then_some(id)
 }
 
 /// Iterates over entries with their position; empty ranges are skipped and reported.

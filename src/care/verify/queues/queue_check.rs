@@ -2,19 +2,20 @@
 
 use std::sync::atomic::Ordering;
 
-use super::batch_check::{self, Has};
 use super::ext_check::{EntryPlace, ExtCheck};
 use super::report::{is_of, is_range, miss, tags_code, tell_twice};
 use super::{Queue, Queues, find};
 use crate::care::finding::{Code, Severity};
 use crate::care::verify::context::Context;
-use crate::error::{FormatError, Result};
+use crate::error::{CorruptionKind, FormatError, Result};
 use crate::files::FileRun;
+use crate::format::body;
 use crate::format::message::sys_flag;
-use crate::format::queue::batch::BatchQueueEntry;
+use crate::format::message::{Frame, read_frame};
+use crate::format::queue::batch::{self, BatchQueueEntry};
 use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry, SCHEDULE_TOPIC};
 use crate::format::queue::consume_queue_ext;
-use crate::format::width::{at_least_0, to_usize};
+use crate::format::width::{at_least_0, at_most_i64, to_usize};
 use crate::log::read::frames::{Record, probe};
 use crate::log::{CqUnit, QueueKind};
 use crate::store::dispatch::dispatcher::DispatchRequest;
@@ -26,6 +27,7 @@ const BUDGET: usize = 48 << 20;
 /// Entries read at a time, fewer with many queues.
 const MOST_ENTRIES: usize = 512;
 const LEAST_ENTRIES: usize = 64;
+const MOST_BODY: usize = 64 << 20;
 const NONE: u32 = u32::MAX;
 
 pub(in crate::care::verify) struct QueueCheck<'a> {
@@ -41,7 +43,7 @@ pub(in crate::care::verify) struct QueueCheck<'a> {
 }
 
 /// Some entries of a queue, as bytes: there may be very many windows.
-pub(super) struct Window {
+struct Window {
     queue: u32,
     from: i64,
     bytes: Vec<u8>,
@@ -61,16 +63,16 @@ impl Window {
     }
 
     /// The entries of a batch queue.
-    pub(super) fn units(&self) -> impl Iterator<Item = CqUnit> {
+    fn units(&self) -> impl Iterator<Item = CqUnit> {
         self.bytes.as_chunks().0.iter().map(BatchQueueEntry::decode).map(CqUnit::batch)
     }
 
     /// Position and entry in a batch queue of the record at `physical_offset`.
-    pub(super) fn find(&self, physical_offset: i64) -> Option<(i64, CqUnit)> {
+    fn find(&self, physical_offset: i64) -> Option<(i64, CqUnit)> {
         (self.from..).zip(self.units()).find(|(_, unit)| unit.physical_offset == physical_offset)
     }
 
-    pub(super) fn read(&mut self, queue: &Queue, place: i64, count: usize) -> Result<()> {
+    fn read(&mut self, queue: &Queue, place: i64, count: usize) -> Result<()> {
         let len = queue.kind().entry_len();
         self.from = place;
         self.bytes.resize(count * len, 0);
@@ -262,7 +264,7 @@ impl<'a> QueueCheck<'a> {
         if !is_batch && request.properties.inner_num.is_none() {
             return Ok(None);
         }
-        batch_check::check_record(self.queues, self.log, record, request, is_batch)
+        check_record(self.queues, self.log, record, request, is_batch)
     }
 
     fn hold_batch(&mut self, queue: u32, request: &DispatchRequest<'_>) -> Result<()> {
@@ -277,7 +279,7 @@ impl<'a> QueueCheck<'a> {
         let range = request.range(QueueKind::Batch);
         let number = range.base_queue_offset;
         let entries = self.entries * ENTRY_LEN / QueueKind::Batch.entry_len();
-        match batch_check::find(known, window, entries, request.physical_offset, number)? {
+        match find_batch(known, window, entries, request.physical_offset, number)? {
             Has::Entry(place, unit) => {
                 let is_size = u32::try_from(unit.store_size) == Ok(request.store_size);
                 window.met += u64::from(is_size && is_range(&unit, range));
@@ -336,4 +338,93 @@ fn slot_of(queue: u32, windows: usize) -> usize {
         slot if slot < windows => slot,
         number => number % windows.max(1),
     }
+}
+
+/// Compares a batch's statements with its messages; positions count from the record's first
+/// byte.
+#[cold]
+fn check_record(
+    queues: &Queues,
+    log: &FileRun,
+    record: &Record<'_>,
+    request: &DispatchRequest<'_>,
+    is_batch: bool,
+) -> Result<Option<FormatError>> {
+    if !is_batch && queues.kind_of(request.topic) == QueueKind::Plain {
+        return Ok(None);
+    }
+    let range = match batch::inner_range(&request.properties, request.queue_offset) {
+        Ok(range) if is_batch => range,
+        other => return Ok(other.err()),
+    };
+    let count = match messages_in(log, record)? {
+        Ok(count) => count,
+        Err(error) => return Ok(Some(FormatError { position: 0, ..error })),
+    };
+    Ok((count != i64::from(range.message_count)).then(|| {
+        let expected = format!("{} messages in the body", range.message_count);
+        FormatError::new(CorruptionKind::Batch, 0, expected, count.to_string())
+    }))
+}
+
+fn messages_in(
+    log: &FileRun,
+    record: &Record<'_>,
+) -> Result<std::result::Result<i64, FormatError>> {
+    // The walk leaves out a large record's body.
+    let mut whole = vec![0; if record.is_elided { record.size as usize } else { 0 }];
+    let place = at_least_0(record.view.physical_offset());
+    let read = log.read_at(&mut whole, place)?;
+    let view = match read_frame(whole.get(..read).unwrap_or_default()) {
+        Ok(Frame::Message(view)) => view,
+        _ => record.view,
+    };
+    let body = match body::decompress(view.body(), view.sys_flag(), MOST_BODY) {
+        Ok(body) => body,
+        Err(error) => return Ok(Err(error.into())),
+    };
+    Ok(batch::items(&body).try_fold(0, |count, item| item.map(|_| count + 1)))
+}
+
+/// Entry of a record, if any.
+enum Has {
+    Entry(i64, CqUnit),
+    /// The entry of another record with that number.
+    Other(CqUnit),
+    Broken,
+    Nothing,
+}
+
+/// Searches the entry of the record at `physical_offset` whose first message has `number`: by both,
+/// in case one is damaged. Keeps at most so many `entries` behind it.
+fn find_batch(
+    queue: &Queue,
+    window: &mut Window,
+    entries: usize,
+    physical_offset: i64,
+    number: i64,
+) -> Result<Has> {
+    if let Some((place, unit)) = window.find(physical_offset) {
+        return Ok(Has::Entry(place, unit));
+    }
+    let by_place = first_not(queue, |unit| unit.physical_offset < physical_offset)?;
+    window.read(queue, by_place, entries)?;
+    if window.find(physical_offset).is_none() {
+        let by_number = first_not(queue, |unit| unit.end() <= number)?;
+        window.read(queue, by_number, entries)?;
+    }
+    Ok(match (window.find(physical_offset), window.units().next()) {
+        (Some((place, unit)), _) => Has::Entry(place, unit),
+        (None, Some(first)) if first.is_valid() && first.number == number => Has::Other(first),
+        // An invalid entry between its neighbours.
+        (None, Some(first)) if !first.is_valid() && number < queue.end => Has::Broken,
+        (None, _) => Has::Nothing,
+    })
+}
+
+fn first_not(queue: &Queue, before: impl Fn(&CqUnit) -> bool) -> Result<i64> {
+    let entries = &queue.entries;
+    let place =
+        entries.first_not(entries.places(), |unit| unit.is_valid().then(|| before(unit)))?;
+    Ok(at_most_i64(place))
 }

@@ -109,7 +109,7 @@ pub(super) fn led_to(unit: &CqUnit) -> Option<(u64, u32)> {
 /// Whether an entry's message may match. Batches, delivery times and extension addresses tell nothing.
 pub(super) fn may_match(filter: &TagFilter, queue: &QueueFolder, unit: &CqUnit) -> bool {
     queue.kind() == QueueKind::Batch
-        || queue.topic().as_bytes() == SCHEDULE_TOPIC
+        || queue.topic.as_bytes() == SCHEDULE_TOPIC
         || i32::try_from(unit.tags_code).is_err()
         || filter.matches_code(unit.tags_code)
 }
