@@ -1,13 +1,14 @@
 //! Reads index files as a whole, and checks their consistency.
 
 use std::collections::BTreeMap;
+use std::hint::black_box;
 use std::path::Path;
 
 use super::file::IndexFile;
 use super::reader::{Head, IndexBytes, ReadBytes};
-use super::slot_table::SlotTable;
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::StorageFile;
+use crate::files::system::memory::Zeros;
 use crate::format::bytes::i32_in;
 use crate::format::index::{ENTRY_LEN, IndexEntry, IndexHeader, SLOT_LEN};
 use crate::format::width::{at_least_0_u32, at_most_u32, to_usize};
@@ -15,6 +16,9 @@ use crate::format::width::{at_least_0_u32, at_most_u32, to_usize};
 const BLOCK_LEN: usize = 1 << 16;
 
 const CHECK_CHUNK: usize = 32;
+
+/// With an entry for more slots a table's pages are taken one by one.
+const SPARSE: u32 = 512;
 /// Slots whose chains are counted at a time, which bounds memory.
 const SLOTS_COUNTED: u32 = 16 << 20;
 
@@ -86,6 +90,44 @@ impl<const N: usize> Iterator for Records<'_, N> {
         self.at += N;
         self.left -= 1;
         Some(Ok(record))
+    }
+}
+
+/// Newest entry of each slot, as in the file; 0 for none. By default 20 MB, accessed at random.
+#[derive(Debug)]
+pub(crate) struct SlotTable {
+    memory: Zeros,
+}
+
+impl SlotTable {
+    /// An empty table for so many entries.
+    pub(crate) fn new(slots: u32, entries: u32) -> Result<Self> {
+        let len = to_usize(slots).saturating_mul(SLOT_LEN);
+        let memory = Zeros::new(len).map_err(Error::io("take memory for", "an index file"))?;
+        if entries > slots / SPARSE {
+            memory.take_all();
+        }
+        Ok(Self { memory })
+    }
+
+    #[must_use]
+    pub(crate) fn raw(&self) -> &[[u8; SLOT_LEN]] {
+        self.memory.as_chunks().0
+    }
+
+    /// Sets a slot's newest entry and returns the previous one, if the slot exists.
+    #[inline]
+    pub(crate) fn put(&mut self, slot: usize, entry: i32) -> Option<i32> {
+        let raw = self.memory.as_chunks_mut().0.get_mut(slot)?;
+        let before = std::mem::replace(raw, entry.to_be_bytes());
+        Some(i32_in::<0, SLOT_LEN>(&before))
+    }
+
+    #[inline]
+    pub(crate) fn fetch(&self, slots: impl Iterator<Item = usize>) {
+        let raw = self.raw();
+        let visited = slots.filter_map(|slot| raw.get(slot)).map(i32_in::<0, SLOT_LEN>);
+        black_box(visited.fold(0, |all, slot| all | slot));
     }
 }
 
@@ -375,5 +417,18 @@ mod tests {
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(10_000).unwrap();
         let Err(Error::Corrupt(found)) = file.chain_lengths() else { panic!("a file cut short") };
         assert_eq!((found.kind, found.offset), (CorruptionKind::FileLength, 10_000));
+    }
+
+    #[test]
+    fn a_slot_names_its_newest_entry() {
+        for entries in [1, 1_000_000] {
+            let mut table = SlotTable::new(100_000, entries).unwrap();
+            assert_eq!(table.put(99_999, 7), Some(0));
+            assert_eq!(table.put(99_999, 8), Some(7));
+            assert_eq!(table.put(100_000, 1), None);
+            table.fetch([0, 99_999, 100_000].into_iter());
+            assert_eq!(table.raw().len(), 100_000);
+            assert_eq!(table.raw().last(), Some(&[0, 0, 0, 8]));
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! entries are believed. `query.rs` gives the candidates of all files of `run.rs` for an exact
 //! answer, `rocketmq.rs` RocketMQ's own answer, `select_many.rs` those of many keys at once.
 //! `writer.rs` puts keys one at a time, `builder.rs` in bulk. `check.rs` and the faster `sums.rs`
-//! check consistency; `layout.rs` detects the number of slots, `slot_table.rs` is a table in memory.
+//! check consistency; `layout.rs` detects the number of slots.
 
 pub mod builder;
 pub(crate) mod chain;
@@ -17,6 +17,5 @@ pub(crate) mod reader;
 pub mod rocketmq;
 pub mod run;
 pub(crate) mod select_many;
-pub(crate) mod slot_table;
 pub mod sums;
 pub mod writer;

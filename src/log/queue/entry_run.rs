@@ -97,7 +97,10 @@ impl EntryRun {
                 _ => high = middle,
             }
         }
-        Ok(low)
+        match self.run().find(low.saturating_mul(self.entry_len())) {
+            None => Ok(self.next_file(low).unwrap_or(low)),
+            Some(_) => Ok(low),
+        }
     }
 
     /// Position of the first entry of the next file.
