@@ -69,7 +69,17 @@ impl Window {
 
     /// Position and entry in a batch queue of the record at `physical_offset`.
     fn find(&self, physical_offset: i64) -> Option<(i64, CqUnit)> {
-        (self.from..).zip(self.units()).find(|(_, unit)| unit.physical_offset == physical_offset)
+        let (entries, _) = self.bytes.as_chunks();
+        let place_of = |entry: &_| BatchQueueEntry::decode(entry).physical_offset;
+        // Usually they have the order of the log.
+        let likely = entries.partition_point(|entry| place_of(entry) < physical_offset);
+        let is_likely = entries.get(likely).is_some_and(|entry| place_of(entry) == physical_offset);
+        let at = match is_likely {
+            true => likely,
+            false => entries.iter().position(|entry| place_of(entry) == physical_offset)?,
+        };
+        let unit = CqUnit::batch(BatchQueueEntry::decode(entries.get(at)?));
+        Some((self.from.saturating_add(at as i64), unit)) // of a window
     }
 
     fn read(&mut self, queue: &Queue, place: i64, count: usize) -> Result<()> {
