@@ -357,11 +357,8 @@ def reads(race: Race, store: Path, count: int) -> None:
     queries = min(count, race.count(200_000))
     seconds = race.in_java("key-query", store, queries, of=count)
     race.note("key query", "RocketMQ", queries, seconds)
-    for name, work in (
-        ("Rust query_offsets", "key-query-alone"),
-        ("Rust query_batch", "key-query"),
-    ):
-        race.note("key query", name, queries, race.in_rust(work, store, queries))
+    seconds = race.in_rust("key-query", store, queries)
+    race.note("key query", "Rust query_offsets", queries, seconds)
     race.note("key query", "Python select_many, Arrow", queries, select_many(store, queries, count))
     race.note("scan with CRC", "RocketMQ", count, race.in_java("scan", store, count))
     race.note("scan with CRC", "Rust", count, race.in_rust("scan", store, count))

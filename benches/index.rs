@@ -207,16 +207,6 @@ fn selects_among(c: &mut Criterion, entries: u64) {
         });
     }
     let file = IndexFile::open(&Os, &path, layout, IndexOpen::ReadMapped).expect("the file");
-    group.bench_function(BenchmarkId::new("one_by_one_in_a_batch", entries), |b| {
-        b.iter(|| {
-            let batch = file.batch().expect("the whole file");
-            for hash in next_round() {
-                found.clear();
-                batch.select(*hash, 0, i64::MAX, 32, &mut found, &mut findings).expect("read");
-                assert!(!black_box(&found).is_empty());
-            }
-        });
-    });
     let mut lists = OffsetLists::new();
     for batch in [16, BATCH] {
         group.bench_function(BenchmarkId::new(format!("many_{batch}"), entries), |b| {

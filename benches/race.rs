@@ -17,7 +17,6 @@ use mqstore::format::index::IndexLayout;
 use mqstore::format::java::key_hash;
 use mqstore::log::IndexService;
 use mqstore::log::index::file::{IndexFile, IndexOpen, IndexPut};
-use mqstore::log::index::query::IndexAnswer;
 use mqstore::log::index::run::IndexRun;
 use mqstore::log::read::scanner::{Flow, Item, Resync};
 use mqstore::store::{MessageStore, NewMessage, OpenMode};
@@ -50,7 +49,7 @@ fn main() {
         ] {
             black_box(run(work, &folder.path().join(work), 1000, 1024, 1));
         }
-        for work in ["key-query", "key-query-alone", "scan", "bare-read", "recover"] {
+        for work in ["key-query", "scan", "bare-read", "recover"] {
             black_box(run(work, &folder.path().join("append"), BEFORE + 1000, 1024, 1));
         }
         return;
@@ -87,8 +86,7 @@ fn run(work: &str, folder: &Path, count: usize, body_bytes: usize, threads: usiz
         "index-put" => index_put(folder, count, 1),
         "index-put-lagging" => index_put_lagging(folder, count),
         "index-put-many" => index_put(folder, count, 1024),
-        "key-query" => key_query(folder, count, 64),
-        "key-query-alone" => key_query(folder, count, 1),
+        "key-query" => key_query(folder, count),
         "scan" => scan(folder, count),
         "bare-read" => bare_read(folder),
         "recover" => recover(folder, count),
@@ -329,22 +327,17 @@ fn index_put_lagging(folder: &Path, count: usize) -> f64 {
     seconds
 }
 
-/// The offsets of each key, as `IndexService#queryOffset` gives them, one key after the other. So many
-/// queries share one look at the files' lengths, which RocketMQ never looks at.
-fn key_query(folder: &Path, count: usize, batch: usize) -> f64 {
+/// The offsets of each key, as `IndexService#queryOffset` gives them, one key after the other.
+fn key_query(folder: &Path, count: usize) -> f64 {
     let layout = IndexLayout::new(5_000_000, 20_000_000).unwrap();
     let (run, _) =
         IndexRun::load(Arc::new(Os), &folder.join("index"), layout, IndexOpen::ReadMapped).unwrap();
     let mut next = random();
     let keys: Vec<String> = (0..count).map(|_| key(next() % count as u64)).collect();
-    let mut answer = IndexAnswer::default();
     let begin = Instant::now();
-    for keys in keys.chunks(batch) {
-        let mut queries = run.query_batch();
-        for key in keys {
-            queries.query_offsets(TOPIC, key.as_bytes(), 0, i64::MAX, 32, &mut answer).unwrap();
-            assert!(!answer.offsets.is_empty());
-        }
+    for key in keys {
+        let answer = run.query_offsets(TOPIC, key.as_bytes(), 0, i64::MAX, 32).unwrap();
+        assert!(!answer.offsets.is_empty());
     }
     begin.elapsed().as_secs_f64()
 }

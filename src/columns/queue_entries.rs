@@ -7,7 +7,8 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use super::scan::BatchError;
 use crate::format::width::to_usize;
-use crate::log::queue::queue_folder::{QueueFolder, QueueUnit};
+use crate::log::queue::queue_folder::QueueFolder;
+use crate::log::{CqUnit, QueueKind};
 
 #[must_use]
 pub fn queue_schema() -> SchemaRef {
@@ -47,16 +48,18 @@ impl QueueBatches {
             return Ok(None);
         }
         self.next = self.next.saturating_add(units.len() as u64);
-        let long = |get: fn(&QueueUnit) -> i64| units.iter().map(get).collect::<Int64Array>();
+        let long = |get: fn(&CqUnit) -> i64| units.iter().map(get).collect::<Int64Array>();
+        let is_batch = self.queue.kind() == QueueKind::Batch;
+        let time = |unit: &CqUnit| is_batch.then_some(unit.store_timestamp_ms);
         Ok(Some(RecordBatch::try_new(
             Arc::clone(&self.schema),
             vec![
-                Arc::new(long(|unit| unit.queue_offset)),
+                Arc::new(long(|unit| unit.number)),
                 Arc::new(long(|unit| unit.physical_offset)),
                 Arc::new(units.iter().map(|unit| unit.store_size).collect::<Int32Array>()),
                 Arc::new(long(|unit| unit.tags_code)),
-                Arc::new(units.iter().map(|unit| unit.message_count).collect::<Int16Array>()),
-                Arc::new(units.iter().map(|unit| unit.store_timestamp_ms).collect::<Int64Array>()),
+                Arc::new(units.iter().map(|unit| unit.count).collect::<Int16Array>()),
+                Arc::new(units.iter().map(time).collect::<Int64Array>()),
             ],
         )?))
     }

@@ -16,7 +16,7 @@ use crate::error::{AppendResult, Error, Result};
 use crate::files::{Storage, memory_bytes};
 use crate::format::queue::consume_queue::TagFilter;
 use crate::log::CommitLog;
-use crate::log::index::query::OtherIndex;
+use crate::log::index::query::ExternalIndex;
 use crate::log::read::scanner::Scanner;
 use crate::time::Clock;
 
@@ -73,8 +73,8 @@ impl MessageStore {
 
     /// Gives another index for queries by key and tags; the first one counts.
     #[must_use]
-    pub(crate) fn with_other_index(self, other: Box<dyn OtherIndex>) -> Self {
-        let _ = self.reader.other_index.set(other);
+    pub(crate) fn with_external_index(self, other: Box<dyn ExternalIndex>) -> Self {
+        let _ = self.reader.external_index.set(other);
         self
     }
 

@@ -20,7 +20,7 @@ use crate::files::{Access, DirEntry, FileKind, FileRun, Storage};
 use crate::format::queue::consume_queue::DelayLevels;
 use crate::format::queue::names::{names_a_folder, parse_queue_id};
 use crate::format::width::at_most_i64;
-use crate::log::{ConsumeQueue, ConsumeQueueExt, Queue, QueueKind};
+use crate::log::{ConsumeQueueExt, Queue, QueueKind};
 
 /// Queues whose files are created together, which takes memory for each.
 const QUEUES_AT_ONCE: usize = 1 << 14;
@@ -329,19 +329,21 @@ impl QueueTable {
     ) -> Result<(Queue, Vec<Stray>)> {
         let (run, mut strays) = self.load_run(below(dir, topic, id), file_size)?;
         let queue = Queue::load(kind, topic, id, run)?;
-        let Queue::Plain(plain) = queue else { return Ok((queue, strays)) };
+        if kind == QueueKind::Batch {
+            return Ok((queue, strays));
+        }
         let ext_dir = below(&self.layout.ext_dir, topic, id);
         if !self.layout.writes_ext {
             let may_be_there = self.has_ext.load(Ordering::Acquire);
             let there = may_be_there.then(|| self.storage.kind(&ext_dir)).transpose();
             if there.map_err(Error::io("stat", &ext_dir))?.flatten() != Some(FileKind::Directory) {
-                return Ok((Queue::Plain(plain), strays));
+                return Ok((queue, strays));
             }
         }
         let (run, more) = self.load_run(ext_dir, self.layout.ext_file_size)?;
         strays.extend(more);
         let ext = ConsumeQueueExt::load(run, self.layout.writes_ext)?;
-        Ok((Queue::Plain(plain.with_ext(ext)), strays))
+        Ok((queue.with_ext(ext), strays))
     }
 
     fn load_run(&self, dir: PathBuf, file_size: u64) -> Result<(FileRun, Vec<Stray>)> {
@@ -562,7 +564,7 @@ fn each(
 /// files are not mixed.
 fn refresh_grown(queue: &Queue) -> Result<Option<Vec<Stray>>> {
     let Some(strays) = queue.run().refresh_grown()? else { return Ok(None) };
-    if let Some(ext) = queue.as_plain().and_then(ConsumeQueue::ext)
+    if let Some(ext) = queue.ext()
         && ext.run().refresh_grown()?.is_none()
     {
         return Ok(None);

@@ -246,7 +246,7 @@ fn more_than_five_lines_of_evidence_are_counted() {
         queue.units(0, 30).unwrap()
     };
     for number in [2, 5, 8, 11, 14, 17, 20] {
-        let entry = queue[usize::try_from(number).unwrap()].entry;
+        let entry = queue[usize::try_from(number).unwrap()];
         home.put_entry(1, number, entry.physical_offset + 4, entry.store_size, entry.tags_code);
     }
     let lines = evidence(&home, Code::DocQueueWrong);

@@ -160,7 +160,7 @@ fn a_log_read_in_parts_gives_what_a_walk_gives() {
         let walked = LogReading::new(store.log(), wanted, store.end_offset(), true).each(
             from,
             &mut |part| {
-                units.extend(part.gathered.units.iter().map(|one| one.unit.entry.physical_offset));
+                units.extend(part.gathered.units.iter().map(|one| one.unit.physical_offset));
                 keyed.extend(part.gathered.keyed().map(|(one, keys)| {
                     assert_eq!(keys.len(), 2);
                     one.physical_offset

@@ -134,7 +134,7 @@ fn damage_of_queue_entries_is_named_one_by_one() {
     let offset = |number: usize| {
         let store = home.read();
         let view = store.queue(b"Topic", 1).unwrap().unwrap();
-        view.units(i64::try_from(number).unwrap(), 1).unwrap()[0].entry
+        view.units(i64::try_from(number).unwrap(), 1).unwrap()[0].entry()
     };
     let (third, fourth) = (offset(3), offset(4));
     for (what, entry, code) in [

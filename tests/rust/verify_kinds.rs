@@ -289,7 +289,7 @@ fn an_address_beyond_its_extension_is_told_and_the_rest_still_read() {
         ("at the end of a file", consume_queue_ext::address_of(120).unwrap()),
     ] {
         let copy = home.copy();
-        let entry = copy.read().queue(b"Topic", 1).unwrap().unwrap().units(3, 1).unwrap()[0].entry;
+        let entry = copy.read().queue(b"Topic", 1).unwrap().unwrap().units(3, 1).unwrap()[0];
         copy.put_entry(1, 3, entry.physical_offset, entry.store_size, address);
         let report = look(&copy);
         assert_eq!(report.found, [(Code::ExtAddress, 1)].into(), "{what}: {:?}", report.findings);

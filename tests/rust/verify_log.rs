@@ -198,7 +198,7 @@ fn entries_that_lead_before_the_log_or_fill_a_queue_stand_for_no_message() {
     std::fs::remove_file(home.log_file(0).0).unwrap();
     assert_eq!(look(&home).findings, []);
     let copy = home.copy();
-    let entry = copy.read().queue(b"Topic", 1).unwrap().unwrap().units(20, 1).unwrap()[0].entry;
+    let entry = copy.read().queue(b"Topic", 1).unwrap().unwrap().units(20, 1).unwrap()[0];
     copy.put_entry(1, 20, 10, entry.store_size, entry.tags_code);
     let report = look(&copy);
     let finding = the(&report, Code::QueueMissing);

@@ -65,8 +65,8 @@ pub(super) fn count(
             let Some(last) = units.last() else { break };
             number = last.number.saturating_add(i64::from(last.count.max(1)));
             for unit in &units {
-                let Ok(place) = u64::try_from(unit.entry.physical_offset) else { continue };
-                if unit.entry.store_size <= 0 {
+                let Ok(place) = u64::try_from(unit.physical_offset) else { continue };
+                if unit.store_size <= 0 {
                     continue;
                 }
                 let behind = gaps.partition_point(|gap| gap.from <= place);

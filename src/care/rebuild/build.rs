@@ -157,30 +157,30 @@ fn enter(
     refused: &mut u64,
     part: &Gathered,
 ) -> Result<()> {
-    let mut made = Vec::with_capacity(part.lanes.len());
-    for lane in &part.lanes {
-        let queue = match queues.map(|queues| queues.get_or_create(&lane.topic, lane.queue_id)) {
+    let mut made = Vec::with_capacity(part.batches.len());
+    for batch in &part.batches {
+        let queue = match queues.map(|queues| queues.get_or_create(&batch.topic, batch.queue_id)) {
             Some(Err(Error::InvalidMessage { .. })) => {
                 // For example a topic that would lead out of the folder.
-                *refused += lane.units;
+                *refused += batch.units;
                 None
             }
             Some(queue) => Some(queue?),
             None => None,
         };
         if queue.is_some() || queues.is_none() {
-            let known = found.entry((Arc::clone(&lane.topic), lane.queue_id));
+            let known = found.entry((Arc::clone(&batch.topic), batch.queue_id));
             let known = known.or_insert_with(|| RebuiltQueue {
-                topic: lane.topic.as_ref().into(),
-                queue_id: lane.queue_id,
-                kind: lane.kind,
+                topic: batch.topic.as_ref().into(),
+                queue_id: batch.queue_id,
+                kind: batch.kind,
                 entries: 0,
-                min_offset: lane.first,
-                max_offset: lane.first,
+                min_offset: batch.first,
+                max_offset: batch.first,
                 was: None,
             });
-            known.entries += lane.units;
-            known.max_offset = known.max_offset.max(lane.end);
+            known.entries += batch.units;
+            known.max_offset = known.max_offset.max(batch.end);
             if let Some(queues) = queues.filter(|_| found.len() > MOST_NEW_QUEUES) {
                 return Err(too_many(queues.dir()));
             }

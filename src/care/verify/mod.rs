@@ -35,7 +35,6 @@ use crate::error::{Corruption, Error, Result};
 use crate::files::threads::{each, in_order};
 use crate::files::{Access, FileKind, FileRun, Os, Storage, SystemClock};
 use crate::format::checkpoint::CheckpointFields;
-use crate::log::QueueKind;
 use crate::log::index::run::{IndexRun, IndexRunFile};
 use crate::store::folder::found;
 use crate::store::folder::inventory;
@@ -345,11 +344,7 @@ fn read_queue(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> u64 {
     if !cx.full {
         return 0;
     }
-    let entries = match queue.kind {
-        QueueKind::Plain => queues::queue_structure::read(cx, queue, log_start),
-        QueueKind::Batch => queues::batch_check::read_structure(cx, queue, log_start),
-    };
-    let entries = entries.and_then(|entries| {
+    let entries = queues::entry_check::read(cx, queue, log_start).and_then(|entries| {
         queue.ext.as_ref().map_or(Ok(()), |ext| queues::ext_check::read_structure(cx, ext))?;
         Ok(entries)
     });
@@ -435,10 +430,7 @@ fn check_behind(
     each(queues.list.iter(), cx.threads, |queue| {
         let all_met = queue.met.load(Ordering::Relaxed) == queue.live;
         if (doubtful || !all_met)
-            && let Err(error) = match queue.kind {
-                QueueKind::Plain => queues::queue_check::check_entries(cx, queue, log, walked),
-                QueueKind::Batch => queues::batch_check::check_entries(cx, queue, log, walked),
-            }
+            && let Err(error) = queues::entry_check::check_entries(cx, queue, log, walked)
         {
             cx.error(&queue.dir(), error);
         }

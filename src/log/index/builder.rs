@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use super::check::SlotTable;
 use super::file::{IndexOpen, IndexPut};
 use super::run::IndexRun;
-use super::slot_table::SlotTable;
 use crate::error::{Error, Result};
 use crate::files::{Storage, StorageFile};
 use crate::format::index::{

@@ -1,12 +1,14 @@
 //! Reads index files as a whole, and checks their consistency.
 
+use std::collections::BTreeMap;
+use std::hint::black_box;
 use std::path::Path;
 
-use super::chain::{Head, IndexBytes, ReadBytes};
 use super::file::IndexFile;
-use super::slot_table::SlotTable;
+use super::reader::{Head, IndexBytes, ReadBytes};
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::StorageFile;
+use crate::files::system::memory::Zeros;
 use crate::format::bytes::i32_in;
 use crate::format::index::{ENTRY_LEN, IndexEntry, IndexHeader, SLOT_LEN};
 use crate::format::width::{at_least_0_u32, at_most_u32, to_usize};
@@ -14,6 +16,11 @@ use crate::format::width::{at_least_0_u32, at_most_u32, to_usize};
 const BLOCK_LEN: usize = 1 << 16;
 
 const CHECK_CHUNK: usize = 32;
+
+/// With an entry for more slots a table's pages are taken one by one.
+const SPARSE: u32 = 512;
+/// Slots whose chains are counted at a time, which bounds memory.
+const SLOTS_COUNTED: u32 = 16 << 20;
 
 /// Sequential reader of structures of one length.
 pub(crate) struct Records<'a, const N: usize> {
@@ -86,6 +93,44 @@ impl<const N: usize> Iterator for Records<'_, N> {
     }
 }
 
+/// Newest entry of each slot, as in the file; 0 for none. By default 20 MB, accessed at random.
+#[derive(Debug)]
+pub(crate) struct SlotTable {
+    memory: Zeros,
+}
+
+impl SlotTable {
+    /// An empty table for so many entries.
+    pub(crate) fn new(slots: u32, entries: u32) -> Result<Self> {
+        let len = to_usize(slots).saturating_mul(SLOT_LEN);
+        let memory = Zeros::new(len).map_err(Error::io("take memory for", "an index file"))?;
+        if entries > slots / SPARSE {
+            memory.take_all();
+        }
+        Ok(Self { memory })
+    }
+
+    #[must_use]
+    pub(crate) fn raw(&self) -> &[[u8; SLOT_LEN]] {
+        self.memory.as_chunks().0
+    }
+
+    /// Sets a slot's newest entry and returns the previous one, if the slot exists.
+    #[inline]
+    pub(crate) fn put(&mut self, slot: usize, entry: i32) -> Option<i32> {
+        let raw = self.memory.as_chunks_mut().0.get_mut(slot)?;
+        let before = std::mem::replace(raw, entry.to_be_bytes());
+        Some(i32_in::<0, SLOT_LEN>(&before))
+    }
+
+    #[inline]
+    pub(crate) fn fetch(&self, slots: impl Iterator<Item = usize>) {
+        let raw = self.raw();
+        let visited = slots.filter_map(|slot| raw.get(slot)).map(i32_in::<0, SLOT_LEN>);
+        black_box(visited.fold(0, |all, slot| all | slot));
+    }
+}
+
 impl IndexFile {
     /// All entries that the header counts now, oldest first.
     pub fn entries(&self) -> Result<impl Iterator<Item = Result<(u32, IndexEntry)>>> {
@@ -144,6 +189,35 @@ impl IndexFile {
 
     pub(crate) fn physical_offset_of(&self, number: u32) -> Result<i64> {
         Ok(self.entry_now(number)?.physical_offset)
+    }
+
+    /// Number of slots for each chain length above 0. Counts entries by hash in one pass, so broken
+    /// chains count as whole.
+    pub fn chain_lengths(&self) -> Result<BTreeMap<u32, u32>> {
+        let (mut lengths, mut first) = (BTreeMap::new(), 0);
+        while first < self.layout().slots() {
+            let window = SLOTS_COUNTED.min(self.layout().slots() - first);
+            for length in self.entries_of(first, window)?.into_iter().filter(|length| *length > 0) {
+                *lengths.entry(length).or_insert(0_u32) += 1;
+            }
+            first += window;
+        }
+        Ok(lengths)
+    }
+
+    fn entries_of(&self, first: u32, slots: u32) -> Result<Vec<u32>> {
+        let mut counts = vec![0_u32; slots as usize];
+        let mut entries = self.records_before(self.head()?.count);
+        while let Some(block) = entries.next_block()? {
+            for raw in block {
+                let slot = self.layout().slot_of(IndexEntry::decode(raw).key_hash);
+                let place = slot.checked_sub(first).map(to_usize);
+                if let Some(count) = place.and_then(|place| counts.get_mut(place)) {
+                    *count += 1;
+                }
+            }
+        }
+        Ok(counts)
     }
 
     /// Checks header, slots and entries in one pass and returns the number of entries. In a valid
@@ -278,7 +352,7 @@ mod tests {
     use super::*;
     use crate::files::Os;
     use crate::format::index::IndexLayout;
-    use crate::log::index::file::IndexOpen;
+    use crate::log::index::file::{IndexOpen, IndexPut};
     use crate::log::index::layout::tests::file;
 
     #[test]
@@ -318,6 +392,43 @@ mod tests {
         let file = IndexFile::open(&Os, &path, layout, IndexOpen::Read).unwrap();
         for (offset, entry) in [(i64::MIN, 1), (0, 1), (1, 2), (2_900, 30), (2_901, 31)] {
             assert_eq!(file.first_entry_from(offset).unwrap(), entry, "{offset}");
+        }
+    }
+
+    #[test]
+    fn slots_are_counted_by_the_length_of_their_chains() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = IndexLayout::new(7, 200_000).unwrap();
+        let path = dir.path().join("20261121073513325");
+        let mut file = IndexFile::create(&Os, &path, layout, None).unwrap();
+        assert_eq!(file.chain_lengths().unwrap(), BTreeMap::new());
+        let many = 100_003;
+        let hashes = [6, 5, 3, 3 + 7, 5].into_iter().chain((0..many).map(|_| 2));
+        let puts: Vec<_> = hashes
+            .map(|key_hash| IndexPut { key_hash, physical_offset: 0, store_timestamp_ms: 0 })
+            .collect();
+        file.put_many(&puts[..5]).unwrap();
+        assert_eq!(file.chain_lengths().unwrap(), BTreeMap::from([(1, 1), (2, 2)]));
+        file.put_many(&puts[5..]).unwrap();
+        let lengths = BTreeMap::from([(1, 1), (2, 2), (many, 1)]);
+        assert_eq!(file.chain_lengths().unwrap(), lengths);
+        assert_eq!(file.entries_of(5, 2).unwrap(), [2, 1]);
+
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(10_000).unwrap();
+        let Err(Error::Corrupt(found)) = file.chain_lengths() else { panic!("a file cut short") };
+        assert_eq!((found.kind, found.offset), (CorruptionKind::FileLength, 10_000));
+    }
+
+    #[test]
+    fn a_slot_names_its_newest_entry() {
+        for entries in [1, 1_000_000] {
+            let mut table = SlotTable::new(100_000, entries).unwrap();
+            assert_eq!(table.put(99_999, 7), Some(0));
+            assert_eq!(table.put(99_999, 8), Some(7));
+            assert_eq!(table.put(100_000, 1), None);
+            table.fetch([0, 99_999, 100_000].into_iter());
+            assert_eq!(table.raw().len(), 100_000);
+            assert_eq!(table.raw().last(), Some(&[0, 0, 0, 8]));
         }
     }
 }

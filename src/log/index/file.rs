@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use super::chain::{Head, MapBytes, ReadBytes};
-use super::lookup::Witnesses;
+use super::evidence::SampledSlots;
+use super::reader::{Head, MapBytes, ReadBytes};
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{
     Access, Ahead, LARGEST_PAGE, MappedFile, Storage, StorageFile, fill_holes, give_back,
@@ -66,8 +66,7 @@ pub struct IndexFile {
     path: PathBuf,
     layout: IndexLayout,
     pub(crate) bytes: Bytes,
-    /// Entries for checks of slots and links.
-    pub(crate) witnesses: Witnesses,
+    pub(crate) sampled: SampledSlots,
 }
 
 #[derive(Debug)]
@@ -76,6 +75,33 @@ pub(crate) enum Bytes {
     Mapped(MappedFile),
     Read(Arc<dyn StorageFile>),
 }
+
+/// Runs an expression with a reader of a file.
+macro_rules! with_reader {
+    ($file:expr, $head:expr, $findings:expr, |$reader:ident| $body:expr) => {{
+        use $crate::log::index::file::Bytes;
+        use $crate::log::index::reader::{IndexReader, MapBytes, ReadBytes};
+        let (layout, head, findings) = ($file.layout(), $head, $findings);
+        match &$file.bytes {
+            Bytes::Written(writer) => {
+                let bytes = &mut MapBytes(&writer.map);
+                let $reader = &mut IndexReader { bytes, layout, head, live: false, findings };
+                $body
+            }
+            Bytes::Mapped(map) => {
+                let bytes = &mut MapBytes(map);
+                let $reader = &mut IndexReader { bytes, layout, head, live: true, findings };
+                $body
+            }
+            Bytes::Read(file) => {
+                let bytes = &mut ReadBytes::new(&**file, $file.path());
+                let $reader = &mut IndexReader { bytes, layout, head, live: true, findings };
+                $body
+            }
+        }
+    }};
+}
+pub(crate) use with_reader;
 
 /// A map, and the header, written through at each put.
 #[derive(Debug)]
@@ -139,7 +165,7 @@ impl IndexFile {
         }
         map.ahead().went_to(position(layout.entry_position(1)));
         let bytes = Bytes::Written(Writer::new(map, header));
-        Ok(Self { path: path.to_owned(), layout, bytes, witnesses: Witnesses::default() })
+        Ok(Self { path: path.to_owned(), layout, bytes, sampled: SampledSlots::default() })
     }
 
     /// Opens a file of a known layout; see [`detect_layout`](super::layout::detect_layout).
@@ -175,7 +201,7 @@ impl IndexFile {
                 Bytes::Written(Writer::new(map, head.header))
             }
         };
-        Ok(Self { path: path.to_owned(), layout, bytes, witnesses: Witnesses::default() })
+        Ok(Self { path: path.to_owned(), layout, bytes, sampled: SampledSlots::default() })
     }
 
     /// Its path.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::chain::{Head, IndexBytes, ReadBytes};
+use super::reader::{Head, IndexBytes, ReadBytes};
 use crate::error::{Error, Result};
 use crate::files::StorageFile;
 use crate::format::bytes::i32_in;

@@ -1,21 +1,21 @@
 //! The index: from keys to physical offsets (`org.apache.rocketmq.store.index`).
 //!
-//! Open `file.rs` first: one index file. `chain.rs` takes one step along a slot's chain, `lookup.rs`
-//! follows it, `select.rs` looks keys up in one file, `query.rs` in all files of `run.rs`.
+//! Open `file.rs` first: one index file, read by `reader.rs`. `chain.rs` follows a slot's chain, `evidence.rs` tells which
+//! entries are believed. `query.rs` gives the candidates of all files of `run.rs` for an exact
+//! answer, `rocketmq.rs` RocketMQ's own answer, `select_many.rs` those of many keys at once.
 //! `writer.rs` puts keys one at a time, `builder.rs` in bulk. `check.rs` and the faster `sums.rs`
-//! check consistency; `layout.rs` detects the number of slots, `chain_lengths.rs` counts chain
-//! lengths, `slot_table.rs` is a table in memory.
+//! check consistency; `layout.rs` detects the number of slots.
 
 pub mod builder;
 pub(crate) mod chain;
-pub(crate) mod chain_lengths;
 pub mod check;
+pub(crate) mod evidence;
 pub mod file;
 pub mod layout;
-pub(crate) mod lookup;
 pub mod query;
+pub(crate) mod reader;
+pub mod rocketmq;
 pub mod run;
-pub(crate) mod select;
-pub(crate) mod slot_table;
+pub(crate) mod select_many;
 pub mod sums;
 pub mod writer;

@@ -7,9 +7,9 @@
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
-use super::chain::Head;
 use super::check::{Records, header_fault};
 use super::file::IndexFile;
+use super::reader::Head;
 use crate::error::Result;
 use crate::format::bytes::i32_in;
 use crate::format::index::{ENTRY_LEN, IndexEntry, IndexHeader, SLOT_LEN};

@@ -6,18 +6,17 @@
 
 use crate::error::Result;
 use crate::files::FileRun;
-use crate::files::run::new_files::Wanted;
-use crate::format::queue::consume_queue::QueueEntry;
 use crate::format::queue::consume_queue_ext::{
     self, END, END_LEN, ExtFrame, ExtUnit, MAX_UNIT_LEN,
 };
 use crate::format::width::{or_nowhere, to_usize};
 
 use super::tail_run::TailRun;
+use super::unit::CqUnit;
 
 #[derive(Debug)]
 pub struct ConsumeQueueExt {
-    units: TailRun,
+    pub(crate) units: TailRun,
     writes: bool,
 }
 
@@ -137,33 +136,7 @@ impl ConsumeQueueExt {
         }
     }
 
-    /// Missing files for the units in memory.
-    pub(crate) fn wanted_files(&self) -> Wanted<'_> {
-        (&self.units, self.units.wanted_files())
-    }
-
-    pub(crate) fn wants_commit(&self) -> bool {
-        self.units.wants_commit()
-    }
-
-    pub(crate) fn distrust(&self) {
-        self.units.distrust();
-    }
-
-    pub(crate) fn is_dirty(&self) -> bool {
-        self.units.is_dirty()
-    }
-
-    pub(crate) fn commit(&self) -> Result<()> {
-        self.units.commit()
-    }
-
-    /// Flushes all units; returns whether any were pending.
-    pub(crate) fn flush(&self) -> Result<bool> {
-        self.units.flush()
-    }
-
-    fn unit_of(&self, entry: Option<QueueEntry>) -> Result<Option<(u64, u64)>> {
+    fn unit_of(&self, entry: Option<CqUnit>) -> Result<Option<(u64, u64)>> {
         let offset = entry.and_then(|entry| consume_queue_ext::offset_of(entry.tags_code));
         let Some(offset) = offset.and_then(|offset| u64::try_from(offset).ok()) else {
             return Ok(None);
@@ -180,7 +153,7 @@ impl ConsumeQueueExt {
 
     /// Truncates behind the unit of the queue's last entry
     /// (`ConsumeQueueExt.truncateByMaxAddress`).
-    pub(crate) fn cut_behind(&self, last: Option<QueueEntry>) -> Result<()> {
+    pub(crate) fn cut_behind(&self, last: Option<CqUnit>) -> Result<()> {
         if !self.writes {
             return Ok(());
         }
@@ -193,7 +166,7 @@ impl ConsumeQueueExt {
 
     /// Deletes files before the unit of the queue's first entry
     /// (`ConsumeQueueExt.truncateByMinAddress`).
-    pub(crate) fn delete_before(&self, first: Option<QueueEntry>) -> Result<()> {
+    pub(crate) fn delete_before(&self, first: Option<CqUnit>) -> Result<()> {
         let Some((begin, _)) = self.unit_of(first)? else { return Ok(()) };
         while self
             .run()
@@ -210,6 +183,7 @@ impl ConsumeQueueExt {
 mod tests {
     use super::*;
     use crate::files::{Access, Os};
+    use crate::format::queue::consume_queue::QueueEntry;
     use std::path::Path;
     use std::sync::Arc;
 
@@ -224,8 +198,8 @@ mod tests {
         sized(dir, 130, writes)
     }
 
-    fn entry(tags_code: i64) -> Option<QueueEntry> {
-        Some(QueueEntry { physical_offset: 0, store_size: 1, tags_code })
+    fn entry(tags_code: i64) -> Option<CqUnit> {
+        Some(CqUnit::plain(0, QueueEntry { physical_offset: 0, store_size: 1, tags_code }))
     }
 
     #[test]
@@ -235,7 +209,7 @@ mod tests {
         let mut addresses: Vec<_> = (0..10).map(|code| first.put(code, 1000 + code)).collect();
         assert_eq!(addresses[6], i64::MIN + 130);
         assert_eq!(first.resolve(addresses[9]).unwrap(), TagsCode::Known(9));
-        first.flush().unwrap();
+        first.units.flush().unwrap();
         let bytes = std::fs::read(dir.path().join("00000000000000000000")).unwrap();
         assert_eq!(bytes[120..], [0xFF, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0]);
         let again = ext(dir.path(), true);
@@ -273,11 +247,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let first = ext(dir.path(), true);
         let addresses: Vec<_> = (0..10).map(|code| first.put(code, 1)).collect();
-        first.flush().unwrap();
+        first.units.flush().unwrap();
         first.cut_behind(entry(addresses[2])).unwrap();
         assert_eq!(first.resolve(addresses[3]).unwrap(), TagsCode::Unreadable);
         assert_eq!(first.resolve(addresses[2]).unwrap(), TagsCode::Known(2));
-        first.flush().unwrap();
+        first.units.flush().unwrap();
         assert_eq!(ext(dir.path(), true).put(3, 1), addresses[3]);
     }
 
@@ -289,7 +263,7 @@ mod tests {
         // The last entry has no unit, so the end is unknown.
         first.cut_behind(entry(77)).unwrap();
         assert_eq!(first.resolve(addresses[9]).unwrap(), TagsCode::Known(9));
-        first.flush().unwrap();
+        first.units.flush().unwrap();
         let reader = ext(dir.path(), false);
         reader.cut_behind(None).unwrap();
         assert_eq!(reader.resolve(addresses[9]).unwrap(), TagsCode::Known(9));
@@ -303,7 +277,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let first = ext(dir.path(), true);
         let addresses: Vec<_> = (0..20).map(|code| first.put(code, 1)).collect();
-        first.flush().unwrap();
+        first.units.flush().unwrap();
         let files = || std::fs::read_dir(dir.path()).unwrap().count();
         assert_eq!(files(), 4);
         for stays in [None, entry(77), entry(addresses[5])] {
@@ -356,7 +330,7 @@ mod tests {
         assert_eq!(first.resolve(i64::MIN).unwrap(), TagsCode::Known(5));
         let last = (0..4000).map(|code| first.put(code, 1)).last();
         assert_eq!(last, Some(i64::MIN + 720 + 3999 * 20));
-        first.flush().unwrap();
+        first.units.flush().unwrap();
         let again = sized(dir.path(), 100_000, true).put(1, 1);
         assert_eq!(again, i64::MIN + 720 + 4000 * 20);
     }

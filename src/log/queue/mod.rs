@@ -1,169 +1,239 @@
-//! A queue of either kind, for table, dispatch, recovery and readers. Open `consume_queue.rs`
-//! first; `tail_run.rs` is its end in memory.
+//! A queue: the position of each message in the commit log, for table, dispatch, recovery and
+//! readers (`org.apache.rocketmq.store.ConsumeQueue`, `BatchConsumeQueue`). `entry_run.rs` reads its
+//! entries by position; `tail_run.rs` is its end in memory.
 
-pub mod batch_consume_queue;
-pub mod consume_queue;
 pub mod consume_queue_ext;
+pub(crate) mod entry_run;
 pub mod queue_folder;
 pub mod seen_codes;
 pub(crate) mod tail_run;
 pub mod unit;
 
-use crate::error::{Error, PutStatus, Result};
-use crate::files::run::new_files::Wanted;
-use crate::files::{FileRun, RunFile};
-use crate::format::queue::batch::{self, BatchQueueEntry};
-use crate::format::queue::consume_queue as plain;
-use crate::format::queue::consume_queue::QueueEntry;
-use crate::format::width::{at_least_0, to_usize};
+use std::ops::Range;
+use std::sync::atomic::{AtomicI64, Ordering};
 
-use self::consume_queue_ext::TagsCode;
+use crate::error::{Error, PutStatus, Result};
+use crate::files::run::new_files::{Filled, Wanted};
+use crate::files::{FileRun, RunFile};
+use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry};
+use crate::format::width::{at_least_0, at_most_i64, to_usize};
+
+use self::consume_queue_ext::{ConsumeQueueExt, TagsCode};
+use self::entry_run::{EntryRun, FILES_SEARCHED};
 use self::seen_codes::SeenCodes;
-pub use self::unit::{Added, QueueKind, Unit};
-use super::{BatchConsumeQueue, ConsumeQueue};
+use self::tail_run::{Tail, TailRun};
+pub use self::unit::{Added, CqUnit, QueueKind};
 
 const ATTEMPTS: usize = 4;
 
 #[derive(Debug)]
-pub enum Queue {
-    Plain(ConsumeQueue),
-    Batch(BatchConsumeQueue),
-}
-
-macro_rules! either {
-    ($queue:expr, $inner:ident => $answer:expr) => {
-        match $queue {
-            Queue::Plain($inner) => $answer,
-            Queue::Batch($inner) => $answer,
-        }
-    };
+pub struct Queue {
+    topic: Box<[u8]>,
+    queue_id: i32,
+    entries: EntryRun,
+    ext: Option<Box<ConsumeQueueExt>>,
+    min_offset: AtomicI64,
+    /// End of the queue, including entries in memory.
+    max_offset: AtomicI64,
+    max_physical_offset: AtomicI64,
+    reach: AtomicI64,
+    next_offset: AtomicI64,
+    /// Offset of the message of the first entry in a plain queue's files; -1 if unknown.
+    first: AtomicI64,
+    seen_codes: SeenCodes,
 }
 
 impl Queue {
-    /// Opens a queue and finds its end without changing it.
+    /// Opens a queue without changing it; its end is searched from the third last file on
+    /// (`ConsumeQueue.recover`).
     pub fn load(kind: QueueKind, topic: &[u8], queue_id: i32, run: FileRun) -> Result<Self> {
-        Ok(match kind {
-            QueueKind::Plain => Self::Plain(ConsumeQueue::load(topic, queue_id, run)?),
-            QueueKind::Batch => Self::Batch(BatchConsumeQueue::load(topic, queue_id, run)?),
-        })
+        let queue = Self {
+            topic: topic.into(),
+            queue_id,
+            entries: EntryRun::new(kind, run),
+            ext: None,
+            min_offset: AtomicI64::new(0),
+            max_offset: AtomicI64::new(0),
+            max_physical_offset: AtomicI64::new(-1),
+            reach: AtomicI64::new(-1),
+            next_offset: AtomicI64::new(0),
+            first: AtomicI64::new(-1),
+            seen_codes: SeenCodes::default(),
+        };
+        queue.find_end()?;
+        if kind == QueueKind::Batch {
+            queue.correct_min_offset(0)?;
+        }
+        Ok(queue)
     }
 
+    #[must_use]
+    pub fn with_ext(self, ext: ConsumeQueueExt) -> Self {
+        Self { ext: Some(Box::new(ext)), ..self }
+    }
+
+    /// Finds the last entry on disk. Zeros end a plain queue, while an invalid entry hides nothing
+    /// behind it and readers skip it. The entries of a batch queue are valid and do not overlap.
+    pub fn find_end(&self) -> Result<()> {
+        let is_plain = self.kind() == QueueKind::Plain;
+        let (mut first, mut reached) = (None, 0);
+        let (end, mut last) = self.entries.find_end(|unit| {
+            first.get_or_insert(*unit);
+            if is_plain {
+                return unit.entry() != QueueEntry::default();
+            }
+            let is_next = unit.is_valid() && unit.number >= reached;
+            reached = if is_next { unit.end() } else { reached };
+            is_next
+        })?;
+        let first = first.filter(|first| {
+            is_plain && first.leads() && self.run().files().len() <= FILES_SEARCHED
+        });
+        self.first.store(first.map_or(-1, |first| first.physical_offset), Ordering::Release);
+        let mut max = last.map_or(0, |last| last.end());
+        if is_plain {
+            max = at_most_i64(end);
+            last = match last.filter(CqUnit::is_valid) {
+                None => self.entries.last_valid(self.entries.places())?,
+                last => last,
+            };
+        }
+        self.max_offset.store(max, Ordering::Release);
+        self.next_offset.store(max, Ordering::Release);
+        self.set_last(last.filter(CqUnit::leads).as_ref());
+        self.ext.as_ref().map_or(Ok(()), |ext| ext.find_end())
+    }
+
+    #[inline]
+    fn set_last(&self, last: Option<&CqUnit>) {
+        let end = last.map_or(-1, CqUnit::physical_end);
+        let of_kind = match self.kind() {
+            QueueKind::Plain => end,
+            QueueKind::Batch => last.map_or(-1, |last| last.physical_offset),
+        };
+        self.max_physical_offset.store(of_kind, Ordering::Release);
+        self.reach.store(end, Ordering::Release);
+    }
+
+    #[inline]
     #[must_use]
     pub const fn kind(&self) -> QueueKind {
-        match self {
-            Self::Plain(_) => QueueKind::Plain,
-            Self::Batch(_) => QueueKind::Batch,
-        }
-    }
-
-    #[must_use]
-    pub const fn as_plain(&self) -> Option<&ConsumeQueue> {
-        match self {
-            Self::Plain(queue) => Some(queue),
-            Self::Batch(_) => None,
-        }
-    }
-
-    #[must_use]
-    pub const fn as_batch(&self) -> Option<&BatchConsumeQueue> {
-        match self {
-            Self::Plain(_) => None,
-            Self::Batch(queue) => Some(queue),
-        }
-    }
-
-    pub fn find_end(&self) -> Result<()> {
-        either!(self, queue => queue.find_end())
+        self.entries.kind
     }
 
     #[must_use]
     pub fn topic(&self) -> &[u8] {
-        either!(self, queue => queue.topic())
+        &self.topic
     }
 
     #[must_use]
     pub fn queue_id(&self) -> i32 {
-        either!(self, queue => queue.queue_id())
+        self.queue_id
     }
 
     #[must_use]
     pub fn run(&self) -> &FileRun {
-        either!(self, queue => queue.run())
+        self.entries.run()
+    }
+
+    #[must_use]
+    pub fn ext(&self) -> Option<&ConsumeQueueExt> {
+        self.ext.as_deref()
+    }
+
+    /// Runs of the queue. Units of the extension are written before the entries that name them.
+    fn runs(&self) -> impl Iterator<Item = &TailRun> {
+        self.ext().map(|ext| &ext.units).into_iter().chain([&self.entries.bytes])
     }
 
     #[must_use]
     pub fn has_lost_files(&self) -> bool {
-        let ext = self.as_plain().and_then(ConsumeQueue::ext);
-        self.run().has_lost_files() || ext.is_some_and(|ext| ext.run().has_lost_files())
+        self.runs().any(|run| run.run().has_lost_files())
     }
 
+    /// First queue offset still in the log.
     #[must_use]
     pub fn min_offset(&self) -> i64 {
-        either!(self, queue => queue.min_offset())
+        self.min_offset.load(Ordering::Acquire)
     }
 
     #[must_use]
     pub fn max_offset(&self) -> i64 {
-        either!(self, queue => queue.max_offset())
+        self.max_offset.load(Ordering::Acquire)
     }
 
     /// RocketMQ's `maxPhysicOffset`: end of the last message with an entry, of a batch queue its
     /// start; or -1.
     #[must_use]
     pub fn max_physical_offset(&self) -> i64 {
-        either!(self, queue => queue.max_physical_offset())
+        self.max_physical_offset.load(Ordering::Acquire)
     }
 
     /// End of the last record with an entry, or -1.
     #[must_use]
     pub fn reach(&self) -> i64 {
-        match self {
-            Self::Plain(queue) => queue.max_physical_offset(),
-            Self::Batch(queue) => queue.reach(),
-        }
+        self.reach.load(Ordering::Acquire)
     }
 
+    /// Queue offset of the next append. Appenders hold the lock.
     #[inline]
     #[must_use]
     pub fn next_offset(&self) -> i64 {
-        either!(self, queue => queue.next_offset())
+        self.next_offset.load(Ordering::Relaxed)
     }
 
     #[inline]
     pub fn set_next_offset(&self, next: i64) {
-        either!(self, queue => queue.set_next_offset(next));
+        self.next_offset.store(next, Ordering::Relaxed);
     }
 
-    pub fn units(&self, from: i64, count: usize) -> Result<Vec<Unit>> {
-        either!(self, queue => queue.units(from, count))
+    /// Positions of the first entry and the end; in a plain queue they are queue offsets.
+    #[must_use]
+    pub fn places(&self) -> Range<u64> {
+        self.entries.places()
     }
 
-    pub fn unit(&self, number: i64) -> Result<Option<Unit>> {
-        Ok(self.units(number, 1)?.pop().filter(|unit| unit.holds(number)))
-    }
-
-    pub fn last(&self) -> Result<Option<Unit>> {
-        match self {
-            Self::Plain(queue) => Ok(queue.units(queue.max_offset() - 1, 1)?.pop()),
-            Self::Batch(queue) => queue.last(),
+    /// Position of a queue offset: in a batch queue that of the first entry that is not `before` it.
+    fn place_of(&self, number: i64, before: impl Fn(&CqUnit) -> bool) -> Result<u64> {
+        match self.kind() {
+            QueueKind::Plain => Ok(at_least_0(number)),
+            QueueKind::Batch => {
+                self.entries.first_not(self.entries.places(), |unit| Some(before(unit)))
+            }
         }
     }
 
+    /// At most `count` units from the one that holds or follows `from`
+    /// (`BatchConsumeQueue.iterateFrom`).
+    pub fn units(&self, from: i64, count: usize) -> Result<Vec<CqUnit>> {
+        let left = self.max_offset().saturating_sub(from);
+        if from < 0 || left <= 0 {
+            return Ok(Vec::new());
+        }
+        let place = self.place_of(from, |unit| unit.end() <= from)?;
+        self.entries.units(place, to_usize(at_least_0(left)).min(count))
+    }
+
+    pub fn unit(&self, number: i64) -> Result<Option<CqUnit>> {
+        Ok(self.units(number, 1)?.pop().filter(|unit| unit.holds(number)))
+    }
+
+    pub fn last(&self) -> Result<Option<CqUnit>> {
+        let places = self.places();
+        let last = places.end.checked_sub(1).filter(|last| places.contains(last));
+        last.map_or(Ok(None), |last| Ok(self.entries.units(last, 1)?.pop()))
+    }
+
+    /// Number of entries in the file from the one that holds a queue offset.
     pub fn units_to_file_end(&self, number: i64) -> Result<usize> {
-        let left = match self {
-            Self::Plain(queue) => {
-                let in_file = queue.run().file_size() / plain::ENTRY_LEN as u64;
-                let number = at_least_0(number);
-                in_file - number.checked_rem(in_file).unwrap_or(0)
-            }
-            Self::Batch(queue) => queue.units_to_file_end(number)?,
-        };
-        Ok(to_usize(left))
+        let in_file = self.entries.in_file().max(1);
+        let place = self.place_of(number, |unit| unit.end() <= number)?;
+        Ok(to_usize(in_file - place % in_file))
     }
 
     #[inline]
     pub fn resolve(&self, tags_code: i64) -> Result<TagsCode> {
-        match self.as_plain().and_then(ConsumeQueue::ext) {
+        match &self.ext {
             Some(ext) => ext.resolve(tags_code),
             None => Ok(TagsCode::Known(tags_code)),
         }
@@ -171,30 +241,28 @@ impl Queue {
 
     #[must_use]
     pub const fn seen_codes(&self) -> &SeenCodes {
-        either!(self, queue => queue.seen_codes())
+        &self.seen_codes
     }
 
+    /// Adds a record's entry (`ConsumeQueue.putMessagePositionInfoWrapper`,
+    /// `BatchConsumeQueue.putBatchMessagePositionInfo`). An extension takes the tags code.
+    ///
+    /// A gap in a plain queue is filled with entries that lead nowhere, so that every message keeps
+    /// its number.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the disk is full, [`Error::InvalidMessage`] for an impossible
+    /// queue offset; the queue is unchanged.
     #[inline]
-    pub fn add(&self, unit: &Unit, store_timestamp_ms: i64) -> Result<Added> {
-        match self {
-            Self::Plain(queue) => queue.add_extended(unit.number, unit.entry, store_timestamp_ms),
-            Self::Batch(queue) => queue.add(&BatchQueueEntry {
-                physical_offset: unit.entry.physical_offset,
-                store_size: unit.entry.store_size,
-                tags_code: unit.entry.tags_code,
-                store_timestamp_ms,
-                base_queue_offset: unit.number,
-                message_count: unit.count,
-                compacted_offset: -1,
-            }),
-        }
+    pub fn add(&self, unit: &CqUnit) -> Result<Added> {
+        self.put(unit, self.ext())
     }
 
     /// Adds a record of another queue: the entry holds its code itself, and batch queues refuse it.
-    pub fn add_plain(&self, unit: &Unit) -> Result<Added> {
-        match self {
-            Self::Plain(queue) => queue.add(unit.number, unit.entry),
-            Self::Batch(_) => Err(Error::InvalidMessage {
+    pub fn add_plain(&self, unit: &CqUnit) -> Result<Added> {
+        match self.kind() {
+            QueueKind::Plain => self.put(unit, None),
+            QueueKind::Batch => Err(Error::InvalidMessage {
                 field: "properties",
                 reason: "names a queue of batches beside its own".to_owned(),
                 status: PutStatus::MessageIllegal,
@@ -203,76 +271,180 @@ impl Queue {
         }
     }
 
+    #[inline]
+    fn put(&self, unit: &CqUnit, ext: Option<&ConsumeQueueExt>) -> Result<Added> {
+        let place = match self.kind() {
+            QueueKind::Plain => unit.physical_end(),
+            QueueKind::Batch => unit.physical_offset,
+        };
+        let last = self.max_physical_offset.load(Ordering::Relaxed);
+        if place <= last {
+            return Ok(Added::Known);
+        }
+        let mut tail = self.entries.bytes.tail();
+        let next = self.max_offset.load(Ordering::Relaxed);
+        let is_free = match self.kind() {
+            QueueKind::Plain if unit.number == next => true,
+            QueueKind::Plain => self.fill_gap(&mut tail, next, unit.number)?,
+            QueueKind::Batch => self.is_free(last < 0, next, unit)?,
+        };
+        if !is_free {
+            return Ok(Added::Known);
+        }
+        match ext {
+            None => self.entries.push(&mut tail, unit)?,
+            Some(ext) => {
+                let tags_code = ext.put(unit.tags_code, unit.store_timestamp_ms);
+                self.entries.push(&mut tail, &CqUnit { tags_code, ..*unit })?;
+            }
+        }
+        if last < 0 && self.kind() == QueueKind::Batch {
+            self.min_offset.store(unit.number, Ordering::Release);
+        }
+        self.set_last(Some(unit));
+        self.max_offset.store(unit.end(), Ordering::Release);
+        Ok(Added::Appended)
+    }
+
+    /// Fills a plain queue up to `queue_offset`; returns whether that is free. The first entry may
+    /// have any number: its file begins where that number requires (`ConsumeQueue.fillPreBlank`).
+    #[cold]
+    fn fill_gap(&self, tail: &mut Tail, next: i64, queue_offset: i64) -> Result<bool> {
+        // RocketMQ adds a second message with number 0 too, and then drops the one with its number.
+        if queue_offset < next {
+            return Ok(false);
+        }
+        let size = self.run().file_size();
+        let reason = || format!("{queue_offset} is out of reach of a queue that ends at {next}");
+        let target = at_least_0(queue_offset).checked_mul(ENTRY_LEN as u64);
+        let target = target.filter(|&target| i64::try_from(target).is_ok());
+        let target = target.ok_or_else(|| refused(reason()))?;
+        if self.run().files().is_empty() && tail.is_empty() {
+            tail.set_end(target / size * size);
+            self.min_offset.store(queue_offset, Ordering::Release);
+        }
+        self.entries.bytes.write_out(tail)?;
+        let missing = target - tail.end();
+        if missing > size {
+            return Err(refused(reason()));
+        }
+        let blanks = QueueEntry::PRE_BLANK.encode().repeat(to_usize(missing) / ENTRY_LEN);
+        self.entries.bytes.push(tail, &blanks)?;
+        self.max_offset.store(queue_offset, Ordering::Release);
+        Ok(true)
+    }
+
+    /// Whether a batch's numbers are free. The first entry may have any number, but no more than a
+    /// file to skip.
+    fn is_free(&self, is_first: bool, next: i64, unit: &CqUnit) -> Result<bool> {
+        let most_skipped = at_most_i64(self.entries.in_file()).saturating_mul(i64::from(i16::MAX));
+        let in_reach = is_first || unit.number.saturating_sub(next) <= most_skipped;
+        if !(in_reach && unit.is_valid()) {
+            let CqUnit { number, count, .. } = unit;
+            return Err(refused(format!(
+                "{count} messages from {number} on are out of reach of a queue that ends at {next}"
+            )));
+        }
+        Ok(is_first || unit.number >= next)
+    }
+
+    /// Missing files for the entries in memory.
     #[must_use]
     pub fn wanted_files(&self) -> Vec<Wanted<'_>> {
-        either!(self, queue => queue.wanted_files().collect())
+        let wanted = |run| (run as &dyn Filled, TailRun::wanted_files(run));
+        let mut wanted: Vec<_> = self.runs().map(wanted).collect();
+        for (_, files) in wanted.iter_mut().skip(1) {
+            files.iter_mut().for_each(|file| file.bytes.clear());
+        }
+        wanted
     }
 
     #[must_use]
     pub fn wants_commit(&self) -> bool {
-        either!(self, queue => queue.wants_commit())
+        self.runs().any(TailRun::wants_commit)
     }
 
     #[must_use]
     pub fn is_dirty(&self) -> bool {
-        either!(self, queue => queue.is_dirty())
-    }
-
-    pub fn commit(&self) -> Result<()> {
-        either!(self, queue => queue.commit())
+        self.runs().any(TailRun::is_dirty)
     }
 
     pub(crate) fn distrust(&self) {
-        either!(self, queue => queue.distrust());
+        self.runs().for_each(TailRun::distrust);
+    }
+
+    /// Writes the entries in memory to the files, visible to other processes.
+    pub fn commit(&self) -> Result<()> {
+        self.runs().try_for_each(TailRun::commit)
     }
 
     pub fn flush(&self) -> Result<bool> {
-        either!(self, queue => queue.flush())
+        self.runs().try_fold(false, |flushed, run| Ok(run.flush()? || flushed))
     }
 
+    /// Whether non-zero bytes follow the last entry; they would become entries as the queue grows.
     pub fn has_remains(&self) -> Result<bool> {
-        either!(self, queue => queue.has_remains())
+        self.entries.bytes.has_remains()
     }
 
+    /// Removes all entries from a queue offset on and zeroes the rest, so that nothing comes back.
     pub fn truncate(&self, queue_offset: i64) -> Result<()> {
-        either!(self, queue => queue.truncate(queue_offset))
+        let place = self.place_of(queue_offset, |unit| unit.number < queue_offset)?;
+        self.entries.bytes.cut(place.saturating_mul(self.kind().entry_len() as u64))?;
+        self.find_end()?;
+        self.ext().map_or(Ok(()), |ext| ext.cut_behind(self.last()?))
     }
 
+    /// Number of the first entry whose message begins at or behind `physical_offset`, or the end.
+    /// Pre-blank entries are skipped.
     pub fn first_at_or_behind(&self, physical_offset: u64) -> Result<i64> {
-        either!(self, queue => queue.first_at_or_behind(physical_offset))
+        let limit = at_most_i64(physical_offset);
+        let places = self.places();
+        let head = self.entries.head_end(&places)?;
+        let first = self.entries.first_not(head..places.end, |unit| {
+            // An entry for a lost message tells nothing of its neighbours.
+            unit.leads().then_some(unit.physical_offset < limit)
+        })?;
+        match self.kind() {
+            QueueKind::Plain => Ok(at_most_i64(first)),
+            QueueKind::Batch => {
+                let unit = self.entries.units(first, 1)?.pop();
+                Ok(unit.map_or(self.max_offset(), |unit| unit.number))
+            }
+        }
     }
 
+    /// Advances the first entry to the first message at or behind `log_min`
+    /// (`ConsumeQueue.correctMinOffset`, `BatchConsumeQueue.reviseMinOffsetInQueue`).
     pub fn correct_min_offset(&self, log_min: u64) -> Result<()> {
-        either!(self, queue => queue.correct_min_offset(log_min))
+        let start = at_most_i64(self.places().start);
+        let first = self.first.load(Ordering::Acquire);
+        let is_start = first >= 0 && (log_min == 0 || self.max_offset() == start + 1);
+        let min = match is_start && u64::try_from(first).is_ok_and(|first| first >= log_min) {
+            true => start,
+            false => self.first_at_or_behind(log_min)?,
+        };
+        self.min_offset.store(min, Ordering::Release);
+        Ok(())
     }
 
     /// Offset of the record named by the last entry of a file; `None` if it leads nowhere.
     pub fn last_place_in(&self, file: &RunFile) -> Result<Option<u64>> {
-        let end = file.base_offset.saturating_add(self.run().file_size());
-        let read = |last: &mut [u8]| {
-            let at = end.saturating_sub(last.len() as u64);
-            self.run().read_file_at(file, last, at).map(|read| read == last.len())
-        };
-        let place = match self {
-            Self::Plain(_) => {
-                let mut last = [0; plain::ENTRY_LEN];
-                let is_whole = read(&mut last)?;
-                let entry = QueueEntry::decode(&last);
-                let leads = is_whole && entry.is_valid() && !entry.is_pre_blank();
-                leads.then_some(entry.physical_offset)
-            }
-            Self::Batch(_) => {
-                let mut last = [0; batch::ENTRY_LEN];
-                let is_whole = read(&mut last)?;
-                let entry = BatchQueueEntry::decode(&last);
-                (is_whole && entry.is_valid()).then_some(entry.physical_offset)
-            }
-        };
-        Ok(place.and_then(|place| u64::try_from(place).ok()))
+        let last = self.entries.last_in(file)?.filter(CqUnit::leads);
+        Ok(last.and_then(|last| u64::try_from(last.physical_offset).ok()))
     }
 
+    /// Deletes files whose messages all lie before `log_min`, oldest first, never the last. Returns
+    /// their number.
     pub fn delete_expired(&self, log_min: u64) -> Result<usize> {
-        either!(self, queue => queue.delete_expired(log_min))
+        let log_min = at_most_i64(log_min);
+        self.first.store(-1, Ordering::Release);
+        let deleted =
+            self.entries.delete_while(|last| !last.leads() || last.physical_offset < log_min)?;
+        if let Some(ext) = self.ext().filter(|_| deleted > 0) {
+            ext.delete_before(self.entries.units(self.places().start, 1)?.pop())?;
+        }
+        Ok(deleted)
     }
 
     /// Whether the files alone show damage: a wrong length, a missing file, or entries behind zeros.
@@ -294,3 +466,12 @@ impl Queue {
         Ok(false)
     }
 }
+
+#[cold]
+fn refused(reason: String) -> Error {
+    let status = PutStatus::MessageIllegal;
+    Error::InvalidMessage { field: "queue_offset", reason, status, limit: None }
+}
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use hashbrown::HashMap;
 
-use super::Unit;
+use super::CqUnit;
 use crate::error::Result;
 use crate::format::width::{at_least_0, to_usize};
 
@@ -83,27 +83,27 @@ impl Seen256 {
     /// Whether this entry was compared with its message, with this tags code, and is unchanged.
     #[inline]
     #[must_use]
-    pub fn has(&self, unit: &Unit, code: i64) -> bool {
+    pub fn has(&self, unit: &CqUnit, code: i64) -> bool {
         let digest = digest(unit, code);
         digest != 0 && self.0.get(place(unit)) == Some(&digest)
     }
 
-    pub fn add(&mut self, unit: &Unit, code: i64) {
+    pub fn add(&mut self, unit: &CqUnit, code: i64) {
         if let Some(seen) = self.0.get_mut(place(unit)) {
             *seen = digest(unit, code);
         }
     }
 }
 
-fn place(unit: &Unit) -> usize {
+fn place(unit: &CqUnit) -> usize {
     to_usize(at_least_0(unit.number.rem_euclid(IN_BLOCK)))
 }
 
 /// Digest in which each single bit of an entry counts.
 #[inline]
-fn digest(unit: &Unit, code: i64) -> u16 {
-    let all = unit.entry.physical_offset.rotate_left(7)
-        ^ i64::from(unit.entry.store_size).rotate_left(40)
+fn digest(unit: &CqUnit, code: i64) -> u16 {
+    let all = unit.physical_offset.rotate_left(7)
+        ^ i64::from(unit.store_size).rotate_left(40)
         ^ code.rotate_left(21)
         ^ unit.number
         ^ i64::from(unit.count).rotate_left(50);
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn an_entry_that_changed_by_one_bit_was_not_seen() {
         let entry = QueueEntry { physical_offset: 123_456, store_size: 789, tags_code: 0 };
-        let unit = Unit { number: 300, count: 1, entry };
+        let unit = CqUnit::plain(300, entry);
         let seen = SeenCodes::default();
         let mut block = seen.get(300);
         assert!(!block.has(&unit, 5));
@@ -129,11 +129,11 @@ mod tests {
         assert!(block.has(&unit, 5));
         for bit in 0..64 {
             assert!(!block.has(&unit, 5 ^ (1 << bit)), "bit {bit} of the code");
-            let entry = QueueEntry { physical_offset: 123_456 ^ (1 << bit), ..entry };
-            assert!(!block.has(&Unit { entry, ..unit }, 5), "bit {bit} of the place");
+            let moved = CqUnit { physical_offset: 123_456 ^ (1 << bit), ..unit };
+            assert!(!block.has(&moved, 5), "bit {bit} of the place");
             if bit < 32 {
-                let entry = QueueEntry { store_size: 789 ^ (1 << bit), ..unit.entry };
-                assert!(!block.has(&Unit { entry, ..unit }, 5), "bit {bit} of the size");
+                let other = CqUnit { store_size: 789 ^ (1 << bit), ..unit };
+                assert!(!block.has(&other, 5), "bit {bit} of the size");
             }
         }
         assert!(!seen.get(512).has(&unit, 5));

@@ -18,13 +18,10 @@ const MOST_BUFFER: usize = 1 << 20;
 const KEPT_BUFFER: usize = 1 << 10;
 /// A run keeps at most so many times the bytes added between two commits.
 const KEPT_TIMES: usize = 4;
-const BLOCK: usize = 64 << 10;
-pub(crate) const FILES_SEARCHED: usize = 3;
+pub(crate) const BLOCK: usize = 64 << 10;
 /// First read of a search for the end: most queues have few entries, and reading holes takes
 /// memory.
-const FIRST_BLOCK: usize = 4 << 10;
-/// Consecutive entries without a usable value after which a binary search gives up.
-const MOST_SILENT: usize = 1024;
+pub(crate) const FIRST_BLOCK: usize = 4 << 10;
 
 #[derive(Debug)]
 pub(crate) struct TailRun {
@@ -252,95 +249,6 @@ impl TailRun {
         Ok(read)
     }
 
-    /// Reads at most `count` entries from number `from` on.
-    pub(crate) fn entries<const LEN: usize, T>(
-        &self,
-        from: u64,
-        count: usize,
-        mut decode: impl FnMut(&[u8; LEN]) -> T,
-    ) -> Result<Vec<T>> {
-        let mut entries = Vec::new();
-        // Bounded for any `count`.
-        let mut block = vec![0; count.min(BLOCK / LEN) * LEN];
-        while entries.len() < count && !block.is_empty() {
-            let start = from.saturating_add(entries.len() as u64).saturating_mul(LEN as u64);
-            let wanted = (count - entries.len()).saturating_mul(LEN).min(block.len());
-            let read = self.read_at(&mut block[..wanted], start)?;
-            let whole = block[..read].as_chunks::<LEN>().0;
-            entries.extend(whole.iter().map(&mut decode));
-            if whole.is_empty() {
-                break;
-            }
-        }
-        Ok(entries)
-    }
-
-    /// Number of the first entry in `low..high` for which `before` is false, or `high`. An entry
-    /// that tells nothing is judged by the next.
-    pub(crate) fn first_not<const LEN: usize>(
-        &self,
-        mut low: u64,
-        mut high: u64,
-        mut before: impl FnMut(&[u8; LEN]) -> Option<bool>,
-    ) -> Result<u64> {
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let mut told = self.entries::<LEN, _>(middle, 1, &mut before)?;
-            let mut at = middle;
-            if told == [None] {
-                let room = to_usize(high - middle);
-                told = self.entries::<LEN, _>(middle, room.min(MOST_SILENT), &mut before)?;
-                let silent = told.iter().take_while(|told| told.is_none()).count();
-                told.drain(..silent);
-                at = middle + silent as u64;
-            }
-            match told.first() {
-                Some(Some(true)) => low = at + 1,
-                // Behind a missing file nothing can be told.
-                None if at == middle => break,
-                _ => high = middle,
-            }
-        }
-        Ok(low)
-    }
-
-    /// Finds the end on disk, behind the last `valid` entry, and that entry. Searches from the
-    /// third last file on.
-    pub(crate) fn find_end<const LEN: usize>(
-        &self,
-        valid: impl Fn(&[u8; LEN]) -> bool,
-    ) -> Result<(u64, Option<[u8; LEN]>)> {
-        let files = self.run.files();
-        let first = files.first().map_or(0, |file| file.base_offset);
-        let (mut end, mut last) = (first, None);
-        let mut block = vec![0; FIRST_BLOCK / LEN * LEN];
-        'files: for file in files.iter().skip(files.len().saturating_sub(FILES_SEARCHED)) {
-            if file.base_offset % LEN as u64 != 0 {
-                break;
-            }
-            end = file.base_offset;
-            while end - file.base_offset < self.run.file_size() {
-                let read = self.run.read_at(&mut block, end)?;
-                let whole = block[..read].as_chunks::<LEN>().0;
-                let good = whole.iter().take_while(|entry| valid(entry)).count();
-                end += (good * LEN) as u64;
-                last = whole.get(good.wrapping_sub(1)).copied().or(last);
-                if good < whole.len() || good == 0 {
-                    break 'files;
-                }
-                block.resize(BLOCK / LEN * LEN, 0);
-            }
-        }
-        // If the last files are empty, the entry before them is the last.
-        if last.is_none() && end > first {
-            let mut before = [0; LEN];
-            let read = self.read_disk(&mut before, end - LEN as u64)?;
-            last = Some(before).filter(|entry| read == LEN && valid(entry));
-        }
-        self.tail().set_end(end);
-        Ok((end, last))
-    }
-
     /// Whether the files hold non-zero bytes behind the end.
     pub(crate) fn has_remains(&self) -> Result<bool> {
         let end = self.tail().end();
@@ -409,27 +317,6 @@ impl TailRun {
             at += read as u64;
         }
         Ok(())
-    }
-
-    /// Deletes files whose last entry is `gone`, oldest first, never the last
-    /// (`MappedFileQueue.deleteExpiredFileByOffset`). Returns their number.
-    pub(crate) fn delete_while<const LEN: usize>(
-        &self,
-        gone: impl Fn(&[u8; LEN]) -> bool,
-    ) -> Result<usize> {
-        let mut deleted = 0;
-        loop {
-            let files = self.run.files();
-            let [first, _, ..] = files.as_slice() else { break };
-            let end = first.base_offset.saturating_add(self.run.file_size());
-            let mut last = [0; LEN];
-            let read = self.read_disk(&mut last, end.saturating_sub(LEN as u64))?;
-            if read < LEN || !gone(&last) || self.run.remove_first()?.is_none() {
-                break;
-            }
-            deleted += 1;
-        }
-        Ok(deleted)
     }
 }
 

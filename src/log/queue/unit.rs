@@ -1,13 +1,13 @@
-//! Fields of a record for queues and index, kinds of queues, and the unit of an entry.
+//! Fields of a record for queues and index, kinds of queues, and a queue's entry.
 
 use crate::format::java::TopicHash;
 use crate::format::message::MessageView;
 use crate::format::message::properties::{Indexed, MAX_LEN, split_keys};
 use crate::format::message::sys_flag::{self, Transaction};
-use crate::format::queue::batch::{self, InnerRange};
+use crate::format::queue::batch::{self, BatchQueueEntry, InnerRange};
 use crate::format::queue::consume_queue as plain;
 use crate::format::queue::consume_queue::{DelayLevels, QueueEntry};
-use crate::format::width::{at_least_0, at_most_i32};
+use crate::format::width::{at_least_0, at_most_i32, at_most_i64};
 
 /// Maximum keys of a message: as many as its properties hold, and the unique key.
 pub const MAX_KEYS: usize = MAX_LEN / 2 + 1;
@@ -72,20 +72,19 @@ impl<'a> DispatchRequest<'a> {
     /// The queue's unit for the record at `range`.
     #[inline]
     #[must_use]
-    pub fn unit(&self, range: InnerRange, levels: &DelayLevels) -> Unit {
-        Unit {
+    pub fn unit(&self, range: InnerRange, levels: &DelayLevels) -> CqUnit {
+        CqUnit {
             number: range.base_queue_offset,
             count: range.message_count,
-            entry: QueueEntry {
-                physical_offset: self.physical_offset,
-                store_size: at_most_i32(self.store_size),
-                tags_code: plain::dispatch_tags_code(
-                    self.topic,
-                    &self.properties,
-                    self.store_timestamp_ms,
-                    levels,
-                ),
-            },
+            physical_offset: self.physical_offset,
+            store_size: at_most_i32(self.store_size),
+            tags_code: plain::dispatch_tags_code(
+                self.topic,
+                &self.properties,
+                self.store_timestamp_ms,
+                levels,
+            ),
+            store_timestamp_ms: self.store_timestamp_ms,
         }
     }
 
@@ -163,24 +162,110 @@ pub enum Added {
     Known,
 }
 
-/// A record in a queue: its queue offsets and position.
+/// An entry of a queue of either kind (`CqUnit`): the record's queue offsets and position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unit {
+pub struct CqUnit {
+    /// Queue offset of the first message.
     pub number: i64,
     /// Number of messages: 1 unless a batch.
     pub count: i16,
-    pub entry: QueueEntry,
+    pub store_size: i32,
+    pub physical_offset: i64,
+    /// Hash, delivery time, or address of the extension.
+    pub tags_code: i64,
+    /// 0 if read from a plain queue, which does not keep it.
+    pub store_timestamp_ms: i64,
 }
 
-impl Unit {
+impl CqUnit {
+    #[inline]
+    #[must_use]
+    pub const fn plain(number: i64, entry: QueueEntry) -> Self {
+        let QueueEntry { physical_offset, store_size, tags_code } = entry;
+        Self { number, count: 1, store_size, physical_offset, tags_code, store_timestamp_ms: 0 }
+    }
+
+    #[must_use]
+    pub const fn batch(entry: BatchQueueEntry) -> Self {
+        Self {
+            number: entry.base_queue_offset,
+            count: entry.message_count,
+            store_size: entry.store_size,
+            physical_offset: entry.physical_offset,
+            tags_code: entry.tags_code,
+            store_timestamp_ms: entry.store_timestamp_ms,
+        }
+    }
+
+    /// Appends the whole entries in `bytes`, the first of them at position `place`.
+    #[inline]
+    pub fn decode(kind: QueueKind, place: u64, bytes: &[u8], units: &mut Vec<Self>) {
+        match kind {
+            QueueKind::Plain => {
+                let entries = bytes.as_chunks().0.iter().map(QueueEntry::decode);
+                let numbered = (at_most_i64(place)..).zip(entries);
+                units.extend(numbered.map(|(number, entry)| Self::plain(number, entry)));
+            }
+            QueueKind::Batch => {
+                let entries = bytes.as_chunks().0.iter().map(BatchQueueEntry::decode);
+                units.extend(entries.map(Self::batch));
+            }
+        }
+    }
+
+    /// The entry of a plain queue.
+    #[inline]
+    #[must_use]
+    pub const fn entry(&self) -> QueueEntry {
+        let Self { physical_offset, store_size, tags_code, .. } = *self;
+        QueueEntry { physical_offset, store_size, tags_code }
+    }
+
+    /// The entry of a batch queue.
+    #[must_use]
+    pub const fn batch_entry(&self) -> BatchQueueEntry {
+        BatchQueueEntry {
+            physical_offset: self.physical_offset,
+            store_size: self.store_size,
+            tags_code: self.tags_code,
+            store_timestamp_ms: self.store_timestamp_ms,
+            base_queue_offset: self.number,
+            message_count: self.count,
+            compacted_offset: -1,
+        }
+    }
+
     #[inline]
     #[must_use]
     pub fn end(&self) -> i64 {
         self.number.saturating_add(i64::from(self.count))
     }
 
+    /// Where the record ends in the commit log.
+    #[inline]
+    #[must_use]
+    pub fn physical_end(&self) -> i64 {
+        self.physical_offset.saturating_add(i64::from(self.store_size))
+    }
+
     #[must_use]
     pub fn holds(&self, number: i64) -> bool {
         (self.number..self.end()).contains(&number)
+    }
+
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.batch_entry().is_valid() && self.number.checked_add(i64::from(self.count)).is_some()
+    }
+
+    #[must_use]
+    pub const fn is_pre_blank(&self) -> bool {
+        self.entry().is_pre_blank()
+    }
+
+    /// Whether it leads to a message.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        self.is_valid() && !self.is_pre_blank()
     }
 }

@@ -28,7 +28,7 @@ use serde_json::Value;
 use crate::config::{DeleteRules, StoreConfig};
 use crate::error::Error;
 use crate::format::message::host::Host;
-use crate::log::index::query::{OtherIndex, OtherOffsets, OtherQuery};
+use crate::log::index::query::{ExternalIndex, ExternalOffsets, ExternalQuery};
 use crate::store::folder::remembered;
 use crate::store::{MessageStore, OpenMode};
 
@@ -183,7 +183,7 @@ pub(super) fn open_store(
     let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
     let mut store = py.detach(|| open(&path, open_mode, config, aside.as_deref()))?;
     if let Some(other) = other_index {
-        store = store.with_other_index(Box::new(AskedInPython(other)));
+        store = store.with_external_index(Box::new(AskedInPython(other)));
     }
     Ok(Store {
         store: Arc::new(store),
@@ -202,9 +202,9 @@ pub(super) fn open_store(
 #[derive(Debug)]
 struct AskedInPython(Py<PyAny>);
 
-impl OtherIndex for AskedInPython {
-    fn ask(&self, query: &OtherQuery<'_>) -> Option<OtherOffsets> {
-        let OtherQuery { topic, text, is_tags, span, log } = *query;
+impl ExternalIndex for AskedInPython {
+    fn ask(&self, query: &ExternalQuery<'_>) -> Option<ExternalOffsets> {
+        let ExternalQuery { topic, text, is_tags, span, log } = *query;
         let arguments = (topic, text, is_tags, span, log);
         Python::attach(|py| {
             let answer = self.0.call1(py, arguments).and_then(|answer| answer.extract(py));
@@ -212,7 +212,7 @@ impl OtherIndex for AskedInPython {
                 error.write_unraisable(py, None);
                 None
             });
-            answer.map(|(offsets, until)| OtherOffsets { offsets, until })
+            answer.map(|(offsets, until)| ExternalOffsets { offsets, until })
         })
     }
 }

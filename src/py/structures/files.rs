@@ -16,9 +16,9 @@ use crate::files::{Access, Os, Storage};
 use crate::format::checkpoint::{CheckpointFields, FIELDS_LEN};
 use crate::format::file_name::offset_name;
 use crate::format::width::to_usize;
-use crate::log::queue::queue_folder::{QueueFolder, QueueUnit};
+use crate::log::queue::queue_folder::QueueFolder;
 use crate::log::read::end::{self, Left};
-use crate::log::{self, folder};
+use crate::log::{self, CqUnit, QueueKind, folder};
 use crate::store::LogSource;
 use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
 
@@ -85,15 +85,16 @@ value_methods!(QueueEntry {
     "store_timestamp_ms",
 });
 
-impl From<QueueUnit> for QueueEntry {
-    fn from(unit: QueueUnit) -> Self {
+impl QueueEntry {
+    fn of(queue: &QueueFolder, unit: CqUnit) -> Self {
+        let is_batch = queue.kind() == QueueKind::Batch;
         Self {
-            queue_offset: unit.queue_offset,
+            queue_offset: unit.number,
             physical_offset: unit.physical_offset,
             store_size: unit.store_size,
             tags_code: unit.tags_code,
-            message_count: unit.message_count,
-            store_timestamp_ms: unit.store_timestamp_ms,
+            message_count: unit.count,
+            store_timestamp_ms: is_batch.then_some(unit.store_timestamp_ms),
         }
     }
 }
@@ -129,19 +130,19 @@ impl ConsumeQueue {
     /// The queue's folder.
     #[getter]
     fn path(&self) -> OsString {
-        self.queue.path().as_os_str().to_owned()
+        self.queue.path.as_os_str().to_owned()
     }
 
     /// The topic, as the folder above is named.
     #[getter]
     fn topic(&self) -> &str {
-        self.queue.topic()
+        &self.queue.topic
     }
 
     /// The queue's number, as its folder is named.
     #[getter]
     fn queue_id(&self) -> i32 {
-        self.queue.queue_id()
+        self.queue.queue_id
     }
 
     /// Which kind of queue it is (``CQType``).
@@ -159,19 +160,19 @@ impl ConsumeQueue {
     /// Queue offset of the first entry.
     #[getter]
     fn min_offset(&self) -> i64 {
-        self.queue.min_offset()
+        self.queue.min_offset
     }
 
     /// One past the queue offset of the last entry.
     #[getter]
     fn max_offset(&self) -> i64 {
-        self.queue.max_offset()
+        self.queue.max_offset
     }
 
     /// Where the last entry's record ends in the commit log; -1 in an empty queue.
     #[getter]
     fn max_physical_offset(&self) -> i64 {
-        self.queue.max_physical_offset()
+        self.queue.max_physical_offset
     }
 
     /// The entries in a half-open range of queue offsets; ``None`` is the queue's bound.
@@ -203,7 +204,7 @@ impl ConsumeQueue {
             None => None,
         };
         match unit {
-            Some(unit) => Ok(unit.into()),
+            Some(unit) => Ok(QueueEntry::of(&self.queue, unit)),
             None => Err(PyIndexError::new_err(format!("the queue has no entry [{index}]"))),
         }
     }
@@ -226,7 +227,7 @@ pub(crate) struct QueueEntries {
 
 /// Entries read ahead, and the next to read.
 struct Ahead {
-    ready: VecDeque<QueueUnit>,
+    ready: VecDeque<CqUnit>,
     next: u64,
     stop: u64,
 }
@@ -239,7 +240,7 @@ impl QueueEntries {
 }
 
 impl Ahead {
-    fn next(&mut self, queue: &QueueFolder) -> Result<Option<QueueUnit>> {
+    fn next(&mut self, queue: &QueueFolder) -> Result<Option<CqUnit>> {
         if self.ready.is_empty() && self.next < self.stop {
             let left = to_usize(self.stop - self.next);
             self.ready.extend(queue.units(self.next, left)?);
@@ -259,10 +260,10 @@ impl QueueEntries {
         if let Some(mut state) = self.state.try_lock()
             && let Some(unit) = state.ready.pop_front()
         {
-            return Ok(Some(unit.into()));
+            return Ok(Some(QueueEntry::of(&self.queue, unit)));
         }
         let next = py.detach(|| self.state.lock().next(&self.queue))?;
-        Ok(next.map(QueueEntry::from))
+        Ok(next.map(|unit| QueueEntry::of(&self.queue, unit)))
     }
 }
 
@@ -381,22 +382,43 @@ impl CommitLog {
 ///
 /// Raises:
 ///     StoreIOError: The file cannot be read.
-#[pyclass(module = "mqstore", frozen, eq, hash)]
+#[pyclass(module = "mqstore", frozen, eq, hash, get_all)]
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct Checkpoint {
-    fields: [i64; 6],
+    /// Store time of the newest record known to be flushed.
+    physic_msg_timestamp_ms: i64,
+    /// Store time of the last queue entry written.
+    logics_msg_timestamp_ms: i64,
+    /// End time of the last full index file flushed.
+    index_msg_timestamp_ms: i64,
+    /// Flushed offset of the master, as a replica knows it.
+    master_flushed_offset: i64,
+    /// Start of the last valid record, as the last recovery found it.
+    confirm_physical_offset: i64,
+    /// Start of the last record whose queue entries are flushed; 0 where that is not known.
+    logics_physical_offset: i64,
 }
 
 impl Checkpoint {
+    fn values(&self) -> [(&'static str, i64); 6] {
+        [
+            ("physic_msg_timestamp_ms", self.physic_msg_timestamp_ms),
+            ("logics_msg_timestamp_ms", self.logics_msg_timestamp_ms),
+            ("index_msg_timestamp_ms", self.index_msg_timestamp_ms),
+            ("master_flushed_offset", self.master_flushed_offset),
+            ("confirm_physical_offset", self.confirm_physical_offset),
+            ("logics_physical_offset", self.logics_physical_offset),
+        ]
+    }
+
     fn fields(&self) -> CheckpointFields {
-        let [physic, logics, index, master, confirmed, logics_physical_offset] = self.fields;
         CheckpointFields {
-            physic_msg_timestamp_ms: physic,
-            logics_msg_timestamp_ms: logics,
-            index_msg_timestamp_ms: index,
-            master_flushed_offset: master,
-            confirm_physical_offset: confirmed,
-            logics_physical_offset,
+            physic_msg_timestamp_ms: self.physic_msg_timestamp_ms,
+            logics_msg_timestamp_ms: self.logics_msg_timestamp_ms,
+            index_msg_timestamp_ms: self.index_msg_timestamp_ms,
+            master_flushed_offset: self.master_flushed_offset,
+            confirm_physical_offset: self.confirm_physical_offset,
+            logics_physical_offset: self.logics_physical_offset,
         }
     }
 }
@@ -412,51 +434,13 @@ impl Checkpoint {
         })?;
         let fields = CheckpointFields::decode(bytes.get(..read).unwrap_or_default());
         Ok(Self {
-            fields: [
-                fields.physic_msg_timestamp_ms,
-                fields.logics_msg_timestamp_ms,
-                fields.index_msg_timestamp_ms,
-                fields.master_flushed_offset,
-                fields.confirm_physical_offset,
-                fields.logics_physical_offset,
-            ],
+            physic_msg_timestamp_ms: fields.physic_msg_timestamp_ms,
+            logics_msg_timestamp_ms: fields.logics_msg_timestamp_ms,
+            index_msg_timestamp_ms: fields.index_msg_timestamp_ms,
+            master_flushed_offset: fields.master_flushed_offset,
+            confirm_physical_offset: fields.confirm_physical_offset,
+            logics_physical_offset: fields.logics_physical_offset,
         })
-    }
-
-    /// Store time of the newest record known to be flushed.
-    #[getter]
-    fn physic_msg_timestamp_ms(&self) -> i64 {
-        self.fields().physic_msg_timestamp_ms
-    }
-
-    /// Store time of the last queue entry written.
-    #[getter]
-    fn logics_msg_timestamp_ms(&self) -> i64 {
-        self.fields().logics_msg_timestamp_ms
-    }
-
-    /// End time of the last full index file flushed.
-    #[getter]
-    fn index_msg_timestamp_ms(&self) -> i64 {
-        self.fields().index_msg_timestamp_ms
-    }
-
-    /// Flushed offset of the master, as a replica knows it.
-    #[getter]
-    fn master_flushed_offset(&self) -> i64 {
-        self.fields().master_flushed_offset
-    }
-
-    /// Start of the last valid record, as the last recovery found it.
-    #[getter]
-    fn confirm_physical_offset(&self) -> i64 {
-        self.fields().confirm_physical_offset
-    }
-
-    /// Start of the last record whose queue entries are flushed; 0 where that is not known.
-    #[getter]
-    fn logics_physical_offset(&self) -> i64 {
-        self.fields().logics_physical_offset
     }
 
     /// The lesser of the first two times less 3,000 ms, never below 0 (``getMinTimestamp``).
@@ -472,24 +456,14 @@ impl Checkpoint {
     }
 
     fn __repr__(&self) -> String {
-        let fields = self.fields();
-        format!(
-            "Checkpoint(physic_msg_timestamp_ms={}, logics_msg_timestamp_ms={}, \
-             index_msg_timestamp_ms={}, master_flushed_offset={}, confirm_physical_offset={}, \
-             logics_physical_offset={})",
-            fields.physic_msg_timestamp_ms,
-            fields.logics_msg_timestamp_ms,
-            fields.index_msg_timestamp_ms,
-            fields.master_flushed_offset,
-            fields.confirm_physical_offset,
-            fields.logics_physical_offset
-        )
+        let values = self.values().map(|(name, value)| format!("{name}={value}"));
+        format!("Checkpoint({})", values.join(", "))
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
         let py = slf.py();
         let make = py.import("mqstore._native")?.getattr("_checkpoint")?;
-        let fields = PyTuple::new(py, slf.get().fields)?;
+        let fields = PyTuple::new(py, slf.get().values().map(|(_, value)| value))?;
         PyTuple::new(py, [make, fields.into_any()])
     }
 }
@@ -504,13 +478,11 @@ pub(crate) fn _checkpoint(
     logics_physical_offset: i64,
 ) -> Checkpoint {
     Checkpoint {
-        fields: [
-            physic_msg_timestamp_ms,
-            logics_msg_timestamp_ms,
-            index_msg_timestamp_ms,
-            master_flushed_offset,
-            confirm_physical_offset,
-            logics_physical_offset,
-        ],
+        physic_msg_timestamp_ms,
+        logics_msg_timestamp_ms,
+        index_msg_timestamp_ms,
+        master_flushed_offset,
+        confirm_physical_offset,
+        logics_physical_offset,
     }
 }

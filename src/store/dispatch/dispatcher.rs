@@ -37,13 +37,13 @@ impl Dispatcher {
             match queue {
                 Some(queue) => {
                     let unit = request.unit(request.range(queue.kind()), levels);
-                    queue.add(&unit, request.store_timestamp_ms)?;
+                    queue.add(&unit)?;
                 }
                 None => {
                     let added =
                         queues.get_or_create(request.topic, request.queue_id).and_then(|queue| {
                             let unit = request.unit(request.range(queue.kind()), levels);
-                            queue.add(&unit, request.store_timestamp_ms)
+                            queue.add(&unit)
                         });
                     pass_over_refused(added)?;
                 }

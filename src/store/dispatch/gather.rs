@@ -10,7 +10,7 @@ use crate::format::java::TopicHash;
 use crate::format::message::MessageView;
 use crate::format::message::sys_flag::Transaction;
 use crate::format::width::at_most_u32;
-use crate::log::queue::Unit;
+use crate::log::queue::CqUnit;
 use crate::log::queue::unit::MAX_KEYS;
 use crate::log::{IndexBuilder, Queue, QueueKind};
 
@@ -55,7 +55,7 @@ impl<'a> Wanted<'a> {
 }
 
 #[derive(Clone, Debug)]
-pub struct Lane {
+pub struct QueueBatch {
     pub topic: Arc<[u8]>,
     pub queue_id: i32,
     pub kind: QueueKind,
@@ -65,12 +65,11 @@ pub struct Lane {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct QueuedUnit {
-    pub lane: u32,
+pub struct Queued {
+    pub batch: u32,
     /// Whether it is the record's own queue, not a light one.
     pub is_own: bool,
-    pub store_timestamp_ms: i64,
-    pub unit: Unit,
+    pub unit: CqUnit,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -91,8 +90,8 @@ pub struct Gathered {
     /// The first record from the future, and its time.
     pub ahead: Option<(i64, i64)>,
     pub left_out: u64,
-    pub lanes: Vec<Lane>,
-    pub units: Vec<QueuedUnit>,
+    pub batches: Vec<QueueBatch>,
+    pub units: Vec<Queued>,
     pub keyed: Vec<Keyed>,
     pub hashes: Vec<i32>,
 }
@@ -100,7 +99,7 @@ pub struct Gathered {
 impl Gathered {
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.units.capacity() * size_of::<QueuedUnit>()
+        self.units.capacity() * size_of::<Queued>()
             + self.keyed.capacity() * size_of::<Keyed>()
             + self.hashes.capacity() * size_of::<i32>()
     }
@@ -135,14 +134,14 @@ impl Gathered {
         Ok(())
     }
 
-    /// Adds the units to their queues, given by lane; returns the number of refused ones, which
+    /// Adds the units to their queues, given by batch; returns the number of refused ones, which
     /// must not block others.
     pub fn add_units(&self, queues: &[Option<Arc<Queue>>]) -> Result<u64> {
         let mut refused = 0;
         for queued in &self.units {
-            let Some(Some(queue)) = queues.get(queued.lane as usize) else { continue };
+            let Some(Some(queue)) = queues.get(queued.batch as usize) else { continue };
             let added = match queued.is_own {
-                true => queue.add(&queued.unit, queued.store_timestamp_ms),
+                true => queue.add(&queued.unit),
                 false => queue.add_plain(&queued.unit),
             };
             match added {
@@ -156,9 +155,9 @@ impl Gathered {
 
     /// Adds gathered records to their queues, except refused ones.
     pub fn add_to(&self, table: &QueueTable) -> Result<()> {
-        let mut queues = Vec::with_capacity(self.lanes.len());
-        for lane in &self.lanes {
-            queues.push(match table.get_or_create(&lane.topic, lane.queue_id) {
+        let mut queues = Vec::with_capacity(self.batches.len());
+        for batch in &self.batches {
+            queues.push(match table.get_or_create(&batch.topic, batch.queue_id) {
                 Ok(queue) => Some(queue),
                 // For example a topic that would lead out of the folder.
                 Err(Error::InvalidMessage { .. }) => None,
@@ -169,7 +168,7 @@ impl Gathered {
     }
 
     fn cleared(mut self) -> Self {
-        self.lanes.clear();
+        self.batches.clear();
         self.units.clear();
         self.keyed.clear();
         self.hashes.clear();
@@ -203,7 +202,7 @@ struct Topic {
     hash: TopicHash,
     kind: QueueKind,
     is_wanted: bool,
-    lanes: HashMap<i32, u32>,
+    batches: HashMap<i32, u32>,
 }
 
 #[derive(Debug)]
@@ -277,55 +276,54 @@ impl<'a> Gather<'a> {
     fn queue(&mut self, request: &DispatchRequest<'_>) {
         let queues = self.wanted.queues;
         let levels = queues.delay_levels();
-        if let Some((lane, kind)) = self.lane(request.queue_id) {
-            self.push(request, lane, true, request.unit(request.range(kind), levels));
+        if let Some((batch, kind)) = self.batch(request.queue_id) {
+            self.push(batch, true, request.unit(request.range(kind), levels));
         }
         if request.properties.multi_dispatch.is_some() {
             for (name, number) in lmq::pairs(request.topic, &request.properties) {
                 if !queues.takes_more_queues() && queues.get(name, 0).is_none() {
                     self.gathered.left_out += 1;
-                } else if let Some((lane, _)) = self.lane_of(name, 0) {
+                } else if let Some((batch, _)) = self.batch_of(name, 0) {
                     let mut unit = request.unit(request.range(QueueKind::Plain), levels);
                     unit.number = number;
-                    self.push(request, lane, false, unit);
+                    self.push(batch, false, unit);
                 }
             }
         }
     }
 
     #[inline]
-    fn push(&mut self, request: &DispatchRequest<'_>, lane: u32, is_own: bool, unit: Unit) {
-        if let Some(lane) = self.gathered.lanes.get_mut(lane as usize) {
-            if lane.units == 0 {
-                lane.first = unit.number;
+    fn push(&mut self, batch: u32, is_own: bool, unit: CqUnit) {
+        if let Some(batch) = self.gathered.batches.get_mut(batch as usize) {
+            if batch.units == 0 {
+                batch.first = unit.number;
             }
-            lane.units += 1;
-            lane.end = unit.end();
+            batch.units += 1;
+            batch.end = unit.end();
         }
-        let store_timestamp_ms = request.store_timestamp_ms;
-        self.gathered.units.push(QueuedUnit { lane, is_own, store_timestamp_ms, unit });
+        self.gathered.units.push(Queued { batch, is_own, unit });
     }
 
-    fn lane_of(&mut self, topic: &[u8], queue_id: i32) -> Option<(u32, QueueKind)> {
+    fn batch_of(&mut self, topic: &[u8], queue_id: i32) -> Option<(u32, QueueKind)> {
         self.last = self.find_topic(topic);
-        self.lane(queue_id)
+        self.batch(queue_id)
     }
 
-    /// Lane and kind of a queue of the last topic; `None` if the topic is not wanted.
+    /// Batch and kind of a queue of the last topic; `None` if the topic is not wanted.
     #[inline]
-    fn lane(&mut self, queue_id: i32) -> Option<(u32, QueueKind)> {
+    fn batch(&mut self, queue_id: i32) -> Option<(u32, QueueKind)> {
         let known = self.topics.get_mut(self.last)?;
         if !known.is_wanted {
             return None;
         }
-        let lanes = &mut self.gathered.lanes;
-        let lane = *known.lanes.entry(queue_id).or_insert_with(|| {
+        let batches = &mut self.gathered.batches;
+        let batch = *known.batches.entry(queue_id).or_insert_with(|| {
             let (units, first, end) = (0, 0, 0);
             let (topic, kind) = (Arc::clone(&known.name), known.kind);
-            lanes.push(Lane { topic, queue_id, kind, units, first, end });
-            at_most_u32(lanes.len() - 1)
+            batches.push(QueueBatch { topic, queue_id, kind, units, first, end });
+            at_most_u32(batches.len() - 1)
         });
-        Some((lane, known.kind))
+        Some((batch, known.kind))
     }
 
     #[cold]
@@ -344,7 +342,7 @@ impl<'a> Gather<'a> {
                 false => self.wanted.queues.kind_of(topic),
             },
             is_wanted: wanted.is_none_or(|wanted| wanted.iter().any(|name| **name == *topic)),
-            lanes: HashMap::new(),
+            batches: HashMap::new(),
         });
         self.by_name.insert(name, self.topics.len() - 1);
         self.topics.len() - 1

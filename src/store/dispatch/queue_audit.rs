@@ -9,12 +9,12 @@ use hashbrown::HashMap;
 use crate::error::Result;
 use crate::format::queue::batch::InnerRange;
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
-use crate::log::queue::Unit;
+use crate::log::queue::CqUnit;
 use crate::log::queue::consume_queue_ext::TagsCode;
 use crate::log::{Queue, QueueKind};
 
 use super::dispatcher::DispatchRequest;
-use super::gather::{Gathered, QueuedUnit};
+use super::gather::{Gathered, Queued};
 use super::lmq;
 use crate::store::queue_table::{MOST_NEW_QUEUES, QueueTable, too_many};
 
@@ -26,7 +26,7 @@ pub struct QueueAudit {
     queue: Option<Arc<Queue>>,
     kind: QueueKind,
     most_skipped: i64,
-    block: Vec<Unit>,
+    block: Vec<CqUnit>,
     /// Likely position of the next record's unit in the block.
     at: usize,
     /// End of the last record's queue offsets.
@@ -100,19 +100,19 @@ impl<'q> Audit<'q> {
     }
 
     pub fn see_all(&mut self, gathered: &Gathered) -> Result<()> {
-        // Index of each lane, once a unit may be in its queue.
-        let mut places = vec![None; gathered.lanes.len()];
-        for QueuedUnit { lane, is_own, unit, .. } in &gathered.units {
-            let number = *lane as usize;
-            let Some(lane) = gathered.lanes.get(number) else { continue };
+        // Index of each batch, once a unit may be in its queue.
+        let mut places = vec![None; gathered.batches.len()];
+        for Queued { batch, is_own, unit } in &gathered.units {
+            let number = *batch as usize;
+            let Some(batch) = gathered.batches.get(number) else { continue };
             let Some(place) = places.get_mut(number) else { continue };
             if place.is_none() {
                 *place = match is_own {
-                    true => self.place(&lane.topic, lane.queue_id, unit.number)?,
-                    false => self.place_beside(&lane.topic, unit.number)?,
+                    true => self.place(&batch.topic, batch.queue_id, unit.number)?,
+                    false => self.place_beside(&batch.topic, unit.number)?,
                 };
             }
-            self.see_at(*place, unit, &lane.topic)?;
+            self.see_at(*place, unit, &batch.topic)?;
         }
         Ok(())
     }
@@ -164,7 +164,7 @@ impl<'q> Audit<'q> {
     }
 
     #[inline]
-    fn see_at(&mut self, place: Option<usize>, unit: &Unit, topic: &[u8]) -> Result<bool> {
+    fn see_at(&mut self, place: Option<usize>, unit: &CqUnit, topic: &[u8]) -> Result<bool> {
         let audit = place.and_then(|place| self.audits.get_mut(place));
         let Some(audit) = audit.filter(|_| unit.number >= 0) else { return Ok(true) };
         // A taken or unreachable number gets no entry.
@@ -176,7 +176,7 @@ impl<'q> Audit<'q> {
         if !there {
             audit.broken_at.get_or_insert(unit.number);
             if self.first_missing.is_none() {
-                self.first_missing = u64::try_from(unit.entry.physical_offset).ok();
+                self.first_missing = u64::try_from(unit.physical_offset).ok();
             }
         }
         Ok(there)
@@ -230,11 +230,11 @@ impl<'q> Audit<'q> {
 pub fn is_known(queues: &QueueTable, request: &DispatchRequest<'_>) -> Result<bool> {
     let Some(queue) = queues.get(request.topic, request.queue_id) else { return Ok(false) };
     let unit = queue.unit(request.queue_offset)?;
-    Ok(unit.is_some_and(|unit| unit.entry.physical_offset == request.physical_offset))
+    Ok(unit.is_some_and(|unit| unit.physical_offset == request.physical_offset))
 }
 
 impl QueueAudit {
-    fn has(&mut self, wanted: &Unit, topic: &[u8]) -> Result<bool> {
+    fn has(&mut self, wanted: &CqUnit, topic: &[u8]) -> Result<bool> {
         let Some(queue) = &self.queue else { return Ok(false) };
         let number = wanted.number;
         while self.block.get(self.at).is_some_and(|unit| unit.number < number) {
@@ -247,8 +247,8 @@ impl QueueAudit {
         let Some(unit) = self.block.get(self.at).filter(|unit| {
             unit.number == number
                 && unit.count == wanted.count
-                && unit.entry.physical_offset == wanted.entry.physical_offset
-                && unit.entry.store_size == wanted.entry.store_size
+                && unit.physical_offset == wanted.physical_offset
+                && unit.store_size == wanted.store_size
         }) else {
             return Ok(false);
         };
@@ -256,8 +256,8 @@ impl QueueAudit {
         if topic == SCHEDULE_TOPIC {
             return Ok(true);
         }
-        Ok(match queue.resolve(unit.entry.tags_code)? {
-            TagsCode::Known(code) => code == wanted.entry.tags_code,
+        Ok(match queue.resolve(unit.tags_code)? {
+            TagsCode::Known(code) => code == wanted.tags_code,
             TagsCode::Unreadable => true,
         })
     }

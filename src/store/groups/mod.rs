@@ -12,7 +12,6 @@ use crate::format::config::json;
 use crate::format::config::tables::{self, OffsetTable};
 use crate::format::queue::consume_queue::TagFilter;
 use crate::format::width::at_least_0;
-use crate::log::queue::Unit;
 
 use crate::store::folder::config_file;
 use crate::store::folder::lock::{OffsetsLock, QueueLocks};
@@ -453,10 +452,7 @@ impl ConsumerGroup {
             });
         }
         let unit = view.map(|view| view.unit(place.saturating_sub(1))).transpose()?.flatten();
-        Ok(unit.map_or(0, |Unit { entry, .. }| {
-            let end = entry.physical_offset.saturating_add(i64::from(entry.store_size));
-            at_least_0(end)
-        }))
+        Ok(unit.map_or(0, |unit| at_least_0(unit.physical_end())))
     }
 
     pub fn seek(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<()> {

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::files::run::new_files;
 use crate::files::{FileRun, Storage};
 use crate::format::width::at_most_i64;
-use crate::log::{CommitLog, ConsumeQueue, StoreCheckpoint};
+use crate::log::{CommitLog, StoreCheckpoint};
 
 use super::analysis::Analysis;
 use crate::store::folder::paths::StorePaths;
@@ -66,7 +66,7 @@ pub fn repair(
     for queue in all {
         remove_misplaced(queue.run(), storage)?;
         mend_lengths(queue.run())?;
-        if let Some(ext) = queue.as_plain().and_then(ConsumeQueue::ext) {
+        if let Some(ext) = queue.ext() {
             mend_lengths(ext.run())?;
         }
     }

@@ -11,7 +11,7 @@ use crate::format::queue::batch::InnerRange;
 use crate::format::queue::consume_queue::DelayLevels;
 use crate::format::width::{at_most_i64, or_nowhere};
 use crate::log::commit_log::Found;
-use crate::log::queue::Unit;
+use crate::log::queue::CqUnit;
 use crate::log::read::damage::zeros;
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 use crate::log::{CommitLog, Queue, QueueKind};
@@ -41,17 +41,16 @@ pub struct EntrySearch<'a> {
 #[derive(Debug)]
 pub enum NextMessage {
     /// First message from the queue offset on.
-    Record(Unit, Box<[u8]>),
+    Record(CqUnit, Box<[u8]>),
     /// No message up to this queue offset.
     Nothing(i64),
 }
 
 impl EntrySearch<'_> {
     /// Whether an entry leads to a record of its queue and number; returns the record's end.
-    pub fn end_of(&self, unit: &Unit, buffer: &mut Vec<u8>) -> Result<Option<u64>> {
-        let entry = unit.entry;
+    pub fn end_of(&self, unit: &CqUnit, buffer: &mut Vec<u8>) -> Result<Option<u64>> {
         let (Ok(at), Ok(size)) =
-            (u64::try_from(entry.physical_offset), u64::try_from(entry.store_size))
+            (u64::try_from(unit.physical_offset), u64::try_from(unit.store_size))
         else {
             return Ok(None);
         };
@@ -61,10 +60,9 @@ impl EntrySearch<'_> {
     }
 
     /// [`EntrySearch::end_of`] for an entry behind the log's known end.
-    fn leads_past_end(&self, unit: &Unit) -> Result<bool> {
-        let entry = unit.entry;
+    fn leads_past_end(&self, unit: &CqUnit) -> Result<bool> {
         let (Ok(at), Ok(size)) =
-            (u64::try_from(entry.physical_offset), usize::try_from(entry.store_size))
+            (u64::try_from(unit.physical_offset), usize::try_from(unit.store_size))
         else {
             return Ok(false);
         };
@@ -73,7 +71,7 @@ impl EntrySearch<'_> {
         let Some(bytes) = record.get(..read) else { return Ok(false) };
         Ok(match read_frame(bytes) {
             Ok(Frame::Message(view)) => {
-                view.physical_offset() == entry.physical_offset
+                view.physical_offset() == unit.physical_offset
                     && usize::try_from(view.store_size()) == Ok(size)
                     && self.is_of(&view, unit)
             }
@@ -81,7 +79,7 @@ impl EntrySearch<'_> {
         })
     }
 
-    fn is_of(&self, view: &MessageView<'_>, unit: &Unit) -> bool {
+    fn is_of(&self, view: &MessageView<'_>, unit: &CqUnit) -> bool {
         points_back(view, self.view.kind, self.topic, self.queue_id, unit)
     }
 
@@ -125,7 +123,7 @@ impl EntrySearch<'_> {
         let first_behind = number.saturating_add(1).max(self.view.first_listed());
         for unit in self.view.units(first_behind, behind)? {
             if unit.number > number && self.end_of(&unit, &mut buffer)?.is_some() {
-                if let Ok(at) = u64::try_from(unit.entry.physical_offset) {
+                if let Ok(at) = u64::try_from(unit.physical_offset) {
                     stop = at;
                 }
                 next = unit.number;
@@ -203,7 +201,7 @@ impl EntrySearch<'_> {
         if let Some(unit) = queue.unit(first)?
             && self.end_of(&unit, &mut Vec::new())?.is_some()
         {
-            stop = stop.min(or_nowhere(unit.entry.physical_offset).saturating_add(1));
+            stop = stop.min(or_nowhere(unit.physical_offset).saturating_add(1));
         }
         let mut found = i64::MAX;
         self.walk(log_start, stop, |view| match self.range_in(view, -1) {
@@ -264,9 +262,9 @@ impl EntrySearch<'_> {
     }
 
     /// Whether an entry leads behind all log files.
-    fn is_far(&self, unit: &Unit) -> bool {
+    fn is_far(&self, unit: &CqUnit) -> bool {
         let end = self.log.run().end_offset().unwrap_or(0);
-        u64::try_from(unit.entry.physical_offset).is_ok_and(|at| at >= end)
+        u64::try_from(unit.physical_offset).is_ok_and(|at| at >= end)
     }
 
     fn start_before(&self, queue: &Queue, end: i64, buffer: &mut Vec<u8>) -> Result<u64> {
@@ -317,7 +315,7 @@ pub fn points_back(
     kind: QueueKind,
     topic: &[u8],
     queue_id: i32,
-    unit: &Unit,
+    unit: &CqUnit,
 ) -> bool {
     if matches!(transaction(view.sys_flag()), Transaction::Prepared | Transaction::Rollback) {
         return false;

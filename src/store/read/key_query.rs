@@ -15,7 +15,7 @@ use crate::format::release::Release;
 use crate::format::width::{at_least_0, or_nowhere};
 use crate::log::commit_log::Found;
 use crate::log::index::file::IndexPut;
-use crate::log::index::query::{Candidate, OtherOffsets, OtherQuery};
+use crate::log::index::query::{Candidate, ExternalOffsets, ExternalQuery};
 use crate::log::index::run::Between;
 use crate::log::losses::join;
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner, Stop};
@@ -210,9 +210,9 @@ fn exact(
     let mut asking = Asking::new(reader, query, by, tail_from);
     let log = tail_from.max(reader.log().min_offset())..reader.readable_end();
     let index = reader.files.index.as_ref().filter(|index| !index.listing().files.is_empty());
-    let other = reader.other_index.get().filter(|_| index.is_none() && with_tail);
+    let other = reader.external_index.get().filter(|_| index.is_none() && with_tail);
     let found = other.and_then(|other| {
-        other.ask(&OtherQuery {
+        other.ask(&ExternalQuery {
             topic: query.topic,
             text: query.key,
             is_tags: by.0 == IndexType::Tags,
@@ -398,7 +398,7 @@ impl<'a> Asking<'a> {
 
     /// Adds the messages of another index and those behind it. `false` if it leads astray: then
     /// nothing is added.
-    fn ask_the_other(&mut self, mut found: OtherOffsets) -> Result<bool> {
+    fn ask_the_other(&mut self, mut found: ExternalOffsets) -> Result<bool> {
         let log = self.reader.log();
         self.ask_the_log(found.until.max(log.min_offset()), self.reader.readable_end(), &(0..0))?;
         found.offsets.retain(|at| (log.min_offset()..found.until).contains(at));

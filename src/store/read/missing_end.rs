@@ -6,7 +6,7 @@ use crate::error::{Corruption, Result};
 use crate::format::file_name::offset_name;
 use crate::format::width::{at_least_0, to_usize};
 use crate::log::index::run::IndexRun;
-use crate::log::{CommitLog, Queue};
+use crate::log::{CommitLog, Queue, QueueKind};
 use crate::store::queue_table::QueueTable;
 
 use crate::log::read::end::is_empty_from;
@@ -131,17 +131,17 @@ impl MissingEnd {
 
 /// A queue's first message from `end` on, and a number of entries there.
 fn first_behind(queue: &Queue, end: u64) -> Result<Option<(i64, u64, usize)>> {
-    let mut number = match queue.as_plain() {
-        Some(plain) => plain.first_at_or_behind(end)?,
-        None => queue.min_offset(),
+    let mut number = match queue.kind() {
+        QueueKind::Plain => queue.first_at_or_behind(end)?,
+        QueueKind::Batch => queue.min_offset(),
     };
     loop {
         let units = queue.units(number, BLOCK)?;
         let Some(last) = units.last() else { return Ok(None) };
         let next = last.number.saturating_add(i64::from(last.count.max(1)));
         let mut behind = units.iter().filter_map(|unit| {
-            let place = u64::try_from(unit.entry.physical_offset).ok()?;
-            (place >= end && unit.entry.store_size > 0).then_some((unit.number, place))
+            let place = u64::try_from(unit.physical_offset).ok()?;
+            (place >= end && unit.store_size > 0).then_some((unit.number, place))
         });
         if let Some((first, place)) = behind.next() {
             return Ok(Some((first, place, 1 + behind.count())));

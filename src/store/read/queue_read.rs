@@ -8,7 +8,7 @@ use crate::format::queue::consume_queue::{self, SCHEDULE_TOPIC, TagFilter};
 use crate::format::width::{at_least_0, or_nowhere, to_usize};
 use crate::log::CommitLog;
 use crate::log::commit_log::Found;
-use crate::log::queue::Unit;
+use crate::log::queue::CqUnit;
 use crate::log::queue::consume_queue_ext::TagsCode;
 use crate::log::queue::seen_codes::Seen256;
 
@@ -233,7 +233,7 @@ impl<'a> QueueRead<'a> {
                 if unit.end() <= self.next {
                     continue;
                 }
-                let size = at_least_0(unit.entry.store_size);
+                let size = at_least_0(unit.store_size);
                 unasked = unasked.saturating_add(size).saturating_add(ENTRY_COST);
                 if unasked >= ASK_EVERY {
                     unasked = 0;
@@ -241,9 +241,7 @@ impl<'a> QueueRead<'a> {
                         return Ok(());
                     }
                 }
-                if is_over(unit.number)
-                    || self.is_full(size, unit.count, unit.entry.physical_offset)
-                {
+                if is_over(unit.number) || self.is_full(size, unit.count, unit.physical_offset) {
                     return Ok(());
                 }
                 examined += 1;
@@ -280,15 +278,15 @@ impl<'a> QueueRead<'a> {
     /// Takes an entry's message if it matches; `following` is the next entry.
     fn take(
         &mut self,
-        unit: &Unit,
-        following: Option<&Unit>,
+        unit: &CqUnit,
+        following: Option<&CqUnit>,
         buffer: &mut Vec<u8>,
     ) -> Result<bool> {
         let filter = self.request.filter;
         let mut left_out = None;
         // An unreadable code passes every filter.
         if !filter.is_all()
-            && let TagsCode::Known(code) = self.view.resolve(unit.entry.tags_code)?
+            && let TagsCode::Known(code) = self.view.resolve(unit.tags_code)?
             && !filter.matches_code(code)
         {
             // The code was compared with the message once.
@@ -299,15 +297,15 @@ impl<'a> QueueRead<'a> {
             }
             left_out = Some(code);
         }
-        let at = or_nowhere(unit.entry.physical_offset);
-        let size = at_least_0(unit.entry.store_size);
+        let at = or_nowhere(unit.physical_offset);
+        let size = at_least_0(unit.store_size);
         let hint = to_usize(size);
         let size_hint = if size > 1 << 26 { 0 } else { hint };
         let Found::Message(view) = self.log.read(at, size_hint, buffer)? else {
             // Two consecutive entries before the log show that it begins behind them.
             let limit = self.log.min_offset();
             let is_before =
-                |unit: &Unit| u64::try_from(unit.entry.physical_offset).is_ok_and(|at| at < limit);
+                |unit: &CqUnit| u64::try_from(unit.physical_offset).is_ok_and(|at| at < limit);
             if is_before(unit) && following.is_some_and(is_before) {
                 self.last_was_gone = true;
                 self.next = unit.end();
@@ -331,7 +329,7 @@ impl<'a> QueueRead<'a> {
         self.give(unit, &view)
     }
 
-    fn give(&mut self, unit: &Unit, view: &MessageView<'_>) -> Result<bool> {
+    fn give(&mut self, unit: &CqUnit, view: &MessageView<'_>) -> Result<bool> {
         self.last_was_gone = false;
         let filter = self.request.filter;
         if !filter.is_all() && !filter.matches_tags(view.property(names::TAGS)) {
@@ -370,7 +368,7 @@ impl<'a> QueueRead<'a> {
     }
 
     /// Whether an entry was already compared with its message, or comes from the log.
-    fn is_seen(&mut self, unit: &Unit, code: i64) -> bool {
+    fn is_seen(&mut self, unit: &CqUnit, code: i64) -> bool {
         let first = Seen256::first(unit.number);
         if self.seen.as_ref().is_none_or(|(known, ..)| *known != first) {
             self.keep_seen();
@@ -379,7 +377,7 @@ impl<'a> QueueRead<'a> {
         self.seen.as_ref().is_none_or(|(_, seen, _)| seen.has(unit, code))
     }
 
-    fn see(&mut self, unit: &Unit, code: i64) {
+    fn see(&mut self, unit: &CqUnit, code: i64) {
         if let Some((_, seen, is_new)) = &mut self.seen {
             seen.add(unit, code);
             *is_new = true;

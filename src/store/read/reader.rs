@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLockReadGuard};
 
 use crate::error::{Error, Result};
 use crate::files::Waiters;
-use crate::log::index::query::OtherIndex;
+use crate::log::index::query::ExternalIndex;
 use crate::log::{CommitLog, Queue};
 
 use super::coverage::Coverage;
@@ -35,7 +35,7 @@ const ATTEMPTS: usize = 16;
 pub(crate) struct Reader {
     pub(crate) files: Arc<StoreFiles>,
     source: Source,
-    pub(crate) other_index: OnceLock<Box<dyn OtherIndex>>,
+    pub(crate) external_index: OnceLock<Box<dyn ExternalIndex>>,
     pub(crate) missing_end: Option<MissingFiles>,
     pub(crate) coverage: Coverage,
 }
@@ -48,25 +48,25 @@ pub(crate) enum Source {
 
 impl Reader {
     pub(crate) fn of_writer(writer: Arc<Writer>) -> Self {
-        let (files, other_index) = (Arc::clone(&writer.files), OnceLock::new());
+        let (files, external_index) = (Arc::clone(&writer.files), OnceLock::new());
         let coverage = Coverage::default();
         Self {
             files,
             source: Source::Writer(writer, Mutex::default()),
-            other_index,
+            external_index,
             missing_end: None,
             coverage,
         }
     }
 
     pub(crate) fn of_files(follower: Follower, missing_end: Option<MissingFiles>) -> Self {
-        let (files, other_index) = (Arc::clone(&follower.files), OnceLock::new());
+        let (files, external_index) = (Arc::clone(&follower.files), OnceLock::new());
         if missing_end.is_some() {
             let end = files.log.end_offset();
             files.log.lose(end..end.saturating_add(1));
         }
         let (source, coverage) = (Source::Files(follower), Coverage::default());
-        let reader = Self { files, source, other_index, missing_end, coverage };
+        let reader = Self { files, source, external_index, missing_end, coverage };
         lacking(reader.log()).into_iter().for_each(|part| reader.lose(part));
         reader
     }

@@ -1,7 +1,6 @@
 //! Finds the queue offset for a time (`ConsumeQueue.getOffsetInQueueByTime`).
 
 use crate::error::Result;
-use crate::log::queue::Unit;
 use crate::log::{CommitLog, QueueKind};
 use crate::time::is_far_outside;
 
@@ -91,9 +90,9 @@ fn counting_at(
 
 /// Store time of a message, `None` if unreadable.
 pub fn stored_at(log: &CommitLog, view: &QueueView, number: i64) -> Result<Option<i64>> {
-    let Some(Unit { entry, .. }) = view.unit(number)? else { return Ok(None) };
+    let Some(unit) = view.unit(number)? else { return Ok(None) };
     let (Ok(at), Ok(size)) =
-        (u64::try_from(entry.physical_offset), usize::try_from(entry.store_size))
+        (u64::try_from(unit.physical_offset), usize::try_from(unit.store_size))
     else {
         return Ok(None);
     };

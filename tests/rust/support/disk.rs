@@ -353,8 +353,9 @@ impl Storage for SimulatedStorage {
                 Some(Entry::Folder) => {}
                 Some(Entry::File(_)) => return Err(io::ErrorKind::NotADirectory.into()),
                 None => {
+                    // Two threads may make it at once: neither empties the other's.
+                    self.disk.state().folders.entry(folder.to_owned()).or_default();
                     self.change(folder, Some(Entry::Folder))?;
-                    self.disk.state().folders.insert(folder.to_owned(), Folder::default());
                 }
             }
         }

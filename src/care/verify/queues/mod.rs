@@ -1,11 +1,9 @@
 //! Checks consume queues by themselves, and whether every message has its entry. Each queue counts
 //! its matched entries; single entries are checked only if some are unmatched.
 
-pub(crate) mod batch_check;
 pub(crate) mod entry_check;
 pub(crate) mod ext_check;
 pub(crate) mod queue_check;
-pub(crate) mod queue_structure;
 pub(crate) mod report;
 
 use parking_lot::Mutex;
@@ -20,10 +18,10 @@ use crate::care::finding::{Code, Severity};
 use crate::error::{Error, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::{Access, FileKind, FileRun};
-use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry};
-use crate::format::queue::names::names_a_folder;
-use crate::format::width::{at_most_i64, at_most_u32, to_usize};
-use crate::log::QueueKind;
+use crate::format::queue::names::{names_a_folder, parse_queue_id};
+use crate::format::width::{at_least_0, at_most_i64, at_most_u32, to_usize};
+use crate::log::queue::entry_run::EntryRun;
+use crate::log::{CqUnit, QueueKind};
 use crate::store::folder::inventory;
 use crate::store::queue_table::{QueueLayout, TopicKinds};
 
@@ -35,8 +33,7 @@ pub(super) type Name = (Box<[u8]>, i32);
 pub(super) struct Queue {
     pub(super) topic: Box<[u8]>,
     pub(super) id: i32,
-    pub(super) kind: QueueKind,
-    pub(super) run: FileRun,
+    entries: EntryRun,
     pub(super) ext: Option<FileRun>,
     /// Number at which its first file begins; for batch queues that of the first entry.
     pub(super) first: i64,
@@ -46,12 +43,29 @@ pub(super) struct Queue {
 }
 
 impl Queue {
+    pub(super) fn kind(&self) -> QueueKind {
+        self.entries.kind
+    }
+
+    fn run(&self) -> &FileRun {
+        self.entries.run()
+    }
+
     pub(super) fn dir(&self) -> PathBuf {
-        self.run.dir()
+        self.run().dir()
+    }
+
+    /// File of the entry at a position, and the entry's offset there.
+    fn spot(&self, place: i64) -> (PathBuf, u64) {
+        let offset = at_least_0(place).saturating_mul(self.kind().entry_len() as u64);
+        match self.run().find(offset) {
+            Some(file) => (file.path.clone(), offset - file.base_offset),
+            None => (self.dir(), 0),
+        }
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        let runs = std::iter::once(&self.run).chain(&self.ext);
+        let runs = std::iter::once(self.run()).chain(&self.ext);
         runs.flat_map(|run| run.files().to_vec()).map(|file| file.len).sum()
     }
 }
@@ -70,8 +84,8 @@ pub(super) struct Missing {
 type Topics = HashMap<Box<[u8]>, Vec<(i32, u32)>>;
 
 pub(super) struct Queues {
-    topics: Topics,
-    batch_topics: Topics,
+    /// By kind.
+    topics: [Topics; 2],
     kinds: TopicKinds,
     pub(super) list: Vec<Queue>,
     missing: Mutex<HashMap<Name, Missing>>,
@@ -83,31 +97,31 @@ impl Queues {
     /// Lists the queues; reports what does not belong there.
     pub(super) fn list(cx: &Context<'_>, layout: &QueueLayout, kinds: TopicKinds) -> Result<Self> {
         let mut queues = Self {
-            topics: HashMap::new(),
-            batch_topics: HashMap::new(),
+            topics: Default::default(),
             kinds,
             list: Vec::new(),
             missing: Mutex::default(),
             missing_elsewhere: AtomicU64::new(0),
         };
         let open_files = Arc::new(OpenFiles::default());
-        each_folder(cx, &cx.paths.consume_queue(), |topic, id, path| {
-            queues.add_folder(cx, QueueKind::Plain, (topic, id), path, |path| {
-                load(cx, &open_files, path, layout.file_size)
-            })
-        })?;
-        each_folder(cx, &cx.paths.batch_consume_queue(), |topic, id, path| {
-            queues.add_folder(cx, QueueKind::Batch, (topic, id), path, |path| {
-                load(cx, &open_files, path, layout.batch_file_size)
-            })
-        })?;
-        for topics in [&mut queues.topics, &mut queues.batch_topics] {
+        for (kind, root, file_size) in [
+            (QueueKind::Plain, cx.paths.consume_queue(), layout.file_size),
+            (QueueKind::Batch, cx.paths.batch_consume_queue(), layout.batch_file_size),
+        ] {
+            each_folder(cx, &root, |topic, id, path| {
+                if queues.is_wrong_kind(cx, kind, topic, &path) {
+                    return Ok(());
+                }
+                queues.add(kind, topic, id, load(cx, &open_files, path, file_size)?);
+                Ok(())
+            })?;
+            let topics = &mut queues.topics[kind as usize];
             topics.values_mut().for_each(|of_topic| of_topic.sort_unstable());
         }
         each_folder(cx, &cx.paths.consume_queue_ext(), |topic, id, path| {
             let run = load(cx, &open_files, path, layout.ext_file_size)?;
-            let queue = queues.topics.get(topic).and_then(|queues| find(queues, id));
-            if let Some(queue) = queue.and_then(|number| queues.get_mut(number)) {
+            let queue = queues.number_of(QueueKind::Plain, topic, id);
+            if let Some(queue) = queue.and_then(|number| queues.list.get_mut(to_usize(number))) {
                 queue.ext = Some(run);
             }
             Ok(())
@@ -115,50 +129,45 @@ impl Queues {
         Ok(queues)
     }
 
-    fn add_folder(
-        &mut self,
-        cx: &Context<'_>,
-        kind: QueueKind,
-        (topic, id): (&[u8], i32),
-        path: PathBuf,
-        load: impl FnOnce(PathBuf) -> Result<FileRun>,
-    ) -> Result<()> {
-        if self.kinds.get(topic).is_some_and(|&known| known != kind) {
-            let (expected, found) = match kind {
-                QueueKind::Plain => ("no queue of single messages, by topics.json", "one"),
-                QueueKind::Batch => ("no queue of batches, by topics.json", "one"),
+    /// Whether `topics.json` contradicts the folder, which is reported.
+    fn is_wrong_kind(&self, cx: &Context<'_>, kind: QueueKind, topic: &[u8], path: &Path) -> bool {
+        let is_wrong = self.kinds.get(topic).is_some_and(|&known| known != kind);
+        if is_wrong {
+            let expected = match kind {
+                QueueKind::Plain => "no queue of single messages, by topics.json",
+                QueueKind::Batch => "no queue of batches, by topics.json",
             };
-            cx.findings.add(Code::ConfigKind, Severity::Error, &path, None, expected, found);
-            return Ok(());
+            cx.findings.add(Code::ConfigKind, Severity::Error, path, None, expected, "one");
         }
+        is_wrong
+    }
+
+    fn add(&mut self, kind: QueueKind, topic: &[u8], id: i32, run: FileRun) {
         let number = at_most_u32(self.list.len());
-        let topics = match kind {
-            QueueKind::Plain => &mut self.topics,
-            QueueKind::Batch => &mut self.batch_topics,
-        };
-        topics.entry(topic.into()).or_default().push((id, number));
+        self.topics[kind as usize].entry(topic.into()).or_default().push((id, number));
+        let entries = EntryRun::new(kind, run);
+        entries.bytes.tail().set_end(entries.run().end_offset().unwrap_or(0));
         self.list.push(Queue {
             topic: topic.into(),
             id,
-            kind,
-            run: load(path)?,
+            entries,
             ext: None,
             first: 0,
             end: 0,
             live: 0,
             met: AtomicU64::new(0),
         });
-        Ok(())
     }
 
     #[inline]
     pub(super) fn kind_of(&self, topic: &[u8]) -> QueueKind {
-        if self.kinds.is_empty() && self.batch_topics.is_empty() {
+        let of_batches = &self.topics[QueueKind::Batch as usize];
+        if self.kinds.is_empty() && of_batches.is_empty() {
             return QueueKind::Plain;
         }
         match self.kinds.get(topic) {
             Some(&kind) => kind,
-            None if self.batch_topics.contains_key(topic) => QueueKind::Batch,
+            None if of_batches.contains_key(topic) => QueueKind::Batch,
             None => QueueKind::Plain,
         }
     }
@@ -187,11 +196,7 @@ impl Queues {
     }
 
     pub(super) fn of_topic(&self, kind: QueueKind, topic: &[u8]) -> &[(i32, u32)] {
-        let topics = match kind {
-            QueueKind::Plain => &self.topics,
-            QueueKind::Batch => &self.batch_topics,
-        };
-        topics.get(topic).map_or(&[], Vec::as_slice)
+        self.topics[kind as usize].get(topic).map_or(&[], Vec::as_slice)
     }
 
     pub(super) fn number_of(&self, kind: QueueKind, topic: &[u8], id: i32) -> Option<u32> {
@@ -204,10 +209,6 @@ impl Queues {
 
     pub(super) fn get(&self, number: u32) -> Option<&Queue> {
         self.list.get(usize::try_from(number).ok()?)
-    }
-
-    fn get_mut(&mut self, number: u32) -> Option<&mut Queue> {
-        self.list.get_mut(usize::try_from(number).ok()?)
     }
 
     pub(super) fn miss(&self, topic: &[u8], id: i32, note: impl FnOnce(&mut Missing)) {
@@ -293,37 +294,56 @@ pub(super) fn find(of_topic: &[(i32, u32)], id: i32) -> Option<u32> {
     of_topic.get(at).map(|(_, number)| *number)
 }
 
-/// Parses a folder's number: digits without sign or leading zero.
-fn parse_queue_id(name: &str) -> Option<i32> {
-    let id: i32 = name.parse().ok()?;
-    (id >= 0 && id.to_string() == name).then_some(id)
-}
-
-/// Iterates over entries with their position, which is the number in a plain queue; empty ranges
-/// are skipped and reported.
-pub(super) fn each_entry<E: Entry<LEN>, const LEN: usize>(
+/// Iterates over entries with their position; empty ranges are skipped and reported.
+pub(super) fn each_entry(
     cx: &Context<'_>,
-    run: &FileRun,
-    mut take: impl FnMut(i64, &Met<E>) -> Result<()>,
+    queue: &Queue,
+    mut take: impl FnMut(i64, &Met) -> Result<()>,
 ) -> Result<()> {
-    each_block(cx, run, |first, entries: &[[u8; LEN]]| {
-        if entries.is_empty() {
+    each_block(cx, queue, |first, block| {
+        if block.units.is_empty() {
             return take(first, &Met::Empty);
         }
-        (first..).zip(entries).try_for_each(|(place, entry)| take(place, &E::met(entry)))
+        (first..).zip(block.met()).try_for_each(|(place, met)| take(place, &met))
     })
 }
 
-/// Iterates over blocks of entries with the first one's position; an empty block means an empty
-/// range.
-pub(super) fn each_block<const LEN: usize>(
+/// Consecutive entries; none means an empty range.
+#[derive(Default)]
+pub(super) struct Entries {
+    kind: QueueKind,
+    pub(super) units: Vec<CqUnit>,
+    bytes: Vec<u8>,
+}
+
+impl Entries {
+    fn met(&self) -> impl Iterator<Item = Met> {
+        (0..self.units.len()).filter_map(|at| self.met_at(at))
+    }
+
+    pub(super) fn met_at(&self, at: usize) -> Option<Met> {
+        let unit = *self.units.get(at)?;
+        let len = self.kind.entry_len();
+        let is_empty = || self.bytes.iter().skip(at * len).take(len).all(|&byte| byte == 0);
+        Some(match self.kind {
+            QueueKind::Plain if unit.is_pre_blank() => Met::Blank,
+            _ if unit.is_valid() => Met::Entry(unit),
+            _ if is_empty() => Met::Empty,
+            _ => Met::Impossible(unit),
+        })
+    }
+}
+
+/// Iterates over blocks of entries with the first one's position.
+pub(super) fn each_block(
     cx: &Context<'_>,
-    run: &FileRun,
-    mut take: impl FnMut(i64, &[[u8; LEN]]) -> Result<()>,
+    queue: &Queue,
+    mut take: impl FnMut(i64, &Entries) -> Result<()>,
 ) -> Result<()> {
-    let entry_len = LEN as u64;
+    let (run, kind) = (queue.run(), queue.kind());
+    let entry_len = kind.entry_len() as u64;
     let most = to_usize(run.file_size() / entry_len);
-    let mut block = vec![0; BLOCK.min(most) * LEN];
+    let mut block = Entries { kind, ..Entries::default() };
     for file in run.files().iter() {
         if file.base_offset % entry_len != 0 {
             continue;
@@ -335,27 +355,29 @@ pub(super) fn each_block<const LEN: usize>(
             }
             other => other?,
         };
-        let number =
-            |position: u64| at_most_i64(file.base_offset.saturating_add(position) / entry_len);
         let mut position = 0;
         while position < len {
+            let place = file.base_offset.saturating_add(position) / entry_len;
+            block.units.clear();
             // Files are sparse: holes are not read.
             let data = open.next_data(position).map_err(Error::io("read", &file.path))?;
             let data = data.unwrap_or(len).min(len) / entry_len * entry_len;
             if data > position {
-                take(number(position), &[])?;
+                take(at_most_i64(place), &block)?;
                 position = data;
                 continue;
             }
-            let wanted = to_usize(len - position).min(block.len());
-            let wanted = block.get_mut(..wanted).unwrap_or_default();
-            let read = open.read_at(wanted, position).map_err(Error::io("read", &file.path))?;
-            let (entries, _) = wanted.get(..read).unwrap_or_default().as_chunks::<LEN>();
-            if entries.is_empty() {
+            let wanted = to_usize(len - position).min(BLOCK.min(most) * kind.entry_len());
+            block.bytes.resize(wanted, 0);
+            let read =
+                open.read_at(&mut block.bytes, position).map_err(Error::io("read", &file.path))?;
+            block.bytes.truncate(read);
+            CqUnit::decode(kind, place, &block.bytes, &mut block.units);
+            if block.units.is_empty() {
                 break;
             }
-            take(number(position), entries)?;
-            position += entries.len() as u64 * entry_len;
+            take(at_most_i64(place), &block)?;
+            position += block.units.len() as u64 * entry_len;
             if cx.is_cancelled() {
                 return Ok(());
             }
@@ -365,31 +387,9 @@ pub(super) fn each_block<const LEN: usize>(
 }
 
 /// Content at a position of a queue.
-pub(super) enum Met<E> {
-    Entry(E),
+pub(super) enum Met {
+    Entry(CqUnit),
     Blank,
     Empty,
-    Impossible(E),
-}
-
-pub(super) trait Entry<const LEN: usize>: Sized {
-    fn met(bytes: &[u8; LEN]) -> Met<Self>;
-
-    fn leads_to(&self) -> (i64, i32);
-}
-
-impl Entry<ENTRY_LEN> for QueueEntry {
-    #[inline]
-    fn met(bytes: &[u8; ENTRY_LEN]) -> Met<Self> {
-        match Self::decode(bytes) {
-            entry if entry.is_pre_blank() => Met::Blank,
-            entry if entry.is_valid() => Met::Entry(entry),
-            Self { physical_offset: 0, store_size: 0, tags_code: 0 } => Met::Empty,
-            entry => Met::Impossible(entry),
-        }
-    }
-
-    fn leads_to(&self) -> (i64, i32) {
-        (self.physical_offset, self.store_size)
-    }
+    Impossible(CqUnit),
 }

@@ -1,25 +1,23 @@
-//! Compares each message with its queue entry during the log walk, and finds entries of other
-//! messages.
+//! Compares each message with its queue entry during the log walk.
 
 use std::sync::atomic::Ordering;
 
-use super::batch_check::BatchCheck;
-use super::entry_check::{self, spot};
 use super::ext_check::{EntryPlace, ExtCheck};
-use super::report::{miss, tags_code, tell_twice};
+use super::report::{is_of, is_range, miss, tags_code, tell_twice};
 use super::{Queue, Queues, find};
 use crate::care::finding::{Code, Severity};
-use crate::care::verify::context::{Context, Walked};
-use crate::error::{FormatError, Result};
+use crate::care::verify::context::Context;
+use crate::error::{CorruptionKind, FormatError, Result};
 use crate::files::FileRun;
-use crate::format::message::MessageView;
+use crate::format::body;
 use crate::format::message::sys_flag;
+use crate::format::message::{Frame, read_frame};
+use crate::format::queue::batch::{self, BatchQueueEntry};
 use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry, SCHEDULE_TOPIC};
 use crate::format::queue::consume_queue_ext;
-use crate::format::width::{at_least_0, to_usize};
-use crate::log::QueueKind;
-use crate::log::queue::Unit;
+use crate::format::width::{at_least_0, at_most_i64, to_usize};
 use crate::log::read::frames::{Record, probe};
+use crate::log::{CqUnit, QueueKind};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
 use crate::store::read::entry_search::points_back;
@@ -29,6 +27,7 @@ const BUDGET: usize = 48 << 20;
 /// Entries read at a time, fewer with many queues.
 const MOST_ENTRIES: usize = 512;
 const LEAST_ENTRIES: usize = 64;
+const MOST_BODY: usize = 64 << 20;
 const NONE: u32 = u32::MAX;
 
 pub(in crate::care::verify) struct QueueCheck<'a> {
@@ -40,10 +39,10 @@ pub(in crate::care::verify) struct QueueCheck<'a> {
     kind: QueueKind,
     of_topic: &'a [(i32, u32)],
     probed: Vec<u8>,
-    batches: BatchCheck<'a>,
     exts: ExtCheck<'a>,
 }
 
+/// Some entries of a queue, as bytes: there may be very many windows.
 struct Window {
     queue: u32,
     from: i64,
@@ -56,10 +55,50 @@ impl Window {
         Self { queue: NONE, from: 0, bytes: Vec::new(), met: 0 }
     }
 
+    /// The entry of a plain queue.
     #[inline]
-    fn entry(&self, number: i64) -> Option<&[u8; ENTRY_LEN]> {
+    fn entry(&self, number: i64) -> Option<QueueEntry> {
         let at = usize::try_from(number.checked_sub(self.from)?).ok()?;
-        self.bytes.as_chunks().0.get(at)
+        self.bytes.as_chunks().0.get(at).map(QueueEntry::decode)
+    }
+
+    /// The entries of a batch queue.
+    fn units(&self) -> impl Iterator<Item = CqUnit> {
+        self.bytes.as_chunks().0.iter().map(BatchQueueEntry::decode).map(CqUnit::batch)
+    }
+
+    /// Position and entry in a batch queue of the record at `physical_offset`.
+    fn find(&self, physical_offset: i64) -> Option<(i64, CqUnit)> {
+        let (entries, _) = self.bytes.as_chunks();
+        let place_of = |entry: &_| BatchQueueEntry::decode(entry).physical_offset;
+        // Usually they have the order of the log.
+        let likely = entries.partition_point(|entry| place_of(entry) < physical_offset);
+        let is_likely = entries.get(likely).is_some_and(|entry| place_of(entry) == physical_offset);
+        let at = match is_likely {
+            true => likely,
+            false => entries.iter().position(|entry| place_of(entry) == physical_offset)?,
+        };
+        let unit = CqUnit::batch(BatchQueueEntry::decode(entries.get(at)?));
+        Some((self.from.saturating_add(at as i64), unit)) // of a window
+    }
+
+    fn read(&mut self, queue: &Queue, place: i64, count: usize) -> Result<()> {
+        let len = queue.kind().entry_len();
+        self.from = place;
+        self.bytes.resize(count * len, 0);
+        let at = at_least_0(place).saturating_mul(len as u64);
+        let read = queue.run().read_at(&mut self.bytes, at)?;
+        self.bytes.truncate(read);
+        Ok(())
+    }
+
+    /// Begins with another queue, or none.
+    fn change(&mut self, queue: u32, queues: &Queues) {
+        if let Some(queue) = queues.get(self.queue) {
+            queue.met.fetch_add(self.met, Ordering::Relaxed);
+        }
+        (self.queue, self.met) = (queue, 0);
+        self.bytes.clear();
     }
 }
 
@@ -82,7 +121,6 @@ impl<'a> QueueCheck<'a> {
             kind: QueueKind::Plain,
             of_topic: &[],
             probed: Vec::new(),
-            batches: BatchCheck::new(cx, queues, log),
             exts: ExtCheck::new(cx),
         }
     }
@@ -101,7 +139,7 @@ impl<'a> QueueCheck<'a> {
         let number = request.range(self.kind).base_queue_offset;
         match (find(self.of_topic, request.queue_id), self.kind) {
             (Some(queue), QueueKind::Plain) => self.hold(queue, number, request)?,
-            (Some(queue), QueueKind::Batch) => self.batches.hold(queue, request)?,
+            (Some(queue), QueueKind::Batch) => self.hold_batch(queue, request)?,
             (None, _) => miss(self.queues, request.topic, request.queue_id, None, number, request),
         }
         if request.properties.multi_dispatch.is_some() { self.see_more(request) } else { Ok(()) }
@@ -126,7 +164,7 @@ impl<'a> QueueCheck<'a> {
     fn hold(&mut self, queue: u32, number: i64, request: &DispatchRequest<'_>) -> Result<()> {
         let slot = slot_of(queue, self.windows.len());
         if let Some(window) = self.windows.get_mut(slot).filter(|window| window.queue == queue)
-            && let Some(entry) = window.entry(number).map(QueueEntry::decode)
+            && let Some(entry) = window.entry(number)
             && entry.physical_offset == request.physical_offset
             && u32::try_from(entry.store_size) == Ok(request.store_size)
             && entry.tags_code == tags_code(self.cx, request)
@@ -153,15 +191,13 @@ impl<'a> QueueCheck<'a> {
         let Some(window) = self.windows.get_mut(slot) else { return Ok(()) };
         if window.queue != queue || window.entry(number).is_none() {
             if window.queue != queue {
-                flush_window(window, self.queues);
-                window.queue = queue;
+                window.change(queue, self.queues);
             }
             let left = to_usize(at_least_0(known.end.saturating_sub(number)));
-            read_entries(&known.run, number, left.min(self.entries), &mut window.bytes)?;
-            window.from = number;
+            window.read(known, number, left.min(self.entries))?;
         }
         // A missing file was reported.
-        let Some(entry) = window.entry(number).map(QueueEntry::decode) else { return Ok(()) };
+        let Some(entry) = window.entry(number) else { return Ok(()) };
         if entry.physical_offset == request.physical_offset
             && u32::try_from(entry.store_size) == Ok(request.store_size)
         {
@@ -183,7 +219,7 @@ impl<'a> QueueCheck<'a> {
         entry: QueueEntry,
         request: &DispatchRequest<'_>,
     ) -> Result<()> {
-        let (path, offset) = spot::<ENTRY_LEN>(queue, number);
+        let (path, offset) = queue.spot(number);
         if consume_queue_ext::is_address(entry.tags_code) {
             let at = EntryPlace { number, path, offset };
             return self.exts.hold(queue, queue_number, &at, entry.tags_code, request);
@@ -214,12 +250,13 @@ impl<'a> QueueCheck<'a> {
             miss(self.queues, &queue.topic, queue.id, Some(queue), number, request);
             return Ok(());
         }
+        let unit = CqUnit::plain(number, entry);
         // Invalid entries were reported, and those that lead nowhere will be, unless another
         // message has the number too.
         if let (true, Some(leads)) = (entry.is_valid(), leads)
             && i64::try_from(leads) != Ok(request.physical_offset)
             && let Some((view, size)) = probe(self.log, leads, &mut self.probed)?
-            && leads_back(&view, queue, number, entry)
+            && points_back(&view, queue.kind(), &queue.topic, queue.id, &unit)
             && u32::try_from(entry.store_size) == Ok(size)
         {
             tell_twice(self.cx, self.log, queue, number, leads, request);
@@ -237,14 +274,70 @@ impl<'a> QueueCheck<'a> {
         if !is_batch && request.properties.inner_num.is_none() {
             return Ok(None);
         }
-        self.batches.check_record(record, request, is_batch)
+        check_record(self.queues, self.log, record, request, is_batch)
+    }
+
+    fn hold_batch(&mut self, queue: u32, request: &DispatchRequest<'_>) -> Result<()> {
+        let slot = slot_of(queue, self.windows.len());
+        let (Some(known), Some(window)) = (self.queues.get(queue), self.windows.get_mut(slot))
+        else {
+            return Ok(());
+        };
+        if window.queue != queue {
+            window.change(queue, self.queues);
+        }
+        let range = request.range(QueueKind::Batch);
+        let number = range.base_queue_offset;
+        let entries = self.entries * ENTRY_LEN / QueueKind::Batch.entry_len();
+        match find_batch(known, window, entries, request.physical_offset, number)? {
+            Has::Entry(place, unit) => {
+                let is_size = u32::try_from(unit.store_size) == Ok(request.store_size);
+                window.met += u64::from(is_size && is_range(&unit, range));
+                self.check_fields(known, place, &unit, request);
+            }
+            Has::Broken => {}
+            Has::Other(unit) => {
+                let leads = at_least_0(unit.physical_offset);
+                if let Some((view, _)) = probe(self.log, leads, &mut self.probed)? {
+                    let other = DispatchRequest::of(&view);
+                    if is_of(known, &other) && is_range(&unit, other.range(QueueKind::Batch)) {
+                        tell_twice(self.cx, self.log, known, number, leads, request);
+                    }
+                }
+            }
+            Has::Nothing => {
+                miss(self.queues, &known.topic, known.id, Some(known), number, request);
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares the fields of a batch queue's entry beside place and numbers.
+    fn check_fields(
+        &self,
+        queue: &Queue,
+        place: i64,
+        unit: &CqUnit,
+        request: &DispatchRequest<'_>,
+    ) {
+        let (tags, time) = (tags_code(self.cx, request), request.store_timestamp_ms);
+        for (code, name, expected, found) in [
+            (Code::QueueTags, "tags code", tags, unit.tags_code),
+            (Code::BatchTime, "time", time, unit.store_timestamp_ms),
+        ] {
+            if expected != found {
+                let (path, offset) = queue.spot(place);
+                let found = format!("entry {place} with {name} {found}");
+                let (severity, expected) = (Severity::Error, format!("{name} {expected}"));
+                self.cx.findings.add(code, severity, &path, Some(offset), expected, found);
+            }
+        }
     }
 
     pub(in crate::care::verify) fn finish(&mut self) {
         for window in &mut self.windows {
-            flush_window(window, self.queues);
+            window.change(NONE, self.queues);
         }
-        self.batches.finish();
     }
 }
 
@@ -257,47 +350,91 @@ fn slot_of(queue: u32, windows: usize) -> usize {
     }
 }
 
-fn flush_window(window: &mut Window, queues: &Queues) {
-    if let Some(queue) = queues.get(window.queue) {
-        queue.met.fetch_add(window.met, Ordering::Relaxed);
-    }
-    window.met = 0;
-    window.bytes.clear();
-}
-
-fn read_entries(run: &FileRun, number: i64, count: usize, bytes: &mut Vec<u8>) -> Result<()> {
-    let at = at_least_0(number).saturating_mul(ENTRY_LEN as u64);
-    bytes.resize(count * ENTRY_LEN, 0);
-    let read = run.read_at(bytes, at)?;
-    bytes.truncate(read);
-    Ok(())
-}
-
-fn leads_back(view: &MessageView<'_>, queue: &Queue, number: i64, entry: QueueEntry) -> bool {
-    let unit = Unit { number, count: 1, entry };
-    points_back(view, QueueKind::Plain, &queue.topic, queue.id, &unit)
-}
-
-pub(in crate::care::verify) fn check_entries(
-    cx: &Context<'_>,
-    queue: &Queue,
+/// Compares a batch's statements with its messages; positions count from the record's first
+/// byte.
+#[cold]
+fn check_record(
+    queues: &Queues,
     log: &FileRun,
-    walked: &Walked,
-) -> Result<()> {
-    let judge = |number, entry: &QueueEntry, found, view: &MessageView<'_>, size| {
-        if leads_back(view, queue, number, *entry) {
-            let right = u32::try_from(entry.store_size) == Ok(size);
-            return (!right).then(|| (Code::QueueSize, format!("size {size}"), found));
-        }
-        let topic = String::from_utf8_lossy(&queue.topic);
-        let found = format!(
-            "{found}, which is message {} of queue {} of {}",
-            view.queue_offset(),
-            view.queue_id(),
-            String::from_utf8_lossy(view.topic())
-        );
-        let expected = format!("message {number} of queue {} of {topic}", queue.id);
-        Some((Code::QueueOther, expected, found))
+    record: &Record<'_>,
+    request: &DispatchRequest<'_>,
+    is_batch: bool,
+) -> Result<Option<FormatError>> {
+    if !is_batch && queues.kind_of(request.topic) == QueueKind::Plain {
+        return Ok(None);
+    }
+    let range = match batch::inner_range(&request.properties, request.queue_offset) {
+        Ok(range) if is_batch => range,
+        other => return Ok(other.err()),
     };
-    entry_check::check_entries(cx, queue, log, walked, queue.end, judge)
+    let count = match messages_in(log, record)? {
+        Ok(count) => count,
+        Err(error) => return Ok(Some(FormatError { position: 0, ..error })),
+    };
+    Ok((count != i64::from(range.message_count)).then(|| {
+        let expected = format!("{} messages in the body", range.message_count);
+        FormatError::new(CorruptionKind::Batch, 0, expected, count.to_string())
+    }))
+}
+
+fn messages_in(
+    log: &FileRun,
+    record: &Record<'_>,
+) -> Result<std::result::Result<i64, FormatError>> {
+    // The walk leaves out a large record's body.
+    let mut whole = vec![0; if record.is_elided { record.size as usize } else { 0 }];
+    let place = at_least_0(record.view.physical_offset());
+    let read = log.read_at(&mut whole, place)?;
+    let view = match read_frame(whole.get(..read).unwrap_or_default()) {
+        Ok(Frame::Message(view)) => view,
+        _ => record.view,
+    };
+    let body = match body::decompress(view.body(), view.sys_flag(), MOST_BODY) {
+        Ok(body) => body,
+        Err(error) => return Ok(Err(error.into())),
+    };
+    Ok(batch::items(&body).try_fold(0, |count, item| item.map(|_| count + 1)))
+}
+
+/// Entry of a record, if any.
+enum Has {
+    Entry(i64, CqUnit),
+    /// The entry of another record with that number.
+    Other(CqUnit),
+    Broken,
+    Nothing,
+}
+
+/// Searches the entry of the record at `physical_offset` whose first message has `number`: by both,
+/// in case one is damaged. Keeps at most so many `entries` behind it.
+fn find_batch(
+    queue: &Queue,
+    window: &mut Window,
+    entries: usize,
+    physical_offset: i64,
+    number: i64,
+) -> Result<Has> {
+    if let Some((place, unit)) = window.find(physical_offset) {
+        return Ok(Has::Entry(place, unit));
+    }
+    let by_place = first_not(queue, |unit| unit.physical_offset < physical_offset)?;
+    window.read(queue, by_place, entries)?;
+    if window.find(physical_offset).is_none() {
+        let by_number = first_not(queue, |unit| unit.end() <= number)?;
+        window.read(queue, by_number, entries)?;
+    }
+    Ok(match (window.find(physical_offset), window.units().next()) {
+        (Some((place, unit)), _) => Has::Entry(place, unit),
+        (None, Some(first)) if first.is_valid() && first.number == number => Has::Other(first),
+        // An invalid entry between its neighbours.
+        (None, Some(first)) if !first.is_valid() && number < queue.end => Has::Broken,
+        (None, _) => Has::Nothing,
+    })
+}
+
+fn first_not(queue: &Queue, before: impl Fn(&CqUnit) -> bool) -> Result<i64> {
+    let entries = &queue.entries;
+    let place =
+        entries.first_not(entries.places(), |unit| unit.is_valid().then(|| before(unit)))?;
+    Ok(at_most_i64(place))
 }

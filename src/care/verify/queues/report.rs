@@ -7,9 +7,10 @@ use crate::care::finding::{Code, Severity};
 use crate::care::verify::context::{Context, State};
 use crate::care::verify::tables::Tables;
 use crate::files::FileRun;
+use crate::format::queue::batch::InnerRange;
 use crate::format::queue::consume_queue::dispatch_tags_code;
 use crate::format::width::at_least_0;
-use crate::log::QueueKind;
+use crate::log::{CqUnit, QueueKind};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 
 #[inline]
@@ -20,6 +21,14 @@ pub(in crate::care::verify) fn tags_code(cx: &Context<'_>, request: &DispatchReq
         request.store_timestamp_ms,
         &cx.config.message_delay_level,
     )
+}
+
+pub(in crate::care::verify) fn is_range(unit: &CqUnit, range: InnerRange) -> bool {
+    (unit.number, unit.count) == (range.base_queue_offset, range.message_count)
+}
+
+pub(in crate::care::verify) fn is_of(queue: &Queue, request: &DispatchRequest<'_>) -> bool {
+    *request.topic == *queue.topic && request.queue_id == queue.id && request.is_queued()
 }
 
 #[cold]

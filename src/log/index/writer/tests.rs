@@ -11,7 +11,7 @@ use crate::format::file_name::index_name;
 use crate::format::java::key_hash;
 use crate::format::message::properties::Indexed;
 use crate::format::message::sys_flag::Transaction;
-use crate::log::index::query::IndexAnswer;
+use crate::log::index::rocketmq::IndexAnswer;
 use crate::time::{CalendarTime, FixedClock};
 
 mod cut;

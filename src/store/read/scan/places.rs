@@ -11,7 +11,8 @@ use crate::error::{Error, Result};
 use crate::files::{Access, FileRun, Roots, Storage};
 use crate::format::message::tag_filter::TagFilter;
 use crate::format::queue::consume_queue::{self, SCHEDULE_TOPIC};
-use crate::log::queue::queue_folder::{QueueFolder, QueueUnit};
+use crate::log::CqUnit;
+use crate::log::queue::queue_folder::QueueFolder;
 use crate::log::{CommitLog, QueueKind};
 
 use crate::store::folder::found;
@@ -64,12 +65,11 @@ pub fn places_of(
             let Some(queue) = queue_at(storage, &folder, config)? else { continue };
             // An earlier batch may reach into the part.
             queue.each_from(queue.place_of(part.begin)?.saturating_sub(1), |unit| {
-                if unit.queue_offset >= part.end {
+                if unit.number >= part.end {
                     return ControlFlow::Break(());
                 }
-                let after = unit.queue_offset.saturating_add(i64::from(unit.message_count));
                 if let Some((at, size)) = led_to(unit)
-                    && after > part.begin
+                    && unit.end() > part.begin
                     && within.contains(&at)
                     && may_match(tags, &queue, unit)
                 {
@@ -100,16 +100,16 @@ pub(super) fn queue_at(
 }
 
 /// Place and size of an entry's record; `None` if the entry leads nowhere (the maximum size).
-pub(super) fn led_to(unit: &QueueUnit) -> Option<(u64, u32)> {
+pub(super) fn led_to(unit: &CqUnit) -> Option<(u64, u32)> {
     let at = u64::try_from(unit.physical_offset).ok()?;
     let size = u32::try_from(unit.store_size).ok()?;
     (size > 0 && size < i32::MAX.cast_unsigned()).then_some((at, size))
 }
 
 /// Whether an entry's message may match. Batches, delivery times and extension addresses tell nothing.
-pub(super) fn may_match(filter: &TagFilter, queue: &QueueFolder, unit: &QueueUnit) -> bool {
+pub(super) fn may_match(filter: &TagFilter, queue: &QueueFolder, unit: &CqUnit) -> bool {
     queue.kind() == QueueKind::Batch
-        || queue.topic().as_bytes() == SCHEDULE_TOPIC
+        || queue.topic.as_bytes() == SCHEDULE_TOPIC
         || i32::try_from(unit.tags_code).is_err()
         || filter.matches_code(unit.tags_code)
 }

@@ -69,7 +69,7 @@ fn last_known(log: &CommitLog, end: u64, queues: &QueueTable) -> Result<Option<u
     let all = queues.all();
     let Some(queue) = all.iter().max_by_key(|queue| queue.reach()) else { return Ok(None) };
     let last = queue.units(queue.max_offset().saturating_sub(1), 1)?.pop();
-    let begin = last.and_then(|unit| u64::try_from(unit.entry.physical_offset).ok());
+    let begin = last.and_then(|unit| u64::try_from(unit.physical_offset).ok());
     let Some(begin) = begin else { return Ok(None) };
     let Found::Message(view) = log.read_before(begin, end, 0, &mut buffer)? else {
         return Ok(None);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use crate::error::{Error, Result};
-use crate::log::queue::Unit;
+use crate::log::queue::CqUnit;
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 use crate::log::{CommitLog, Queue, QueueKind};
 
@@ -22,7 +22,7 @@ use crate::store::queue_table::QueueTable;
 use crate::store::read::entry_search::EntrySearch;
 
 /// Maximum entries of the overlay: 64 MiB.
-const MOST_EXTRA: usize = (64 << 20) / size_of::<Unit>();
+const MOST_EXTRA: usize = (64 << 20) / size_of::<CqUnit>();
 
 type Name = (Box<[u8]>, i32);
 
@@ -51,7 +51,7 @@ impl Overlay {
     pub fn read(log: &CommitLog, queues: &QueueTable, from: u64, end: u64) -> Result<Self> {
         let mut scanner = Scanner::new(log, from, end, false);
         let mut audit = Audit::new(queues);
-        let mut extra: HashMap<Name, Vec<Unit>> = HashMap::new();
+        let mut extra: HashMap<Name, Vec<CqUnit>> = HashMap::new();
         let mut kept = 0;
         scanner.each(end, Resync::Anywhere, |_, item| {
             let Item::Record(view, _) = item else { return Ok(Flow::Continue) };
@@ -86,7 +86,7 @@ impl Overlay {
             .into_iter()
             .map(|(name, mut entries)| {
                 // The first of two records with one number wins.
-                entries.sort_by_key(|unit| (unit.number, unit.entry.physical_offset));
+                entries.sort_by_key(|unit| (unit.number, unit.physical_offset));
                 entries.dedup_by_key(|unit| unit.number);
                 (name, Arc::new(entries))
             })
@@ -113,7 +113,7 @@ impl Overlay {
                 path: root.to_owned(),
                 physical_offset,
                 bytes,
-                limit: (MOST_EXTRA * size_of::<Unit>()) as u64,
+                limit: (MOST_EXTRA * size_of::<CqUnit>()) as u64,
             });
         }
         let bytes = log.min_offset()..log.end_offset();

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::format::width::at_most_i64;
-use crate::log::queue::Unit;
+use crate::log::queue::CqUnit;
 use crate::log::queue::consume_queue_ext::TagsCode;
 use crate::log::queue::seen_codes::Seen256;
 use crate::log::{Queue, QueueKind};
 
-pub(super) type Extra = Arc<Vec<Unit>>;
+pub(super) type Extra = Arc<Vec<CqUnit>>;
 
 #[derive(Clone, Debug)]
 pub struct QueueView {
@@ -36,7 +36,7 @@ impl QueueView {
     }
 
     /// At most `count` units from the one that holds or follows `from`.
-    pub fn units(&self, from: i64, count: usize) -> Result<Vec<Unit>> {
+    pub fn units(&self, from: i64, count: usize) -> Result<Vec<CqUnit>> {
         let mut units = match &self.queue {
             Some(queue) => queue.units(from, count)?,
             None => Vec::new(),
@@ -78,18 +78,12 @@ impl QueueView {
 
     #[must_use]
     pub fn first_listed(&self) -> i64 {
-        match self.queue.as_deref() {
-            Some(Queue::Plain(queue)) => {
-                let start =
-                    queue.run().min_offset().unwrap_or(0) / QueueKind::Plain.entry_len() as u64;
-                at_most_i64(start)
-            }
-            _ => 0,
-        }
+        let plain = self.queue.as_ref().filter(|queue| queue.kind() == QueueKind::Plain);
+        plain.map_or(0, |queue| at_most_i64(queue.places().start))
     }
 
     /// The unit that holds a queue offset.
-    pub fn unit(&self, number: i64) -> Result<Option<Unit>> {
+    pub fn unit(&self, number: i64) -> Result<Option<CqUnit>> {
         Ok(self.units(number, 1)?.pop().filter(|unit| unit.holds(number)))
     }
 
