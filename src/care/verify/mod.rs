@@ -91,7 +91,7 @@ impl Default for VerifyOptions {
 /// Amounts that were checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerifyCounts {
-    /// Messages, including damaged ones.
+    /// Messages, including damaged ones before the log's end.
     pub messages: u64,
     /// Bytes of the log.
     pub log_bytes: u64,
@@ -255,7 +255,7 @@ fn conclude(
     level: Level,
 ) -> Result<VerifyReport> {
     let Prepared { log, listed, queues, tables, checkpoint } = known;
-    let joined = log_walk::join(&cx, log, listed, walks);
+    let joined = log_walk::join(&cx, log, listed, walks)?;
     if cx.full && !cx.is_cancelled() {
         let known = checkpoint.as_ref().map_or(0, CheckpointFields::min_timestamp_ms);
         // A time that no message has proves nothing.
@@ -289,7 +289,7 @@ fn conclude(
     }
     let counts = VerifyCounts {
         messages: joined.messages,
-        log_bytes: joined.walked.log_end.saturating_sub(log.min_offset().unwrap_or(0)),
+        log_bytes: joined.end.saturating_sub(log.min_offset().unwrap_or(0)),
         log_files: log.files().len() as u64,
         queues: queues.list.len() as u64,
         queue_entries,

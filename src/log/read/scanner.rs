@@ -62,13 +62,6 @@ pub enum Stop {
 }
 
 #[derive(Debug)]
-pub struct Walked {
-    pub end: u64,
-    /// Reason; `None` if broken off.
-    pub stop: Option<Stop>,
-}
-
-#[derive(Debug)]
 pub struct Scanner<'l> {
     log: &'l CommitLog,
     walk: Walk,
@@ -268,7 +261,7 @@ impl<'l> Scanner<'l> {
             Found::Bad(error) => error,
             Found::OutOfRange => return Ok(Err(Stop::End)),
         };
-        Ok(Err(damage(file.file(), at, error)))
+        Ok(Err(Stop::Damage(corruption(file.file(), at, error))))
     }
 
     /// Reads the next frame, or returns why there is none.
@@ -296,7 +289,7 @@ impl<'l> Scanner<'l> {
                 let behind = files.partition_point(|file| file.base_offset < self.walk.next);
                 let stop = match files.get(behind) {
                     Some(later) if behind > 0 && later.base_offset > self.walk.next => {
-                        Stop::Damage(self.gap_before(later))
+                        Stop::Damage(gap_before(later, self.walk.next))
                     }
                     Some(later) if later.base_offset < self.walk.end => {
                         self.walk.next = later.base_offset;
@@ -316,16 +309,6 @@ impl<'l> Scanner<'l> {
         }
     }
 
-    fn gap_before(&self, later: &RunFile) -> Corruption {
-        Corruption {
-            path: Some(later.path.clone()),
-            offset: 0,
-            kind: CorruptionKind::Gap,
-            expected: format!("a file that holds physical offset {}", self.walk.next),
-            found: format!("the next file, which begins at {}", later.base_offset),
-        }
-    }
-
     /// Moves to the next whole record behind damage. Returns `false` if there is none before the end.
     pub fn resync(&mut self) -> Result<bool> {
         let Walk { next, end, ref mut budget, .. } = self.walk;
@@ -341,14 +324,6 @@ impl<'l> Scanner<'l> {
         self.seek(place);
         Ok(())
     }
-
-    /// Moves to the first likely record before `to` ([`resync::guess`]); returns whether there is one.
-    pub fn seek_likely(&mut self, to: u64) -> Result<bool> {
-        let Walk { next, end, ref mut budget, .. } = self.walk;
-        let found = resync::guess(self.log, next, to.min(end), budget)?;
-        self.walk.next = found.unwrap_or(next);
-        Ok(found.is_some())
-    }
 }
 
 #[must_use]
@@ -363,9 +338,22 @@ pub fn zeros(log: &CommitLog, at: u64) -> Corruption {
     }
 }
 
-fn damage(file: &RunFile, at: u64, error: FormatError) -> Stop {
+#[must_use]
+pub fn gap_before(later: &RunFile, at: u64) -> Corruption {
+    Corruption {
+        path: Some(later.path.clone()),
+        offset: 0,
+        kind: CorruptionKind::Gap,
+        expected: format!("a file that holds physical offset {at}"),
+        found: format!("the next file, which begins at {}", later.base_offset),
+    }
+}
+
+/// An error in the frame at physical offset `at` of a file.
+#[must_use]
+pub fn corruption(file: &RunFile, at: u64, error: FormatError) -> Corruption {
     let mut corruption = error.into_corruption();
     corruption.path = Some(file.path.clone());
-    corruption.offset = corruption.offset.saturating_add(at - file.base_offset);
-    Stop::Damage(corruption)
+    corruption.offset = corruption.offset.saturating_add(at.saturating_sub(file.base_offset));
+    corruption
 }

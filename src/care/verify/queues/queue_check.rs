@@ -92,6 +92,21 @@ impl<'a> QueueCheck<'a> {
         self.of_topic = self.queues.of_topic(self.kind, topic);
     }
 
+    /// Whether an entry of the message's queue leads to it.
+    pub(in crate::care::verify) fn is_known(&self, request: &DispatchRequest<'_>) -> Result<bool> {
+        let number = request.queue_offset;
+        let kind = self.queues.kind_of(request.topic);
+        let queue = self.queues.number_of(kind, request.topic, request.queue_id);
+        let Some(queue) = queue.and_then(|queue| self.queues.get(queue)) else { return Ok(false) };
+        if kind != QueueKind::Plain || !(queue.first..queue.end).contains(&number) {
+            return Ok(false);
+        }
+        let mut entry = Vec::new();
+        read_entries(&queue.run, number, 1, &mut entry)?;
+        let entry = entry.first_chunk::<ENTRY_LEN>().map(QueueEntry::decode);
+        Ok(entry.is_some_and(|entry| entry.physical_offset == request.physical_offset))
+    }
+
     /// Compares a message of the current topic with its queues.
     #[inline]
     pub(in crate::care::verify) fn see(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
