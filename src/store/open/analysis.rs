@@ -23,13 +23,14 @@ use crate::store::folder::paths::StorePaths;
 use crate::store::folder::seal::Seal;
 use crate::store::progress::{Progress, tell};
 use crate::store::queue_table::QueueTable;
+use crate::store::recovery_report::{RecoveryMode, RecoveryReport};
 
 const STEP: u64 = 16 << 20;
 
 /// A shorter log is rewritten after its end is known.
 const LONG: u64 = 16 << 20;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Analysis {
     pub end: u64,
     pub stop: Option<Corruption>,
@@ -51,6 +52,23 @@ pub struct Analysis {
     pub read: LastParts,
     /// Whether a valid seal says all of it, and everything is durable.
     pub sealed: bool,
+}
+
+impl Analysis {
+    /// Report of the repair, before anything is kept, made again or dispatched.
+    pub(super) fn report(&self, mode: RecoveryMode) -> RecoveryReport {
+        RecoveryReport {
+            mode,
+            end_physical_offset: self.end,
+            cut_bytes: self.tail.data_end.map_or(0, |end| end - self.end),
+            cut_reason: self.tail.data_end.and(self.stop.clone()),
+            quarantine: None,
+            quarantined_messages: self.tail.messages.clone(),
+            quarantined_count: self.tail.count,
+            rebuilt: Vec::new(),
+            dispatched: 0,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -121,18 +139,10 @@ impl FoundStore<'_> {
         }
         Ok(Some(Analysis {
             end,
-            stop: None,
             newest_timestamp_ms: seal.newest_timestamp_ms.min(self.latest_ms),
-            ahead: None,
-            last_record: None,
             unproven: end,
-            tail: Tail::default(),
-            queues: Vec::new(),
-            first_missing: None,
-            keyed: None,
-            unsound_index: None,
-            read: LastParts::default(),
             sealed: true,
+            ..Analysis::default()
         }))
     }
 
