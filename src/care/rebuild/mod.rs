@@ -14,7 +14,7 @@ use std::sync::Arc;
 use self::build::Build;
 pub use self::build::{RebuiltQueue, What};
 pub use self::topic_table::{RebuiltTopic, TopicsReport, rebuild_topics};
-use self::walk::Walk;
+use self::walk::LogSummary;
 use super::meter::{Meter, thread_count, watched};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
@@ -197,7 +197,7 @@ struct Job<'a> {
 
 struct NewStructures {
     build: Build,
-    walk: Walk,
+    walk: LogSummary,
     kept: Vec<Arc<Queue>>,
     index: BuiltIndex,
     staging: Option<PathBuf>,
@@ -343,7 +343,7 @@ impl<'a> Job<'a> {
         queues
     }
 
-    fn read(&self, threads: usize, build: &mut Build, meter: &Meter) -> Result<Walk> {
+    fn read(&self, threads: usize, build: &mut Build, meter: &Meter) -> Result<LogSummary> {
         let wanted = Wanted {
             queues: &self.queues,
             topics: self.options.topics.as_deref(),
@@ -361,7 +361,7 @@ impl<'a> Job<'a> {
         let (mut ready, mut waiting) = (Vec::new(), 0);
         let root = self.paths.root();
         let (log, known) = ((&self.log, &reading), (&self.queues, self.flushed));
-        let walk = Walk::read(log, known, (threads, root, meter), |gathered| {
+        let walk = LogSummary::read(log, known, (threads, root, meter), |gathered| {
             waiting += gathered.units.len() + gathered.hashes.len();
             ready.push(gathered);
             if waiting > MOST_READY {
@@ -423,7 +423,7 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    fn swap(&self, dir: &Path, walk: &Walk, index: &BuiltIndex) -> Result<Option<PathBuf>> {
+    fn swap(&self, dir: &Path, walk: &LogSummary, index: &BuiltIndex) -> Result<Option<PathBuf>> {
         // Queues and index must not become durable before their records.
         for file in self.log.files().iter() {
             self.log.open(file)?.sync().map_err(Error::flush(&file.path))?;
@@ -482,7 +482,7 @@ impl<'a> Job<'a> {
     }
 
     /// Updates the checkpoint to the flushed queues and index, so that no recovery discards them.
-    fn note(&self, walk: &Walk, index: &BuiltIndex, before: &CheckpointFields) -> Result<()> {
+    fn note(&self, walk: &LogSummary, index: &BuiltIndex, before: &CheckpointFields) -> Result<()> {
         let change = |fields: &mut CheckpointFields| {
             if self.options.what.queues {
                 fields.logics_msg_timestamp_ms = before.logics_msg_timestamp_ms;

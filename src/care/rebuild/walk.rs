@@ -20,7 +20,7 @@ const MOST_DAMAGED: usize = 10_000;
 
 /// Result of reading the log.
 #[derive(Debug, Default)]
-pub(super) struct Walk {
+pub(super) struct LogSummary {
     pub(super) end: u64,
     pub(super) records: u64,
     pub(super) newest_ms: i64,
@@ -29,7 +29,7 @@ pub(super) struct Walk {
     pub(super) left_out: u64,
 }
 
-impl Walk {
+impl LogSummary {
     /// Passes what belongs to the log to `take` in order.
     pub(super) fn read(
         (log, reading): (&FileRun, &LogReading<'_>),
@@ -38,13 +38,13 @@ impl Walk {
         mut take: impl FnMut(Gathered) -> Result<()>,
     ) -> Result<Self> {
         let start = log.min_offset().unwrap_or(0);
-        let mut walk = Self { end: start, ..Self::default() };
+        let mut summary = Self { end: start, ..Self::default() };
         let mut budget = Budget::new(start);
         // Its last record may turn out to be left out.
         let mut last: Option<LogPart> = None;
         let mut newest_ms = 0;
         reading.each_part(start, threads, root, |mut part| {
-            walk.end = part.end;
+            summary.end = part.end;
             meter.advance(part.end - part.begin);
             if meter.is_cancelled() {
                 return Err(interrupted("rebuild", root));
@@ -54,37 +54,37 @@ impl Walk {
             if part.last_record.is_some()
                 && let Some(before) = last.replace(part)
             {
-                walk.add(&before.gathered);
+                summary.add(&before.gathered);
                 take(before.gathered)?;
             }
             if stop.is_none() {
-                return Ok(Some(walk.end));
+                return Ok(Some(summary.end));
             }
-            let next = next_of_log(log, walk.end, &mut budget, |place, view| {
+            let next = next_of_log(log, summary.end, &mut budget, |place, view| {
                 let is_known = || is_known(queues, &DispatchRequest::of(view));
                 flushed.proves(place, view.store_timestamp_ms(), newest_ms, is_known)
             })?;
             if let Some(next) = next {
-                if walk.damaged.len() < MOST_DAMAGED {
-                    walk.damaged.push((walk.end, next));
+                if summary.damaged.len() < MOST_DAMAGED {
+                    summary.damaged.push((summary.end, next));
                 }
-                walk.end = next;
+                summary.end = next;
             }
             Ok(next)
         })?;
-        let Some(mut part) = last else { return Ok(walk) };
+        let Some(mut part) = last else { return Ok(summary) };
         let left = if flushed.before_ms == i64::MAX { Left::Closed } else { Left::Open };
         if let Some(begin) = part.last_record
             && let Some(file) = log.find(begin)
             && is_left_out(log, &file, begin, left)?.is_some()
         {
-            walk.end = begin;
-            walk.damaged.retain(|(from, _)| *from < begin);
+            summary.end = begin;
+            summary.damaged.retain(|(from, _)| *from < begin);
             part = reading.read(&file, part.begin..begin, true)?.unwrap_or_default().1;
         }
-        walk.add(&part.gathered);
+        summary.add(&part.gathered);
         take(part.gathered)?;
-        Ok(walk)
+        Ok(summary)
     }
 
     fn add(&mut self, gathered: &Gathered) {

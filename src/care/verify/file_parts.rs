@@ -5,7 +5,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::context::Context;
 use super::index::Index;
@@ -40,21 +39,17 @@ pub(super) fn walk_all(
         cut((begin_of(number), file), begin_of(number)..begin_of(number + 1), len)
     });
     let parts: Vec<_> = parts.collect();
-    let guesses = AtomicUsize::new(0);
     let read = |&(begin, file): &(u64, &Arc<RunFile>), bytes: Range<u64>, begins: bool| {
         let bytes = bytes.start - begin..bytes.end - begin;
         let found = log_walk::walk(cx, (log, listed), (queues, index), file, bytes, begins);
-        let is_guess = found.is_some() && !begins;
-        guesses.fetch_add(usize::from(is_guess), Ordering::Relaxed);
-        Ok(found.map(|(first, walk)| (begin + first, (walk, is_guess))))
+        Ok(found.map(|(first, walk)| (begin + first, walk)))
     };
     let mut walks: Vec<FileWalk> = Vec::new();
-    let (mut is_sure, mut right) = (true, 0);
-    read_in_parts(&parts, 0, cx.threads, &dir, read, |_, (walk, is_guess)| {
+    let mut is_sure = true;
+    let all_count = read_in_parts(&parts, 0, false, cx.threads, &dir, read, |_, walk| {
         if cx.is_cancelled() {
             return Ok(None);
         }
-        right += usize::from(is_guess);
         let joined = match walks.pop_if(|before| before.goes_on()) {
             None => (!walk.goes_on() || !walk.is_doubtful).then_some(walk),
             Some(before) => before.then(walk, cx, log),
@@ -70,7 +65,7 @@ pub(super) fn walk_all(
         walks.push(joined);
         Ok(Some(next))
     })?;
-    Ok((is_sure && right == guesses.into_inner()).then_some(walks))
+    Ok((is_sure && all_count).then_some(walks))
 }
 
 impl FileWalk {

@@ -114,7 +114,7 @@ pub(super) fn walk<'a>(
             return failed();
         }
     };
-    let mut walk = Walk {
+    let mut walk = RecordCheck {
         cx,
         log,
         path: &file.path,
@@ -157,7 +157,7 @@ pub(super) fn walk<'a>(
     Some((first, walk.result))
 }
 
-struct Walk<'a> {
+struct RecordCheck<'a> {
     cx: &'a Context<'a>,
     log: &'a FileRun,
     path: &'a Path,
@@ -176,7 +176,7 @@ struct Walk<'a> {
     result: FileWalk,
 }
 
-impl Visitor for Walk<'_> {
+impl Visitor for RecordCheck<'_> {
     #[inline(always)]
     fn record(&mut self, at: u64, record: &Record<'_>) -> Result<Flow> {
         self.check(at, record)?;
@@ -214,7 +214,7 @@ impl Visitor for Walk<'_> {
     }
 }
 
-impl Walk<'_> {
+impl RecordCheck<'_> {
     fn report(&mut self, damage: &Damage, next: u64, time: Option<i64>) {
         let unclean = self.cx.state == State::Crashed
             && self.base.saturating_add(damage.at) >= self.cx.durable

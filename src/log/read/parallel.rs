@@ -48,14 +48,18 @@ impl Standing {
 ///
 /// `read` gets bytes, behind a gap of files from before its part on, and whether a record begins
 /// them; it returns the first record's offset too. `take` returns where the log continues.
+///
+/// Returns `false` if a wrong guess left traces; `may_drop` says that none does.
 pub fn read_in_parts<F: Sync, T: Send>(
     parts: &[Part<F>],
     mut next: u64,
+    may_drop: bool,
     threads: usize,
     dir: &Path,
     read: impl Fn(&F, Range<u64>, bool) -> Result<Option<(u64, T)>> + Sync,
     mut take: impl FnMut(u64, T) -> Result<Option<u64>>,
-) -> Result<()> {
+) -> Result<bool> {
+    let mut is_sure = true;
     let guess = |part: &Part<F>| match threads {
         // On one thread a part is read once its start is known.
         ..2 => Ok(None),
@@ -75,16 +79,19 @@ pub fn read_in_parts<F: Sync, T: Send>(
                 None => return Ok(ControlFlow::Break(())),
             }
         }
-        Ok(ControlFlow::Continue(()))
-    })
+        is_sure = may_drop || found.is_none();
+        Ok(if is_sure { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    })?;
+    Ok(is_sure)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Reads parts whose guesses are given, and pieces of 40 bytes; returns what was taken.
-    fn taken(parts: &[(Range<u64>, Option<u64>)]) -> Vec<Range<u64>> {
+    /// Reads parts whose guesses are given, and pieces of 40 bytes; returns what was taken, and
+    /// whether it is sure.
+    fn taken(parts: &[(Range<u64>, Option<u64>)], may_drop: bool) -> (Vec<Range<u64>>, bool) {
         let parts: Vec<_> =
             parts.iter().map(|(bytes, of)| Part { of: *of, bytes: bytes.clone() }).collect();
         let mut taken = Vec::new();
@@ -93,25 +100,26 @@ mod tests {
             Ok(begin.map(|begin| (begin, begin.saturating_add(40))))
         };
         let dir = Path::new("log");
-        let done = read_in_parts(&parts, 0, 2, dir, read, |begin, end| {
+        let is_sure = read_in_parts(&parts, 0, may_drop, 2, dir, read, |begin, end| {
             taken.push(begin..end);
             Ok((end < 400).then_some(end))
         });
-        done.unwrap();
-        taken
+        (taken, is_sure.unwrap())
     }
 
     #[test]
     fn a_guess_counts_where_the_part_before_ends() {
         let right = [(0..40, Some(0)), (40..80, Some(40)), (80..120, None)];
-        assert_eq!(taken(&right), [0..40, 40..80, 80..120]);
+        assert_eq!(taken(&right, false), (vec![0..40, 40..80, 80..120], true));
         // The part before ends earlier: the bytes between come first.
         let late = [(0..40, Some(0)), (40..120, Some(80))];
-        assert_eq!(taken(&late), [0..40, 40..80, 80..120]);
+        assert_eq!(taken(&late, false), (vec![0..40, 40..80, 80..120], true));
         // It reaches past the guess, or past the whole part.
         let early = [(0..30, Some(0)), (30..60, Some(35)), (60..79, Some(70)), (79..90, None)];
-        assert_eq!(taken(&early), [0..40, 40..80, 80..120]);
+        assert_eq!(taken(&early, true), (vec![0..40, 40..80, 80..120], true));
+        assert_eq!(taken(&early, false), (vec![0..40, 40..80], false));
+        assert!(taken(&early[..1], false).1);
         // Nothing behind the end counts.
-        assert_eq!(taken(&[(0..900, None), (900..950, Some(900))]).len(), 10);
+        assert_eq!(taken(&[(0..900, None), (900..950, Some(900))], true).0.len(), 10);
     }
 }

@@ -113,7 +113,7 @@ impl<'a> LogReading<'a> {
         });
         let parts: Vec<_> = parts.collect();
         let read = |file: &Arc<RunFile>, bytes: Range<u64>, begins| self.read(file, bytes, begins);
-        read_in_parts(&parts, from, threads, dir, read, |_, part| take(part))
+        read_in_parts(&parts, from, true, threads, dir, read, |_, part| take(part)).map(drop)
     }
 
     /// Reads the records that begin in `bytes` of a file; the first begins them, or is searched.
