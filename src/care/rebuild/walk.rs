@@ -72,11 +72,11 @@ impl LogSummary {
             }
             Ok(next)
         })?;
+        // Records that lack bytes ended the reading.
         let Some(mut part) = last else { return Ok(summary) };
-        let left = if flushed.before_ms == i64::MAX { Left::Closed } else { Left::Open };
         if let Some(begin) = part.last_record
             && let Some(file) = log.find(begin)
-            && is_left_out(log, &file, begin, left)?.is_some()
+            && is_left_out(log, &file, begin, Left::Closed)?.is_some()
         {
             summary.end = begin;
             summary.damaged.retain(|(from, _)| *from < begin);

@@ -112,7 +112,7 @@ pub(super) fn search<T>(
         let Some(data) = open.next_data(position).map_err(Error::io("read", &file.path))? else {
             break;
         };
-        at = at.max((file.base_offset + data).saturating_sub(ZEROS as u64));
+        at = at.max(file.base_offset.saturating_add(data).saturating_sub(ZEROS as u64));
         let wanted = to_usize(places.end.saturating_sub(at)).saturating_add(SIGNATURE - 1);
         block.resize(wanted.min(step), 0);
         step = (step * 4).min(BLOCK_BYTES);
