@@ -200,7 +200,8 @@ impl Visitor for RecordCheck<'_> {
         self.result.is_doubtful |= self.from > 0;
         let flushed = Flushed { place: self.cx.durable, before_ms: i64::MAX };
         let (place, time) = (self.base.saturating_add(at), view.store_timestamp_ms());
-        let is_known = || self.queues.is_known(&DispatchRequest::of(view));
+        // An unreadable queue has its own finding.
+        let is_known = || Ok(self.queues.is_known(&DispatchRequest::of(view)).unwrap_or(false));
         flushed.proves(place, time, self.result.newest_ms, is_known)
     }
 
@@ -395,12 +396,7 @@ pub(super) struct Joined {
 }
 
 /// Joins the walks in order: finds the log's end and faults before it.
-pub(super) fn join(
-    cx: &Context<'_>,
-    log: &FileRun,
-    listed: &Listed,
-    walks: &[FileWalk],
-) -> Result<Joined> {
+pub(super) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[FileWalk]) -> Joined {
     let log_start = log.min_offset().unwrap_or(0);
     let mut joined = Joined {
         messages: 0,
@@ -495,10 +491,12 @@ pub(super) fn join(
     }
     joined.walked.damaged.sort_unstable();
     let left = if cx.state == State::Closed { Left::Closed } else { Left::Open };
-    if let Some((file, begin)) = last_message
-        && is_left_out(log, file, begin, left)?.is_some()
-    {
-        (joined.messages, joined.end) = (joined.messages - 1, begin);
+    if let Some((file, begin)) = last_message {
+        match is_left_out(log, file, begin, left) {
+            Ok(None) => {}
+            Ok(Some(_)) => (joined.messages, joined.end) = (joined.messages - 1, begin),
+            Err(error) => cx.error(&file.path, error),
+        }
     }
-    Ok(joined)
+    joined
 }
