@@ -98,7 +98,7 @@ def counted(program: Path, work: str, store: Path, count: int) -> tuple[int, int
     command += [f"--callgrind-out-file={out}"]
     if work in WHOLE:
         # How far threads search the empty end of the log depends on their turns.
-        command += ["--toggle-collect=*seek_likely*", "--collect-atstart=yes"]
+        command += ["--toggle-collect=*file_walk*open_at*", "--collect-atstart=yes"]
     else:
         command += ["--toggle-collect=*counts*measured*"]
     done = subprocess.run(

@@ -13,7 +13,7 @@ use mqstore::format::message::MAGIC_V1;
 use mqstore::log::CommitLog;
 use mqstore::log::read::scanner::{Flow, Item, Resync, Stop};
 use mqstore::store::dispatch::gather::Wanted;
-use mqstore::store::dispatch::log_parts::LogReading;
+use mqstore::store::dispatch::log_parts::{Checked, LogReading};
 use mqstore::store::folder::paths::StorePaths;
 use mqstore::store::open::inspect::queue_layout;
 use mqstore::store::queue_table::{QueueLayout, QueueTable};
@@ -157,9 +157,8 @@ fn a_log_read_in_parts_gives_what_a_walk_gives() {
     let wanted = Wanted { with_surplus_keys: true, ..Wanted::all(&queues) };
     let walked = |from: u64, most: usize| {
         let (mut units, mut keyed) = (Vec::new(), Vec::new());
-        let walked = LogReading::new(store.log(), wanted, store.end_offset(), true).each(
-            from,
-            &mut |part| {
+        let walked = LogReading::new(store.log().run(), wanted, store.end_offset(), Checked::All)
+            .each(from, &mut |part| {
                 units.extend(part.gathered.units.iter().map(|one| one.unit.physical_offset));
                 keyed.extend(part.gathered.keyed().map(|(one, keys)| {
                     assert_eq!(keys.len(), 2);
@@ -170,11 +169,10 @@ fn a_log_read_in_parts_gives_what_a_walk_gives() {
                 } else {
                     ControlFlow::Break(())
                 })
-            },
-        );
-        let walked = walked.unwrap();
+            });
+        let (end, stop) = walked.unwrap();
         assert_eq!(units, keyed);
-        (units, walked.end, walked.stop)
+        (units, end, stop)
     };
     for first in [0, 1, 70, 250, MESSAGES - 1] {
         let (found, end, stop) = walked(u64::try_from(all[first]).unwrap(), usize::MAX);
@@ -189,7 +187,7 @@ fn a_log_read_in_parts_gives_what_a_walk_gives() {
         assert_eq!(i64::try_from(end).unwrap(), next_place(&store, all[found.len() - 1]));
         assert!(stop.is_none());
     }
-    let reading = LogReading::new(store.log(), wanted, store.end_offset(), true);
+    let reading = LogReading::new(store.log().run(), wanted, store.end_offset(), Checked::All);
     let error = reading.each(0, &mut |_| Err(mqstore::Error::Closed));
     assert!(matches!(error, Err(mqstore::Error::Closed)));
 }

@@ -207,6 +207,10 @@ fn older_messages_behind_damage_are_remains_and_end_the_log() {
     let all = places(&home);
     assert_eq!(dry(&home).messages, 6);
     home.flip(all[3].0 + 5);
+    let known = dry(&home);
+    assert_eq!((known.messages, known.damaged), (5, vec![(all[3].0, all[4].0)]));
+    // Nor does a queue.
+    fs::remove_dir_all(home.path().join("consumequeue")).unwrap();
     let report = dry(&home);
     assert_eq!((report.messages, report.log_end, report.damaged), (3, all[3].0, vec![]));
 }

@@ -201,8 +201,6 @@ const FRAMES: &[(&str, &str)] = &[
     ("src/care/salvage/carve.rs", "claimed_size"),
     // The heads of files, to find out where a file belongs.
     ("src/store/open/misplaced.rs", "claimed_size"),
-    ("src/care/rebuild/walk.rs", "FrameReader"),
-    ("src/care/verify/log_walk.rs", "FrameReader"),
 ];
 
 #[test]

@@ -43,6 +43,11 @@ fn behind_damage_older_messages_are_passed_over_up_to_a_newer_one() {
     let (bad, newer) = (places[3].0, places[8].0);
     home.flip(bad + 5);
     home.flip(places[5].0 + 34);
+    // Neither the mark nor a queue says that they are messages.
+    assert_eq!(look(&home).counts.messages, 8);
+    std::fs::remove_file(home.path().join("mqstore.mark")).unwrap();
+    assert_eq!(look(&home).counts.messages, 8);
+    std::fs::remove_dir_all(home.path().join("consumequeue")).unwrap();
     let report = look(&home);
     let finding = the(&report, Code::LogFrame);
     assert_eq!((finding.offset, finding.severity), (Some(bad + 4), Severity::Error));

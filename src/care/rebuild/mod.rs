@@ -14,7 +14,7 @@ use std::sync::Arc;
 use self::build::Build;
 pub use self::build::{RebuiltQueue, What};
 pub use self::topic_table::{RebuiltTopic, TopicsReport, rebuild_topics};
-use self::walk::{Reading, Walk};
+use self::walk::LogSummary;
 use super::meter::{Meter, thread_count, watched};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
@@ -26,6 +26,7 @@ use crate::format::width::at_least_0;
 use crate::log::index::builder::BuiltIndex;
 use crate::log::{Queue, StoreCheckpoint};
 use crate::store::dispatch::gather::Wanted;
+use crate::store::dispatch::log_parts::{Checked, LogReading};
 use crate::store::folder::found;
 use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::mark::{Flushed, Mark};
@@ -122,7 +123,6 @@ pub fn rebuild_on(
     if let Target::Folder(out) = &options.target {
         check_out(&*storage, path, out)?;
     }
-    // Lock before reading anything.
     let lock = match options.target {
         Target::InPlace => {
             owner::check(&*storage, &paths)?;
@@ -181,7 +181,6 @@ fn check_out(storage: &dyn Storage, root: &Path, out: &Path) -> Result<()> {
 
 const STAGING_OUT: &str = ".rebuilding";
 
-/// Inputs of a rebuild except the log's records.
 struct Job<'a> {
     storage: Arc<dyn Storage>,
     clock: Arc<dyn Clock>,
@@ -198,7 +197,7 @@ struct Job<'a> {
 
 struct NewStructures {
     build: Build,
-    walk: Walk,
+    walk: LogSummary,
     kept: Vec<Arc<Queue>>,
     index: BuiltIndex,
     staging: Option<PathBuf>,
@@ -344,7 +343,7 @@ impl<'a> Job<'a> {
         queues
     }
 
-    fn read(&self, threads: usize, build: &mut Build, meter: &Meter) -> Result<Walk> {
+    fn read(&self, threads: usize, build: &mut Build, meter: &Meter) -> Result<LogSummary> {
         let wanted = Wanted {
             queues: &self.queues,
             topics: self.options.topics.as_deref(),
@@ -354,18 +353,21 @@ impl<'a> Job<'a> {
             with_surplus_keys: false,
             latest_ms: self.clock.now_ms().saturating_add(FAR_MS),
         };
-        let reading = Reading::new(&self.log, wanted, self.flushed);
+        let end = self.log.end_offset().unwrap_or(0);
+        let reading = LogReading::new(&self.log, wanted, end, Checked::Unflushed);
+        let reading = reading.flushed(self.flushed);
         let total: u64 = self.log.files().iter().map(|f| f.len.min(self.log.file_size())).sum();
         meter.set_total(total.max(1));
         let (mut ready, mut waiting) = (Vec::new(), 0);
         let root = self.paths.root();
-        let walk = reading.each(threads, root, meter, |gathered| {
+        let (log, known) = ((&self.log, &reading), (&self.queues, self.flushed));
+        let walk = LogSummary::read(log, known, (threads, root, meter), |gathered| {
             waiting += gathered.units.len() + gathered.hashes.len();
             ready.push(gathered);
             if waiting > MOST_READY {
                 waiting = 0;
                 build.take(&ready, threads, root)?;
-                reading.give_back(ready.drain(..));
+                reading.spare().give_back(ready.drain(..));
             }
             Ok(())
         })?;
@@ -421,7 +423,7 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    fn swap(&self, dir: &Path, walk: &Walk, index: &BuiltIndex) -> Result<Option<PathBuf>> {
+    fn swap(&self, dir: &Path, walk: &LogSummary, index: &BuiltIndex) -> Result<Option<PathBuf>> {
         // Queues and index must not become durable before their records.
         for file in self.log.files().iter() {
             self.log.open(file)?.sync().map_err(Error::flush(&file.path))?;
@@ -480,7 +482,7 @@ impl<'a> Job<'a> {
     }
 
     /// Updates the checkpoint to the flushed queues and index, so that no recovery discards them.
-    fn note(&self, walk: &Walk, index: &BuiltIndex, before: &CheckpointFields) -> Result<()> {
+    fn note(&self, walk: &LogSummary, index: &BuiltIndex, before: &CheckpointFields) -> Result<()> {
         let change = |fields: &mut CheckpointFields| {
             if self.options.what.queues {
                 fields.logics_msg_timestamp_ms = before.logics_msg_timestamp_ms;

@@ -370,7 +370,7 @@ fn flaw(view: &MessageView<'_>) -> Option<&'static str> {
     if view.topic().contains(&0) {
         return Some("its topic has a zero byte, as where it did not come to the disk");
     }
-    if peek::lacks_bytes(view) {
+    if peek::lacks_bytes(view, view.store_size()) {
         return Some("its properties have zeros, as where they did not come to the disk");
     }
     // Without a body only lengths speak for a record.

@@ -54,7 +54,6 @@ impl Context<'_> {
         }
     }
 
-    /// Whether the folder exists; reports anything else of that name.
     pub(super) fn is_folder(&self, dir: &Path) -> Result<bool> {
         match self.storage.kind(dir).map_err(Error::io("stat", dir))? {
             Some(FileKind::Directory) => Ok(true),

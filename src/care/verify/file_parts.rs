@@ -87,6 +87,7 @@ impl FileWalk {
         Some(Self {
             messages: self.messages + next.messages,
             newest_ms: self.newest_ms.max(next.newest_ms),
+            last: next.last.or(self.last),
             damaged,
             behind_index,
             before_index,

@@ -16,18 +16,19 @@ use crate::care::finding::{Code, Severity};
 use crate::error::{CorruptionKind, FormatError, Result};
 use crate::files::{FileRun, RunFile};
 use crate::format::java::TopicHash;
+use crate::format::message::MessageView;
 use crate::format::message::peek;
 use crate::format::message::properties::Indexed;
 use crate::format::message::sys_flag::Transaction;
 use crate::format::queue::consume_queue::delay_level;
 use crate::format::queue::names::{most_queue_id, names_a_folder};
-use crate::log::read::file_walk::{Damage, Fault, FileEnd, Visitor};
-use crate::log::read::frames::{Faults, FrameReader, Record, is_gone, property_crc};
+use crate::log::read::end::{Flushed, Left, is_left_out};
+use crate::log::read::file_walk::{Damage, Fault, FileEnd, Visitor, is_written, open_at};
+use crate::log::read::frames::{Faults, Record, is_gone, property_crc};
 use crate::log::read::scanner::{Flow, Resync};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 
 const STEP: u64 = 4 << 20;
-/// A usual message is no larger.
 const LOOKED_THROUGH: u64 = 4 << 20;
 pub(super) const MOST_DAMAGED: usize = 100_000;
 const MOST_TOPICS: usize = 1_000;
@@ -37,10 +38,11 @@ pub(super) struct FileWalk {
     pub(super) messages: u64,
     pub(super) newest_ms: i64,
     pub(super) end: u64,
+    /// Position of the last message.
+    pub(super) last: Option<u64>,
     pub(super) how: FileEnd,
     pub(super) damaged: Vec<(u64, u64)>,
     pub(super) forgot: bool,
-    /// Whether the file could not be read, which was reported.
     pub(super) failed: bool,
     pub(super) is_doubtful: bool,
     pub(super) behind_index: Unindexed,
@@ -89,12 +91,10 @@ pub(super) fn walk<'a>(
     let base = file.base_offset;
     let (from, to) = (bytes.start, bytes.end);
     let begun = (|| {
-        let mut reader = FrameReader::open(log, file)?;
-        let first = match begins || from == 0 {
-            true => Some(from),
-            false => reader.first_likely(from, to.min(from.saturating_add(LOOKED_THROUGH)))?,
-        };
-        let Some(first) = first else { return Ok(None) };
+        let begins = begins || from == 0;
+        let to = if begins { to } else { to.min(from.saturating_add(LOOKED_THROUGH)) };
+        let places = base.saturating_add(from)..base.saturating_add(to);
+        let Some((reader, first)) = open_at(log, file, places, begins)? else { return Ok(None) };
         let index = IndexCheck::new(cx, index, log, base.saturating_add(first))?;
         Ok(Some((reader, first, index)))
     })();
@@ -114,7 +114,7 @@ pub(super) fn walk<'a>(
             return failed();
         }
     };
-    let mut walk = Walk {
+    let mut walk = RecordCheck {
         cx,
         log,
         path: &file.path,
@@ -157,7 +157,7 @@ pub(super) fn walk<'a>(
     Some((first, walk.result))
 }
 
-struct Walk<'a> {
+struct RecordCheck<'a> {
     cx: &'a Context<'a>,
     log: &'a FileRun,
     path: &'a Path,
@@ -168,7 +168,6 @@ struct Walk<'a> {
     all_queues: &'a Queues,
     queues: QueueCheck<'a>,
     index: IndexCheck<'a>,
-    /// Last message's topic, whether it can name a folder, and its hash state.
     topic: Vec<u8>,
     topic_is_good: bool,
     topic_hash: TopicHash,
@@ -177,12 +176,12 @@ struct Walk<'a> {
     result: FileWalk,
 }
 
-impl Visitor for Walk<'_> {
+impl Visitor for RecordCheck<'_> {
     #[inline(always)]
     fn record(&mut self, at: u64, record: &Record<'_>) -> Result<Flow> {
         self.check(at, record)?;
         let end = at + u64::from(record.size);
-        self.result.end = end;
+        (self.result.end, self.result.last) = (end, Some(at));
         if end - self.told >= STEP {
             self.cx.advance(end - self.told);
             self.told = end;
@@ -193,13 +192,17 @@ impl Visitor for Walk<'_> {
         Ok(Flow::Continue)
     }
 
-    fn newest_ms(&mut self) -> i64 {
+    fn belongs(&mut self, at: u64, view: &MessageView<'_>) -> Result<bool> {
         if !self.may_be_remains {
-            return i64::MIN;
+            return Ok(true);
         }
         // The newest earlier message is unknown in a later part.
         self.result.is_doubtful |= self.from > 0;
-        self.result.newest_ms
+        let flushed = Flushed { place: self.cx.durable, before_ms: i64::MAX };
+        let (place, time) = (self.base.saturating_add(at), view.store_timestamp_ms());
+        // An unreadable queue has its own finding.
+        let is_known = || Ok(self.queues.is_known(&DispatchRequest::of(view)).unwrap_or(false));
+        flushed.proves(place, time, self.result.newest_ms, is_known)
     }
 
     fn damage(&mut self, damage: &Damage, next: u64, stored_ms: Option<i64>) {
@@ -212,7 +215,7 @@ impl Visitor for Walk<'_> {
     }
 }
 
-impl Walk<'_> {
+impl RecordCheck<'_> {
     fn report(&mut self, damage: &Damage, next: u64, time: Option<i64>) {
         let unclean = self.cx.state == State::Crashed
             && self.base.saturating_add(damage.at) >= self.cx.durable
@@ -381,14 +384,11 @@ fn code_of(fault: Fault) -> Code {
     }
 }
 
-/// Whether a message is now where a walk found none.
-fn is_written_now(cx: &Context<'_>, log: &FileRun, file: &Arc<RunFile>, at: u64) -> bool {
-    let read = || FrameReader::open(log, file)?.is_written(at);
-    cx.state == State::InUse && read().unwrap_or(false)
-}
-
 pub(super) struct Joined {
+    /// Messages before the end.
     pub(super) messages: u64,
+    /// End of the log as its readers find it.
+    pub(super) end: u64,
     pub(super) newest_ms: i64,
     pub(super) walked: Walked,
     /// Whether the walk passed over new messages.
@@ -400,6 +400,7 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
     let log_start = log.min_offset().unwrap_or(0);
     let mut joined = Joined {
         messages: 0,
+        end: log_start,
         newest_ms: 0,
         walked: Walked { log_start, log_end: log_start, damaged: Vec::new(), forgot: false },
         grew: false,
@@ -407,7 +408,7 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
     let has_data =
         |walk: &FileWalk| walk.end > 0 || walk.failed || !matches!(walk.how, FileEnd::Nothing);
     let last = walks.iter().rposition(has_data);
-    let mut settled_ms = 0;
+    let (mut settled_ms, mut last_message) = (0, None);
     // Times on both sides of a file's end.
     walks.iter().fold(Times::default(), |times, walk| times.then(&walk.times, cx, log));
     for (number, (walk, file)) in walks.iter().zip(listed.files.iter()).enumerate() {
@@ -423,6 +424,10 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
         let is_last = last == Some(number);
         let file_end = file.base_offset.saturating_add(log.file_size());
         joined.walked.log_end = file.base_offset.saturating_add(walk.end);
+        if let Some(at) = walk.last {
+            joined.end = joined.walked.log_end;
+            last_message = Some((file, file.base_offset.saturating_add(at)));
+        }
         let short = file.len < log.file_size();
         let add = |code, severity, offset, expected: &str, found: String| {
             cx.findings.add(code, severity, &file.path, Some(offset), expected, found);
@@ -433,7 +438,9 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
             _ if walk.failed => joined.walked.damaged.push((from, file_end)),
             FileEnd::Nothing if is_last || short || cx.is_cancelled() => {}
             FileEnd::Nothing | FileEnd::Bad(_)
-                if !is_last && is_written_now(cx, log, file, walk.end) =>
+                if !is_last
+                    && cx.state == State::InUse
+                    && is_written(log, file, walk.end).unwrap_or(false) =>
             {
                 joined.grew = true;
                 joined.walked.damaged.push((from, file_end));
@@ -446,7 +453,6 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
                 add(Code::LogHole, Severity::Error, walk.end, "a message or a blank", found);
                 joined.walked.damaged.push((from, file_end));
             }
-            // The short file was reported.
             FileEnd::Bad(damage) if short && damage.error.kind == CorruptionKind::Truncated => {
                 joined.walked.damaged.push((from, file_end));
             }
@@ -484,5 +490,13 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
         }
     }
     joined.walked.damaged.sort_unstable();
+    let left = if cx.state == State::Closed { Left::Closed } else { Left::Open };
+    if let Some((file, begin)) = last_message {
+        match is_left_out(log, file, begin, left) {
+            Ok(None) => {}
+            Ok(Some(_)) => (joined.messages, joined.end) = (joined.messages - 1, begin),
+            Err(error) => cx.error(&file.path, error),
+        }
+    }
     joined
 }

@@ -90,7 +90,7 @@ impl Default for VerifyOptions {
 /// Amounts that were checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerifyCounts {
-    /// Messages, including damaged ones.
+    /// Messages, including damaged ones before the log's end.
     pub messages: u64,
     /// Bytes of the log.
     pub log_bytes: u64,
@@ -288,7 +288,7 @@ fn conclude(
     }
     let counts = VerifyCounts {
         messages: joined.messages,
-        log_bytes: joined.walked.log_end.saturating_sub(log.min_offset().unwrap_or(0)),
+        log_bytes: joined.end.saturating_sub(log.min_offset().unwrap_or(0)),
         log_files: log.files().len() as u64,
         queues: queues.list.len() as u64,
         queue_entries,

@@ -198,6 +198,11 @@ impl FileRun {
     }
 
     #[must_use]
+    pub const fn access(&self) -> Access {
+        self.access
+    }
+
+    #[must_use]
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage
     }

@@ -63,12 +63,12 @@ const SECTOR: usize = 512;
 /// sectors that never reached the disk read as zeros. A valid topic has no zero byte, the last
 /// property does not end in one, and no property fills a sector with zeros.
 #[must_use]
-pub fn lacks_bytes(view: &MessageView<'_>) -> bool {
+pub fn lacks_bytes(view: &MessageView<'_>, size: u32) -> bool {
     let properties = view.raw_properties();
     if view.topic().contains(&0) || properties.last() == Some(&0) {
         return true;
     }
-    let before = view.as_bytes().len() - properties.len();
+    let before = to_usize(u64::from(size)) - properties.len();
     let at = to_usize(at_least_0(view.physical_offset())) % SECTOR;
     let first = (SECTOR - (at + before) % SECTOR) % SECTOR;
     let (sectors, _) = properties.get(first..).unwrap_or_default().as_chunks::<SECTOR>();
@@ -113,7 +113,7 @@ mod tests {
 
     fn lacks(bytes: &[u8]) -> bool {
         match read_frame(bytes) {
-            Ok(Frame::Message(view)) => lacks_bytes(&view),
+            Ok(Frame::Message(view)) => lacks_bytes(&view, view.store_size()),
             other => panic!("{other:?}"),
         }
     }

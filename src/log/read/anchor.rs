@@ -8,7 +8,7 @@ use crate::format::message::peek;
 use crate::format::width::to_usize;
 
 use super::block::BLOCK_BYTES;
-use super::evidence::{Budget, is_likely};
+use super::evidence::is_likely;
 use super::resync::find_likely;
 use crate::log::CommitLog;
 
@@ -49,10 +49,8 @@ impl Anchor {
             let file_end = file.base_offset.saturating_add(log.run().file_size());
             to = to.min(file_end);
             let from = to.saturating_sub(step).max(file.base_offset);
-            // One that begins in the last bytes too.
-            let last = to.saturating_add(peek::SIGNATURE as u64 - 1).min(file_end);
             let mut places = Vec::new();
-            find_likely(log, from, last, &mut Budget::new(from), |place| {
+            find_likely(log, from..to, |place, _| {
                 places.push(place);
                 Ok(None::<()>)
             })?;
@@ -117,7 +115,6 @@ impl Anchor {
     }
 }
 
-/// `None` if the file ends before.
 fn crc_of(log: &CommitLog, mut at: u64, size: u32) -> Result<Option<u32>> {
     let end = at.saturating_add(u64::from(size));
     let mut crc = Crc32::default();

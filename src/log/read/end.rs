@@ -1,12 +1,14 @@
 //! Where a log ends (`docs/format.md`, Rules of all readers).
 
+use std::sync::Arc;
+
 use crate::error::{Error, Result};
-use crate::files::FileRun;
+use crate::files::{FileRun, RunFile};
 use crate::format::message::MessageView;
 use crate::format::message::peek;
 use crate::format::width::to_usize;
 
-use super::frames::FrameReader;
+use super::frames::{FrameAt, FrameReader, is_own};
 use super::scanner::{Flow, Item, Resync, Scanner, Stop};
 use crate::log::commit_log::{CommitLog, Found};
 
@@ -124,23 +126,36 @@ pub fn find(
             Some(_) => {}
         }
     }
-    // Being written, or torn by a power cut.
     let mut left_out = None;
-    if let Some(begin) = last {
-        let (is_whole, is_news) = match log.read_before(begin, files_end, 0, &mut buffer)? {
-            Found::Message(view) if view.check_body_crc().is_err() => (false, left == Left::Closed),
-            Found::Message(view) => {
-                let lacks_bytes = left != Left::Closed && peek::lacks_bytes(&view);
-                (!lacks_bytes, lacks_bytes)
-            }
-            _ => (false, false),
-        };
-        if !is_whole {
-            end = begin;
-            left_out = is_news.then_some(begin);
-        }
+    if let Some(begin) = last
+        && let Some(file) = log.run().find(begin)
+        && let Some(is_news) = is_left_out(log.run(), &file, begin, left)?
+    {
+        end = begin;
+        left_out = is_news.then_some(begin);
     }
     Ok(LogEnd { offset: end, left_out })
+}
+
+/// Whether the log's last record is left out: it is being written, or a power cut tore it. If so, says
+/// whether that is news.
+pub fn is_left_out(
+    log: &FileRun,
+    file: &Arc<RunFile>,
+    begin: u64,
+    left: Left,
+) -> Result<Option<bool>> {
+    let Some(open) = log.open_if_there(file)? else { return Ok(Some(false)) };
+    let mut reader = FrameReader::over(open, file, log.file_size());
+    let record = match reader.read(begin.saturating_sub(file.base_offset), true)? {
+        FrameAt::Record(record) if is_own(&record.view, begin) => record,
+        _ => return Ok(Some(false)),
+    };
+    let is_closed = left == Left::Closed;
+    if !record.is_body_whole() {
+        return Ok(Some(is_closed));
+    }
+    Ok((!is_closed && peek::lacks_bytes(&record.view, record.size)).then_some(true))
 }
 
 /// Whether only zeros and holes lie in the files from `offset` on.

@@ -1,9 +1,20 @@
 //! Evidence for a record (`docs/format.md`, Rules of all readers), and the bytes read to weigh it.
 
-use crate::format::message::peek;
+use std::ops::Range;
+
+use super::block::BLOCK_BYTES;
+use crate::error::{Error, Result};
+use crate::files::{FileRun, RunFile, StorageFile};
+use crate::format::message::peek::{self, SIGNATURE};
+use crate::format::message::{self, BLANK_LEN, Frame};
+use crate::format::width::to_usize;
+
+const FIRST_READ: usize = 8 << 10;
+/// At most so many zeros precede a record's magic code.
+const ZEROS: usize = 4;
 
 /// Bytes that a walk may read to tell records from look-alikes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Budget {
     from: u64,
     spent: u64,
@@ -14,7 +25,7 @@ impl Budget {
     const EACH: u64 = 4;
     const LEAST: u64 = 64 << 20;
     /// A record of this size is always checked.
-    pub const SMALL: u64 = 4 << 10;
+    const SMALL: u64 = 4 << 10;
 
     #[must_use]
     pub fn new(from: u64) -> Self {
@@ -32,6 +43,40 @@ impl Budget {
         }
         is_left
     }
+
+    /// Takes the bytes that a record's `head` claims, if its file has them.
+    pub fn allows(&mut self, place: u64, head: &[u8], file_end: u64) -> bool {
+        let claim = peek::claimed_size(head).unwrap_or(0) as u64;
+        // Its head alone refuses one too large for the file.
+        let claim = if place.saturating_add(claim) > file_end { 0 } else { claim };
+        self.take(place, claim) || claim <= Self::SMALL
+    }
+}
+
+/// Signs of a record that a search stops at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signs {
+    Either,
+    Both,
+}
+
+impl Signs {
+    #[inline]
+    pub(super) fn has(self, head: &[u8], place: u64) -> bool {
+        match self {
+            Self::Either => peek::is_record(head) || peek::names_place(head, place),
+            Self::Both => is_likely(head, place),
+        }
+    }
+}
+
+/// Whether a record begins at `place` by both signs, or a blank that ends with its file.
+pub fn begins_frame(head: &[u8], place: u64, file_end: u64) -> bool {
+    if peek::is_record(head) {
+        return peek::names_place(head, place);
+    }
+    matches!(message::read_frame(head.get(..BLANK_LEN).unwrap_or(head)), Ok(Frame::Blank { size })
+        if place.saturating_add(u64::from(size)) == file_end)
 }
 
 /// Whether a record's first bytes have both signs: the magic code and its own offset.
@@ -39,6 +84,63 @@ impl Budget {
 #[must_use]
 pub fn is_likely(head: &[u8], place: u64) -> bool {
     peek::is_record(head) && peek::names_place(head, place)
+}
+
+/// First likely record that begins in `places` of a file. It may be a look-alike in a body: the
+/// caller must reach it from an earlier record.
+pub fn guess(log: &FileRun, file: &RunFile, places: Range<u64>) -> Result<Option<u64>> {
+    // A file begins with a record.
+    if places.start == file.base_offset {
+        return Ok(Some(places.start));
+    }
+    let Some(open) = log.open_if_there(file)? else { return Ok(None) };
+    search(&*open, file, places, Signs::Both, |place, _| Ok(Some(place)))
+}
+
+/// First place of a file with signs of a record for which `accept` has an answer.
+pub(super) fn search<T>(
+    open: &dyn StorageFile,
+    file: &RunFile,
+    places: Range<u64>,
+    signs: Signs,
+    mut accept: impl FnMut(u64, &[u8]) -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    let (mut at, mut step) = (places.start, FIRST_READ);
+    let mut block = Vec::new();
+    while at < places.end {
+        let position = at.saturating_sub(file.base_offset);
+        let Some(data) = open.next_data(position).map_err(Error::io("read", &file.path))? else {
+            break;
+        };
+        at = at.max(file.base_offset.saturating_add(data).saturating_sub(ZEROS as u64));
+        let wanted = to_usize(places.end.saturating_sub(at)).saturating_add(SIGNATURE - 1);
+        block.resize(wanted.min(step), 0);
+        step = (step * 4).min(BLOCK_BYTES);
+        let position = at.saturating_sub(file.base_offset);
+        let read = open.read_at(&mut block, position).map_err(Error::io("read", &file.path))?;
+        let bytes = block.get(..read).unwrap_or_default();
+        if bytes.len() < SIGNATURE {
+            break;
+        }
+        let skipped = first_nonzero(bytes).map_or(bytes.len(), |first| first.saturating_sub(ZEROS));
+        for (place, head) in (at..places.end).zip(bytes.windows(SIGNATURE)).skip(skipped) {
+            if signs.has(head, place)
+                && let Some(found) = accept(place, head)?
+            {
+                return Ok(Some(found));
+            }
+        }
+        at += (bytes.len() - SIGNATURE + 1) as u64;
+    }
+    Ok(None)
+}
+
+pub(super) fn first_nonzero(bytes: &[u8]) -> Option<usize> {
+    const PART: usize = 1024;
+    let number =
+        bytes.chunks(PART).position(|part| part.iter().fold(0, |all, byte| all | byte) != 0)?;
+    let part = bytes.chunks(PART).nth(number)?;
+    Some(number * PART + part.iter().position(|&byte| byte != 0)?)
 }
 
 #[cfg(test)]

@@ -1,18 +1,21 @@
 //! Loop over the frames of a log file, for verify and rebuild: damage, where the file goes on behind
 //! it, and remains of a recycled file.
 
-use super::frames::{FrameAt, FrameReader, Record, is_own, misplaced};
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::evidence::{Budget, guess};
+use super::frames::{FrameAt, FrameReader, Record, is_gone, is_own, misplaced};
 use super::scanner::{Flow, Resync};
 use crate::error::{CorruptionKind, FormatError, Result};
+use crate::files::{FileRun, RunFile};
+use crate::format::message::MessageView;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Frame,
-    /// A record that stores another offset.
     Place,
-    /// A blank that does not end with its file.
     Blank,
-    /// Zeros before other bytes.
     Hole,
 }
 
@@ -47,9 +50,9 @@ pub trait Visitor {
         self.record(at, record)
     }
 
-    /// Store time of the newest record before damage.
-    fn newest_ms(&mut self) -> i64 {
-        i64::MIN
+    /// Whether a whole record behind damage belongs to the log ([`Flushed::proves`](super::end::Flushed::proves)).
+    fn belongs(&mut self, _at: u64, _: &MessageView<'_>) -> Result<bool> {
+        Ok(true)
     }
 
     fn damage(&mut self, _: &Damage, _next: u64, _stored_ms: Option<i64>) {}
@@ -59,10 +62,28 @@ pub trait Visitor {
     }
 }
 
-/// Whether a record behind damage remains of a recycled file's older life.
-#[must_use]
-pub fn is_of_older_life(stored_ms: i64, newest_ms: i64) -> bool {
-    stored_ms < newest_ms
+/// Opens a file at the first record in `places`, which begins them or is searched. Returns its
+/// position in the file, too.
+pub fn open_at(
+    log: &FileRun,
+    file: &Arc<RunFile>,
+    places: Range<u64>,
+    begins: bool,
+) -> Result<Option<(FrameReader, u64)>> {
+    let reader = FrameReader::open(log, file)?;
+    let first = if begins { Some(places.start) } else { guess(log, file, places)? };
+    Ok(first.map(|first| (reader, first.saturating_sub(file.base_offset))))
+}
+
+/// Whether a record or the file's blank begins at `at` of a file.
+pub fn is_written(log: &FileRun, file: &Arc<RunFile>, at: u64) -> Result<bool> {
+    let mut reader = FrameReader::open(log, file)?;
+    let (place, left) = (reader.base().saturating_add(at), reader.left(at));
+    Ok(match reader.read(at, false)? {
+        FrameAt::Record(record) => is_own(&record.view, place),
+        FrameAt::Blank(size) => u64::from(size) == left,
+        _ => false,
+    })
 }
 
 impl FrameReader {
@@ -78,6 +99,7 @@ impl FrameReader {
         visitor: &mut impl Visitor,
     ) -> Result<(u64, FileEnd)> {
         let (base, mut at) = (self.base(), from);
+        let mut budget = Budget::new(base.saturating_add(from));
         while at < to {
             let (flow, size) = match self.whole(at) {
                 Some(view) if is_own(&view, base.saturating_add(at)) => {
@@ -88,7 +110,7 @@ impl FrameReader {
                 _ => match self.closely(at, sums, resync, visitor)? {
                     Ok(taken) => taken,
                     Err(FileEnd::Bad(damage)) if resync != Resync::Never => {
-                        match self.pass(damage, visitor)? {
+                        match self.pass(damage, visitor, &mut budget)? {
                             Ok(next) => at = next,
                             Err(end) => return Ok((at, end)),
                         }
@@ -147,19 +169,20 @@ impl FrameReader {
         &mut self,
         damage: Damage,
         visitor: &mut impl Visitor,
+        budget: &mut Budget,
     ) -> Result<std::result::Result<u64, FileEnd>> {
         let has_claim = !matches!(damage.fault, Fault::Hole | Fault::Blank);
-        let behind = self.behind(damage.at, |reader, end| {
+        let behind = self.behind(damage.at, budget, |reader, end| {
             Ok(has_claim && reader.next_nonzero(end)?.is_some())
         })?;
         let Some(mut next) = behind.filter(|_| !visitor.is_cancelled()) else {
             return Ok(Err(FileEnd::Bad(damage)));
         };
-        let stored_ms = self.stored_at(next)?;
-        if let Some(stored_ms) = stored_ms {
-            let newest_ms = visitor.newest_ms();
-            if is_of_older_life(stored_ms, newest_ms) {
-                match self.pass_older(next, newest_ms, visitor)? {
+        let mut stored_ms = None;
+        if let FrameAt::Record(record) = self.read(next, false)? {
+            stored_ms = Some(record.view.store_timestamp_ms());
+            if !visitor.belongs(next, &record.view)? {
+                match self.pass_older(next, visitor, budget)? {
                     (_, Some(newer)) => next = newer,
                     (older, None) => return Ok(Err(FileEnd::Remains(damage, older))),
                 }
@@ -171,65 +194,81 @@ impl FrameReader {
 
     /// Where the file goes on behind damage: the end that the frame claims, if `believe` confirms it,
     /// or else the next record.
-    pub fn behind(
+    fn behind(
         &mut self,
         at: u64,
+        budget: &mut Budget,
         believe: impl FnOnce(&mut Self, u64) -> Result<bool>,
     ) -> Result<Option<u64>> {
         match self.claimed_end(at)? {
             Some(end) if believe(self, end)? => Ok(Some(end)),
-            _ => self.resync(at.saturating_add(1)),
+            _ => self.resync(at.saturating_add(1), budget),
         }
     }
 
-    /// Counts records from `at` on that are older than `newest_ms`, up to the first newer one.
+    /// Counts records from `at` on that do not belong to the log, up to the first that does.
     fn pass_older(
         &mut self,
         mut at: u64,
-        newest_ms: i64,
-        visitor: &impl Visitor,
+        visitor: &mut dyn Visitor,
+        budget: &mut Budget,
     ) -> Result<(u64, Option<u64>)> {
-        let mut older = Older { newest_ms, records: 0 };
-        while !visitor.is_cancelled() {
+        let mut older = Older { visitor, records: 0 };
+        while !older.visitor.is_cancelled() {
             let (end, how) = self.walk(at, u64::MAX, false, Resync::Never, &mut older)?;
             if matches!(how, FileEnd::Whole) {
                 return Ok((older.records, Some(end)));
             }
-            // Older records may follow a blank, too.
-            match self.resync(end.saturating_add(1))? {
+            match self.resync(end.saturating_add(1), budget)? {
                 Some(next) => at = next,
                 None => break,
             }
         }
         Ok((older.records, None))
     }
-
-    pub fn stored_at(&mut self, at: u64) -> Result<Option<i64>> {
-        Ok(match self.read(at, false)? {
-            FrameAt::Record(record) => Some(record.view.store_timestamp_ms()),
-            _ => None,
-        })
-    }
-
-    /// Whether a record or the file's blank begins at `at`.
-    pub fn is_written(&mut self, at: u64) -> Result<bool> {
-        let (place, left) = (self.base().saturating_add(at), self.left(at));
-        Ok(match self.read(at, false)? {
-            FrameAt::Record(record) => is_own(&record.view, place),
-            FrameAt::Blank(size) => u64::from(size) == left,
-            _ => false,
-        })
-    }
 }
 
-struct Older {
-    newest_ms: i64,
+/// Where the log goes on behind the damage at `at`: the next whole or damaged record, in its file or
+/// a later one, unless `belongs` says that the log ended before.
+pub fn next_of_log(
+    log: &FileRun,
+    at: u64,
+    budget: &mut Budget,
+    belongs: impl FnOnce(u64, &MessageView<'_>) -> Result<bool>,
+) -> Result<Option<u64>> {
+    for file in log.files().iter() {
+        let base = file.base_offset;
+        if base.saturating_add(log.file_size()) <= at {
+            continue;
+        }
+        let mut reader = match FrameReader::open(log, file) {
+            Err(error) if is_gone(&error) => continue,
+            opened => opened?,
+        };
+        let next = match at.checked_sub(base) {
+            Some(at) => reader.behind(at, budget, |reader, end| {
+                Ok(matches!(reader.read(end, false)?, FrameAt::Record(_)))
+            })?,
+            None => reader.resync(0, budget)?,
+        };
+        let Some(next) = next else { continue };
+        let place = base.saturating_add(next);
+        return Ok(match reader.read(next, false)? {
+            FrameAt::Record(record) if !belongs(place, &record.view)? => None,
+            _ => Some(place),
+        });
+    }
+    Ok(None)
+}
+
+struct Older<'v> {
+    visitor: &'v mut dyn Visitor,
     records: u64,
 }
 
-impl Visitor for Older {
-    fn record(&mut self, _: u64, record: &Record<'_>) -> Result<Flow> {
-        if !is_of_older_life(record.view.store_timestamp_ms(), self.newest_ms) {
+impl Visitor for Older<'_> {
+    fn record(&mut self, at: u64, record: &Record<'_>) -> Result<Flow> {
+        if self.visitor.belongs(at, &record.view)? {
             return Ok(Flow::Retry);
         }
         self.records += 1;

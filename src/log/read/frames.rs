@@ -7,17 +7,18 @@ use std::io;
 use std::sync::Arc;
 
 use super::block::{BLOCK_BYTES, Block, BlockPool};
+use super::evidence::{Budget, Signs, begins_frame, first_nonzero, is_likely, search};
 use crate::error::{CorruptionKind, Error, FormatError, Result};
 use crate::files::{FileRun, RunFile, StorageFile};
 use crate::format::bytes::i32_at;
 use crate::format::crc::{self, BodyCrc, RecordCrc};
 use crate::format::message::elided::{self, HEAD_MOST};
 use crate::format::message::peek::{self, SIGNATURE};
-use crate::format::message::{self, BLANK_LEN, Frame, FrameError, MIN_RECORD_LEN, MessageView};
+use crate::format::message::{self, Frame, FrameError, MIN_RECORD_LEN, MessageView};
 use crate::format::width::{at_most_u32, to_usize};
 
-/// Doubtful positions of a block that are examined closely.
-const LOOKS: usize = 256;
+/// Cost of a look at a frame's end, in bytes.
+const LOOK: u64 = 1 << 10;
 
 #[derive(Clone, Debug)]
 pub struct FrameReader {
@@ -54,6 +55,28 @@ pub struct Record<'a> {
     pub faults: Option<&'a Faults>,
 }
 
+impl Record<'_> {
+    /// Whether its body's checksum is right; of a large one if checksums were computed.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_body_whole(&self) -> bool {
+        match self.faults {
+            Some(faults) => faults.body.is_none(),
+            None => self.is_elided || self.view.check_body_crc().is_ok(),
+        }
+    }
+
+    #[cold]
+    #[must_use]
+    pub fn body_fault(&self) -> Option<FormatError> {
+        match self.faults {
+            Some(faults) => faults.body.clone(),
+            None if self.is_elided => None,
+            None => self.view.check_body_crc().err(),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub enum FrameAt<'a> {
     /// A record, which may store another offset.
@@ -86,14 +109,12 @@ impl FrameReader {
         }
     }
 
-    /// Uses memory of `pool`.
     #[must_use]
     pub fn sharing(mut self, pool: &Arc<BlockPool>) -> Self {
         self.pool = Arc::clone(pool);
         self
     }
 
-    /// Physical offset of the file's first byte.
     #[inline]
     #[must_use]
     pub fn base(&self) -> u64 {
@@ -134,7 +155,6 @@ impl FrameReader {
             .unwrap_or_default()
     }
 
-    /// Reads `len` bytes from `at` on into a block that nobody else holds.
     pub(super) fn read_block(&mut self, at: u64, len: usize) -> Result<()> {
         let Some(open) = &self.open else { return Ok(()) };
         (self.filled, self.start) = (0, at);
@@ -210,7 +230,6 @@ impl FrameReader {
         Ok(lies(message::read_frame(self.rest(at)), room))
     }
 
-    /// Reads a record larger than a block without its body.
     fn read_large(&mut self, at: u64, size: usize, sums: bool) -> Result<FrameAt<'_>> {
         let head = self.bytes(at, HEAD_MOST)?;
         let place = match elided::body_place(head, size) {
@@ -245,7 +264,6 @@ impl FrameReader {
         })
     }
 
-    /// Sums up a large record piece by piece.
     fn sum_up(&mut self, at: u64, size: usize, head: &[u8], tail: &[u8]) -> Result<Faults> {
         let (mut body, mut whole) = (BodyCrc::default(), RecordCrc::default());
         whole.update(head);
@@ -290,7 +308,6 @@ impl FrameReader {
         Ok(faults)
     }
 
-    /// First non-zero byte from `at` on.
     pub fn next_nonzero(&mut self, at: u64) -> Result<Option<u64>> {
         if let Some((from, to)) = self.zeros
             && from <= at
@@ -298,18 +315,16 @@ impl FrameReader {
         {
             return Ok(to);
         }
-        let found = self.find_nonzero(at, self.len)?;
+        let found = self.find_nonzero(at)?;
         self.zeros = Some((at, found));
         Ok(found)
     }
 
-    /// First non-zero byte before `to`, or a block behind.
-    fn find_nonzero(&mut self, at: u64, to: u64) -> Result<Option<u64>> {
-        let mut at = at;
-        while at < to.min(self.len) {
+    fn find_nonzero(&mut self, mut at: u64) -> Result<Option<u64>> {
+        while at < self.len {
             let Some(open) = &self.open else { break };
             let data = open.next_data(at).map_err(Error::io("read", &self.file.path))?;
-            let Some(data) = data.filter(|&data| data < to.min(self.len)) else { return Ok(None) };
+            let Some(data) = data.filter(|&data| data < self.len) else { return Ok(None) };
             at = data;
             let bytes = self.bytes(at, BLOCK_BYTES)?;
             if bytes.is_empty() {
@@ -344,17 +359,14 @@ impl FrameReader {
         if at >= self.len {
             return Ok(at == self.len);
         }
-        let left = self.left(at);
+        let base = self.base();
         let (bytes, len) = self.signature(at)?;
         let bytes = bytes.get(..len).unwrap_or_default();
-        if peek::is_record(bytes) {
-            return Ok(peek::names_place(bytes, self.base().saturating_add(at)));
+        if begins_frame(bytes, base.saturating_add(at), base.saturating_add(self.file_size)) {
+            return Ok(true);
         }
-        Ok(match message::read_frame(bytes.get(..BLANK_LEN).unwrap_or(bytes)) {
-            Ok(Frame::Blank { size }) => u64::from(size) == left,
-            Ok(Frame::Empty) => self.next_nonzero(at)?.is_none(),
-            _ => false,
-        })
+        let is_empty = matches!(message::read_frame(bytes), Ok(Frame::Empty));
+        Ok(is_empty && self.next_nonzero(at)?.is_none())
     }
 
     /// End that the damaged frame at `at` claims, if the log continues there.
@@ -370,78 +382,32 @@ impl FrameReader {
 
     /// Next whole or damaged record from `at` on, by two of three signs: the magic code, its own
     /// offset, and a log that continues at its end.
-    pub fn resync(&mut self, at: u64) -> Result<Option<u64>> {
-        self.search(at, self.len, true)
+    pub fn resync(&mut self, at: u64, budget: &mut Budget) -> Result<Option<u64>> {
+        let Some(open) = self.open.clone() else { return Ok(None) };
+        let (file, base) = (Arc::clone(&self.file), self.base());
+        let places = base.saturating_add(at)..base.saturating_add(self.len);
+        let found = search(&*open, &file, places, Signs::Either, |place, head| {
+            Ok(self.may_begin(place, head, budget)?.then_some(place))
+        })?;
+        Ok(found.map(|place| place - base))
     }
 
-    /// First position in `from..to` with a magic code and its own offset, or a look-alike in a body.
-    pub fn first_likely(&mut self, from: u64, to: u64) -> Result<Option<u64>> {
-        self.search(from, to.min(self.len), false)
-    }
-
-    fn search(&mut self, mut at: u64, to: u64, with_doubtful: bool) -> Result<Option<u64>> {
-        let mut doubtful = Vec::new();
-        while at < to {
-            // Each part of a log examines only its own zeros.
-            let data = match to < self.len {
-                true => self.find_nonzero(at, to)?,
-                false => self.next_nonzero(at)?,
-            };
-            match data {
-                Some(data) => at = at.max(data.saturating_sub(8)),
-                None => return Ok(None),
-            }
-            let base = self.base();
-            let bytes = self.bytes(at, BLOCK_BYTES)?;
-            if bytes.len() < SIGNATURE {
-                return Ok(None);
-            }
-            let behind = at + (bytes.len() - SIGNATURE + 1) as u64;
-            let mut certain = None;
-            doubtful.clear();
-            for (window, place) in bytes.windows(SIGNATURE).zip(at..to) {
-                let is_record = peek::is_record(window);
-                if !is_record && !with_doubtful {
-                    continue;
-                }
-                let is_own = peek::names_place(window, base.saturating_add(place));
-                if is_record && is_own {
-                    certain = Some(place);
-                    break;
-                }
-                // Look-alikes must not cost more.
-                if with_doubtful && (is_record || is_own) && doubtful.len() < LOOKS {
-                    doubtful.push(place);
-                }
-            }
-            for &place in &doubtful {
-                if self.may_begin_at(place)? {
-                    return Ok(Some(place));
-                }
-            }
-            if certain.is_some() {
-                return Ok(certain);
-            }
-            at = behind;
+    fn may_begin(&mut self, place: u64, head: &[u8], budget: &mut Budget) -> Result<bool> {
+        if is_likely(head, place) {
+            return Ok(true);
         }
-        Ok(None)
-    }
-
-    fn may_begin_at(&mut self, at: u64) -> Result<bool> {
-        if self.claimed_end(at)?.is_none() {
+        let at = place - self.base();
+        // Look-alikes must not cost more.
+        if !budget.take(place, LOOK) || self.claimed_end(at)?.is_none() {
             return Ok(false);
         }
-        let (bytes, _) = self.signature(at)?;
-        Ok(!peek::is_record(&bytes) || matches!(self.read(at, false)?, FrameAt::Record(_)))
+        if !peek::is_record(head) {
+            return Ok(true);
+        }
+        let file_end = self.base().saturating_add(self.file_size);
+        Ok(budget.allows(place, head, file_end)
+            && matches!(self.read(at, false)?, FrameAt::Record(_)))
     }
-}
-
-fn first_nonzero(bytes: &[u8]) -> Option<usize> {
-    const PART: usize = 1024;
-    let number =
-        bytes.chunks(PART).position(|part| part.iter().fold(0, |all, byte| all | byte) != 0)?;
-    let part = bytes.chunks(PART).nth(number)?;
-    Some(number * PART + part.iter().position(|&byte| byte != 0)?)
 }
 
 /// Judges a frame `room` bytes before the end of its file, or of the log.
@@ -494,7 +460,6 @@ pub fn is_gone(error: &Error) -> bool {
     matches!(error, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
 }
 
-/// A record's own checksum, if it has one.
 pub fn property_crc(view: &MessageView<'_>) -> Option<u32> {
     view.raw_properties().last_chunk().and_then(crc::parse_property_crc)
 }

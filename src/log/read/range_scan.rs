@@ -11,7 +11,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::format::message::peek::SIGNATURE;
 
 use super::block::BlockPool;
 use super::evidence::Budget;
@@ -194,9 +193,12 @@ impl RangeScan {
     /// Start of the first record from `from` on in its file, or the file's end.
     fn find_record(&self, log: &CommitLog, from: u64) -> Result<u64> {
         let file_end = file_end(log, from).unwrap_or(from);
-        let limit = self.end.saturating_add(SIGNATURE as u64).min(file_end).min(self.log_end);
+        let limit = self.end.saturating_add(1).min(file_end).min(self.log_end);
         let mut budget = Budget::new(from);
-        let found = find_likely(log, from, limit, &mut budget, |at| {
+        let found = find_likely(log, from..limit, |at, head| {
+            if !budget.allows(at, head, file_end) {
+                return Ok(None);
+            }
             let is_linked = is_linked(log, at, self.log_end, self.verify_crc)?;
             Ok(is_linked.map(|is_linked| (at, is_linked)))
         })?;

@@ -1,19 +1,16 @@
 //! Where a log goes on behind damage.
 
+use std::ops::Range;
+
 use crate::error::Result;
 use crate::format::message::peek::{self, SIGNATURE};
-use crate::format::message::{self, Frame};
 use crate::format::width::to_usize;
 
-use super::block::BLOCK_BYTES;
-use super::evidence::{Budget, is_likely};
+use super::evidence::{Budget, Signs, begins_frame, search};
 use crate::log::commit_log::{CommitLog, Found};
-
-const FIRST_READ: usize = 8 << 10;
 
 /// Maximum distance of a record that reaches into a range: the default `max_message_size`.
 const LOOK_BACK: u64 = 5 << 20;
-const LOOK: u64 = 256 << 10;
 
 /// Whether a whole record begins at `at` in a log that ends at `end`.
 pub fn is_whole(log: &CommitLog, at: u64, end: u64) -> Result<bool> {
@@ -61,59 +58,22 @@ fn next_before(
     end: u64,
     budget: &mut Budget,
 ) -> Result<Option<u64>> {
-    find_likely(log, at, to, budget, |place| Ok(is_whole(log, place, end)?.then_some(place)))
+    let file_end = file_end(log, at).unwrap_or(to);
+    find_likely(log, at..to, |place, head| {
+        let is_found = budget.allows(place, head, file_end) && is_whole(log, place, end)?;
+        Ok(is_found.then_some(place))
+    })
 }
 
-/// First likely record that begins in `at..to` of its file. It may be a look-alike in a body: the
-/// caller must reach it from an earlier record.
-pub fn guess(log: &CommitLog, at: u64, to: u64, budget: &mut Budget) -> Result<Option<u64>> {
-    let Some(file) = log.run().find(at) else { return Ok(None) };
-    // A file begins with a record.
-    if at == file.base_offset {
-        return Ok(Some(at));
-    }
-    let file_end = file.base_offset.saturating_add(log.run().file_size());
-    let last = to.saturating_add(SIGNATURE as u64 - 1).min(file_end);
-    find_likely(log, at, last, budget, |place| Ok(Some(place)))
-}
-
-/// First likely record in `at..to` of one file for which `accept` has an answer.
+/// First likely record in `places` of one file for which `accept` has an answer.
 pub(super) fn find_likely<T>(
     log: &CommitLog,
-    mut at: u64,
-    to: u64,
-    budget: &mut Budget,
-    mut accept: impl FnMut(u64) -> Result<Option<T>>,
+    places: Range<u64>,
+    accept: impl FnMut(u64, &[u8]) -> Result<Option<T>>,
 ) -> Result<Option<T>> {
-    let file_end = file_end(log, at).unwrap_or(to);
-    let mut step = FIRST_READ;
-    let mut block = Vec::new();
-    while at < to {
-        let len = to_usize(to - at).min(step);
-        step = (step * 4).min(BLOCK_BYTES);
-        block.resize(len, 0);
-        let read = log.run().read_at(&mut block, at)?;
-        let bytes = block.get(..read).unwrap_or_default();
-        if bytes.len() < SIGNATURE {
-            return Ok(None);
-        }
-        for (place, head) in (at..).zip(bytes.windows(SIGNATURE)) {
-            if !is_likely(head, place) {
-                continue;
-            }
-            let claim = peek::claimed_size(head).unwrap_or(0) as u64;
-            // Its head alone refuses one too large for the file.
-            let claim = if place.saturating_add(claim) > file_end { 0 } else { claim };
-            if !budget.take(place, claim) && claim > Budget::SMALL {
-                continue;
-            }
-            if let Some(found) = accept(place)? {
-                return Ok(Some(found));
-            }
-        }
-        at += (bytes.len() - SIGNATURE + 1) as u64;
-    }
-    Ok(None)
+    let Some(file) = log.run().find(places.start) else { return Ok(None) };
+    let Some(open) = log.run().open_if_there(&file)? else { return Ok(None) };
+    search(&*open, &file, places, Signs::Both, accept)
 }
 
 /// Whether the record at `at` is linked, too; `None` if it is not whole. Readers that do not check
@@ -138,36 +98,18 @@ pub(super) fn is_linked(
     let room = to_usize(file_end.saturating_sub(next));
     let head = head.get_mut(..room.min(SIGNATURE)).unwrap_or_default();
     let read = log.run().read_at(head, next)?;
-    let head = head.get(..read).unwrap_or_default();
-    Ok(Some(match peek::is_record(head) {
-        true => peek::names_place(head, next),
-        false => matches!(message::read_frame(head), Ok(Frame::Blank { size })
-            if next.saturating_add(u64::from(size)) == file_end),
-    }))
+    Ok(Some(begins_frame(head.get(..read).unwrap_or_default(), next, file_end)))
 }
 
 /// Whether a likely record before `from` reaches past `at` in the same file.
 pub(super) fn reaches(log: &CommitLog, from: u64, at: u64) -> Result<bool> {
     let base = log.run().find(from).map_or(from, |file| file.base_offset);
-    let mut place = from.saturating_sub(LOOK_BACK).max(base);
-    let mut block = Vec::new();
-    while place < from {
-        let len = (from - place).min(LOOK) + SIGNATURE as u64 - 1;
-        block.resize(to_usize(len), 0);
-        let read = log.run().read_at(&mut block, place)?;
-        let bytes = block.get(..read).unwrap_or_default();
-        for (begin, head) in (place..).zip(bytes.windows(SIGNATURE)) {
-            let claimed = peek::claimed_size(head).unwrap_or(0) as u64;
-            if is_likely(head, begin) && begin + claimed > at {
-                return Ok(true);
-            }
-        }
-        if bytes.len() < SIGNATURE {
-            return Ok(false);
-        }
-        place += (bytes.len() - SIGNATURE + 1) as u64;
-    }
-    Ok(false)
+    let earlier = from.saturating_sub(LOOK_BACK).max(base)..from;
+    let reaching = find_likely(log, earlier, |place, head| {
+        let claimed = peek::claimed_size(head).unwrap_or(0) as u64;
+        Ok((place.saturating_add(claimed) > at).then_some(()))
+    })?;
+    Ok(reaching.is_some())
 }
 
 /// End of the file that holds `at`; `None` within a gap.
@@ -181,4 +123,40 @@ pub(super) fn next_file(log: &CommitLog, at: u64) -> Option<u64> {
     let files = log.run().files();
     let behind = files.partition_point(|file| file.base_offset <= at);
     files.get(behind).map(|later| later.base_offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::{Access, FileRun, Os};
+    use crate::format::message::Version;
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_search_reads_no_holes_and_misses_no_record_beside_one() {
+        const SIZE: u64 = 64 << 30;
+        let dir = tempfile::tempdir().unwrap();
+        let sparse = File::create(dir.path().join(format!("{:020}", SIZE))).unwrap();
+        sparse.set_len(SIZE).unwrap();
+        let places = [1 << 20, (1 << 20) + 4096 - 2, SIZE - 4096];
+        for at in places {
+            let mut head = [0; SIGNATURE];
+            // Without a size four zeros precede the magic code.
+            head[4..8].copy_from_slice(&Version::V1.magic().to_be_bytes());
+            head[28..36].copy_from_slice(&(SIZE + at).to_be_bytes());
+            sparse.write_all_at(&head, at).unwrap();
+        }
+        let dirs = vec![dir.path().to_owned()];
+        let (run, _) =
+            FileRun::load(Arc::new(Os), Arc::default(), dirs, SIZE, Access::Read).unwrap();
+        let log = CommitLog::new(run, 2 * SIZE);
+        let mut found = Vec::new();
+        let none = find_likely(&log, SIZE + 1..2 * SIZE, |place, _| {
+            found.push(place - SIZE);
+            Ok(None::<()>)
+        });
+        assert_eq!((none.unwrap(), found), (None, places.to_vec()));
+    }
 }

@@ -62,13 +62,6 @@ pub enum Stop {
 }
 
 #[derive(Debug)]
-pub struct Walked {
-    pub end: u64,
-    /// Reason; `None` if broken off.
-    pub stop: Option<Stop>,
-}
-
-#[derive(Debug)]
 pub struct Scanner<'l> {
     log: &'l CommitLog,
     walk: Walk,
@@ -322,10 +315,7 @@ impl<'l> Scanner<'l> {
             Found::Bad(error) => error,
             Found::OutOfRange => return Ok(Err(Stop::End)),
         };
-        let mut corruption = error.into_corruption();
-        corruption.path = Some(file.file().path.clone());
-        corruption.offset = corruption.offset.saturating_add(at - file.base());
-        Ok(Err(Stop::Damage(corruption)))
+        Ok(Err(Stop::Damage(corruption(file.file(), at, error))))
     }
 
     /// Reads the next frame, or returns why there is none.
@@ -353,7 +343,7 @@ impl<'l> Scanner<'l> {
                 let behind = files.partition_point(|file| file.base_offset < self.walk.next);
                 let stop = match files.get(behind) {
                     Some(later) if behind > 0 && later.base_offset > self.walk.next => {
-                        Stop::Damage(self.gap_before(later))
+                        Stop::Damage(gap_before(later, self.walk.next))
                     }
                     Some(later) if later.base_offset < self.walk.end => {
                         if self.walk.lost == Lost::Refuse {
@@ -376,16 +366,6 @@ impl<'l> Scanner<'l> {
         }
     }
 
-    fn gap_before(&self, later: &RunFile) -> Corruption {
-        Corruption {
-            path: Some(later.path.clone()),
-            offset: 0,
-            kind: CorruptionKind::Gap,
-            expected: format!("a file that holds physical offset {}", self.walk.next),
-            found: format!("the next file, which begins at {}", later.base_offset),
-        }
-    }
-
     /// Moves to the next whole record behind damage. Returns `false` if there is none before the end.
     pub fn resync(&mut self) -> Result<bool> {
         let Walk { next, end, ref mut budget, .. } = self.walk;
@@ -401,14 +381,6 @@ impl<'l> Scanner<'l> {
         self.seek(place);
         Ok(())
     }
-
-    /// Moves to the first likely record before `to` ([`resync::guess`]); returns whether there is one.
-    pub fn seek_likely(&mut self, to: u64) -> Result<bool> {
-        let Walk { next, end, ref mut budget, .. } = self.walk;
-        let found = resync::guess(self.log, next, to.min(end), budget)?;
-        self.walk.next = found.unwrap_or(next);
-        Ok(found.is_some())
-    }
 }
 
 #[must_use]
@@ -418,4 +390,24 @@ pub fn gone(log: &CommitLog, at: u64) -> Error {
         min: at_most_i64(log.min_offset()),
         max: at_most_i64(log.run().end_offset().unwrap_or(0)),
     }
+}
+
+#[must_use]
+pub fn gap_before(later: &RunFile, at: u64) -> Corruption {
+    Corruption {
+        path: Some(later.path.clone()),
+        offset: 0,
+        kind: CorruptionKind::Gap,
+        expected: format!("a file that holds physical offset {at}"),
+        found: format!("the next file, which begins at {}", later.base_offset),
+    }
+}
+
+/// An error in the frame at physical offset `at` of a file.
+#[must_use]
+pub fn corruption(file: &RunFile, at: u64, error: FormatError) -> Corruption {
+    let mut corruption = error.into_corruption();
+    corruption.path = Some(file.path.clone());
+    corruption.offset = corruption.offset.saturating_add(at.saturating_sub(file.base_offset));
+    corruption
 }

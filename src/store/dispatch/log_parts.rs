@@ -1,33 +1,43 @@
-//! Reads a log in parts on several threads, for queues and index.
+//! Reads a log in parts on several threads, for queues and index: recovery, dispatch and rebuild.
 
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
+use std::path::Path;
 use std::sync::Arc;
 
-use crate::error::Result;
-use crate::files::threads;
+use crate::error::{CorruptionKind, FormatError, Result};
+use crate::files::{Access, FileRun, RunFile, threads};
 use crate::format::message::peek;
-use crate::log::CommitLog;
 use crate::log::read::block::BlockPool;
+use crate::log::read::end::Flushed;
+use crate::log::read::file_walk::{FileEnd, Visitor, open_at};
+use crate::log::read::frames::{Record, is_gone};
 use crate::log::read::parallel::{cut, read_in_parts};
-use crate::log::read::scanner::{Flow, Item, Resync, Scanner, Stop, Walked};
+use crate::log::read::scanner::{Flow, Resync, Stop, corruption, gap_before};
 
 use super::gather::{Gather, Gathered, SpareGathered, Wanted};
-use crate::store::folder::mark::Flushed;
 
 const PART: u64 = 2 << 20;
-const SOUGHT: u64 = 512 << 10;
 const LONG: u64 = 8 << 20;
 const MOST_THREADS: usize = 4;
 const MOST_KEPT: usize = 32 << 20;
 
+/// Records whose body's checksum is checked; a wrong one ends the reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checked {
+    Nothing,
+    /// Those that are not known to be flushed.
+    Unflushed,
+    All,
+}
+
 /// A range of the log and the derived data to collect from it.
 #[derive(Debug)]
 pub struct LogReading<'a> {
-    log: &'a CommitLog,
+    log: &'a FileRun,
     wanted: Wanted<'a>,
     end: u64,
-    verify_crc: bool,
+    checked: Checked,
     /// Records outside this part may lack bytes.
     flushed: Flushed,
     blocks: Arc<BlockPool>,
@@ -38,23 +48,22 @@ pub struct LogReading<'a> {
 pub struct LogPart {
     pub begin: u64,
     pub end: u64,
-    stop: Option<Stop>,
+    /// Why the log does not go on at the part's end.
+    pub stop: Option<Stop>,
     pub last_record: Option<u64>,
     /// Start of the first record that may lack bytes.
     pub unproven: Option<u64>,
-    pub lacks_bytes: bool,
     pub gathered: Gathered,
 }
 
 impl<'a> LogReading<'a> {
-    /// Reads `log` up to `end`; `verify_crc` checks bodies.
     #[must_use]
-    pub fn new(log: &'a CommitLog, wanted: Wanted<'a>, end: u64, verify_crc: bool) -> Self {
+    pub fn new(log: &'a FileRun, wanted: Wanted<'a>, end: u64, checked: Checked) -> Self {
         Self {
             log,
             wanted,
             end,
-            verify_crc,
+            checked,
             flushed: Flushed { place: 0, before_ms: i64::MAX },
             blocks: Arc::default(),
             spare: SpareGathered::default(),
@@ -68,64 +77,147 @@ impl<'a> LogReading<'a> {
     }
 
     /// Passes the parts from `from` on, where a record must begin, to `take` in order until it
-    /// breaks.
+    /// breaks, or the log does not go on. Returns where it ended, and why unless `take` broke.
     pub fn each(
         &self,
         from: u64,
         take: &mut dyn FnMut(LogPart) -> Result<ControlFlow<()>>,
-    ) -> Result<Walked> {
-        let parts: Vec<_> = cut((), from..self.end, PART).collect();
+    ) -> Result<(u64, Option<Stop>)> {
         let is_long = self.end.saturating_sub(from) >= LONG;
         let threads = if is_long { threads::processors().min(MOST_THREADS) } else { 1 };
-        let read = |(): &(), bytes: Range<u64>, begins: bool| {
-            self.read(bytes.start, begins || bytes.start == from, bytes.end)
-        };
-        let mut walked = Walked { end: from, stop: Some(Stop::End) };
-        read_in_parts(&parts, from, true, threads, &self.log.run().dir(), read, |_, mut part| {
-            walked.end = part.end;
+        let mut ended = (from, Some(Stop::End));
+        self.each_part(from, threads, &self.log.dir(), |mut part| {
+            ended.0 = part.end;
             let stop = part.stop.take();
             if take(part)?.is_break() || stop.is_some() {
-                walked.stop = stop;
+                ended.1 = stop;
                 return Ok(None);
             }
-            Ok(Some(walked.end))
+            Ok(Some(ended.0))
         })?;
-        Ok(walked)
+        Ok(ended)
     }
 
-    /// Reads the records that begin in `from..to`; the first is at `from`, or is searched.
-    fn read(&self, from: u64, is_record: bool, to: u64) -> Result<Option<(u64, LogPart)>> {
-        let mut scanner =
-            Scanner::new(self.log, from, self.end, self.verify_crc).sharing(&self.blocks);
-        if !is_record && !scanner.seek_likely(to.min(from.saturating_add(SOUGHT)))? {
-            return Ok(None);
+    /// Passes parts to `take` in order, which returns where the log goes on.
+    pub fn each_part(
+        &self,
+        from: u64,
+        threads: usize,
+        dir: &Path,
+        mut take: impl FnMut(LogPart) -> Result<Option<u64>>,
+    ) -> Result<()> {
+        let files = self.log.files();
+        let parts = files.iter().flat_map(|file| {
+            let end = file.base_offset.saturating_add(file.len.min(self.log.file_size()));
+            cut(Arc::clone(file), file.base_offset.max(from)..end.min(self.end), PART)
+        });
+        let parts: Vec<_> = parts.collect();
+        let read = |file: &Arc<RunFile>, bytes: Range<u64>, begins| self.read(file, bytes, begins);
+        read_in_parts(&parts, from, true, threads, dir, read, |_, part| take(part)).map(drop)
+    }
+
+    /// Reads the records that begin in `bytes` of a file; the first begins them, or is searched.
+    pub fn read(
+        &self,
+        file: &Arc<RunFile>,
+        bytes: Range<u64>,
+        begins: bool,
+    ) -> Result<Option<(u64, LogPart)>> {
+        let (base, at) = (file.base_offset, bytes.start);
+        let stopped = |stop| {
+            let stop = Some(stop);
+            Ok(Some((at, LogPart { begin: at, end: at, stop, ..LogPart::default() })))
+        };
+        if at < base {
+            return stopped(Stop::Damage(gap_before(file, at)));
         }
-        let begin = scanner.position();
-        let mut part = LogPart { begin, ..LogPart::default() };
-        let mut gather = Gather::new(&self.wanted, self.spare.take());
-        let stop = scanner.each(to, Resync::Never, |range, item| {
-            if let Item::Record(view, _) = item {
-                let at = range.start;
-                if !self.flushed.covers(at, view.store_timestamp_ms()) {
-                    part.unproven = part.unproven.or(Some(at));
-                    if peek::lacks_bytes(view) {
-                        part.lacks_bytes = true;
-                        return Ok(Flow::Retry);
-                    }
-                }
-                gather.add(view, view.store_size());
-                part.last_record = Some(at);
-            }
-            Ok(if gather.is_full() { Flow::Stop } else { Flow::Continue })
-        })?;
-        (part.end, part.stop) = (scanner.position(), stop);
-        part.gathered = gather.into_gathered();
-        Ok(Some((begin, part)))
+        let opened = match open_at(self.log, file, bytes.clone(), begins) {
+            // Retention deleted it: the log goes on with a later file.
+            Err(error) if is_gone(&error) && self.log.access() == Access::Read => match begins {
+                true => return stopped(Stop::Empty),
+                false => return Ok(None),
+            },
+            opened => opened?,
+        };
+        let Some((reader, first)) = opened else { return Ok(None) };
+        let mut reader = reader.sharing(&self.blocks);
+        let checks = self.checked == Checked::All || self.flushed.before_ms < i64::MAX;
+        let mut gathering = Gathering {
+            reading: self,
+            base,
+            all: self.checked == Checked::All,
+            gather: Gather::new(&self.wanted, self.spare.take()),
+            last_record: None,
+            unproven: None,
+            fault: None,
+        };
+        let to = bytes.end.saturating_sub(base);
+        let (end, how) = reader.walk(first, to, checks, Resync::Never, &mut gathering)?;
+        let Gathering { gather, last_record, unproven, fault, .. } = gathering;
+        let damage = |error| Stop::Damage(corruption(file, base.saturating_add(end), error));
+        let (end, stop) = match how {
+            FileEnd::Whole => (end, fault.map(damage)),
+            FileEnd::Blank => (self.log.file_size(), None),
+            FileEnd::Bad(bad) => (end, Some(damage(bad.error))),
+            FileEnd::Nothing | FileEnd::Remains(..) => (end, Some(Stop::Empty)),
+        };
+        let (begin, end) = (base.saturating_add(first), base.saturating_add(end));
+        let gathered = gather.into_gathered();
+        Ok(Some((begin, LogPart { begin, end, stop, last_record, unproven, gathered })))
     }
 
     #[must_use]
     pub fn spare(&self) -> &SpareGathered {
         &self.spare
+    }
+}
+
+struct Gathering<'a> {
+    reading: &'a LogReading<'a>,
+    base: u64,
+    /// Whether each body is checked.
+    all: bool,
+    gather: Gather<'a>,
+    last_record: Option<u64>,
+    unproven: Option<u64>,
+    fault: Option<FormatError>,
+}
+
+impl Gathering<'_> {
+    /// Why the log ends at a record, if it does.
+    #[inline(never)]
+    fn fault_of(&mut self, place: u64, record: &Record<'_>) -> Option<FormatError> {
+        let is_unflushed = !self.reading.flushed.covers(place, record.view.store_timestamp_ms());
+        if (self.all || is_unflushed && self.reading.checked == Checked::Unflushed)
+            && let Some(fault) = record.body_fault()
+        {
+            return Some(fault);
+        }
+        if !is_unflushed {
+            return None;
+        }
+        self.unproven = self.unproven.or(Some(place));
+        peek::lacks_bytes(&record.view, record.size).then(|| {
+            let (expected, found) = ("a whole message", "zeros in its topic or properties");
+            FormatError::new(CorruptionKind::Truncated, 0, expected, found)
+        })
+    }
+}
+
+impl Visitor for Gathering<'_> {
+    #[inline(always)]
+    fn record(&mut self, at: u64, record: &Record<'_>) -> Result<Flow> {
+        let place = self.base.saturating_add(at);
+        let is_flushed = self.reading.flushed.covers(place, record.view.store_timestamp_ms());
+        if (!is_flushed || self.all && !record.is_body_whole())
+            && let Some(fault) = self.fault_of(place, record)
+        {
+            self.fault = Some(fault);
+            return Ok(Flow::Retry);
+        }
+        self.gather.add(&record.view, record.size);
+        self.last_record = Some(place);
+        Ok(if self.gather.is_full() { Flow::Stop } else { Flow::Continue })
     }
 }
 

@@ -139,7 +139,6 @@ impl<'q> Audit<'q> {
             return Ok(Some(place));
         }
         let queue = queues.get(topic, queue_id);
-        // A number that no new queue may have.
         let is_refused = queue.is_none() && queues.check_queue_id(queue_id).is_err();
         if is_refused || first < 0 {
             return Ok(None);

@@ -4,33 +4,33 @@
 use std::ops::ControlFlow;
 
 use crate::config::StoreConfig;
-use crate::error::{Corruption, CorruptionKind, Result};
+use crate::error::{Corruption, Result};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::message::BLANK_LEN;
 use crate::format::release::Release;
 use crate::format::width::{at_least_0, at_most_i64};
 use crate::log::CommitLog;
 use crate::log::index::run::IndexRun;
-use crate::log::read::scanner::{Flow, Resync, Scanner, Stop, Walked};
+use crate::log::read::scanner::{Flow, Resync, Scanner, Stop};
 
 use super::tail::Tail;
 use crate::store::dispatch::gather::{self, Wanted};
 use crate::store::dispatch::index_audit::IndexAudit;
-use crate::store::dispatch::log_parts::{LastParts, LogReading};
+use crate::store::dispatch::log_parts::{Checked, LastParts, LogReading};
 use crate::store::dispatch::queue_audit::{Audit, QueueFinding};
 use crate::store::folder::mark::Flushed;
 use crate::store::folder::paths::StorePaths;
 use crate::store::folder::seal::Seal;
 use crate::store::progress::{Progress, tell};
 use crate::store::queue_table::QueueTable;
+use crate::store::recovery_report::{RecoveryMode, RecoveryReport};
 
 const STEP: u64 = 16 << 20;
 
 /// A shorter log is rewritten after its end is known.
 const LONG: u64 = 16 << 20;
 
-/// State of a store before any change.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Analysis {
     pub end: u64,
     pub stop: Option<Corruption>,
@@ -43,7 +43,6 @@ pub struct Analysis {
     pub unproven: u64,
     pub tail: Tail,
     pub queues: Vec<QueueFinding>,
-    /// Offset of the first record without a queue entry.
     pub first_missing: Option<u64>,
     /// First and last record that the index must hold: with a key, or with tags if none has a key.
     pub keyed: Option<(u64, u64)>,
@@ -53,6 +52,23 @@ pub struct Analysis {
     pub read: LastParts,
     /// Whether a valid seal says all of it, and everything is durable.
     pub sealed: bool,
+}
+
+impl Analysis {
+    /// Report of the repair, before anything is kept, made again or dispatched.
+    pub(super) fn report(&self, mode: RecoveryMode) -> RecoveryReport {
+        RecoveryReport {
+            mode,
+            end_physical_offset: self.end,
+            cut_bytes: self.tail.data_end.map_or(0, |end| end - self.end),
+            cut_reason: self.tail.data_end.and(self.stop.clone()),
+            quarantine: None,
+            quarantined_messages: self.tail.messages.clone(),
+            quarantined_count: self.tail.count,
+            rebuilt: Vec::new(),
+            dispatched: 0,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -123,25 +139,18 @@ impl FoundStore<'_> {
         }
         Ok(Some(Analysis {
             end,
-            stop: None,
             newest_timestamp_ms: seal.newest_timestamp_ms.min(self.latest_ms),
-            ahead: None,
-            last_record: None,
             unproven: end,
-            tail: Tail::default(),
-            queues: Vec::new(),
-            first_missing: None,
-            keyed: None,
-            unsound_index: None,
-            read: LastParts::default(),
             sealed: true,
+            ..Analysis::default()
         }))
     }
 
     fn read_log(&self, progress: &mut Progress<'_>) -> Result<Analysis> {
         let (log, queues) = (self.log, self.queues);
         let (from, log_end) = (log.min_offset(), log.end_offset());
-        let verify_crc = self.config.check_crc_on_recover;
+        let checked =
+            if self.config.check_crc_on_recover { Checked::All } else { Checked::Nothing };
         let mut index = match self.index {
             Some(index) => Some(IndexAudit::new(index, self.index_trusted_until_ms())?),
             None => None,
@@ -154,13 +163,13 @@ impl FoundStore<'_> {
             latest_ms: self.latest_ms,
             ..Wanted::all(queues)
         };
-        let reading = LogReading::new(log, wanted, log_end, verify_crc).flushed(self.flushed);
+        let reading = LogReading::new(log.run(), wanted, log_end, checked).flushed(self.flushed);
         let (mut newest, mut ahead) = (0, None);
         let (mut last_record, mut keyed) = (None, Keyed::default());
-        let (mut unproven, mut lacking) = (None, None);
+        let mut unproven = None;
         let mut read = LastParts::default();
         let mut told = from;
-        let walked = reading.each(from, &mut |part| {
+        let (end, stop) = reading.each(from, &mut |part| {
             let at = part.begin;
             if at - told >= STEP {
                 told = at;
@@ -176,17 +185,12 @@ impl FoundStore<'_> {
             ahead = ahead.or(gathered.ahead);
             last_record = part.last_record.or(last_record);
             unproven = unproven.or(part.unproven);
-            lacking = part.lacks_bytes.then_some(part.end);
             read.keep(part, reading.spare());
-            Ok(match lacking {
-                Some(_) => ControlFlow::Break(()),
-                None => ControlFlow::Continue(()),
-            })
+            Ok(ControlFlow::Continue(()))
         })?;
-        let (end, stop) = match (lacking, walked) {
-            (Some(at), _) => (at, Some(torn(log, at))),
-            (None, Walked { end, stop: Some(Stop::Damage(corruption)) }) => (end, Some(corruption)),
-            (None, Walked { end, .. }) => (end, None),
+        let stop = match stop {
+            Some(Stop::Damage(corruption)) => Some(corruption),
+            _ => None,
         };
         let tail = Tail::read(log, queues, end, newest, self.flushed)?;
         // A time that no message reaches proves nothing.
@@ -239,16 +243,5 @@ impl Keyed {
         let any = self.any?;
         let keys = self.keys.unwrap_or(any);
         Some(if is_clean { keys } else { (keys.0, any.1) })
-    }
-}
-
-fn torn(log: &CommitLog, at: u64) -> Corruption {
-    let file = log.run().find(at);
-    Corruption {
-        offset: at.saturating_sub(file.as_ref().map_or(0, |file| file.base_offset)),
-        path: file.map(|file| file.path.clone()),
-        kind: CorruptionKind::Truncated,
-        expected: "a whole message".to_owned(),
-        found: "zeros in its topic or properties".to_owned(),
     }
 }

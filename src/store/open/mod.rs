@@ -4,13 +4,12 @@
 //! `inspect.rs` lists files, `index_settings.rs` detects the index layout. `analysis.rs` finds the
 //! log's end and damage, with `tail.rs`, and changes nothing; `plan.rs` reports its outcome.
 //! `refusal.rs` decides whether a writer may repair it, with `misplaced.rs`.
-//! `recover.rs` and `mend_index.rs` repair, `redispatch.rs` derives what is missing. `version.rs`
+//! `recover.rs` repairs, `redispatch.rs` derives what is missing. `version.rs`
 //! detects the RocketMQ release.
 
 pub mod analysis;
 pub mod index_settings;
 pub mod inspect;
-mod mend_index;
 pub(crate) mod misplaced;
 pub mod plan;
 pub mod recover;

@@ -100,35 +100,13 @@ pub fn plan(
     {
         rebuilt.push("index".to_owned());
     }
-    let report = RecoveryReport {
-        end_physical_offset: analysis.end,
-        cut_bytes: analysis.tail.data_end.map_or(0, |end| end - analysis.end),
-        cut_reason: analysis.tail.data_end.and(analysis.stop.clone()),
-        quarantined_messages: analysis.tail.messages.clone(),
-        quarantined_count: analysis.tail.count,
-        rebuilt,
-        ..nothing_done(mode)
-    };
+    let report = RecoveryReport { rebuilt, ..analysis.report(mode) };
     Ok(RecoveryPlan { report, refusal })
 }
 
-fn unread(mode: RecoveryMode, end_physical_offset: u64, refusal: Refusal) -> RecoveryPlan {
-    let report = RecoveryReport { end_physical_offset, ..nothing_done(mode) };
+fn unread(mode: RecoveryMode, end: u64, refusal: Refusal) -> RecoveryPlan {
+    let report = Analysis { end, ..Analysis::default() }.report(mode);
     RecoveryPlan { report, refusal: Some(refusal) }
-}
-
-fn nothing_done(mode: RecoveryMode) -> RecoveryReport {
-    RecoveryReport {
-        mode,
-        end_physical_offset: 0,
-        cut_bytes: 0,
-        cut_reason: None,
-        quarantine: None,
-        quarantined_messages: Vec::new(),
-        quarantined_count: 0,
-        rebuilt: Vec::new(),
-        dispatched: 0,
-    }
 }
 
 /// A gap or wrong length among the log's files, except an empty last file, which a crash leaves.
@@ -163,14 +141,10 @@ fn is_index_rebuilt(index: &IndexRun, analysis: &Analysis, known_ms: i64) -> Res
         if header.end_timestamp_ms > known_ms {
             break;
         }
-        if number == 0 && header.begin_physical_offset > as_offset(first_keyed) {
+        if number == 0 && header.begin_physical_offset > at_most_i64(first_keyed) {
             return Ok(true);
         }
         reach = Some(header.end_physical_offset);
     }
     Ok(!reach.is_some_and(|reach| reaches(reach, last_keyed)))
-}
-
-fn as_offset(place: u64) -> i64 {
-    at_most_i64(place)
 }

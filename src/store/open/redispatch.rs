@@ -11,7 +11,7 @@ use crate::log::{IndexBuilder, IndexService};
 
 use crate::files::threads::beside;
 use crate::store::dispatch::gather::{Gathered, Wanted};
-use crate::store::dispatch::log_parts::{LastParts, LogReading};
+use crate::store::dispatch::log_parts::{Checked, LastParts, LogReading};
 use crate::store::store_files::StoreFiles;
 use crate::store::write::writer::Writer;
 
@@ -53,15 +53,15 @@ impl Writer {
         let mut count = 0;
         if start < again {
             let wanted = Wanted { with_index: files.index.is_some(), ..Wanted::all(&files.queues) };
-            let reading = LogReading::new(&files.log, wanted, again, false);
-            let walked = reading.each(start, &mut |part| {
+            let reading = LogReading::new(files.log.run(), wanted, again, Checked::Nothing);
+            let (_, stop) = reading.each(start, &mut |part| {
                 queues.add(&part.gathered)?;
                 keys.put(&part.gathered)?;
                 count += part.gathered.records;
                 reading.spare().give_back([part.gathered]);
                 Ok(ControlFlow::Continue(()))
             })?;
-            if let Some(Stop::Damage(corruption)) = walked.stop {
+            if let Some(Stop::Damage(corruption)) = stop {
                 return Err(Error::Corrupt(Box::new(corruption)));
             }
         }

@@ -13,6 +13,7 @@ use crate::format::width::at_least_0;
 use crate::log::commit_log::Found;
 use crate::log::index::run::IndexRun;
 use crate::log::read::anchor::Anchor;
+use crate::log::read::damage::zeros;
 use crate::log::{CommitLog, StoreCheckpoint};
 use crate::time::FAR_MS;
 
@@ -139,16 +140,9 @@ impl FoundStore<'_> {
             true => format!(" (all before {place} was durable)"),
             false => String::new(),
         };
-        let stop = analysis.stop.clone().unwrap_or_else(|| {
-            let file = log.run().find(analysis.end);
-            let base = file.as_ref().map_or(0, |file| file.base_offset);
-            Corruption {
-                path: file.map(|file| file.path.clone()),
-                offset: analysis.end.saturating_sub(base),
-                kind: CorruptionKind::Magic,
-                expected: "a record".to_owned(),
-                found: "zeros".to_owned(),
-            }
+        let stop = analysis.stop.clone().unwrap_or_else(|| Corruption {
+            kind: CorruptionKind::Magic,
+            ..zeros(log, analysis.end)
         });
         let found = format!(
             "{} at physical offset {}; {} whole messages lie beyond{marked}, so nothing was changed: \
@@ -270,17 +264,16 @@ fn by_checkpoint(fields: &CheckpointFields, run: &FileRun) -> Option<MissingEnd>
 }
 
 fn unread_before_mark(log: &CommitLog, end: u64, mark: u64) -> MissingFiles {
-    let file = log.run().find(end);
-    let base = file.as_ref().map_or(0, |file| file.base_offset);
+    let zeros = zeros(log, end);
     let corruption = Corruption {
-        path: Some(file.map_or_else(|| log.run().dir(), |file| file.path.clone())),
-        offset: end.saturating_sub(base),
+        path: Some(zeros.path.unwrap_or_else(|| log.run().dir())),
         kind: CorruptionKind::Magic,
         expected: format!("records up to physical offset {mark}, which was durable"),
         found: format!(
             "none behind {end}; nothing was changed: put the file back from a copy, or let \
              `mqstore doctor` say what is left"
         ),
+        ..zeros
     };
     MissingFiles { corruption, queues: Vec::new() }
 }

@@ -50,7 +50,6 @@ impl Tail {
         // A record without properties ends in zeros, so the last one may reach further.
         let scan_end = data_end.saturating_add(1 << 16).min(log.end_offset());
         let mut scanner = Scanner::new(log, end, scan_end, true);
-        // The first bytes were no record.
         if !scanner.resync()? {
             return Ok(tail);
         }

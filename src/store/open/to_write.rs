@@ -8,7 +8,6 @@ use parking_lot::Mutex;
 
 use super::analysis::{Analysis, FoundStore};
 use super::inspect::{self, Parts, layout_to_write, load_parts};
-use super::mend_index::mend_index;
 use super::misplaced;
 use super::recover;
 use super::version;
@@ -242,7 +241,7 @@ impl Opening {
         }
         let mut dispatch_from = analysis.first_missing.unwrap_or(analysis.end).min(analysis.end);
         if let Some(index) = self.index.as_mut().filter(|_| !analysis.sealed) {
-            let from = mend_index(index, analysis, log, index_trusted_until_ms)?;
+            let from = recover::mend_index(index, analysis, log, index_trusted_until_ms)?;
             if from < analysis.end && analysis.keyed.is_some() {
                 report.rebuilt.push("index".to_owned());
                 dispatch_from = dispatch_from.min(from);

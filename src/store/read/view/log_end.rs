@@ -74,6 +74,6 @@ fn last_known(log: &CommitLog, end: u64, queues: &QueueTable) -> Result<Option<u
     let Found::Message(view) = log.read_before(begin, end, 0, &mut buffer)? else {
         return Ok(None);
     };
-    let is_whole = view.check_body_crc().is_ok() && !peek::lacks_bytes(&view);
+    let is_whole = view.check_body_crc().is_ok() && !peek::lacks_bytes(&view, view.store_size());
     Ok((is_whole && is_known(queues, &DispatchRequest::of(&view))?).then_some(begin))
 }
