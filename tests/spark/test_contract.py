@@ -28,7 +28,6 @@ from mqstore.spark.schema import columns_schema, message_schema, usual_columns
 from mqstore.spark.source import MqStoreDataSource
 from mqstore.spark.stores import LogFile, StoreDir, Summary
 from mqstore.spark.tables import table_schema
-from mqstore.spark.values import topics_matching
 
 FILE = 16384
 START_MS = 1_700_000_000_000
@@ -287,14 +286,6 @@ def test_the_way_that_reads_least_is_taken(store) -> None:
     assert way(topics="orders", accessPath="consumequeue") == "consumequeue"
     # Only a scan meets all damage.
     assert way(keys="k5", onError="rows", columns="error") == "scan"
-
-
-def test_a7_a_pattern_with_nested_repeats_takes_no_longer_than_another() -> None:
-    names = ["a" * 127, "a" * 126 + "b", "a"]
-    # An engine that tries again would not come back from these.
-    for pattern in ("(a+)+", "(a|a)*", "(a*)*a", "((a+)+)+"):
-        assert topics_matching(pattern, names) == {names[0], "a"}
-    assert topics_matching("a\nb|(?i)C", ["a\nb", "c", "a\nb\n"]) == {"a\nb", "c"}
 
 
 @pytest.mark.parametrize(
