@@ -76,7 +76,7 @@ impl LogSummary {
         let Some(mut part) = last else { return Ok(summary) };
         if let Some(begin) = part.last_record
             && let Some(file) = log.find(begin)
-            && is_left_out(log, &file, begin, Left::Closed)?.is_some()
+            && is_left_out(log, &file, begin..u64::MAX, Left::Closed)?.is_some()
         {
             summary.end = begin;
             summary.damaged.retain(|(from, _)| *from < begin);

@@ -492,7 +492,7 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
     joined.walked.damaged.sort_unstable();
     let left = if cx.state == State::Closed { Left::Closed } else { Left::Open };
     if let Some((file, begin)) = last_message {
-        match is_left_out(log, file, begin, left) {
+        match is_left_out(log, file, begin..u64::MAX, left) {
             Ok(None) => {}
             Ok(Some(_)) => (joined.messages, joined.end) = (joined.messages - 1, begin),
             Err(error) => cx.error(&file.path, error),

@@ -1,5 +1,6 @@
 //! Where a log ends (`docs/format.md`, Rules of all readers).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -129,7 +130,7 @@ pub fn find(
     let mut left_out = None;
     if let Some(begin) = last
         && let Some(file) = log.run().find(begin)
-        && let Some(is_news) = is_left_out(log.run(), &file, begin, left)?
+        && let Some(is_news) = is_left_out(log.run(), &file, begin..end, left)?
     {
         end = begin;
         left_out = is_news.then_some(begin);
@@ -142,11 +143,13 @@ pub fn find(
 pub fn is_left_out(
     log: &FileRun,
     file: &Arc<RunFile>,
-    begin: u64,
+    record: Range<u64>,
     left: Left,
 ) -> Result<Option<bool>> {
+    let begin = record.start;
     let Some(open) = log.open_if_there(file)? else { return Ok(Some(false)) };
-    let mut reader = FrameReader::over(open, file, log.file_size());
+    let reader = FrameReader::over(open, file, log.file_size());
+    let mut reader = reader.until(record.end.saturating_sub(file.base_offset));
     let record = match reader.read(begin.saturating_sub(file.base_offset), true)? {
         FrameAt::Record(record) if is_own(&record.view, begin) => record,
         _ => return Ok(Some(false)),

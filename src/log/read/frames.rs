@@ -109,6 +109,13 @@ impl FrameReader {
         }
     }
 
+    /// Reads nothing from position `end` on.
+    #[must_use]
+    pub fn until(mut self, end: u64) -> Self {
+        self.len = self.len.min(end);
+        self
+    }
+
     #[must_use]
     pub fn sharing(mut self, pool: &Arc<BlockPool>) -> Self {
         self.pool = Arc::clone(pool);
