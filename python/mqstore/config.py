@@ -382,7 +382,8 @@ class StoreConfig(
                 taken = read_as_broker(field, value)
                 if taken is not None:
                     given[field] = taken
-                if _spelt(taken) != value.lstrip("+").lower() or value != value.strip():
+                spelt = value.removeprefix("+").lower()
+                if taken is None or _spelt(taken) != spelt or value != value.strip():
                     told = f"reads {value!r} as {_spelt(taken)}"
                     if taken is None:
                         default = _spelt(SETTINGS[field].default)

@@ -33,7 +33,7 @@ pub fn makers(bytes: u64, threads: Option<usize>) -> usize {
     if threads < 2 { 0 } else { threads.min(MOST_THREADS) }
 }
 
-/// Length of the next parts: each has about one batch.
+/// Length of the next parts: each has about one batch, or the least length.
 #[derive(Debug)]
 struct Step(AtomicU64);
 
@@ -63,19 +63,19 @@ struct PartBatches {
     end: u64,
 }
 
-/// Builds one batch of a part, at its end also the damage behind.
+/// Builds batches of a part's first bytes, at its end also the damage behind.
 fn build(
     scan: &mut MessageBatches,
     part: Range<u64>,
     begins: bool,
     step: &Step,
 ) -> Option<(u64, PartBatches)> {
-    let to = part.end;
+    let (to, enough) = (part.end, part.start.saturating_add(PART.start));
     scan.begin(part, begins);
     let mut batches = Vec::new();
     while let Some(batch) = scan.next() {
         batches.push(batch);
-        if scan.is_over() || scan.scan.places().end < to {
+        if scan.is_over() || (enough..to).contains(&scan.scan.places().end) {
             break;
         }
     }

@@ -43,8 +43,8 @@ def test_usage(mq, store):
 
 def test_settings_that_cannot_be_are_usage(mq, store, tmp_path):
     conf = tmp_path / "broker.conf"
-    conf.write_text("maxIndexNum=none\n")
-    assert "maxIndexNum" in mq("info", store, "--config", conf, code=2).err
+    conf.write_text("keep_hours=none\n")
+    assert "keep_hours" in mq("info", store, "--config", conf, code=2).err
     conf.write_text("mappedFileSizeCommitLog=8192\n")
     refused = mq("info", store, "--config", conf, code=2).err
     assert "8192" in refused

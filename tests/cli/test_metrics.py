@@ -96,6 +96,8 @@ def test_an_empty_store_has_no_oldest_message(mq, tmp_path):
         "rocketmq_storage_flush_behind_bytes",
         "rocketmq_storage_dispatch_behind_bytes",
         "mqstore_deleted_bytes_total",
+        "mqstore_half_messages",
+        "mqstore_overdue_messages",
     }
 
 

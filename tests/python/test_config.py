@@ -270,6 +270,7 @@ def test_unknown_names_in_a_broker_conf_are_one_warning(tmp_path):
         ("fileReservedTime=48 ", "file_reserved_time", None, "keeps its default 72"),
         ("mappedFileSizeCommitLog=65536\t", "mapped_file_size_commit_log", None, "1073741824"),
         ("maxIndexNum = many", "max_index_num", None, "cannot read 'many'"),
+        ("maxIndexNum = none", "max_index_num", None, "cannot read 'none'"),
         ("maxIndexNum = 1e3", "max_index_num", None, "keeps its default 20000000"),
         ("maxIndexNum = 5_0", "max_index_num", None, "keeps its default 20000000"),
         ("maxIndexNum=+50", "max_index_num", 50, None),

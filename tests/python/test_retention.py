@@ -48,8 +48,8 @@ def log_files(root: Path) -> list[str]:
 
 
 def until(seen: Callable[[], bool], step: Callable[[], object]) -> None:
-    """Calls `step` until `seen`, for half a minute at most."""
-    end = time.monotonic() + 30
+    """Calls `step` until `seen`, for five minutes at most."""
+    end = time.monotonic() + 300
     while not seen():
         assert time.monotonic() < end
         step()

@@ -161,6 +161,26 @@ fn every_reader_finds_the_same_messages_and_the_same_end() {
             // The time that it was stored.
             home.patch(at[MESSAGES - 1].0 + 56, &(START_MS - 90_000).to_be_bytes());
         }),
+        ("damage while the clock was behind", |home, at| {
+            home.flip(at[20].0 + 4);
+            for (place, _) in &at[21..30] {
+                home.patch(place + 56, &(START_MS - 90_000).to_be_bytes());
+            }
+        }),
+        ("damage while the clock was behind, no queues", |home, at| {
+            home.flip(at[20].0 + 4);
+            for (place, _) in &at[21..30] {
+                home.patch(place + 56, &(START_MS - 90_000).to_be_bytes());
+            }
+            fs::remove_dir_all(home.path().join("consumequeue")).unwrap();
+            fs::remove_dir_all(home.path().join("index")).unwrap();
+        }),
+        ("damage behind a message of the future", |home, at| {
+            home.patch(at[10].0 + 56, &i64::MAX.to_be_bytes());
+            home.flip(at[20].0 + 4);
+            fs::remove_dir_all(home.path().join("consumequeue")).unwrap();
+            fs::remove_dir_all(home.path().join("index")).unwrap();
+        }),
         ("first of file", |home, at| {
             let (first, _) = at.iter().find(|(at, _)| *at == 4096).unwrap();
             home.flip(*first + 4);

@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::files::{FileRun, RunFile};
+use crate::files::{FileRun, RunFile, SystemClock};
 use crate::format::message::MessageView;
 use crate::format::message::peek;
 use crate::format::width::to_usize;
+use crate::time::{Clock, FAR_MS};
 
 use super::frames::{FrameAt, FrameReader, is_own};
 use super::scanner::{Flow, Item, Resync, Scanner, Stop};
@@ -98,6 +99,8 @@ pub fn find(
     let mut end = start.max(known.unwrap_or(0));
     let (mut newest_ms, mut last) = (0, None);
     let any_time = Flushed { place: 0, before_ms: i64::MAX };
+    // A record of the future makes no other one older.
+    let latest_ms = SystemClock.now_ms().saturating_add(FAR_MS);
     let mut scanner = Scanner::new(log, end, files_end, false);
     loop {
         let stop = scanner.each(files_end, Resync::Never, |range, item| {
@@ -109,7 +112,9 @@ pub fn find(
                     {
                         return Ok(Flow::Continue);
                     }
-                    newest_ms = newest_ms.max(time);
+                    if time <= latest_ms {
+                        newest_ms = newest_ms.max(time);
+                    }
                     (end, last) = (range.end, Some(range.start));
                 }
                 Item::Blank if range.start == end => end = range.end,

@@ -1,4 +1,4 @@
-//! Loop over the frames of a log file, for verify and rebuild: damage, where the file goes on behind
+//! Loop over the frames of a log file, for recovery, rebuild and verify: damage, where the file goes on behind
 //! it, and remains of a recycled file.
 
 use std::ops::Range;
@@ -229,13 +229,14 @@ impl FrameReader {
 }
 
 /// Where the log goes on behind the damage at `at`: the next whole or damaged record, in its file or
-/// a later one, unless `belongs` says that the log ended before.
+/// a later one, unless `belongs` says of it and of all behind it that the log ended before.
 pub fn next_of_log(
     log: &FileRun,
     at: u64,
     budget: &mut Budget,
-    belongs: impl FnOnce(u64, &MessageView<'_>) -> Result<bool>,
+    mut belongs: impl FnMut(u64, &MessageView<'_>) -> Result<bool>,
 ) -> Result<Option<u64>> {
+    let mut first = None;
     for file in log.files().iter() {
         let base = file.base_offset;
         if base.saturating_add(log.file_size()) <= at {
@@ -245,18 +246,23 @@ pub fn next_of_log(
             Err(error) if is_gone(&error) => continue,
             opened => opened?,
         };
-        let next = match at.checked_sub(base) {
+        let mut next = match at.checked_sub(base) {
             Some(at) => reader.behind(at, budget, |reader, end| {
                 Ok(matches!(reader.read(end, false)?, FrameAt::Record(_)))
             })?,
             None => reader.resync(0, budget)?,
         };
-        let Some(next) = next else { continue };
-        let place = base.saturating_add(next);
-        return Ok(match reader.read(next, false)? {
-            FrameAt::Record(record) if !belongs(place, &record.view)? => None,
-            _ => Some(place),
-        });
+        while let Some(begin) = next {
+            let place = base.saturating_add(begin);
+            first.get_or_insert(place);
+            match reader.read(begin, false)? {
+                FrameAt::Record(record) if !belongs(place, &record.view)? => {
+                    let behind = begin.saturating_add(u64::from(record.size));
+                    next = reader.resync(behind, budget)?;
+                }
+                _ => return Ok(first),
+            }
+        }
     }
     Ok(None)
 }

@@ -1,7 +1,7 @@
 //! Reads one log file frame by frame.
 //!
 //! [`Scanner`](super::scanner::Scanner) walks all files with it and reads every record whole.
-//! Verify and rebuild read a large record without its body, in bounded memory.
+//! Recovery, rebuild and verify read a large record without its body, in bounded memory.
 
 use std::io;
 use std::sync::Arc;
@@ -109,10 +109,10 @@ impl FrameReader {
         }
     }
 
-    /// Reads nothing from position `end` on.
+    /// Reads up to position `end`, whatever length was listed.
     #[must_use]
     pub fn until(mut self, end: u64) -> Self {
-        self.len = self.len.min(end);
+        self.len = end.min(self.file_size);
         self
     }
 

@@ -130,10 +130,10 @@ impl RangeScan {
         if let Some(walk) = self.walk.take() {
             return Ok(Scanner::resume(log, walk));
         }
-        if self.next < log.min_offset() {
+        let scanner = Scanner::new(log, self.next, self.log_end, self.verify_crc);
+        if scanner.position() > self.next {
             self.gone(log, self.next)?;
         }
-        let scanner = Scanner::new(log, self.next, self.log_end, self.verify_crc);
         Ok(scanner.sharing(&self.pool).losing(self.lost))
     }
 
@@ -187,7 +187,8 @@ impl RangeScan {
             // Within a gap.
             None => next_file(log, at).unwrap_or(self.log_end),
         };
-        Ok(())
+        // Its file may have been deleted during the search.
+        if log.min_offset() > at { self.gone(log, at) } else { Ok(()) }
     }
 
     /// Start of the first record from `from` on in its file, or the file's end.
@@ -213,7 +214,8 @@ impl RangeScan {
     fn walk_to(&self, log: &CommitLog, from: u64, file_end: u64) -> Result<u64> {
         let base = log.run().find(from).map_or(from, |file| file.base_offset);
         let mut first = None;
-        let mut scanner = Scanner::new(log, base, self.log_end, self.verify_crc);
+        let scanner = Scanner::new(log, base, self.log_end, self.verify_crc);
+        let mut scanner = scanner.losing(self.lost);
         scanner.each(file_end, Resync::InFile, |range, item| {
             if range.start < from || matches!(item, Item::Damage(_)) {
                 return Ok(Flow::Continue);

@@ -78,6 +78,8 @@ pub(crate) fn _swap_commands(py: Python<'_>, path: PathBuf, new: PathBuf) -> Vec
     py.detach(|| care::doctor::swap_commands(&Os, &path, &new)).unwrap_or_default()
 }
 
+type Forecast = (bool, Vec<String>, u64, Vec<String>, Vec<String>);
+
 /// Forecasts RocketMQ's next start; ``mqstore.preflight`` uses it. Never writes.
 ///
 /// Args:
@@ -95,7 +97,7 @@ pub(crate) fn next_start(
     path: PathBuf,
     to: &str,
     settings: &Bound<'_, PyAny>,
-) -> PyResult<(bool, Vec<String>, u64, Vec<String>, Vec<String>)> {
+) -> PyResult<Forecast> {
     let config = config_of(settings)?;
     let release = Release::from_str(to).unwrap_or(Release::V5_3);
     let start = py.detach(|| care::next_start(&path, &config, release))?;

@@ -132,15 +132,14 @@ impl<'a> QueueCheck<'a> {
 
     /// Whether an entry of the message's queue leads to it.
     pub(in crate::care::verify) fn is_known(&self, request: &DispatchRequest<'_>) -> Result<bool> {
-        let number = request.queue_offset;
         let kind = self.queues.kind_of(request.topic);
         let queue = self.queues.number_of(kind, request.topic, request.queue_id);
         let Some(queue) = queue.and_then(|queue| self.queues.get(queue)) else { return Ok(false) };
-        if kind != QueueKind::Plain || !(queue.first..queue.end).contains(&number) {
-            return Ok(false);
-        }
-        let units = queue.entries.units(at_least_0(number), 1)?;
-        Ok(units.first().is_some_and(|unit| unit.physical_offset == request.physical_offset))
+        let wanted = request.physical_offset;
+        let entries = &queue.entries;
+        let place =
+            entries.first_not(entries.places(), |unit| Some(unit.physical_offset < wanted))?;
+        Ok(entries.units(place, 1)?.first().is_some_and(|unit| unit.physical_offset == wanted))
     }
 
     /// Compares a message of the current topic with its queues.
