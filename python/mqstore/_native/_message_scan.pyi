@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from types import GenericAlias
 from typing import Final, Generic, Self, final
 
 from typing_extensions import TypeVar
@@ -32,6 +33,9 @@ class MessageScan(Iterator[_Item], Generic[_Item]):
     Made by ``Store.scan`` and ``CommitLog.scan``.
     """
 
+    @classmethod
+    def __class_getitem__(cls, item: object) -> GenericAlias:
+        """The class of a scan of these items, as annotations name it."""
     def __iter__(self) -> Self: ...
     def __next__(self) -> _Item: ...
     @property
