@@ -130,7 +130,7 @@ def read(name: str, value: object) -> object:
 
 
 def read_as_broker(name: str, text: str) -> bool | int | str | None:
-    """What RocketMQ makes of a setting's text; ``None`` where it keeps the default.
+    """Reads a setting's text as RocketMQ does; ``None`` where it keeps the default.
 
     ``MixAll#properties2Object``: ``Integer.parseInt`` and ``Boolean.parseBoolean`` take no space
     around a value, and a number that cannot be read is passed over without a word.

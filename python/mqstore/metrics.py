@@ -77,6 +77,7 @@ class StoreCollector(Collector):
     - ``mqstore_half_messages``: transactions without an end; ``mqstore_overdue_messages``: delayed
       ones and timers whose time has passed; ``mqstore_dead_letters`` and
       ``mqstore_waiting_retries`` by consumer group and origin topic;
+      ``mqstore_pending_unread_queues``: queues of which damage hides a part of these;
     - ``rocketmq_consumer_lag_messages`` by consumer group and topic, and
       ``rocketmq_consumer_lag_latency``: milliseconds since the oldest message not consumed.
 
@@ -199,6 +200,8 @@ class StoreCollector(Collector):
         yield self._gauge(name, "Transactions without an end", [({}, found.half_messages)])
         name = "mqstore_overdue_messages"
         yield self._gauge(name, "Messages whose time has passed", [({}, found.overdue_messages)])
+        name = "mqstore_pending_unread_queues"
+        yield self._gauge(name, "Queues that these counts lack in part", [({}, len(found.unread))])
         dead: Samples = [(labels(row), row.messages) for row in found.dead_letters]
         yield self._gauge("mqstore_dead_letters", "Dead letters", dead)
         waiting: Samples = [(labels(row), row.messages + row.scheduled) for row in found.retries]

@@ -146,7 +146,7 @@ class PendingReport(Report):
         overdue_messages: How many there are.
         dead_letters: Dead letters by group and origin topic.
         retries: Waiting redeliveries by group and origin topic.
-        unread: A sentence for each queue of which something could not be read.
+        unread: A sentence for each queue of which something could not be read or judged.
     """
 
     path: str
@@ -225,25 +225,41 @@ class PendingMessages:
 
     def report(self) -> PendingReport:
         """All of them."""
-        half = self.half()
-        waiting = self.overdue()
-        overdue = tuple(islice(waiting, _MOST_ROWS))
+        half = self._half()
+        overdue: list[OverdueMessage] = []
+        overdue_count = 0
+        scheduled: dict[_Origin, _Times] = defaultdict(_Times)
+        for message, due_ms in self._delayed():
+            if due_ms <= self._now_ms:
+                overdue_count += 1
+                if len(overdue) < _MOST_ROWS:
+                    overdue.append(self._overdue_message("delayed", message, due_ms))
+            topic = message.real_topic or ""
+            if topic.startswith(RETRY):
+                key = topic.removeprefix(RETRY), _origin(message)
+                scheduled[key].add(message.store_timestamp_ms)
+        timers = self._overdue_timers()
+        for place, due_ms in islice(timers.values(), _MOST_ROWS - len(overdue)):
+            overdue.append(self._overdue_message("timer", self._store.get(place), due_ms))
         return PendingReport(
             path=self._store.path,
-            half=tuple(half[:_MOST_ROWS]),
+            half=tuple(
+                self._half_message(self._store.get(place))
+                for place in islice(half.values(), _MOST_ROWS)
+            ),
             half_messages=len(half),
-            overdue=overdue,
-            overdue_messages=len(overdue) + sum(1 for _ in waiting),
+            overdue=tuple(overdue),
+            overdue_messages=overdue_count + len(timers),
             dead_letters=tuple(self._dead_letters()),
-            retries=tuple(self._retries()),
+            retries=tuple(self._retries(scheduled)),
             unread=tuple(
                 f"{topic}/{queue_id}: {text}" for (topic, queue_id), text in self._unread.items()
             ),
         )
 
-    def half(self) -> list[HalfMessage]:
-        """Half messages that no note ends; one that was put again after a check counts once."""
-        newest: dict[object, HalfMessage] = {}
+    def _half(self) -> dict[object, int]:
+        """Where half messages lie that no note ends; one that was put again counts once."""
+        newest: dict[object, int] = {}
         for queue in self._queues:
             op_topic = OP_TOPICS.get(queue.topic)
             if op_topic is None:
@@ -253,8 +269,8 @@ class PendingMessages:
                 name = message.unique_key or message.physical_offset
                 newest.pop(name, None)
                 if message.queue_offset not in ended:
-                    newest[name] = self._half_message(message)
-        return list(newest.values())
+                    newest[name] = message.physical_offset
+        return newest
 
     def _ended(self, op_topic: str, queue_id: int) -> set[int]:
         """Queue offsets of the half messages that the notes in the topic end."""
@@ -278,28 +294,27 @@ class PendingMessages:
             physical_offset=message.physical_offset,
         )
 
-    def overdue(self) -> Iterator[OverdueMessage]:
-        """Delayed messages and timers whose time has passed."""
-        for message, due_ms in self._delayed():
-            if due_ms <= self._now_ms:
-                yield self._overdue_message("delayed", message, due_ms)
-        yield from self._overdue_timers()
-
     def _delayed(self) -> Iterator[tuple[StoredMessage, int]]:
         """Messages that wait for a delay level, each with its time."""
         offsets = table_rows(self._store, "delayOffset.json", "offsetTable")
         for queue in self._queues:
             level = queue.queue_id + 1
-            if queue.topic != SCHEDULE_TOPIC or level > len(self._delays):
+            if queue.topic != SCHEDULE_TOPIC:
+                continue
+            if level > len(self._delays):
+                count = queue.max_offset - queue.min_offset
+                text = f"{count} messages of delay level {level}, which messageDelayLevel lacks"
+                self._unread[queue.topic, queue.queue_id] = f"{text}: no broker delivers them"
                 continue
             begin = offsets.get(str(level))
             for message in self._messages(queue, begin if isinstance(begin, int) else 0):
                 yield message, message.store_timestamp_ms + self._delays[level - 1]
 
-    def _overdue_timers(self) -> Iterator[OverdueMessage]:
+    def _overdue_timers(self) -> dict[object, tuple[int, int]]:
+        """Where timers lie whose time has passed, each with that time."""
         check = _native._timer_check(Path(self._store.path, "config", "timercheck"))  # noqa: SLF001 - our own
         delivered_ms, begin = check or (0, 0)
-        waiting: dict[object, OverdueMessage] = {}
+        waiting: dict[object, tuple[int, int]] = {}
         for queue in self._queues:
             if queue.topic != _TIMER_TOPIC:
                 continue
@@ -314,8 +329,8 @@ class PendingMessages:
                     continue
                 if message.queue_offset >= begin or due_ms > delivered_ms:
                     # A timer that was put again for the rest of its time counts once.
-                    waiting[name] = self._overdue_message("timer", message, due_ms)
-        yield from waiting.values()
+                    waiting[name] = message.physical_offset, due_ms
+        return waiting
 
     def _overdue_message(
         self, kind: Literal["delayed", "timer"], message: StoredMessage, due_ms: int
@@ -342,19 +357,13 @@ class PendingMessages:
         ]
         return sorted(rows, key=lambda row: (-row.messages, row.group, row.origin_topic or ""))
 
-    def _retries(self) -> list[WaitingRetries]:
+    def _retries(self, scheduled: dict[_Origin, _Times]) -> list[WaitingRetries]:
         waiting: dict[_Origin, _Times] = defaultdict(_Times)
-        scheduled: dict[_Origin, _Times] = defaultdict(_Times)
         for queue in self._queues:
             if queue.topic.startswith(RETRY):
                 group = queue.topic.removeprefix(RETRY)
                 for message in self._messages(queue, self._offset(group, queue)):
                     waiting[group, _origin(message)].add(message.store_timestamp_ms)
-        for message, _ in self._delayed():
-            topic = message.real_topic or ""
-            if topic.startswith(RETRY):
-                key = topic.removeprefix(RETRY), _origin(message)
-                scheduled[key].add(message.store_timestamp_ms)
         rows = []
         for key in dict.fromkeys([*waiting, *scheduled]):
             there, later = waiting[key], scheduled[key]

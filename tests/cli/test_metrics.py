@@ -98,6 +98,7 @@ def test_an_empty_store_has_no_oldest_message(mq, tmp_path):
         "mqstore_deleted_bytes_total",
         "mqstore_half_messages",
         "mqstore_overdue_messages",
+        "mqstore_pending_unread_queues",
     }
 
 

@@ -7,19 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import mqstore
+from helpers.java import SMALL as SETTINGS
 from helpers.java import RocketMQ
 from helpers.stores import crashed_copy
 from helpers.users import GID, UID, give, open_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-SETTINGS = {
-    "mappedFileSizeCommitLog": 65536,
-    "mappedFileSizeConsumeQueue": 2000,
-    "maxHashSlotNum": 500,
-    "maxIndexNum": 2000,
-}
 
 
 def repaired(root: Path) -> None:

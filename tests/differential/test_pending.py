@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import mqstore
+from helpers.java import SMALL
 from helpers.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -13,13 +14,7 @@ if TYPE_CHECKING:
 
     from helpers.java import RocketMQ
 
-SETTINGS = {
-    "mappedFileSizeCommitLog": 65536,
-    "mappedFileSizeConsumeQueue": 2000,
-    "maxHashSlotNum": 500,
-    "maxIndexNum": 2000,
-    "messageDelayLevel": "1s 6s 1d",
-}
+SETTINGS = {**SMALL, "messageDelayLevel": "1s 6s 1d"}
 PARAMS = {
     "storeConfig": {**SETTINGS, "timerWheelEnable": "true", "mappedFileSizeTimerLog": 10240},
 }

@@ -10,18 +10,12 @@ import threading
 from typing import IO, TYPE_CHECKING
 
 import mqstore
+from helpers.java import SMALL as SETTINGS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from helpers.java import RocketMQ
-
-SETTINGS = {
-    "mappedFileSizeCommitLog": 65536,
-    "mappedFileSizeConsumeQueue": 2000,
-    "maxHashSlotNum": 500,
-    "maxIndexNum": 2000,
-}
 
 
 def shown(lines: IO[str], count: int) -> list[tuple[str, int, str]]:

@@ -32,6 +32,14 @@ JAVA_NEEDED = 17
 
 Row = dict[str, Any]
 
+SMALL = {
+    "mappedFileSizeCommitLog": 65536,
+    "mappedFileSizeConsumeQueue": 2000,
+    "maxHashSlotNum": 500,
+    "maxIndexNum": 2000,
+}
+"""Settings of small files."""
+
 # Short lives: the second compiler would cost more than it gives.
 QUICK = ("-Xmx512m", "-XX:MaxDirectMemorySize=1g", "-XX:TieredStopAtLevel=1")
 
@@ -233,6 +241,15 @@ class RocketMQ:
     def release(self, store: Path) -> None:
         """Closes a held store the clean way."""
         self.call("release", store=str(store))
+
+    def starts(self, store: Path, params: Row) -> bool:
+        """Whether RocketMQ opens the store; it is closed the clean way."""
+        try:
+            self.hold(store, params)
+            self.release(store)
+        except RocketMQError:
+            return False
+        return True
 
     def start_broker(self, store: Path, params: Row) -> None:
         """Starts a name server and a broker on a store, on the loopback address."""

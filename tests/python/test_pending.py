@@ -3,12 +3,11 @@
 import json
 import shutil
 import struct
-import tarfile
 
 import pytest
 
 import mqstore
-from helpers.running import GOLDEN
+from helpers.golden import Case
 from helpers.stores import TINY
 
 SCHEDULED, TIMER = "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"
@@ -18,10 +17,7 @@ NOW_MS = 2_000_000_000_000
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("broker")
-    with tarfile.open(GOLDEN / "broker" / "store.tar.gz") as archive:
-        archive.extractall(folder, filter="data")
-    return folder / "store"
+    return Case("broker").unpack(tmp_path_factory.mktemp("broker"))
 
 
 def put(store, topic, queue_id=0, **given):
@@ -106,6 +102,17 @@ def test_delayed_messages_are_overdue_from_the_next_offset_of_their_level_on(tmp
     levels = TINY | {"message_delay_level": "1s 2s 3s 4s 5m 6s"}
     found = mqstore.pending(path, now_ms=NOW_MS, config=levels)
     assert [row.keys for row in found.overdue] == [("two-minutes",)]
+
+
+def test_delay_level_that_the_settings_lack_is_named(tmp_path):
+    path = tmp_path / "store"
+    with mqstore.open(path, "a", config=TINY) as store:
+        put(store, SCHEDULED, 1)
+        put(store, SCHEDULED, 2)
+    found = mqstore.pending(path, now_ms=NOW_MS, config=TINY | {"message_delay_level": "1s 2s"})
+    assert (found.overdue_messages, len(found.overdue)) == (1, 1)
+    (text,) = found.unread
+    assert text.startswith(f"{SCHEDULED}/2: 1 messages of delay level 3, which")
 
 
 def test_redeliveries_that_wait_for_their_time_are_of_their_group(tmp_path):

@@ -2,21 +2,18 @@
 
 import json
 import shutil
-import tarfile
 
 import pytest
 
 import mqstore
-from helpers.running import BEGIN_MS, GOLDEN, SETTINGS
+from helpers.golden import Case
+from helpers.running import BEGIN_MS, SETTINGS
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
     """A store that a broker wrote: transactions, delays, redeliveries, five groups."""
-    folder = tmp_path_factory.mktemp("broker")
-    with tarfile.open(GOLDEN / "broker" / "store.tar.gz") as archive:
-        archive.extractall(folder, filter="data")
-    return folder / "store"
+    return Case("broker").unpack(tmp_path_factory.mktemp("broker"))
 
 
 SCHEDULED = "SCHEDULE_TOPIC_XXXX"
