@@ -274,6 +274,8 @@ impl StoreConfig {
     pub const BATCH_QUEUE_FILE: u64 = default_number("mapper_file_size_batch_consume_queue");
     /// Default file size of queue extensions.
     pub const QUEUE_EXT_FILE: u64 = default_number("mapped_file_size_consume_queue_ext");
+    /// Name among [`StoreConfig::given`] if all are of a `broker.conf`.
+    pub const BROKER_CONF: &str = "broker_conf";
     /// Default slots of an index file.
     pub const INDEX_SLOTS: u32 = IndexLayout::DEFAULT.slots();
     /// Default entries of an index file.

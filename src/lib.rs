@@ -88,7 +88,7 @@ mod time;
 pub mod time;
 
 pub use care::{
-    CleanReport, Code, CopyOptions, CopyReport, Diagnosis, DiffReport, DifferenceKind,
+    CleanReport, Code, CopyOptions, CopyReport, Cut, Diagnosis, DiffReport, DifferenceKind,
     DoctorReport, Fate, Finding, GroupFate, Level, Lost, LostInQueue, NextStart, RebuildOptions,
     RebuildReport, RebuildTarget, RebuildWhat, RebuiltQueue, Recover, SalvageReport, Severity,
     Skipped, Stats, StatsOptions, Verdict, VerifyOptions, VerifyReport, clean, copy, diff, doctor,

@@ -16,7 +16,7 @@ import mqstore
 from mqstore import _native
 from mqstore.errors import ConfigError, StoreError
 from mqstore.results import _Report
-from mqstore.store import _settings
+from mqstore.store import _judged_settings, _settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,15 +94,17 @@ def preflight(
     if to not in _RELEASES:
         raise ConfigError(f"to: must be 5.3, 5.4 or 5.5, not {to!r}", "to")
     root = os.fspath(path)
-    start = _Start(*_native.next_start(root, to=to, settings=_settings(config)))
+    start = _Start(*_native.next_start(root, to=to, settings=_judged_settings(config)))
     conf = config if isinstance(config, (str, os.PathLike)) else None
     given = f" --config {shlex.quote(os.fspath(conf))}" if conf is not None else ""
     look = f"mqstore doctor {shlex.quote(root)}{given}"
     notes = [PreflightNote("error", f"it does not start: {one}", look) for one in start.obstacles]
     found = mqstore.doctor(root, config=config)
-    with mqstore.open(root, config=config) as store:
+    # Sizes that the files contradict have their note.
+    opened = {name: value for name, value in _settings(config).items() if "_file_size_" not in name}
+    with mqstore.open(root, config=opened) as store:
         flight = _Flight(store, root, to, given, start)
-        lost = [] if notes else [*flight.lost(), *flight.unreadable(found, look)]
+        lost = [] if notes else [*flight.lost(), *flight.cut(look), *flight.unreadable(found, look)]
         notes = notes or lost + list(flight.others())
         begin = flight.begin
         missing = flight.missing
@@ -118,6 +120,7 @@ class _Start(NamedTuple):
     begin: int
     doomed: list[str]
     strays: list[str]
+    cut: tuple[int, int, str] | None
 
 
 class _Flight:
@@ -175,6 +178,17 @@ class _Flight:
             if count:
                 what = f"{count} messages {where} cannot be read from the log"
                 yield PreflightNote("error", what, look)
+
+    def cut(self, look: str) -> Iterator[PreflightNote]:
+        """Whole messages behind the place where a start would end the log."""
+        if self.start.cut is not None:
+            at, messages, reason = self.start.cut
+            self.missing += messages
+            what = (
+                f"it ends the log at physical offset {at} and drops {messages} messages from there"
+                f" on: at the first, {reason}"
+            )
+            yield PreflightNote("error", what, look)
 
     def _first_from(self, queue: QueueInfo, low: int) -> int:
         """The first queue offset from `low` on whose message a start would enter."""

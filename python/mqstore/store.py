@@ -138,7 +138,7 @@ def verify(
     from mqstore.results import Finding, VerifyReport  # not needed to import mqstore
 
     rows, counts = _native.verify(
-        path, level=level, threads=threads, progress=progress, settings=_settings(config)
+        path, level=level, threads=threads, progress=progress, settings=_judged_settings(config)
     )
     findings = tuple(Finding(*row) for row in rows)
     if _had_databases(path):
@@ -191,7 +191,7 @@ def doctor(
 
     from mqstore.results import Diagnosis, DoctorReport, GroupFate, LostInQueue
 
-    rows, verdict = _native.doctor(path, progress=progress, settings=_settings(config))
+    rows, verdict = _native.doctor(path, progress=progress, settings=_judged_settings(config))
     given = _broker_conf(config)
 
     def with_config(command: str) -> str | None:
@@ -264,3 +264,9 @@ def _settings(config: ConfigLike) -> dict[str, bool | int | str]:
     from mqstore.config import load_config  # 20 ms that a plain open need not spend
 
     return load_config(config).given()
+
+
+def _judged_settings(config: ConfigLike) -> dict[str, bool | int | str]:
+    """Settings for a verdict: what a ``broker.conf`` leaves out is the broker's default."""
+    is_brokers = isinstance(config, str | os.PathLike)
+    return _settings(config) | ({"broker_conf": True} if is_brokers else {})

@@ -4,6 +4,7 @@
 //! Open the folder of your command; `finding.rs` has every code. Shared: `meter.rs` runs long work
 //! with progress, `pass.rs` walks over all messages, `topics.rs` lists topics.
 
+pub mod broker;
 pub mod doctor;
 pub mod finding;
 mod meter;
@@ -16,9 +17,9 @@ pub mod transfer;
 pub mod upkeep;
 pub mod verify;
 
+pub use self::broker::{Cut, NextStart, next_start};
 pub use self::doctor::{
-    Diagnosis, DoctorReport, Fate, GroupFate, Lost, LostInQueue, NextStart, Verdict, doctor,
-    next_start,
+    Diagnosis, DoctorReport, Fate, GroupFate, Lost, LostInQueue, Verdict, doctor,
 };
 pub use self::finding::{Code, Finding, Severity};
 pub use self::pass::Skipped;

@@ -30,7 +30,11 @@ pub(super) fn config_of(settings: &Bound<'_, PyAny>) -> PyResult<StoreConfig> {
             let found = value.get_type().name()?;
             return Err(PyTypeError::new_err(format!("{name} is bool, int or str, not {found}")));
         };
-        config.set(name.to_str()?, &text)?;
+        if name == StoreConfig::BROKER_CONF {
+            config.given.insert(StoreConfig::BROKER_CONF.to_owned());
+        } else {
+            config.set(name.to_str()?, &text)?;
+        }
     }
     Ok(config)
 }

@@ -87,7 +87,10 @@ def as_process(arguments: Sequence[object], more: Mapping[str, str]) -> Ran:
 def conf(tmp_path_factory):
     """The broker.conf that the stores below were written with."""
     path = tmp_path_factory.mktemp("conf") / "broker.conf"
-    path.write_text("maxHashSlotNum=7\nmaxIndexNum=40\n")
+    path.write_text(
+        "mappedFileSizeCommitLog=4096\nmappedFileSizeConsumeQueue=200\n"
+        "maxHashSlotNum=7\nmaxIndexNum=40\n"
+    )
     return path
 
 

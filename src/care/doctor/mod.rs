@@ -8,7 +8,6 @@ mod groups;
 mod log_facts;
 mod losses;
 mod missing_parts;
-mod next_start;
 mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,10 +20,9 @@ pub use self::diagnosis::Diagnosis;
 pub use self::groups::{Fate, GroupFate};
 use self::log_facts::{LogFacts, QueuePlace};
 pub use self::losses::{Lost, LostInQueue};
-use self::next_start::foresee;
-pub use self::next_start::{NextStart, next_start};
 use self::verdict::Cause;
 pub use self::verdict::{Verdict, swap_commands};
+use super::broker::{self, NextStart, foresee};
 use super::finding::{Code, Finding, Severity};
 use super::salvage::salvage;
 use super::verify::{VerifyOptions, VerifyReport, verify};
@@ -72,6 +70,7 @@ pub fn doctor(
         whole = total;
         progress(done, total.saturating_mul(2))
     })?;
+    let (config, _) = &broker::settings::proven(&storage, &paths, config)?;
     let in_use = StoreLock::is_held(&*storage, &paths);
     let mut read_config = config.clone();
     let parts = load_parts(&paths, &mut read_config, &storage, Access::Read).ok();
@@ -107,8 +106,8 @@ pub fn doctor(
     let release = config.rocketmq_version.or(versions.newest()).unwrap_or(Release::V5_3);
     let queues = parts.as_ref().map(|parts| &parts.queues);
     let reach = queues.and_then(|table| table.all().iter().map(|q| q.max_physical_offset()).max());
-    let mut start = foresee(&*storage, &paths, &log, release, reach.unwrap_or(-1))?;
-    start.obstacles = next_start::obstacles(&*storage, &report.findings, &paths);
+    let mut start = foresee(&*storage, &paths, (&log, config), release, reach.unwrap_or(-1))?;
+    start.obstacles = broker::obstacles(&*storage, &report.findings, &paths);
     let mut examined = Examined {
         path,
         storage: &*storage,
@@ -203,7 +202,7 @@ impl Barred {
         let any = |is: &dyn Fn(&Finding) -> bool| report.findings.iter().any(is);
         let of_log = |found: &Finding| {
             matches!(found.code, Code::FileLength | Code::FileGap)
-                && next_start::is_in_log(found, paths)
+                && broker::is_in_log(found, paths)
         };
         let in_the_way = |found: &Finding| {
             found.code == Code::NoRegularFile && found.severity == Severity::Error
@@ -329,7 +328,7 @@ impl Examined<'_> {
             for doomed in &start.doomed {
                 self.state(Code::DocIndexDoomed).add(Severity::Warning, doomed.clone());
             }
-            let work = next_start::work(start, self.storage, self.paths)?;
+            let work = broker::work(start, self.storage, self.paths)?;
             self.state(Code::DocSlowStart).add(Severity::Warning, work);
         }
         self.tell_cause(cause);
@@ -443,7 +442,7 @@ impl Examined<'_> {
         let topic = topic.map(str::to_owned);
         let cure = match code {
             Code::ConfigBackup => self.backup_put_back(&finding.path),
-            _ if next_start::is_in_the_way(self.storage, finding, self.paths) => {
+            _ if broker::is_in_the_way(self.storage, finding, self.paths) => {
                 let from = self.paths.root().join(&finding.path);
                 let name = from.file_name().unwrap_or_default().display().to_string();
                 let to = misplaced::free(self.storage, self.paths.root(), &name);

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use super::diagnosis::Diagnosis;
 use super::groups::GroupFate;
 use super::losses::Lost;
-use super::next_start::NextStart;
+use crate::care::broker::NextStart;
 use crate::care::finding::{Code, Severity};
 use crate::error::{Error, Result, quoted};
 use crate::files::{DirEntry, FileKind, Storage};

@@ -94,8 +94,20 @@ impl FileWalk {
             tag_runs,
             index_gaps: self.index_gaps.then(&next.index_gaps, cx),
             times: self.times.then(&next.times, cx, log),
+            lacks_checksum: both_lack(self.lacks_checksum, next.lacks_checksum),
             ..next
         })
+    }
+}
+
+/// First message without a demanded checksum, and their number, of both.
+pub(super) fn both_lack(
+    before: Option<(u64, u64)>,
+    next: Option<(u64, u64)>,
+) -> Option<(u64, u64)> {
+    match (before, next) {
+        (Some((first, before)), Some((_, next))) => Some((first, before + next)),
+        (before, next) => before.or(next),
     }
 }
 

@@ -50,6 +50,8 @@ pub(super) struct FileWalk {
     pub(super) index_gaps: Edges,
     pub(super) tag_runs: TagRuns,
     pub(super) times: Times,
+    /// First message without a demanded checksum, and their number.
+    pub(super) lacks_checksum: Option<(u64, u64)>,
 }
 
 impl FileWalk {
@@ -268,12 +270,17 @@ impl RecordCheck<'_> {
         if !self.cx.full {
             return Ok(());
         }
+        let has_checksum = property_crc(view).is_some();
+        if self.cx.config.force_verify_prop_crc && !has_checksum {
+            let place = self.base.saturating_add(at);
+            let lacks = self.result.lacks_checksum.get_or_insert((place, 0));
+            lacks.1 += 1;
+        }
         if let Some(faults) = record.faults {
             self.checksums(faults, at);
         } else {
             let body = view.check_body_crc().err();
-            let demanded = self.cx.config.force_verify_prop_crc;
-            let properties = match demanded || property_crc(view).is_some() {
+            let properties = match has_checksum {
                 true => view.check_property_crc().err(),
                 false => None,
             };

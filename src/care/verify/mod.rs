@@ -28,6 +28,7 @@ use self::log_walk::{FileWalk, Listed};
 use self::queues::{Queue, Queues};
 use self::tables::Tables;
 pub(super) use self::tables::{NO_OFFSET, OTHER_OFFSETS};
+use super::broker::{self, settings::WrongSize};
 use super::finding::{Code, Finding, Findings, Severity};
 use super::meter::{Meter, both, thread_count, watched};
 use crate::config::StoreConfig;
@@ -142,9 +143,12 @@ pub fn verify_on(
     progress: &mut Progress<'_>,
 ) -> Result<VerifyReport> {
     let threads = thread_count(options.threads);
+    let paths = StorePaths::new(path, &config);
+    let (config, wrong_sizes) = broker::settings::proven(&storage, &paths, &config)?;
     watched("verify", path, progress, |meter| {
-        let check =
-            |part_bytes| check(&storage, path, &config, options, threads, meter, part_bytes);
+        let check = |part_bytes| {
+            check(&storage, path, (&config, &wrong_sizes), options, threads, meter, part_bytes)
+        };
         // Whole files leave nothing in doubt.
         let report = match check(Some(options.part_bytes))? {
             None => check(None)?,
@@ -216,13 +220,16 @@ fn prepare<'a>(
 fn check(
     storage: &Arc<dyn Storage>,
     path: &Path,
-    config: &StoreConfig,
+    (config, wrong_sizes): (&StoreConfig, &[WrongSize]),
     options: &VerifyOptions,
     threads: usize,
     meter: &Meter,
     part_bytes: Option<u64>,
 ) -> Result<Option<VerifyReport>> {
     let (cx, mut known) = prepare(Arc::clone(storage), path, config, options, threads, meter)?;
+    for WrongSize { dir, expected, found } in wrong_sizes {
+        cx.findings.add(Code::ConfigSize, Severity::Error, dir, None, expected, found);
+    }
     set_total(&cx, &known.log, &known.queues);
     let log_start = known.log.min_offset().unwrap_or(0);
     let queue_entries = AtomicU64::new(0);
@@ -279,6 +286,13 @@ fn conclude(
             let expected = "a file of the log, or the checkpoint of a new store and nothing else";
             cx.findings.add(code, severity, &log.dir(), None, expected, "an empty folder");
         }
+    }
+    let lacks = walks.iter().map(|walk| walk.lacks_checksum).reduce(file_parts::both_lack);
+    if let Some((first, count)) = lacks.flatten() {
+        let expected = "a checksum in each message, as forceVerifyPropCRC=true demands";
+        let found = format!("{count} messages without one, the first at physical offset {first}");
+        let (code, severity) = (Code::ConfigChecksum, Severity::Error);
+        cx.findings.add(code, severity, &log.dir(), None, expected, found);
     }
     if joined.walked.log_end < cx.durable && !cx.is_cancelled() {
         let expected = format!("a log that reaches {}, which was durable", cx.durable);

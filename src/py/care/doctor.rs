@@ -78,7 +78,7 @@ pub(crate) fn _swap_commands(py: Python<'_>, path: PathBuf, new: PathBuf) -> Vec
     py.detach(|| care::doctor::swap_commands(&Os, &path, &new)).unwrap_or_default()
 }
 
-type Forecast = (bool, Vec<String>, u64, Vec<String>, Vec<String>);
+type Forecast = (bool, Vec<String>, u64, Vec<String>, Vec<String>, Option<(u64, u64, String)>);
 
 /// Forecasts RocketMQ's next start; ``mqstore.preflight`` uses it. Never writes.
 ///
@@ -89,7 +89,8 @@ type Forecast = (bool, Vec<String>, u64, Vec<String>, Vec<String>);
 ///
 /// Returns:
 ///     Whether the store was not closed, what keeps RocketMQ from starting, where it begins to read
-///     the log, and the index files and the stray files that it deletes.
+///     the log, the index files and the stray files that it deletes, and, where it ends the log before
+///     whole messages, that offset, their number and why.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, to, settings))]
 pub(crate) fn next_start(
@@ -101,5 +102,6 @@ pub(crate) fn next_start(
     let config = config_of(settings)?;
     let release = Release::from_str(to).unwrap_or(Release::V5_3);
     let start = py.detach(|| care::next_start(&path, &config, release))?;
-    Ok((start.crashed, start.obstacles, start.from, start.doomed, start.strays))
+    let cut = start.cut.map(|cut| (cut.at, cut.messages, cut.reason));
+    Ok((start.crashed, start.obstacles, start.from, start.doomed, start.strays, cut))
 }

@@ -9,7 +9,7 @@ use super::remembered::Remembered;
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::run::file_size::file_size_of;
-use crate::files::{Access, FileKind, FileRun, Storage};
+use crate::files::{Access, FileKind, FileRun, RunFile, Storage};
 
 /// Whether there is a store: the folder of its commit log.
 ///
@@ -98,14 +98,7 @@ pub fn commit_log_file_size(
     paths: &StorePaths,
     config: &StoreConfig,
 ) -> Result<u64> {
-    let (run, _) = FileRun::load(
-        Arc::clone(storage),
-        Arc::default(),
-        paths.commit_log().to_vec(),
-        1,
-        Access::Read,
-    )?;
-    let files = run.files();
+    let files = log_files(storage, paths)?;
     let found = file_size_of(&files);
     match (config.mapped_file_size_commit_log, found) {
         (Some(configured), Some(found)) if configured != found => {
@@ -120,6 +113,20 @@ pub fn commit_log_file_size(
             Ok(remembered.mapped_file_size_commit_log.unwrap_or(StoreConfig::COMMIT_LOG_FILE))
         }
     }
+}
+
+/// File size that the log's files prove.
+pub(crate) fn proven_file_size(
+    storage: &Arc<dyn Storage>,
+    paths: &StorePaths,
+) -> Result<Option<u64>> {
+    Ok(file_size_of(&log_files(storage, paths)?))
+}
+
+fn log_files(storage: &Arc<dyn Storage>, paths: &StorePaths) -> Result<Arc<Vec<Arc<RunFile>>>> {
+    let dirs = paths.commit_log().to_vec();
+    let (run, _) = FileRun::load(Arc::clone(storage), Arc::default(), dirs, 1, Access::Read)?;
+    Ok(run.files())
 }
 
 pub(crate) fn differs(field: &str, configured: u64, path: &Path, found: u64) -> Error {

@@ -17,7 +17,7 @@ use crate::log::CommitLog;
 
 use super::index_settings::{LayoutAnswer, NoLayout, index_layout};
 use super::misplaced;
-use crate::store::folder::found::{check_folders, commit_log_file_size, differs};
+use crate::store::folder::found::{self, check_folders, commit_log_file_size, differs};
 use crate::store::folder::inventory;
 use crate::store::folder::paths::StorePaths;
 use crate::store::folder::remembered::{self, Remembered};
@@ -227,6 +227,25 @@ pub fn queue_layout(
         most_queue_id: most_queue_id(config.validate_topic_names),
         delay_levels: config.message_delay_level.clone(),
     })
+}
+
+/// Folder of the files whose size a setting gives, and the size that they prove.
+pub(crate) fn proven_file_size(
+    storage: &Arc<dyn Storage>,
+    paths: &StorePaths,
+    setting: &str,
+) -> Result<(PathBuf, Option<u64>)> {
+    let (dir, entry) = match setting {
+        "mapped_file_size_consume_queue" => (paths.consume_queue(), consume_queue::ENTRY_LEN),
+        "mapper_file_size_batch_consume_queue" => (paths.batch_consume_queue(), batch::ENTRY_LEN),
+        "mapped_file_size_consume_queue_ext" => (paths.consume_queue_ext(), 1),
+        _ => {
+            let dir = paths.commit_log().first().cloned().unwrap_or_default();
+            return Ok((dir, found::proven_file_size(storage, paths)?));
+        }
+    };
+    let found = queue_file_size(&**storage, &dir, entry as u64, (setting, None), None)?;
+    Ok((dir, found))
 }
 
 const QUEUE_FILES_ASKED: usize = 64;

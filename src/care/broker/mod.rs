@@ -1,20 +1,24 @@
-//! Forecast of RocketMQ's next start, by release.
+//! A broker's rules: what a release of RocketMQ makes of a store at its next start. Which files it
+//! loads and deletes is here, which settings it reads in `settings.rs`, where its recovery begins and
+//! ends the log in `recovery.rs`.
+
+mod recovery;
+pub(super) mod settings;
 
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::care::finding::{Code, Finding};
-use crate::care::verify::{Level, NO_OFFSET, OTHER_OFFSETS, VerifyOptions, verify};
+pub use self::recovery::Cut;
+use super::finding::{Code, Finding};
+use super::verify::{Level, NO_OFFSET, OTHER_OFFSETS, VerifyOptions, verify};
 use crate::config::StoreConfig;
 use crate::error::Result;
 use crate::files::{Access, FileKind, Os, Storage};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::file_name::parse_index_name;
 use crate::format::index::{HEADER_LEN, IndexHeader};
-use crate::format::message::peek;
 use crate::format::release::Release;
-use crate::format::width::at_most_i64;
 use crate::log::{CommitLog, StoreCheckpoint};
 use crate::store::folder::inventory::list;
 use crate::store::folder::paths::{self, StorePaths};
@@ -22,8 +26,6 @@ use crate::store::folder::{config_file, lock};
 use crate::store::open::inspect::{Parts, load_parts};
 use crate::time::utc_text;
 
-/// Log files that a start looks at from 5.4 on (`commitLogRecoverMaxNum`).
-const MOST_FILES: usize = 10;
 const TOPIC_FILE: usize = 3;
 
 /// Forecast of a start.
@@ -41,6 +43,8 @@ pub struct NextStart {
     pub doomed: Vec<String>,
     /// Deleted files that do not belong there (`MappedFileQueue#doLoad`).
     pub strays: Vec<String>,
+    /// Where it ends the log before whole messages.
+    pub cut: Option<Cut>,
 }
 
 /// Forecasts the next start.
@@ -50,10 +54,11 @@ pub fn next_start(path: &Path, config: &StoreConfig, release: Release) -> Result
     let report = verify(path, config.clone(), &options, &mut go_on)?;
     let storage: Arc<dyn Storage> = Arc::new(Os);
     let paths = StorePaths::new(path, config);
-    let mut config = config.clone();
+    let (mut config, _) = settings::proven(&storage, &paths, config)?;
     let Parts { log, queues, .. } = load_parts(&paths, &mut config, &storage, Access::Read)?;
     let reach = queues.all().iter().map(|queue| queue.max_physical_offset()).max().unwrap_or(-1);
-    let mut start = foresee(&*storage, &paths, &log, release, reach)?;
+    let mut start = foresee(&*storage, &paths, (&log, &config), release, reach)?;
+    start.cut = recovery::cut(&log, &config, start.from)?;
     start.obstacles = obstacles(&*storage, &report.findings, &paths);
     let strays = report.findings.iter().filter(|found| found.code == Code::StrayName);
     start.strays = strays
@@ -85,7 +90,7 @@ pub(super) fn obstacles(
             let backup = config_file::read_json(storage, &backup);
             backup.is_ok_and(|bytes| bytes.is_some_and(|bytes| !bytes.is_empty()))
         }
-        Code::QueueFileEmpty | Code::ConfigKind => true,
+        Code::QueueFileEmpty | Code::ConfigKind | Code::ConfigSize => true,
         Code::ConfigTopicsGone => has_batches,
         // Each start opens the checkpoint, one after a crash the index.
         Code::NoRegularFile => {
@@ -130,7 +135,7 @@ pub(super) fn is_in_log(found: &Finding, paths: &StorePaths) -> bool {
 pub(super) fn foresee(
     storage: &dyn Storage,
     paths: &StorePaths,
-    log: &CommitLog,
+    (log, config): (&CommitLog, &StoreConfig),
     release: Release,
     reach: i64,
 ) -> Result<NextStart> {
@@ -140,7 +145,7 @@ pub(super) fn foresee(
     let checkpoint = checkpoint.map_or_else(|_| CheckpointFields::default(), |read| read.fields);
     let doomed = if crashed { doomed(storage, &paths.index(), &checkpoint)? } else { Vec::new() };
     let reach = (!crashed).then_some(reach);
-    let (from, bytes) = read_again(storage, log, &checkpoint, release, reach);
+    let (from, bytes) = recovery::range(storage, (log, config), &checkpoint, release, reach);
     Ok(NextStart { crashed, from, bytes, doomed, ..NextStart::default() })
 }
 
@@ -178,53 +183,6 @@ fn doomed(storage: &dyn Storage, dir: &Path, checkpoint: &CheckpointFields) -> R
     }
     doomed.sort();
     Ok(doomed)
-}
-
-/// Start and length of recovery: from the last file whose first message the checkpoint or, after a
-/// clean stop, a queue covers (`CommitLog#recoverAbnormally`, `CommitLog#recoverNormally`,
-/// `ConsumeQueueStore#isMappedFileMatchedRecover`).
-fn read_again(
-    storage: &dyn Storage,
-    log: &CommitLog,
-    checkpoint: &CheckpointFields,
-    release: Release,
-    reach: Option<i64>,
-) -> (u64, u64) {
-    let files = log.run().files();
-    let first_time = |path: &Path, base: u64| {
-        let file = storage.open(path, Access::Read).ok()?;
-        let mut head = [0; peek::HEAD];
-        let read = file.read_at(&mut head, 0).ok()?;
-        peek::store_timestamp_ms(head.get(..read)?, base)
-    };
-    let matches = |base: u64, time: i64| {
-        let base = at_most_i64(base);
-        match reach {
-            Some(reach) => base <= reach,
-            None if !release.has_logics_offset() => time <= checkpoint.min_timestamp_ms(),
-            None if checkpoint.logics_physical_offset > 0 => {
-                base <= checkpoint.logics_physical_offset
-            }
-            None => time <= checkpoint.logics_msg_timestamp_ms,
-        }
-    };
-    let most = if release >= Release::V5_4 { MOST_FILES } else { usize::MAX };
-    let from = files
-        .iter()
-        .rev()
-        .take(most)
-        .find(|file| {
-            let time = first_time(&file.path, file.base_offset);
-            time.is_some_and(|time| time != 0 && matches(file.base_offset, time))
-        })
-        .or_else(|| files.get(files.len().saturating_sub(most)))
-        .map_or(log.min_offset(), |file| file.base_offset);
-    let used = files
-        .iter()
-        .rev()
-        .find(|file| first_time(&file.path, file.base_offset).is_some())
-        .map_or(from, |file| file.base_offset.saturating_add(file.len));
-    (from, used.saturating_sub(from))
 }
 
 fn count_files(storage: &dyn Storage, dir: &Path, deepest: usize) -> Result<u64> {

@@ -1,0 +1,164 @@
+//! Where a start's recovery begins to read the log, and where it ends it.
+
+use std::path::Path;
+
+use crate::config::StoreConfig;
+use crate::error::Result;
+use crate::files::{Access, Storage};
+use crate::format::checkpoint::CheckpointFields;
+use crate::format::message::peek;
+use crate::format::release::Release;
+use crate::format::width::at_most_i64;
+use crate::log::CommitLog;
+use crate::log::read::file_walk::{Damage, FileEnd, Visitor, open_at};
+use crate::log::read::frames::{Record, property_crc};
+use crate::log::read::scanner::{Flow, Resync};
+
+/// Log files that a start looks at from 5.4 on (`commitLogRecoverMaxNum`).
+const MOST_FILES: usize = 10;
+
+/// Place where a start ends the log although whole messages lie behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Physical offset.
+    pub at: u64,
+    /// Whole messages from there on.
+    pub messages: u64,
+    /// What the recovery refuses there.
+    pub reason: String,
+}
+
+/// Start and length of recovery: from the last file whose first message the checkpoint or, after a
+/// clean stop, a queue covers (`CommitLog#recoverAbnormally`, `CommitLog#recoverNormally`,
+/// `ConsumeQueueStore#isMappedFileMatchedRecover`).
+pub(super) fn range(
+    storage: &dyn Storage,
+    (log, config): (&CommitLog, &StoreConfig),
+    checkpoint: &CheckpointFields,
+    release: Release,
+    reach: Option<i64>,
+) -> (u64, u64) {
+    let files = log.run().files();
+    let first_time = |path: &Path, base: u64| {
+        let file = storage.open(path, Access::Read).ok()?;
+        let mut head = [0; peek::HEAD];
+        let read = file.read_at(&mut head, 0).ok()?;
+        peek::store_timestamp_ms(head.get(..read)?, base)
+    };
+    let matches = |base: u64, time: i64| {
+        let base = at_most_i64(base);
+        match reach {
+            Some(reach) => base <= reach,
+            None if !release.has_logics_offset() => time <= checkpoint.min_timestamp_ms(),
+            None if checkpoint.logics_physical_offset > 0 => {
+                base <= checkpoint.logics_physical_offset
+            }
+            None => time <= checkpoint.logics_msg_timestamp_ms,
+        }
+    };
+    let most = if release >= Release::V5_4 { MOST_FILES } else { usize::MAX };
+    let from = files
+        .iter()
+        .rev()
+        .take(most)
+        .find(|file| {
+            let time = first_time(&file.path, file.base_offset);
+            time.is_some_and(|time| time != 0 && matches(file.base_offset, time))
+                && (release < Release::V5_4 || is_good_at(log, config, file.base_offset))
+        })
+        .or_else(|| files.get(files.len().saturating_sub(most)))
+        .map_or(log.min_offset(), |file| file.base_offset);
+    let used = files
+        .iter()
+        .rev()
+        .find(|file| first_time(&file.path, file.base_offset).is_some())
+        .map_or(from, |file| file.base_offset.saturating_add(file.len));
+    (from, used.saturating_sub(from))
+}
+
+/// Why recovery takes no record, if it does not (`CommitLog#checkMessageAndReturnSize`).
+fn refusal(config: &StoreConfig, record: &Record<'_>) -> Option<String> {
+    let view = &record.view;
+    if config.force_verify_prop_crc {
+        if property_crc(view).is_none() {
+            return Some(
+                "it has no property checksum, which forceVerifyPropCRC=true demands".into(),
+            );
+        }
+        let wrong = match record.faults {
+            Some(faults) => faults.properties.clone(),
+            None => view.check_property_crc().err(),
+        };
+        return wrong.map(|_| "its property checksum is wrong".to_owned());
+    }
+    let is_wrong = config.check_crc_on_recover && !record.is_body_whole();
+    is_wrong.then(|| "its body's checksum is wrong".to_owned())
+}
+
+struct Recovery<'a> {
+    config: &'a StoreConfig,
+    base: u64,
+    cut: Option<Cut>,
+}
+
+impl Recovery<'_> {
+    fn stop(&mut self, at: u64, reason: impl FnOnce() -> String) {
+        let at = self.base.saturating_add(at);
+        self.cut.get_or_insert_with(|| Cut { at, messages: 0, reason: reason() });
+    }
+}
+
+impl Visitor for Recovery<'_> {
+    fn record(&mut self, at: u64, record: &Record<'_>) -> Result<Flow> {
+        if self.cut.is_none()
+            && let Some(reason) = refusal(self.config, record)
+        {
+            self.stop(at, || reason);
+        }
+        if let Some(cut) = &mut self.cut {
+            cut.messages += 1;
+        }
+        Ok(Flow::Continue)
+    }
+
+    fn damage(&mut self, damage: &Damage, _: u64, _: Option<i64>) {
+        self.stop(damage.at, || format!("there is no message: {}", damage.error.found));
+    }
+}
+
+fn is_good_at(log: &CommitLog, config: &StoreConfig, base: u64) -> bool {
+    struct First<'a>(&'a StoreConfig, bool);
+    impl Visitor for First<'_> {
+        fn record(&mut self, _: u64, record: &Record<'_>) -> Result<Flow> {
+            self.1 = refusal(self.0, record).is_none();
+            Ok(Flow::Stop)
+        }
+    }
+    let mut first = First(config, false);
+    let Some(file) = log.run().find(base) else { return false };
+    let opened = open_at(log.run(), &file, base..u64::MAX, true);
+    let Ok(Some((mut reader, at))) = opened else { return false };
+    reader.walk(at, at + 1, true, Resync::Never, &mut first).is_ok() && first.1
+}
+
+/// Where a recovery from `from` on ends the log, if whole messages lie behind: at the first record
+/// that it refuses (`CommitLog#recoverNormally`, `CommitLog#recoverAbnormally`).
+pub(super) fn cut(log: &CommitLog, config: &StoreConfig, from: u64) -> Result<Option<Cut>> {
+    let mut recovery = Recovery { config, base: from, cut: None };
+    for file in log.run().files().iter().filter(|file| file.base_offset >= from) {
+        let places = file.base_offset..u64::MAX;
+        let Some((mut reader, at)) = open_at(log.run(), file, places, true)? else { continue };
+        recovery.base = file.base_offset;
+        let (at, end) = reader.walk(at, u64::MAX, true, Resync::InFile, &mut recovery)?;
+        match end {
+            FileEnd::Blank => {}
+            FileEnd::Bad(damage) | FileEnd::Remains(damage, _) => {
+                recovery.damage(&damage, at, None);
+            }
+            FileEnd::Whole | FileEnd::Nothing => {
+                recovery.stop(at, || "there is no message".to_owned())
+            }
+        }
+    }
+    Ok(recovery.cut.filter(|cut| cut.messages > 0))
+}

@@ -1,0 +1,83 @@
+//! Settings that a broker reads, against what its files prove.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::config::StoreConfig;
+use crate::config::table::Setting;
+use crate::error::{Error, Result};
+use crate::files::Storage;
+use crate::store::folder::found;
+use crate::store::folder::paths::StorePaths;
+use crate::store::open::inspect;
+
+/// A file size that a broker would take, and its files do not have.
+pub(crate) struct WrongSize {
+    pub(crate) dir: PathBuf,
+    pub(crate) expected: String,
+    pub(crate) found: String,
+}
+
+type Size = fn(&mut StoreConfig) -> &mut Option<u64>;
+
+const SIZES: [(&str, Size, u64); 4] = [
+    (
+        "mapped_file_size_commit_log",
+        |config| &mut config.mapped_file_size_commit_log,
+        StoreConfig::COMMIT_LOG_FILE,
+    ),
+    (
+        "mapped_file_size_consume_queue",
+        |config| &mut config.mapped_file_size_consume_queue,
+        StoreConfig::CONSUME_QUEUE_FILE,
+    ),
+    (
+        "mapper_file_size_batch_consume_queue",
+        |config| &mut config.mapper_file_size_batch_consume_queue,
+        StoreConfig::BATCH_QUEUE_FILE,
+    ),
+    (
+        "mapped_file_size_consume_queue_ext",
+        |config| &mut config.mapped_file_size_consume_queue_ext,
+        StoreConfig::QUEUE_EXT_FILE,
+    ),
+];
+
+/// The settings without file sizes that the files contradict, and those. RocketMQ does not load files
+/// of another size (`MappedFileQueue#doLoad`).
+pub(crate) fn proven(
+    storage: &Arc<dyn Storage>,
+    paths: &StorePaths,
+    config: &StoreConfig,
+) -> Result<(StoreConfig, Vec<WrongSize>)> {
+    let mut config = config.clone();
+    let is_brokers = config.given.contains(StoreConfig::BROKER_CONF);
+    let mut wrong = Vec::new();
+    for (name, size, default) in SIZES {
+        let mut alone = StoreConfig::default();
+        *size(&mut alone) = *size(&mut config);
+        let differs = match sizes(storage, paths, &alone) {
+            Err(Error::InvalidConfig { .. }) => true,
+            other => other.map(|()| false)?,
+        };
+        let (dir, found) = inspect::proven_file_size(storage, paths, name)?;
+        let Some(found) = found else { continue };
+        let expected = match size(&mut config).take_if(|_| differs) {
+            Some(given) => format!("files of {given} bytes, as {name} says"),
+            None if is_brokers && size(&mut config).is_none() && found != default => {
+                format!("files of {default} bytes: the broker's default, as no {name} is given")
+            }
+            None => continue,
+        };
+        let conf_name = Setting::of(name).map_or(name, |setting| setting.conf_name);
+        let found = format!("files of {found} bytes: its broker.conf needs {conf_name}={found}");
+        wrong.push(WrongSize { dir, expected, found });
+    }
+    Ok((config, wrong))
+}
+
+fn sizes(storage: &Arc<dyn Storage>, paths: &StorePaths, config: &StoreConfig) -> Result<()> {
+    found::commit_log_file_size(storage, paths, config)?;
+    inspect::queue_layout(&**storage, paths, config)?;
+    Ok(())
+}
