@@ -16,7 +16,7 @@ import mqstore
 from mqstore import _native
 from mqstore.errors import ConfigError, StoreError
 from mqstore.results import _Report
-from mqstore.store import _judged_settings, _settings
+from mqstore.store import _judged_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,20 +98,26 @@ def preflight(
     conf = config if isinstance(config, (str, os.PathLike)) else None
     given = f" --config {shlex.quote(os.fspath(conf))}" if conf is not None else ""
     look = f"mqstore doctor {shlex.quote(root)}{given}"
-    notes = [PreflightNote("error", f"it does not start: {one}", look) for one in start.obstacles]
+    if start.obstacles:
+        none = [
+            PreflightNote("error", f"it does not start: {why}", look) for why in start.obstacles
+        ]
+        return PreflightReport(root, to, False, False, start.begin, 0, tuple(none))  # noqa: FBT003
     found = mqstore.doctor(root, config=config)
-    # Sizes that the files contradict have their note.
-    opened = {name: value for name, value in _settings(config).items() if "_file_size_" not in name}
-    with mqstore.open(root, config=opened) as store:
+    with mqstore.open(root, config=config) as store:
         flight = _Flight(store, root, to, given, start)
-        lost = [] if notes else [*flight.lost(), *flight.cut(look), *flight.unreadable(found, look)]
-        notes = notes or lost + list(flight.others())
+        notes = [
+            *flight.lost(),
+            *flight.cut(look),
+            *flight.unreadable(found, look),
+            *flight.others(),
+        ]
         begin = flight.begin
         missing = flight.missing
     order = {"error": 0, "warning": 1, "info": 2}
     notes.sort(key=lambda note: order[note.severity])
     ok = not any(note.severity == "error" for note in notes)
-    return PreflightReport(root, to, ok, not start.obstacles, begin, missing, tuple(notes))
+    return PreflightReport(root, to, ok, True, begin, missing, tuple(notes))  # noqa: FBT003
 
 
 class _Start(NamedTuple):
@@ -121,6 +127,7 @@ class _Start(NamedTuple):
     doomed: list[str]
     strays: list[str]
     cut: tuple[int, int, str] | None
+    delivered_again: int
 
 
 class _Flight:
@@ -207,6 +214,12 @@ class _Flight:
         if self.start.crashed:
             yield from self._doomed_index()
         yield from self._stray_files()
+        if self.start.delivered_again:
+            what = (
+                f"it delivers {self.start.delivered_again} delayed messages again: the offsets of"
+                " their levels are gone from config/delayOffset.json"
+            )
+            yield PreflightNote("warning", what)
         versions = self.store.versions()
         marks = versions["marks"]
         later = max((mark["since"] for mark in marks), default="5.3")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -104,8 +105,11 @@ def _has_databases(path: str | os.PathLike[str]) -> bool:
 
 def _had_databases(path: str | os.PathLike[str]) -> bool:
     """The same of what may be damaged; lists the folders."""
-    folders = (Path(path, folder) for folder in _DATABASES)
-    return _has_databases(path) or any(any(folder.glob("MANIFEST-*")) for folder in folders)
+    names: list[str] = []
+    for folder in _DATABASES:
+        with contextlib.suppress(OSError):
+            names += os.listdir(os.path.join(path, folder))  # noqa: PTH118, PTH208
+    return any(name == "CURRENT" or name.startswith("MANIFEST-") for name in names)
 
 
 def verify(

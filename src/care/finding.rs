@@ -241,6 +241,8 @@ codes! {
         "`mqstore groups STORE --reset-to earliest --only-negative --apply` gives such a group a place; --reset-to takes latest or a time too"
     OffsetsGone "MQ-OFF-05" "the offsets of consumer groups are gone: each begins anew, and skips or repeats messages"
         "put back config/consumerOffset.json or its backup; else `mqstore groups STORE --reset-to earliest --apply`, with --reset-to latest or a time where that repeats too much"
+    DelaysGone "MQ-OFF-06" "the offsets of delay levels are gone, so RocketMQ delivers delayed messages again"
+        "put back config/delayOffset.json or its backup; without one a start delivers again what it had delivered"
     RocksUnreadable "MQ-RDB-01" "a RocksDB database cannot be read"
         "`mqstore convert STORE --queues rocksdb --apply`: the rows of queues are made again from the log; put back a copy of any other database"
     RocksRow "MQ-RDB-02" "a row in RocksDB contradicts its message"

@@ -53,7 +53,7 @@ def _swap_commands(path: _Path, new: _Path, /) -> list[str]:
 
 def next_start(
     path: _Path, /, *, to: str, settings: Mapping[str, object]
-) -> tuple[bool, list[str], int, list[str], list[str], tuple[int, int, str] | None]:
+) -> tuple[bool, list[str], int, list[str], list[str], tuple[int, int, str] | None, int]:
     """Forecasts RocketMQ's next start; ``mqstore.preflight`` uses it. Never writes.
 
     Args:
@@ -63,6 +63,7 @@ def next_start(
 
     Returns:
         Whether the store was not closed, what keeps RocketMQ from starting, where it begins to read
-        the log, the index files and the stray files that it deletes, and, where it ends the log before
-        whole messages, that offset, their number and why.
+        the log, the index files and the stray files that it deletes, where it ends the log before
+        whole messages (that offset, their number and why), and the number of delayed messages that
+        it delivers again.
     """

@@ -47,12 +47,13 @@ def is_installed() -> bool:
 
 def is_database(folder: Path) -> bool:
     """Whether a folder holds a RocksDB database, perhaps with other files."""
-    return (folder / "CURRENT").is_file()
+    # False where it may not be read: that is a finding of its own.
+    return os.path.isfile(folder / "CURRENT")  # noqa: PTH113
 
 
 def was_database(folder: Path) -> bool:
     """Whether a folder holds a database, or what is left of one."""
-    files = _names(_files(folder)) if folder.is_dir() else []
+    files = _names(_files(folder)) if os.path.isdir(folder) else []  # noqa: PTH112
     return any(name == "CURRENT" or name.startswith("MANIFEST-") for name in files)
 
 

@@ -1,12 +1,15 @@
 //! A broker's rules: what a release of RocketMQ makes of a store at its next start. Which files it
 //! loads and deletes is here, which settings it reads in `settings.rs`, where its recovery begins and
-//! ends the log in `recovery.rs`.
+//! ends the log in `recovery.rs`, which delayed messages it delivers again in `delays.rs`,
+//! what its user may not read in `access.rs`.
 
+pub(super) mod access;
+mod delays;
 mod recovery;
 pub(super) mod settings;
 
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use self::recovery::Cut;
@@ -24,6 +27,7 @@ use crate::store::folder::inventory::list;
 use crate::store::folder::paths::{self, StorePaths};
 use crate::store::folder::{config_file, lock};
 use crate::store::open::inspect::{Parts, load_parts};
+use crate::store::queue_table::QueueTable;
 use crate::time::utc_text;
 
 const TOPIC_FILE: usize = 3;
@@ -45,19 +49,24 @@ pub struct NextStart {
     pub strays: Vec<String>,
     /// Where it ends the log before whole messages.
     pub cut: Option<Cut>,
+    /// Delayed messages that it delivers again.
+    pub delivered_again: u64,
 }
 
 /// Forecasts the next start.
 pub fn next_start(path: &Path, config: &StoreConfig, release: Release) -> Result<NextStart> {
+    let storage: Arc<dyn Storage> = Arc::new(Os);
+    let paths = StorePaths::new(path, config);
+    let refused = access::refused(&*storage, &paths, true);
+    if !refused.is_empty() {
+        return Ok(not_readable(&refused));
+    }
     let options = VerifyOptions { level: Level::Quick, ..VerifyOptions::default() };
     let mut go_on = |_, _| ControlFlow::Continue(());
     let report = verify(path, config.clone(), &options, &mut go_on)?;
-    let storage: Arc<dyn Storage> = Arc::new(Os);
-    let paths = StorePaths::new(path, config);
     let (mut config, _) = settings::proven(&storage, &paths, config)?;
     let Parts { log, queues, .. } = load_parts(&paths, &mut config, &storage, Access::Read)?;
-    let reach = queues.all().iter().map(|queue| queue.max_physical_offset()).max().unwrap_or(-1);
-    let mut start = foresee(&*storage, &paths, (&log, &config), release, reach)?;
+    let mut start = foresee(&*storage, &paths, (&log, &config), release, Some(&queues))?;
     start.cut = recovery::cut(&log, &config, start.from)?;
     start.obstacles = obstacles(&*storage, &report.findings, &paths);
     let strays = report.findings.iter().filter(|found| found.code == Code::StrayName);
@@ -67,6 +76,12 @@ pub fn next_start(path: &Path, config: &StoreConfig, release: Release) -> Result
         .map(|found| found.path.display().to_string())
         .collect();
     Ok(start)
+}
+
+/// Forecast for a store of which this user may not read these files and folders.
+pub(super) fn not_readable(refused: &[PathBuf]) -> NextStart {
+    let obstacles = refused.iter().map(|path| access::obstacle(path)).collect();
+    NextStart { obstacles, ..NextStart::default() }
 }
 
 /// Findings with which RocketMQ does not start (`MappedFileQueue#load`, `ConsumeQueue#load`).
@@ -131,22 +146,27 @@ pub(super) fn is_in_log(found: &Finding, paths: &StorePaths) -> bool {
     paths.commit_log().iter().any(|dir| path.starts_with(dir))
 }
 
-/// `reach` is the end of the last message with a queue entry.
 pub(super) fn foresee(
     storage: &dyn Storage,
     paths: &StorePaths,
     (log, config): (&CommitLog, &StoreConfig),
     release: Release,
-    reach: i64,
+    queues: Option<&QueueTable>,
 ) -> Result<NextStart> {
     // A non-file of that name prevents any start and has its own finding.
     let crashed = lock::was_aborted(storage, paths).unwrap_or(false);
     let checkpoint = StoreCheckpoint::load(storage, &paths.checkpoint(), Access::Read);
     let checkpoint = checkpoint.map_or_else(|_| CheckpointFields::default(), |read| read.fields);
     let doomed = if crashed { doomed(storage, &paths.index(), &checkpoint)? } else { Vec::new() };
-    let reach = (!crashed).then_some(reach);
+    // The end of the last message with a queue entry.
+    let reach = queues.and_then(|table| table.all().iter().map(|q| q.max_physical_offset()).max());
+    let reach = (!crashed).then_some(reach.unwrap_or(-1));
+    let delivered_again = match queues {
+        Some(queues) => delays::delivered_again(storage, paths, (log, queues))?,
+        None => 0,
+    };
     let (from, bytes) = recovery::range(storage, (log, config), &checkpoint, release, reach);
-    Ok(NextStart { crashed, from, bytes, doomed, ..NextStart::default() })
+    Ok(NextStart { crashed, from, bytes, doomed, delivered_again, ..NextStart::default() })
 }
 
 pub(super) fn work(start: &NextStart, storage: &dyn Storage, paths: &StorePaths) -> Result<String> {

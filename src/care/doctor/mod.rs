@@ -12,7 +12,7 @@ mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use self::cure::Words;
@@ -65,6 +65,10 @@ pub fn doctor(
 ) -> Result<DoctorReport> {
     let storage: Arc<dyn Storage> = Arc::new(Os);
     let paths = StorePaths::new(path, config);
+    let refused = broker::access::refused(&*storage, &paths, true);
+    if !refused.is_empty() {
+        return Ok(not_readable(config, &paths, &refused));
+    }
     let mut whole = 1;
     let report = verify(path, config.clone(), &VerifyOptions::default(), &mut |done, total| {
         whole = total;
@@ -105,8 +109,7 @@ pub fn doctor(
     let versions = version::versions_of(&storage, &paths, config).unwrap_or_default();
     let release = config.rocketmq_version.or(versions.newest()).unwrap_or(Release::V5_3);
     let queues = parts.as_ref().map(|parts| &parts.queues);
-    let reach = queues.and_then(|table| table.all().iter().map(|q| q.max_physical_offset()).max());
-    let mut start = foresee(&*storage, &paths, (&log, config), release, reach.unwrap_or(-1))?;
+    let mut start = foresee(&*storage, &paths, (&log, config), release, queues)?;
     start.obstacles = broker::obstacles(&*storage, &report.findings, &paths);
     let mut examined = Examined {
         path,
@@ -158,6 +161,30 @@ pub fn doctor(
     let verdict =
         Verdict { release, in_use, next_start: start, lost, groups, commands, last_resort };
     Ok(DoctorReport { diagnoses, verdict })
+}
+
+/// Report on a store of which this user may not read these files and folders: nothing else is known.
+fn not_readable(config: &StoreConfig, paths: &StorePaths, refused: &[PathBuf]) -> DoctorReport {
+    let next_start = broker::not_readable(refused);
+    let commands: Vec<_> =
+        refused.iter().filter_map(|path| broker::access::cure(path, paths)).collect();
+    let diagnosis = Diagnosis {
+        code: Code::Unreadable,
+        severity: Severity::Error,
+        evidence: next_start.obstacles.iter().take(MOST_EVIDENCE).cloned().collect(),
+        cure: commands.first().cloned(),
+        follows: Vec::new(),
+    };
+    let verdict = Verdict {
+        release: config.rocketmq_version.unwrap_or(Release::V5_3),
+        in_use: false,
+        next_start,
+        lost: Lost::default(),
+        groups: Vec::new(),
+        commands,
+        last_resort: Vec::new(),
+    };
+    DoctorReport { diagnoses: vec![diagnosis], verdict }
 }
 
 fn told_of_the_log(mut diagnosis: Diagnosis, paths: &StorePaths) -> Diagnosis {
@@ -324,6 +351,14 @@ impl Examined<'_> {
             self.state(Code::DocRocksDb).add(Severity::Info, evidence);
         }
         self.tell_deleted(&deleted);
+        if !self.in_use && start.delivered_again > 0 {
+            let evidence = format!(
+                "config/delayOffset.json has no offset of their levels; {} messages were due before \
+                 the newest message was stored",
+                start.delivered_again
+            );
+            self.state(Code::DelaysGone).add(Severity::Warning, evidence);
+        }
         if !self.in_use && start.crashed {
             for doomed in &start.doomed {
                 self.state(Code::DocIndexDoomed).add(Severity::Warning, doomed.clone());

@@ -144,6 +144,10 @@ pub fn verify_on(
 ) -> Result<VerifyReport> {
     let threads = thread_count(options.threads);
     let paths = StorePaths::new(path, &config);
+    let refused = broker::access::refused(&*storage, &paths, false);
+    if !refused.is_empty() {
+        return Ok(not_readable(path, options.level, &refused));
+    }
     let (config, wrong_sizes) = broker::settings::proven(&storage, &paths, &config)?;
     watched("verify", path, progress, |meter| {
         let check = |part_bytes| {
@@ -156,6 +160,18 @@ pub fn verify_on(
         };
         report.ok_or_else(|| interrupted("verify", path))
     })
+}
+
+/// Report on a store with folders that this user may not read: the rest would be guessed.
+fn not_readable(path: &Path, level: Level, refused: &[PathBuf]) -> VerifyReport {
+    let findings = Findings::new(path, refused.len());
+    for dir in refused {
+        let (expected, found) = ("to read it", "a folder that this user may not read");
+        findings.add(Code::Unreadable, Severity::Error, dir, None, expected, found);
+    }
+    let (findings, found, _) = findings.into_parts();
+    let counts = VerifyCounts::default();
+    VerifyReport { path: path.to_owned(), level, ok: false, findings, found, counts }
 }
 
 struct Prepared {

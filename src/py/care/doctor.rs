@@ -6,7 +6,7 @@ use std::str::FromStr;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::care::{self, Diagnosis, Verdict};
+use crate::care::{self, Diagnosis, NextStart, Verdict};
 use crate::error::Error;
 use crate::files::Os;
 use crate::format::release::Release;
@@ -78,7 +78,7 @@ pub(crate) fn _swap_commands(py: Python<'_>, path: PathBuf, new: PathBuf) -> Vec
     py.detach(|| care::doctor::swap_commands(&Os, &path, &new)).unwrap_or_default()
 }
 
-type Forecast = (bool, Vec<String>, u64, Vec<String>, Vec<String>, Option<(u64, u64, String)>);
+type Forecast = (bool, Vec<String>, u64, Vec<String>, Vec<String>, Option<(u64, u64, String)>, u64);
 
 /// Forecasts RocketMQ's next start; ``mqstore.preflight`` uses it. Never writes.
 ///
@@ -89,8 +89,9 @@ type Forecast = (bool, Vec<String>, u64, Vec<String>, Vec<String>, Option<(u64, 
 ///
 /// Returns:
 ///     Whether the store was not closed, what keeps RocketMQ from starting, where it begins to read
-///     the log, the index files and the stray files that it deletes, and, where it ends the log before
-///     whole messages, that offset, their number and why.
+///     the log, the index files and the stray files that it deletes, where it ends the log before
+///     whole messages (that offset, their number and why), and the number of delayed messages that
+///     it delivers again.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, to, settings))]
 pub(crate) fn next_start(
@@ -101,7 +102,8 @@ pub(crate) fn next_start(
 ) -> PyResult<Forecast> {
     let config = config_of(settings)?;
     let release = Release::from_str(to).unwrap_or(Release::V5_3);
-    let start = py.detach(|| care::next_start(&path, &config, release))?;
-    let cut = start.cut.map(|cut| (cut.at, cut.messages, cut.reason));
-    Ok((start.crashed, start.obstacles, start.from, start.doomed, start.strays, cut))
+    let mut start = py.detach(|| care::next_start(&path, &config, release))?;
+    let cut = start.cut.take().map(|cut| (cut.at, cut.messages, cut.reason));
+    let NextStart { crashed, obstacles, from, doomed, strays, delivered_again, .. } = start;
+    Ok((crashed, obstacles, from, doomed, strays, cut, delivered_again))
 }

@@ -30,6 +30,7 @@ _FATES = {
     "may-repeat": "may repeat up to {} messages of {}: its last offsets may not have been written",
 }
 _UNKNOWN = "not known: what consumers took and had not committed; no file tells, and they repeat it"
+_UNREAD = "not known before all can be read"
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
@@ -122,9 +123,13 @@ def _verdict(report: DoctorReport) -> Iterator[str]:
             yield f"     {command}"
 
 
+def _is_unread(report: DoctorReport) -> bool:
+    return any(diagnosis.code == "MQ-FS-05" for diagnosis in report)
+
+
 def _lost(report: DoctorReport) -> Iterator[str]:
     if not report.lost:
-        yield "lost: no message that queues or index know"
+        yield f"lost: {_UNREAD if _is_unread(report) else 'no message that queues or index know'}"
         return
     since = "the log's beginning" if report.lost_from_ms is None else time_text(report.lost_from_ms)
     until = "the end" if report.lost_to_ms is None else time_text(report.lost_to_ms)
@@ -143,7 +148,8 @@ def _groups(report: DoctorReport) -> Iterator[str]:
     if any(diagnosis.code == "MQ-OFF-05" for diagnosis in report):
         yield "groups: each begins anew, and skips or repeats messages, as the offsets are gone"
     elif not report.groups:
-        yield "groups: none skips or repeats messages, by their offsets"
+        none = "none skips or repeats messages, by their offsets"
+        yield f"groups: {_UNREAD if _is_unread(report) else none}"
     if len(report):
         yield _UNKNOWN
 

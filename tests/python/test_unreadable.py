@@ -1,0 +1,76 @@
+"""Verdicts on a store of which a user may not read everything."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import mqstore
+from helpers.stores import TINY, message
+from helpers.users import GID, UID, give, open_folder, run_as
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+REFUSED = [
+    "checkpoint",
+    "commitlog",
+    "commitlog/{log}",
+    "config",
+    "config/topics.json",
+    "consumequeue",
+    "consumequeue/orders",
+    "consumequeue/orders/0",
+    "consumequeue/orders/0/00000000000000000000",
+    "index",
+    "index/{index}",
+]
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Path]:
+    with open_folder() as folder:
+        with mqstore.open(folder / "healthy", "a", config=TINY) as store:
+            store.append_many(message("orders", 200, keys=f"k{n}") for n in range(60))
+        yield folder
+
+
+def run(root: Path, *words: str) -> tuple[int, Any]:
+    command = ", ".join(map(repr, (words[0], str(root), *words[1:], "--json")))
+    code, out = run_as(UID, GID, f"command({command})", root.parent)
+    assert out.startswith("{"), out
+    # A note for people may follow.
+    return code, json.JSONDecoder().raw_decode(out)[0]
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_o5_what_a_user_cannot_read_gets_a_verdict_and_a_cure(place: Path, refused: str) -> None:
+    root = place / f"store{REFUSED.index(refused)}"
+    shutil.copytree(place / "healthy", root)
+    log, index = (min((root / name).iterdir()).name for name in ("commitlog", "index"))
+    give(root, UID, GID, 0o755)
+    path = root / refused.format(log=log, index=index)
+    give(path, 0, 0, 0o700)
+
+    code, report = run(root, "doctor")
+    verdict = report["verdict"]
+    assert (code, verdict["will_start"], len(report["diagnoses"])) == (1, False, 1)
+    (diagnosis,) = report["diagnoses"]
+    assert diagnosis["code"] == "MQ-FS-05"
+    assert str(path) in diagnosis["evidence"][0]
+    code, forecast = run(root, "preflight", "--to", "5.5")
+    assert (code, forecast["starts"]) == (1, False)
+    code, checked = run(root, "verify")
+    assert code == 1
+    assert "MQ-FS-05" in {finding["code"] for finding in checked["findings"]}
+
+    # Root runs the cure, and the user finds nothing wrong.
+    (command,) = verdict["commands"]
+    subprocess.run(command, shell=True, check=True)
+    code, report = run(root, "doctor")
+    assert (code, report["verdict"]["will_start"]) == (0, True), report
