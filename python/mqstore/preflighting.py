@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["PreflightNote", "PreflightReport", "preflight"]
 
 _RELEASES = ("5.3", "5.4", "5.5")
+# A start takes records of another place or log for its own.
+_UNFORESEEN = frozenset({"MQ-DOC-14", "MQ-DOC-18", "MQ-FS-10"})
 _FOLDER_OF = {"SimpleCQ": "consumequeue", "BatchCQ": "batchconsumequeue"}
 
 
@@ -180,6 +182,10 @@ class _Flight:
             )
             for one in found.lost_queues
         ]
+        for one in found:
+            if one.code in _UNFORESEEN and one.severity == "error":
+                what = f"what it makes of the log is not foreseen: {one.title}"
+                yield PreflightNote("error", what, look)
         self.missing += found.lost
         for count, where in [*places, (unnamed, "that queues or index know")]:
             if count:
