@@ -7,6 +7,7 @@ use crate::care::verify::context::{Context, State, Walked};
 use crate::error::Result;
 use crate::files::FileRun;
 use crate::format::message::MessageView;
+use crate::format::queue::consume_queue::QueueEntry;
 use crate::format::width::at_most_i64;
 use crate::log::read::frames::probe;
 use crate::log::{CqUnit, QueueKind};
@@ -33,8 +34,8 @@ pub(in crate::care::verify) fn read(
         empty: None,
         blanks: None,
     };
-    each_block(cx, queue, |first, entries| {
-        structure.take_block(first, entries);
+    each_block(cx, queue, |entries| {
+        structure.take_block(entries);
         Ok(())
     })?;
     if is_plain {
@@ -63,33 +64,38 @@ struct Structure<'a> {
 }
 
 impl Structure<'_> {
-    fn take_block(&mut self, first: i64, entries: &Entries) {
-        if entries.units.is_empty() {
-            self.take(first, &Met::Empty);
+    fn take_block(&mut self, entries: &Entries) {
+        if entries.bytes.is_empty() {
+            self.take(entries.first, &Met::Empty);
         }
         let mut at = 0;
         loop {
-            at += self.pass_usual(entries.units.get(at..).unwrap_or_default());
-            let Some(met) = entries.met_at(at) else { return };
-            self.take(first + at as i64, &met); // of a block
+            at += match self.empty {
+                None => self.pass_usual(entries, at),
+                Some(_) => entries.zeros(at),
+            };
+            let Some(met) = entries.met(at) else { return };
+            self.take(entries.first + at as i64, &met); // of a block
             at += 1;
         }
     }
 
-    /// Fast path: takes entries while each leads behind its predecessor; returns their number.
+    /// Fast path: takes entries of a plain queue while each leads behind its predecessor; returns
+    /// their number.
     #[inline]
-    fn pass_usual(&mut self, units: &[CqUnit]) -> usize {
-        let (Some(mut last), None, None) = (self.last, self.empty, self.blanks) else { return 0 };
-        let (mut passed, mut live) = (0, 0);
-        for unit in units.iter().take_while(|_| self.is_plain) {
-            if unit.store_size <= 0 || unit.physical_offset <= last.physical_offset {
+    fn pass_usual(&mut self, entries: &Entries, from: usize) -> usize {
+        let (true, Some(before), None) = (self.is_plain, self.last, self.blanks) else { return 0 };
+        let (mut last, mut passed, mut live) = (before.entry(), 0, 0);
+        for entry in entries.bytes.as_chunks().0.iter().skip(from).map(QueueEntry::decode) {
+            if entry.store_size <= 0 || entry.physical_offset <= last.physical_offset {
                 break;
             }
-            last = *unit;
+            last = entry;
             live += u64::from(last.physical_offset >= self.log_start);
             passed += 1;
         }
         if passed > 0 {
+            let last = CqUnit::plain(entries.first + (from + passed - 1) as i64, last); // of a block
             self.count += passed as u64;
             self.live += live;
             self.end = Some(last.end());

@@ -18,14 +18,18 @@ use crate::care::finding::{Code, Severity};
 use crate::error::{Error, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::{Access, FileKind, FileRun};
+use crate::format::queue::batch::{self, BatchQueueEntry};
+use crate::format::queue::consume_queue::QueueEntry;
 use crate::format::queue::names::{names_a_folder, parse_queue_id};
 use crate::format::width::{at_least_0, at_most_i64, at_most_u32, to_usize};
 use crate::log::queue::entry_run::EntryRun;
+use crate::log::read::evidence::first_nonzero;
 use crate::log::{CqUnit, QueueKind};
 use crate::store::folder::inventory;
 use crate::store::queue_table::{QueueLayout, TopicKinds};
 
 const BLOCK: usize = 3200;
+const EMPTY: [u8; batch::ENTRY_LEN] = [0; batch::ENTRY_LEN];
 const MOST_MISSING: usize = 100_000;
 
 pub(super) type Name = (Box<[u8]>, i32);
@@ -300,50 +304,59 @@ pub(super) fn each_entry(
     queue: &Queue,
     mut take: impl FnMut(i64, &Met) -> Result<()>,
 ) -> Result<()> {
-    each_block(cx, queue, |first, block| {
-        if block.units.is_empty() {
-            return take(first, &Met::Empty);
+    each_block(cx, queue, |block| {
+        if block.bytes.is_empty() {
+            return take(block.first, &Met::Empty);
         }
-        (first..).zip(block.met()).try_for_each(|(place, met)| take(place, &met))
+        let all = (0..).map_while(|at| block.met(at));
+        (block.first..).zip(all).try_for_each(|(place, met)| take(place, &met))
     })
 }
 
-/// Consecutive entries; none means an empty range.
-#[derive(Default)]
+/// Consecutive whole entries, as bytes; none means an empty range.
 pub(super) struct Entries {
     kind: QueueKind,
-    pub(super) units: Vec<CqUnit>,
-    bytes: Vec<u8>,
+    /// Position of the first.
+    pub(super) first: i64,
+    pub(super) bytes: Vec<u8>,
 }
 
 impl Entries {
-    fn met(&self) -> impl Iterator<Item = Met> {
-        (0..self.units.len()).filter_map(|at| self.met_at(at))
+    /// Number of empty ones from `at` on.
+    fn zeros(&self, at: usize) -> usize {
+        let rest = self.bytes.get(at * self.kind.entry_len()..).unwrap_or_default();
+        first_nonzero(rest).unwrap_or(rest.len()) / self.kind.entry_len()
     }
 
-    pub(super) fn met_at(&self, at: usize) -> Option<Met> {
-        let unit = *self.units.get(at)?;
+    pub(super) fn met(&self, at: usize) -> Option<Met> {
         let len = self.kind.entry_len();
-        let is_empty = || self.bytes.iter().skip(at * len).take(len).all(|&byte| byte == 0);
+        let bytes = self.bytes.get(at.checked_mul(len)?..)?.get(..len)?;
+        let unit = match self.kind {
+            QueueKind::Plain => {
+                let number = self.first.saturating_add(at as i64); // of a block
+                CqUnit::plain(number, QueueEntry::decode(bytes.first_chunk()?))
+            }
+            QueueKind::Batch => CqUnit::batch(BatchQueueEntry::decode(bytes.first_chunk()?)),
+        };
         Some(match self.kind {
             QueueKind::Plain if unit.is_pre_blank() => Met::Blank,
             _ if unit.is_valid() => Met::Entry(unit),
-            _ if is_empty() => Met::Empty,
+            _ if EMPTY.starts_with(bytes) => Met::Empty,
             _ => Met::Impossible(unit),
         })
     }
 }
 
-/// Iterates over blocks of entries with the first one's position.
+/// Iterates over blocks of entries.
 pub(super) fn each_block(
     cx: &Context<'_>,
     queue: &Queue,
-    mut take: impl FnMut(i64, &Entries) -> Result<()>,
+    mut take: impl FnMut(&Entries) -> Result<()>,
 ) -> Result<()> {
     let (run, kind) = (queue.run(), queue.kind());
     let entry_len = kind.entry_len() as u64;
     let most = to_usize(run.file_size() / entry_len);
-    let mut block = Entries { kind, ..Entries::default() };
+    let mut block = Entries { kind, first: 0, bytes: Vec::new() };
     for file in run.files().iter() {
         if file.base_offset % entry_len != 0 {
             continue;
@@ -357,13 +370,13 @@ pub(super) fn each_block(
         };
         let mut position = 0;
         while position < len {
-            let place = file.base_offset.saturating_add(position) / entry_len;
-            block.units.clear();
+            block.first = at_most_i64(file.base_offset.saturating_add(position) / entry_len);
             // Files are sparse: holes are not read.
             let data = open.next_data(position).map_err(Error::io("read", &file.path))?;
             let data = data.unwrap_or(len).min(len) / entry_len * entry_len;
             if data > position {
-                take(at_most_i64(place), &block)?;
+                block.bytes.clear();
+                take(&block)?;
                 position = data;
                 continue;
             }
@@ -371,13 +384,12 @@ pub(super) fn each_block(
             block.bytes.resize(wanted, 0);
             let read =
                 open.read_at(&mut block.bytes, position).map_err(Error::io("read", &file.path))?;
-            block.bytes.truncate(read);
-            CqUnit::decode(kind, place, &block.bytes, &mut block.units);
-            if block.units.is_empty() {
+            block.bytes.truncate(read - read % kind.entry_len());
+            if block.bytes.is_empty() {
                 break;
             }
-            take(at_most_i64(place), &block)?;
-            position += block.units.len() as u64 * entry_len;
+            take(&block)?;
+            position += block.bytes.len() as u64;
             if cx.is_cancelled() {
                 return Ok(());
             }
