@@ -17,8 +17,8 @@ use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{ArrowError, DataType, Field, Fields};
 use arrow_select::take::take;
 
-use super::build::builder::{BatchBuilder, BatchLimits};
-use super::build::derived::Properties;
+use super::builder::{BatchBuilder, BatchLimits};
+use super::derived::Properties;
 use super::rows::given::{is_text, kind};
 use super::rows::{MessageRows, RowsError};
 use super::schema::{Column, schema_of};

@@ -5,7 +5,6 @@
 //! the log and match each message with its entries. So beside a running broker every known entry
 //! has its message; newer messages count as not dispatched yet.
 
-mod checkpoint;
 mod context;
 mod file_parts;
 pub mod index;
@@ -21,13 +20,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::context::{Context, State, Walked};
-use self::index::index_check::{Gap, Unindexed};
-use self::index::tag_runs::TagRuns;
+use self::index::index_check::{Gap, TagRuns, Unindexed};
 use self::index::{Index, IndexState};
 use self::log_walk::{FileWalk, Listed};
 use self::queues::{Queue, Queues};
 use self::tables::Tables;
-pub(super) use self::tables::{NO_OFFSET, OTHER_OFFSETS};
+pub(crate) use self::tables::{NO_OFFSET, OTHER_OFFSETS};
 use super::finding::{Code, Finding, Findings, Severity};
 use super::meter::{Meter, both, thread_count, watched};
 use crate::config::StoreConfig;
@@ -188,9 +186,9 @@ fn prepare<'a>(
     };
     cx.state = state(&cx)?;
     // Read before the log, which a writer may extend.
-    let mark = checkpoint::mark(&cx);
+    let mark = tables::read_mark(&cx);
     let tables = Tables::read(&cx)?;
-    let checkpoint = checkpoint::load(&cx);
+    let checkpoint = tables::read_checkpoint(&cx);
     let fields = checkpoint.unwrap_or_default();
     let flushed = Flushed::of(&*cx.storage, &cx.paths, mark, &fields, false);
     (cx.durable, cx.flushed_ms) = (flushed.place, flushed.before_ms);
@@ -254,19 +252,20 @@ fn conclude(
     level: Level,
 ) -> Result<VerifyReport> {
     let Prepared { log, listed, queues, tables, checkpoint } = known;
-    let joined = log_walk::join(&cx, log, listed, walks);
+    let joined = file_parts::join(&cx, log, listed, walks);
     if cx.full && !cx.is_cancelled() {
         let known = checkpoint.as_ref().map_or(0, CheckpointFields::min_timestamp_ms);
         // A time that no message has proves nothing.
         let trusted_ms = if known > joined.newest_ms { 0 } else { known };
         tables.check(&cx, queues);
         if !(queues.list.is_empty() && has_queue_database(&cx)?) {
-            queues::report::report_missing(&cx, queues, tables, trusted_ms, joined.grew);
+            let is_deleted = |topic: &[u8]| tables.has_deleted(&cx, topic);
+            queues::report_missing(&cx, queues, is_deleted, trusted_ms, joined.grew);
         }
         check_behind(&cx, log, queues, index, walks, &joined.walked)?;
     }
     if let Some(fields) = checkpoint {
-        checkpoint::check(&cx, fields, joined.newest_ms, joined.walked.log_end);
+        tables::check_checkpoint(&cx, fields, joined.newest_ms, joined.walked.log_end);
     }
     if log.files().is_empty() {
         let is_new = checkpoint.is_some_and(|fields| {
@@ -345,7 +344,7 @@ fn read_queue(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> u64 {
         return 0;
     }
     let entries = queues::entry_check::read(cx, queue, log_start).and_then(|entries| {
-        queue.ext.as_ref().map_or(Ok(()), |ext| queues::ext_check::read_structure(cx, ext))?;
+        queue.ext.as_ref().map_or(Ok(()), |ext| queues::entry_check::read_extension(cx, ext))?;
         Ok(entries)
     });
     cx.advance(queue.bytes());

@@ -12,7 +12,7 @@ use crate::files::Os;
 use crate::format::release::Release;
 
 use crate::py::fields::config_of;
-use crate::py::progress::with_progress;
+use crate::py::process::with_progress;
 
 /// Code, severity, title, evidence, cure, fix, numbers of findings that follow by code.
 type Row = (

@@ -15,7 +15,7 @@ use crate::store::folder::paths::StorePaths;
 use crate::store::folder::swap;
 
 use crate::py::fields::config_of;
-use crate::py::progress::{threads_of, with_progress};
+use crate::py::process::{threads_of, with_progress};
 
 /// Topic, queue, kind, entries, first and end, and the previous first and end.
 type Row = (String, i32, &'static str, u64, i64, i64, Option<(i64, i64)>);

@@ -9,7 +9,7 @@ use crate::care;
 use crate::error::Error;
 
 use crate::py::fields::config_of;
-use crate::py::progress::with_progress;
+use crate::py::process::with_progress;
 
 /// Carves messages out of damaged files; ``mqstore.salvage`` is the public door to this.
 ///

@@ -8,9 +8,9 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use crate::care::transfer::copy::redact::{self, Redaction, Replacement};
-use crate::care::transfer::rows::{self, Ends};
-use crate::care::transfer::{ConfigFile, Plan, Rule, Transfer};
+use crate::care::transfer::copy::{self, Redaction, Replacement};
+use crate::care::transfer::numbering::{self, Ends};
+use crate::care::transfer::{ConfigFile, NumberRule, Plan, Transfer};
 use crate::care::{self, CopyOptions};
 use crate::error::Error;
 use crate::files::{Os, SystemClock};
@@ -21,7 +21,7 @@ use crate::time::Clock;
 
 use crate::py::errors::InvalidMessageError;
 use crate::py::fields::{self, config_of};
-use crate::py::progress::with_progress;
+use crate::py::process::with_progress;
 use crate::py::store::message::Message;
 use crate::py::store::reading::scan_filter;
 
@@ -69,7 +69,7 @@ pub(crate) fn import_messages<'py>(
     let plan = Plan {
         config,
         base_offset,
-        rule: if renumber { Rule::FromZero } else { Rule::Keep },
+        rule: if renumber { NumberRule::FromZero } else { NumberRule::Keep },
         closed_up: HashSet::new(),
         files,
         expected: 0,
@@ -113,7 +113,7 @@ pub(crate) fn import_messages<'py>(
         py.detach(|| -> PyResult<()> {
             for (bytes, numbered, is_whole, number) in &records {
                 let Ok(Frame::Message(view)) = read_frame(bytes) else {
-                    return Err(at(*number)(rows::refused(
+                    return Err(at(*number)(numbering::refused(
                         "record",
                         "is no whole record".to_owned(),
                     )));
@@ -122,7 +122,7 @@ pub(crate) fn import_messages<'py>(
                 if !numbered {
                     record.queue_offset = transfer.next_number(view.topic(), view.queue_id());
                 }
-                rows::check(&record, *is_whole).map_err(at(*number))?;
+                numbering::check_row(&record, *is_whole).map_err(at(*number))?;
                 if *numbered || !renumber {
                     ends.take(&record).map_err(at(*number))?;
                 }
@@ -168,11 +168,11 @@ fn redaction(rules: Vec<GivenRule>, salt: Vec<u8>) -> PyResult<Redaction> {
     for (topics, body, properties) in rules {
         let mut named = Vec::with_capacity(properties.len());
         for (name, given) in properties {
-            redact::check_property(&name)?;
+            copy::check_property(&name)?;
             named.push((name, replacement(given)?));
         }
         let body = body.map(replacement).transpose()?;
-        made.push(redact::Rule { topics, body, properties: named });
+        made.push(copy::Rule { topics, body, properties: named });
     }
     Ok(Redaction { rules: made, salt })
 }

@@ -18,8 +18,7 @@ use crate::store::write::retention::Pressure;
 use crate::time::Clock;
 
 use crate::py::fields::{self, config_of};
-use crate::py::progress::with_progress;
-use crate::py::store::notices;
+use crate::py::process::{self, with_progress};
 
 /// A recovery report; with `plan` an intended one.
 pub(crate) fn recovery_report<'py>(
@@ -140,7 +139,7 @@ pub(crate) fn clean<'py>(
         let reason = file.fate.reason(&report.config);
         (path.as_os_str().to_owned(), file.bytes, file.fate.goes(), reason)
     });
-    notices::log(py, &report.notices);
+    process::log(py, &report.notices);
     let fields = PyDict::new(py);
     let unread = report
         .judgement

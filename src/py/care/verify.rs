@@ -12,7 +12,7 @@ use crate::config::StoreConfig;
 use crate::error::Error;
 
 use crate::py::fields::config_of;
-use crate::py::progress::{threads_of, with_progress};
+use crate::py::process::{threads_of, with_progress};
 
 /// Code, severity, path, offset, expected, found, message, fix.
 type Row =

@@ -17,7 +17,7 @@ use super::Store;
 use super::reading::{bound, on_damage, scan_filter};
 use super::stored::{MOST_BODY, Record, StoredMessage};
 use crate::py::fields;
-use crate::py::signals::Signals;
+use crate::py::process::Signals;
 use crate::py::values::value_methods;
 
 /// Bytes of a log that a scan could not give as a message.

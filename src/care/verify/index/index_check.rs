@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use super::tag_runs::TagRuns;
 use super::{Entries, Index, Judge, keys_of};
 use crate::care::finding::{Code, Severity};
 use crate::care::verify::context::{Context, State, Walked};
@@ -19,9 +18,9 @@ use crate::log::queue::unit::MAX_KEYS;
 const KEYS_ASKED: usize = MAX_KEYS;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::care::verify) struct Unindexed {
-    pub(in crate::care::verify) messages: u64,
-    pub(in crate::care::verify) span: Option<(i64, i64)>,
+pub(crate) struct Unindexed {
+    pub(crate) messages: u64,
+    pub(crate) span: Option<(i64, i64)>,
 }
 
 impl Unindexed {
@@ -31,7 +30,7 @@ impl Unindexed {
         self.span = Some((first, self.span.map_or(at, |(_, last)| last.max(at))));
     }
 
-    pub(in crate::care::verify) fn join(&mut self, other: &Self) {
+    pub(crate) fn join(&mut self, other: &Self) {
         self.messages += other.messages;
         if let Some((from, to)) = other.span {
             let (first, last) = self.span.unwrap_or((from, to));
@@ -41,7 +40,7 @@ impl Unindexed {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::care::verify) struct Gap {
+pub(crate) struct Gap {
     messages: Unindexed,
     missing: u64,
     /// Wrong entries: each stands for its message's missing one.
@@ -49,14 +48,14 @@ pub(in crate::care::verify) struct Gap {
 }
 
 impl Gap {
-    pub(in crate::care::verify) fn join(&mut self, other: &Self) {
+    pub(crate) fn join(&mut self, other: &Self) {
         self.messages.join(&other.messages);
         self.missing += other.missing;
         self.wrong += other.wrong;
     }
 
     /// Reports the messages, unless damaged entries explain them.
-    pub(in crate::care::verify) fn report(&self, cx: &Context<'_>) {
+    pub(crate) fn report(&self, cx: &Context<'_>) {
         let Some((from, to)) = self.messages.span.filter(|_| self.missing > self.wrong) else {
             return;
         };
@@ -72,12 +71,12 @@ impl Gap {
 
 /// Gaps at a log file's start and end; a file that is one gap has only the second.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::care::verify) struct Edges {
-    pub(in crate::care::verify) first: Option<Gap>,
-    pub(in crate::care::verify) last: Gap,
+pub(crate) struct Edges {
+    pub(crate) first: Option<Gap>,
+    pub(crate) last: Gap,
 }
 
-pub(in crate::care::verify) struct IndexCheck<'a> {
+pub(crate) struct IndexCheck<'a> {
     cx: &'a Context<'a>,
     index: &'a Index,
     judge: Judge<'a>,
@@ -90,14 +89,14 @@ pub(in crate::care::verify) struct IndexCheck<'a> {
     first_gap: Option<Gap>,
     wanted: Vec<(i32, bool)>,
     /// Messages with tags, by whether the tags have an entry.
-    pub(in crate::care::verify) tags: TagRuns,
+    pub(crate) tags: TagRuns,
     /// Messages after and before the index's range.
-    pub(in crate::care::verify) behind: Unindexed,
-    pub(in crate::care::verify) before: Unindexed,
+    pub(crate) behind: Unindexed,
+    pub(crate) before: Unindexed,
 }
 
 impl<'a> IndexCheck<'a> {
-    pub(in crate::care::verify) fn new(
+    pub(crate) fn new(
         cx: &'a Context<'a>,
         index: &'a Index,
         log: &'a FileRun,
@@ -150,12 +149,12 @@ impl<'a> IndexCheck<'a> {
     }
 
     /// Notes damage of the log: its entries are no fault of the index.
-    pub(in crate::care::verify) fn damage(&mut self, from: u64, to: u64) {
+    pub(crate) fn damage(&mut self, from: u64, to: u64) {
         self.damaged.damaged.push((from, to));
     }
 
     #[inline]
-    pub(in crate::care::verify) fn see(
+    pub(crate) fn see(
         &mut self,
         topic: TopicHash,
         properties: &Indexed<'_>,
@@ -375,12 +374,12 @@ impl<'a> IndexCheck<'a> {
     }
 
     /// Gaps that may continue in neighbouring files.
-    pub(in crate::care::verify) fn edges(&self) -> Edges {
+    pub(crate) fn edges(&self) -> Edges {
         Edges { first: self.first_gap, last: self.gap }
     }
 
     /// Handles entries before `end` that no message matched.
-    pub(in crate::care::verify) fn finish(&mut self, end: u64) -> Result<()> {
+    pub(crate) fn finish(&mut self, end: u64) -> Result<()> {
         let end = at_most_i64(end);
         while let Some((number, entry)) = self.head()?.filter(|(_, e)| e.physical_offset < end) {
             if self.cx.is_cancelled() {
@@ -398,11 +397,7 @@ fn tags_of<'a>(properties: &Indexed<'a>) -> Option<&'a [u8]> {
 }
 
 /// Reports how far the index reaches after the whole walk.
-pub(in crate::care::verify) fn report_reach(
-    cx: &Context<'_>,
-    behind: &Unindexed,
-    before: &Unindexed,
-) {
+pub(crate) fn report_reach(cx: &Context<'_>, behind: &Unindexed, before: &Unindexed) {
     let dir = cx.paths.index();
     let text = |of: &Unindexed| {
         of.span.map(|(from, to)| {
@@ -423,7 +418,7 @@ pub(in crate::care::verify) fn report_reach(
     }
 }
 
-pub(in crate::care::verify) fn check_behind(
+pub(crate) fn check_behind(
     cx: &Context<'_>,
     index: &Index,
     log: &FileRun,
@@ -431,4 +426,82 @@ pub(in crate::care::verify) fn check_behind(
 ) -> Result<()> {
     let start = log.end_offset().unwrap_or(walked.log_end);
     IndexCheck::new(cx, index, log, start)?.finish(u64::MAX)
+}
+
+/// Maximum runs; later messages are added to the last.
+const MOST_RUNS: usize = 1000;
+
+/// Consecutive messages with tags, all with an entry or all without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TagRun {
+    has_entries: bool,
+    messages: u64,
+    /// Offsets of the first and last of them.
+    first: i64,
+    last: i64,
+}
+
+/// The messages with tags that the index reaches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TagRuns(Vec<TagRun>);
+
+impl TagRuns {
+    #[inline]
+    pub(crate) fn see(&mut self, at: i64, has_entries: bool) {
+        match self.0.last_mut() {
+            Some(last) if last.has_entries == has_entries => {
+                last.messages += 1;
+                last.last = at;
+            }
+            _ => self.push(TagRun { has_entries, messages: 1, first: at, last: at }),
+        }
+    }
+
+    #[cold]
+    fn push(&mut self, run: TagRun) {
+        let is_full = self.0.len() >= MOST_RUNS;
+        match self.0.last_mut() {
+            Some(last) if is_full || last.has_entries == run.has_entries => {
+                last.messages += run.messages;
+                last.last = run.last;
+            }
+            _ => self.0.push(run),
+        }
+    }
+
+    pub(crate) fn join(&mut self, other: &Self) {
+        other.0.iter().for_each(|run| self.push(*run));
+    }
+
+    pub(crate) fn report(&self, cx: &Context<'_>) {
+        if !self.0.iter().any(|run| run.has_entries) {
+            return;
+        }
+        for run in self.0.iter().filter(|run| !run.has_entries) {
+            let expected = "an entry for the tags of each message";
+            let TagRun { messages, first, last, .. } = run;
+            let found =
+                format!("none of {messages} messages at physical offsets {first} to {last}");
+            let (code, dir) = (Code::IndexTags, cx.paths.index());
+            cx.findings.add(code, Severity::Info, &dir, None, expected, found);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_go_on_from_part_to_part() {
+        let mut all = TagRuns::default();
+        for part in [&[(0, false), (10, false)][..], &[(20, false), (30, true)], &[(40, true)]] {
+            let mut runs = TagRuns::default();
+            part.iter().for_each(|(at, has_entries)| runs.see(*at, *has_entries));
+            all.join(&runs);
+        }
+        let run =
+            |has_entries, messages, first, last| TagRun { has_entries, messages, first, last };
+        assert_eq!(all.0, [run(false, 3, 0, 20), run(true, 2, 30, 40)]);
+    }
 }

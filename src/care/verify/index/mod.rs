@@ -1,7 +1,6 @@
 //! Checks index files by themselves, and single entries against the log.
 
 pub(crate) mod index_check;
-pub(crate) mod tag_runs;
 
 use std::sync::Arc;
 
@@ -25,36 +24,36 @@ use crate::log::read::frames::probe;
 const BLOCK: u32 = 3200;
 
 /// An index file as it was when the check began.
-pub(super) struct IndexState {
-    pub(super) file: Arc<IndexRunFile>,
-    pub(super) seen: IndexSeen,
+pub(crate) struct IndexState {
+    pub(crate) file: Arc<IndexRunFile>,
+    pub(crate) seen: IndexSeen,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct IndexSeen {
+pub(crate) struct IndexSeen {
     count: u32,
     /// Offsets of the first and last message.
-    pub(super) first: i64,
-    pub(super) last: i64,
+    pub(crate) first: i64,
+    pub(crate) last: i64,
     begin_ms: i64,
     in_order: bool,
 }
 
 /// The index as it was when the check began.
-pub(super) struct Index {
-    pub(super) run: Option<IndexRun>,
+pub(crate) struct Index {
+    pub(crate) run: Option<IndexRun>,
     /// Files with ordered entries, which a walk can follow.
-    pub(super) files: Vec<IndexState>,
+    pub(crate) files: Vec<IndexState>,
     unordered: Vec<IndexState>,
-    pub(super) unknown: Vec<(i64, i64)>,
+    pub(crate) unknown: Vec<(i64, i64)>,
     /// Whether there should be an index, and its layout is known.
-    pub(super) is_known: bool,
-    pub(super) file_count: u64,
-    pub(super) entry_count: u64,
+    pub(crate) is_known: bool,
+    pub(crate) file_count: u64,
+    pub(crate) entry_count: u64,
 }
 
 impl Index {
-    pub(super) fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self {
             run: None,
             files: Vec::new(),
@@ -66,12 +65,12 @@ impl Index {
         }
     }
 
-    pub(super) fn nothing() -> Self {
+    pub(crate) fn nothing() -> Self {
         Self { is_known: true, ..Self::none() }
     }
 
     /// Lists the index files; `files` checks them in parallel.
-    pub(super) fn load(
+    pub(crate) fn load(
         cx: &Context<'_>,
         layout: IndexLayout,
         read_all: impl FnOnce(&[Arc<IndexRunFile>], &IndexRun) -> Result<Vec<Option<IndexState>>>,
@@ -131,11 +130,11 @@ impl Index {
         Ok(index)
     }
 
-    pub(super) fn span(&self) -> Option<(i64, i64)> {
+    pub(crate) fn span(&self) -> Option<(i64, i64)> {
         Some((self.files.first()?.seen.first, self.files.last()?.seen.last))
     }
 
-    pub(super) fn check_unordered(
+    pub(crate) fn check_unordered(
         &self,
         cx: &Context<'_>,
         log: &FileRun,
@@ -173,7 +172,7 @@ impl Index {
     }
 }
 
-pub(super) fn read_state(
+pub(crate) fn read_state(
     cx: &Context<'_>,
     run: &IndexRun,
     file: &Arc<IndexRunFile>,
@@ -264,9 +263,9 @@ fn sound(file: &IndexFile, threads: usize) -> Result<Option<(u32, (i64, i64))>> 
     Ok(is_sound.then(|| (sums.entry_count(), whole.span().unwrap_or_default())))
 }
 
-pub(super) struct Entries {
-    pub(super) open: Arc<IndexFile>,
-    pub(super) begin_ms: i64,
+pub(crate) struct Entries {
+    pub(crate) open: Arc<IndexFile>,
+    pub(crate) begin_ms: i64,
     number: u32,
     count: u32,
     from: u32,
@@ -274,13 +273,13 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    pub(super) fn new(state: &IndexState, open: Arc<IndexFile>, number: u32) -> Self {
+    pub(crate) fn new(state: &IndexState, open: Arc<IndexFile>, number: u32) -> Self {
         let (begin_ms, count) = (state.seen.begin_ms, state.seen.count);
         Self { open, begin_ms, number, count, from: number, bytes: Vec::new() }
     }
 
     #[inline]
-    pub(super) fn head(&mut self) -> Result<Option<(u32, IndexEntry)>> {
+    pub(crate) fn head(&mut self) -> Result<Option<(u32, IndexEntry)>> {
         if self.number >= self.count {
             return Ok(None);
         }
@@ -293,7 +292,7 @@ impl Entries {
 
     /// Entries already read, from the next one on.
     #[inline]
-    pub(super) fn in_block(&self) -> &[[u8; ENTRY_LEN]] {
+    pub(crate) fn in_block(&self) -> &[[u8; ENTRY_LEN]] {
         let skip = to_usize(self.number.wrapping_sub(self.from));
         self.bytes.as_chunks().0.get(skip..).unwrap_or_default()
     }
@@ -314,28 +313,28 @@ impl Entries {
     }
 
     #[inline]
-    pub(super) fn advance(&mut self) {
+    pub(crate) fn advance(&mut self) {
         self.pass(1);
     }
 
     #[inline]
-    pub(super) fn pass(&mut self, count: u32) {
+    pub(crate) fn pass(&mut self, count: u32) {
         self.number += count;
     }
 }
 
-pub(super) struct Judge<'a> {
+pub(crate) struct Judge<'a> {
     cx: &'a Context<'a>,
     log: &'a FileRun,
     buffer: Vec<u8>,
 }
 
 impl<'a> Judge<'a> {
-    pub(super) const fn new(cx: &'a Context<'a>, log: &'a FileRun) -> Self {
+    pub(crate) const fn new(cx: &'a Context<'a>, log: &'a FileRun) -> Self {
         Self { cx, log, buffer: Vec::new() }
     }
 
-    pub(super) fn add(
+    pub(crate) fn add(
         &self,
         code: Code,
         open: &IndexFile,
@@ -356,7 +355,7 @@ impl<'a> Judge<'a> {
 
     /// Whether an entry leads to a message with its key, where the log is whole; reports it
     /// otherwise.
-    pub(super) fn entry(
+    pub(crate) fn entry(
         &mut self,
         open: &IndexFile,
         state: &IndexState,
@@ -409,7 +408,7 @@ impl<'a> Judge<'a> {
 
     /// The first entry's time counts from the previous file's end, so it proves nothing.
     #[inline]
-    pub(super) fn time(
+    pub(crate) fn time(
         &self,
         open: &IndexFile,
         state: &IndexState,
@@ -436,6 +435,6 @@ fn hashes<'a>(view: &MessageView<'a>) -> impl Iterator<Item = i32> + use<'a> {
 
 /// Keys of a message in the order of entries.
 #[inline]
-pub(super) fn keys_of<'a>(properties: &Indexed<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+pub(crate) fn keys_of<'a>(properties: &Indexed<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
     properties.unique_key.into_iter().chain(split_keys(properties.keys.unwrap_or_default()))
 }

@@ -21,7 +21,7 @@ use crate::store::progress::Halt;
 use crate::store::read::scan::{OnDamage, Scan};
 
 use crate::py::fields;
-use crate::py::signals::{Signals, drop_aside};
+use crate::py::process::{Signals, drop_aside};
 use crate::py::store::Store;
 use crate::py::store::reading::{bound, on_damage, scan_filter};
 

@@ -22,7 +22,7 @@ use crate::log;
 use crate::log::index::file::{IndexFile, IndexOpen};
 use crate::store::progress::Halt;
 
-use crate::py::arrow::scan::{BatchSource, Batches};
+use crate::py::scan::{BatchSource, Batches};
 
 const BATCH_ROWS: usize = 8192;
 

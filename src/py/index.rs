@@ -22,10 +22,10 @@ use crate::log::index::layout::{Detection, detect_layout};
 
 use super::index_arrow::{Entries, OffsetLists, read_entries};
 use crate::py::arrays::{HASH_CHUNK, IndexKeys, Numbers};
-use crate::py::arrow::scan::ArrowScan;
 use crate::py::errors::{StoreClosedError, not_one_of};
 use crate::py::fields;
-use crate::py::fork;
+use crate::py::process;
+use crate::py::scan::ArrowScan;
 use crate::py::values::value_methods;
 
 /// The first 40 bytes of an index file (``IndexHeader``).
@@ -220,7 +220,7 @@ impl IndexFile {
         py: Python<'_>,
         write: impl FnOnce(&mut file::IndexFile) -> Result<T> + Send,
     ) -> PyResult<T> {
-        if fork::generation() != self.generation {
+        if process::generation() != self.generation {
             return Err(StoreClosedError::new_err((
                 "the file was opened before this process was forked off: open it again here",
             )));
@@ -273,7 +273,7 @@ impl IndexFile {
             _ => open_to_write(&path, layout, mode == "a"),
         })?;
         let state = RwLock::new(State { file: Some(file), failed: None });
-        Ok(Self { path, mode, layout, generation: fork::generation(), state })
+        Ok(Self { path, mode, layout, generation: process::generation(), state })
     }
 
     /// The file.
@@ -500,7 +500,7 @@ impl IndexFile {
         Ok(py.detach(|| {
             let mut state = self.state.write();
             // In a forked child the file is still the parent's.
-            let ours = fork::generation() == self.generation;
+            let ours = process::generation() == self.generation;
             let outcome = match &state.failed {
                 None if ours => self.flush_state(&mut state),
                 _ => Ok(()),
