@@ -2,7 +2,7 @@
 //! for each column.
 //!
 //! `variable.rs` fills columns of text and bytes, `derived.rs` derived values, `damage.rs` rows for
-//! damage. `rows/` reads batches as messages. `ahead.rs` produces the batches of a log, `tables.rs` those
+//! damage. `rows.rs` reads batches as messages. `ahead.rs` produces the batches of a log, `tables.rs` those
 //! of counts and queues. `functions.rs` has Spark's SQL functions.
 
 mod ahead;
@@ -20,7 +20,7 @@ pub use self::builder::{BatchBuilder, BatchLimits};
 pub use self::functions::{Function, FunctionError};
 pub use self::rows::{MessageRows, RowsError};
 pub use self::schema::{Column, schema, schema_like, schema_of};
-pub use self::tables::{QueueBatches, queue_schema, stats_batch};
+pub use self::tables::{queue_batches, queue_schema, stats_batch};
 
 #[cfg(test)]
 mod tests;

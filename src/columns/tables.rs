@@ -81,52 +81,40 @@ pub fn queue_schema() -> SchemaRef {
     ]))
 }
 
-#[derive(Debug)]
-pub struct QueueBatches {
+/// The entries `next..end` of a queue, counted from its first, by [`queue_schema`].
+pub fn queue_batches(
     queue: Arc<QueueFolder>,
-    schema: SchemaRef,
-    next: u64,
+    mut next: u64,
     end: u64,
+    schema: SchemaRef,
+) -> impl Iterator<Item = Result<RecordBatch, BatchError>> {
+    std::iter::from_fn(move || {
+        let units = match queue.units(next, to_usize(end.saturating_sub(next))) {
+            Ok(units) => units,
+            Err(error) => return Some(Err(error.into())),
+        };
+        next = next.saturating_add(units.len() as u64);
+        let batch = || queue_batch(queue.kind(), &units, &schema);
+        (!units.is_empty()).then(|| batch().map_err(BatchError::from))
+    })
 }
 
-impl QueueBatches {
-    /// The entries `begin..end`, counted from the queue's first.
-    #[must_use]
-    pub fn new(queue: Arc<QueueFolder>, begin: u64, end: u64) -> Self {
-        Self { queue, schema: queue_schema(), next: begin, end }
-    }
-
-    fn build(&mut self) -> Result<Option<RecordBatch>, BatchError> {
-        let count = to_usize(self.end.saturating_sub(self.next));
-        if count == 0 {
-            return Ok(None);
-        }
-        let units = self.queue.units(self.next, count)?;
-        if units.is_empty() {
-            return Ok(None);
-        }
-        self.next = self.next.saturating_add(units.len() as u64);
-        let long = |get: fn(&CqUnit) -> i64| units.iter().map(get).collect::<Int64Array>();
-        let is_batch = self.queue.kind() == QueueKind::Batch;
-        let time = |unit: &CqUnit| is_batch.then_some(unit.store_timestamp_ms);
-        Ok(Some(RecordBatch::try_new(
-            Arc::clone(&self.schema),
-            vec![
-                Arc::new(long(|unit| unit.number)),
-                Arc::new(long(|unit| unit.physical_offset)),
-                Arc::new(units.iter().map(|unit| unit.store_size).collect::<Int32Array>()),
-                Arc::new(long(|unit| unit.tags_code)),
-                Arc::new(units.iter().map(|unit| unit.count).collect::<Int16Array>()),
-                Arc::new(units.iter().map(time).collect::<Int64Array>()),
-            ],
-        )?))
-    }
-}
-
-impl Iterator for QueueBatches {
-    type Item = Result<RecordBatch, BatchError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.build().transpose()
-    }
+fn queue_batch(
+    kind: QueueKind,
+    units: &[CqUnit],
+    schema: &SchemaRef,
+) -> Result<RecordBatch, ArrowError> {
+    let long = |get: fn(&CqUnit) -> i64| units.iter().map(get).collect::<Int64Array>();
+    let time = |unit: &CqUnit| (kind == QueueKind::Batch).then_some(unit.store_timestamp_ms);
+    RecordBatch::try_new(
+        Arc::clone(schema),
+        vec![
+            Arc::new(long(|unit| unit.number)),
+            Arc::new(long(|unit| unit.physical_offset)),
+            Arc::new(units.iter().map(|unit| unit.store_size).collect::<Int32Array>()),
+            Arc::new(long(|unit| unit.tags_code)),
+            Arc::new(units.iter().map(|unit| unit.count).collect::<Int16Array>()),
+            Arc::new(units.iter().map(time).collect::<Int64Array>()),
+        ],
+    )
 }

@@ -7,10 +7,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Weak};
 
 use arrow_array::builder::{BinaryViewBuilder, make_view};
-use arrow_array::types::{
-    BinaryType, BinaryViewType, ByteArrayType, ByteViewType, StringViewType, Utf8Type,
-};
-use arrow_array::{ArrayRef, GenericByteArray, GenericByteViewArray};
+use arrow_array::{ArrayRef, BinaryArray, BinaryViewArray, StringArray, StringViewArray};
 use arrow_buffer::{
     ArrowNativeType, Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer, ToByteSlice,
 };
@@ -152,17 +149,16 @@ impl VariableColumn {
             Layout::Offsets(ends) => {
                 let finished = OffsetBuffer::new(ends.finish_numbers());
                 ends.push(0);
-                let ends = finished;
                 match self.kind {
-                    Kind::Text => text(ends, values, nulls),
-                    Kind::Binary => array::<BinaryType>(ends, values, nulls),
+                    Kind::Text => text(finished, values, nulls),
+                    Kind::Binary => Ok(Arc::new(BinaryArray::try_new(finished, values, nulls)?)),
                 }
             }
             Layout::Views(views) => {
-                let views = views.finish_numbers();
+                let (views, values) = (views.finish_numbers(), vec![values]);
                 match self.kind {
                     Kind::Text => text_views(views, values, nulls),
-                    Kind::Binary => view_array::<BinaryViewType>(views, values, nulls),
+                    Kind::Binary => Ok(Arc::new(BinaryViewArray::try_new(views, values, nulls)?)),
                 }
             }
         }
@@ -171,49 +167,33 @@ impl VariableColumn {
 
 const INLINE: usize = 12;
 
-fn array<T: ByteArrayType<Offset = i32>>(
-    ends: OffsetBuffer<i32>,
-    values: Buffer,
-    nulls: Option<NullBuffer>,
-) -> Result<ArrayRef, ArrowError> {
-    Ok(Arc::new(GenericByteArray::<T>::try_new(ends, values, nulls)?))
-}
-
 fn text(
     ends: OffsetBuffer<i32>,
     values: Buffer,
     nulls: Option<NullBuffer>,
 ) -> Result<ArrayRef, ArrowError> {
-    if let Ok(array) = array::<Utf8Type>(ends.clone(), values.clone(), nulls.clone()) {
-        return Ok(array);
+    let (same_ends, same_values) = (ends.clone(), values.clone());
+    if let Ok(array) = StringArray::try_new(same_ends, same_values, nulls.clone()) {
+        return Ok(Arc::new(array));
     }
     // Some value is invalid UTF-8; find it value by value.
-    let raw = GenericByteArray::<BinaryType>::try_new(ends, values, nulls)?;
-    let readable: GenericByteArray<Utf8Type> =
-        raw.iter().map(|value| value.map(String::from_utf8_lossy)).collect();
-    Ok(Arc::new(readable))
-}
-
-fn view_array<T: ByteViewType + ?Sized>(
-    views: ScalarBuffer<u128>,
-    values: Buffer,
-    nulls: Option<NullBuffer>,
-) -> Result<ArrayRef, ArrowError> {
-    Ok(Arc::new(GenericByteViewArray::<T>::try_new(views, vec![values], nulls)?))
+    let raw = BinaryArray::try_new(ends, values, nulls)?;
+    let readable = raw.iter().map(|value| value.map(String::from_utf8_lossy));
+    Ok(Arc::new(readable.collect::<StringArray>()))
 }
 
 fn text_views(
     views: ScalarBuffer<u128>,
-    values: Buffer,
+    values: Vec<Buffer>,
     nulls: Option<NullBuffer>,
 ) -> Result<ArrayRef, ArrowError> {
-    if let Ok(array) = view_array::<StringViewType>(views.clone(), values.clone(), nulls.clone()) {
-        return Ok(array);
+    let (same_views, same_values) = (views.clone(), values.clone());
+    if let Ok(array) = StringViewArray::try_new(same_views, same_values, nulls.clone()) {
+        return Ok(Arc::new(array));
     }
-    let raw = GenericByteViewArray::<BinaryViewType>::try_new(views, vec![values], nulls)?;
-    let readable: GenericByteViewArray<StringViewType> =
-        raw.iter().map(|value| value.map(String::from_utf8_lossy)).collect();
-    Ok(Arc::new(readable))
+    let raw = BinaryViewArray::try_new(views, values, nulls)?;
+    let readable = raw.iter().map(|value| value.map(String::from_utf8_lossy));
+    Ok(Arc::new(readable.collect::<StringViewArray>()))
 }
 
 /// Maximum unused bytes of blocks that a batch may hold; beyond it bodies are copied.

@@ -15,13 +15,13 @@ use crate::files::{Access, Os, Storage, copy_tree, make_folder};
 use crate::format::checkpoint::TimerCheckpoint;
 use crate::format::config::json;
 use crate::format::java;
-use crate::format::message::host;
+use crate::format::message::host::{self, Host};
 use crate::format::queue::consume_queue;
 use crate::format::queue::names::names_a_folder;
 use crate::log::CommitLog;
 use crate::log::read::anchor::Anchor;
 use crate::py::errors::invalid;
-use crate::py::fields::{config_of, host_of};
+use crate::py::fields;
 use crate::py::store::message::Message;
 use crate::py::values::MessageId;
 use crate::store::NewMessage;
@@ -90,11 +90,11 @@ pub(crate) fn encode<'py>(
     physical_offset: i64,
     queue_offset: i64,
     store_timestamp_ms: Option<i64>,
-    store_host: Option<&str>,
+    #[pyo3(from_py_with = fields::store_host)] store_host: Option<Host>,
     append_property_crc: bool,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let given = message.get().view();
-    let store_host = given.store_host.or(host_of("store_host", store_host)?);
+    let store_host = given.store_host.or(store_host);
     let store_timestamp_ms = given.store_timestamp_ms.or(store_timestamp_ms);
     let missing = |field| move || invalid(field, "given neither by the message nor by argument");
     let whole = NewMessage {
@@ -177,9 +177,8 @@ pub(crate) fn inventory(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyL
 type Anchored = (u64, u32, u32);
 
 fn log_of(path: &Path, config: &StoreConfig) -> Result<CommitLog> {
-    let path = std::path::absolute(path).map_err(Error::io("find", path))?;
     let storage: Arc<dyn Storage> = Arc::new(Os);
-    places::open_log(&storage, &path, config, u64::MAX)
+    places::open_log(&storage, path, config, u64::MAX)
 }
 
 /// Evidence that a log is the one that was read up to a physical offset, newest first.
@@ -195,12 +194,11 @@ fn log_of(path: &Path, config: &StoreConfig) -> Result<CommitLog> {
 #[pyo3(signature = (path, physical_offset, /, *, settings))]
 pub(crate) fn _anchors(
     py: Python<'_>,
-    path: PathBuf,
+    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     physical_offset: u64,
-    settings: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Vec<Anchored>> {
-    let config = config_of(settings)?;
-    let found = py.detach(|| Anchor::ladder(&log_of(&path, &config)?, physical_offset))?;
+    let found = py.detach(|| Anchor::ladder(&log_of(&path, &settings)?, physical_offset))?;
     Ok(found.into_iter().map(|one| (one.physical_offset, one.store_size, one.crc)).collect())
 }
 
@@ -213,14 +211,13 @@ pub(crate) fn _anchors(
 #[pyo3(signature = (path, anchor, /, *, settings))]
 pub(crate) fn _other_than(
     py: Python<'_>,
-    path: PathBuf,
+    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     anchor: Anchored,
-    settings: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Option<String>> {
-    let config = config_of(settings)?;
     let (physical_offset, store_size, crc) = anchor;
     let anchor = Anchor { physical_offset, store_size, crc };
-    Ok(py.detach(|| anchor.other(&log_of(&path, &config)?))?)
+    Ok(py.detach(|| anchor.other(&log_of(&path, &settings)?))?)
 }
 
 /// The meaning of a path below a store's root; ``None`` for a path that is not a store's.
@@ -340,11 +337,10 @@ pub(crate) fn read_config_json(py: Python<'_>, path: PathBuf) -> PyResult<String
 #[pyo3(signature = (path, /, *, settings))]
 pub(crate) fn _check_owner(
     py: Python<'_>,
-    path: PathBuf,
-    settings: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
+    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<()> {
-    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
-    let paths = StorePaths::new(&path, &config_of(settings)?);
+    let paths = StorePaths::new(&path, &settings);
     Ok(py.detach(|| owner::check(&Os, &paths))?)
 }
 

@@ -11,11 +11,11 @@ use super::carve::{Extent, Window};
 use crate::care::transfer::{QueueName, has_no_stand_ins, most_stand_ins};
 use crate::error::{Error, Result};
 use crate::files::StorageFile;
-use crate::format::message::sys_flag::{self, Transaction};
-use crate::format::message::{Frame, MessageView, properties, read_frame};
-use crate::format::queue::batch::{self, InnerRange};
+use crate::format::message::{Frame, MessageView, read_frame, sys_flag};
+use crate::format::queue::batch::InnerRange;
 use crate::format::width::at_least_0;
 use crate::log::QueueKind;
+use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
 use crate::store::queue_table::TopicKinds;
 
@@ -165,24 +165,18 @@ impl Census {
         self.messages += 1;
         self.bytes += u64::from(view.store_size());
         self.first.get_or_insert(at_least_0(view.physical_offset()));
-        let transaction = sys_flag::transaction(view.sys_flag());
-        if !matches!(transaction, Transaction::None | Transaction::Commit) {
+        let request = DispatchRequest::of(view);
+        if !request.is_queued() {
             return;
         }
-        let topic = view.topic();
-        let indexed = properties::indexed(view.raw_properties());
+        let topic = request.topic;
         if sys_flag::is_inner_batch(view.sys_flag()) {
             self.kinds.insert(topic.into(), QueueKind::Batch);
         }
         let kind = self.kinds.get(topic).copied().unwrap_or_default();
-        let alone = InnerRange { base_queue_offset: view.queue_offset(), message_count: 1 };
-        let range = match kind {
-            QueueKind::Plain => alone,
-            QueueKind::Batch => batch::inner_range(&indexed, view.queue_offset()).unwrap_or(alone),
-        };
         let stands_in = kind == QueueKind::Plain && !has_no_stand_ins(topic);
-        self.see_in(topic, view.queue_id(), (kind, stands_in), range);
-        for (name, number) in lmq::pairs(topic, &indexed) {
+        self.see_in(topic, request.queue_id, (kind, stands_in), request.range(kind));
+        for (name, number) in lmq::pairs(topic, &request.properties) {
             let range = InnerRange { base_queue_offset: number, message_count: 1 };
             self.see_in(name, 0, (QueueKind::Plain, false), range);
         }
@@ -197,26 +191,19 @@ impl Census {
     ) {
         let at = range.base_queue_offset;
         let end = at.saturating_add(i64::from(range.message_count));
+        let new = Seen { first: at, next: at, missing: 0, stand_ins: 0, broken: false };
         if !self.queues.contains_key(topic) {
             self.queues.insert(topic.into(), HashMap::new());
         }
         let Some(queues) = self.queues.get_mut(topic) else { return };
-        match queues.get_mut(&queue_id) {
-            None => {
-                let (first, next) = (at, end);
-                let seen = Seen { first, next, missing: 0, stand_ins: 0, broken: false };
-                queues.insert(queue_id, seen);
-            }
-            Some(seen) => {
-                let gap = at_least_0(at.saturating_sub(seen.next));
-                seen.missing = seen.missing.saturating_add(gap);
-                // Entries of a batch queue state their own numbers.
-                let is_gap = gap > 0 && kind == QueueKind::Plain && !stands_in;
-                seen.broken |= at < seen.next || is_gap;
-                seen.stand_ins += if stands_in { gap } else { 0 };
-                seen.next = seen.next.max(end);
-            }
-        }
+        let seen = queues.entry(queue_id).or_insert(new);
+        let gap = at_least_0(at.saturating_sub(seen.next));
+        seen.missing = seen.missing.saturating_add(gap);
+        // Entries of a batch queue state their own numbers.
+        let is_gap = gap > 0 && kind == QueueKind::Plain && !stands_in;
+        seen.broken |= at < seen.next || is_gap;
+        seen.stand_ins += if stands_in { gap } else { 0 };
+        seen.next = seen.next.max(end);
     }
 
     pub(super) fn queues(&self) -> u64 {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 
+use super::numbering::replaced;
 use super::{ConfigFile, NumberRule, Plan, TOPICS, Transfer, config_files};
 use crate::care::topics::is_deleted;
 use crate::config::StoreConfig;
@@ -339,13 +340,11 @@ impl Redaction {
             changed.properties = Some(properties);
         }
         if sys_flag::is_inner_batch(record.sys_flag) {
-            let body = self.members(&rules, &record).map_err(Error::from)?;
-            if let Some(body) = body {
-                changed.body = Some(body);
-                changed.sys_flag &= !(sys_flag::COMPRESSED | sys_flag::COMPRESSION_MASK);
-            }
-        } else if let Some(body) = self.body(&rules, record.body) {
-            changed.body = Some(body);
+            changed.body = self.members(&rules, &record).map_err(Error::from)?;
+        } else {
+            changed.body = self.body(&rules, record.body);
+        }
+        if changed.body.is_some() {
             // The replacement is not compressed.
             changed.sys_flag &= !(sys_flag::COMPRESSED | sys_flag::COMPRESSION_MASK);
         }
@@ -394,38 +393,28 @@ impl Redaction {
     fn properties<'p>(&self, rules: &[&Rule], raw: &'p [u8]) -> Cow<'p, [u8]> {
         let mut now = Cow::Borrowed(raw);
         for (name, replacement) in rules.iter().flat_map(|rule| &rule.properties) {
-            if properties::get(&now, name.as_bytes()).is_some() {
-                now = Cow::Owned(self.replaced(&now, name.as_bytes(), replacement));
+            let name = name.as_bytes();
+            if properties::get(&now, name).is_some() {
+                let new = |value: &[u8]| self.value(name, value, replacement);
+                now = Cow::Owned(replaced(&now, name, new));
             }
         }
         now
     }
 
-    fn replaced(&self, raw: &[u8], name: &[u8], replacement: &Replacement) -> Vec<u8> {
-        let mut out = Vec::with_capacity(raw.len());
-        for item in raw.split_inclusive(|byte| *byte == properties::PROPERTY_SEPARATOR) {
-            let value = item
-                .strip_prefix(name)
-                .and_then(|rest| rest.strip_prefix(&[properties::NAME_VALUE_SEPARATOR]));
-            let Some(value) = value else {
-                out.extend_from_slice(item);
-                continue;
-            };
-            let value = value.strip_suffix(&[properties::PROPERTY_SEPARATOR]).unwrap_or(value);
-            match replacement {
-                Replacement::Remove => {}
-                Replacement::Constant(bytes) => properties::push(&mut out, name, bytes),
-                Replacement::Zeros => properties::push(&mut out, name, &vec![b'0'; value.len()]),
-                // Each key by itself, so that messages still share keys.
-                Replacement::Hash if name == names::KEYS => {
-                    let keys: Vec<_> =
-                        properties::split_keys(value).map(|key| self.hash(key)).collect();
-                    properties::push(&mut out, name, &keys.join(&b' '));
-                }
-                Replacement::Hash => properties::push(&mut out, name, &self.hash(value)),
+    /// New value of a property, if it stays.
+    fn value(&self, name: &[u8], value: &[u8], replacement: &Replacement) -> Option<Vec<u8>> {
+        Some(match replacement {
+            Replacement::Remove => return None,
+            Replacement::Constant(bytes) => bytes.clone(),
+            Replacement::Zeros => vec![b'0'; value.len()],
+            // Each key by itself, so that messages still share keys.
+            Replacement::Hash if name == names::KEYS => {
+                let keys = properties::split_keys(value).map(|key| self.hash(key));
+                keys.collect::<Vec<_>>().join(&b' ')
             }
-        }
-        out
+            Replacement::Hash => self.hash(value),
+        })
     }
 
     fn hash(&self, value: &[u8]) -> Vec<u8> {

@@ -146,14 +146,15 @@ impl Numbering {
         }
         let mut changed = None;
         if new != old && indexed.inner_base.is_some() {
-            changed =
-                Some(replaced(record.properties, names::INNER_BASE, new.to_string().as_bytes()));
+            let new = |_: &[u8]| Some(new.to_string().into_bytes());
+            changed = Some(replaced(record.properties, names::INNER_BASE, new));
         }
         if indexed.multi_dispatch.is_some()
             && let Some(numbers) = self.number_more(record.topic, &indexed)
         {
             let raw = changed.as_deref().unwrap_or(record.properties);
-            changed = Some(replaced(raw, names::INNER_MULTI_QUEUE_OFFSET, numbers.as_bytes()));
+            let new = |_: &[u8]| Some(numbers.clone().into_bytes());
+            changed = Some(replaced(raw, names::INNER_MULTI_QUEUE_OFFSET, new));
         }
         let queue_offset = record.queue_offset.wrapping_add(new.wrapping_sub(old));
         Numbered { queue_offset, missing, properties: changed }
@@ -223,17 +224,19 @@ pub fn has_no_stand_ins(topic: &[u8]) -> bool {
     )
 }
 
-fn replaced(raw: &[u8], name: &[u8], value: &[u8]) -> Vec<u8> {
+/// Properties with each value of a name replaced by what `new` makes of it, if anything.
+pub(super) fn replaced(raw: &[u8], name: &[u8], new: impl Fn(&[u8]) -> Option<Vec<u8>>) -> Vec<u8> {
     let mut out = Vec::with_capacity(raw.len() + 8);
     for item in raw.split_inclusive(|byte| *byte == properties::PROPERTY_SEPARATOR) {
-        let is_named = item
+        let value = item
             .strip_prefix(name)
-            .is_some_and(|rest| rest.first() == Some(&properties::NAME_VALUE_SEPARATOR));
-        if is_named {
-            properties::push(&mut out, name, value);
-        } else {
+            .and_then(|rest| rest.strip_prefix(&[properties::NAME_VALUE_SEPARATOR]));
+        let Some(value) = value else {
             out.extend_from_slice(item);
-        }
+            continue;
+        };
+        let value = value.strip_suffix(&[properties::PROPERTY_SEPARATOR]).unwrap_or(value);
+        new(value).iter().for_each(|new| properties::push(&mut out, name, new));
     }
     out
 }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use super::context::{Context, State, Walked};
 use super::index::Index;
-use super::index::index_check::Edges;
 use super::log_walk::{self, FileWalk, Listed, MOST_DAMAGED, code_of};
 use super::queues::Queues;
 use super::times::Times;
@@ -83,43 +82,17 @@ impl FileWalk {
         if damaged.len() > MOST_DAMAGED {
             return None;
         }
-        let (mut behind_index, mut before_index) = (self.behind_index, self.before_index);
-        behind_index.join(&next.behind_index);
-        before_index.join(&next.before_index);
-        let mut tag_runs = self.tag_runs;
-        tag_runs.join(&next.tag_runs);
+        let mut index = self.index;
+        index.join(&next.index, cx);
         Some(Self {
             messages: self.messages + next.messages,
             newest_ms: self.newest_ms.max(next.newest_ms),
             last: next.last.or(self.last),
             damaged,
-            behind_index,
-            before_index,
-            tag_runs,
-            index_gaps: self.index_gaps.then(&next.index_gaps, cx),
+            index,
             times: self.times.then(&next.times, cx, log),
             ..next
         })
-    }
-}
-
-impl Edges {
-    /// Joins both; reports a gap between them.
-    fn then(self, next: &Self, cx: &Context<'_>) -> Self {
-        let mut between = self.last;
-        let Some(first) = &next.first else {
-            between.join(&next.last);
-            return Self { first: self.first, last: between };
-        };
-        between.join(first);
-        let first = match self.first {
-            Some(first) => {
-                between.report(cx);
-                first
-            }
-            None => between,
-        };
-        Self { first: Some(first), last: next.last }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::context::{Context, State};
 use super::index::Index;
-use super::index::index_check::{Edges, IndexCheck, TagRuns, Unindexed};
+use super::index::index_check::{IndexCheck, Reach};
 use super::queues::Queues;
 use super::queues::queue_check::QueueCheck;
 use super::times::Times;
@@ -43,10 +43,7 @@ pub(crate) struct FileWalk {
     pub(crate) forgot: bool,
     pub(crate) failed: bool,
     pub(crate) is_doubtful: bool,
-    pub(crate) behind_index: Unindexed,
-    pub(crate) before_index: Unindexed,
-    pub(crate) index_gaps: Edges,
-    pub(crate) tag_runs: TagRuns,
+    pub(crate) index: Reach,
     pub(crate) times: Times,
 }
 
@@ -365,10 +362,7 @@ impl RecordCheck<'_> {
             self.index.damage(from, to);
         }
         let outcome = if self.cx.full { self.index.finish(end) } else { Ok(()) };
-        self.result.behind_index = self.index.behind;
-        self.result.before_index = self.index.before;
-        self.result.index_gaps = self.index.edges();
-        self.result.tag_runs = std::mem::take(&mut self.index.tags);
+        self.result.index = std::mem::take(&mut self.index.reach);
         outcome
     }
 }

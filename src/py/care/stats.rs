@@ -9,11 +9,11 @@ use pyo3::types::{PyDict, PyList};
 use crate::care::survey::stats::{self as care, Grouping, StatsOptions, Totals};
 use crate::care::survey::{Latency, survey};
 use crate::columns::stats_batch;
-use crate::error::Error;
+use crate::config::StoreConfig;
 use crate::py::errors::not_one_of;
-use crate::py::fields::{self, config_of};
+use crate::py::fields;
 use crate::py::process::with_progress;
-use crate::py::scan::{ArrowScan, Rows};
+use crate::py::scan::ArrowScan;
 use crate::py::store::reading::{on_damage, scan_filter};
 use crate::store::read::scan::OnDamage;
 
@@ -48,7 +48,7 @@ type Counted<'py> = (ArrowScan, Bound<'py, PyList>, TotalsRow, (u64, u64), (u64,
 #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
 pub(crate) fn stats<'py>(
     py: Python<'py>,
-    path: PathBuf,
+    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     by: Vec<String>,
     topics: Option<&Bound<'py, PyAny>>,
     tags: Option<&str>,
@@ -56,7 +56,7 @@ pub(crate) fn stats<'py>(
     #[pyo3(from_py_with = fields::end_ms)] end_ms: Option<i64>,
     on_error: &str,
     progress: Option<Py<PyAny>>,
-    settings: &Bound<'py, PyAny>,
+    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Counted<'py>> {
     let options = StatsOptions {
         filter: scan_filter(topics, tags, begin_ms, end_ms)?,
@@ -66,10 +66,8 @@ pub(crate) fn stats<'py>(
         },
         ..StatsOptions::by(&groupings(&by)?)
     };
-    let config = config_of(settings)?;
-    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
     let counted =
-        with_progress(py, progress.as_ref(), |tell| care::stats(&path, config, &options, tell))?;
+        with_progress(py, progress.as_ref(), |tell| care::stats(&path, settings, &options, tell))?;
     let rows = PyList::empty(py);
     for (group, totals) in &counted.groups {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -98,7 +96,7 @@ pub(crate) fn stats<'py>(
     let skipped = (skipped.ranges, skipped.bytes);
     let schema = batch.schema();
     let batches = Some(batch).filter(|batch| batch.num_rows() > 0).into_iter().collect();
-    Ok((ArrowScan::new(Rows { schema, batches }), rows, others, skipped, counted.deleted))
+    Ok((ArrowScan::of_rows(schema, batches), rows, others, skipped, counted.deleted))
 }
 
 pub(crate) fn totals_row(totals: &Totals) -> TotalsRow {
@@ -134,13 +132,11 @@ const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
 #[pyo3(signature = (path, /, *, progress, settings))]
 pub(crate) fn _survey<'py>(
     py: Python<'py>,
-    path: PathBuf,
+    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     progress: Option<Py<PyAny>>,
-    settings: &Bound<'py, PyAny>,
+    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let config = config_of(settings)?;
-    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
-    let found = with_progress(py, progress.as_ref(), |tell| survey(&path, config, tell))?;
+    let found = with_progress(py, progress.as_ref(), |tell| survey(&path, settings, tell))?;
     let topics: Vec<_> = found
         .topics
         .iter()

@@ -2,15 +2,17 @@
 
 pub(crate) mod index_check;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use super::context::{Context, Walked};
 use crate::care::finding::{Code, Severity};
+use crate::config::StoreConfig;
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::FileRun;
-use crate::files::threads::each;
+use crate::files::threads::{each, in_order};
 use crate::format::index::{ENTRY_LEN, IndexEntry, IndexLayout, seconds_since};
 use crate::format::java::TopicHash;
 use crate::format::message::MessageView;
@@ -20,8 +22,11 @@ use crate::log::index::file::IndexFile;
 use crate::log::index::run::{IndexRun, IndexRunFile};
 use crate::log::index::sums::Sum;
 use crate::log::read::frames::probe;
+use crate::store::open::index_settings::{self, NoLayout};
 
 const BLOCK: u32 = 3200;
+/// Index files checked at once: each needs memory for its slots.
+const INDEX_READERS: usize = 4;
 
 /// An index file as it was when the check began.
 pub(crate) struct IndexState {
@@ -40,6 +45,7 @@ pub(crate) struct IndexSeen {
 }
 
 /// The index as it was when the check began.
+#[derive(Default)]
 pub(crate) struct Index {
     pub(crate) run: Option<IndexRun>,
     /// Files with ordered entries, which a walk can follow.
@@ -53,28 +59,48 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    pub(crate) fn none() -> Self {
-        Self {
-            run: None,
-            files: Vec::new(),
-            unordered: Vec::new(),
-            unknown: Vec::new(),
-            is_known: false,
-            file_count: 0,
-            entry_count: 0,
+    /// Reads the index. One unreadable file does not end the check.
+    pub(crate) fn read(cx: &Context<'_>) -> Result<Self> {
+        match Self::list(cx) {
+            Err(Error::Io { op, path, source }) if path != cx.paths.index() => {
+                cx.error(&path, Error::io(op, &path)(source));
+                Ok(Self::default())
+            }
+            index => index,
         }
     }
 
-    pub(crate) fn nothing() -> Self {
-        Self { is_known: true, ..Self::none() }
+    fn list(cx: &Context<'_>) -> Result<Self> {
+        if !cx.config.message_index_enable {
+            return Ok(Self::default());
+        }
+        cx.is_folder(&cx.paths.quarantine())?;
+        if !cx.is_folder(&cx.paths.index())? {
+            return Ok(Self { is_known: true, ..Self::default() });
+        }
+        let layout = match index_settings::index_layout(&*cx.storage, &cx.paths, cx.config)? {
+            // A damaged file has its own finding.
+            Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => layout,
+            Err(NoLayout { path, reason, .. }) => {
+                let expected = "a file that tells its layout, or maxHashSlotNum and maxIndexNum as the \
+                                broker has them: until then the store cannot be opened for writing";
+                // A valid file that only contradicts the settings is no fault.
+                let untold = StoreConfig {
+                    max_hash_slot_num: None,
+                    max_index_num: None,
+                    ..cx.config.clone()
+                };
+                let is_whole =
+                    index_settings::index_layout(&*cx.storage, &cx.paths, &untold)?.is_ok();
+                let severity = if is_whole { Severity::Info } else { Severity::Warning };
+                cx.findings.add(Code::IndexLayout, severity, &path, None, expected, reason);
+                return Ok(Self::default());
+            }
+        };
+        Self::load(cx, layout)
     }
 
-    /// Lists the index files; `files` checks them in parallel.
-    pub(crate) fn load(
-        cx: &Context<'_>,
-        layout: IndexLayout,
-        read_all: impl FnOnce(&[Arc<IndexRunFile>], &IndexRun) -> Result<Vec<Option<IndexState>>>,
-    ) -> Result<Self> {
+    fn load(cx: &Context<'_>, layout: IndexLayout) -> Result<Self> {
         let dir = cx.paths.index();
         let storage = Arc::clone(&cx.storage);
         let unreadable = &mut |path: &_, error| cx.error(path, error);
@@ -97,10 +123,14 @@ impl Index {
         }
         let mut unusable: Vec<_> = run.unusable().iter().map(|file| file.name).collect();
         let listed = run.files();
-        let states = read_all(&listed, &run)?;
-        let mut index = Self::none();
-        index.is_known = true;
-        index.file_count = (listed.len() + unusable.len()) as u64;
+        let mut states = Vec::with_capacity(listed.len());
+        let read = |file: &Arc<IndexRunFile>| Ok(read_state(cx, &run, file));
+        in_order(&listed, cx.threads.min(INDEX_READERS), &dir, read, |_, state| {
+            states.push(state);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        let file_count = (listed.len() + unusable.len()) as u64;
+        let mut index = Self { is_known: true, file_count, ..Self::default() };
         for (file, state) in listed.iter().zip(states) {
             let Some(state) = state else {
                 unusable.push(file.name);
@@ -172,13 +202,8 @@ impl Index {
     }
 }
 
-pub(crate) fn read_state(
-    cx: &Context<'_>,
-    run: &IndexRun,
-    file: &Arc<IndexRunFile>,
-    quick: bool,
-) -> Option<IndexState> {
-    match try_read_state(cx, run, file, quick) {
+fn read_state(cx: &Context<'_>, run: &IndexRun, file: &Arc<IndexRunFile>) -> Option<IndexState> {
+    match try_read_state(cx, run, file) {
         Ok(state) => Some(state),
         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => None,
         Err(error) => {
@@ -192,7 +217,6 @@ fn try_read_state(
     cx: &Context<'_>,
     run: &IndexRun,
     file: &Arc<IndexRunFile>,
-    quick: bool,
 ) -> Result<IndexState> {
     let open = run.open(file)?;
     let header = open.header()?;
@@ -205,7 +229,7 @@ fn try_read_state(
         in_order: true,
     };
     let mut state = IndexState { file: Arc::clone(file), seen };
-    if quick {
+    if !cx.full {
         return Ok(state);
     }
     if let Some((count, span)) = sound(&open, cx.threads)? {
