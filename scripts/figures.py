@@ -20,13 +20,12 @@ READING = (
     "src/store/open/analysis.rs",
     "src/store/open/tail.rs",
     "src/columns/ahead.rs",
-    "src/columns/scan.rs",
-    "src/columns/slice.rs",
     "src/care/rebuild/*.rs",
     "src/care/verify/log_walk.rs",
     "src/care/verify/file_parts.rs",
     "src/care/verify/context.rs",
-    "src/py/arrow/*.rs",
+    "src/py/scan.rs",
+    "src/py/log_scan.rs",
 )
 
 

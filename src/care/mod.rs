@@ -1,5 +1,5 @@
-//! Operations on a whole store: verify, doctor, stats, rebuild, salvage and others. Only `clean.rs`
-//! and `recover.rs` open it for writing.
+//! Operations on a whole store: verify, doctor, stats, rebuild, salvage and others. Only `upkeep.rs`
+//! opens it for writing.
 //!
 //! Open the folder of your command; `finding.rs` has every code. Shared: `meter.rs` runs long work
 //! with progress, `pass.rs` walks over all messages, `topics.rs` lists topics.
@@ -31,6 +31,5 @@ pub use self::salvage::{SalvageReport, salvage};
 pub use self::survey::stats::{Stats, StatsOptions, stats};
 pub use self::transfer::copy::{CopyOptions, CopyReport, copy};
 pub use self::transfer::diff::{DiffReport, DifferenceKind, diff};
-pub use self::upkeep::clean::{CleanReport, clean};
-pub use self::upkeep::recover::{Recover, recover};
+pub use self::upkeep::{CleanReport, Recover, clean, recover};
 pub use self::verify::{Level, VerifyOptions, VerifyReport, verify};

@@ -5,22 +5,21 @@
 
 use std::sync::Arc;
 
-use arrow_array::builder::{BinaryBuilder, BooleanBuilder, StringBuilder};
+use arrow_array::builder::BinaryBuilder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{
-    Array, ArrayRef, Int32Array, Int64Array, LargeBinaryArray, LargeStringArray, RecordBatch,
-    StructArray, UInt32Array,
+    Array, ArrayRef, BooleanArray, Int32Array, Int64Array, LargeBinaryArray, LargeStringArray,
+    RecordBatch, StringArray, StructArray, UInt32Array,
 };
 use arrow_buffer::{NullBuffer, NullBufferBuilder};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{ArrowError, DataType, Field, Fields};
 use arrow_select::take::take;
 
-use super::build::builder::{BatchBuilder, BatchLimits};
-use super::build::derived::Properties;
-use super::rows::given::{is_text, kind};
-use super::rows::{MessageRows, RowsError};
+use super::builder::{BatchBuilder, BatchLimits};
+use super::derived::Properties;
+use super::rows::{MessageRows, RowsError, is_text, kind};
 use super::schema::{Column, schema_of};
 use crate::error::{Error, PutStatus};
 use crate::format::body;
@@ -369,13 +368,11 @@ fn id_fields() -> Fields {
 fn parse_message_ids(texts: &LargeStringArray) -> Result<ArrayRef> {
     let ids: Vec<_> = texts.iter().map(|text| java::parse_message_id(text?)).collect();
     let hosts = ids.iter().map(|id| Some(id.as_ref()?.host.address().to_string()));
-    let mut addresses = StringBuilder::new();
-    hosts.for_each(|host| addresses.append_option(host));
+    let addresses: StringArray = hosts.collect();
     let ports: Int32Array = ids.iter().map(|id| Some(id.as_ref()?.host.port())).collect();
     let offsets: Int64Array = ids.iter().map(|id| Some(id.as_ref()?.physical_offset)).collect();
     let nulls: NullBuffer = ids.iter().map(Option::is_some).collect::<Vec<_>>().into();
-    let columns: Vec<ArrayRef> =
-        vec![Arc::new(addresses.finish()), Arc::new(ports), Arc::new(offsets)];
+    let columns: Vec<ArrayRef> = vec![Arc::new(addresses), Arc::new(ports), Arc::new(offsets)];
     Ok(Arc::new(StructArray::try_new(id_fields(), columns, Some(nulls))?))
 }
 
@@ -395,30 +392,26 @@ fn flag_fields() -> Fields {
 }
 
 fn sys_flags(flags: &Int32Array) -> Result<ArrayRef> {
-    let mut transactions = StringBuilder::new();
-    let mut compressions = StringBuilder::new();
-    for flag in flags {
-        transactions.append_option(flag.map(|flag| match sys_flag::transaction(flag) {
-            Transaction::None => "none",
-            Transaction::Prepared => "prepared",
-            Transaction::Commit => "commit",
-            Transaction::Rollback => "rollback",
-        }));
-        compressions.append_option(flag.and_then(sys_flag::compression).map(
-            |method| match method {
-                Compression::None => "none",
-                Compression::Zlib => "zlib",
-                Compression::Lz4 => "lz4",
-                Compression::Zstd => "zstd",
-            },
-        ));
-    }
-    let mut columns: Vec<ArrayRef> =
-        vec![Arc::new(transactions.finish()), Arc::new(compressions.finish())];
+    let transaction = |flag| match sys_flag::transaction(flag) {
+        Transaction::None => "none",
+        Transaction::Prepared => "prepared",
+        Transaction::Commit => "commit",
+        Transaction::Rollback => "rollback",
+    };
+    let compression = |flag| {
+        Some(match sys_flag::compression(flag)? {
+            Compression::None => "none",
+            Compression::Zlib => "zlib",
+            Compression::Lz4 => "lz4",
+            Compression::Zstd => "zstd",
+        })
+    };
+    let transactions: StringArray = flags.iter().map(|flag| flag.map(transaction)).collect();
+    let compressions: StringArray = flags.iter().map(|flag| flag.and_then(compression)).collect();
+    let mut columns: Vec<ArrayRef> = vec![Arc::new(transactions), Arc::new(compressions)];
     for (_, bit) in BITS {
-        let mut column = BooleanBuilder::with_capacity(flags.len());
-        flags.iter().for_each(|flag| column.append_option(flag.map(|flag| flag & bit != 0)));
-        columns.push(Arc::new(column.finish()));
+        let is_set = |flag: Option<i32>| flag.map(|flag| flag & bit != 0);
+        columns.push(Arc::new(flags.iter().map(is_set).collect::<BooleanArray>()));
     }
     Ok(Arc::new(StructArray::try_new(flag_fields(), columns, flags.nulls().cloned())?))
 }

@@ -1,26 +1,26 @@
-//! Messages as Arrow arrays. Open `schema.rs` first, then `build/`, which makes batches.
+//! Messages as Arrow arrays. Open `schema.rs` first, then `builder.rs`, which makes batches: one builder
+//! for each column.
 //!
-//! `rows/` reads batches as messages. `scan.rs` and `ahead.rs` produce the batches of a log, and on
-//! several threads. `functions.rs` has Spark's SQL functions.
-
-pub mod build;
+//! `variable.rs` fills columns of text and bytes, `derived.rs` derived values, `damage.rs` rows for
+//! damage. `rows.rs` reads batches as messages. `ahead.rs` produces the batches of a log, `tables.rs` those
+//! of counts and queues. `functions.rs` has Spark's SQL functions.
 
 mod ahead;
+mod builder;
+mod damage;
+mod derived;
 mod functions;
-mod queue_entries;
 pub mod rows;
-mod scan;
 mod schema;
-mod stats;
+mod tables;
+mod variable;
 
-pub use self::ahead::{BatchesAhead, makers};
-pub use self::build::builder::{BatchBuilder, BatchLimits};
+pub use self::ahead::{BatchError, BatchesAhead, MessageBatches, makers};
+pub use self::builder::{BatchBuilder, BatchLimits};
 pub use self::functions::{Function, FunctionError};
-pub use self::queue_entries::{QueueBatches, queue_schema};
 pub use self::rows::{MessageRows, RowsError};
-pub use self::scan::{BatchError, MessageBatches};
 pub use self::schema::{Column, schema, schema_like, schema_of};
-pub use self::stats::stats_batch;
+pub use self::tables::{queue_batches, queue_schema, stats_batch};
 
 #[cfg(test)]
 mod tests;

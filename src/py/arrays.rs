@@ -4,19 +4,22 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, Int64Array};
 use arrow_cast::{CastOptions, cast_with_options};
-use arrow_schema::DataType;
+use arrow_schema::{DataType, Field};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};
+use pyo3_arrow::PyArray;
 use pyo3_arrow::error::PyArrowError;
 use pyo3_arrow::input::AnyArray;
 
-use crate::error::Result;
-use crate::format::java::key_hash_of;
-
 use super::errors::invalid;
 use super::fields::{number, text_bytes, too_wide};
+use crate::columns::{Function, FunctionError, RowsError};
+use crate::error::Result;
+use crate::format::java::key_hash_of;
+use crate::format::message::host::Host;
+use crate::py::errors::raise;
 
 /// Keys hashed at a time, so that hashes stay in the cache.
 pub(super) const HASH_CHUNK: usize = 1024;
@@ -172,4 +175,50 @@ fn int64(argument: &'static str, chunk: &ArrayRef) -> PyResult<Int64Array> {
     let numbers = cast_with_options(chunk, &DataType::Int64, &strict);
     let numbers = numbers.map_err(|error| invalid(argument, error.to_string()))?;
     Ok(numbers.as_primitive::<Int64Type>().clone())
+}
+
+/// A function of ``mqstore.spark.functions`` on whole columns; it gives a ``pyarrow.Array``.
+///
+/// Raises:
+///     InvalidMessageError: A message that no record can hold; a note names its row.
+///     TypeError: Columns of another kind or number.
+///     ValueError: No such function, a struct that is no message's, more than 1 GiB of a column.
+#[pyfunction]
+#[pyo3(signature = (name, /, *arguments))]
+pub(crate) fn _array_function<'py>(
+    py: Python<'py>,
+    name: &str,
+    arguments: Vec<PyArray>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let Some(function) = Function::by_name(name) else {
+        return Err(PyValueError::new_err(format!("there is no function {name:?}")));
+    };
+    let arguments: Vec<ArrayRef> =
+        arguments.into_iter().map(|array| array.into_inner().0).collect();
+    let column = py.detach(|| function.call(&arguments)).map_err(exception)?;
+    let field = Field::new("", function.returns(), true);
+    let array = PyArray::try_new(column, field.into()).map_err(PyArrowError::from)?;
+    let given = array.to_pyarrow(py)?.unbind();
+    Ok(given.into_bound(py))
+}
+
+fn exception(error: FunctionError) -> PyErr {
+    match error {
+        FunctionError::Message { row, error } => {
+            let raised = raise(error, Host::V4([0; 4], 0));
+            Python::attach(|py| {
+                // An exception that takes no note is raised unchanged.
+                drop(
+                    raised
+                        .value(py)
+                        .call_method1("add_note", (format!("in row {row} of the batch"),)),
+                );
+            });
+            raised
+        }
+        FunctionError::Arguments { .. } | FunctionError::Rows(RowsError::Type { .. }) => {
+            PyTypeError::new_err(error.to_string())
+        }
+        _ => PyValueError::new_err(error.to_string()),
+    }
 }

@@ -1,6 +1,7 @@
 //! Converts arguments of `append` and `Message`.
 
 use std::cell::Cell;
+use std::path::PathBuf;
 
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyUnicodeEncodeError, PyValueError};
 use pyo3::prelude::*;
@@ -11,10 +12,21 @@ use pyo3::types::{
 };
 
 use crate::config::StoreConfig;
+use crate::error::Error;
 use crate::format::message::host::Host;
 use crate::store::write::property_block::PropertyBlock;
 
 use super::errors::invalid;
+
+/// The path from the root; the working folder may change later.
+pub(super) fn absolute(path: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
+    let path: PathBuf = path.extract()?;
+    Ok(std::path::absolute(&path).map_err(Error::io("find", path))?)
+}
+
+pub(super) fn out_if_given(path: &Bound<'_, PyAny>) -> PyResult<Option<PathBuf>> {
+    if path.is_none() { Ok(None) } else { absolute(path).map(Some) }
+}
 
 pub(super) fn config_of(settings: &Bound<'_, PyAny>) -> PyResult<StoreConfig> {
     let given = PyDict::new(settings.py());
@@ -123,9 +135,9 @@ fn not_utf8(py: Python<'_>, field: &'static str, error: PyErr) -> PyErr {
 }
 
 macro_rules! arguments {
-    ($($name:ident = $take:ident($field:literal) -> $type:ty;)*) => {
+    ($($name:ident = $take:ident($field:literal $(, $inner:ident)?) -> $type:ty;)*) => {
         $(pub(super) fn $name(value: &Bound<'_, PyAny>) -> PyResult<$type> {
-            $take($field, value)
+            $take($field, value $(, $inner)?)
         })*
     };
 }
@@ -134,47 +146,58 @@ arguments! {
     topic = utf8("topic") -> PyBackedStr;
     key = utf8("key") -> PyBackedStr;
     one_of_keys = utf8("keys") -> PyBackedStr;
-    key_if_given = optional_utf8("key") -> Option<PyBackedStr>;
+    key_if_given = optional("key", utf8) -> Option<PyBackedStr>;
     physical_offset = number("physical_offset") -> i64;
     any_physical_offset = saturated_as("physical_offset") -> i64;
     queue_offset = saturated_as("queue_offset") -> i64;
-    start_physical_offset = optional_saturated("start_physical_offset") -> Option<i64>;
-    stop_physical_offset = optional_saturated("stop_physical_offset") -> Option<i64>;
+    start_physical_offset = optional("start_physical_offset", saturated_as) -> Option<i64>;
+    stop_physical_offset = optional("stop_physical_offset", saturated_as) -> Option<i64>;
     timestamp_ms = time("timestamp_ms") -> i64;
     least_ms = time("begin_ms") -> i64;
     most_ms = time("end_ms") -> i64;
-    now_ms = optional_time("now_ms") -> Option<i64>;
-    begin_ms = optional_time("begin_ms") -> Option<i64>;
-    end_ms = optional_time("end_ms") -> Option<i64>;
+    now_ms = optional("now_ms", time) -> Option<i64>;
+    begin_ms = optional("begin_ms", time) -> Option<i64>;
+    end_ms = optional("end_ms", time) -> Option<i64>;
     timeout_s = seconds("timeout_s") -> f64;
-    topic_if_given = optional_utf8("topic") -> Option<PyBackedStr>;
+    topic_if_given = optional("topic", utf8) -> Option<PyBackedStr>;
     index_timestamp_ms = number("store_timestamp_ms") -> i64;
     queue_id = number("queue_id") -> i32;
-    queue_id_if_given = optional_number("queue_id") -> Option<i32>;
+    queue_id_if_given = optional("queue_id", number) -> Option<i32>;
     flag = number("flag") -> i32;
     sys_flag = number("sys_flag") -> i32;
     delay_level = number("delay_level") -> i32;
     reconsume_times = number("reconsume_times") -> i32;
     prepared_transaction_offset = number("prepared_transaction_offset") -> i64;
-    born_timestamp_ms = optional_record_time("born_timestamp_ms") -> Option<i64>;
-    store_timestamp_ms = optional_record_time("store_timestamp_ms") -> Option<i64>;
-    born_host = optional_host("born_host") -> Option<Host>;
-    store_host = optional_host("store_host") -> Option<Host>;
-    tags = optional_utf8("tags") -> Option<PyBackedStr>;
-    unique_key = optional_utf8("unique_key") -> Option<PyBackedStr>;
+    born_timestamp_ms = optional("born_timestamp_ms", record_time) -> Option<i64>;
+    store_timestamp_ms = optional("store_timestamp_ms", record_time) -> Option<i64>;
+    born_host = optional("born_host", host) -> Option<Host>;
+    store_host = optional("store_host", host) -> Option<Host>;
+    tags = optional("tags", utf8) -> Option<PyBackedStr>;
+    unique_key = optional("unique_key", utf8) -> Option<PyBackedStr>;
     max_messages = most("max_messages") -> usize;
     resume_from = most("resume_from") -> usize;
-    max_bytes = optional_most("max_bytes") -> Option<u64>;
+    max_bytes = optional("max_bytes", most) -> Option<u64>;
 }
 
-fn optional_number(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
-    if value.is_none() { Ok(None) } else { number(field, value).map(Some) }
+#[inline]
+fn optional<'py, T>(
+    field: &'static str,
+    value: &Bound<'py, PyAny>,
+    take: impl FnOnce(&'static str, &Bound<'py, PyAny>) -> PyResult<T>,
+) -> PyResult<Option<T>> {
+    if value.is_none() { Ok(None) } else { take(field, value).map(Some) }
 }
 
-fn optional_host(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Option<Host>> {
-    match value.is_none() {
-        true => Ok(None),
-        false => host_of(field, Some(&utf8(field, value)?)),
+fn host(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Host> {
+    let text = utf8(field, value)?;
+    text.parse().map_err(|error| invalid(field, format!("{:?} is {error}", &*text)))
+}
+
+/// Unix milliseconds in a record: any `int`.
+fn record_time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
+    match value.is_exact_instance_of::<PyInt>() {
+        true => number(field, value),
+        false => time(field, value),
     }
 }
 
@@ -191,18 +214,6 @@ pub(super) fn unexpected(function: &str, name: &Bound<'_, PyAny>) -> PyErr {
     let names = name.py().import("mqstore._names");
     let error = names.and_then(|names| names.call_method1("unexpected", (function, name)));
     error.map_or_else(|error| error, PyErr::from_value)
-}
-
-fn optional_record_time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
-    match value.is_none() {
-        true => Ok(None),
-        false if value.is_exact_instance_of::<PyInt>() => number(field, value).map(Some),
-        false => time(field, value).map(Some),
-    }
-}
-
-fn optional_time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
-    if value.is_none() { Ok(None) } else { time(field, value).map(Some) }
 }
 
 /// Unix milliseconds of an `int` or `datetime`, clamped.
@@ -255,14 +266,6 @@ fn saturated_as(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<i64> 
     saturated(value).map_err(|error| wrong_type(field, "int", value, error))
 }
 
-fn optional_saturated(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
-    if value.is_none() { Ok(None) } else { saturated_as(field, value).map(Some) }
-}
-
-fn optional_utf8(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Option<PyBackedStr>> {
-    if value.is_none() { Ok(None) } else { utf8(field, value).map(Some) }
-}
-
 /// A bound, clamped to 64 bits.
 pub(super) fn saturated(value: &Bound<'_, PyAny>) -> PyResult<i64> {
     value.extract().or_else(|error: PyErr| {
@@ -277,20 +280,6 @@ fn most<T: TryFrom<i64>>(name: &'static str, value: &Bound<'_, PyAny>) -> PyResu
     let number = saturated_as(name, value)?;
     T::try_from(number)
         .map_err(|_| PyValueError::new_err(format!("{name} is 0 or more, not {number}")))
-}
-
-fn optional_most(name: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
-    if value.is_none() { Ok(None) } else { most(name, value).map(Some) }
-}
-
-pub(super) fn host_of(field: &'static str, text: Option<&str>) -> PyResult<Option<Host>> {
-    match text {
-        None => Ok(None),
-        Some(text) => match text.parse() {
-            Ok(host) => Ok(Some(host)),
-            Err(error) => Err(invalid(field, format!("{text:?} is {error}"))),
-        },
-    }
 }
 
 pub(super) enum Keys<'a, 'py> {

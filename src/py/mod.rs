@@ -1,16 +1,17 @@
 //! The extension module `mqstore._native`: converts values and maps errors, nothing else. Open
 //! `store/mod.rs` first.
 
-mod arrow;
-mod care;
-mod structures;
-
 mod arrays;
+mod care;
 mod errors;
 mod fields;
-mod fork;
-mod progress;
-mod signals;
+mod files;
+mod functions;
+mod index;
+mod index_arrow;
+mod log_scan;
+mod process;
+mod scan;
 mod store;
 mod values;
 
@@ -20,7 +21,7 @@ use pyo3::types::PyString;
 /// Adds everything in the stub; `python/mqstore/_native/_NAME.pyi` declares `NAME.rs`.
 #[pymodule(name = "_native", gil_used = false)]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    fork::watch(module.py())?;
+    process::watch(module.py())?;
     module.add_class::<store::message::Message>()?;
     module.add_class::<store::stored::StoredMessage>()?;
     module.add_class::<values::MessageId>()?;
@@ -33,30 +34,30 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<store::message_scan::MessageScan>()?;
     module.add_class::<store::Store>()?;
     store::fastcall::install(&module.py().get_type::<store::Store>())?;
-    module.add_class::<arrow::scan::ArrowSchema>()?;
-    module.add_class::<arrow::scan::ArrowScan>()?;
-    module.add_class::<structures::index::IndexHeader>()?;
-    module.add_class::<structures::index::IndexEntry>()?;
-    module.add_class::<structures::index::IndexFile>()?;
-    module.add_class::<structures::index_arrow::OffsetLists>()?;
-    module.add_class::<structures::files::QueueEntry>()?;
-    module.add_class::<structures::files::ConsumeQueue>()?;
-    module.add_class::<structures::files::CommitLog>()?;
-    module.add_class::<structures::files::Checkpoint>()?;
-    module.add("ARROW_SCHEMA", arrow::scan::ArrowSchema::new(crate::columns::schema()))?;
+    module.add_class::<scan::ArrowSchema>()?;
+    module.add_class::<scan::ArrowScan>()?;
+    module.add_class::<index::IndexHeader>()?;
+    module.add_class::<index::IndexEntry>()?;
+    module.add_class::<index::IndexFile>()?;
+    module.add_class::<index_arrow::OffsetLists>()?;
+    module.add_class::<files::QueueEntry>()?;
+    module.add_class::<files::ConsumeQueue>()?;
+    module.add_class::<files::CommitLog>()?;
+    module.add_class::<files::Checkpoint>()?;
+    module.add("ARROW_SCHEMA", scan::ArrowSchema::new(crate::columns::schema()))?;
     module.add_function(wrap_pyfunction!(store::open_store, module)?)?;
     module.add_function(wrap_pyfunction!(store::stored::decode, module)?)?;
-    module.add_function(wrap_pyfunction!(structures::functions::encode, module)?)?;
-    module.add_function(wrap_pyfunction!(structures::functions::java_hash, module)?)?;
-    module.add_function(wrap_pyfunction!(structures::functions::key_hash, module)?)?;
-    module.add_function(wrap_pyfunction!(structures::functions::tags_code, module)?)?;
-    module.add_function(wrap_pyfunction!(structures::functions::parse_message_id, module)?)?;
-    module.add_function(wrap_pyfunction!(structures::functions::lock_state, module)?)?;
-    module.add_function(wrap_pyfunction!(structures::functions::inventory, module)?)?;
-    module.add_function(wrap_pyfunction!(structures::functions::read_config_json, module)?)?;
-    module.add_function(wrap_pyfunction!(arrow::log_scan::scan_log, module)?)?;
-    module.add_function(wrap_pyfunction!(arrow::log_scan::scan_queue, module)?)?;
-    module.add_function(wrap_pyfunction!(arrow::log_scan::tag_places, module)?)?;
+    module.add_function(wrap_pyfunction!(functions::encode, module)?)?;
+    module.add_function(wrap_pyfunction!(functions::java_hash, module)?)?;
+    module.add_function(wrap_pyfunction!(functions::key_hash, module)?)?;
+    module.add_function(wrap_pyfunction!(functions::tags_code, module)?)?;
+    module.add_function(wrap_pyfunction!(functions::parse_message_id, module)?)?;
+    module.add_function(wrap_pyfunction!(functions::lock_state, module)?)?;
+    module.add_function(wrap_pyfunction!(functions::inventory, module)?)?;
+    module.add_function(wrap_pyfunction!(functions::read_config_json, module)?)?;
+    module.add_function(wrap_pyfunction!(log_scan::scan_log, module)?)?;
+    module.add_function(wrap_pyfunction!(log_scan::scan_queue, module)?)?;
+    module.add_function(wrap_pyfunction!(log_scan::tag_places, module)?)?;
     module.add_function(wrap_pyfunction!(care::verify::verify, module)?)?;
     module.add_function(wrap_pyfunction!(care::stats::stats, module)?)?;
     module.add_function(wrap_pyfunction!(care::doctor::doctor, module)?)?;
@@ -77,29 +78,29 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(care::verify::_code_text, module)?,
         wrap_pyfunction!(care::rebuild::_rebuild_topics, module)?,
         wrap_pyfunction!(care::rebuild::_replace_folders, module)?,
-        wrap_pyfunction!(structures::functions::_anchors, module)?,
-        wrap_pyfunction!(structures::functions::_other_than, module)?,
-        wrap_pyfunction!(structures::functions::_names_a_folder, module)?,
-        wrap_pyfunction!(structures::functions::_store_name, module)?,
-        wrap_pyfunction!(structures::functions::_is_system_topic, module)?,
-        wrap_pyfunction!(structures::functions::_timer_check, module)?,
-        wrap_pyfunction!(structures::functions::_is_system_group, module)?,
-        wrap_pyfunction!(structures::functions::_settings, module)?,
-        wrap_pyfunction!(structures::functions::_setting_refusal, module)?,
-        wrap_pyfunction!(structures::functions::_load_config_json, module)?,
-        wrap_pyfunction!(structures::functions::_write_config_json, module)?,
-        wrap_pyfunction!(structures::functions::_keep_config, module)?,
+        wrap_pyfunction!(functions::_anchors, module)?,
+        wrap_pyfunction!(functions::_other_than, module)?,
+        wrap_pyfunction!(functions::_names_a_folder, module)?,
+        wrap_pyfunction!(functions::_store_name, module)?,
+        wrap_pyfunction!(functions::_is_system_topic, module)?,
+        wrap_pyfunction!(functions::_timer_check, module)?,
+        wrap_pyfunction!(functions::_is_system_group, module)?,
+        wrap_pyfunction!(functions::_settings, module)?,
+        wrap_pyfunction!(functions::_setting_refusal, module)?,
+        wrap_pyfunction!(functions::_load_config_json, module)?,
+        wrap_pyfunction!(functions::_write_config_json, module)?,
+        wrap_pyfunction!(functions::_keep_config, module)?,
         wrap_pyfunction!(care::doctor::_swap_commands, module)?,
-        wrap_pyfunction!(structures::making::_check_owner, module)?,
-        wrap_pyfunction!(structures::making::_copy_folder, module)?,
-        wrap_pyfunction!(structures::making::_make_file, module)?,
-        wrap_pyfunction!(structures::making::_replace_file, module)?,
+        wrap_pyfunction!(functions::_check_owner, module)?,
+        wrap_pyfunction!(functions::_copy_folder, module)?,
+        wrap_pyfunction!(functions::_make_file, module)?,
+        wrap_pyfunction!(functions::_replace_file, module)?,
     ] {
         module.setattr(function.getattr("__name__")?.cast::<PyString>()?, &function)?;
     }
-    module.setattr("_survey", wrap_pyfunction!(care::survey::_survey, module)?)?;
-    module.setattr("_checkpoint", wrap_pyfunction!(structures::files::_checkpoint, module)?)?;
-    let array_function = wrap_pyfunction!(arrow::array_functions::_array_function, module)?;
+    module.setattr("_survey", wrap_pyfunction!(care::stats::_survey, module)?)?;
+    module.setattr("_checkpoint", wrap_pyfunction!(files::_checkpoint, module)?)?;
+    let array_function = wrap_pyfunction!(arrays::_array_function, module)?;
     module.setattr("_array_function", array_function)?;
     module.setattr("__version__", env!("CARGO_PKG_VERSION"))
 }

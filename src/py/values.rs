@@ -151,7 +151,7 @@ value_methods!(AppendResult {
 });
 
 /// Result of ``Store.append_arrow``, and of ``Store.append_many`` with ``summary=True``.
-#[pyclass(module = "mqstore", frozen, get_all)]
+#[pyclass(module = "mqstore", frozen, get_all, new = "from_fields")]
 #[derive(Clone, Debug)]
 pub(crate) struct AppendSummary {
     /// Number of messages.
@@ -178,14 +178,6 @@ impl AppendSummary {
 
     pub(super) fn len(&self) -> usize {
         to_usize(self.count)
-    }
-}
-
-#[pymethods]
-impl AppendSummary {
-    #[new]
-    fn __new__(count: u64, first_physical_offset: i64, end_physical_offset: i64) -> Self {
-        Self { count, first_physical_offset, end_physical_offset }
     }
 }
 
@@ -237,7 +229,7 @@ impl MessageId {
 value_methods!(MessageId { "host", "port", "physical_offset" });
 
 /// One consume queue.
-#[pyclass(module = "mqstore", frozen, get_all)]
+#[pyclass(module = "mqstore", frozen, get_all, new = "from_fields")]
 #[derive(Clone, Debug)]
 pub(crate) struct QueueInfo {
     /// Name of the topic.
@@ -256,30 +248,6 @@ pub(crate) struct QueueInfo {
     pub(super) last_store_timestamp_ms: Option<i64>,
 }
 
-#[pymethods]
-impl QueueInfo {
-    #[new]
-    fn __new__(
-        topic: String,
-        queue_id: i32,
-        min_offset: i64,
-        max_offset: i64,
-        kind: String,
-        first_store_timestamp_ms: Option<i64>,
-        last_store_timestamp_ms: Option<i64>,
-    ) -> Self {
-        Self {
-            topic,
-            queue_id,
-            min_offset,
-            max_offset,
-            kind,
-            first_store_timestamp_ms,
-            last_store_timestamp_ms,
-        }
-    }
-}
-
 value_methods!(QueueInfo {
     "topic",
     "queue_id",
@@ -291,7 +259,7 @@ value_methods!(QueueInfo {
 });
 
 /// Offset and lag of a consumer group in one queue (``config/consumerOffset.json``).
-#[pyclass(module = "mqstore", frozen, get_all)]
+#[pyclass(module = "mqstore", frozen, get_all, new = "from_fields")]
 #[derive(Clone, Debug)]
 pub(crate) struct GroupOffset {
     /// Name of the topic.
@@ -304,14 +272,6 @@ pub(crate) struct GroupOffset {
     pub(super) max_offset: i64,
     /// The group's lag: ``max_offset - queue_offset``, at least 0.
     pub(super) lag: i64,
-}
-
-#[pymethods]
-impl GroupOffset {
-    #[new]
-    fn __new__(topic: String, queue_id: i32, queue_offset: i64, max_offset: i64, lag: i64) -> Self {
-        Self { topic, queue_id, queue_offset, max_offset, lag }
-    }
 }
 
 value_methods!(GroupOffset { "topic", "queue_id", "queue_offset", "max_offset", "lag" });

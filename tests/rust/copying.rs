@@ -7,10 +7,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use mqstore::care::transfer::Rule as NumberRule;
-use mqstore::care::transfer::copy::redact::{Redaction, Replacement, Rule, check_property};
+use mqstore::care::transfer::copy::{Redaction, Replacement, Rule, check_property};
 use mqstore::care::transfer::{ConfigFile, NewStore};
-use mqstore::care::transfer::{Plan, Transfer, config_files};
+use mqstore::care::transfer::{NumberRule, Plan, Transfer, config_files};
 use mqstore::care::{CopyOptions, VerifyOptions, copy, diff, verify};
 use mqstore::error::Result;
 use mqstore::files::{Os, Storage};

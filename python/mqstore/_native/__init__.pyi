@@ -24,13 +24,15 @@ lock. Python classes that the extension makes itself (it imports them by name): 
 
 from typing import Final
 
-from mqstore._native._array_functions import _array_function as _array_function
+from mqstore._native._arrays import _array_function as _array_function
 from mqstore._native._doctor import _swap_commands as _swap_commands
 from mqstore._native._doctor import doctor, next_start
 from mqstore._native._files import Checkpoint, CommitLog, ConsumeQueue, QueueEntry
 from mqstore._native._functions import (
     _anchors as _anchors,
 )
+from mqstore._native._functions import _check_owner as _check_owner
+from mqstore._native._functions import _copy_folder as _copy_folder
 from mqstore._native._functions import (
     _is_system_group as _is_system_group,
 )
@@ -43,12 +45,14 @@ from mqstore._native._functions import (
 from mqstore._native._functions import (
     _load_config_json as _load_config_json,
 )
+from mqstore._native._functions import _make_file as _make_file
 from mqstore._native._functions import (
     _names_a_folder as _names_a_folder,
 )
 from mqstore._native._functions import (
     _other_than as _other_than,
 )
+from mqstore._native._functions import _replace_file as _replace_file
 from mqstore._native._functions import (
     _setting_refusal as _setting_refusal,
 )
@@ -78,10 +82,6 @@ from mqstore._native._group import _GroupPlaces as _GroupPlaces
 from mqstore._native._index import IndexEntry, IndexFile, IndexHeader
 from mqstore._native._index_arrow import OffsetLists
 from mqstore._native._log_scan import scan_log, scan_queue, tag_places
-from mqstore._native._making import _check_owner as _check_owner
-from mqstore._native._making import _copy_folder as _copy_folder
-from mqstore._native._making import _make_file as _make_file
-from mqstore._native._making import _replace_file as _replace_file
 from mqstore._native._message import Message
 from mqstore._native._message_scan import Damage, MessageScan
 from mqstore._native._reading import ReadResult
@@ -90,11 +90,11 @@ from mqstore._native._rebuild import _replace_folders as _replace_folders
 from mqstore._native._rebuild import rebuild
 from mqstore._native._salvage import salvage
 from mqstore._native._scan import ARROW_SCHEMA, ArrowScan, ArrowSchema
+from mqstore._native._stats import _Survey as _Survey
+from mqstore._native._stats import _survey as _survey
 from mqstore._native._stats import stats
 from mqstore._native._store import Store, open_store
 from mqstore._native._stored import StoredMessage, decode
-from mqstore._native._survey import _Survey as _Survey
-from mqstore._native._survey import _survey as _survey
 from mqstore._native._transfer import copy_store, diff_stores, import_messages
 from mqstore._native._upkeep import clean, recover
 from mqstore._native._values import AppendResult, AppendSummary, GroupOffset, MessageId, QueueInfo

@@ -582,8 +582,6 @@ class Store:
             InvalidMessageError: Not a name that RocketMQ takes for a group.
         """
 
-    # versions.rs
-
     def versions(self) -> dict[str, Any]:
         """Which releases of RocketMQ can have written the store, and what shows it.
 

@@ -17,8 +17,6 @@ class StoredMessage:
     the bytes.
     """
 
-    # stored.rs
-
     @property
     def topic(self) -> str:
         """Name of the topic."""
@@ -112,8 +110,6 @@ class StoredMessage:
     def record(self) -> bytes:
         """The whole record as it is stored, ``store_size`` bytes long."""
 
-    # documents.rs
-
     def to_dict(self) -> dict[str, object]:
         """All fields by name, ``body`` as bytes.
 
@@ -142,9 +138,6 @@ class StoredMessage:
 
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
-
-    # purpose.rs
-
     @property
     def purpose(
         self,

@@ -47,7 +47,8 @@ pub(super) fn delivered_again(
 
 /// Store time of the last message with a queue entry: a checkpoint may have none.
 fn newest_store_time(log: &CommitLog, queues: &QueueTable) -> i64 {
-    let last = |queue: &Arc<Queue>| queue.units(queue.max_offset().saturating_sub(1), 1).ok()?.pop();
+    let last =
+        |queue: &Arc<Queue>| queue.units(queue.max_offset().saturating_sub(1), 1).ok()?.pop();
     let place = queues.all().iter().filter_map(last).map(|unit| unit.physical_offset).max();
     let record: Option<Box<[u8]>> = place.and_then(|place| log.get(place, log.end_offset()).ok());
     record.and_then(|record| Some(view_of(&record)?.store_timestamp_ms())).unwrap_or(0)

@@ -4,10 +4,8 @@
 //! number of damaged places.
 
 mod carve;
-mod census;
 mod merge;
 mod sources;
-mod tables;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,12 +14,11 @@ use hashbrown::HashSet;
 
 pub use self::carve::Carved;
 use self::carve::{Extent, Flawed, Window, carve};
-use self::census::Census;
+use self::merge::{Census, Source, merge};
 pub use self::merge::{Conflict, Merged};
-use self::merge::{Source, merge};
+pub use self::sources::Problem;
 use self::sources::{FoundSources, find};
-pub use self::tables::Problem;
-use super::transfer::{Plan, QueueName, Rule, Transfer, kinds, refuse_what_is_there};
+use super::transfer::{NumberRule, Plan, QueueName, Transfer, kinds, refuse_what_is_there};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::{Os, Storage};
@@ -167,7 +164,7 @@ pub fn salvage_on(
     // As in a partial copy: messages missing at a queue's start lie before the log.
     let base_offset = if census.begins_late() { first.max(file_size) } else { first };
     let closed_up: HashSet<QueueName> = report.renumbered.iter().cloned().collect();
-    let rule = Rule::Keep;
+    let rule = NumberRule::Keep;
     let expected = census.messages;
     let plan = Plan { config, base_offset, rule, closed_up, files, expected };
     let mut transfer = Transfer::begin(Arc::clone(&storage), out, plan)?;

@@ -1,12 +1,10 @@
 //! Transfers messages into a new store: queue offsets, stand-ins for missing ones, and
-//! configuration. Open `copy/mod.rs` for a copy of a store, `diff.rs` for the comparison of two.
+//! configuration. Open `copy.rs` for a copy of a store, `diff.rs` for the comparison of two.
 
 pub mod copy;
-mod deleted;
 pub mod diff;
 pub mod new_store;
 pub mod numbering;
-pub mod rows;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,13 +12,11 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 use serde_json::Value;
 
-pub use self::deleted::ConfigFile;
-pub(super) use self::deleted::TOPICS;
-pub use self::new_store::NewStore;
-pub(super) use self::new_store::refuse_what_is_there;
+pub use self::new_store::{ConfigFile, NewStore};
+pub(super) use self::new_store::{TOPICS, refuse_what_is_there};
 use self::numbering::Numbering;
 pub(super) use self::numbering::has_no_stand_ins;
-pub use self::numbering::{QueueName, Rule};
+pub use self::numbering::{NumberRule, QueueName};
 use crate::config::StoreConfig;
 use crate::error::{Error, FormatError, PutStatus, Result};
 use crate::files::{FileKind, Storage, SystemClock};
@@ -63,7 +59,7 @@ pub struct Transfer {
 pub struct Plan {
     pub config: StoreConfig,
     pub base_offset: u64,
-    pub rule: Rule,
+    pub rule: NumberRule,
     /// Queues to close up although others are kept.
     pub closed_up: HashSet<QueueName>,
     /// Files below `config` to copy.

@@ -4,19 +4,18 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use super::deleted::ConfigFile;
-
-use super::deleted;
 use crate::config::StoreConfig;
 use crate::error::{Error, PutStatus, Result};
 use crate::files::{Access, FileKind, FileRun, Storage, SystemClock};
+use crate::format::config::tables::TopicTable;
 use crate::format::message::{BLANK_LEN, Record};
 use crate::log::CommitLog;
 use crate::log::log_writer::LogWriter;
 use crate::store::folder::paths::{self, StorePaths};
-use crate::store::folder::{lock, remembered};
+use crate::store::folder::{lock, remembered, swap};
 use crate::store::open::inspect;
 use crate::store::{MessageStore, OpenMode};
+use crate::time::Clock;
 
 /// A new store being written. Dropped before [`NewStore::finish`] it leaves nothing.
 #[derive(Debug)]
@@ -133,7 +132,7 @@ impl NewStore {
             clock,
         )?
         .close()?;
-        deleted::delete(&*storage, &paths, config_files, &self.deleted)?;
+        delete_topics(&*storage, &paths, config_files, &self.deleted)?;
         storage.rename(&self.staging, &self.out).map_err(Error::io("rename", &self.out))?;
         self.finished = true;
         let above = parent(&self.out);
@@ -195,4 +194,41 @@ fn remove_all(storage: &dyn Storage, dir: &Path) -> std::io::Result<()> {
         }
     }
     storage.remove_dir(dir)
+}
+
+pub(crate) const TOPICS: &str = "topics.json";
+/// A file below `config`: name and content.
+pub type ConfigFile = (String, Vec<u8>);
+
+/// Deletes topics from a closed store: their queues, and their entries in `files`.
+fn delete_topics(
+    storage: &dyn Storage,
+    paths: &StorePaths,
+    files: &[ConfigFile],
+    topics: &[String],
+) -> Result<()> {
+    if topics.is_empty() {
+        return Ok(());
+    }
+    for dir in [paths.consume_queue(), paths.batch_consume_queue(), paths.consume_queue_ext()] {
+        for topic in topics {
+            swap::remove_tree(storage, &dir.join(topic))?;
+        }
+        if matches!(storage.kind(&dir), Ok(Some(_))) {
+            storage.sync_dir(&dir).map_err(Error::flush(&dir))?;
+        }
+    }
+    let table = |bytes: &[u8]| {
+        TopicTable::parse(bytes).map_err(|error| error.in_file(Path::new(TOPICS), 0))
+    };
+    let path = paths.topics();
+    let saved = crate::store::folder::config_file::read_json(storage, &path)?.unwrap_or_default();
+    let given = files.iter().find(|(name, bytes)| name == TOPICS && !bytes.is_empty());
+    let mut kept = given.map(|(_, bytes)| table(bytes)).transpose()?.unwrap_or_default();
+    for topic in table(&saved)?.iter().filter(|topic| !topics.contains(&topic.name)) {
+        if kept.get(&topic.name).as_ref() != Some(&topic) {
+            kept.put(&topic, SystemClock.now_ms());
+        }
+    }
+    lock::replace(storage, &path, &kept.to_bytes())
 }

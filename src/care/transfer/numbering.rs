@@ -6,11 +6,13 @@ use std::ops::Range;
 
 use hashbrown::{HashMap, HashSet};
 
+use crate::error::{Error, PutStatus, Result};
 use crate::format::message::Record;
 use crate::format::message::properties::{self, Indexed, names};
 use crate::format::message::purpose::Purpose;
 use crate::format::message::sys_flag::{self, Transaction};
 use crate::format::queue::batch::{self, InnerRange};
+use crate::format::queue::names::{most_queue_id, names_a_folder};
 use crate::log::QueueKind;
 use crate::store::dispatch::lmq;
 use crate::store::queue_table::TopicKinds;
@@ -18,7 +20,7 @@ use crate::store::queue_table::TopicKinds;
 pub type QueueName = (Box<[u8]>, i32);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
+pub enum NumberRule {
     Keep,
     CloseUp,
     FromZero,
@@ -34,7 +36,7 @@ pub struct Numbered {
 
 #[derive(Debug)]
 pub struct Numbering {
-    rule: Rule,
+    rule: NumberRule,
     closed_up: HashSet<QueueName>,
     kinds: TopicKinds,
     next: HashMap<Box<[u8]>, HashMap<i32, i64>>,
@@ -53,7 +55,7 @@ struct Watched {
 impl Numbering {
     /// A numbering by `rule`; `kinds` are the topics' queue kinds.
     #[must_use]
-    pub fn new(rule: Rule, kinds: TopicKinds) -> Self {
+    pub fn new(rule: NumberRule, kinds: TopicKinds) -> Self {
         Self {
             rule,
             closed_up: HashSet::new(),
@@ -81,10 +83,10 @@ impl Numbering {
 
     #[must_use]
     pub fn place(&self, topic: &[u8], queue_id: i32, queue_offset: i64) -> i64 {
-        if self.rule_of(topic, queue_id) == Rule::Keep {
+        if self.rule_of(topic, queue_id) == NumberRule::Keep {
             return queue_offset;
         }
-        let of_none = if self.rule == Rule::FromZero { 0 } else { queue_offset };
+        let of_none = if self.rule == NumberRule::FromZero { 0 } else { queue_offset };
         self.watched
             .get(&(Box::from(topic), queue_id))
             .and_then(|watched| {
@@ -95,14 +97,14 @@ impl Numbering {
     }
 
     /// Rule of a queue. A broker's own topics get no stand-ins: it would act on them.
-    fn rule_of(&self, topic: &[u8], queue_id: i32) -> Rule {
+    fn rule_of(&self, topic: &[u8], queue_id: i32) -> NumberRule {
         let closes_up = || {
             let of_broker = has_no_stand_ins(topic);
             let named = !self.closed_up.is_empty()
                 && self.closed_up.contains(&(Box::from(topic), queue_id));
             of_broker || named
         };
-        if self.rule == Rule::Keep && closes_up() { Rule::CloseUp } else { self.rule }
+        if self.rule == NumberRule::Keep && closes_up() { NumberRule::CloseUp } else { self.rule }
     }
 
     /// Topics with messages, and their highest queue number.
@@ -144,14 +146,15 @@ impl Numbering {
         }
         let mut changed = None;
         if new != old && indexed.inner_base.is_some() {
-            changed =
-                Some(replaced(record.properties, names::INNER_BASE, new.to_string().as_bytes()));
+            let new = |_: &[u8]| Some(new.to_string().into_bytes());
+            changed = Some(replaced(record.properties, names::INNER_BASE, new));
         }
         if indexed.multi_dispatch.is_some()
             && let Some(numbers) = self.number_more(record.topic, &indexed)
         {
             let raw = changed.as_deref().unwrap_or(record.properties);
-            changed = Some(replaced(raw, names::INNER_MULTI_QUEUE_OFFSET, numbers.as_bytes()));
+            let new = |_: &[u8]| Some(numbers.clone().into_bytes());
+            changed = Some(replaced(raw, names::INNER_MULTI_QUEUE_OFFSET, new));
         }
         let queue_offset = record.queue_offset.wrapping_add(new.wrapping_sub(old));
         Numbered { queue_offset, missing, properties: changed }
@@ -186,13 +189,13 @@ impl Numbering {
         let Some(queues) = self.next.get_mut(topic) else { return (old, Range::default()) };
         let next = queues.get(&queue_id).copied();
         let new = match rule {
-            Rule::Keep => old,
-            Rule::CloseUp => next.unwrap_or(old.max(0)),
-            Rule::FromZero => next.unwrap_or(0),
+            NumberRule::Keep => old,
+            NumberRule::CloseUp => next.unwrap_or(old.max(0)),
+            NumberRule::FromZero => next.unwrap_or(0),
         };
         let end = new.saturating_add(count);
         queues.insert(queue_id, next.map_or(end, |next| next.max(end)));
-        if rule != Rule::Keep && !self.watched.is_empty() {
+        if rule != NumberRule::Keep && !self.watched.is_empty() {
             self.follow(topic, queue_id, old, new, count);
         }
         // Nothing is needed before a queue's first message.
@@ -221,19 +224,103 @@ pub fn has_no_stand_ins(topic: &[u8]) -> bool {
     )
 }
 
-fn replaced(raw: &[u8], name: &[u8], value: &[u8]) -> Vec<u8> {
+/// Properties with each value of a name replaced by what `new` makes of it, if anything.
+pub(super) fn replaced(raw: &[u8], name: &[u8], new: impl Fn(&[u8]) -> Option<Vec<u8>>) -> Vec<u8> {
     let mut out = Vec::with_capacity(raw.len() + 8);
     for item in raw.split_inclusive(|byte| *byte == properties::PROPERTY_SEPARATOR) {
-        let is_named = item
+        let value = item
             .strip_prefix(name)
-            .is_some_and(|rest| rest.first() == Some(&properties::NAME_VALUE_SEPARATOR));
-        if is_named {
-            properties::push(&mut out, name, value);
-        } else {
+            .and_then(|rest| rest.strip_prefix(&[properties::NAME_VALUE_SEPARATOR]));
+        let Some(value) = value else {
             out.extend_from_slice(item);
-        }
+            continue;
+        };
+        let value = value.strip_suffix(&[properties::PROPERTY_SEPARATOR]).unwrap_or(value);
+        new(value).iter().for_each(|new| properties::push(&mut out, name, new));
     }
     out
+}
+
+/// The last millisecond of the year 9999: no clock shows a later time.
+const MOST_TIME_MS: i64 = 253_402_300_799_999;
+/// Half of the entries that a queue's files can address, so that as many can follow.
+const MOST_QUEUE_OFFSET: i64 = i64::MAX / 20 / 2;
+
+/// Ends of the queues, by the rows so far.
+#[derive(Debug, Default)]
+pub struct Ends {
+    ends: HashMap<QueueName, i64>,
+}
+
+impl Ends {
+    /// Takes the queue offsets of a row.
+    ///
+    /// # Errors
+    /// [`Error::InvalidMessage`] for one that is not above those before it in its queue.
+    pub fn take(&mut self, record: &Record<'_>) -> Result<()> {
+        let transaction = sys_flag::transaction(record.sys_flag);
+        if !matches!(transaction, Transaction::None | Transaction::Commit) {
+            return Ok(()); // It is in no queue.
+        }
+        let range = range(record)?;
+        let first = range.base_queue_offset;
+        let end = self.ends.entry((record.topic.into(), record.queue_id)).or_insert(0);
+        if first < *end {
+            let reason = format!(
+                "expected {end} or more in queue {} of {:?}, found {first}: remove a row that is \
+                 there twice, and keep the order of the rows",
+                record.queue_id,
+                String::from_utf8_lossy(record.topic),
+            );
+            return Err(refused("queue_offset", reason));
+        }
+        *end = first.saturating_add(range.message_count.into());
+        Ok(())
+    }
+}
+
+/// Checks a row's values. `is_whole` marks a record given as bytes: its topic may be any.
+///
+/// # Errors
+/// [`Error::InvalidMessage`] for a value that no append takes, and for a time that no clock shows.
+pub fn check_row(record: &Record<'_>, is_whole: bool) -> Result<()> {
+    if !is_whole && !names_a_folder(record.topic) {
+        let topic = String::from_utf8_lossy(record.topic);
+        return Err(refused("topic", format!("{topic:?} cannot name a folder")));
+    }
+    check_range("queue_id", record.queue_id.into(), most_queue_id(false).into())?;
+    check_range("store_timestamp_ms", record.store_timestamp_ms, MOST_TIME_MS)?;
+    check_range("queue_offset", record.queue_offset, MOST_QUEUE_OFFSET)?;
+    check_range("properties: INNER_BASE", range(record)?.base_queue_offset, MOST_QUEUE_OFFSET)?;
+    let indexed = properties::indexed(record.properties);
+    for (_, number) in lmq::pairs(record.topic, &indexed) {
+        check_range("properties: INNER_MULTI_QUEUE_OFFSET", number, MOST_QUEUE_OFFSET)?;
+    }
+    Ok(())
+}
+
+fn range(record: &Record<'_>) -> Result<InnerRange> {
+    if !sys_flag::is_inner_batch(record.sys_flag) {
+        return Ok(InnerRange { base_queue_offset: record.queue_offset, message_count: 1 });
+    }
+    let mut indexed = properties::indexed(record.properties);
+    let first = record.queue_offset.to_string();
+    indexed.inner_base.get_or_insert(first.as_bytes());
+    batch::inner_range(&indexed, record.queue_offset).map_err(|error| {
+        refused("properties", format!("expected {}, found {}", error.expected, error.found))
+    })
+}
+
+fn check_range(field: &'static str, found: i64, most: i64) -> Result<()> {
+    if (0..=most).contains(&found) {
+        return Ok(());
+    }
+    Err(refused(field, format!("expected 0 to {most}, found {found}")))
+}
+
+#[cold]
+pub fn refused(field: &'static str, reason: String) -> Error {
+    Error::InvalidMessage { field, reason, status: PutStatus::MessageIllegal, limit: None }
 }
 
 #[cfg(test)]
@@ -276,14 +363,14 @@ mod tests {
 
     #[test]
     fn kept_numbers_say_what_is_missing_between_them_but_not_before() {
-        let mut numbering = Numbering::new(Rule::Keep, TopicKinds::new());
+        let mut numbering = Numbering::new(NumberRule::Keep, TopicKinds::new());
         let found = numbers(&mut numbering, b"T", &[5, 6, 9, 10]);
         assert_eq!(found, [(5, 5..5), (6, 6..6), (9, 7..9), (10, 10..10)]);
     }
 
     #[test]
     fn places_of_groups_move_with_the_messages() {
-        for (rule, first) in [(Rule::CloseUp, 5), (Rule::FromZero, 0)] {
+        for (rule, first) in [(NumberRule::CloseUp, 5), (NumberRule::FromZero, 0)] {
             let mut numbering = Numbering::new(rule, TopicKinds::new());
             for place in [0, 5, 6, 7, 8, 9, 10, 11, 50] {
                 numbering.watch(b"T", 0, place);
@@ -300,7 +387,7 @@ mod tests {
 
     #[test]
     fn queues_that_the_broker_reads_itself_are_closed_up() {
-        let mut numbering = Numbering::new(Rule::Keep, TopicKinds::new());
+        let mut numbering = Numbering::new(NumberRule::Keep, TopicKinds::new());
         let found = numbers(&mut numbering, b"SCHEDULE_TOPIC_XXXX", &[3, 7]);
         assert_eq!(found, [(3, 3..3), (4, 4..4)]);
     }
@@ -309,7 +396,7 @@ mod tests {
     fn numbers_in_properties_change_with_the_messages() {
         let mut kinds = TopicKinds::new();
         kinds.insert(Box::from(&b"B"[..]), QueueKind::Batch);
-        let mut numbering = Numbering::new(Rule::FromZero, kinds);
+        let mut numbering = Numbering::new(NumberRule::FromZero, kinds);
         let raw = b"a\x01b\x02INNER_NUM\x013\x02INNER_BASE\x0140\x02c\x01d\x02";
         let first = numbering.number(&record(b"B", 40, raw));
         assert_eq!(first.queue_offset, 0);

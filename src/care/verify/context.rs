@@ -1,6 +1,6 @@
 //! Context of every part of the check: the store, its settings, and the findings.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::care::finding::{Code, Findings, Severity};
@@ -12,38 +12,38 @@ use crate::files::{DirEntry, FileKind, FileRun, Storage};
 use crate::store::folder::paths::StorePaths;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(crate) enum State {
     Closed,
     Crashed,
     InUse,
 }
 
-pub(super) struct Context<'a> {
-    pub(super) storage: Arc<dyn Storage>,
-    pub(super) paths: StorePaths,
-    pub(super) config: &'a StoreConfig,
-    pub(super) findings: Findings,
+pub(crate) struct Context<'a> {
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) paths: StorePaths,
+    pub(crate) config: &'a StoreConfig,
+    pub(crate) findings: Findings,
     pub(super) meter: &'a Meter,
-    pub(super) state: State,
-    pub(super) full: bool,
-    pub(super) threads: usize,
+    pub(crate) state: State,
+    pub(crate) full: bool,
+    pub(crate) threads: usize,
     /// Messages up to this store time are durable.
-    pub(super) flushed_ms: i64,
-    pub(super) durable: u64,
+    pub(crate) flushed_ms: i64,
+    pub(crate) durable: u64,
     /// Later store times are in the future.
-    pub(super) latest_ms: i64,
+    pub(crate) latest_ms: i64,
 }
 
 impl Context<'_> {
-    pub(super) fn is_cancelled(&self) -> bool {
+    pub(crate) fn is_cancelled(&self) -> bool {
         self.meter.is_cancelled()
     }
 
-    pub(super) fn advance(&self, bytes: u64) {
+    pub(crate) fn advance(&self, bytes: u64) {
         self.meter.advance(bytes);
     }
 
-    pub(super) fn list(&self, dir: &Path) -> Result<Vec<DirEntry>> {
+    pub(crate) fn list(&self, dir: &Path) -> Result<Vec<DirEntry>> {
         match self.storage.list(dir) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(error) => {
@@ -54,7 +54,7 @@ impl Context<'_> {
         }
     }
 
-    pub(super) fn is_folder(&self, dir: &Path) -> Result<bool> {
+    pub(crate) fn is_folder(&self, dir: &Path) -> Result<bool> {
         match self.storage.kind(dir).map_err(Error::io("stat", dir))? {
             Some(FileKind::Directory) => Ok(true),
             None => Ok(false),
@@ -65,7 +65,7 @@ impl Context<'_> {
         }
     }
 
-    pub(super) fn stray(&self, stray: &Stray) {
+    pub(crate) fn stray(&self, stray: &Stray) {
         let (code, severity) = match stray.kind {
             // Writers refuse to create a file beside it.
             FileKind::Other => (Code::NoRegularFile, Severity::Error),
@@ -74,7 +74,7 @@ impl Context<'_> {
         self.stray_as(code, severity, &stray.path, stray.kind, "only what the store makes");
     }
 
-    pub(super) fn stray_as(
+    pub(crate) fn stray_as(
         &self,
         code: Code,
         severity: Severity,
@@ -90,12 +90,12 @@ impl Context<'_> {
         self.findings.add(code, severity, path, None, expected, found);
     }
 
-    pub(super) fn corruption(&self, code: Code, severity: Severity, fault: Corruption) {
+    pub(crate) fn corruption(&self, code: Code, severity: Severity, fault: Corruption) {
         let path = fault.path.unwrap_or_default();
         self.findings.add(code, severity, &path, Some(fault.offset), fault.expected, fault.found);
     }
 
-    pub(super) fn error(&self, path: &Path, error: Error) {
+    pub(crate) fn error(&self, path: &Path, error: Error) {
         match error {
             Error::Corrupt(fault) => {
                 self.corruption(Code::IndexUnusable, Severity::Error, *fault);
@@ -109,14 +109,14 @@ impl Context<'_> {
     }
 
     /// Severity of a newest file without content: a writer may be making it.
-    pub(super) fn severity_of_new(&self, empty: bool) -> Severity {
+    pub(crate) fn severity_of_new(&self, empty: bool) -> Severity {
         match self.state {
             State::InUse if empty => Severity::Info,
             _ => Severity::Error,
         }
     }
 
-    pub(super) fn check_files(&self, run: &FileRun) {
+    pub(crate) fn check_files(&self, run: &FileRun) {
         // At the end a crash left it; before others it lost content.
         let last = run.files().last().map(|file| file.path.clone());
         for fault in run.check() {
@@ -130,23 +130,31 @@ impl Context<'_> {
     }
 }
 
-pub(super) fn file_code(kind: CorruptionKind) -> Code {
+pub(crate) fn file_code(kind: CorruptionKind) -> Code {
     match kind {
         CorruptionKind::FileLength => Code::FileLength,
         _ => Code::FileGap,
     }
 }
 
+/// File of a position in a run, and the position there; the folder if no file has it.
+pub(crate) fn spot(run: &FileRun, place: u64) -> (PathBuf, u64) {
+    match run.find(place) {
+        Some(file) => (file.path.clone(), place - file.base_offset),
+        None => (run.dir(), 0),
+    }
+}
+
 /// Result of the log walk, for checks of single entries.
-pub(super) struct Walked {
-    pub(super) log_start: u64,
-    pub(super) log_end: u64,
-    pub(super) damaged: Vec<(u64, u64)>,
-    pub(super) forgot: bool,
+pub(crate) struct Walked {
+    pub(crate) log_start: u64,
+    pub(crate) log_end: u64,
+    pub(crate) damaged: Vec<(u64, u64)>,
+    pub(crate) forgot: bool,
 }
 
 impl Walked {
-    pub(super) fn is_damaged(&self, at: u64) -> bool {
+    pub(crate) fn is_damaged(&self, at: u64) -> bool {
         let behind = self.damaged.partition_point(|(from, _)| *from <= at);
         let range = behind.checked_sub(1).and_then(|last| self.damaged.get(last));
         self.forgot || range.is_some_and(|(_, to)| at < *to)

@@ -1,4 +1,4 @@
-//! Reads log files in parts on threads, and joins the results.
+//! Reads log files in parts on threads, and joins the results: the log's end, and faults before it.
 //!
 //! A check leaves traces: findings, and entries that count as matched. So if a part was read from a
 //! wrong start, or has damage that only earlier messages explain, whole files are walked instead.
@@ -6,18 +6,21 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::context::Context;
+use super::context::{Context, State, Walked};
 use super::index::Index;
-use super::index::index_check::Edges;
-use super::log_walk::{self, FileWalk, Listed, MOST_DAMAGED};
+use super::log_walk::{self, FileWalk, Listed, MOST_DAMAGED, code_of};
 use super::queues::Queues;
-use crate::error::Result;
+use super::times::Times;
+use crate::care::finding::{Code, Severity};
+use crate::error::{CorruptionKind, Result};
 use crate::files::{FileRun, RunFile};
+use crate::log::read::end::{Left, is_left_out};
+use crate::log::read::file_walk::{Fault, FileEnd, is_written};
 use crate::log::read::parallel::{cut, read_in_parts};
 
 /// Walks all files in parts of about so many bytes; `None` if the result may differ from walks over
 /// whole files.
-pub(super) fn walk_all(
+pub(crate) fn walk_all(
     cx: &Context<'_>,
     log: &FileRun,
     listed: &Listed,
@@ -79,20 +82,14 @@ impl FileWalk {
         if damaged.len() > MOST_DAMAGED {
             return None;
         }
-        let (mut behind_index, mut before_index) = (self.behind_index, self.before_index);
-        behind_index.join(&next.behind_index);
-        before_index.join(&next.before_index);
-        let mut tag_runs = self.tag_runs;
-        tag_runs.join(&next.tag_runs);
+        let mut index = self.index;
+        index.join(&next.index, cx);
         Some(Self {
             messages: self.messages + next.messages,
             newest_ms: self.newest_ms.max(next.newest_ms),
             last: next.last.or(self.last),
             damaged,
-            behind_index,
-            before_index,
-            tag_runs,
-            index_gaps: self.index_gaps.then(&next.index_gaps, cx),
+            index,
             times: self.times.then(&next.times, cx, log),
             lacks_checksum: both_lack(self.lacks_checksum, next.lacks_checksum),
             ..next
@@ -101,7 +98,7 @@ impl FileWalk {
 }
 
 /// First message without a demanded checksum, and their number, of both.
-pub(super) fn both_lack(
+pub(crate) fn both_lack(
     before: Option<(u64, u64)>,
     next: Option<(u64, u64)>,
 ) -> Option<(u64, u64)> {
@@ -111,22 +108,119 @@ pub(super) fn both_lack(
     }
 }
 
-impl Edges {
-    /// Joins both; reports a gap between them.
-    fn then(self, next: &Self, cx: &Context<'_>) -> Self {
-        let mut between = self.last;
-        let Some(first) = &next.first else {
-            between.join(&next.last);
-            return Self { first: self.first, last: between };
+pub(crate) struct Joined {
+    /// Messages before the end.
+    pub(crate) messages: u64,
+    /// End of the log as its readers find it.
+    pub(crate) end: u64,
+    pub(crate) newest_ms: i64,
+    pub(crate) walked: Walked,
+    /// Whether the walk passed over new messages.
+    pub(crate) grew: bool,
+}
+
+/// Joins the walks in order: finds the log's end and faults before it.
+pub(crate) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[FileWalk]) -> Joined {
+    let log_start = log.min_offset().unwrap_or(0);
+    let mut joined = Joined {
+        messages: 0,
+        end: log_start,
+        newest_ms: 0,
+        walked: Walked { log_start, log_end: log_start, damaged: Vec::new(), forgot: false },
+        grew: false,
+    };
+    let has_data =
+        |walk: &FileWalk| walk.end > 0 || walk.failed || !matches!(walk.how, FileEnd::Nothing);
+    let last = walks.iter().rposition(has_data);
+    let (mut settled_ms, mut last_message) = (0, None);
+    // Times on both sides of a file's end.
+    walks.iter().fold(Times::default(), |times, walk| times.then(&walk.times, cx, log));
+    for (number, (walk, file)) in walks.iter().zip(listed.files.iter()).enumerate() {
+        joined.messages += walk.messages;
+        walk.times.report(settled_ms, walk.newest_ms, cx, log);
+        settled_ms = settled_ms.max(walk.times.settled_ms());
+        joined.newest_ms = joined.newest_ms.max(walk.newest_ms);
+        joined.walked.damaged.extend_from_slice(&walk.damaged);
+        joined.walked.forgot |= walk.forgot;
+        if last.is_none_or(|last| number > last) {
+            continue;
+        }
+        let is_last = last == Some(number);
+        let file_end = file.base_offset.saturating_add(log.file_size());
+        joined.walked.log_end = file.base_offset.saturating_add(walk.end);
+        if let Some(at) = walk.last {
+            joined.end = joined.walked.log_end;
+            last_message = Some((file, file.base_offset.saturating_add(at)));
+        }
+        let short = file.len < log.file_size();
+        let add = |code, severity, offset, expected: &str, found: String| {
+            cx.findings.add(code, severity, &file.path, Some(offset), expected, found);
         };
-        between.join(first);
-        let first = match self.first {
-            Some(first) => {
-                between.report(cx);
-                first
+        let from = file.base_offset.saturating_add(walk.end);
+        match &walk.how {
+            FileEnd::Blank | FileEnd::Whole => {}
+            _ if walk.failed => joined.walked.damaged.push((from, file_end)),
+            FileEnd::Nothing if is_last || short || cx.is_cancelled() => {}
+            FileEnd::Nothing | FileEnd::Bad(_)
+                if !is_last
+                    && cx.state == State::InUse
+                    && is_written(log, file, walk.end).unwrap_or(false) =>
+            {
+                joined.grew = true;
+                joined.walked.damaged.push((from, file_end));
             }
-            None => between,
-        };
-        Self { first: Some(first), last: next.last }
+            FileEnd::Nothing => {
+                let found = match walk.end < log.file_size() {
+                    true => "zeros to the end of the file".to_owned(),
+                    false => "the end of the file".to_owned(),
+                };
+                add(Code::LogHole, Severity::Error, walk.end, "a message or a blank", found);
+                joined.walked.damaged.push((from, file_end));
+            }
+            FileEnd::Bad(damage) if short && damage.error.kind == CorruptionKind::Truncated => {
+                joined.walked.damaged.push((from, file_end));
+            }
+            FileEnd::Bad(damage) => {
+                let (code, severity) = match (is_last, cx.state) {
+                    (true, State::InUse) => (Code::LogTail, Severity::Info),
+                    (true, State::Crashed) if from >= cx.durable => {
+                        (Code::LogTail, Severity::Warning)
+                    }
+                    (true, State::Closed) if damage.fault == Fault::Hole => {
+                        (Code::LogRemains, Severity::Warning)
+                    }
+                    _ => (code_of(damage.fault), Severity::Error),
+                };
+                let offset = damage.at.saturating_add(damage.error.position as u64);
+                let found = format!("{}; no message behind in this file", damage.error.found);
+                add(code, severity, offset, &damage.error.expected, found);
+                let to = if is_last { from.saturating_add(1) } else { file_end };
+                joined.walked.damaged.push((from, to));
+            }
+            FileEnd::Remains(damage, older) => {
+                let found = format!(
+                    "{}; {older} messages behind, all older than those before",
+                    damage.error.found
+                );
+                let severity = Severity::Warning;
+                add(
+                    Code::LogRemains,
+                    severity,
+                    damage.at,
+                    "zeros behind the end of the log",
+                    found,
+                );
+            }
+        }
     }
+    joined.walked.damaged.sort_unstable();
+    let left = if cx.state == State::Closed { Left::Closed } else { Left::Open };
+    if let Some((file, begin)) = last_message {
+        match is_left_out(log, file, begin..u64::MAX, left) {
+            Ok(None) => {}
+            Ok(Some(_)) => (joined.messages, joined.end) = (joined.messages - 1, begin),
+            Err(error) => cx.error(&file.path, error),
+        }
+    }
+    joined
 }

@@ -1,73 +1,68 @@
-//! Checks each record of a log file, and joins the results of all files.
+//! Checks each record of a part of a log file.
 
 use std::collections::HashSet;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::context::{Context, State, Walked};
+use super::context::{Context, State};
 use super::index::Index;
-use super::index::index_check::{Edges, IndexCheck, Unindexed};
-use super::index::tag_runs::TagRuns;
+use super::index::index_check::{IndexCheck, Reach};
 use super::queues::Queues;
 use super::queues::queue_check::QueueCheck;
 use super::times::Times;
 use crate::care::finding::{Code, Severity};
-use crate::error::{CorruptionKind, FormatError, Result};
+use crate::error::{FormatError, Result};
 use crate::files::{FileRun, RunFile};
 use crate::format::java::TopicHash;
-use crate::format::message::MessageView;
-use crate::format::message::peek;
 use crate::format::message::properties::Indexed;
 use crate::format::message::sys_flag::Transaction;
+use crate::format::message::{MessageView, peek};
 use crate::format::queue::consume_queue::delay_level;
 use crate::format::queue::names::{most_queue_id, names_a_folder};
-use crate::log::read::end::{Flushed, Left, is_left_out};
-use crate::log::read::file_walk::{Damage, Fault, FileEnd, Visitor, is_written, open_at};
+use crate::log::read::end::Flushed;
+use crate::log::read::file_walk::{Damage, Fault, FileEnd, Visitor, open_at};
 use crate::log::read::frames::{Faults, Record, is_gone, property_crc};
 use crate::log::read::scanner::{Flow, Resync};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 
 const STEP: u64 = 4 << 20;
 const LOOKED_THROUGH: u64 = 4 << 20;
-pub(super) const MOST_DAMAGED: usize = 100_000;
+pub(crate) const MOST_DAMAGED: usize = 100_000;
 const MOST_TOPICS: usize = 1_000;
 
 #[derive(Debug, Default)]
-pub(super) struct FileWalk {
-    pub(super) messages: u64,
-    pub(super) newest_ms: i64,
-    pub(super) end: u64,
+pub(crate) struct FileWalk {
+    pub(crate) messages: u64,
+    pub(crate) newest_ms: i64,
+    pub(crate) end: u64,
     /// Position of the last message.
-    pub(super) last: Option<u64>,
-    pub(super) how: FileEnd,
-    pub(super) damaged: Vec<(u64, u64)>,
-    pub(super) forgot: bool,
-    pub(super) failed: bool,
-    pub(super) is_doubtful: bool,
-    pub(super) behind_index: Unindexed,
-    pub(super) before_index: Unindexed,
-    pub(super) index_gaps: Edges,
-    pub(super) tag_runs: TagRuns,
-    pub(super) times: Times,
+    pub(crate) last: Option<u64>,
+    pub(crate) how: FileEnd,
+    pub(crate) damaged: Vec<(u64, u64)>,
+    pub(crate) forgot: bool,
+    pub(crate) failed: bool,
+    pub(crate) is_doubtful: bool,
+    pub(crate) index: Reach,
+    pub(crate) times: Times,
     /// First message without a demanded checksum, and their number.
-    pub(super) lacks_checksum: Option<(u64, u64)>,
+    pub(crate) lacks_checksum: Option<(u64, u64)>,
 }
 
 impl FileWalk {
     /// Whether the next part of its file goes on at its end.
-    pub(super) fn goes_on(&self) -> bool {
+    pub(crate) fn goes_on(&self) -> bool {
         matches!(self.how, FileEnd::Whole)
     }
 }
 
 /// The log's files when they were listed, and the start of the last that began with a message.
-pub(super) struct Listed {
-    pub(super) files: Arc<Vec<Arc<RunFile>>>,
+pub(crate) struct Listed {
+    pub(crate) files: Arc<Vec<Arc<RunFile>>>,
     last: Option<u64>,
 }
 
-pub(super) fn list(cx: &Context<'_>, log: &FileRun) -> Listed {
+pub(crate) fn list(cx: &Context<'_>, log: &FileRun) -> Listed {
     let begins = |path: &Path, base: u64| -> Option<bool> {
         let file = cx.storage.open(path, crate::files::Access::Read).ok()?;
         let mut head = [0; peek::HEAD];
@@ -82,7 +77,7 @@ pub(super) fn list(cx: &Context<'_>, log: &FileRun) -> Listed {
 
 /// Walks the records that begin in `bytes` of a file; the first begins them, or is searched. Returns
 /// its position too; `None` leaves no traces.
-pub(super) fn walk<'a>(
+pub(crate) fn walk<'a>(
     cx: &'a Context<'a>,
     (log, listed): (&'a FileRun, &Listed),
     (queues, index): (&'a Queues, &'a Index),
@@ -374,136 +369,16 @@ impl RecordCheck<'_> {
             self.index.damage(from, to);
         }
         let outcome = if self.cx.full { self.index.finish(end) } else { Ok(()) };
-        self.result.behind_index = self.index.behind;
-        self.result.before_index = self.index.before;
-        self.result.index_gaps = self.index.edges();
-        self.result.tag_runs = std::mem::take(&mut self.index.tags);
+        self.result.index = std::mem::take(&mut self.index.reach);
         outcome
     }
 }
 
-fn code_of(fault: Fault) -> Code {
+pub(crate) fn code_of(fault: Fault) -> Code {
     match fault {
         Fault::Frame => Code::LogFrame,
         Fault::Place => Code::LogPlace,
         Fault::Blank => Code::LogBlank,
         Fault::Hole => Code::LogHole,
     }
-}
-
-pub(super) struct Joined {
-    /// Messages before the end.
-    pub(super) messages: u64,
-    /// End of the log as its readers find it.
-    pub(super) end: u64,
-    pub(super) newest_ms: i64,
-    pub(super) walked: Walked,
-    /// Whether the walk passed over new messages.
-    pub(super) grew: bool,
-}
-
-/// Joins the walks in order: finds the log's end and faults before it.
-pub(super) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[FileWalk]) -> Joined {
-    let log_start = log.min_offset().unwrap_or(0);
-    let mut joined = Joined {
-        messages: 0,
-        end: log_start,
-        newest_ms: 0,
-        walked: Walked { log_start, log_end: log_start, damaged: Vec::new(), forgot: false },
-        grew: false,
-    };
-    let has_data =
-        |walk: &FileWalk| walk.end > 0 || walk.failed || !matches!(walk.how, FileEnd::Nothing);
-    let last = walks.iter().rposition(has_data);
-    let (mut settled_ms, mut last_message) = (0, None);
-    // Times on both sides of a file's end.
-    walks.iter().fold(Times::default(), |times, walk| times.then(&walk.times, cx, log));
-    for (number, (walk, file)) in walks.iter().zip(listed.files.iter()).enumerate() {
-        joined.messages += walk.messages;
-        walk.times.report(settled_ms, walk.newest_ms, cx, log);
-        settled_ms = settled_ms.max(walk.times.settled_ms());
-        joined.newest_ms = joined.newest_ms.max(walk.newest_ms);
-        joined.walked.damaged.extend_from_slice(&walk.damaged);
-        joined.walked.forgot |= walk.forgot;
-        if last.is_none_or(|last| number > last) {
-            continue;
-        }
-        let is_last = last == Some(number);
-        let file_end = file.base_offset.saturating_add(log.file_size());
-        joined.walked.log_end = file.base_offset.saturating_add(walk.end);
-        if let Some(at) = walk.last {
-            joined.end = joined.walked.log_end;
-            last_message = Some((file, file.base_offset.saturating_add(at)));
-        }
-        let short = file.len < log.file_size();
-        let add = |code, severity, offset, expected: &str, found: String| {
-            cx.findings.add(code, severity, &file.path, Some(offset), expected, found);
-        };
-        let from = file.base_offset.saturating_add(walk.end);
-        match &walk.how {
-            FileEnd::Blank | FileEnd::Whole => {}
-            _ if walk.failed => joined.walked.damaged.push((from, file_end)),
-            FileEnd::Nothing if is_last || short || cx.is_cancelled() => {}
-            FileEnd::Nothing | FileEnd::Bad(_)
-                if !is_last
-                    && cx.state == State::InUse
-                    && is_written(log, file, walk.end).unwrap_or(false) =>
-            {
-                joined.grew = true;
-                joined.walked.damaged.push((from, file_end));
-            }
-            FileEnd::Nothing => {
-                let found = match walk.end < log.file_size() {
-                    true => "zeros to the end of the file".to_owned(),
-                    false => "the end of the file".to_owned(),
-                };
-                add(Code::LogHole, Severity::Error, walk.end, "a message or a blank", found);
-                joined.walked.damaged.push((from, file_end));
-            }
-            FileEnd::Bad(damage) if short && damage.error.kind == CorruptionKind::Truncated => {
-                joined.walked.damaged.push((from, file_end));
-            }
-            FileEnd::Bad(damage) => {
-                let (code, severity) = match (is_last, cx.state) {
-                    (true, State::InUse) => (Code::LogTail, Severity::Info),
-                    (true, State::Crashed) if from >= cx.durable => {
-                        (Code::LogTail, Severity::Warning)
-                    }
-                    (true, State::Closed) if damage.fault == Fault::Hole => {
-                        (Code::LogRemains, Severity::Warning)
-                    }
-                    _ => (code_of(damage.fault), Severity::Error),
-                };
-                let offset = damage.at.saturating_add(damage.error.position as u64);
-                let found = format!("{}; no message behind in this file", damage.error.found);
-                add(code, severity, offset, &damage.error.expected, found);
-                let to = if is_last { from.saturating_add(1) } else { file_end };
-                joined.walked.damaged.push((from, to));
-            }
-            FileEnd::Remains(damage, older) => {
-                let found = format!(
-                    "{}; {older} messages behind, all older than those before",
-                    damage.error.found
-                );
-                let severity = Severity::Warning;
-                add(
-                    Code::LogRemains,
-                    severity,
-                    damage.at,
-                    "zeros behind the end of the log",
-                    found,
-                );
-            }
-        }
-    }
-    joined.walked.damaged.sort_unstable();
-    let left = if cx.state == State::Closed { Left::Closed } else { Left::Open };
-    if let Some((file, begin)) = last_message {
-        match is_left_out(log, file, begin..u64::MAX, left) {
-            Ok(None) => {}
-            Ok(Some(_)) => (joined.messages, joined.end) = (joined.messages - 1, begin),
-            Err(error) => cx.error(&file.path, error),
-        }
-    }
-    joined
 }

@@ -5,7 +5,6 @@
 //! the log and match each message with its entries. So beside a running broker every known entry
 //! has its message; newer messages count as not dispatched yet.
 
-mod checkpoint;
 mod context;
 mod file_parts;
 pub mod index;
@@ -15,35 +14,31 @@ mod tables;
 mod times;
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::context::{Context, State, Walked};
-use self::index::index_check::{Gap, Unindexed};
-use self::index::tag_runs::TagRuns;
-use self::index::{Index, IndexState};
+use self::index::Index;
+use self::index::index_check::Reach;
 use self::log_walk::{FileWalk, Listed};
 use self::queues::{Queue, Queues};
 use self::tables::Tables;
-pub(super) use self::tables::{NO_OFFSET, OTHER_OFFSETS};
+pub(crate) use self::tables::{NO_OFFSET, OTHER_OFFSETS};
 use super::broker::{self, settings::WrongSize};
 use super::finding::{Code, Finding, Findings, Severity};
 use super::meter::{Meter, both, thread_count, watched};
 use crate::config::StoreConfig;
 use crate::error::{Corruption, Error, Result};
-use crate::files::threads::{each, in_order};
+use crate::files::threads::each;
 use crate::files::{Access, FileKind, FileRun, Os, Storage, SystemClock};
 use crate::format::checkpoint::CheckpointFields;
-use crate::log::index::run::{IndexRun, IndexRunFile};
 use crate::store::folder::found;
 use crate::store::folder::inventory;
 use crate::store::folder::ledger;
 use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::mark::Flushed;
 use crate::store::folder::paths::StorePaths;
-use crate::store::open::index_settings::{self, NoLayout};
 use crate::store::open::inspect;
 use crate::store::open::version;
 use crate::store::progress::{Progress, interrupted};
@@ -208,9 +203,9 @@ fn prepare<'a>(
     };
     cx.state = state(&cx)?;
     // Read before the log, which a writer may extend.
-    let mark = checkpoint::mark(&cx);
+    let mark = tables::read_mark(&cx);
     let tables = Tables::read(&cx)?;
-    let checkpoint = checkpoint::load(&cx);
+    let checkpoint = tables::read_checkpoint(&cx);
     let fields = checkpoint.unwrap_or_default();
     let flushed = Flushed::of(&*cx.storage, &cx.paths, mark, &fields, false);
     (cx.durable, cx.flushed_ms) = (flushed.place, flushed.before_ms);
@@ -256,7 +251,7 @@ fn check(
     let (index, ()) = both(
         threads,
         path,
-        || read_index(&cx, |files, run| read_states(&cx, files, run)),
+        || Index::read(&cx),
         || each(known.queues.list.iter_mut(), threads, read),
     )?;
     // Entries of a writer may lead to files that were made since.
@@ -277,19 +272,20 @@ fn conclude(
     level: Level,
 ) -> Result<VerifyReport> {
     let Prepared { log, listed, queues, tables, checkpoint } = known;
-    let joined = log_walk::join(&cx, log, listed, walks);
+    let joined = file_parts::join(&cx, log, listed, walks);
     if cx.full && !cx.is_cancelled() {
         let known = checkpoint.as_ref().map_or(0, CheckpointFields::min_timestamp_ms);
         // A time that no message has proves nothing.
         let trusted_ms = if known > joined.newest_ms { 0 } else { known };
         tables.check(&cx, queues);
         if !(queues.list.is_empty() && has_queue_database(&cx)?) {
-            queues::report::report_missing(&cx, queues, tables, trusted_ms, joined.grew);
+            let is_deleted = |topic: &[u8]| tables.has_deleted(&cx, topic);
+            queues::report_missing(&cx, queues, is_deleted, trusted_ms, joined.grew);
         }
         check_behind(&cx, log, queues, index, walks, &joined.walked)?;
     }
     if let Some(fields) = checkpoint {
-        checkpoint::check(&cx, fields, joined.newest_ms, joined.walked.log_end);
+        tables::check_checkpoint(&cx, fields, joined.newest_ms, joined.walked.log_end);
     }
     if log.files().is_empty() {
         let is_new = checkpoint.is_some_and(|fields| {
@@ -375,7 +371,7 @@ fn read_queue(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> u64 {
         return 0;
     }
     let entries = queues::entry_check::read(cx, queue, log_start).and_then(|entries| {
-        queue.ext.as_ref().map_or(Ok(()), |ext| queues::ext_check::read_structure(cx, ext))?;
+        queue.ext.as_ref().map_or(Ok(()), |ext| queues::entry_check::read_extension(cx, ext))?;
         Ok(entries)
     });
     cx.advance(queue.bytes());
@@ -386,64 +382,6 @@ fn read_queue(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> u64 {
             0
         }
     }
-}
-
-/// Index files checked at once: each needs memory for its slots.
-const INDEX_READERS: usize = 4;
-
-type States = Vec<Option<IndexState>>;
-
-fn read_index(
-    cx: &Context<'_>,
-    states: impl FnOnce(&[Arc<IndexRunFile>], &IndexRun) -> Result<States>,
-) -> Result<Index> {
-    match list_index(cx, states) {
-        // One unreadable file must not end the check.
-        Err(Error::Io { op, path, source }) if path != cx.paths.index() => {
-            cx.error(&path, Error::io(op, &path)(source));
-            Ok(Index::none())
-        }
-        index => index,
-    }
-}
-
-fn list_index(
-    cx: &Context<'_>,
-    states: impl FnOnce(&[Arc<IndexRunFile>], &IndexRun) -> Result<States>,
-) -> Result<Index> {
-    if !cx.config.message_index_enable {
-        return Ok(Index::none());
-    }
-    cx.is_folder(&cx.paths.quarantine())?;
-    if !cx.is_folder(&cx.paths.index())? {
-        return Ok(Index::nothing());
-    }
-    let layout = match index_settings::index_layout(&*cx.storage, &cx.paths, cx.config)? {
-        // A damaged file has its own finding.
-        Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => layout,
-        Err(NoLayout { path, reason, .. }) => {
-            let expected = "a file that tells its layout, or maxHashSlotNum and maxIndexNum as the \
-                            broker has them: until then the store cannot be opened for writing";
-            // A valid file that only contradicts the settings is no fault.
-            let untold =
-                StoreConfig { max_hash_slot_num: None, max_index_num: None, ..cx.config.clone() };
-            let is_whole = index_settings::index_layout(&*cx.storage, &cx.paths, &untold)?.is_ok();
-            let severity = if is_whole { Severity::Info } else { Severity::Warning };
-            cx.findings.add(Code::IndexLayout, severity, &path, None, expected, reason);
-            return Ok(Index::none());
-        }
-    };
-    Index::load(cx, layout, states)
-}
-
-fn read_states(cx: &Context<'_>, files: &[Arc<IndexRunFile>], run: &IndexRun) -> Result<States> {
-    let mut states = Vec::with_capacity(files.len());
-    let read = |file: &Arc<IndexRunFile>| Ok(index::read_state(cx, run, file, !cx.full));
-    in_order(files, cx.threads.min(INDEX_READERS), &cx.paths.index(), read, |_, state| {
-        states.push(state);
-        Ok(ControlFlow::Continue(()))
-    })?;
-    Ok(states)
 }
 
 /// Checks entries without a message, after the whole walk.
@@ -466,25 +404,11 @@ fn check_behind(
         }
         Ok(())
     })?;
-    let (mut behind, mut before) = (Unindexed::default(), Unindexed::default());
-    let (mut gap, mut tags) = (Gap::default(), TagRuns::default());
-    for walk in walks {
-        if let Some(first) = &walk.index_gaps.first {
-            gap.join(first);
-            std::mem::take(&mut gap).report(cx);
-        }
-        gap.join(&walk.index_gaps.last);
-        tags.join(&walk.tag_runs);
-        behind.join(&walk.behind_index);
-        before.join(&walk.before_index);
-    }
-    gap.report(cx);
-    tags.report(cx);
+    let mut reach = Reach::default();
+    walks.iter().for_each(|walk| reach.join(&walk.index, cx));
     let dir = cx.paths.root().join(version::DATABASE);
     let in_database = index.file_count == 0 && inventory::has_tables(&*cx.storage, &dir)?;
-    if index.is_known && !in_database {
-        index::index_check::report_reach(cx, &behind, &before);
-    }
+    reach.report(cx, index.is_known && !in_database);
     let rest = index
         .check_unordered(cx, log, walked)
         .and_then(|()| index::index_check::check_behind(cx, index, log, walked));

@@ -1,9 +1,11 @@
-//! Checks the broker's tables below `config`: whether they are readable and match the queues.
+//! Checks the broker's tables below `config`, the checkpoint and the durable mark: whether they are
+//! readable, and contradict the queues or the log.
 //!
 //! Tables are read before queues: a running broker only moves the queues' ends forward, so offsets
 //! read earlier are inside the queues later.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::context::{Context, State};
@@ -11,15 +13,19 @@ use super::queues::{Queue, Queues};
 use crate::care::finding::{Code, Severity};
 use crate::care::topics::{is_deleted, is_system, is_system_group};
 use crate::error::{Error, FormatError};
-use crate::files::FileKind;
+use crate::files::{Access, FileKind};
+use crate::format::checkpoint::{CHECKPOINT_LEN, CheckpointFields, FIRST_FIELDS_LEN};
 use crate::format::config::json;
 use crate::format::config::tables::{OffsetTable, TopicConfig, TopicTable, parse_delay_offsets};
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
 use crate::format::queue::names::is_broker_topic;
+use crate::log::StoreCheckpoint;
 use crate::store::folder::config_file;
+use crate::store::folder::mark::Mark;
 use crate::store::folder::remembered::Remembered;
 use crate::store::queue_table::TopicKinds;
 use crate::store::topics;
+use crate::time::utc_text;
 
 const OTHERS: [&str; 4] = [
     "subscriptionGroup.json",
@@ -28,8 +34,8 @@ const OTHERS: [&str; 4] = [
     "topicQueueMapping.json",
 ];
 
-pub(in crate::care) const NO_OFFSET: &str = "no offset in it";
-pub(in crate::care) const OTHER_OFFSETS: &str = "offsets of topics that this store does not have";
+pub(crate) const NO_OFFSET: &str = "no offset in it";
+pub(crate) const OTHER_OFFSETS: &str = "offsets of topics that this store does not have";
 
 const MOST_NAMED: usize = 10;
 
@@ -42,7 +48,7 @@ struct Place {
 }
 
 #[derive(Default)]
-pub(super) struct Tables {
+pub(crate) struct Tables {
     topics: Option<TopicTable>,
     topics_are_gone: bool,
     places: Vec<(PathBuf, Vec<Place>)>,
@@ -51,7 +57,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    pub(super) fn read(cx: &Context<'_>) -> crate::error::Result<Self> {
+    pub(crate) fn read(cx: &Context<'_>) -> crate::error::Result<Self> {
         let mut tables = Self { no_offsets: "no such file".to_owned(), ..Self::default() };
         if !cx.is_folder(&cx.paths.config())? {
             tables.topics_are_gone = true;
@@ -150,17 +156,17 @@ impl Tables {
     }
 
     /// Known queue kinds; folders tell the others.
-    pub(super) fn kinds(&self) -> TopicKinds {
+    pub(crate) fn kinds(&self) -> TopicKinds {
         self.topics.as_ref().map(topics::kinds_in).unwrap_or_default()
     }
 
     /// Whether a topic with messages was deleted: neither in the table nor with queue folders.
-    pub(super) fn has_deleted(&self, cx: &Context<'_>, topic: &[u8]) -> bool {
+    pub(crate) fn has_deleted(&self, cx: &Context<'_>, topic: &[u8]) -> bool {
         let table = self.topics.as_ref();
         table.is_some_and(|table| is_deleted(&*cx.storage, &cx.paths, table, topic))
     }
 
-    pub(super) fn check(&self, cx: &Context<'_>, queues: &Queues) {
+    pub(crate) fn check(&self, cx: &Context<'_>, queues: &Queues) {
         if let Some(topics) = &self.topics {
             check_topics(cx, topics, queues);
         } else if self.topics_are_gone {
@@ -396,5 +402,100 @@ fn check_place(cx: &Context<'_>, path: &Path, place: &Place, queues: &Queues) {
     } else if *queue_offset < start {
         let expected = format!("an offset of queue {queue_id} from {start} on");
         add(Code::OffsetBefore, Severity::Info, expected, queue_offset.to_string());
+    }
+}
+
+/// Reads the checkpoint; reports an invalid one.
+pub(crate) fn read_checkpoint(cx: &Context<'_>) -> Option<CheckpointFields> {
+    let path = cx.paths.checkpoint();
+    let checkpoint = match StoreCheckpoint::load(&*cx.storage, &path, Access::Read) {
+        Ok(checkpoint) => checkpoint,
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => {
+            let expected = "the file `checkpoint`";
+            let severity = Severity::Error;
+            let found = "no regular file";
+            cx.findings.add(Code::NoRegularFile, severity, &path, None, expected, found);
+            return None;
+        }
+        Err(error) => {
+            cx.error(&path, error);
+            return None;
+        }
+    };
+    let len = match cx.storage.open(&path, Access::Read).and_then(|file| file.stat()) {
+        Ok(stat) => stat.len,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        Err(error) => {
+            cx.error(&path, Error::io("stat", &path)(error));
+            return Some(checkpoint.fields);
+        }
+    };
+    if len < FIRST_FIELDS_LEN as u64 {
+        let expected = format!("a file of {CHECKPOINT_LEN} bytes");
+        let found =
+            if len == 0 { "none, or an empty one".to_owned() } else { format!("{len} bytes") };
+        cx.findings.add(Code::CheckpointFile, Severity::Info, &path, None, expected, found);
+    }
+    Some(checkpoint.fields)
+}
+
+/// Reads the durable mark; reports an invalid one.
+pub(crate) fn read_mark(cx: &Context<'_>) -> Option<Mark> {
+    let path = cx.paths.mark();
+    match Mark::read(&*cx.storage, &cx.paths) {
+        Ok(mark) => mark,
+        Err(Error::Corrupt(fault)) => {
+            cx.corruption(Code::LogMark, Severity::Warning, *fault);
+            None
+        }
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => {
+            let (code, severity) = (Code::NoRegularFile, Severity::Error);
+            let (expected, found) = ("the file `mqstore.mark`", "no regular file");
+            cx.findings.add(code, severity, &path, None, expected, found);
+            None
+        }
+        Err(error) => {
+            cx.error(&path, error);
+            None
+        }
+    }
+}
+
+pub(crate) fn check_checkpoint(
+    cx: &Context<'_>,
+    fields: &CheckpointFields,
+    newest_ms: i64,
+    log_end: u64,
+) {
+    let path = cx.paths.checkpoint();
+    let times = [
+        (0, "the log", fields.physic_msg_timestamp_ms),
+        (8, "the queues", fields.logics_msg_timestamp_ms),
+        (16, "the index", fields.index_msg_timestamp_ms),
+    ];
+    for (at, what, time) in times {
+        if !(0..=newest_ms.max(0)).contains(&time) {
+            let newest = utc_text(newest_ms);
+            let expected = format!("0, or a time of {what} up to {newest}, the newest message's");
+            let severity = Severity::Warning;
+            let mut found = utc_text(time);
+            if at == 0 && (newest_ms..=cx.latest_ms).contains(&time) {
+                found += "; files at the log's end may be missing: put them back before any cure";
+            }
+            cx.findings.add(Code::CheckpointTime, severity, &path, Some(at), expected, found);
+        }
+    }
+    let confirmed = fields.confirm_physical_offset;
+    if !u64::try_from(confirmed).is_ok_and(|confirmed| confirmed <= log_end) {
+        let expected = format!("a physical offset up to {log_end}");
+        let severity = Severity::Warning;
+        let found = confirmed.to_string();
+        cx.findings.add(Code::CheckpointConfirm, severity, &path, Some(32), expected, found);
+    }
+    let entered = fields.logics_physical_offset;
+    if !u64::try_from(entered).is_ok_and(|entered| entered <= log_end) {
+        let expected = format!("0, or the physical offset of a message before {log_end}");
+        let (severity, found) = (Severity::Warning, entered.to_string());
+        cx.findings.add(Code::CheckpointLogics, severity, &path, Some(40), expected, found);
     }
 }

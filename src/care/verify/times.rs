@@ -1,6 +1,6 @@
 //! Detects impossible store times: far from their neighbours, of 1970 or before, or in the future.
 
-use super::context::Context;
+use super::context::{Context, spot};
 use crate::care::finding::{Code, Severity};
 use crate::files::FileRun;
 use crate::time::{FAR_MS, is_far_outside, utc_text};
@@ -18,7 +18,7 @@ struct Impossible {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Times {
+pub(crate) struct Times {
     first: [Option<Stored>; 2],
     last: [Option<Stored>; 2],
     impossible: [Option<Impossible>; 2],
@@ -27,11 +27,11 @@ pub(super) struct Times {
 impl Times {
     /// Takes the next message; returns whether its time is plausible.
     #[inline]
-    pub(super) fn see(&mut self, cx: &Context<'_>, log: &FileRun, stored: Stored) -> bool {
+    pub(crate) fn see(&mut self, cx: &Context<'_>, log: &FileRun, stored: Stored) -> bool {
         if !(EARLIEST_MS..=cx.latest_ms).contains(&stored.1) {
             let [early, late] = &mut self.impossible;
             let of_kind = if stored.1 < EARLIEST_MS { early } else { late };
-            add(of_kind, Impossible { first: stored, last: stored.0, count: 1 });
+            note(of_kind, Impossible { first: stored, last: stored.0, count: 1 });
             return false;
         }
         if let [Some(before), Some(middle)] = self.last
@@ -50,7 +50,7 @@ impl Times {
         true
     }
 
-    pub(super) fn then(mut self, next: &Self, cx: &Context<'_>, log: &FileRun) -> Self {
+    pub(crate) fn then(mut self, next: &Self, cx: &Context<'_>, log: &FileRun) -> Self {
         for stored in next.first.into_iter().flatten() {
             self.see(cx, log, stored);
         }
@@ -58,19 +58,19 @@ impl Times {
             self.last = next.last;
         }
         for (kind, next) in self.impossible.iter_mut().zip(next.impossible) {
-            next.into_iter().for_each(|next| add(kind, next));
+            next.into_iter().for_each(|next| note(kind, next));
         }
         self
     }
 
     /// Older one of the last two times: one message alone may be wrong.
-    pub(super) fn settled_ms(&self) -> i64 {
+    pub(crate) fn settled_ms(&self) -> i64 {
         let [before, last] = self.last.map(|stored| stored.map_or(0, |stored| stored.1));
         before.min(last)
     }
 
     /// Reports a file's impossible times, and one that is older than those before it.
-    pub(super) fn report(&self, before_ms: i64, newest_ms: i64, cx: &Context<'_>, log: &FileRun) {
+    pub(crate) fn report(&self, before_ms: i64, newest_ms: i64, cx: &Context<'_>, log: &FileRun) {
         for Impossible { first, last, count } in self.impossible.into_iter().flatten() {
             let mut found = utc_text(first.1);
             if count > 1 {
@@ -90,7 +90,7 @@ impl Times {
     }
 }
 
-fn add(kind: &mut Option<Impossible>, next: Impossible) {
+fn note(kind: &mut Option<Impossible>, next: Impossible) {
     match kind {
         Some(known) => (known.last, known.count) = (next.last, known.count + next.count),
         None => *kind = Some(next),
@@ -106,9 +106,6 @@ fn report(
     expected: String,
     found: String,
 ) {
-    let file = log.find(place);
-    let base = file.as_ref().map_or(0, |file| file.base_offset);
-    let path = file.map_or_else(|| log.dir(), |file| file.path.clone());
-    let at = Some(place.saturating_sub(base));
-    cx.findings.add(Code::LogTime, severity, &path, at, expected, found);
+    let (path, at) = spot(log, place);
+    cx.findings.add(Code::LogTime, severity, &path, Some(at), expected, found);
 }

@@ -332,3 +332,24 @@ fn columns_are_checked_by_name_and_kind() {
     assert_eq!(rows_of(columns).messages(0..1, &mut Vec::new()).unwrap().len(), 1);
     assert!(rows_of(needed(0)).is_empty());
 }
+
+#[test]
+fn a_row_that_is_not_there_has_nothing() {
+    let texts = LargeStringArray::from(vec![Some("a"), None]);
+    let found: Vec<_> = (0..3).map(|row| text(Some(&texts), row)).collect();
+    assert_eq!(found, [Some(&b"a"[..]), None, None]);
+    let values = LargeBinaryArray::from(vec![Some(&b"v"[..]), None]);
+    let found: Vec<_> = (0..3).map(|row| value(Some(&values), row)).collect();
+    assert_eq!(found, [Some(&b"v"[..]), None, None]);
+    assert_eq!((text(None, 0), value(None, 0)), (None, None));
+    let list = ListArray::from_iter_primitive::<Int32Type, _, _>([Some([Some(1)]), None]);
+    let list: ArrayRef = std::sync::Arc::new(list);
+    let found: Vec<_> = (0..3).map(|row| Rows::of(&list).range(row)).collect();
+    assert_eq!(found, [Some(0..1), None, None]);
+    let text: ArrayRef = std::sync::Arc::new(StringArray::from(vec!["x"]));
+    assert_eq!(bytes((Column::Body, text)).unwrap().value(0), b"x");
+    let wrong: ArrayRef = std::sync::Arc::new(Int32Array::from(vec![1]));
+    assert!(bytes((Column::Body, wrong)).is_err());
+    let right: ArrayRef = std::sync::Arc::new(BinaryArray::from(vec![&b"x"[..]]));
+    assert_eq!(bytes((Column::Body, right)).unwrap().value(0), b"x");
+}

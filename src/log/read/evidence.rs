@@ -135,7 +135,7 @@ pub(super) fn search<T>(
     Ok(None)
 }
 
-pub(super) fn first_nonzero(bytes: &[u8]) -> Option<usize> {
+pub fn first_nonzero(bytes: &[u8]) -> Option<usize> {
     const PART: usize = 1024;
     let number =
         bytes.chunks(PART).position(|part| part.iter().fold(0, |all, byte| all | byte) != 0)?;

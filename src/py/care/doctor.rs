@@ -7,12 +7,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::care::{self, Diagnosis, NextStart, Verdict};
-use crate::error::Error;
+use crate::config::StoreConfig;
 use crate::files::Os;
 use crate::format::release::Release;
 
-use crate::py::fields::config_of;
-use crate::py::progress::with_progress;
+use crate::py::fields;
+use crate::py::process::with_progress;
 
 /// Code, severity, title, evidence, cure, fix, numbers of findings that follow by code.
 type Row = (
@@ -40,13 +40,11 @@ type Row = (
 #[pyo3(signature = (path, /, *, progress, settings))]
 pub(crate) fn doctor<'py>(
     py: Python<'py>,
-    path: PathBuf,
+    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     progress: Option<Py<PyAny>>,
-    settings: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
-    let config = config_of(settings)?;
-    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
-    let found = with_progress(py, progress.as_ref(), |tell| care::doctor(&path, &config, tell))?;
+    let found = with_progress(py, progress.as_ref(), |tell| care::doctor(&path, &settings, tell))?;
     let Verdict { release, in_use, next_start, lost, groups, commands, last_resort } =
         found.verdict;
     let fields = PyDict::new(py);
@@ -98,11 +96,10 @@ pub(crate) fn next_start(
     py: Python<'_>,
     path: PathBuf,
     to: &str,
-    settings: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Forecast> {
-    let config = config_of(settings)?;
     let release = Release::from_str(to).unwrap_or(Release::V5_3);
-    let mut start = py.detach(|| care::next_start(&path, &config, release))?;
+    let mut start = py.detach(|| care::next_start(&path, &settings, release))?;
     let cut = start.cut.take().map(|cut| (cut.at, cut.messages, cut.reason));
     let NextStart { crashed, obstacles, from, doomed, strays, delivered_again, .. } = start;
     Ok((crashed, obstacles, from, doomed, strays, cut, delivered_again))

@@ -4,7 +4,6 @@ pub(crate) mod doctor;
 pub(crate) mod rebuild;
 pub(crate) mod salvage;
 pub(crate) mod stats;
-pub(crate) mod survey;
 pub(crate) mod transfer;
 pub(crate) mod upkeep;
 pub(crate) mod verify;

@@ -9,13 +9,13 @@ use pyo3::types::PyDict;
 
 use crate::care::rebuild::rebuild_topics;
 use crate::care::{self, RebuildOptions, RebuildReport, RebuildTarget, RebuildWhat, RebuiltQueue};
-use crate::error::Error;
+use crate::config::StoreConfig;
 use crate::files::Os;
 use crate::store::folder::paths::StorePaths;
 use crate::store::folder::swap;
 
-use crate::py::fields::config_of;
-use crate::py::progress::{threads_of, with_progress};
+use crate::py::fields;
+use crate::py::process::{threads_of, with_progress};
 
 /// Topic, queue, kind, entries, first and end, and the previous first and end.
 type Row = (String, i32, &'static str, u64, i64, i64, Option<(i64, i64)>);
@@ -43,30 +43,28 @@ type TopicRow = (String, i32, &'static str, Option<i32>);
 #[allow(clippy::too_many_arguments, reason = "keywords of one Python function")]
 pub(crate) fn rebuild<'py>(
     py: Python<'py>,
-    path: PathBuf,
+    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     what: Vec<String>,
     topics: Option<Vec<String>>,
-    out: Option<PathBuf>,
+    #[pyo3(from_py_with = fields::out_if_given)] out: Option<PathBuf>,
     dry_run: bool,
     threads: Option<i64>,
     progress: Option<Py<PyAny>>,
-    settings: &Bound<'py, PyAny>,
+    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
     let wanted = wanted(&what)?;
     if topics.as_ref().is_some_and(Vec::is_empty) {
         return Err(PyValueError::new_err("topics is empty; None means all of them"));
     }
-    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
-    let target = target_of(dry_run, out)?;
+    let target = target_of(dry_run, out);
     let options = RebuildOptions {
         what: wanted,
         topics: topics.map(names_of),
         target,
         threads: threads_of(threads)?,
     };
-    let config = config_of(settings)?;
     let report = with_progress(py, progress.as_ref(), |progress| {
-        care::rebuild(&path, config, &options, progress)
+        care::rebuild(&path, settings, &options, progress)
     })?;
     let fields = fields(py, &report)?;
     Ok((report.queues.into_iter().map(row).collect(), fields))
@@ -87,13 +85,12 @@ pub(crate) fn rebuild<'py>(
 #[pyo3(signature = (path, /, *, build, now_ms, settings))]
 pub(crate) fn _replace_folders(
     py: Python<'_>,
-    path: PathBuf,
+    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     build: Py<PyAny>,
     now_ms: i64,
-    settings: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Option<OsString>> {
-    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
-    let paths = StorePaths::new(&path, &config_of(settings)?);
+    let paths = StorePaths::new(&path, &settings);
     let call = |dir: &Path| -> PyResult<Vec<String>> {
         Python::attach(|py| build.call1(py, (dir.as_os_str(),))?.extract(py))
     };
@@ -118,18 +115,17 @@ pub(crate) fn _replace_folders(
 #[pyo3(signature = (path, /, *, topics, out, dry_run, progress, settings))]
 pub(crate) fn _rebuild_topics<'py>(
     py: Python<'py>,
-    path: PathBuf,
+    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     topics: Option<Vec<String>>,
-    out: Option<PathBuf>,
+    #[pyo3(from_py_with = fields::out_if_given)] out: Option<PathBuf>,
     dry_run: bool,
     progress: Option<Py<PyAny>>,
-    settings: &Bound<'py, PyAny>,
+    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<(Vec<TopicRow>, Bound<'py, PyDict>)> {
-    let (target, config) = (target_of(dry_run, out)?, config_of(settings)?);
-    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+    let target = target_of(dry_run, out);
     let only = topics.map(names_of);
     let report = with_progress(py, progress.as_ref(), |progress| {
-        rebuild_topics(&path, config, only.as_deref(), &target, progress)
+        rebuild_topics(&path, settings, only.as_deref(), &target, progress)
     })?;
     let fields = PyDict::new(py);
     fields.set_item("messages", report.messages)?;
@@ -142,15 +138,12 @@ pub(crate) fn _rebuild_topics<'py>(
     Ok((rows.collect(), fields))
 }
 
-fn target_of(dry_run: bool, out: Option<PathBuf>) -> PyResult<RebuildTarget> {
-    Ok(match (dry_run, out) {
+fn target_of(dry_run: bool, out: Option<PathBuf>) -> RebuildTarget {
+    match (dry_run, out) {
         (true, _) => RebuildTarget::Nothing,
-        (false, Some(out)) => {
-            let absolute = std::path::absolute(&out).map_err(Error::io("find", &out))?;
-            RebuildTarget::Folder(absolute)
-        }
+        (false, Some(out)) => RebuildTarget::Folder(out),
         (false, None) => RebuildTarget::InPlace,
-    })
+    }
 }
 
 fn names_of(names: Vec<String>) -> Vec<Box<[u8]>> {

@@ -6,10 +6,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use crate::care;
-use crate::error::Error;
+use crate::config::StoreConfig;
 
-use crate::py::fields::config_of;
-use crate::py::progress::with_progress;
+use crate::py::fields;
+use crate::py::process::with_progress;
 
 /// Carves messages out of damaged files; ``mqstore.salvage`` is the public door to this.
 ///
@@ -31,19 +31,13 @@ use crate::py::progress::with_progress;
 #[pyo3(signature = (source, out, /, *, progress, settings))]
 pub(crate) fn salvage<'py>(
     py: Python<'py>,
-    source: PathBuf,
-    out: Option<PathBuf>,
+    #[pyo3(from_py_with = fields::absolute)] source: PathBuf,
+    #[pyo3(from_py_with = fields::out_if_given)] out: Option<PathBuf>,
     progress: Option<Py<PyAny>>,
-    settings: &Bound<'py, PyAny>,
+    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let config = config_of(settings)?;
-    let source = std::path::absolute(&source).map_err(Error::io("find", &source))?;
-    let out = match out {
-        None => None,
-        Some(out) => Some(std::path::absolute(&out).map_err(Error::io("find", out))?),
-    };
     let report = with_progress(py, progress.as_ref(), |tell| {
-        care::salvage(&source, out.as_deref(), config, tell)
+        care::salvage(&source, out.as_deref(), settings, tell)
     })?;
     let files = PyList::empty(py);
     for (path, found) in report.files {

@@ -4,18 +4,18 @@ use std::path::PathBuf;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{PyDict, PyList};
 
 use crate::care::survey::stats::{self as care, Grouping, StatsOptions, Totals};
+use crate::care::survey::{Latency, survey};
 use crate::columns::stats_batch;
-use crate::error::Error;
-use crate::store::read::scan::OnDamage;
-
-use crate::py::arrow::scan::{ArrowScan, Rows};
+use crate::config::StoreConfig;
 use crate::py::errors::not_one_of;
-use crate::py::fields::{self, config_of};
-use crate::py::progress::with_progress;
+use crate::py::fields;
+use crate::py::process::with_progress;
+use crate::py::scan::ArrowScan;
 use crate::py::store::reading::{on_damage, scan_filter};
+use crate::store::read::scan::OnDamage;
 
 /// Messages, bytes, first and last store time.
 pub(crate) type TotalsRow = (u64, u64, i64, i64);
@@ -48,7 +48,7 @@ type Counted<'py> = (ArrowScan, Bound<'py, PyList>, TotalsRow, (u64, u64), (u64,
 #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
 pub(crate) fn stats<'py>(
     py: Python<'py>,
-    path: PathBuf,
+    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     by: Vec<String>,
     topics: Option<&Bound<'py, PyAny>>,
     tags: Option<&str>,
@@ -56,7 +56,7 @@ pub(crate) fn stats<'py>(
     #[pyo3(from_py_with = fields::end_ms)] end_ms: Option<i64>,
     on_error: &str,
     progress: Option<Py<PyAny>>,
-    settings: &Bound<'py, PyAny>,
+    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Counted<'py>> {
     let options = StatsOptions {
         filter: scan_filter(topics, tags, begin_ms, end_ms)?,
@@ -66,10 +66,8 @@ pub(crate) fn stats<'py>(
         },
         ..StatsOptions::by(&groupings(&by)?)
     };
-    let config = config_of(settings)?;
-    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
     let counted =
-        with_progress(py, progress.as_ref(), |tell| care::stats(&path, config, &options, tell))?;
+        with_progress(py, progress.as_ref(), |tell| care::stats(&path, settings, &options, tell))?;
     let rows = PyList::empty(py);
     for (group, totals) in &counted.groups {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -98,7 +96,7 @@ pub(crate) fn stats<'py>(
     let skipped = (skipped.ranges, skipped.bytes);
     let schema = batch.schema();
     let batches = Some(batch).filter(|batch| batch.num_rows() > 0).into_iter().collect();
-    Ok((ArrowScan::new(Rows { schema, batches }), rows, others, skipped, counted.deleted))
+    Ok((ArrowScan::of_rows(schema, batches), rows, others, skipped, counted.deleted))
 }
 
 pub(crate) fn totals_row(totals: &Totals) -> TotalsRow {
@@ -121,4 +119,59 @@ fn groupings(names: &[String]) -> PyResult<Vec<Grouping>> {
         groupings.push(grouping);
     }
     Ok(groupings)
+}
+
+const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
+
+/// Data of a report about the messages; damage is skipped.
+///
+/// ``topics`` are ``(name, messages, bytes, first_ms, last_ms)``, the largest first, at
+/// most 4,096, and ``others`` the rest. ``cells`` are ``(begin_ms, topic, messages, bytes)`` by
+/// time, each ``step_ms`` long, the topic by its place in ``topics`` or one behind the last.
+#[pyfunction]
+#[pyo3(signature = (path, /, *, progress, settings))]
+pub(crate) fn _survey<'py>(
+    py: Python<'py>,
+    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
+    progress: Option<Py<PyAny>>,
+    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
+) -> PyResult<Bound<'py, PyDict>> {
+    let found = with_progress(py, progress.as_ref(), |tell| survey(&path, settings, tell))?;
+    let topics: Vec<_> = found
+        .topics
+        .iter()
+        .map(|(name, totals)| {
+            let (messages, bytes, first_ms, last_ms) = totals_row(totals);
+            (String::from_utf8_lossy(name).into_owned(), messages, bytes, first_ms, last_ms)
+        })
+        .collect();
+    let cells: Vec<_> = found
+        .cells
+        .iter()
+        .map(|cell| (cell.begin_ms, cell.topic, cell.messages, cell.bytes))
+        .collect();
+    let survey = PyDict::new(py);
+    survey.set_item("topics", topics)?;
+    survey.set_item("others", totals_row(&found.others))?;
+    survey.set_item("step_ms", found.step_ms)?;
+    survey.set_item("cells", cells)?;
+    survey.set_item("latency", latency(py, &found.latency)?)?;
+    survey.set_item("skipped_ranges", found.skipped.ranges)?;
+    survey.set_item("skipped_bytes", found.skipped.bytes)?;
+    Ok(survey)
+}
+
+fn latency<'py>(py: Python<'py>, found: &Latency) -> PyResult<Bound<'py, PyDict>> {
+    let quantiles = PyDict::new(py);
+    for part in QUANTILES {
+        quantiles.set_item(part, found.quantile_ms(part))?;
+    }
+    let ranges: Vec<_> =
+        found.ranges().map(|range| (range.begin_ms, range.end_ms, range.messages)).collect();
+    let latency = PyDict::new(py);
+    latency.set_item("ranges", ranges)?;
+    latency.set_item("quantiles_ms", quantiles)?;
+    latency.set_item("negative", found.negative)?;
+    latency.set_item("unknown", found.unknown)?;
+    Ok(latency)
 }

@@ -8,10 +8,11 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use crate::care::transfer::copy::redact::{self, Redaction, Replacement};
-use crate::care::transfer::rows::{self, Ends};
-use crate::care::transfer::{ConfigFile, Plan, Rule, Transfer};
+use crate::care::transfer::copy::{self, Redaction, Replacement};
+use crate::care::transfer::numbering::{self, Ends};
+use crate::care::transfer::{ConfigFile, NumberRule, Plan, Transfer};
 use crate::care::{self, CopyOptions};
+use crate::config::StoreConfig;
 use crate::error::Error;
 use crate::files::{Os, SystemClock};
 use crate::format::message::{Frame, Record, read_frame};
@@ -20,8 +21,8 @@ use crate::store::write::append;
 use crate::time::Clock;
 
 use crate::py::errors::InvalidMessageError;
-use crate::py::fields::{self, config_of};
-use crate::py::progress::with_progress;
+use crate::py::fields;
+use crate::py::process::with_progress;
 use crate::py::store::message::Message;
 use crate::py::store::reading::scan_filter;
 
@@ -55,21 +56,19 @@ type Row<'py> = (Bound<'py, PyAny>, Option<i64>, Option<i64>, u64);
 #[expect(clippy::too_many_arguments, reason = "as many as may be asked for")]
 pub(crate) fn import_messages<'py>(
     py: Python<'py>,
-    path: PathBuf,
+    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     batches: &Bound<'py, PyAny>,
     place: &str,
-    settings: &Bound<'py, PyAny>,
+    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
     files: Vec<ConfigFile>,
     base_offset: u64,
     renumber: bool,
 ) -> PyResult<(u64, u64, u64, bool)> {
-    let config = config_of(settings)?;
-    let store_host = config.store_host;
-    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+    let store_host = settings.store_host;
     let plan = Plan {
-        config,
+        config: settings,
         base_offset,
-        rule: if renumber { Rule::FromZero } else { Rule::Keep },
+        rule: if renumber { NumberRule::FromZero } else { NumberRule::Keep },
         closed_up: HashSet::new(),
         files,
         expected: 0,
@@ -113,7 +112,7 @@ pub(crate) fn import_messages<'py>(
         py.detach(|| -> PyResult<()> {
             for (bytes, numbered, is_whole, number) in &records {
                 let Ok(Frame::Message(view)) = read_frame(bytes) else {
-                    return Err(at(*number)(rows::refused(
+                    return Err(at(*number)(numbering::refused(
                         "record",
                         "is no whole record".to_owned(),
                     )));
@@ -122,7 +121,7 @@ pub(crate) fn import_messages<'py>(
                 if !numbered {
                     record.queue_offset = transfer.next_number(view.topic(), view.queue_id());
                 }
-                rows::check(&record, *is_whole).map_err(at(*number))?;
+                numbering::check_row(&record, *is_whole).map_err(at(*number))?;
                 if *numbered || !renumber {
                     ends.take(&record).map_err(at(*number))?;
                 }
@@ -168,11 +167,11 @@ fn redaction(rules: Vec<GivenRule>, salt: Vec<u8>) -> PyResult<Redaction> {
     for (topics, body, properties) in rules {
         let mut named = Vec::with_capacity(properties.len());
         for (name, given) in properties {
-            redact::check_property(&name)?;
+            copy::check_property(&name)?;
             named.push((name, replacement(given)?));
         }
         let body = body.map(replacement).transpose()?;
-        made.push(redact::Rule { topics, body, properties: named });
+        made.push(copy::Rule { topics, body, properties: named });
     }
     Ok(Redaction { rules: made, salt })
 }
@@ -209,8 +208,8 @@ fn redaction(rules: Vec<GivenRule>, salt: Vec<u8>) -> PyResult<Redaction> {
 #[expect(clippy::too_many_arguments, reason = "as many as may be asked for")]
 pub(crate) fn copy_store<'py>(
     py: Python<'py>,
-    path: PathBuf,
-    out: PathBuf,
+    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
+    #[pyo3(from_py_with = fields::absolute)] out: PathBuf,
     topics: Option<&Bound<'py, PyAny>>,
     tags: Option<&str>,
     keys: Option<Vec<String>>,
@@ -220,19 +219,16 @@ pub(crate) fn copy_store<'py>(
     rules: Vec<GivenRule>,
     salt: Vec<u8>,
     progress: Option<Py<PyAny>>,
-    settings: &Bound<'py, PyAny>,
+    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let config = config_of(settings)?;
     let options = CopyOptions {
         filter: scan_filter(topics, tags, begin_ms, end_ms)?,
         keys: keys.map(|keys| keys.into_iter().map(|key| key.into_bytes().into()).collect()),
         renumber,
         redaction: redaction(rules, salt)?,
     };
-    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
-    let out = std::path::absolute(&out).map_err(Error::io("find", &out))?;
     let report = with_progress(py, progress.as_ref(), |tell| {
-        care::copy(&path, &out, config, &options, tell)
+        care::copy(&path, &out, settings, &options, tell)
     })?;
     let fields = PyDict::new(py);
     fields.set_item("messages", report.messages)?;
@@ -270,10 +266,9 @@ pub(crate) fn diff_stores<'py>(
     a: PathBuf,
     b: PathBuf,
     progress: Option<Py<PyAny>>,
-    settings: &Bound<'py, PyAny>,
+    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let config = config_of(settings)?;
-    let report = with_progress(py, progress.as_ref(), |tell| care::diff(&a, &b, &config, tell))?;
+    let report = with_progress(py, progress.as_ref(), |tell| care::diff(&a, &b, &settings, tell))?;
     let text = |topic: &[u8]| String::from_utf8_lossy(topic).into_owned();
     let differing = PyList::empty(py);
     for queue in &report.differing {

@@ -8,8 +8,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
 use crate::care::{self, Recover};
-use crate::config::DeleteRules;
-use crate::error::Error;
+use crate::config::{DeleteRules, StoreConfig};
 use crate::files::SystemClock;
 use crate::store::RecoveryReport;
 use crate::store::open::plan::RecoveryPlan;
@@ -17,9 +16,8 @@ use crate::store::open::refusal::Refusal;
 use crate::store::write::retention::Pressure;
 use crate::time::Clock;
 
-use crate::py::fields::{self, config_of};
-use crate::py::progress::with_progress;
-use crate::py::store::notices;
+use crate::py::fields;
+use crate::py::process::{self, with_progress};
 
 /// A recovery report; with `plan` an intended one.
 pub(crate) fn recovery_report<'py>(
@@ -89,21 +87,19 @@ fn cure(refusal: &Refusal) -> &'static str {
 #[pyo3(signature = (path, /, *, dry_run, drop_beyond, progress, settings))]
 pub(crate) fn recover<'py>(
     py: Python<'py>,
-    path: PathBuf,
+    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     dry_run: bool,
     drop_beyond: bool,
     progress: Option<Py<PyAny>>,
-    settings: &Bound<'py, PyAny>,
+    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let config = config_of(settings)?;
-    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
     let what = match (dry_run, drop_beyond) {
         (true, _) => Recover::Plan,
         (false, false) => Recover::Apply,
         (false, true) => Recover::DropBeyond,
     };
     let plan =
-        with_progress(py, progress.as_ref(), |tell| care::recover(&path, config, what, tell))?;
+        with_progress(py, progress.as_ref(), |tell| care::recover(&path, settings, what, tell))?;
     let RecoveryPlan { report, refusal } = plan;
     recovery_report(py, &report, !dry_run, refusal.as_ref())
 }
@@ -126,21 +122,19 @@ type Row = (OsString, u64, bool, String);
 #[pyo3(signature = (path, /, *, now_ms, dry_run, settings))]
 pub(crate) fn clean<'py>(
     py: Python<'py>,
-    path: PathBuf,
+    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     #[pyo3(from_py_with = fields::now_ms)] now_ms: Option<i64>,
     dry_run: bool,
-    settings: &Bound<'py, PyAny>,
+    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
-    let config = config_of(settings)?;
-    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
     let now_ms = now_ms.unwrap_or_else(|| SystemClock.now_ms());
-    let report = py.detach(|| care::clean(&path, config, now_ms, dry_run))?;
+    let report = py.detach(|| care::clean(&path, settings, now_ms, dry_run))?;
     let rows = report.judgement.files.iter().map(|file| {
         let path = file.path.strip_prefix(&report.path).unwrap_or(&file.path);
         let reason = file.fate.reason(&report.config);
         (path.as_os_str().to_owned(), file.bytes, file.fate.goes(), reason)
     });
-    notices::log(py, &report.notices);
+    process::log(py, &report.notices);
     let fields = PyDict::new(py);
     let unread = report
         .judgement

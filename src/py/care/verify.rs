@@ -1,18 +1,17 @@
 //! Findings as rows for Python.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::care::{self, Code, Finding, Level, VerifyOptions, VerifyReport};
 use crate::config::StoreConfig;
-use crate::error::Error;
 
-use crate::py::fields::config_of;
-use crate::py::progress::{threads_of, with_progress};
+use crate::py::errors::not_one_of;
+use crate::py::fields;
+use crate::py::process::{threads_of, with_progress};
 
 /// Code, severity, path, offset, expected, found, message, fix.
 type Row =
@@ -40,17 +39,22 @@ type Row =
 #[pyo3(signature = (path, /, *, level, threads, progress, settings))]
 pub(crate) fn verify<'py>(
     py: Python<'py>,
-    path: PathBuf,
+    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     level: &str,
     threads: Option<i64>,
     progress: Option<Py<PyAny>>,
-    settings: &Bound<'py, PyAny>,
+    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
-    let given = Given::of(&path, level, threads, settings)?;
-    let report = with_progress(py, progress.as_ref(), |tell| {
-        care::verify(&given.path, given.config, &given.options, tell)
-    })?;
-    rows(py, report)
+    let level = match level {
+        "quick" => Level::Quick,
+        "full" => Level::Full,
+        _ => return Err(not_one_of("level", "quick, full", level)),
+    };
+    let options = VerifyOptions { level, threads: threads_of(threads)?, ..Default::default() };
+    let report =
+        with_progress(py, progress.as_ref(), |tell| care::verify(&path, settings, &options, tell))?;
+    let counts = counts(py, &report)?;
+    Ok((report.findings.into_iter().map(row).collect(), counts))
 }
 
 /// Title and fix of a code of a finding.
@@ -58,40 +62,6 @@ pub(crate) fn verify<'py>(
 pub(crate) fn _code_text(code: &str) -> Option<(&'static str, &'static str)> {
     let found = Code::ALL.iter().find(|known| known.name() == code)?;
     Some((found.title(), found.fix()))
-}
-
-struct Given {
-    path: PathBuf,
-    config: StoreConfig,
-    options: VerifyOptions,
-}
-
-impl Given {
-    fn of(
-        path: &Path,
-        level: &str,
-        threads: Option<i64>,
-        settings: &Bound<'_, PyAny>,
-    ) -> PyResult<Self> {
-        let level = match level {
-            "quick" => Level::Quick,
-            "full" => Level::Full,
-            _ => {
-                let shown: String = level.chars().take(64).collect();
-                let text = format!("level is quick or full, not {shown:?}");
-                return Err(PyValueError::new_err(text));
-            }
-        };
-        let threads = threads_of(threads)?;
-        let config = config_of(settings)?;
-        let path = std::path::absolute(path).map_err(Error::io("find", path))?;
-        Ok(Self { path, config, options: VerifyOptions { level, threads, ..Default::default() } })
-    }
-}
-
-fn rows(py: Python<'_>, report: VerifyReport) -> PyResult<(Vec<Row>, Bound<'_, PyDict>)> {
-    let counts = counts(py, &report)?;
-    Ok((report.findings.into_iter().map(row).collect(), counts))
 }
 
 fn row(finding: Finding) -> Row {

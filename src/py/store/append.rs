@@ -5,7 +5,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::format::message::host::Host;
 use crate::format::message::properties::{self, names};
@@ -13,8 +13,7 @@ use crate::store::write::property_block::check_inner_batch;
 use crate::store::{MessageStore, NewMessage};
 
 use super::Store;
-use super::given::{Given, key_tuple};
-use super::message::Arguments;
+use super::message::{Arguments, Given, key_list};
 use crate::py::errors::raise;
 use crate::py::fields::{self, Block, Keys, Named, bytes_of, with_block};
 use crate::py::values::{AppendResult, AppendSummary};
@@ -94,21 +93,15 @@ impl Store {
         let this = slf.get();
         let store = this.writing()?;
         if let Some(delay) = delay {
-            let keys = keys.map(key_tuple).transpose()?;
-            let queue_id = match (queue_id, &keys) {
-                (Some(queue_id), _) => queue_id,
-                (None, Some(keys)) if !keys.is_empty() => {
-                    let first: PyBackedStr = keys.get_item(0)?.extract()?;
-                    store.spread(topic.as_bytes(), Some(first.as_bytes()))?
-                }
-                (None, _) => store.spread(topic.as_bytes(), None)?,
-            };
+            let keys = keys.map(key_list).transpose()?.unwrap_or_default();
+            let first = keys.first().map(|key| key.as_bytes());
+            let queue_id = queue_id.map_or_else(|| store.spread(topic.as_bytes(), first), Ok)?;
             let given = PyDict::new(py);
             given.set_item("topic", &topic)?;
             given.set_item("body", body)?;
             given.set_item("queue_id", queue_id)?;
             given.set_item("tags", tags)?;
-            given.set_item("keys", keys)?;
+            given.set_item("keys", PyTuple::new(py, &keys)?)?;
             given.set_item("unique_key", unique_key)?;
             given.set_item("properties", properties)?;
             given.set_item("flag", flag)?;

@@ -11,8 +11,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use super::Store;
-use super::given::NAMES;
-use super::message::Arguments;
+use super::message::{Arguments, NAMES};
 use crate::format::width::to_usize;
 
 static USUAL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();

@@ -10,8 +10,8 @@ use crate::store::groups;
 
 use super::reading::{filter_of, messages};
 use super::stored::StoredMessage;
-use super::{Store, notices, refuse_after_fork};
-use crate::py::{fields, fork, values};
+use super::{Store, refuse_after_fork};
+use crate::py::{fields, process, values};
 
 fn offset(offset: groups::GroupOffset) -> values::GroupOffset {
     let lag = offset.lag();
@@ -44,7 +44,7 @@ impl Store {
         let py = slf.py();
         let store = slf.get().reading()?;
         let group = py.detach(|| groups::ConsumerGroup::open(store, name))?;
-        let places = GroupPlaces { group, generation: fork::generation() };
+        let places = GroupPlaces { group, generation: process::generation() };
         let class = CLASS.import(py, "mqstore.consuming.group", "ConsumerGroup")?;
         let group = class.call1((slf, places))?;
         let known = PyWeakrefReference::new(&group)?.unbind();
@@ -71,7 +71,7 @@ impl GroupPlaces {
     /// The group; fails in a forked child.
     fn live(&self) -> PyResult<&groups::ConsumerGroup> {
         refuse_after_fork(self.generation)?;
-        notices::log_new(self.group.store());
+        process::log_new(self.group.store());
         Ok(&self.group)
     }
 }

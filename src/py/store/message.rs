@@ -3,24 +3,26 @@
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyMapping, PyString, PyTuple};
 
+use super::stored::{StoredMessage, shown_body};
 use crate::error::Result;
 use crate::format::message::host::Host;
-use crate::store::NewMessage;
-use crate::store::write::property_block::check_inner_batch;
-
-use super::stored::shown_body;
 use crate::py::errors::invalid;
 use crate::py::fields::{
-    self, Block, Keys, Named, bytes_of, each_pair, expected, with_block, wrong_type,
+    self, Block, Keys, Named, bytes_of, each_pair, expected, unexpected, with_block, wrong_type,
 };
+use crate::store::NewMessage;
+use crate::store::write::property_block::check_inner_batch;
 
 #[derive(PartialEq, Eq, Hash)]
 enum Properties {
     Pairs(Vec<(PyBackedStr, PyBackedStr)>),
     Block(PyBackedBytes),
 }
+
+/// Bits of a stored `sys_flag` that a copy keeps.
+const COMPRESSION: i32 = 0x701;
 
 /// A message to be written, with everything that a record can hold.
 ///
@@ -61,19 +63,39 @@ enum Properties {
 pub(crate) struct Message {
     topic: PyBackedStr,
     body: PyBackedBytes,
+    /// Number of the queue in its topic; ``None`` where its key chooses it.
+    #[pyo3(get)]
     pub(super) queue_id: Option<i32>,
+    /// The one tag, or ``None``.
+    #[pyo3(get)]
     tags: Option<PyBackedStr>,
     keys: Vec<PyBackedStr>,
+    /// The client's id of the message, or ``None``.
+    #[pyo3(get)]
     unique_key: Option<PyBackedStr>,
     properties: Properties,
+    /// The user's own number.
+    #[pyo3(get)]
     flag: i32,
+    /// The producer's time, or ``None`` for the time of the append.
+    #[pyo3(get)]
     born_timestamp_ms: Option<i64>,
     born_host: Option<Host>,
+    /// The delay level, 0 for none.
+    #[pyo3(get)]
     delay_level: i32,
+    /// RocketMQ's bits, as given.
+    #[pyo3(get)]
     sys_flag: i32,
+    /// The store's time, or ``None`` for the time of the append.
+    #[pyo3(get)]
     store_timestamp_ms: Option<i64>,
     store_host: Option<Host>,
+    /// How often consumption was tried again.
+    #[pyo3(get)]
     reconsume_times: i32,
+    /// Physical offset of the half message that a commit belongs to.
+    #[pyo3(get)]
     prepared_transaction_offset: i64,
     /// The stored property block, unless given as one.
     block: Box<[u8]>,
@@ -226,28 +248,10 @@ impl Message {
         Ok((&self.body).into_pyobject(py)?.into_any())
     }
 
-    /// Number of the queue in its topic; ``None`` where its key chooses it.
-    #[getter]
-    fn queue_id(&self) -> Option<i32> {
-        self.queue_id
-    }
-
-    /// The one tag, or ``None``.
-    #[getter]
-    fn tags(&self) -> Option<&PyBackedStr> {
-        self.tags.as_ref()
-    }
-
     /// The keys, in the order given.
     #[getter]
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.keys)
-    }
-
-    /// The client's id of the message, or ``None``.
-    #[getter]
-    fn unique_key(&self) -> Option<&PyBackedStr> {
-        self.unique_key.as_ref()
     }
 
     /// The further properties as they were given; an empty ``dict`` where there are none.
@@ -265,58 +269,16 @@ impl Message {
         }
     }
 
-    /// The user's own number.
-    #[getter]
-    fn flag(&self) -> i32 {
-        self.flag
-    }
-
-    /// The producer's time, or ``None`` for the time of the append.
-    #[getter]
-    fn born_timestamp_ms(&self) -> Option<i64> {
-        self.born_timestamp_ms
-    }
-
     /// The producer's address, or ``None`` for the store's own.
     #[getter]
     fn born_host(&self) -> Option<String> {
         self.born_host.map(|host| host.to_string())
     }
 
-    /// The delay level, 0 for none.
-    #[getter]
-    fn delay_level(&self) -> i32 {
-        self.delay_level
-    }
-
-    /// RocketMQ's bits, as given.
-    #[getter]
-    fn sys_flag(&self) -> i32 {
-        self.sys_flag
-    }
-
-    /// The store's time, or ``None`` for the time of the append.
-    #[getter]
-    fn store_timestamp_ms(&self) -> Option<i64> {
-        self.store_timestamp_ms
-    }
-
     /// The store's address, or ``None`` for the store's own.
     #[getter]
     fn store_host(&self) -> Option<String> {
         self.store_host.map(|host| host.to_string())
-    }
-
-    /// How often consumption was tried again.
-    #[getter]
-    fn reconsume_times(&self) -> i32 {
-        self.reconsume_times
-    }
-
-    /// Physical offset of the half message that a commit belongs to.
-    #[getter]
-    fn prepared_transaction_offset(&self) -> i64 {
-        self.prepared_transaction_offset
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -341,6 +303,7 @@ impl Message {
     }
 }
 
+#[derive(Default)]
 pub(super) struct Arguments<'py> {
     pub(super) topic: Option<PyBackedStr>,
     pub(super) body: Option<Bound<'py, PyAny>>,
@@ -361,25 +324,59 @@ pub(super) struct Arguments<'py> {
 }
 
 impl<'py> Arguments<'py> {
-    pub(super) const fn new() -> Self {
-        Self {
-            topic: None,
-            body: None,
-            queue_id: Some(0),
-            tags: None,
-            keys: None,
-            unique_key: None,
-            properties: None,
-            flag: 0,
-            born_timestamp_ms: None,
-            born_host: None,
-            delay_level: 0,
-            sys_flag: 0,
-            store_timestamp_ms: None,
-            store_host: None,
-            reconsume_times: 0,
-            prepared_transaction_offset: 0,
+    pub(super) fn new() -> Self {
+        Self { queue_id: Some(0), ..Self::default() }
+    }
+
+    fn of_tuple(given: &Bound<'py, PyTuple>) -> PyResult<Self> {
+        let (most, len) = (POSITIONAL, given.len());
+        if !(2..=most).contains(&len) {
+            return Err(PyTypeError::new_err(format!(
+                "messages: expected a tuple of 2 to {most} items ({}), got {len}",
+                NAMES[..POSITIONAL].join(", ")
+            )));
         }
+        let mut arguments = Self::new();
+        for (at, value) in given.iter_borrowed().enumerate() {
+            arguments.set_at(at, &value)?;
+        }
+        Ok(arguments)
+    }
+
+    fn of_dict(given: &Bound<'py, PyDict>) -> PyResult<Self> {
+        let mut arguments = Self::new();
+        for (name, value) in given {
+            let text = name.cast::<PyString>().map_err(|_| unexpected("Message", &name))?;
+            let text = text.to_str().unwrap_or_default();
+            let at = NAMES.iter().position(|known| *known == text);
+            arguments.set_at(at.ok_or_else(|| unexpected("Message", &name))?, &value)?;
+        }
+        Ok(arguments)
+    }
+
+    /// By place in [`NAMES`].
+    #[inline]
+    pub(super) fn set_at(&mut self, at: usize, value: &Bound<'py, PyAny>) -> PyResult<()> {
+        let given = || (!value.is_none()).then(|| value.clone());
+        match at {
+            0 => self.topic = Some(fields::topic(value)?),
+            1 => self.body = Some(value.clone()),
+            2 => self.queue_id = fields::queue_id_if_given(value)?,
+            3 => self.tags = fields::tags(value)?,
+            4 => self.keys = given(),
+            5 => self.unique_key = fields::unique_key(value)?,
+            6 => self.properties = given(),
+            7 => self.flag = fields::flag(value)?,
+            8 => self.born_timestamp_ms = fields::born_timestamp_ms(value)?,
+            9 => self.born_host = fields::born_host(value)?,
+            10 => self.delay_level = fields::delay_level(value)?,
+            11 => self.sys_flag = fields::sys_flag(value)?,
+            12 => self.store_timestamp_ms = fields::store_timestamp_ms(value)?,
+            13 => self.store_host = fields::store_host(value)?,
+            14 => self.reconsume_times = fields::reconsume_times(value)?,
+            _ => self.prepared_transaction_offset = fields::prepared_transaction_offset(value)?,
+        }
+        Ok(())
     }
 
     pub(super) fn make(self) -> PyResult<Message> {
@@ -397,10 +394,7 @@ impl<'py> Arguments<'py> {
             return Err(invalid("queue_id", format!("{queue_id} is below 0")));
         }
         // An iterator gives its keys only once.
-        let mut keys: Vec<PyBackedStr> = Vec::new();
-        if let Some(given) = &self.keys {
-            keys = key_list(given)?;
-        }
+        let keys = self.keys.as_ref().map(key_list).transpose()?.unwrap_or_default();
         let (block, properties, counts_inner_messages) = with_block(|block| {
             let given = Named {
                 tags: self.tags.as_deref(),
@@ -444,7 +438,7 @@ impl<'py> Arguments<'py> {
     }
 }
 
-fn key_list(given: &Bound<'_, PyAny>) -> PyResult<Vec<PyBackedStr>> {
+pub(super) fn key_list(given: &Bound<'_, PyAny>) -> PyResult<Vec<PyBackedStr>> {
     let wanted = "str or a sequence of str";
     let text = |key: &Bound<'_, PyAny>| match key.is_instance_of::<PyString>() {
         true => fields::one_of_keys(key),
@@ -469,4 +463,101 @@ fn pairs(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<(PyBackedStr, PyBacke
         })?;
     }
     Ok(pairs)
+}
+
+/// Arguments of `Message`.
+pub(super) const NAMES: [&str; 16] = [
+    "topic",
+    "body",
+    "queue_id",
+    "tags",
+    "keys",
+    "unique_key",
+    "properties",
+    "flag",
+    "born_timestamp_ms",
+    "born_host",
+    "delay_level",
+    "sys_flag",
+    "store_timestamp_ms",
+    "store_host",
+    "reconsume_times",
+    "prepared_transaction_offset",
+];
+/// In a tuple.
+const POSITIONAL: usize = 7;
+
+pub(super) enum Given<'py> {
+    Object(Bound<'py, Message>),
+    Made(Box<Message>),
+}
+
+impl<'py> Given<'py> {
+    pub(super) fn of(given: Bound<'py, PyAny>) -> PyResult<Self> {
+        let message = if let Ok(message) = given.cast::<Message>() {
+            Self::Object(message.clone())
+        } else if let Ok(arguments) = given.cast_exact::<PyTuple>() {
+            Self::Made(Box::new(Arguments::of_tuple(arguments)?.make()?))
+        } else if let Ok(arguments) = given.cast_exact::<PyDict>() {
+            Self::Made(Box::new(Arguments::of_dict(arguments)?.make()?))
+        } else if let Ok(stored) = given.cast::<StoredMessage>() {
+            Self::Object(stored.get().to_message(given.py(), None)?)
+        } else {
+            let wanted = "a Message, a StoredMessage, or a mapping or tuple of its arguments";
+            let mapping =
+                given.cast::<PyMapping>().map_err(|_| expected("messages", wanted, &given))?;
+            let arguments = PyDict::new(given.py());
+            arguments.update(mapping)?;
+            Self::Made(Box::new(Arguments::of_dict(&arguments)?.make()?))
+        };
+        message.get().check_inner_batch()?;
+        Ok(message)
+    }
+
+    #[inline]
+    pub(super) fn get(&self) -> &Message {
+        match self {
+            Self::Object(message) => message.get(),
+            Self::Made(message) => message,
+        }
+    }
+}
+
+#[pymethods]
+impl StoredMessage {
+    /// The message to be written again, here or elsewhere.
+    ///
+    /// It has topic, queue, body, properties, flag, ``reconsume_times``, and the producer's time
+    /// and host. The store's time and host and a transaction are left out.
+    ///
+    /// Args:
+    ///     changes: Arguments of ``Message`` that differ, such as ``topic`` and ``queue_id``.
+    ///
+    /// Raises:
+    ///     InvalidMessageError: The topic is no text in UTF-8.
+    #[pyo3(signature = (**changes))]
+    fn to_message<'py>(
+        &self,
+        py: Python<'py>,
+        changes: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, Message>> {
+        let view = self.view()?;
+        let Ok(topic) = str::from_utf8(view.topic()) else {
+            return Err(invalid("topic", "is no text in UTF-8; give topic="));
+        };
+        let given = PyDict::new(py);
+        given.set_item("topic", PyString::new(py, topic))?;
+        given.set_item("body", PyBytes::new(py, view.body()))?;
+        given.set_item("queue_id", view.queue_id())?;
+        given.set_item("properties", PyBytes::new(py, view.raw_properties()))?;
+        given.set_item("flag", view.flag())?;
+        given.set_item("sys_flag", view.sys_flag() & COMPRESSION)?;
+        given.set_item("born_timestamp_ms", view.born_timestamp_ms())?;
+        given.set_item("born_host", view.born_host().to_string())?;
+        given.set_item("reconsume_times", view.reconsume_times())?;
+        if let Some(changes) = changes {
+            given.update(changes.as_mapping())?;
+        }
+        Ok(py.get_type::<Message>().call((), Some(&given))?.cast_into()?)
+    }
 }

@@ -17,11 +17,11 @@ use super::Store;
 use super::reading::{bound, on_damage, scan_filter};
 use super::stored::{MOST_BODY, Record, StoredMessage};
 use crate::py::fields;
-use crate::py::signals::Signals;
+use crate::py::process::Signals;
 use crate::py::values::value_methods;
 
 /// Bytes of a log that a scan could not give as a message.
-#[pyclass(module = "mqstore", frozen, get_all)]
+#[pyclass(module = "mqstore", frozen, get_all, new = "from_fields")]
 pub(crate) struct Damage {
     /// Where they begin in the whole commit log.
     physical_offset: u64,
@@ -29,14 +29,6 @@ pub(crate) struct Damage {
     length: u64,
     /// File, byte, expected and found; of a message also its topic, queue and queue offset.
     reason: String,
-}
-
-#[pymethods]
-impl Damage {
-    #[new]
-    fn __new__(physical_offset: u64, length: u64, reason: String) -> Self {
-        Self { physical_offset, length, reason }
-    }
 }
 
 value_methods!(Damage { "physical_offset", "length", "reason" });

@@ -2,41 +2,34 @@
 
 pub(crate) mod append;
 pub(crate) mod append_arrow;
-pub(crate) mod documents;
 pub(crate) mod fastcall;
-pub(crate) mod given;
 pub(crate) mod group;
 pub(crate) mod message;
 pub(crate) mod message_scan;
-pub(crate) mod notices;
-pub(crate) mod purpose;
 pub(crate) mod reading;
 pub(crate) mod stored;
-pub(crate) mod versions;
 
-use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyType, PyWeakrefMethods, PyWeakrefReference};
+use pyo3::types::{PyDict, PyList, PyType, PyWeakrefMethods, PyWeakrefReference};
 use serde_json::Value;
 
+use super::care::upkeep::recovery_report;
+use super::errors::StoreClosedError;
+use super::{fields, process};
 use crate::config::{DeleteRules, StoreConfig};
 use crate::error::Error;
 use crate::format::message::host::Host;
+use crate::format::release::Release;
 use crate::log::index::query::{ExternalIndex, ExternalOffsets, ExternalQuery};
 use crate::store::folder::remembered;
 use crate::store::{MessageStore, OpenMode};
-
-use super::errors::StoreClosedError;
-use super::fields;
-use super::fork;
-
-use super::care::upkeep::recovery_report;
 
 /// A message store; made by ``mqstore.open``.
 ///
@@ -69,15 +62,15 @@ impl Store {
     #[inline]
     pub(super) fn writing(&self) -> PyResult<&Arc<MessageStore>> {
         refuse_after_fork(self.generation)?;
-        notices::log_new(&self.store);
+        process::log_new(&self.store);
         Ok(&self.store)
     }
 
     /// The store for reading; a forked child opens its own.
     #[inline]
     pub(super) fn reading(&self) -> PyResult<Arc<MessageStore>> {
-        if fork::generation() == self.generation {
-            notices::log_new(&self.store);
+        if process::generation() == self.generation {
+            process::log_new(&self.store);
             return Ok(Arc::clone(&self.store));
         }
         self.reopen()
@@ -99,7 +92,7 @@ impl Store {
         if self.store.is_closed() {
             return Err(Error::Closed.into());
         }
-        let generation = fork::generation();
+        let generation = process::generation();
         let mut reopened = self.reopened.lock();
         if let Some((known, store)) = &*reopened
             && *known == generation
@@ -119,7 +112,7 @@ impl Store {
 
 #[inline]
 pub(super) fn refuse_after_fork(generation: u64) -> PyResult<()> {
-    if fork::generation() == generation { Ok(()) } else { Err(forked()) }
+    if process::generation() == generation { Ok(()) } else { Err(forked()) }
 }
 
 #[cold]
@@ -191,7 +184,7 @@ pub(super) fn open_store(
         mode,
         settings: given.unbind(),
         aside,
-        generation: fork::generation(),
+        generation: process::generation(),
         reopened: Mutex::default(),
         delivery: Mutex::default(),
         groups: Mutex::default(),
@@ -258,10 +251,10 @@ impl Store {
             if let Some((_, reopened)) = self.reopened.lock().take() {
                 reopened.close()?;
             }
-            store.close_after(|| notices::log_new(store))
+            store.close_after(|| process::log_new(store))
         });
         if !store.is_of_parent() {
-            notices::log_new(store);
+            process::log_new(store);
         }
         closed?;
         committed
@@ -364,7 +357,7 @@ impl Store {
     #[getter]
     fn warnings(&self) -> Vec<String> {
         if !self.store.is_of_parent() {
-            notices::log_new(&self.store);
+            process::log_new(&self.store);
         }
         self.store.warnings()
     }
@@ -376,12 +369,46 @@ impl Store {
 
     fn _warn(&self, text: String) {
         self.store.notices().push(text);
-        notices::log_new(&self.store);
+        process::log_new(&self.store);
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let path = self.path().into_pyobject(py)?;
         let closed = if self.store.is_closed() { ", closed" } else { "" };
         Ok(format!("<Store {} mode={}{closed}>", path.repr()?, self.mode))
+    }
+
+    /// Which releases of RocketMQ can have written the store, and what shows it.
+    ///
+    /// No file carries a version of RocketMQ, and a store may have been written by several.
+    ///
+    /// Returns:
+    ///     ``can_be``: the releases, of ``"5.3"``, ``"5.4"`` and ``"5.5"``; ``writes``: whose files
+    ///     this store writes, ``None`` in mode ``"r"``; ``marks``: a mapping for each mark, with
+    ///     the oldest and the newest release that leave it (``since``, ``until``), its ``path``
+    ///     below the root, and ``what`` it is.
+    ///
+    /// Raises:
+    ///     StoreIOError: A file cannot be read.
+    fn versions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let store = self.reading()?;
+        let found = py.detach(|| store.versions())?;
+        let names: Vec<_> = found.can_be().into_iter().map(Release::name).collect();
+        let marks = PyList::empty(py);
+        for mark in &found.marks {
+            let row = PyDict::new(py);
+            row.set_item("since", mark.since.name())?;
+            row.set_item("until", mark.until.name())?;
+            row.set_item("path", &mark.path)?;
+            row.set_item("what", &mark.what)?;
+            marks.append(row)?;
+        }
+        let is_written = self.mode != "r";
+        let writes = self.store.config().rocketmq_version.filter(|_| is_written);
+        let versions = PyDict::new(py);
+        versions.set_item("can_be", names)?;
+        versions.set_item("writes", writes.map(Release::name))?;
+        versions.set_item("marks", marks)?;
+        Ok(versions)
     }
 }

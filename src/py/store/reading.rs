@@ -20,7 +20,7 @@ use super::Store;
 use super::stored::StoredMessage;
 use crate::py::errors::not_one_of;
 use crate::py::fields;
-use crate::py::signals::{Signals, drop_aside};
+use crate::py::process::{Signals, drop_aside};
 use crate::py::values::{QueueInfo, value_methods};
 
 /// Interval between signal checks of a wait.

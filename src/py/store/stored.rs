@@ -4,19 +4,27 @@ use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Deref;
 
+use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDateTime, PyDelta, PyDict, PyString, PyTuple, PyTzInfo};
 
 use crate::error::{CorruptionKind, Error, FormatError};
 use crate::format::body;
 use crate::format::message::properties::{self, names};
+use crate::format::message::purpose::{self, Purpose};
 use crate::format::message::sys_flag::{self, Compression, Transaction};
 use crate::format::message::{self, Frame, FrameError, MessageView};
-use crate::store::read::scan::Damage;
-
+use crate::format::queue::consume_queue::DelayLevels;
 use crate::py::fields::bytes_of;
+use crate::store::dispatch::lmq;
+use crate::store::read::scan::Damage;
+use crate::store::write::inner_batch;
 
 pub(crate) const MOST_BODY: usize = 64 << 20;
+const DAY_MS: i64 = 86_400_000;
+/// `MessageConst.PROPERTY_LITE_TOPIC` and `PROPERTY_PRIORITY`.
+const LITE_TOPIC: &[u8] = b"__LITE_TOPIC";
+const PRIORITY: &[u8] = b"_SYS_MSG_PRIORITY_";
 /// Bytes of a body in a `repr`.
 const SHOWN_BODY: usize = 64;
 
@@ -308,6 +316,129 @@ impl StoredMessage {
         PyBytes::new(py, &self.record)
     }
 
+    /// Purpose of the topic, by its name.
+    ///
+    /// ``half``: hidden until its transaction is committed (``RMQ_SYS_TRANS_HALF_TOPIC``);
+    /// ``transaction-op``: names half messages whose transactions have ended
+    /// (``RMQ_SYS_TRANS_OP_HALF_TOPIC``); ``delayed``: waits for the time of its delay level
+    /// (``SCHEDULE_TOPIC_XXXX``); ``timer``: waits for the timer (``rmq_sys_wheel_timer``);
+    /// ``retry`` and ``dead-letter``: a group failed to consume it (``%RETRY%...``, ``%DLQ%...``).
+    #[getter]
+    fn purpose(&self) -> PyResult<&'static str> {
+        Ok(Purpose::of(self.view()?.topic()).name())
+    }
+
+    /// Whether it is a half message, hidden until its transaction is committed.
+    #[getter]
+    fn half(&self) -> PyResult<bool> {
+        Ok(Purpose::of(self.view()?.topic()) == Purpose::Half)
+    }
+
+    /// Destination topic of a message that waits in another one (property ``REAL_TOPIC``).
+    #[getter]
+    fn real_topic(&self) -> PyResult<Option<String>> {
+        let topic = purpose::real_topic(self.view()?.raw_properties());
+        Ok(topic.map(|topic| text(topic).into_owned()))
+    }
+
+    /// Destination queue (property ``REAL_QID``); ``None`` if it is not a number.
+    #[getter]
+    fn real_queue_id(&self) -> PyResult<Option<i32>> {
+        Ok(purpose::real_queue_id(self.view()?.raw_properties()))
+    }
+
+    /// When a delayed or a timer message is given out, Unix milliseconds.
+    ///
+    /// By RocketMQ's own delay levels: a message does not know what ``message_delay_level`` is set
+    /// to; its queue entry does, which holds the time as its tags code. ``None`` for a message that
+    /// waits for no time.
+    #[getter]
+    fn deliver_timestamp_ms(&self) -> PyResult<Option<i64>> {
+        let view = self.view()?;
+        Ok(purpose::deliver_timestamp_ms(
+            view.topic(),
+            view.raw_properties(),
+            view.store_timestamp_ms(),
+            &DelayLevels::default(),
+        ))
+    }
+
+    /// Lite topic of RocketMQ 5.5 (property ``__LITE_TOPIC``).
+    ///
+    /// Its queue is ``%LMQ%$parent$lite``; the message lies in its parent's topic.
+    #[getter]
+    fn lite_topic(&self) -> PyResult<Option<String>> {
+        Ok(self.view()?.property(LITE_TOPIC).map(|name| text(name).into_owned()))
+    }
+
+    /// Priority (property ``_SYS_MSG_PRIORITY_`` of RocketMQ 5.4).
+    ///
+    /// ``None`` if it is no number.
+    #[getter]
+    fn priority(&self) -> PyResult<Option<i32>> {
+        let value = self.view()?.property(PRIORITY);
+        Ok(value.and_then(|value| str::from_utf8(value).ok()?.parse().ok()))
+    }
+
+    /// The ``%LMQ%`` queues beside its own that it is in, each with its queue offset there.
+    #[getter]
+    fn multi_dispatch<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let view = self.view()?;
+        let indexed = properties::indexed(view.raw_properties());
+        let queues: Vec<_> =
+            lmq::pairs(view.topic(), &indexed).map(|(name, number)| (text(name), number)).collect();
+        PyTuple::new(py, queues)
+    }
+
+    /// The messages of a batch that is kept together; ``None`` for any other message.
+    ///
+    /// Each is a message of its own: with the batch's place, times and hosts, its own body and
+    /// properties, and queue offsets counting from the batch's.
+    ///
+    /// Raises:
+    ///     CorruptionError: ``kind`` is ``batch``: the lengths in the body do not add up, or it
+    ///         holds another number of messages than its properties say; or ``body``: it cannot be
+    ///         decompressed. ``raw_body`` has the bytes.
+    #[getter]
+    fn batch<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let view = self.view()?;
+        let Some(members) = py.detach(|| inner_batch::members(&view, MOST_BODY))? else {
+            return Ok(None);
+        };
+        let members: Vec<_> = members
+            .into_iter()
+            .map(|record| Bound::new(py, StoredMessage::from(record)))
+            .collect::<PyResult<_>>()?;
+        PyTuple::new(py, members).map(Some)
+    }
+
+    /// The producer's time as a ``datetime``; ``None`` outside the years 1 to 9999.
+    #[getter]
+    fn born_timestamp<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        datetime(py, self.view()?.born_timestamp_ms())
+    }
+
+    /// The store's time as a ``datetime``; ``None`` outside the years 1 to 9999.
+    #[getter]
+    fn store_timestamp<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        datetime(py, self.view()?.store_timestamp_ms())
+    }
+
+    /// All fields by name, ``body`` as bytes.
+    ///
+    /// Raises:
+    ///     CorruptionError: The body cannot be decompressed.
+    fn to_dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("mqstore._documents")?.call_method1("to_dict", (slf,))
+    }
+
+    /// A JSON document of one line, as ``mqstore get --json`` prints it.
+    ///
+    /// A body that is not UTF-8 is in ``body_base64`` instead of ``body``.
+    fn json<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("mqstore._documents")?.call_method1("to_json", (slf,))
+    }
+
     fn __eq__(&self, other: &Self) -> bool {
         *self.record == *other.record
     }
@@ -402,5 +533,20 @@ pub(crate) fn _stored_message(record: &Bound<'_, PyAny>) -> PyResult<StoredMessa
         let expected = format!("{} bytes", message.record.len());
         let error = FormatError::new(CorruptionKind::Length, 0, expected, format!("{whole}"));
         Err(Error::from(error).into())
+    }
+}
+
+fn datetime(py: Python<'_>, ms: i64) -> PyResult<Option<Bound<'_, PyAny>>> {
+    let utc = PyTzInfo::utc(py)?;
+    let epoch = PyDateTime::new(py, 1970, 1, 1, 0, 0, 0, 0, Some(&utc))?;
+    let (Ok(days), Ok(rest)) =
+        (i32::try_from(ms.div_euclid(DAY_MS)), i32::try_from(ms.rem_euclid(DAY_MS)))
+    else {
+        return Ok(None);
+    };
+    let since = PyDelta::new(py, days, rest / 1000, rest % 1000 * 1000, true);
+    match since.and_then(|since| epoch.add(since)) {
+        Err(error) if error.is_instance_of::<PyOverflowError>(py) => Ok(None),
+        found => found.map(Some),
     }
 }

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use super::tag_runs::TagRuns;
 use super::{Entries, Index, Judge, keys_of};
 use crate::care::finding::{Code, Severity};
 use crate::care::verify::context::{Context, State, Walked};
@@ -19,9 +18,9 @@ use crate::log::queue::unit::MAX_KEYS;
 const KEYS_ASKED: usize = MAX_KEYS;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::care::verify) struct Unindexed {
-    pub(in crate::care::verify) messages: u64,
-    pub(in crate::care::verify) span: Option<(i64, i64)>,
+struct Unindexed {
+    messages: u64,
+    span: Option<(i64, i64)>,
 }
 
 impl Unindexed {
@@ -31,7 +30,7 @@ impl Unindexed {
         self.span = Some((first, self.span.map_or(at, |(_, last)| last.max(at))));
     }
 
-    pub(in crate::care::verify) fn join(&mut self, other: &Self) {
+    fn join(&mut self, other: &Self) {
         self.messages += other.messages;
         if let Some((from, to)) = other.span {
             let (first, last) = self.span.unwrap_or((from, to));
@@ -41,7 +40,7 @@ impl Unindexed {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::care::verify) struct Gap {
+struct Gap {
     messages: Unindexed,
     missing: u64,
     /// Wrong entries: each stands for its message's missing one.
@@ -49,14 +48,14 @@ pub(in crate::care::verify) struct Gap {
 }
 
 impl Gap {
-    pub(in crate::care::verify) fn join(&mut self, other: &Self) {
+    fn join(&mut self, other: &Self) {
         self.messages.join(&other.messages);
         self.missing += other.missing;
         self.wrong += other.wrong;
     }
 
     /// Reports the messages, unless damaged entries explain them.
-    pub(in crate::care::verify) fn report(&self, cx: &Context<'_>) {
+    fn report(&self, cx: &Context<'_>) {
         let Some((from, to)) = self.messages.span.filter(|_| self.missing > self.wrong) else {
             return;
         };
@@ -70,34 +69,62 @@ impl Gap {
     }
 }
 
-/// Gaps at a log file's start and end; a file that is one gap has only the second.
-#[derive(Clone, Copy, Debug, Default)]
-pub(in crate::care::verify) struct Edges {
-    pub(in crate::care::verify) first: Option<Gap>,
-    pub(in crate::care::verify) last: Gap,
+/// How far the index reaches over the messages of a walk.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reach {
+    /// Gaps at the walk's start and end, which its neighbours may continue; a walk that is one gap
+    /// has only the second.
+    first_gap: Option<Gap>,
+    gap: Gap,
+    /// Messages after and before the index's range.
+    behind: Unindexed,
+    before: Unindexed,
+    /// Messages with tags, by whether the tags have an entry.
+    tags: TagRuns,
 }
 
-pub(in crate::care::verify) struct IndexCheck<'a> {
+impl Reach {
+    /// Joins the next walk's; reports a gap between them.
+    pub(crate) fn join(&mut self, next: &Self, cx: &Context<'_>) {
+        self.behind.join(&next.behind);
+        self.before.join(&next.before);
+        self.tags.join(&next.tags);
+        if let Some(first) = &next.first_gap {
+            self.gap.join(first);
+            let between = std::mem::take(&mut self.gap);
+            match self.first_gap {
+                Some(_) => between.report(cx),
+                None => self.first_gap = Some(between),
+            }
+        }
+        self.gap.join(&next.gap);
+    }
+
+    /// Reports gaps after the whole walk, and how far the index reaches if it is `known`.
+    pub(crate) fn report(&self, cx: &Context<'_>, known: bool) {
+        self.first_gap.iter().chain([&self.gap]).for_each(|gap| gap.report(cx));
+        self.tags.report(cx);
+        if known {
+            report_reach(cx, &self.behind, &self.before);
+        }
+    }
+}
+
+pub(crate) struct IndexCheck<'a> {
     cx: &'a Context<'a>,
     index: &'a Index,
     judge: Judge<'a>,
     at: usize,
     entries: Option<Entries>,
     damaged: Walked,
-    /// Missing keys since the last correct message.
-    gap: Gap,
-    /// The first gap, once a correct message followed.
-    first_gap: Option<Gap>,
     wanted: Vec<(i32, bool)>,
-    /// Messages with tags, by whether the tags have an entry.
-    pub(in crate::care::verify) tags: TagRuns,
-    /// Messages after and before the index's range.
-    pub(in crate::care::verify) behind: Unindexed,
-    pub(in crate::care::verify) before: Unindexed,
+    /// Its gap has the missing keys since the last correct message, its first gap is set once a
+    /// correct message followed.
+    pub(crate) reach: Reach,
 }
 
 impl<'a> IndexCheck<'a> {
-    pub(in crate::care::verify) fn new(
+    pub(crate) fn new(
         cx: &'a Context<'a>,
         index: &'a Index,
         log: &'a FileRun,
@@ -110,12 +137,8 @@ impl<'a> IndexCheck<'a> {
             at: 0,
             entries: None,
             damaged: Walked { log_start: 0, log_end: 0, damaged: Vec::new(), forgot: false },
-            gap: Gap::default(),
-            first_gap: None,
             wanted: Vec::new(),
-            tags: TagRuns::default(),
-            behind: Unindexed::default(),
-            before: Unindexed::default(),
+            reach: Reach::default(),
         };
         let start = at_most_i64(start);
         check.at = index.files.partition_point(|state| state.seen.last < start);
@@ -150,12 +173,12 @@ impl<'a> IndexCheck<'a> {
     }
 
     /// Notes damage of the log: its entries are no fault of the index.
-    pub(in crate::care::verify) fn damage(&mut self, from: u64, to: u64) {
+    pub(crate) fn damage(&mut self, from: u64, to: u64) {
         self.damaged.damaged.push((from, to));
     }
 
     #[inline]
-    pub(in crate::care::verify) fn see(
+    pub(crate) fn see(
         &mut self,
         topic: TopicHash,
         properties: &Indexed<'_>,
@@ -207,10 +230,11 @@ impl<'a> IndexCheck<'a> {
             return false;
         }
         if tags.is_some() {
-            self.tags.see(at, has_tags);
+            self.reach.tags.see(at, has_tags);
         }
         entries.pass(passed as u32); // no more than are asked for
-        if self.first_gap.is_none() || self.gap.missing > 0 || self.gap.wrong > 0 {
+        if self.reach.first_gap.is_none() || self.reach.gap.missing > 0 || self.reach.gap.wrong > 0
+        {
             self.settle();
         }
         self.damaged.damaged.clear();
@@ -261,7 +285,8 @@ impl<'a> IndexCheck<'a> {
             return self.see_others(topic, properties, at, store_timestamp_ms, -1);
         }
         self.see_tags(at, tags.map(|_| has_tags));
-        if self.gap.missing > 0 || self.gap.wrong > 0 || self.first_gap.is_none() {
+        if self.reach.gap.missing > 0 || self.reach.gap.wrong > 0 || self.reach.first_gap.is_none()
+        {
             self.settle();
         }
         Ok(())
@@ -270,7 +295,7 @@ impl<'a> IndexCheck<'a> {
     fn see_tags(&mut self, at: i64, has_tags: Option<bool>) {
         let is_within = self.index.span().is_some_and(|(first, last)| first <= at && at < last);
         if let Some(has_tags) = has_tags.filter(|has_tags| *has_tags || is_within) {
-            self.tags.see(at, has_tags);
+            self.reach.tags.see(at, has_tags);
         }
     }
 
@@ -309,7 +334,7 @@ impl<'a> IndexCheck<'a> {
             if unseen.is_some() || again {
                 self.check_time(number, &entry, store_timestamp_ms);
             } else {
-                self.gap.wrong += 1;
+                self.reach.gap.wrong += 1;
                 if let Some(entries) = &self.entries {
                     let expected = "a message with a key of this hash";
                     let found = format!("entry {number} with hash {hash}, physical offset {at}");
@@ -337,16 +362,16 @@ impl<'a> IndexCheck<'a> {
             return;
         }
         match self.index.span() {
-            Some((first, _)) if at < first => self.before.add(at),
+            Some((first, _)) if at < first => self.reach.before.add(at),
             Some((_, last)) if at < last => {
-                self.gap.messages.add(at);
-                self.gap.missing += keys;
+                self.reach.gap.messages.add(at);
+                self.reach.gap.missing += keys;
             }
             Some((_, last)) if at == last && self.cx.state == State::Closed => {
-                self.gap.messages.add(at);
-                self.gap.missing += keys;
+                self.reach.gap.messages.add(at);
+                self.reach.gap.missing += keys;
             }
-            _ => self.behind.add(at),
+            _ => self.reach.behind.add(at),
         }
     }
 
@@ -356,7 +381,7 @@ impl<'a> IndexCheck<'a> {
         let Some(state) = self.index.files.get(self.at) else { return Ok(()) };
         let open = Arc::clone(&entries.open);
         if !self.judge.entry(&open, state, number, entry, Some(&self.damaged))? {
-            self.gap.wrong += 1;
+            self.reach.gap.wrong += 1;
         }
         self.advance();
         Ok(())
@@ -365,22 +390,17 @@ impl<'a> IndexCheck<'a> {
     /// Ends a gap at a correct message.
     #[cold]
     fn settle(&mut self) {
-        let gap = std::mem::take(&mut self.gap);
-        if self.first_gap.is_none() {
+        let gap = std::mem::take(&mut self.reach.gap);
+        if self.reach.first_gap.is_none() {
             // It may have begun in the previous file.
-            self.first_gap = Some(gap);
+            self.reach.first_gap = Some(gap);
         } else {
             gap.report(self.cx);
         }
     }
 
-    /// Gaps that may continue in neighbouring files.
-    pub(in crate::care::verify) fn edges(&self) -> Edges {
-        Edges { first: self.first_gap, last: self.gap }
-    }
-
     /// Handles entries before `end` that no message matched.
-    pub(in crate::care::verify) fn finish(&mut self, end: u64) -> Result<()> {
+    pub(crate) fn finish(&mut self, end: u64) -> Result<()> {
         let end = at_most_i64(end);
         while let Some((number, entry)) = self.head()?.filter(|(_, e)| e.physical_offset < end) {
             if self.cx.is_cancelled() {
@@ -398,11 +418,7 @@ fn tags_of<'a>(properties: &Indexed<'a>) -> Option<&'a [u8]> {
 }
 
 /// Reports how far the index reaches after the whole walk.
-pub(in crate::care::verify) fn report_reach(
-    cx: &Context<'_>,
-    behind: &Unindexed,
-    before: &Unindexed,
-) {
+fn report_reach(cx: &Context<'_>, behind: &Unindexed, before: &Unindexed) {
     let dir = cx.paths.index();
     let text = |of: &Unindexed| {
         of.span.map(|(from, to)| {
@@ -423,7 +439,7 @@ pub(in crate::care::verify) fn report_reach(
     }
 }
 
-pub(in crate::care::verify) fn check_behind(
+pub(crate) fn check_behind(
     cx: &Context<'_>,
     index: &Index,
     log: &FileRun,
@@ -431,4 +447,82 @@ pub(in crate::care::verify) fn check_behind(
 ) -> Result<()> {
     let start = log.end_offset().unwrap_or(walked.log_end);
     IndexCheck::new(cx, index, log, start)?.finish(u64::MAX)
+}
+
+/// Maximum runs; later messages are added to the last.
+const MOST_RUNS: usize = 1000;
+
+/// Consecutive messages with tags, all with an entry or all without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TagRun {
+    has_entries: bool,
+    messages: u64,
+    /// Offsets of the first and last of them.
+    first: i64,
+    last: i64,
+}
+
+/// The messages with tags that the index reaches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct TagRuns(Vec<TagRun>);
+
+impl TagRuns {
+    #[inline]
+    pub(crate) fn see(&mut self, at: i64, has_entries: bool) {
+        match self.0.last_mut() {
+            Some(last) if last.has_entries == has_entries => {
+                last.messages += 1;
+                last.last = at;
+            }
+            _ => self.push(TagRun { has_entries, messages: 1, first: at, last: at }),
+        }
+    }
+
+    #[cold]
+    fn push(&mut self, run: TagRun) {
+        let is_full = self.0.len() >= MOST_RUNS;
+        match self.0.last_mut() {
+            Some(last) if is_full || last.has_entries == run.has_entries => {
+                last.messages += run.messages;
+                last.last = run.last;
+            }
+            _ => self.0.push(run),
+        }
+    }
+
+    fn join(&mut self, other: &Self) {
+        other.0.iter().for_each(|run| self.push(*run));
+    }
+
+    fn report(&self, cx: &Context<'_>) {
+        if !self.0.iter().any(|run| run.has_entries) {
+            return;
+        }
+        for run in self.0.iter().filter(|run| !run.has_entries) {
+            let expected = "an entry for the tags of each message";
+            let TagRun { messages, first, last, .. } = run;
+            let found =
+                format!("none of {messages} messages at physical offsets {first} to {last}");
+            let (code, dir) = (Code::IndexTags, cx.paths.index());
+            cx.findings.add(code, Severity::Info, &dir, None, expected, found);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_go_on_from_part_to_part() {
+        let mut all = TagRuns::default();
+        for part in [&[(0, false), (10, false)][..], &[(20, false), (30, true)], &[(40, true)]] {
+            let mut runs = TagRuns::default();
+            part.iter().for_each(|(at, has_entries)| runs.see(*at, *has_entries));
+            all.join(&runs);
+        }
+        let run =
+            |has_entries, messages, first, last| TagRun { has_entries, messages, first, last };
+        assert_eq!(all.0, [run(false, 3, 0, 20), run(true, 2, 30, 40)]);
+    }
 }

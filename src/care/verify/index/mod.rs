@@ -1,17 +1,18 @@
 //! Checks index files by themselves, and single entries against the log.
 
 pub(crate) mod index_check;
-pub(crate) mod tag_runs;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use super::context::{Context, Walked};
 use crate::care::finding::{Code, Severity};
+use crate::config::StoreConfig;
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::FileRun;
-use crate::files::threads::each;
+use crate::files::threads::{each, in_order};
 use crate::format::index::{ENTRY_LEN, IndexEntry, IndexLayout, seconds_since};
 use crate::format::java::TopicHash;
 use crate::format::message::MessageView;
@@ -21,61 +22,85 @@ use crate::log::index::file::IndexFile;
 use crate::log::index::run::{IndexRun, IndexRunFile};
 use crate::log::index::sums::Sum;
 use crate::log::read::frames::probe;
+use crate::store::open::index_settings::{self, NoLayout};
 
 const BLOCK: u32 = 3200;
+/// Index files checked at once: each needs memory for its slots.
+const INDEX_READERS: usize = 4;
 
 /// An index file as it was when the check began.
-pub(super) struct IndexState {
-    pub(super) file: Arc<IndexRunFile>,
-    pub(super) seen: IndexSeen,
+pub(crate) struct IndexState {
+    pub(crate) file: Arc<IndexRunFile>,
+    pub(crate) seen: IndexSeen,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct IndexSeen {
+pub(crate) struct IndexSeen {
     count: u32,
     /// Offsets of the first and last message.
-    pub(super) first: i64,
-    pub(super) last: i64,
+    pub(crate) first: i64,
+    pub(crate) last: i64,
     begin_ms: i64,
     in_order: bool,
 }
 
 /// The index as it was when the check began.
-pub(super) struct Index {
-    pub(super) run: Option<IndexRun>,
+#[derive(Default)]
+pub(crate) struct Index {
+    pub(crate) run: Option<IndexRun>,
     /// Files with ordered entries, which a walk can follow.
-    pub(super) files: Vec<IndexState>,
+    pub(crate) files: Vec<IndexState>,
     unordered: Vec<IndexState>,
-    pub(super) unknown: Vec<(i64, i64)>,
+    pub(crate) unknown: Vec<(i64, i64)>,
     /// Whether there should be an index, and its layout is known.
-    pub(super) is_known: bool,
-    pub(super) file_count: u64,
-    pub(super) entry_count: u64,
+    pub(crate) is_known: bool,
+    pub(crate) file_count: u64,
+    pub(crate) entry_count: u64,
 }
 
 impl Index {
-    pub(super) fn none() -> Self {
-        Self {
-            run: None,
-            files: Vec::new(),
-            unordered: Vec::new(),
-            unknown: Vec::new(),
-            is_known: false,
-            file_count: 0,
-            entry_count: 0,
+    /// Reads the index. One unreadable file does not end the check.
+    pub(crate) fn read(cx: &Context<'_>) -> Result<Self> {
+        match Self::list(cx) {
+            Err(Error::Io { op, path, source }) if path != cx.paths.index() => {
+                cx.error(&path, Error::io(op, &path)(source));
+                Ok(Self::default())
+            }
+            index => index,
         }
     }
 
-    pub(super) fn nothing() -> Self {
-        Self { is_known: true, ..Self::none() }
+    fn list(cx: &Context<'_>) -> Result<Self> {
+        if !cx.config.message_index_enable {
+            return Ok(Self::default());
+        }
+        cx.is_folder(&cx.paths.quarantine())?;
+        if !cx.is_folder(&cx.paths.index())? {
+            return Ok(Self { is_known: true, ..Self::default() });
+        }
+        let layout = match index_settings::index_layout(&*cx.storage, &cx.paths, cx.config)? {
+            // A damaged file has its own finding.
+            Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => layout,
+            Err(NoLayout { path, reason, .. }) => {
+                let expected = "a file that tells its layout, or maxHashSlotNum and maxIndexNum as the \
+                                broker has them: until then the store cannot be opened for writing";
+                // A valid file that only contradicts the settings is no fault.
+                let untold = StoreConfig {
+                    max_hash_slot_num: None,
+                    max_index_num: None,
+                    ..cx.config.clone()
+                };
+                let is_whole =
+                    index_settings::index_layout(&*cx.storage, &cx.paths, &untold)?.is_ok();
+                let severity = if is_whole { Severity::Info } else { Severity::Warning };
+                cx.findings.add(Code::IndexLayout, severity, &path, None, expected, reason);
+                return Ok(Self::default());
+            }
+        };
+        Self::load(cx, layout)
     }
 
-    /// Lists the index files; `files` checks them in parallel.
-    pub(super) fn load(
-        cx: &Context<'_>,
-        layout: IndexLayout,
-        read_all: impl FnOnce(&[Arc<IndexRunFile>], &IndexRun) -> Result<Vec<Option<IndexState>>>,
-    ) -> Result<Self> {
+    fn load(cx: &Context<'_>, layout: IndexLayout) -> Result<Self> {
         let dir = cx.paths.index();
         let storage = Arc::clone(&cx.storage);
         let unreadable = &mut |path: &_, error| cx.error(path, error);
@@ -98,10 +123,14 @@ impl Index {
         }
         let mut unusable: Vec<_> = run.unusable().iter().map(|file| file.name).collect();
         let listed = run.files();
-        let states = read_all(&listed, &run)?;
-        let mut index = Self::none();
-        index.is_known = true;
-        index.file_count = (listed.len() + unusable.len()) as u64;
+        let mut states = Vec::with_capacity(listed.len());
+        let read = |file: &Arc<IndexRunFile>| Ok(read_state(cx, &run, file));
+        in_order(&listed, cx.threads.min(INDEX_READERS), &dir, read, |_, state| {
+            states.push(state);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        let file_count = (listed.len() + unusable.len()) as u64;
+        let mut index = Self { is_known: true, file_count, ..Self::default() };
         for (file, state) in listed.iter().zip(states) {
             let Some(state) = state else {
                 unusable.push(file.name);
@@ -131,11 +160,11 @@ impl Index {
         Ok(index)
     }
 
-    pub(super) fn span(&self) -> Option<(i64, i64)> {
+    pub(crate) fn span(&self) -> Option<(i64, i64)> {
         Some((self.files.first()?.seen.first, self.files.last()?.seen.last))
     }
 
-    pub(super) fn check_unordered(
+    pub(crate) fn check_unordered(
         &self,
         cx: &Context<'_>,
         log: &FileRun,
@@ -173,13 +202,8 @@ impl Index {
     }
 }
 
-pub(super) fn read_state(
-    cx: &Context<'_>,
-    run: &IndexRun,
-    file: &Arc<IndexRunFile>,
-    quick: bool,
-) -> Option<IndexState> {
-    match try_read_state(cx, run, file, quick) {
+fn read_state(cx: &Context<'_>, run: &IndexRun, file: &Arc<IndexRunFile>) -> Option<IndexState> {
+    match try_read_state(cx, run, file) {
         Ok(state) => Some(state),
         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => None,
         Err(error) => {
@@ -193,7 +217,6 @@ fn try_read_state(
     cx: &Context<'_>,
     run: &IndexRun,
     file: &Arc<IndexRunFile>,
-    quick: bool,
 ) -> Result<IndexState> {
     let open = run.open(file)?;
     let header = open.header()?;
@@ -206,7 +229,7 @@ fn try_read_state(
         in_order: true,
     };
     let mut state = IndexState { file: Arc::clone(file), seen };
-    if quick {
+    if !cx.full {
         return Ok(state);
     }
     if let Some((count, span)) = sound(&open, cx.threads)? {
@@ -264,9 +287,9 @@ fn sound(file: &IndexFile, threads: usize) -> Result<Option<(u32, (i64, i64))>> 
     Ok(is_sound.then(|| (sums.entry_count(), whole.span().unwrap_or_default())))
 }
 
-pub(super) struct Entries {
-    pub(super) open: Arc<IndexFile>,
-    pub(super) begin_ms: i64,
+pub(crate) struct Entries {
+    pub(crate) open: Arc<IndexFile>,
+    pub(crate) begin_ms: i64,
     number: u32,
     count: u32,
     from: u32,
@@ -274,13 +297,13 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    pub(super) fn new(state: &IndexState, open: Arc<IndexFile>, number: u32) -> Self {
+    pub(crate) fn new(state: &IndexState, open: Arc<IndexFile>, number: u32) -> Self {
         let (begin_ms, count) = (state.seen.begin_ms, state.seen.count);
         Self { open, begin_ms, number, count, from: number, bytes: Vec::new() }
     }
 
     #[inline]
-    pub(super) fn head(&mut self) -> Result<Option<(u32, IndexEntry)>> {
+    pub(crate) fn head(&mut self) -> Result<Option<(u32, IndexEntry)>> {
         if self.number >= self.count {
             return Ok(None);
         }
@@ -293,7 +316,7 @@ impl Entries {
 
     /// Entries already read, from the next one on.
     #[inline]
-    pub(super) fn in_block(&self) -> &[[u8; ENTRY_LEN]] {
+    pub(crate) fn in_block(&self) -> &[[u8; ENTRY_LEN]] {
         let skip = to_usize(self.number.wrapping_sub(self.from));
         self.bytes.as_chunks().0.get(skip..).unwrap_or_default()
     }
@@ -314,28 +337,28 @@ impl Entries {
     }
 
     #[inline]
-    pub(super) fn advance(&mut self) {
+    pub(crate) fn advance(&mut self) {
         self.pass(1);
     }
 
     #[inline]
-    pub(super) fn pass(&mut self, count: u32) {
+    pub(crate) fn pass(&mut self, count: u32) {
         self.number += count;
     }
 }
 
-pub(super) struct Judge<'a> {
+pub(crate) struct Judge<'a> {
     cx: &'a Context<'a>,
     log: &'a FileRun,
     buffer: Vec<u8>,
 }
 
 impl<'a> Judge<'a> {
-    pub(super) const fn new(cx: &'a Context<'a>, log: &'a FileRun) -> Self {
+    pub(crate) const fn new(cx: &'a Context<'a>, log: &'a FileRun) -> Self {
         Self { cx, log, buffer: Vec::new() }
     }
 
-    pub(super) fn add(
+    pub(crate) fn add(
         &self,
         code: Code,
         open: &IndexFile,
@@ -356,7 +379,7 @@ impl<'a> Judge<'a> {
 
     /// Whether an entry leads to a message with its key, where the log is whole; reports it
     /// otherwise.
-    pub(super) fn entry(
+    pub(crate) fn entry(
         &mut self,
         open: &IndexFile,
         state: &IndexState,
@@ -409,7 +432,7 @@ impl<'a> Judge<'a> {
 
     /// The first entry's time counts from the previous file's end, so it proves nothing.
     #[inline]
-    pub(super) fn time(
+    pub(crate) fn time(
         &self,
         open: &IndexFile,
         state: &IndexState,
@@ -436,6 +459,6 @@ fn hashes<'a>(view: &MessageView<'a>) -> impl Iterator<Item = i32> + use<'a> {
 
 /// Keys of a message in the order of entries.
 #[inline]
-pub(super) fn keys_of<'a>(properties: &Indexed<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+pub(crate) fn keys_of<'a>(properties: &Indexed<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
     properties.unique_key.into_iter().chain(split_keys(properties.keys.unwrap_or_default()))
 }

@@ -1,24 +1,24 @@
-//! Checks the entries of a queue by themselves, and with the log where the walk left some unmatched.
+//! Checks the entries and the extension of a queue by themselves, and with the log where the walk left
+//! some unmatched.
 
-use super::report::{is_of, is_range};
-use super::{Entries, Met, Queue, each_block, each_entry};
+use std::path::PathBuf;
+
+use super::{Entries, Met, Queue, each_block, each_entry, is_of, is_range, tags_code};
 use crate::care::finding::{Code, Severity};
-use crate::care::verify::context::{Context, State, Walked};
-use crate::error::Result;
+use crate::care::verify::context::{Context, State, Walked, spot};
+use crate::error::{Error, Result};
 use crate::files::FileRun;
 use crate::format::message::MessageView;
-use crate::format::width::at_most_i64;
+use crate::format::queue::consume_queue::{QueueEntry, SCHEDULE_TOPIC};
+use crate::format::queue::consume_queue_ext::{self, ExtFrame, MAX_UNIT_LEN, MIN_UNIT_LEN};
+use crate::format::width::{at_most_i64, to_usize};
 use crate::log::read::frames::probe;
 use crate::log::{CqUnit, QueueKind};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::read::entry_search::points_back;
 
 /// Reads a queue: first and last numbers, valid entries, and faults by itself.
-pub(in crate::care::verify) fn read(
-    cx: &Context<'_>,
-    queue: &mut Queue,
-    log_start: u64,
-) -> Result<u64> {
+pub(crate) fn read(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> Result<u64> {
     let is_plain = queue.kind() == QueueKind::Plain;
     let mut structure = Structure {
         cx,
@@ -33,8 +33,8 @@ pub(in crate::care::verify) fn read(
         empty: None,
         blanks: None,
     };
-    each_block(cx, queue, |first, entries| {
-        structure.take_block(first, entries);
+    each_block(cx, queue, |entries| {
+        structure.take_block(entries);
         Ok(())
     })?;
     if is_plain {
@@ -63,33 +63,38 @@ struct Structure<'a> {
 }
 
 impl Structure<'_> {
-    fn take_block(&mut self, first: i64, entries: &Entries) {
-        if entries.units.is_empty() {
-            self.take(first, &Met::Empty);
+    fn take_block(&mut self, entries: &Entries) {
+        if entries.bytes.is_empty() {
+            self.take(entries.first, &Met::Empty);
         }
         let mut at = 0;
         loop {
-            at += self.pass_usual(entries.units.get(at..).unwrap_or_default());
-            let Some(met) = entries.met_at(at) else { return };
-            self.take(first + at as i64, &met); // of a block
+            at += match self.empty {
+                None => self.pass_usual(entries, at),
+                Some(_) => entries.zeros(at),
+            };
+            let Some(met) = entries.met(at) else { return };
+            self.take(entries.first + at as i64, &met); // of a block
             at += 1;
         }
     }
 
-    /// Fast path: takes entries while each leads behind its predecessor; returns their number.
+    /// Fast path: takes entries of a plain queue while each leads behind its predecessor; returns
+    /// their number.
     #[inline]
-    fn pass_usual(&mut self, units: &[CqUnit]) -> usize {
-        let (Some(mut last), None, None) = (self.last, self.empty, self.blanks) else { return 0 };
-        let (mut passed, mut live) = (0, 0);
-        for unit in units.iter().take_while(|_| self.is_plain) {
-            if unit.store_size <= 0 || unit.physical_offset <= last.physical_offset {
+    fn pass_usual(&mut self, entries: &Entries, from: usize) -> usize {
+        let (true, Some(before), None) = (self.is_plain, self.last, self.blanks) else { return 0 };
+        let (mut last, mut passed, mut live) = (before.entry(), 0, 0);
+        for entry in entries.bytes.as_chunks().0.iter().skip(from).map(QueueEntry::decode) {
+            if entry.store_size <= 0 || entry.physical_offset <= last.physical_offset {
                 break;
             }
-            last = *unit;
+            last = entry;
             live += u64::from(last.physical_offset >= self.log_start);
             passed += 1;
         }
         if passed > 0 {
+            let last = CqUnit::plain(entries.first + (from + passed - 1) as i64, last); // of a block
             self.count += passed as u64;
             self.live += live;
             self.end = Some(last.end());
@@ -187,7 +192,7 @@ impl Structure<'_> {
 }
 
 /// Checks whether each entry before the queue's end leads to its message.
-pub(in crate::care::verify) fn check_entries(
+pub(crate) fn check_entries(
     cx: &Context<'_>,
     queue: &Queue,
     log: &FileRun,
@@ -258,4 +263,143 @@ fn judge(
         }
         _ => None,
     }
+}
+
+/// Bytes read at a time: the longest unit, and more usual ones.
+const BLOCK: usize = 2 * MAX_UNIT_LEN;
+
+pub(crate) fn read_extension(cx: &Context<'_>, run: &FileRun) -> Result<()> {
+    let mut block = vec![0; BLOCK];
+    for file in run.files().iter() {
+        let open = match run.open(file) {
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                continue;
+            }
+            other => other?,
+        };
+        let len = file.len.min(run.file_size());
+        let (mut position, mut begins, mut filled) = (0_u64, 0_u64, 0_usize);
+        while position < len && !cx.is_cancelled() {
+            let mut at = to_usize(position - begins);
+            if at.saturating_add(MAX_UNIT_LEN) > filled {
+                let room = to_usize(len - position).min(BLOCK);
+                let bytes = block.get_mut(..room).unwrap_or_default();
+                filled = open.read_at(bytes, position).map_err(Error::io("read", &file.path))?;
+                (begins, at) = (position, 0);
+            }
+            let bytes = block.get(at..filled).unwrap_or_default();
+            let wrong = match consume_queue_ext::read_unit(bytes) {
+                Ok(ExtFrame::Unit(unit, size)) if unit.encoded_size() == size => {
+                    position += size as u64;
+                    continue;
+                }
+                Ok(ExtFrame::Unit(unit, size)) => (
+                    position + 18,
+                    format!("a bit map of {} bytes", size - MIN_UNIT_LEN),
+                    format!("{}", unit.bitmap.len()),
+                ),
+                Ok(ExtFrame::End | ExtFrame::Empty) => break,
+                Err(error) => (position + error.position as u64, error.expected, error.found),
+            };
+            let (offset, expected, found) = wrong;
+            let severity = Severity::Error;
+            cx.findings.add(Code::ExtUnit, severity, &file.path, Some(offset), expected, found);
+            break;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) struct ExtCheck<'a> {
+    cx: &'a Context<'a>,
+    /// Queue and start of the bytes kept.
+    queue: Option<u32>,
+    from: u64,
+    block: Vec<u8>,
+}
+
+pub(crate) struct EntryPlace {
+    pub(crate) number: i64,
+    pub(crate) path: PathBuf,
+    pub(crate) offset: u64,
+}
+
+impl<'a> ExtCheck<'a> {
+    pub(crate) const fn new(cx: &'a Context<'a>) -> Self {
+        Self { cx, queue: None, from: 0, block: Vec::new() }
+    }
+
+    /// Compares an entry's unit with its message.
+    pub(crate) fn hold(
+        &mut self,
+        queue: &Queue,
+        queue_number: u32,
+        entry: &EntryPlace,
+        address: i64,
+        request: &DispatchRequest<'_>,
+    ) -> Result<()> {
+        let (cx, number) = (self.cx, entry.number);
+        let offset =
+            consume_queue_ext::offset_of(address).and_then(|offset| u64::try_from(offset).ok());
+        let offset = offset.unwrap_or(u64::MAX);
+        let expected = match &queue.ext {
+            None => Some("no address, as there is no extension".to_owned()),
+            Some(run) => {
+                let bytes = self.bytes(queue_number, run, offset)?;
+                match bytes.map(consume_queue_ext::read_unit) {
+                    None => Some(format!("an address in {}", span(run))),
+                    Some(Ok(ExtFrame::Unit(unit, _))) => {
+                        // The broker sets the delays.
+                        let code = match request.topic == SCHEDULE_TOPIC {
+                            true => unit.tags_code,
+                            false => tags_code(cx, request),
+                        };
+                        let time = request.store_timestamp_ms;
+                        if (unit.tags_code, unit.store_timestamp_ms) != (code, time) {
+                            let found = format!(
+                                "tags code {}, time {}, where entry {number} leads",
+                                unit.tags_code, unit.store_timestamp_ms
+                            );
+                            let (path, place) = spot(run, offset);
+                            let expected = format!("tags code {code}, time {time}");
+                            let code = Code::ExtTags;
+                            let severity = Severity::Error;
+                            cx.findings.add(code, severity, &path, Some(place), expected, found);
+                        }
+                        None
+                    }
+                    Some(_) => Some("the address of a unit".to_owned()),
+                }
+            }
+        };
+        if let Some(expected) = expected {
+            let found = format!("entry {number} with address {offset}");
+            let (code, severity) = (Code::ExtAddress, Severity::Error);
+            cx.findings.add(code, severity, &entry.path, Some(entry.offset), expected, found);
+        }
+        Ok(())
+    }
+
+    fn bytes(&mut self, queue: u32, run: &FileRun, offset: u64) -> Result<Option<&[u8]>> {
+        let Some(file) = run.find(offset) else { return Ok(None) };
+        let end = file.base_offset.saturating_add(file.len.min(run.file_size()));
+        let needed = to_usize(end.saturating_sub(offset));
+        let needed = needed.min(MAX_UNIT_LEN);
+        let skip = offset.checked_sub(self.from).and_then(|skip| usize::try_from(skip).ok());
+        let there = skip.and_then(|skip| self.block.get(skip..)).map_or(0, <[u8]>::len);
+        if self.queue != Some(queue) || there < needed {
+            let room = to_usize(end.saturating_sub(offset));
+            self.block.resize(room.min(BLOCK), 0);
+            let read = run.read_at(&mut self.block, offset)?;
+            self.block.truncate(read);
+            (self.queue, self.from) = (Some(queue), offset);
+        }
+        let skip = to_usize(offset - self.from);
+        Ok(self.block.get(skip..))
+    }
+}
+
+fn span(run: &FileRun) -> String {
+    let (from, to) = (run.min_offset().unwrap_or(0), run.end_offset().unwrap_or(0));
+    format!("the extension, {from} to {to}")
 }

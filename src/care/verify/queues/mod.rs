@@ -2,48 +2,51 @@
 //! its matched entries; single entries are checked only if some are unmatched.
 
 pub(crate) mod entry_check;
-pub(crate) mod ext_check;
 pub(crate) mod queue_check;
-pub(crate) mod report;
 
-use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashMap;
+use parking_lot::Mutex;
 
-use super::context::Context;
+use super::context::{self, Context, State};
 use crate::care::finding::{Code, Severity};
 use crate::error::{Error, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::{Access, FileKind, FileRun};
+use crate::format::queue::batch::{self, BatchQueueEntry, InnerRange};
+use crate::format::queue::consume_queue::{QueueEntry, dispatch_tags_code};
 use crate::format::queue::names::{names_a_folder, parse_queue_id};
 use crate::format::width::{at_least_0, at_most_i64, at_most_u32, to_usize};
 use crate::log::queue::entry_run::EntryRun;
+use crate::log::read::evidence::first_nonzero;
 use crate::log::{CqUnit, QueueKind};
+use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::folder::inventory;
 use crate::store::queue_table::{QueueLayout, TopicKinds};
 
 const BLOCK: usize = 3200;
+const EMPTY: [u8; batch::ENTRY_LEN] = [0; batch::ENTRY_LEN];
 const MOST_MISSING: usize = 100_000;
 
-pub(super) type Name = (Box<[u8]>, i32);
+pub(crate) type Name = (Box<[u8]>, i32);
 
-pub(super) struct Queue {
-    pub(super) topic: Box<[u8]>,
-    pub(super) id: i32,
+pub(crate) struct Queue {
+    pub(crate) topic: Box<[u8]>,
+    pub(crate) id: i32,
     entries: EntryRun,
-    pub(super) ext: Option<FileRun>,
+    pub(crate) ext: Option<FileRun>,
     /// Number at which its first file begins; for batch queues that of the first entry.
-    pub(super) first: i64,
-    pub(super) end: i64,
-    pub(super) live: u64,
-    pub(super) met: AtomicU64,
+    pub(crate) first: i64,
+    pub(crate) end: i64,
+    pub(crate) live: u64,
+    pub(crate) met: AtomicU64,
 }
 
 impl Queue {
-    pub(super) fn kind(&self) -> QueueKind {
+    pub(crate) fn kind(&self) -> QueueKind {
         self.entries.kind
     }
 
@@ -51,51 +54,48 @@ impl Queue {
         self.entries.run()
     }
 
-    pub(super) fn dir(&self) -> PathBuf {
+    pub(crate) fn dir(&self) -> PathBuf {
         self.run().dir()
     }
 
     /// File of the entry at a position, and the entry's offset there.
     fn spot(&self, place: i64) -> (PathBuf, u64) {
         let offset = at_least_0(place).saturating_mul(self.kind().entry_len() as u64);
-        match self.run().find(offset) {
-            Some(file) => (file.path.clone(), offset - file.base_offset),
-            None => (self.dir(), 0),
-        }
+        context::spot(self.run(), offset)
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         let runs = std::iter::once(self.run()).chain(&self.ext);
         runs.flat_map(|run| run.files().to_vec()).map(|file| file.len).sum()
     }
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Missing {
-    pub(super) behind: u64,
-    pub(super) oldest_ms: i64,
-    pub(super) inside: u64,
-    pub(super) place: u64,
+pub(crate) struct Missing {
+    pub(crate) behind: u64,
+    pub(crate) oldest_ms: i64,
+    pub(crate) inside: u64,
+    pub(crate) place: u64,
     /// Lowest and highest number behind the queue's end.
-    pub(super) numbers: Option<(i64, i64)>,
+    pub(crate) numbers: Option<(i64, i64)>,
 }
 
 /// Queues of each topic in order, with their index.
 type Topics = HashMap<Box<[u8]>, Vec<(i32, u32)>>;
 
-pub(super) struct Queues {
+pub(crate) struct Queues {
     /// By kind.
     topics: [Topics; 2],
     kinds: TopicKinds,
-    pub(super) list: Vec<Queue>,
+    pub(crate) list: Vec<Queue>,
     missing: Mutex<HashMap<Name, Missing>>,
     /// Messages of further queues, beyond [`MOST_MISSING`].
-    pub(super) missing_elsewhere: AtomicU64,
+    pub(crate) missing_elsewhere: AtomicU64,
 }
 
 impl Queues {
     /// Lists the queues; reports what does not belong there.
-    pub(super) fn list(cx: &Context<'_>, layout: &QueueLayout, kinds: TopicKinds) -> Result<Self> {
+    pub(crate) fn list(cx: &Context<'_>, layout: &QueueLayout, kinds: TopicKinds) -> Result<Self> {
         let mut queues = Self {
             topics: Default::default(),
             kinds,
@@ -160,7 +160,7 @@ impl Queues {
     }
 
     #[inline]
-    pub(super) fn kind_of(&self, topic: &[u8]) -> QueueKind {
+    pub(crate) fn kind_of(&self, topic: &[u8]) -> QueueKind {
         let of_batches = &self.topics[QueueKind::Batch as usize];
         if self.kinds.is_empty() && of_batches.is_empty() {
             return QueueKind::Plain;
@@ -174,7 +174,7 @@ impl Queues {
 
     /// Numbers of a queue's messages still in the log, including those without entries. `None` if
     /// there is no such queue.
-    pub(super) fn end_of(&self, topic: &[u8], id: i32) -> Option<(i64, i64)> {
+    pub(crate) fn end_of(&self, topic: &[u8], id: i32) -> Option<(i64, i64)> {
         let kind = self.kind_of(topic);
         let queue = self.number_of(kind, topic, id).and_then(|number| self.get(number));
         let missing = self.missing.lock();
@@ -195,23 +195,23 @@ impl Queues {
         }
     }
 
-    pub(super) fn of_topic(&self, kind: QueueKind, topic: &[u8]) -> &[(i32, u32)] {
+    pub(crate) fn of_topic(&self, kind: QueueKind, topic: &[u8]) -> &[(i32, u32)] {
         self.topics[kind as usize].get(topic).map_or(&[], Vec::as_slice)
     }
 
-    pub(super) fn number_of(&self, kind: QueueKind, topic: &[u8], id: i32) -> Option<u32> {
+    pub(crate) fn number_of(&self, kind: QueueKind, topic: &[u8], id: i32) -> Option<u32> {
         find(self.of_topic(kind, topic), id)
     }
 
-    pub(super) fn has(&self, topic: &[u8], id: i32) -> bool {
+    pub(crate) fn has(&self, topic: &[u8], id: i32) -> bool {
         self.number_of(self.kind_of(topic), topic, id).is_some()
     }
 
-    pub(super) fn get(&self, number: u32) -> Option<&Queue> {
+    pub(crate) fn get(&self, number: u32) -> Option<&Queue> {
         self.list.get(usize::try_from(number).ok()?)
     }
 
-    pub(super) fn miss(&self, topic: &[u8], id: i32, note: impl FnOnce(&mut Missing)) {
+    pub(crate) fn miss(&self, topic: &[u8], id: i32, note: impl FnOnce(&mut Missing)) {
         let mut missing = self.missing.lock();
         let known = missing.len();
         match missing.entry((topic.into(), id)) {
@@ -229,7 +229,7 @@ impl Queues {
         }
     }
 
-    pub(super) fn take_missing(&self) -> Vec<(Name, Missing)> {
+    pub(crate) fn take_missing(&self) -> Vec<(Name, Missing)> {
         let mut missing = self.missing.lock();
         let mut list: Vec<_> = missing.drain().collect();
         list.sort_by(|a, b| a.0.cmp(&b.0));
@@ -284,7 +284,7 @@ fn load(cx: &Context<'_>, open: &Arc<OpenFiles>, dir: PathBuf, file_size: u64) -
 }
 
 #[inline]
-pub(super) fn find(of_topic: &[(i32, u32)], id: i32) -> Option<u32> {
+pub(crate) fn find(of_topic: &[(i32, u32)], id: i32) -> Option<u32> {
     // Usually all from 0 on exist.
     let likely = usize::try_from(id).ok().and_then(|id| of_topic.get(id));
     if let Some((_, number)) = likely.filter(|(likely, _)| *likely == id) {
@@ -295,55 +295,64 @@ pub(super) fn find(of_topic: &[(i32, u32)], id: i32) -> Option<u32> {
 }
 
 /// Iterates over entries with their position; empty ranges are skipped and reported.
-pub(super) fn each_entry(
+pub(crate) fn each_entry(
     cx: &Context<'_>,
     queue: &Queue,
     mut take: impl FnMut(i64, &Met) -> Result<()>,
 ) -> Result<()> {
-    each_block(cx, queue, |first, block| {
-        if block.units.is_empty() {
-            return take(first, &Met::Empty);
+    each_block(cx, queue, |block| {
+        if block.bytes.is_empty() {
+            return take(block.first, &Met::Empty);
         }
-        (first..).zip(block.met()).try_for_each(|(place, met)| take(place, &met))
+        let all = (0..).map_while(|at| block.met(at));
+        (block.first..).zip(all).try_for_each(|(place, met)| take(place, &met))
     })
 }
 
-/// Consecutive entries; none means an empty range.
-#[derive(Default)]
-pub(super) struct Entries {
+/// Consecutive whole entries, as bytes; none means an empty range.
+pub(crate) struct Entries {
     kind: QueueKind,
-    pub(super) units: Vec<CqUnit>,
-    bytes: Vec<u8>,
+    /// Position of the first.
+    pub(crate) first: i64,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Entries {
-    fn met(&self) -> impl Iterator<Item = Met> {
-        (0..self.units.len()).filter_map(|at| self.met_at(at))
+    /// Number of empty ones from `at` on.
+    fn zeros(&self, at: usize) -> usize {
+        let rest = self.bytes.get(at * self.kind.entry_len()..).unwrap_or_default();
+        first_nonzero(rest).unwrap_or(rest.len()) / self.kind.entry_len()
     }
 
-    pub(super) fn met_at(&self, at: usize) -> Option<Met> {
-        let unit = *self.units.get(at)?;
+    pub(crate) fn met(&self, at: usize) -> Option<Met> {
         let len = self.kind.entry_len();
-        let is_empty = || self.bytes.iter().skip(at * len).take(len).all(|&byte| byte == 0);
+        let bytes = self.bytes.get(at.checked_mul(len)?..)?.get(..len)?;
+        let unit = match self.kind {
+            QueueKind::Plain => {
+                let number = self.first.saturating_add(at as i64); // of a block
+                CqUnit::plain(number, QueueEntry::decode(bytes.first_chunk()?))
+            }
+            QueueKind::Batch => CqUnit::batch(BatchQueueEntry::decode(bytes.first_chunk()?)),
+        };
         Some(match self.kind {
             QueueKind::Plain if unit.is_pre_blank() => Met::Blank,
             _ if unit.is_valid() => Met::Entry(unit),
-            _ if is_empty() => Met::Empty,
+            _ if EMPTY.starts_with(bytes) => Met::Empty,
             _ => Met::Impossible(unit),
         })
     }
 }
 
-/// Iterates over blocks of entries with the first one's position.
-pub(super) fn each_block(
+/// Iterates over blocks of entries.
+pub(crate) fn each_block(
     cx: &Context<'_>,
     queue: &Queue,
-    mut take: impl FnMut(i64, &Entries) -> Result<()>,
+    mut take: impl FnMut(&Entries) -> Result<()>,
 ) -> Result<()> {
     let (run, kind) = (queue.run(), queue.kind());
     let entry_len = kind.entry_len() as u64;
     let most = to_usize(run.file_size() / entry_len);
-    let mut block = Entries { kind, ..Entries::default() };
+    let mut block = Entries { kind, first: 0, bytes: Vec::new() };
     for file in run.files().iter() {
         if file.base_offset % entry_len != 0 {
             continue;
@@ -357,13 +366,13 @@ pub(super) fn each_block(
         };
         let mut position = 0;
         while position < len {
-            let place = file.base_offset.saturating_add(position) / entry_len;
-            block.units.clear();
+            block.first = at_most_i64(file.base_offset.saturating_add(position) / entry_len);
             // Files are sparse: holes are not read.
             let data = open.next_data(position).map_err(Error::io("read", &file.path))?;
             let data = data.unwrap_or(len).min(len) / entry_len * entry_len;
             if data > position {
-                take(at_most_i64(place), &block)?;
+                block.bytes.clear();
+                take(&block)?;
                 position = data;
                 continue;
             }
@@ -371,13 +380,12 @@ pub(super) fn each_block(
             block.bytes.resize(wanted, 0);
             let read =
                 open.read_at(&mut block.bytes, position).map_err(Error::io("read", &file.path))?;
-            block.bytes.truncate(read);
-            CqUnit::decode(kind, place, &block.bytes, &mut block.units);
-            if block.units.is_empty() {
+            block.bytes.truncate(read - read % kind.entry_len());
+            if block.bytes.is_empty() {
                 break;
             }
-            take(at_most_i64(place), &block)?;
-            position += block.units.len() as u64 * entry_len;
+            take(&block)?;
+            position += block.bytes.len() as u64;
             if cx.is_cancelled() {
                 return Ok(());
             }
@@ -387,9 +395,134 @@ pub(super) fn each_block(
 }
 
 /// Content at a position of a queue.
-pub(super) enum Met {
+pub(crate) enum Met {
     Entry(CqUnit),
     Blank,
     Empty,
     Impossible(CqUnit),
+}
+
+#[inline]
+pub(crate) fn tags_code(cx: &Context<'_>, request: &DispatchRequest<'_>) -> i64 {
+    dispatch_tags_code(
+        request.topic,
+        &request.properties,
+        request.store_timestamp_ms,
+        &cx.config.message_delay_level,
+    )
+}
+
+pub(crate) fn is_range(unit: &CqUnit, range: InnerRange) -> bool {
+    (unit.number, unit.count) == (range.base_queue_offset, range.message_count)
+}
+
+pub(crate) fn is_of(queue: &Queue, request: &DispatchRequest<'_>) -> bool {
+    *request.topic == *queue.topic && request.queue_id == queue.id && request.is_queued()
+}
+
+#[cold]
+pub(crate) fn miss(
+    queues: &Queues,
+    topic: &[u8],
+    id: i32,
+    queue: Option<&Queue>,
+    number: i64,
+    request: &DispatchRequest<'_>,
+) {
+    let behind = queue.is_none_or(|queue| number >= queue.end);
+    let at = at_least_0(request.physical_offset);
+    queues.miss(topic, id, |missing: &mut Missing| {
+        missing.place = missing.place.min(at);
+        if behind {
+            missing.behind += 1;
+            missing.oldest_ms = missing.oldest_ms.min(request.store_timestamp_ms);
+            let (least, most) = missing.numbers.unwrap_or((number, number));
+            missing.numbers = Some((least.min(number), most.max(number)));
+        } else {
+            missing.inside += 1;
+        }
+    });
+}
+
+#[cold]
+pub(crate) fn report_twice(
+    cx: &Context<'_>,
+    log: &FileRun,
+    queue: &Queue,
+    number: i64,
+    leads: u64,
+    request: &DispatchRequest<'_>,
+) {
+    let at = at_least_0(request.physical_offset);
+    let (path, offset) = context::spot(log, at);
+    let expected = format!(
+        "one message with number {number} in queue {} of {}",
+        queue.id,
+        String::from_utf8_lossy(&queue.topic)
+    );
+    let found = format!("a second one; the queue leads to the one at {leads}");
+    let severity = Severity::Warning;
+    cx.findings.add(Code::LogTwice, severity, &path, Some(offset), expected, found);
+}
+
+/// Reports messages without entries, after the whole walk. Messages up to `trusted_ms` were
+/// dispatched even if the store was not closed; a deleted topic needs no queue. If the log `grew`,
+/// numbers may be missing.
+pub(crate) fn report_missing(
+    cx: &Context<'_>,
+    queues: &Queues,
+    is_deleted: impl Fn(&[u8]) -> bool,
+    trusted_ms: i64,
+    grew: bool,
+) {
+    let (mut tail, mut tail_from) = (queues.missing_elsewhere.load(Ordering::Relaxed), u64::MAX);
+    for ((topic, id), missing) in queues.take_missing() {
+        let kind = queues.kind_of(&topic);
+        let queue = queues.number_of(kind, &topic, id).and_then(|number| queues.get(number));
+        let end = queue.map_or(0, |queue| queue.end);
+        let below = cx.paths.root().join(kind.folder());
+        let dir = below.join(&*String::from_utf8_lossy(&topic)).join(id.to_string());
+        let behind = missing.behind;
+        let late = cx.state == State::Closed || missing.oldest_ms <= trusted_ms;
+        let lost = missing.inside + if late { behind } else { 0 };
+        if lost > 0 {
+            let expected = format!("entries of {lost} more messages");
+            let deleted = queue.is_none() && is_deleted(&topic);
+            let (severity, why) = match deleted {
+                true => (Severity::Info, "topics.json does not have the topic".to_owned()),
+                false => (Severity::Error, format!("the queue ends at {end}")),
+            };
+            let found = format!(
+                "none; the first of these lies at physical offset {}, {why}",
+                missing.place
+            );
+            cx.findings.add(Code::QueueMissing, severity, &dir, None, expected, found);
+        } else {
+            tail += behind;
+            tail_from = tail_from.min(missing.place);
+        }
+        let span = missing.numbers.map(|(least, most)| {
+            let count = at_least_0(most.saturating_sub(least)).saturating_add(1);
+            (least, most, count)
+        });
+        if let Some((least, most, count)) = span
+            && kind == QueueKind::Plain
+            && (count != behind || (end > 0 && least != end))
+        {
+            let expected =
+                format!("{behind} numbers from {} on", if end > 0 { end } else { least });
+            let found = format!("numbers from {least} to {most}");
+            let severity = if grew { Severity::Info } else { Severity::Warning };
+            cx.findings.add(Code::LogNumber, severity, &dir, None, expected, found);
+        }
+    }
+    if tail > 0 {
+        let found = match tail_from {
+            u64::MAX => format!("{tail} messages that are in none"),
+            from => format!("{tail} messages from physical offset {from} on that are in none"),
+        };
+        let dir = cx.paths.consume_queue();
+        let expected = "every message in its queue";
+        cx.findings.add(Code::QueueTail, Severity::Info, &dir, None, expected, found);
+    }
 }

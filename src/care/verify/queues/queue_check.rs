@@ -2,9 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::ext_check::{EntryPlace, ExtCheck};
-use super::report::{is_of, is_range, miss, tags_code, tell_twice};
-use super::{Queue, Queues, find};
+use super::entry_check::{EntryPlace, ExtCheck};
+use super::{Queue, Queues, find, is_of, is_range, miss, report_twice, tags_code};
 use crate::care::finding::{Code, Severity};
 use crate::care::verify::context::Context;
 use crate::error::{CorruptionKind, FormatError, Result};
@@ -30,7 +29,7 @@ const LEAST_ENTRIES: usize = 64;
 const MOST_BODY: usize = 64 << 20;
 const NONE: u32 = u32::MAX;
 
-pub(in crate::care::verify) struct QueueCheck<'a> {
+pub(crate) struct QueueCheck<'a> {
     cx: &'a Context<'a>,
     queues: &'a Queues,
     log: &'a FileRun,
@@ -103,11 +102,7 @@ impl Window {
 }
 
 impl<'a> QueueCheck<'a> {
-    pub(in crate::care::verify) fn new(
-        cx: &'a Context<'a>,
-        queues: &'a Queues,
-        log: &'a FileRun,
-    ) -> Self {
+    pub(crate) fn new(cx: &'a Context<'a>, queues: &'a Queues, log: &'a FileRun) -> Self {
         let budget = BUDGET / cx.threads.max(1);
         let count = queues.list.len().max(1);
         let entries = (budget / count / ENTRY_LEN).clamp(LEAST_ENTRIES, MOST_ENTRIES);
@@ -125,13 +120,13 @@ impl<'a> QueueCheck<'a> {
         }
     }
 
-    pub(in crate::care::verify) fn go_to_topic(&mut self, topic: &[u8]) {
+    pub(crate) fn go_to_topic(&mut self, topic: &[u8]) {
         self.kind = self.queues.kind_of(topic);
         self.of_topic = self.queues.of_topic(self.kind, topic);
     }
 
     /// Whether an entry of the message's queue leads to it.
-    pub(in crate::care::verify) fn is_known(&self, request: &DispatchRequest<'_>) -> Result<bool> {
+    pub(crate) fn is_known(&self, request: &DispatchRequest<'_>) -> Result<bool> {
         let kind = self.queues.kind_of(request.topic);
         let queue = self.queues.number_of(kind, request.topic, request.queue_id);
         let Some(queue) = queue.and_then(|queue| self.queues.get(queue)) else { return Ok(false) };
@@ -144,7 +139,7 @@ impl<'a> QueueCheck<'a> {
 
     /// Compares a message of the current topic with its queues.
     #[inline]
-    pub(in crate::care::verify) fn see(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
+    pub(crate) fn see(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
         if !request.is_queued() {
             return Ok(());
         }
@@ -271,13 +266,13 @@ impl<'a> QueueCheck<'a> {
             && points_back(&view, queue.kind(), &queue.topic, queue.id, &unit)
             && u32::try_from(entry.store_size) == Ok(size)
         {
-            tell_twice(self.cx, self.log, queue, number, leads, request);
+            report_twice(self.cx, self.log, queue, number, leads, request);
         }
         Ok(())
     }
 
     #[inline]
-    pub(in crate::care::verify) fn check_batch(
+    pub(crate) fn check_batch(
         &self,
         record: &Record<'_>,
         request: &DispatchRequest<'_>,
@@ -313,7 +308,7 @@ impl<'a> QueueCheck<'a> {
                 if let Some((view, _)) = probe(self.log, leads, &mut self.probed)? {
                     let other = DispatchRequest::of(&view);
                     if is_of(known, &other) && is_range(&unit, other.range(QueueKind::Batch)) {
-                        tell_twice(self.cx, self.log, known, number, leads, request);
+                        report_twice(self.cx, self.log, known, number, leads, request);
                     }
                 }
             }
@@ -346,7 +341,7 @@ impl<'a> QueueCheck<'a> {
         }
     }
 
-    pub(in crate::care::verify) fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         for window in &mut self.windows {
             window.change(NONE, self.queues);
         }

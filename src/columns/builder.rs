@@ -13,12 +13,10 @@ use arrow_array::{
 };
 use arrow_schema::{ArrowError, DataType, SchemaRef};
 
-use super::bodies::{Bodies, Pinned, Pins};
 use super::damage::DamageRows;
 use super::derived::{Hosts, KeyLists, MessageIds, Pairs, Properties, Times};
-use super::pool::Gathered;
-use super::variable::VariableColumn;
-use crate::columns::schema::Column;
+use super::schema::Column;
+use super::variable::{Bodies, Gathered, Pinned, Pins, VariableColumn};
 use crate::error::FormatError;
 use crate::format::body::{self, BodyError};
 use crate::format::message::host::Host;

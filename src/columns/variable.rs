@@ -1,19 +1,22 @@
-//! Columns of text and bytes.
+//! Columns of text and bytes, also bodies as views into the blocks that were read.
 //!
-//! UTF-8 is checked once for the whole column, far cheaper than once for each value.
+//! UTF-8 is checked once for the whole column, far cheaper than once for each value. Memory of finished
+//! batches is used again: touched pages are several times as fast as new ones.
 
-use std::sync::Arc;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Weak};
 
-use arrow_array::builder::make_view;
-use arrow_array::types::{
-    BinaryType, BinaryViewType, ByteArrayType, ByteViewType, StringViewType, Utf8Type,
+use arrow_array::builder::{BinaryViewBuilder, make_view};
+use arrow_array::{ArrayRef, BinaryArray, BinaryViewArray, StringArray, StringViewArray};
+use arrow_buffer::{
+    ArrowNativeType, Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer, ToByteSlice,
 };
-use arrow_array::{ArrayRef, GenericByteArray, GenericByteViewArray};
-use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType};
+use bytes::Bytes;
+use parking_lot::Mutex;
 
-use super::pool::Gathered;
 use crate::format::width::{at_most_i32, at_most_u32};
+use crate::log::Block;
 
 #[derive(Debug)]
 pub(crate) struct VariableColumn {
@@ -146,17 +149,16 @@ impl VariableColumn {
             Layout::Offsets(ends) => {
                 let finished = OffsetBuffer::new(ends.finish_numbers());
                 ends.push(0);
-                let ends = finished;
                 match self.kind {
-                    Kind::Text => text(ends, values, nulls),
-                    Kind::Binary => array::<BinaryType>(ends, values, nulls),
+                    Kind::Text => text(finished, values, nulls),
+                    Kind::Binary => Ok(Arc::new(BinaryArray::try_new(finished, values, nulls)?)),
                 }
             }
             Layout::Views(views) => {
-                let views = views.finish_numbers();
+                let (views, values) = (views.finish_numbers(), vec![values]);
                 match self.kind {
                     Kind::Text => text_views(views, values, nulls),
-                    Kind::Binary => view_array::<BinaryViewType>(views, values, nulls),
+                    Kind::Binary => Ok(Arc::new(BinaryViewArray::try_new(views, values, nulls)?)),
                 }
             }
         }
@@ -165,49 +167,239 @@ impl VariableColumn {
 
 const INLINE: usize = 12;
 
-fn array<T: ByteArrayType<Offset = i32>>(
-    ends: OffsetBuffer<i32>,
-    values: Buffer,
-    nulls: Option<NullBuffer>,
-) -> Result<ArrayRef, ArrowError> {
-    Ok(Arc::new(GenericByteArray::<T>::try_new(ends, values, nulls)?))
-}
-
 fn text(
     ends: OffsetBuffer<i32>,
     values: Buffer,
     nulls: Option<NullBuffer>,
 ) -> Result<ArrayRef, ArrowError> {
-    if let Ok(array) = array::<Utf8Type>(ends.clone(), values.clone(), nulls.clone()) {
-        return Ok(array);
+    let (same_ends, same_values) = (ends.clone(), values.clone());
+    if let Ok(array) = StringArray::try_new(same_ends, same_values, nulls.clone()) {
+        return Ok(Arc::new(array));
     }
     // Some value is invalid UTF-8; find it value by value.
-    let raw = GenericByteArray::<BinaryType>::try_new(ends, values, nulls)?;
-    let readable: GenericByteArray<Utf8Type> =
-        raw.iter().map(|value| value.map(String::from_utf8_lossy)).collect();
-    Ok(Arc::new(readable))
-}
-
-fn view_array<T: ByteViewType + ?Sized>(
-    views: ScalarBuffer<u128>,
-    values: Buffer,
-    nulls: Option<NullBuffer>,
-) -> Result<ArrayRef, ArrowError> {
-    Ok(Arc::new(GenericByteViewArray::<T>::try_new(views, vec![values], nulls)?))
+    let raw = BinaryArray::try_new(ends, values, nulls)?;
+    let readable = raw.iter().map(|value| value.map(String::from_utf8_lossy));
+    Ok(Arc::new(readable.collect::<StringArray>()))
 }
 
 fn text_views(
     views: ScalarBuffer<u128>,
-    values: Buffer,
+    values: Vec<Buffer>,
     nulls: Option<NullBuffer>,
 ) -> Result<ArrayRef, ArrowError> {
-    if let Ok(array) = view_array::<StringViewType>(views.clone(), values.clone(), nulls.clone()) {
-        return Ok(array);
+    let (same_views, same_values) = (views.clone(), values.clone());
+    if let Ok(array) = StringViewArray::try_new(same_views, same_values, nulls.clone()) {
+        return Ok(Arc::new(array));
     }
-    let raw = GenericByteViewArray::<BinaryViewType>::try_new(views, vec![values], nulls)?;
-    let readable: GenericByteViewArray<StringViewType> =
-        raw.iter().map(|value| value.map(String::from_utf8_lossy)).collect();
-    Ok(Arc::new(readable))
+    let raw = BinaryViewArray::try_new(views, values, nulls)?;
+    let readable = raw.iter().map(|value| value.map(String::from_utf8_lossy));
+    Ok(Arc::new(readable.collect::<StringViewArray>()))
+}
+
+/// Maximum unused bytes of blocks that a batch may hold; beyond it bodies are copied.
+const MOST_PINNED: usize = 4 << 20;
+
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    block: Arc<Block>,
+    buffer: Buffer,
+    number: usize,
+}
+
+struct HeldBlock(Arc<Block>);
+
+impl AsRef<[u8]> for HeldBlock {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Pins {
+    most_bytes: usize,
+    bytes: usize,
+    count: usize,
+    last: Option<Pinned>,
+}
+
+impl Pins {
+    pub(crate) fn new(body_bytes: usize) -> Self {
+        let most_bytes = body_bytes.saturating_mul(2).saturating_add(MOST_PINNED);
+        Self { most_bytes, bytes: 0, count: 0, last: None }
+    }
+
+    /// Pins `block` for the batch; `None` if the batch holds enough already.
+    pub(crate) fn pin(&mut self, block: &Arc<Block>) -> Option<&Pinned> {
+        if !self.last.as_ref().is_some_and(|last| Arc::ptr_eq(&last.block, block)) {
+            self.last = None;
+            let bytes = self.bytes.saturating_add(block.as_bytes().len());
+            if bytes <= self.most_bytes {
+                self.bytes = bytes;
+                self.count += 1;
+                let buffer = Buffer::from(Bytes::from_owner(HeldBlock(Arc::clone(block))));
+                let block = Arc::clone(block);
+                self.last = Some(Pinned { block, buffer, number: self.count });
+            }
+        }
+        self.last.as_ref()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        (self.bytes, self.count, self.last) = (0, 0, None);
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum Bodies {
+    Copied(VariableColumn),
+    Shared {
+        views: BinaryViewBuilder,
+        /// The last block and its index in the column.
+        block: Option<(usize, u32)>,
+    },
+}
+
+impl Bodies {
+    /// An empty column of a binary or view type.
+    pub(crate) fn new(data_type: &DataType) -> Result<Self, ArrowError> {
+        Ok(match data_type {
+            DataType::BinaryView => Self::Shared { views: BinaryViewBuilder::new(), block: None },
+            other => Self::Copied(VariableColumn::new(other)?),
+        })
+    }
+
+    pub(crate) fn shares(&self) -> bool {
+        matches!(self, Self::Shared { .. })
+    }
+
+    /// Adds bodies; those in `pinned` are not copied.
+    pub(crate) fn extend<'a>(
+        &mut self,
+        bodies: impl Iterator<Item = &'a [u8]>,
+        pinned: Option<&Pinned>,
+    ) -> Result<(), ArrowError> {
+        let (views, block) = match self {
+            Self::Copied(column) => {
+                column.extend(bodies);
+                return Ok(());
+            }
+            Self::Shared { views, block } => (views, block),
+        };
+        let number = match (pinned, &block) {
+            (Some(pinned), Some((known, number))) if pinned.number == *known => *number,
+            (Some(pinned), _) => {
+                let number = views.append_block(pinned.buffer.clone());
+                *block = Some((pinned.number, number));
+                number
+            }
+            (None, _) => 0,
+        };
+        for body in bodies {
+            let place = pinned
+                .and_then(|pinned| pinned.block.place_of(body))
+                .and_then(|place| u32::try_from(place).ok().zip(u32::try_from(body.len()).ok()));
+            match place {
+                Some((place, len)) => views.try_append_view(number, place, len)?,
+                None => views.try_append_value(body)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the column as an array and empties it.
+    pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
+        match self {
+            Self::Copied(column) => column.finish(),
+            Self::Shared { views, block } => {
+                *block = None;
+                Ok(Arc::new(views.finish()))
+            }
+        }
+    }
+}
+
+const MOST_KEPT: usize = 64 << 20;
+const SPARE: usize = 4;
+
+#[derive(Debug)]
+pub(crate) struct Gathered<T> {
+    values: Vec<T>,
+    pool: Arc<Pool<T>>,
+}
+
+impl<T: ArrowNativeType> Gathered<T> {
+    pub(crate) fn new() -> Self {
+        Self { values: Vec::new(), pool: Arc::new(Pool { spare: Mutex::default() }) }
+    }
+
+    /// Returns the values as a buffer; its memory comes back when the last holder drops it.
+    pub(crate) fn finish(&mut self) -> Buffer {
+        let values = std::mem::replace(&mut self.values, self.pool.take());
+        Buffer::from(Bytes::from_owner(Lent { values, pool: Arc::downgrade(&self.pool) }))
+    }
+
+    pub(crate) fn finish_numbers(&mut self) -> ScalarBuffer<T> {
+        ScalarBuffer::from(self.finish())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn spare(&self) -> usize {
+        let spare = self.pool.spare.lock();
+        assert!(spare.iter().all(Vec::is_empty) && spare.len() <= SPARE);
+        spare.len()
+    }
+}
+
+impl<T> Deref for Gathered<T> {
+    type Target = Vec<T>;
+
+    fn deref(&self) -> &Vec<T> {
+        &self.values
+    }
+}
+
+impl<T> DerefMut for Gathered<T> {
+    fn deref_mut(&mut self) -> &mut Vec<T> {
+        &mut self.values
+    }
+}
+
+#[derive(Debug)]
+struct Pool<T> {
+    spare: Mutex<Vec<Vec<T>>>,
+}
+
+impl<T> Pool<T> {
+    fn take(&self) -> Vec<T> {
+        self.spare.lock().pop().unwrap_or_default()
+    }
+
+    fn give(&self, mut values: Vec<T>) {
+        values.clear();
+        let mut spare = self.spare.lock();
+        if values.capacity().saturating_mul(size_of::<T>()) <= MOST_KEPT && spare.len() < SPARE {
+            spare.push(values);
+        }
+    }
+}
+
+struct Lent<T> {
+    values: Vec<T>,
+    pool: Weak<Pool<T>>,
+}
+
+impl<T: ArrowNativeType> AsRef<[u8]> for Lent<T> {
+    fn as_ref(&self) -> &[u8] {
+        self.values.as_slice().to_byte_slice()
+    }
+}
+
+impl<T> Drop for Lent<T> {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.upgrade() {
+            pool.give(std::mem::take(&mut self.values));
+        }
+    }
 }
 
 #[cfg(test)]

@@ -20,16 +20,16 @@ use crate::log::index::file;
 use crate::log::index::file::{IndexOpen, IndexPut};
 use crate::log::index::layout::{Detection, detect_layout};
 
-use super::index_arrow::{Entries, OffsetLists, read_entries};
+use super::index_arrow::{self, OffsetLists, read_entries};
 use crate::py::arrays::{HASH_CHUNK, IndexKeys, Numbers};
-use crate::py::arrow::scan::ArrowScan;
 use crate::py::errors::{StoreClosedError, not_one_of};
 use crate::py::fields;
-use crate::py::fork;
+use crate::py::process;
+use crate::py::scan::ArrowScan;
 use crate::py::values::value_methods;
 
 /// The first 40 bytes of an index file (``IndexHeader``).
-#[pyclass(module = "mqstore", frozen, get_all)]
+#[pyclass(module = "mqstore", frozen, get_all, new = "from_fields")]
 #[derive(Clone, Debug)]
 pub(crate) struct IndexHeader {
     /// Store time of the first message in the file.
@@ -46,28 +46,6 @@ pub(crate) struct IndexHeader {
     index_count: i32,
 }
 
-#[pymethods]
-impl IndexHeader {
-    #[new]
-    fn __new__(
-        begin_timestamp_ms: i64,
-        end_timestamp_ms: i64,
-        begin_physical_offset: i64,
-        end_physical_offset: i64,
-        hash_slot_count: i32,
-        index_count: i32,
-    ) -> Self {
-        Self {
-            begin_timestamp_ms,
-            end_timestamp_ms,
-            begin_physical_offset,
-            end_physical_offset,
-            hash_slot_count,
-            index_count,
-        }
-    }
-}
-
 value_methods!(IndexHeader {
     "begin_timestamp_ms",
     "end_timestamp_ms",
@@ -78,7 +56,7 @@ value_methods!(IndexHeader {
 });
 
 /// One 20-byte entry of an index file, with its number.
-#[pyclass(module = "mqstore", frozen, get_all)]
+#[pyclass(module = "mqstore", frozen, get_all, new = "from_fields")]
 #[derive(Clone, Debug)]
 pub(crate) struct IndexEntry {
     /// Number of the entry in its file, from 1.
@@ -91,20 +69,6 @@ pub(crate) struct IndexEntry {
     seconds: i32,
     /// Number of the next older entry of the same slot; 0 at the end of the chain.
     prev_entry: i32,
-}
-
-#[pymethods]
-impl IndexEntry {
-    #[new]
-    fn __new__(
-        number: u32,
-        key_hash: i32,
-        physical_offset: i64,
-        seconds: i32,
-        prev_entry: i32,
-    ) -> Self {
-        Self { number, key_hash, physical_offset, seconds, prev_entry }
-    }
 }
 
 value_methods!(IndexEntry { "number", "key_hash", "physical_offset", "seconds", "prev_entry" });
@@ -220,7 +184,7 @@ impl IndexFile {
         py: Python<'_>,
         write: impl FnOnce(&mut file::IndexFile) -> Result<T> + Send,
     ) -> PyResult<T> {
-        if fork::generation() != self.generation {
+        if process::generation() != self.generation {
             return Err(StoreClosedError::new_err((
                 "the file was opened before this process was forked off: open it again here",
             )));
@@ -255,7 +219,7 @@ impl IndexFile {
     #[pyo3(signature = (path, mode="r", *, slots=5_000_000, entries=20_000_000))]
     fn __new__(
         py: Python<'_>,
-        path: PathBuf,
+        #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
         mode: &str,
         #[pyo3(from_py_with = fields::saturated)] slots: i64,
         #[pyo3(from_py_with = fields::saturated)] entries: i64,
@@ -267,13 +231,12 @@ impl IndexFile {
             other => return Err(not_one_of("mode", "r, r+, a", other)),
         };
         let layout = layout_of(slots, entries)?;
-        let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
         let file = py.detach(|| match mode {
             "r" => file::IndexFile::open(&Os, &path, layout, IndexOpen::ReadMapped),
             _ => open_to_write(&path, layout, mode == "a"),
         })?;
         let state = RwLock::new(State { file: Some(file), failed: None });
-        Ok(Self { path, mode, layout, generation: fork::generation(), state })
+        Ok(Self { path, mode, layout, generation: process::generation(), state })
     }
 
     /// The file.
@@ -436,7 +399,7 @@ impl IndexFile {
     /// All entries in order, as columns named like the fields of ``IndexEntry``.
     fn entries(&self, py: Python<'_>) -> PyResult<ArrowScan> {
         self.read(py, |_| Ok(()))?;
-        Ok(ArrowScan::new(Entries { path: self.path.clone(), layout: self.layout }))
+        Ok(index_arrow::entries(self.path.clone(), self.layout))
     }
 
     /// One entry by its number, 1 to ``len(index_file)``.
@@ -500,7 +463,7 @@ impl IndexFile {
         Ok(py.detach(|| {
             let mut state = self.state.write();
             // In a forked child the file is still the parent's.
-            let ours = fork::generation() == self.generation;
+            let ours = process::generation() == self.generation;
             let outcome = match &state.failed {
                 None if ours => self.flush_state(&mut state),
                 _ => Ok(()),

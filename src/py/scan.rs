@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, StructArray};
-use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
+use arrow_schema::{ArrowError, Field, SchemaRef};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyIterator, PyString};
@@ -21,7 +21,7 @@ use crate::store::progress::Halt;
 use crate::store::read::scan::{OnDamage, Scan};
 
 use crate::py::fields;
-use crate::py::signals::{Signals, drop_aside};
+use crate::py::process::{Signals, drop_aside};
 use crate::py::store::Store;
 use crate::py::store::reading::{bound, on_damage, scan_filter};
 
@@ -67,31 +67,39 @@ impl ArrowSchema {
     }
 }
 
-pub(crate) trait BatchSource: Send + Sync {
-    fn schema(&self) -> SchemaRef;
-
-    /// The schema with `wanted`'s layouts where possible.
-    fn schema_like(&self, _wanted: &Schema) -> SchemaRef {
-        self.schema()
-    }
-
-    /// Starts at the first row; long work ends early when `halt` says so.
-    fn open(&self, schema: SchemaRef, halt: &Halt) -> Result<Batches, BatchError>;
-}
-
 pub(crate) type Batches = Box<dyn Iterator<Item = Result<RecordBatch, BatchError>> + Send>;
+
+type Open = dyn Fn(SchemaRef, &Halt) -> Result<Batches, BatchError> + Send + Sync;
 
 /// Rows of a store as an Arrow stream, read anew by each consumer.
 ///
 /// polars, DuckDB, pandas and pyarrow take it as it is. No file is open between two consumers.
 #[pyclass(module = "mqstore", frozen)]
 pub(crate) struct ArrowScan {
-    source: Arc<dyn BatchSource>,
+    schema: SchemaRef,
+    /// Columns of messages, which can have view types.
+    columns: Vec<Column>,
+    open: Box<Open>,
 }
 
 impl ArrowScan {
-    pub(crate) fn new(source: impl BatchSource + 'static) -> Self {
-        Self { source: Arc::new(source) }
+    /// `open` starts at the first row; long work ends early when the halt says so.
+    pub(crate) fn new(
+        schema: SchemaRef,
+        open: impl Fn(SchemaRef, &Halt) -> Result<Batches, BatchError> + Send + Sync + 'static,
+    ) -> Self {
+        Self { schema, columns: Vec::new(), open: Box::new(open) }
+    }
+
+    /// Rows that are in memory already.
+    pub(crate) fn of_rows(schema: SchemaRef, batches: Vec<RecordBatch>) -> Self {
+        Self::new(schema, move |_, _| Ok(Box::new(batches.clone().into_iter().map(Ok))))
+    }
+
+    pub(crate) fn of_messages(messages: Messages) -> Self {
+        let (columns, schema) = (messages.columns.clone(), schema_of(&messages.columns));
+        let open = move |schema, halt: &_| messages.open(&schema, halt);
+        Self { columns, ..Self::new(schema, open) }
     }
 }
 
@@ -100,12 +108,12 @@ impl ArrowScan {
     /// The columns that the stream has.
     #[getter]
     fn schema(&self) -> ArrowSchema {
-        ArrowSchema(self.source.schema())
+        ArrowSchema(Arc::clone(&self.schema))
     }
 
     /// The schema as a capsule of the Arrow PyCapsule interface.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        Ok(to_schema_pycapsule(py, self.source.schema().as_ref())?)
+        Ok(to_schema_pycapsule(py, self.schema.as_ref())?)
     }
 
     /// A new stream over all rows, as a capsule.
@@ -120,17 +128,16 @@ impl ArrowScan {
         requested_schema: Option<&Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let schema = match requested_schema {
-            Some(capsule) => {
+            Some(capsule) if !self.columns.is_empty() => {
                 let wanted = PySchema::from_arrow_pycapsule(capsule)?.into_inner();
-                self.source.schema_like(&wanted)
+                schema_like(&self.columns, &wanted)
             }
-            None => self.source.schema(),
+            _ => Arc::clone(&self.schema),
         };
         let field = Field::new_struct("", schema.fields().clone(), false);
         // The consumer may have released the interpreter without our knowledge, so it must not
         // be asked for signals.
-        let batches =
-            py.detach(|| self.source.open(schema, &Halt::default())).map_err(exception)?;
+        let batches = py.detach(|| (self.open)(schema, &Halt::default())).map_err(exception)?;
         let stream = Stream { batches: Some(batches) };
         Ok(to_stream_pycapsule(py, Box::new(ArrayIterator::new(stream, Arc::new(field))), None)?)
     }
@@ -142,9 +149,9 @@ impl ArrowScan {
     fn read_all<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let reader = py.import("pyarrow")?.getattr("RecordBatchReader")?;
         let signals = Signals::new();
-        let (schema, halt) = (self.source.schema(), signals.halt());
+        let (schema, halt) = (Arc::clone(&self.schema), signals.halt());
         let read = py.detach(|| {
-            let mut batches = self.source.open(Arc::clone(&schema), &halt)?;
+            let mut batches = (self.open)(Arc::clone(&schema), &halt)?;
             let mut read = Vec::new();
             while !signals.has_raised()
                 && let Some(batch) = batches.next()
@@ -157,10 +164,8 @@ impl ArrowScan {
             drop_aside(read);
             return Err(raised);
         }
-        let read = Rows { schema, batches: read.map_err(exception)? };
-        reader
-            .call_method1("from_stream", (Bound::new(py, Self::new(read))?,))?
-            .call_method0("read_all")
+        let read = Self::of_rows(schema, read.map_err(exception)?);
+        reader.call_method1("from_stream", (read,))?.call_method0("read_all")
     }
 
     /// All rows at once: a ``pyarrow.Table``, as ``read_all``.
@@ -194,23 +199,7 @@ impl ArrowScan {
     }
 
     fn __repr__(&self) -> String {
-        format!("<ArrowScan of {} columns>", self.source.schema().fields().len())
-    }
-}
-
-/// Rows that are in memory already.
-pub(crate) struct Rows {
-    pub(crate) schema: SchemaRef,
-    pub(crate) batches: Vec<RecordBatch>,
-}
-
-impl BatchSource for Rows {
-    fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
-    }
-
-    fn open(&self, _schema: SchemaRef, _halt: &Halt) -> Result<Batches, BatchError> {
-        Ok(Box::new(self.batches.clone().into_iter().map(Ok)))
+        format!("<ArrowScan of {} columns>", self.schema.fields().len())
     }
 }
 
@@ -290,28 +279,18 @@ impl Messages {
         }
         Ok(MessageBatches::new(self.source.clone(), scan.clone(), builder))
     }
-}
 
-impl BatchSource for Messages {
-    fn schema(&self) -> SchemaRef {
-        schema_of(&self.columns)
-    }
-
-    fn schema_like(&self, wanted: &Schema) -> SchemaRef {
-        schema_like(&self.columns, wanted)
-    }
-
-    fn open(&self, schema: SchemaRef, halt: &Halt) -> Result<Batches, BatchError> {
+    fn open(&self, schema: &SchemaRef, halt: &Halt) -> Result<Batches, BatchError> {
         let log = self.source.log()?;
         let mut scan = self.scan.clone().halting(halt.clone());
         let bytes = scan.bytes();
         let threads = makers(bytes.end - bytes.start, self.threads);
         if threads == 0 {
-            return Ok(Box::new(self.batches(&schema, &scan)?));
+            return Ok(Box::new(self.batches(schema, &scan)?));
         }
         scan.settle(log)?;
         // One more than threads, for rebuilding parts.
-        let batches = (0..=threads).map(|_| self.batches(&schema, &scan));
+        let batches = (0..=threads).map(|_| self.batches(schema, &scan));
         let batches = batches.collect::<Result<_, _>>()?;
         let part_bytes = self.limits.part_bytes(&self.columns);
         let mut ahead = BatchesAhead::start(batches, scan.bytes(), part_bytes, halt.clone())
@@ -437,7 +416,7 @@ impl Store {
         let stop = bound(stop_physical_offset, end);
         let start = bound(start_physical_offset, 0);
         let scan = Scan::new(start, stop, end, filter, on_damage).verifying(verify_crc);
-        Ok(ArrowScan::new(Messages {
+        Ok(ArrowScan::of_messages(Messages {
             source: LogSource::Store(store),
             scan,
             columns,

@@ -22,15 +22,11 @@ use crate::log::{self, CqUnit, QueueKind, folder};
 use crate::store::LogSource;
 use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
 
+use crate::py::fields;
 use crate::py::store::message_scan::MessageScan;
 use crate::py::store::reading::{bound, on_damage};
 use crate::py::store::stored::StoredMessage;
 use crate::py::values::value_methods;
-
-/// The working folder may change later.
-fn absolute(path: PathBuf) -> Result<PathBuf> {
-    std::path::absolute(&path).map_err(Error::io("find", path))
-}
 
 /// One entry of a consume queue: 20 bytes, or 46 in a batch queue.
 #[pyclass(module = "mqstore", frozen, get_all)]
@@ -122,8 +118,12 @@ pub(crate) struct ConsumeQueue {
 impl ConsumeQueue {
     #[new]
     #[pyo3(signature = (path, *, file_size=None))]
-    fn __new__(py: Python<'_>, path: PathBuf, file_size: Option<u64>) -> PyResult<Self> {
-        let queue = py.detach(|| QueueFolder::open(Arc::new(Os), &absolute(path)?, file_size))?;
+    fn __new__(
+        py: Python<'_>,
+        #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
+        file_size: Option<u64>,
+    ) -> PyResult<Self> {
+        let queue = py.detach(|| QueueFolder::open(Arc::new(Os), &path, file_size))?;
         Ok(Self { queue: Arc::new(queue) })
     }
 
@@ -299,8 +299,11 @@ fn open_log(path: &Path, file_size: Option<u64>) -> Result<log::CommitLog> {
 impl CommitLog {
     #[new]
     #[pyo3(signature = (path, *, file_size=None))]
-    fn __new__(py: Python<'_>, path: PathBuf, file_size: Option<u64>) -> PyResult<Self> {
-        let path = absolute(path)?;
+    fn __new__(
+        py: Python<'_>,
+        #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
+        file_size: Option<u64>,
+    ) -> PyResult<Self> {
         let log = py.detach(|| open_log(&path, file_size))?;
         Ok(Self { path, log: Arc::new(log) })
     }

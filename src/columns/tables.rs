@@ -1,14 +1,17 @@
-//! Counts of messages as a record batch.
+//! Counts of messages, and entries of a queue, as record batches.
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
-use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
+use arrow_array::{ArrayRef, Int16Array, Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
-use super::build::derived::Times;
+use super::ahead::BatchError;
+use super::derived::Times;
 use super::schema::Column;
 use crate::care::survey::stats::{Group, Grouping, Stats, Totals};
-use crate::format::width::at_most_i64;
+use crate::format::width::{at_most_i64, to_usize};
+use crate::log::queue::queue_folder::QueueFolder;
+use crate::log::{CqUnit, QueueKind};
 
 /// One row for each group: the grouping columns, then `messages`, `bytes`, `first_store_timestamp`,
 /// `last_store_timestamp`. Times outside the years 1 to 9999 are null.
@@ -63,4 +66,55 @@ fn times(times_ms: impl Iterator<Item = i64>) -> Result<ArrayRef, ArrowError> {
     let mut times = Times::new(&Column::StoreTimestamp.data_type());
     times_ms.for_each(|time_ms| times.push(time_ms));
     times.finish()
+}
+
+#[must_use]
+pub fn queue_schema() -> SchemaRef {
+    let field = |name: &str, data_type| Field::new(name, data_type, true);
+    Arc::new(Schema::new(vec![
+        field("queue_offset", DataType::Int64),
+        field("physical_offset", DataType::Int64),
+        field("store_size", DataType::Int32),
+        field("tags_code", DataType::Int64),
+        field("message_count", DataType::Int16),
+        field("store_timestamp_ms", DataType::Int64),
+    ]))
+}
+
+/// The entries `next..end` of a queue, counted from its first, by [`queue_schema`].
+pub fn queue_batches(
+    queue: Arc<QueueFolder>,
+    mut next: u64,
+    end: u64,
+    schema: SchemaRef,
+) -> impl Iterator<Item = Result<RecordBatch, BatchError>> {
+    std::iter::from_fn(move || {
+        let units = match queue.units(next, to_usize(end.saturating_sub(next))) {
+            Ok(units) => units,
+            Err(error) => return Some(Err(error.into())),
+        };
+        next = next.saturating_add(units.len() as u64);
+        let batch = || queue_batch(queue.kind(), &units, &schema);
+        (!units.is_empty()).then(|| batch().map_err(BatchError::from))
+    })
+}
+
+fn queue_batch(
+    kind: QueueKind,
+    units: &[CqUnit],
+    schema: &SchemaRef,
+) -> Result<RecordBatch, ArrowError> {
+    let long = |get: fn(&CqUnit) -> i64| units.iter().map(get).collect::<Int64Array>();
+    let time = |unit: &CqUnit| (kind == QueueKind::Batch).then_some(unit.store_timestamp_ms);
+    RecordBatch::try_new(
+        Arc::clone(schema),
+        vec![
+            Arc::new(long(|unit| unit.number)),
+            Arc::new(long(|unit| unit.physical_offset)),
+            Arc::new(units.iter().map(|unit| unit.store_size).collect::<Int32Array>()),
+            Arc::new(long(|unit| unit.tags_code)),
+            Arc::new(units.iter().map(|unit| unit.count).collect::<Int16Array>()),
+            Arc::new(units.iter().map(time).collect::<Int64Array>()),
+        ],
+    )
 }

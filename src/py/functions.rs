@@ -5,30 +5,31 @@ use std::sync::Arc;
 
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::care::topics;
 use crate::config::{SETTINGS, Setting, StoreConfig};
 use crate::error::{Error, Result};
-use crate::files::{Access, Os, Storage};
+use crate::files::{Access, Os, Storage, copy_tree, make_folder};
 use crate::format::checkpoint::TimerCheckpoint;
 use crate::format::config::json;
 use crate::format::java;
-use crate::format::message::host;
+use crate::format::message::host::{self, Host};
 use crate::format::queue::consume_queue;
 use crate::format::queue::names::names_a_folder;
 use crate::log::CommitLog;
 use crate::log::read::anchor::Anchor;
-use crate::store::NewMessage;
-use crate::store::folder::config_file;
-use crate::store::folder::lock::StoreLock;
-use crate::store::read::scan::places;
-use crate::store::write::append;
-
 use crate::py::errors::invalid;
-use crate::py::fields::{config_of, host_of};
+use crate::py::fields;
 use crate::py::store::message::Message;
 use crate::py::values::MessageId;
+use crate::store::NewMessage;
+use crate::store::folder::lock::{self, StoreLock};
+use crate::store::folder::paths::StorePaths;
+use crate::store::folder::{config_file, owner};
+use crate::store::read::scan::places;
+use crate::store::write::append;
 
 /// ``String.hashCode`` of a text: over UTF-16 units, 32 bits, signed.
 #[pyfunction]
@@ -89,11 +90,11 @@ pub(crate) fn encode<'py>(
     physical_offset: i64,
     queue_offset: i64,
     store_timestamp_ms: Option<i64>,
-    store_host: Option<&str>,
+    #[pyo3(from_py_with = fields::store_host)] store_host: Option<Host>,
     append_property_crc: bool,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let given = message.get().view();
-    let store_host = given.store_host.or(host_of("store_host", store_host)?);
+    let store_host = given.store_host.or(store_host);
     let store_timestamp_ms = given.store_timestamp_ms.or(store_timestamp_ms);
     let missing = |field| move || invalid(field, "given neither by the message nor by argument");
     let whole = NewMessage {
@@ -176,9 +177,8 @@ pub(crate) fn inventory(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyL
 type Anchored = (u64, u32, u32);
 
 fn log_of(path: &Path, config: &StoreConfig) -> Result<CommitLog> {
-    let path = std::path::absolute(path).map_err(Error::io("find", path))?;
     let storage: Arc<dyn Storage> = Arc::new(Os);
-    places::open_log(&storage, &path, config, u64::MAX)
+    places::open_log(&storage, path, config, u64::MAX)
 }
 
 /// Evidence that a log is the one that was read up to a physical offset, newest first.
@@ -194,12 +194,11 @@ fn log_of(path: &Path, config: &StoreConfig) -> Result<CommitLog> {
 #[pyo3(signature = (path, physical_offset, /, *, settings))]
 pub(crate) fn _anchors(
     py: Python<'_>,
-    path: PathBuf,
+    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     physical_offset: u64,
-    settings: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Vec<Anchored>> {
-    let config = config_of(settings)?;
-    let found = py.detach(|| Anchor::ladder(&log_of(&path, &config)?, physical_offset))?;
+    let found = py.detach(|| Anchor::ladder(&log_of(&path, &settings)?, physical_offset))?;
     Ok(found.into_iter().map(|one| (one.physical_offset, one.store_size, one.crc)).collect())
 }
 
@@ -212,14 +211,13 @@ pub(crate) fn _anchors(
 #[pyo3(signature = (path, anchor, /, *, settings))]
 pub(crate) fn _other_than(
     py: Python<'_>,
-    path: PathBuf,
+    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     anchor: Anchored,
-    settings: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Option<String>> {
-    let config = config_of(settings)?;
     let (physical_offset, store_size, crc) = anchor;
     let anchor = Anchor { physical_offset, store_size, crc };
-    Ok(py.detach(|| anchor.other(&log_of(&path, &config)?))?)
+    Ok(py.detach(|| anchor.other(&log_of(&path, &settings)?))?)
 }
 
 /// The meaning of a path below a store's root; ``None`` for a path that is not a store's.
@@ -329,4 +327,70 @@ pub(crate) fn read_config_json(py: Python<'_>, path: PathBuf) -> PyResult<String
         let bytes = config_file::read_existing(&Os, &path)?;
         json::to_strict(&bytes).map_err(|error| error.in_file(&path, 0))
     })?)
+}
+
+/// Refuses if files made in a store would not get owner and group of its folders.
+///
+/// Raises:
+///     StoreIOError: They would not, or the operating system refused something.
+#[pyfunction]
+#[pyo3(signature = (path, /, *, settings))]
+pub(crate) fn _check_owner(
+    py: Python<'_>,
+    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
+    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
+) -> PyResult<()> {
+    let paths = StorePaths::new(&path, &settings);
+    Ok(py.detach(|| owner::check(&Os, &paths))?)
+}
+
+/// Makes a file of zeros and its folders, and writes bytes into it.
+///
+/// Args:
+///     path: The file, which must not exist.
+///     data: The bytes.
+///     position: Where they begin.
+///     size: Length of the file.
+///
+/// Raises:
+///     StoreIOError: The operating system refused something.
+#[pyfunction]
+#[pyo3(signature = (path, data, /, *, position, size))]
+pub(crate) fn _make_file(
+    py: Python<'_>,
+    path: PathBuf,
+    data: PyBackedBytes,
+    position: u64,
+    size: u64,
+) -> PyResult<()> {
+    Ok(py.detach(|| -> Result<()> {
+        // A folder that is swapped in is flushed as a whole.
+        let above = path.parent().unwrap_or(&path);
+        Os.create_dir(above).map_err(Error::io("create", above))?;
+        let file = Os.create(&path, size).map_err(Error::io("create", &path))?;
+        file.write_at(&data, position).map_err(Error::io("write", &path))
+    })?)
+}
+
+/// Replaces a file, or makes it and its folders: atomically and durably.
+///
+/// Raises:
+///     StoreIOError: The operating system refused something.
+#[pyfunction]
+#[pyo3(signature = (path, data, /))]
+pub(crate) fn _replace_file(py: Python<'_>, path: PathBuf, data: PyBackedBytes) -> PyResult<()> {
+    Ok(py.detach(|| -> Result<()> {
+        make_folder(&Os, path.parent().unwrap_or(&path))?;
+        lock::replace(&Os, &path, &data)
+    })?)
+}
+
+/// Copies a folder, with what is in it and is no link, to a new one.
+///
+/// Raises:
+///     StoreIOError: The operating system refused something.
+#[pyfunction]
+#[pyo3(signature = (source, target, /))]
+pub(crate) fn _copy_folder(py: Python<'_>, source: PathBuf, target: PathBuf) -> PyResult<()> {
+    Ok(py.detach(|| copy_tree(&Os, &source, &target))?)
 }

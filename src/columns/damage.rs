@@ -9,7 +9,7 @@ use arrow_cast::cast;
 use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::interleave::interleave_record_batch;
 
-use crate::columns::schema::Column;
+use super::schema::Column;
 use crate::format::width::at_most_i64;
 use crate::store::read::scan::Damage;
 

@@ -17,12 +17,11 @@ use crate::columns::BatchError;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::Os;
 use crate::format::index::{self as format, ENTRY_LEN, IndexLayout};
-use crate::format::width::{at_least_0_u32, at_most_i32, at_most_u32, to_usize};
+use crate::format::width::{at_least_0_u32, at_most_i32, to_usize};
 use crate::log;
 use crate::log::index::file::{IndexFile, IndexOpen};
-use crate::store::progress::Halt;
 
-use crate::py::arrow::scan::{BatchSource, Batches};
+use crate::py::scan::ArrowScan;
 
 const BATCH_ROWS: usize = 8192;
 
@@ -40,76 +39,53 @@ pub(crate) fn read_entries(file: &IndexFile, first: u32, raw: &mut [u8]) -> Resu
 }
 
 /// Entries of a file; each stream opens it.
-pub(crate) struct Entries {
-    pub(crate) path: PathBuf,
-    pub(crate) layout: IndexLayout,
-}
-
-impl BatchSource for Entries {
-    fn schema(&self) -> SchemaRef {
-        let field = |name: &str, data_type| Field::new(name, data_type, false);
-        Arc::new(Schema::new(vec![
-            field("number", DataType::Int32),
-            field("key_hash", DataType::Int32),
-            field("physical_offset", DataType::Int64),
-            field("seconds", DataType::Int32),
-            field("prev_entry", DataType::Int32),
-        ]))
-    }
-
-    fn open(&self, schema: SchemaRef, _halt: &Halt) -> std::result::Result<Batches, BatchError> {
-        let file = IndexFile::open(&Os, &self.path, self.layout, IndexOpen::Read)?;
+pub(crate) fn entries(path: PathBuf, layout: IndexLayout) -> ArrowScan {
+    let field = |name: &str, data_type| Field::new(name, data_type, false);
+    let schema = Schema::new(vec![
+        field("number", DataType::Int32),
+        field("key_hash", DataType::Int32),
+        field("physical_offset", DataType::Int64),
+        field("seconds", DataType::Int32),
+        field("prev_entry", DataType::Int32),
+    ]);
+    ArrowScan::new(Arc::new(schema), move |schema, _| {
+        let file = IndexFile::open(&Os, &path, layout, IndexOpen::Read)?;
         let end = at_least_0_u32(file.header()?.index_count);
-        Ok(Box::new(EntryBatches { file, schema, next: 1, end, raw: Vec::new() }))
-    }
-}
-
-struct EntryBatches {
-    file: IndexFile,
-    schema: SchemaRef,
-    next: u32,
-    end: u32,
-    raw: Vec<u8>,
-}
-
-impl Iterator for EntryBatches {
-    type Item = std::result::Result<RecordBatch, BatchError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.build().transpose()
-    }
-}
-
-impl EntryBatches {
-    fn build(&mut self) -> std::result::Result<Option<RecordBatch>, BatchError> {
-        let left = to_usize(self.end.saturating_sub(self.next));
-        let count = left.min(BATCH_ROWS);
-        if count == 0 {
-            return Ok(None);
-        }
-        self.raw.resize(count * ENTRY_LEN, 0);
-        read_entries(&self.file, self.next, &mut self.raw)?;
-        let (raw, _) = self.raw.as_chunks::<ENTRY_LEN>();
-        let entries: Vec<_> = raw.iter().map(format::IndexEntry::decode).collect();
-        let ints = |value: fn(&format::IndexEntry) -> i32| {
-            Arc::new(entries.iter().map(|entry| Some(value(entry))).collect::<Int32Array>())
+        let starts = (1..end).step_by(BATCH_ROWS);
+        let batch = move |first| {
+            let rows = to_usize(end - first).min(BATCH_ROWS);
+            entry_batch(&file, Arc::clone(&schema), first, rows)
         };
-        // A file has less than 2^31 bytes, so entry numbers fit.
-        let first = self.next.cast_signed();
-        let numbers: Int32Array = (first..).take(count).map(Some).collect();
-        let offsets: Int64Array = entries.iter().map(|entry| Some(entry.physical_offset)).collect();
-        self.next = self.next.saturating_add(at_most_u32(count));
-        Ok(Some(RecordBatch::try_new(
-            Arc::clone(&self.schema),
-            vec![
-                Arc::new(numbers),
-                ints(|entry| entry.key_hash),
-                Arc::new(offsets),
-                ints(|entry| entry.seconds),
-                ints(|entry| entry.prev_entry),
-            ],
-        )?))
-    }
+        Ok(Box::new(starts.map(batch)))
+    })
+}
+
+fn entry_batch(
+    file: &IndexFile,
+    schema: SchemaRef,
+    first: u32,
+    rows: usize,
+) -> std::result::Result<RecordBatch, BatchError> {
+    let mut raw = vec![0; rows * ENTRY_LEN];
+    read_entries(file, first, &mut raw)?;
+    let (raw, _) = raw.as_chunks::<ENTRY_LEN>();
+    let entries: Vec<_> = raw.iter().map(format::IndexEntry::decode).collect();
+    let ints = |value: fn(&format::IndexEntry) -> i32| {
+        Arc::new(entries.iter().map(|entry| Some(value(entry))).collect::<Int32Array>())
+    };
+    // A file has less than 2^31 bytes, so entry numbers fit.
+    let numbers: Int32Array = (first.cast_signed()..).take(rows).map(Some).collect();
+    let offsets: Int64Array = entries.iter().map(|entry| Some(entry.physical_offset)).collect();
+    Ok(RecordBatch::try_new(
+        schema,
+        vec![
+            Arc::new(numbers),
+            ints(|entry| entry.key_hash),
+            Arc::new(offsets),
+            ints(|entry| entry.seconds),
+            ints(|entry| entry.prev_entry),
+        ],
+    )?)
 }
 
 /// A list of physical offsets for each key asked for; an Arrow array of ``list<int64>``.

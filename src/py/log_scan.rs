@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow_schema::SchemaRef;
 use hashbrown::HashSet;
 use pyo3::prelude::*;
 
 use crate::care::topics;
-use crate::columns::{BatchError, BatchLimits, Column, QueueBatches, queue_schema};
+use crate::columns::{BatchLimits, Column, queue_batches, queue_schema};
+use crate::config::StoreConfig;
 use crate::error::Error;
 use crate::files::{Os, Storage};
 use crate::format::message::purpose::Purpose;
@@ -16,14 +16,13 @@ use crate::log::queue::queue_folder::QueueFolder;
 use crate::log::read::range_scan::RangeScan;
 use crate::log::read::scanner::Lost;
 use crate::store::LogSource;
-use crate::store::progress::Halt;
 use crate::store::read::scan::filter::{MoreConditions, TopicTest};
 use crate::store::read::scan::places::{self, QueuePart};
 use crate::store::read::scan::{self, Offsets, OnDamage, Places, Scan};
 
-use super::scan::{ArrowScan, BatchSource, Batches, Messages, at_least_one, named_columns};
+use super::scan::{ArrowScan, Messages, at_least_one, named_columns};
 use crate::py::errors::not_one_of;
-use crate::py::fields::config_of;
+use crate::py::fields;
 use crate::py::store::reading::{filter_of, scan_filter};
 
 /// Topic, queue, and a half-open range of queue offsets.
@@ -108,11 +107,11 @@ fn on_damage(on_error: &str) -> PyResult<OnDamage> {
 #[expect(clippy::fn_params_excessive_bools, reason = "they are keywords in Python")]
 pub(crate) fn scan_log(
     py: Python<'_>,
-    path: PathBuf,
+    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     begin: u64,
     end: u64,
     log_end: u64,
-    settings: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
     columns: Option<&Bound<'_, PyAny>>,
     batch_rows: usize,
     batch_bytes: usize,
@@ -168,11 +167,9 @@ pub(crate) fn scan_log(
     filter.more = Some(Box::new(more));
     let on_damage = on_damage(on_error)?;
     let lost = if fail_on_data_loss { Lost::Refuse } else { Lost::Accept };
-    let config = config_of(settings)?;
     let (log, places) = py.detach(|| {
-        let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
         let storage: Arc<dyn Storage> = Arc::new(Os);
-        let log = places::open_log(&storage, &path, &config, log_end)?;
+        let log = places::open_log(&storage, &path, &settings, log_end)?;
         let offsets: Option<Vec<(u64, u32)>> = match (places, queue_parts) {
             (Some(mut places), _) => {
                 places.retain(|at| (begin..end).contains(at));
@@ -189,7 +186,7 @@ pub(crate) fn scan_log(
                 };
                 let parts: Vec<_> = parts.into_iter().map(part).collect();
                 let within = begin..end.min(log_end);
-                Some(places::places_of(&storage, &path, &config, &parts, &filter.tags, within)?)
+                Some(places::places_of(&storage, &path, &settings, &parts, &filter.tags, within)?)
             }
             (None, None) => None,
         };
@@ -199,7 +196,7 @@ pub(crate) fn scan_log(
         };
         Ok::<_, Error>((log, places))
     })?;
-    Ok(ArrowScan::new(Messages {
+    Ok(ArrowScan::of_messages(Messages {
         source: LogSource::Log(Arc::new(log)),
         scan: Scan::of(places, filter, on_damage),
         columns,
@@ -235,40 +232,21 @@ type Ranges = Vec<(u64, u64)>;
 #[pyo3(signature = (path, begin, end, /, *, log_end, settings, tags))]
 pub(crate) fn tag_places(
     py: Python<'_>,
-    path: PathBuf,
+    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     begin: u64,
     end: u64,
     log_end: u64,
-    settings: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
     tags: &str,
 ) -> PyResult<(Vec<u64>, Ranges)> {
-    let config = config_of(settings)?;
     let filter = filter_of(Some(tags));
     let found = py.detach(|| {
-        let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
         let storage: Arc<dyn Storage> = Arc::new(Os);
-        let log = places::open_log(&storage, &path, &config, log_end)?;
-        scan::tag_places(&storage, &path, &config, &log, &filter, begin..end.min(log_end))
+        let log = places::open_log(&storage, &path, &settings, log_end)?;
+        scan::tag_places(&storage, &path, &settings, &log, &filter, begin..end.min(log_end))
     })?;
     let records = found.records.into_iter().map(|(at, _)| at).collect();
     Ok((records, found.gaps.into_iter().map(|gap| (gap.start, gap.end)).collect()))
-}
-
-/// Entries of a range of a queue.
-struct QueueRows {
-    queue: Arc<QueueFolder>,
-    begin: u64,
-    end: u64,
-}
-
-impl BatchSource for QueueRows {
-    fn schema(&self) -> SchemaRef {
-        queue_schema()
-    }
-
-    fn open(&self, _schema: SchemaRef, _halt: &Halt) -> Result<Batches, BatchError> {
-        Ok(Box::new(QueueBatches::new(Arc::clone(&self.queue), self.begin, self.end)))
-    }
 }
 
 /// The entries of one consume queue as rows.
@@ -289,15 +267,16 @@ impl BatchSource for QueueRows {
 #[pyo3(signature = (path, begin, end, /))]
 pub(crate) fn scan_queue(
     py: Python<'_>,
-    path: PathBuf,
+    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     begin: i64,
     end: i64,
 ) -> PyResult<ArrowScan> {
-    let rows = py.detach(|| {
-        let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+    let (queue, begin, end) = py.detach(|| {
         let queue = QueueFolder::open(Arc::new(Os), &path, None)?;
         let (begin, end) = (queue.place_of(begin)?, queue.place_of(end)?);
-        Ok::<_, Error>(QueueRows { queue: Arc::new(queue), begin, end })
+        Ok::<_, Error>((Arc::new(queue), begin, end))
     })?;
-    Ok(ArrowScan::new(rows))
+    Ok(ArrowScan::new(queue_schema(), move |schema, _| {
+        Ok(Box::new(queue_batches(Arc::clone(&queue), begin, end, schema)))
+    }))
 }

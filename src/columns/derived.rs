@@ -9,8 +9,7 @@ use arrow_buffer::{NullBuffer, NullBufferBuilder, OffsetBuffer};
 use arrow_schema::{ArrowError, DataType, FieldRef, Fields};
 use hashbrown::HashMap;
 
-use super::pool::Gathered;
-use super::variable::VariableColumn;
+use super::variable::{Gathered, VariableColumn};
 use crate::format::message::MessageView;
 use crate::format::message::host::{Host, message_id};
 use crate::format::message::properties::{self, split_keys};

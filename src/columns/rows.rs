@@ -1,0 +1,570 @@
+//! Reads record batches as messages to write, columns by name in any order.
+//!
+//! Accepts related types too: wide offsets, views, dictionaries, integers of other widths, times in
+//! other units, a list of pairs for a map.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int32Type, Int64Type};
+use arrow_array::{
+    Array, ArrayRef, GenericStringArray, Int32Array, Int64Array, LargeBinaryArray,
+    LargeStringArray, OffsetSizeTrait, RecordBatch,
+};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
+use arrow_cast::{CastOptions, cast_with_options};
+use arrow_schema::{DataType, TimeUnit};
+
+use super::schema::Column;
+use crate::error::{Error, PutStatus};
+use crate::format::message::host::{Host, ParseHostError};
+use crate::format::message::properties::{names, split_keys};
+use crate::format::message::sys_flag::{COMPRESSED, COMPRESSION_MASK};
+use crate::format::width::{at_least_0, to_usize};
+use crate::store::NewMessage;
+use crate::store::write::property_block::PropertyBlock;
+
+/// Columns of a batch for new messages. Columns that only stored messages have, such as offsets,
+/// are ignored.
+#[derive(Debug)]
+pub struct MessageRows {
+    rows: usize,
+    topic: LargeStringArray,
+    body: Option<LargeBinaryArray>,
+    raw_body: Option<LargeBinaryArray>,
+    queue_id: Option<Int32Array>,
+    flag: Option<Int32Array>,
+    sys_flag: Option<Int32Array>,
+    reconsume_times: Option<Int32Array>,
+    prepared_transaction_offset: Option<Int64Array>,
+    born_timestamp: Option<Int64Array>,
+    store_timestamp: Option<Int64Array>,
+    born_host: Option<LargeStringArray>,
+    store_host: Option<LargeStringArray>,
+    tags: Option<LargeStringArray>,
+    unique_key: Option<LargeStringArray>,
+    keys: Option<Lists>,
+    properties: Option<Maps>,
+}
+
+impl MessageRows {
+    /// Reads a batch.
+    ///
+    /// # Errors
+    /// For an unknown column, a missing `topic` or body, a wrong type or a value too
+    /// large.
+    pub fn new(batch: &RecordBatch) -> Result<Self, RowsError> {
+        let mut columns: [Option<ArrayRef>; Column::ALL.len()] = Default::default();
+        for (field, array) in batch.schema_ref().fields().iter().zip(batch.columns()) {
+            let of_ms =
+                ["born_timestamp_ms", "store_timestamp_ms"].contains(&field.name().as_str());
+            let name = field.name().strip_suffix("_ms").filter(|_| of_ms);
+            let Some(column) = Column::by_name(name.unwrap_or(field.name())) else {
+                return Err(RowsError::Unknown { name: field.name().chars().take(64).collect() });
+            };
+            let is_time = matches!(column, Column::BornTimestamp | Column::StoreTimestamp);
+            if is_time && !of_ms && array.data_type().is_integer() {
+                return Err(wrong_type(column, array.data_type()));
+            }
+            if columns[column as usize].replace(Arc::clone(array)).is_some() {
+                return Err(RowsError::Twice { name: column.name() });
+            }
+        }
+        let mut given = |column: Column| {
+            let array = columns[column as usize].take()?;
+            // A column of nulls counts as missing.
+            let nulls = array.logical_null_count();
+            (nulls < array.len() || array.is_empty()).then_some((column, array))
+        };
+        let topic = given(Column::Topic).map(texts).transpose()?;
+        let body = given(Column::Body).map(bytes).transpose()?;
+        let raw_body = given(Column::RawBody).map(bytes).transpose()?;
+        if body.is_none() && raw_body.is_none() && batch.num_rows() > 0 {
+            return Err(RowsError::Missing { name: Column::Body.name() });
+        }
+        Ok(Self {
+            rows: batch.num_rows(),
+            topic: match topic {
+                Some(topic) => topic,
+                None if batch.num_rows() == 0 => LargeStringArray::new_null(0),
+                None => return Err(RowsError::Missing { name: Column::Topic.name() }),
+            },
+            body,
+            raw_body,
+            queue_id: given(Column::QueueId).map(ints).transpose()?,
+            flag: given(Column::Flag).map(ints).transpose()?,
+            sys_flag: given(Column::SysFlag).map(ints).transpose()?,
+            reconsume_times: given(Column::ReconsumeTimes).map(ints).transpose()?,
+            prepared_transaction_offset: given(Column::PreparedTransactionOffset)
+                .map(longs)
+                .transpose()?,
+            born_timestamp: given(Column::BornTimestamp).map(times).transpose()?,
+            store_timestamp: given(Column::StoreTimestamp).map(times).transpose()?,
+            born_host: given(Column::BornHost).map(texts).transpose()?,
+            store_host: given(Column::StoreHost).map(texts).transpose()?,
+            tags: given(Column::Tags).map(texts).transpose()?,
+            unique_key: given(Column::UniqueKey).map(texts).transpose()?,
+            keys: given(Column::Keys).map(lists).transpose()?,
+            properties: given(Column::Properties).map(maps).transpose()?,
+        })
+    }
+
+    /// Number of messages.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Returns messages `rows`. Their properties are written to `blocks`, which is cleared first.
+    ///
+    /// # Errors
+    /// [`Error::InvalidMessage`] with the row.
+    pub fn messages<'a>(
+        &'a self,
+        rows: Range<usize>,
+        blocks: &'a mut Vec<u8>,
+    ) -> Result<Vec<NewMessage<'a>>, (usize, Error)> {
+        blocks.clear();
+        let mut hosts = [KnownHost::default(), KnownHost::default()];
+        let mut ends = Vec::with_capacity(rows.len());
+        let mut messages = Vec::with_capacity(rows.len());
+        for row in rows.start..rows.end.min(self.rows) {
+            let message = self
+                .write_properties(row, blocks)
+                .and_then(|()| self.message(row, &mut hosts))
+                .map_err(|error| (row, error))?;
+            messages.push(message);
+            ends.push(blocks.len());
+        }
+        let mut start = 0;
+        for (message, end) in messages.iter_mut().zip(ends) {
+            message.properties = blocks.get(start..end).unwrap_or_default();
+            start = end;
+        }
+        Ok(messages)
+    }
+
+    /// Whether a row has this property.
+    #[must_use]
+    pub fn has_property(&self, row: usize, name: &[u8]) -> bool {
+        self.pairs(row).any(|(known, _)| known == name)
+    }
+
+    fn message(&self, row: usize, hosts: &mut [KnownHost; 2]) -> Result<NewMessage<'_>, Error> {
+        let topic = text(Some(&self.topic), row).ok_or_else(|| refused("topic", "is null"))?;
+        let (raw, body) = (value(self.raw_body.as_ref(), row), value(self.body.as_ref(), row));
+        let mut sys_flag = int(self.sys_flag.as_ref(), row);
+        if raw.is_none() {
+            // A producer's body is not compressed, whatever the source row was.
+            sys_flag &= !(COMPRESSED | COMPRESSION_MASK);
+        }
+        let [born, store] = hosts;
+        Ok(NewMessage {
+            queue_id: int(self.queue_id.as_ref(), row),
+            flag: int(self.flag.as_ref(), row),
+            sys_flag,
+            born_timestamp_ms: long(self.born_timestamp.as_ref(), row),
+            born_host: text(self.born_host.as_ref(), row)
+                .map_or(Ok(None), |text| born.parse("born_host", text))?,
+            store_timestamp_ms: long(self.store_timestamp.as_ref(), row),
+            store_host: text(self.store_host.as_ref(), row)
+                .map_or(Ok(None), |text| store.parse("store_host", text))?,
+            reconsume_times: int(self.reconsume_times.as_ref(), row),
+            prepared_transaction_offset: long(self.prepared_transaction_offset.as_ref(), row)
+                .unwrap_or(0),
+            ..NewMessage::new(topic, raw.or(body).ok_or_else(|| refused("body", "is null"))?)
+        })
+    }
+
+    /// Appends a message's properties to `out`. A name in `properties` keeps its position; a column
+    /// of that name must agree.
+    fn write_properties(&self, row: usize, out: &mut Vec<u8>) -> Result<(), Error> {
+        let mut tags = text(self.tags.as_ref(), row);
+        let mut unique_key = text(self.unique_key.as_ref(), row);
+        let mut keys = self.keys.as_ref().and_then(|keys| keys.rows.range(row));
+        for (name, value) in self.pairs(row) {
+            let (column, same) = match name {
+                names::TAGS => ("tags", tags.take().is_none_or(|tags| tags == value)),
+                names::UNIQ_KEY => ("unique_key", unique_key.take().is_none_or(|key| key == value)),
+                names::KEYS => {
+                    let same = keys.take().is_none_or(|keys| {
+                        keys.map(|key| self.key(key)).eq(split_keys(value).map(Some))
+                    });
+                    ("keys", same)
+                }
+                _ => continue,
+            };
+            if !same {
+                return Err(refused(column, "is not what properties has of that name"));
+            }
+        }
+        let mut block = PropertyBlock::new(out);
+        if let Some(tags) = tags {
+            block.tags(tags)?;
+        }
+        for key in keys.into_iter().flatten() {
+            block.key(self.key(key).ok_or_else(|| refused("keys", "a key is null"))?)?;
+        }
+        block.end_keys();
+        if let Some(unique_key) = unique_key {
+            block.unique_key(unique_key)?;
+        }
+        for (name, value) in self.pairs(row) {
+            // The checksum belongs to another record.
+            if name != names::CRC32 {
+                block.pair(name, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn key(&self, number: usize) -> Option<&[u8]> {
+        text(self.keys.as_ref().map(|keys| &keys.texts), number)
+    }
+
+    /// Pairs of a row's map; those without a value are skipped.
+    fn pairs(&self, row: usize) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.properties.iter().flat_map(move |maps| {
+            let numbers = maps.rows.range(row).unwrap_or(0..0);
+            numbers.filter_map(|number| {
+                Some((text(Some(&maps.names), number)?, text(Some(&maps.values), number)?))
+            })
+        })
+    }
+}
+
+#[cold]
+fn refused(field: &'static str, reason: &str) -> Error {
+    let status = PutStatus::MessageIllegal;
+    Error::InvalidMessage { field, reason: reason.to_owned(), status, limit: None }
+}
+
+#[derive(Default)]
+struct KnownHost {
+    text: Vec<u8>,
+    host: Option<Host>,
+}
+
+impl KnownHost {
+    fn parse(&mut self, field: &'static str, text: &[u8]) -> Result<Option<Host>, Error> {
+        if self.host.is_none() || self.text != text {
+            let host = String::from_utf8_lossy(text)
+                .parse()
+                .map_err(|error: ParseHostError| refused(field, &format!("is {error}")))?;
+            text.clone_into(&mut self.text);
+            self.host = Some(host);
+        }
+        Ok(self.host)
+    }
+}
+
+/// Reason why a batch cannot be read as messages.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RowsError {
+    /// An unknown column.
+    #[error("a message has no column {name:?}; its columns are {}", all_names())]
+    Unknown {
+        /// Its name.
+        name: String,
+    },
+    /// A duplicate column.
+    #[error("column {name} is given twice")]
+    Twice {
+        /// Its name.
+        name: &'static str,
+    },
+    /// A missing column.
+    #[error("column {name} is missing, or all nulls")]
+    Missing {
+        /// Its name.
+        name: &'static str,
+    },
+    /// A column of the wrong type.
+    #[error(
+        "column {name}: expected {}, got {}{}",
+        arrow_name(wanted),
+        arrow_name(found),
+        cure(wanted)
+    )]
+    Type {
+        /// Its name.
+        name: &'static str,
+        /// Expected.
+        wanted: DataType,
+        /// Type found.
+        found: DataType,
+    },
+    /// A value out of range.
+    #[error("column {name}: {reason}")]
+    Range {
+        /// Its name.
+        name: &'static str,
+        /// Description of the value.
+        reason: String,
+    },
+}
+
+fn arrow_name(of: &DataType) -> String {
+    match of {
+        DataType::Utf8 => "string".to_owned(),
+        DataType::LargeUtf8 => "large_string".to_owned(),
+        DataType::Timestamp(..) => "timestamp".to_owned(),
+        DataType::Boolean => "bool".to_owned(),
+        DataType::Float64 => "double".to_owned(),
+        DataType::List(item) => format!("list<{}>", arrow_name(item.data_type())),
+        DataType::Map(..) => "map<string, string>".to_owned(),
+        other => other.to_string().to_lowercase(),
+    }
+}
+
+fn cure(wanted: &DataType) -> &'static str {
+    match wanted {
+        DataType::Binary => "; cast it, for example .cast(pa.binary())",
+        DataType::Utf8 => "; cast it, for example .cast(pa.string())",
+        DataType::Int32 => "; cast it, for example .cast(pa.int32())",
+        DataType::Int64 => "; cast it, for example .cast(pa.int64())",
+        DataType::Timestamp(..) => "; cast it, or add _ms to the name of a column of milliseconds",
+        DataType::List(_) => "; for example .cast(pa.list_(pa.string()))",
+        DataType::Map(..) => "; for example .cast(pa.map_(pa.string(), pa.string()))",
+        _ => "",
+    }
+}
+
+fn all_names() -> String {
+    Column::ALL.map(Column::name).join(", ")
+}
+
+/// A list of texts for each row.
+#[derive(Debug)]
+struct Lists {
+    rows: Rows,
+    texts: LargeStringArray,
+}
+
+#[derive(Debug)]
+struct Maps {
+    rows: Rows,
+    names: LargeStringArray,
+    values: LargeStringArray,
+}
+
+/// Ends of the rows' values among all values, behind the first one's begin.
+#[derive(Debug)]
+struct Rows {
+    ends: Vec<usize>,
+    nulls: Option<NullBuffer>,
+}
+
+impl Rows {
+    /// Rows of an array of lists or maps.
+    fn of(array: &ArrayRef) -> Self {
+        let place = |end: i64| to_usize(at_least_0(end));
+        if array.is_empty() {
+            // Its only end may be behind all values.
+            return Self { ends: Vec::new(), nulls: None };
+        }
+        let ends = match array.data_type() {
+            DataType::Map(..) => {
+                array.as_map().offsets().iter().map(|end| place((*end).into())).collect()
+            }
+            DataType::LargeList(_) => {
+                array.as_list::<i64>().offsets().iter().map(|end| place(*end)).collect()
+            }
+            _ => array.as_list::<i32>().offsets().iter().map(|end| place((*end).into())).collect(),
+        };
+        Self { ends, nulls: array.nulls().cloned() }
+    }
+
+    fn first(&self) -> usize {
+        self.ends.first().copied().unwrap_or(0)
+    }
+
+    fn count(&self) -> usize {
+        self.ends.last().map_or(0, |end| end.saturating_sub(self.first()))
+    }
+
+    /// Indexes of a row's values, counted from the first one.
+    fn range(&self, row: usize) -> Option<Range<usize>> {
+        let ends = self.ends.get(row..row.checked_add(2)?)?;
+        let is_null = self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
+        let place = |end: usize| end.saturating_sub(self.first());
+        (!is_null).then(|| place(ends[0])..place(ends[1]))
+    }
+}
+
+fn text(array: Option<&LargeStringArray>, row: usize) -> Option<&[u8]> {
+    let array = array.filter(|array| row < array.len() && array.is_valid(row))?;
+    Some(array.value(row).as_bytes())
+}
+
+fn value(array: Option<&LargeBinaryArray>, row: usize) -> Option<&[u8]> {
+    let array = array.filter(|array| row < array.len() && array.is_valid(row))?;
+    Some(array.value(row))
+}
+
+fn int(array: Option<&Int32Array>, row: usize) -> i32 {
+    array.filter(|array| array.is_valid(row)).map_or(0, |array| array.value(row))
+}
+
+fn long(array: Option<&Int64Array>, row: usize) -> Option<i64> {
+    array.filter(|array| array.is_valid(row)).map(|array| array.value(row))
+}
+
+type Given = (Column, ArrayRef);
+
+/// A dictionary counts as its values' type.
+pub(crate) fn kind(data_type: &DataType) -> &DataType {
+    match data_type {
+        DataType::Dictionary(_, values) => values,
+        other => other,
+    }
+}
+
+pub(crate) fn is_text(data_type: &DataType) -> bool {
+    matches!(kind(data_type), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+fn wrong_type(column: Column, found: &DataType) -> RowsError {
+    RowsError::Type { name: column.name(), wanted: column.data_type(), found: found.clone() }
+}
+
+fn cast(column: Column, array: &ArrayRef, to: &DataType) -> Result<ArrayRef, RowsError> {
+    let strict = CastOptions { safe: false, ..CastOptions::default() };
+    cast_with_options(array, to, &strict)
+        .map_err(|error| RowsError::Range { name: column.name(), reason: error.to_string() })
+}
+
+/// Copies an array's texts: another thread may write to the given memory, and they are read more
+/// than once.
+fn all_texts(column: Column, array: &ArrayRef) -> Result<LargeStringArray, RowsError> {
+    match array.data_type() {
+        DataType::Utf8 => copied(column, array.as_string::<i32>()),
+        DataType::LargeUtf8 => copied(column, array.as_string::<i64>()),
+        _ => copied(column, cast(column, array, &DataType::LargeUtf8)?.as_string::<i64>()),
+    }
+}
+
+fn copied<O: OffsetSizeTrait + Into<i64>>(
+    column: Column,
+    texts: &GenericStringArray<O>,
+) -> Result<LargeStringArray, RowsError> {
+    // Read once.
+    let mut ends: Vec<i64> = texts.value_offsets().iter().map(|end| (*end).into()).collect();
+    let place = |end: i64| to_usize(at_least_0(end));
+    let first = ends.first().copied().unwrap_or(0);
+    let whole = place(first)..place(ends.last().copied().unwrap_or(0));
+    ends.iter_mut().for_each(|end| *end -= first);
+    let values = Buffer::from(texts.value_data().get(whole).unwrap_or_default());
+    LargeStringArray::try_new(OffsetBuffer::new(ends.into()), values, texts.nulls().cloned())
+        .map_err(|error| RowsError::Range { name: column.name(), reason: error.to_string() })
+}
+
+fn texts((column, array): Given) -> Result<LargeStringArray, RowsError> {
+    if is_text(array.data_type()) || array.data_type().is_null() {
+        return all_texts(column, &array);
+    }
+    Err(wrong_type(column, array.data_type()))
+}
+
+fn bytes((column, array): Given) -> Result<LargeBinaryArray, RowsError> {
+    use DataType::{Binary, BinaryView, FixedSizeBinary, LargeBinary, Null};
+    match kind(array.data_type()) {
+        Binary | LargeBinary | BinaryView | FixedSizeBinary(_) | Null => {
+            Ok(cast(column, &array, &LargeBinary)?.as_binary::<i64>().clone())
+        }
+        _ if is_text(array.data_type()) => Ok(all_texts(column, &array)?.into()),
+        _ => Err(wrong_type(column, array.data_type())),
+    }
+}
+
+fn integers((column, array): Given, to: &DataType) -> Result<ArrayRef, RowsError> {
+    let found = kind(array.data_type());
+    if found.is_integer() || found.is_null() {
+        return cast(column, &array, to);
+    }
+    Err(wrong_type(column, array.data_type()))
+}
+
+fn ints(given: Given) -> Result<Int32Array, RowsError> {
+    Ok(integers(given, &DataType::Int32)?.as_primitive::<Int32Type>().clone())
+}
+
+fn longs(given: Given) -> Result<Int64Array, RowsError> {
+    Ok(integers(given, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
+}
+
+fn times((column, array): Given) -> Result<Int64Array, RowsError> {
+    let unit = match array.data_type() {
+        DataType::Timestamp(unit, _) => *unit,
+        DataType::Null | DataType::Int64 => TimeUnit::Millisecond,
+        other => return Err(wrong_type(column, other)),
+    };
+    let numbers = cast(column, &array, &DataType::Int64)?;
+    let numbers = numbers.as_primitive::<Int64Type>();
+    let per_ms = match unit {
+        TimeUnit::Second => {
+            return numbers.try_unary(|time| time.checked_mul(1000).ok_or(())).map_err(|()| {
+                RowsError::Range { name: column.name(), reason: "a time out of reach".to_owned() }
+            });
+        }
+        TimeUnit::Millisecond => return Ok(numbers.clone()),
+        TimeUnit::Microsecond => 1000,
+        TimeUnit::Nanosecond => 1_000_000,
+    };
+    Ok(numbers.unary(|time| time.div_euclid(per_ms)))
+}
+
+/// A list's rows, and their values.
+fn list_values(array: &ArrayRef) -> Option<(Rows, ArrayRef)> {
+    let values = match array.data_type() {
+        DataType::List(_) => array.as_list::<i32>().values(),
+        DataType::LargeList(_) => array.as_list::<i64>().values(),
+        _ => return None,
+    };
+    let rows = Rows::of(array);
+    let reached = values.slice(rows.first(), rows.count());
+    Some((rows, reached))
+}
+
+fn lists((column, array): Given) -> Result<Lists, RowsError> {
+    match list_values(&array) {
+        Some((rows, values)) if is_text(values.data_type()) || values.data_type().is_null() => {
+            Ok(Lists { rows, texts: all_texts(column, &values)? })
+        }
+        _ => Err(wrong_type(column, array.data_type())),
+    }
+}
+
+fn maps((column, array): Given) -> Result<Maps, RowsError> {
+    let pairs = match array.data_type() {
+        DataType::Map(..) => {
+            let rows = Rows::of(&array);
+            let entries = array.as_map().entries().slice(rows.first(), rows.count());
+            Some((rows, entries))
+        }
+        _ => list_values(&array)
+            .and_then(|(rows, values)| Some((rows, values.as_struct_opt()?.clone()))),
+    };
+    let Some((rows, pairs)) = pairs else { return Err(wrong_type(column, array.data_type())) };
+    let [names, values] = pairs.columns() else {
+        return Err(wrong_type(column, array.data_type()));
+    };
+    for side in [names, values] {
+        if !is_text(side.data_type()) && !side.data_type().is_null() {
+            return Err(wrong_type(column, array.data_type()));
+        }
+    }
+    let (names, values) = (all_texts(column, names)?, all_texts(column, values)?);
+    Ok(Maps { rows, names, values })
+}
+
+#[cfg(test)]
+mod tests;
