@@ -28,6 +28,8 @@ __all__ = [
 
 # Root, kind, topic, queue, file: nothing of a store lies deeper, but for compaction's own tree.
 _DEEPEST = 5
+# Folders that may be links, as for RocketMQ.
+_LINKED = ("commitlog", "consumequeue", "index", "config")
 
 
 @dataclass(slots=True)
@@ -63,7 +65,7 @@ class StoreFiles:
 
 
 def list_files(root: str) -> StoreFiles:
-    """Names everything below a store's root; follows no link.
+    """Names everything below a store's root; follows no link but those of its folders.
 
     Raises:
         OSError: A folder cannot be read.
@@ -95,7 +97,7 @@ def _walk(
     with os.scandir(folder) as entries:
         for entry in entries:
             parts = (*above, entry.name)
-            if entry.is_dir(follow_symlinks=False):
+            if entry.is_dir(follow_symlinks=not above and entry.name in _LINKED):
                 yield parts, None
                 known = _store_name(_text(entry.name))
                 if len(parts) < _DEEPEST and (above or (known is not None and known[2])):

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::run::file_run::OpenFiles;
-use crate::files::{Access, FileKind, FileRun, Storage};
+use crate::files::{Access, FileKind, FileRun, Storage, folder_at};
 
 const OPEN_FILES: usize = 16;
 
@@ -38,12 +38,13 @@ fn look(
     file_size: Option<u64>,
     otherwise: u64,
 ) -> Result<FileRun> {
-    match storage.kind(path).map_err(Error::io("stat", path))? {
-        Some(FileKind::Directory) => {}
-        found => {
-            let what = if found.is_some() { "it is no folder" } else { "there is no such folder" };
-            return Err(Error::NotAStore { path: path.to_owned(), reason: what.to_owned() });
-        }
+    let reason = match folder_at(&**storage, path, false)? {
+        Ok(true) => None,
+        Ok(false) => Some("there is no such folder".to_owned()),
+        Err(reason) => Some(reason),
+    };
+    if let Some(reason) = reason {
+        return Err(Error::NotAStore { path: path.to_owned(), reason });
     }
     let load = |size| {
         let open_files = Arc::new(OpenFiles::new(OPEN_FILES));

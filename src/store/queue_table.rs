@@ -6,8 +6,8 @@ mod topic_queues;
 use parking_lot::RwLock;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use hashbrown::{HashMap, HashSet};
 
@@ -16,7 +16,7 @@ use crate::error::{Error, PutStatus, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::run::new_files;
 use crate::files::threads::{self, in_order, processors};
-use crate::files::{Access, DirEntry, FileKind, FileRun, Storage};
+use crate::files::{Access, DirEntry, FileKind, FileRun, Room, Storage, folder_at};
 use crate::format::queue::consume_queue::DelayLevels;
 use crate::format::queue::names::{names_a_folder, parse_queue_id};
 use crate::format::width::at_most_i64;
@@ -25,7 +25,6 @@ use crate::log::{ConsumeQueueExt, Queue, QueueKind};
 /// Queues whose files are created together, which takes memory for each.
 const QUEUES_AT_ONCE: usize = 1 << 14;
 
-/// Threads that flush the files of many queues.
 const FLUSHES_AT_ONCE: usize = 16;
 
 /// Topics listed by one thread at a time.
@@ -36,6 +35,9 @@ pub const MOST_NEW_QUEUES: usize = 100_000;
 
 /// Bytes of a file of a queue from elsewhere (`mqstore/rocksdb/queue_files.py`).
 const ASIDE_FILE: u64 = 80_000;
+
+/// Inodes of a new queue: its folder, its topic's and its file, and those of its extension.
+pub(crate) const QUEUE_INODES: u64 = 6;
 
 #[must_use]
 pub fn too_many(path: &Path) -> Error {
@@ -76,11 +78,11 @@ pub struct QueueTable {
     /// Whether a reader found damage in the files alone.
     is_unsound: AtomicBool,
     has_ext: AtomicBool,
+    room: OnceLock<Arc<Room>>,
 }
 
 #[derive(Default)]
 struct Listed {
-    /// New queues, and those whose files changed.
     queues: Vec<Queue>,
     met: Vec<(Box<[u8]>, i32)>,
     strays: Vec<Stray>,
@@ -113,6 +115,7 @@ impl QueueTable {
             is_torn,
             is_unsound,
             has_ext,
+            room: OnceLock::new(),
         };
         queues.set_kinds(kinds);
         let strays = queues.refresh()?;
@@ -448,6 +451,10 @@ impl QueueTable {
         table.get(topic)?.get(queue_id).map(Arc::clone)
     }
 
+    pub fn leave(&self, room: &Arc<Room>) {
+        self.room.get_or_init(|| Arc::clone(room));
+    }
+
     /// Returns a queue, creating it in memory; files follow with its first entry.
     pub fn get_or_create(&self, topic: &[u8], queue_id: i32) -> Result<Arc<Queue>> {
         if let Some(queue) = self.get(topic, queue_id) {
@@ -467,6 +474,9 @@ impl QueueTable {
         }
         let kind = self.kind_of(topic);
         let place = (self.dir_of(kind), self.file_size(kind));
+        if let Some(room) = self.room.get() {
+            room.check_inodes(QUEUE_INODES).map_err(Error::io("create a queue in", place.0))?;
+        }
         let (queue, _) = self.load_queue(kind, place, topic, queue_id)?;
         Ok(self.insert(queue))
     }
@@ -495,7 +505,6 @@ impl QueueTable {
         sort(queues);
         self.commit_all(queues)?;
         if queues.len() >= new_files::MANY {
-            // Leaves little for each queue.
             self.sync_file_systems()?;
         }
         // These wait for the disk more than for a processor.
@@ -507,8 +516,7 @@ impl QueueTable {
         let QueueLayout { dir, batch_dir, ext_dir, .. } = &self.layout;
         let mut devices = Vec::new();
         for dir in [dir, batch_dir, ext_dir] {
-            if self.storage.kind(dir).map_err(Error::io("stat", dir))? == Some(FileKind::Directory)
-            {
+            if folder_at(&*self.storage, dir, false)? == Ok(true) {
                 let identity = self.storage.identity(dir).map_err(Error::io("stat", dir))?;
                 let device = identity.map(|identity| identity.device);
                 if device.is_none() || !devices.contains(&device) {

@@ -222,3 +222,25 @@ def told_and_lost(length: int, *, by_page: bool) -> list[int]:
         assert set(gone) <= {max(told)}
         gc.collect()
         return gone
+
+
+def test_a6_a_disk_without_inodes_refuses_appends_and_closes_the_store() -> None:
+    need_disk("ext4")
+    config = {**SETTINGS, "mapped_file_size_commit_log": 1 * MIB}
+    with memory_disk(32 * MIB) as folder:
+        run("mount", "-o", "remount,nr_inodes=100", folder)
+        with mqstore.open(folder / "store", "a", config=config) as store:
+            told, error = 0, None
+            while error is None:
+                try:
+                    store.append(f"t{told}", b"x", keys=f"k{told}")
+                    told += 1
+                except OSError as full:
+                    error = full
+            assert error.errno == errno.ENOSPC
+            assert "inodes free" in str(error)
+            assert 5 < told < 30
+            store.append("t0", b"a queue that is there")
+        with mqstore.open(folder / "store", "r+", config=config) as store:
+            assert sum(1 for _ in store.scan()) == told + 1
+        assert mqstore.verify(folder / "store", config=config).ok

@@ -151,7 +151,7 @@ def test_tables_that_are_none_stop_nothing(root: Path, tmp_path: Path) -> None:
 
 def test_a_folder_of_tables_that_is_none_stops_nothing(root: Path, tmp_path: Path) -> None:
     (root / "config").rename(tmp_path / "elsewhere")
-    (root / "config").symlink_to(tmp_path / "elsewhere")
+    (root / "config").symlink_to(tmp_path / "nowhere")
     report = mqstore.salvage(root, tmp_path / "out", config=TINY)
     assert [problem.path for problem in report.problems] == [str(root / "config")]
     assert report.messages == COUNT

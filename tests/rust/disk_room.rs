@@ -9,7 +9,7 @@ use mqstore::files::LARGEST_PAGE;
 use mqstore::store::MessageStore;
 
 use crate::support::storage::Staged;
-use crate::support::{Home, append, body, check, small};
+use crate::support::{Home, append, body, check, scan, small};
 
 /// Appends until an append fails or `most` messages are there; how many are, and the error.
 fn append_until_full(store: &MessageStore, from: usize, most: usize) -> (usize, Option<Error>) {
@@ -105,4 +105,26 @@ fn by_default_what_closing_needs_grows_with_queues_and_index() {
     staged.set_free(20_000_000 + LARGEST_PAGE as u64);
     let store = home.create();
     assert!(append_until_full(&store, 0, 1).1.is_some());
+}
+
+#[test]
+fn a6_an_append_for_a_new_queue_leaves_the_inodes_that_closing_needs() {
+    let (staged, home) = home(None);
+    staged.set_free_inodes(24 + 2 * 6);
+    let store = home.create();
+    // Messages 0 to 3 are of four queues.
+    let (count, error) = append_until_full(&store, 0, 4);
+    let error = error.unwrap();
+    assert!(error.is_full_disk(), "{error}");
+    assert!(count == 2 && error.to_string().contains("36 inodes free"), "{count} {error}");
+    append(&store, 4, &body(4)).unwrap();
+    store.flush().unwrap();
+    staged.set_free_inodes(1000);
+    append(&store, 2, &body(2)).unwrap();
+    store.close().unwrap();
+    assert_eq!(scan(&home.read()).0.len(), 4);
+    // A store that is full at open says so.
+    staged.set_free_inodes(0);
+    let warnings = home.write().warnings();
+    assert!(warnings.iter().any(|warning| warning.contains("0 inodes free")), "{warnings:?}");
 }

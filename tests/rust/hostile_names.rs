@@ -56,7 +56,7 @@ fn hn02_folders_that_no_store_makes_are_not_opened() {
 }
 
 #[test]
-fn hn03_a_link_may_be_the_root_and_nothing_below_it() {
+fn hn03_a_link_may_be_the_root_and_no_folder_of_ours_below_it() {
     let home = Home::closed(40);
     let link = crate::support::scratch();
     let root = link.path().join("root");
@@ -64,8 +64,9 @@ fn hn03_a_link_may_be_the_root_and_nothing_below_it() {
     let open = |mode| mqstore::MessageStore::open(&root, mode, small());
     check(&open(OpenMode::Read).unwrap(), 40);
     check(&open(OpenMode::ReadWrite).unwrap(), 40);
-    for folder in ["commitlog", "consumequeue", "index"] {
+    for folder in ["batchconsumequeue", "consumequeue_ext", "quarantine", "rebuild"] {
         let copy = home.copy();
+        fs::create_dir(copy.path().join(folder)).unwrap();
         let _away = link_away(&copy, &copy.path().join(folder));
         for mode in [OpenMode::Read, OpenMode::ReadWrite, OpenMode::Create] {
             let error = copy.open(mode).unwrap_err().to_string();

@@ -18,6 +18,7 @@ mod flush;
 mod format;
 mod fuzz;
 mod halting;
+mod holes;
 mod hostile_log;
 mod hostile_names;
 mod hostile_queue;

@@ -134,10 +134,10 @@ fn is_deleted(storage: &dyn Storage, path: &Path) -> bool {
     path.file_name() == last && length().is_ok_and(|length| length == 0)
 }
 
-/// Whether a finding names a file or folder that can be moved aside; a link stays.
 pub(super) fn is_in_the_way(storage: &dyn Storage, found: &Finding, paths: &StorePaths) -> bool {
     let kind = storage.kind(&paths.root().join(&found.path));
-    matches!(found.code, Code::StrayName | Code::NoRegularFile)
+    let is_spare = found.code == Code::FileTwin && found.offset.is_none();
+    (is_spare || matches!(found.code, Code::StrayName | Code::NoRegularFile))
         && matches!(kind, Ok(Some(FileKind::File | FileKind::Directory)))
 }
 

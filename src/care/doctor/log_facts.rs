@@ -20,7 +20,6 @@ use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::progress::interrupted;
 
-/// Keys remembered at a time, at the position of their hash.
 const KEYS: usize = 1 << 20;
 const MOST_NAMES: usize = 100_000;
 const MOST_GAPS: usize = 100_000;
@@ -30,12 +29,10 @@ const STEP: u64 = 16 << 20;
 pub(super) struct Collision {
     pub(super) hash: i32,
     pub(super) places: [u64; 2],
-    /// Topic and key of the newer one.
     pub(super) topic: Box<[u8]>,
     pub(super) key: Box<[u8]>,
 }
 
-/// Queue and offset, with the message's time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct QueuePlace {
     pub(super) topic: Box<[u8]>,
@@ -78,6 +75,8 @@ pub(super) struct LogFacts {
     pub(super) messages: u64,
     pub(super) gaps: Vec<Gap>,
     pub(super) last_ms: Option<i64>,
+    /// End of the last record or blank.
+    pub(super) end: u64,
 }
 
 pub(super) fn read(
@@ -104,6 +103,7 @@ pub(super) fn read(
         match item {
             Item::Record(view, _) => {
                 last_ms = Some(view.store_timestamp_ms());
+                facts.found.end = end;
                 facts.found.messages += 1;
                 facts.see(&DispatchRequest::of(view));
                 let batch_topics = &mut facts.found.batch_topics;
@@ -118,7 +118,7 @@ pub(super) fn read(
                 }
                 is_open = false;
             }
-            Item::Blank => {}
+            Item::Blank => facts.found.end = end,
             Item::Damage(_) if facts.found.gaps.len() < MOST_GAPS => {
                 let gap = Gap { from: range.start, to: end, after_ms: last_ms, before_ms: None };
                 facts.found.gaps.push(gap);

@@ -1,18 +1,161 @@
 //! Disks of the log, queues of batches and topics that are not there.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
 
-use super::verdict::Cause;
+use super::cure::{self, Words};
+use super::verdict::{self, Cause};
 use super::{Examined, Severity};
 use crate::care::finding::Code;
+use crate::care::salvage::salvage;
 use crate::care::topics::is_deleted;
-use crate::error::Result;
+use crate::care::verify::VerifyReport;
+use crate::config::StoreConfig;
+use crate::error::{Result, quoted};
+use crate::files::Storage;
 use crate::format::config::tables::TopicTable;
-use crate::log::QueueKind;
+use crate::format::index::IndexLayout;
+use crate::log::index::file::IndexOpen;
+use crate::log::index::run::IndexRun;
+use crate::log::{CommitLog, QueueKind};
 use crate::store::folder::config_file;
+use crate::store::folder::inventory::{self, Structure};
+use crate::store::folder::paths::{self, StorePaths};
+use crate::store::open::inspect::Parts;
+use crate::store::open::misplaced;
 use crate::store::queue_table::QueueTable;
+use crate::store::read::missing_end::MissingEnd;
+use crate::time::utc_text;
+
+const LEAST_WRONG: u64 = 10;
+
+pub(super) fn behind(
+    storage: &Arc<dyn Storage>,
+    paths: &StorePaths,
+    parts: &Parts,
+    log: &CommitLog,
+    end: u64,
+) -> Result<Option<MissingEnd>> {
+    let load = |layout: &IndexLayout| {
+        IndexRun::load(Arc::clone(storage), &paths.index(), *layout, IndexOpen::Read).ok()
+    };
+    let index = parts.index.as_ref().ok().and_then(load);
+    let index = index.as_ref().map(|(index, _)| index);
+    MissingEnd::look(log, end.max(log.min_offset()), &parts.queues, index)
+}
 
 impl Examined<'_> {
+    /// Names the state of a log without its end. One whose last file is not full, or with a part of a
+    /// file beside it, was never whole here.
+    pub(super) fn code_of_end(&self) -> Result<Code> {
+        let is_full = self.facts.end.is_multiple_of(self.log.run().file_size().max(1));
+        let mut entries = Vec::new();
+        for dir in self.paths.commit_log() {
+            entries.extend(inventory::list(self.storage, dir)?);
+        }
+        let has_part = entries.iter().any(|entry| misplaced::is_part(&entry.name));
+        Ok(if is_full && !has_part { Code::DocEndMissing } else { Code::DocCopy })
+    }
+
+    pub(super) fn tell_mixture(&mut self, behind: Option<&MissingEnd>, report: &VerifyReport) {
+        if let Some(known) = behind.filter(|_| !self.log.run().files().is_empty()) {
+            let line = format!(
+                "queues and index know {} messages from physical offset {} up to {}, and the log has none \
+                 there: it was copied before them, or the copy is not finished, or the machine stopped",
+                known.messages(),
+                known.from,
+                known.reach
+            );
+            self.state(Code::DocCopy).add(Severity::Warning, line);
+        }
+        let count = |code| report.found.get(&code).copied().unwrap_or(0);
+        let wrong = count(Code::QueueOther) + count(Code::QueueNowhere) + count(Code::QueueSize);
+        let all = report.counts.queue_entries;
+        let mut lines = Vec::new();
+        if wrong >= LEAST_WRONG && wrong > all / 2 {
+            lines.push(format!("{wrong} of {all} queue entries lead to no message of their queue"));
+        }
+        // A log of its own ends in a file, and an older one goes on behind it.
+        let size = self.log.run().file_size().max(1);
+        lines.extend(self.facts.gaps.iter().filter_map(|gap| {
+            let (newer, older) = gap.after_ms.zip(gap.before_ms)?;
+            (gap.to.is_multiple_of(size) && older < newer).then(|| {
+                format!(
+                    "the log ends at {} with {}, and goes on in the next file with {}",
+                    gap.from,
+                    utc_text(newer),
+                    utc_text(older)
+                )
+            })
+        }));
+        for line in lines {
+            self.state(Code::DocTwoBrokers).add(Severity::Error, line);
+        }
+    }
+
+    pub(super) fn tell_quarantine(&mut self, config: &StoreConfig) -> Result<()> {
+        for dir in verdict::quarantined(self.storage, self.paths)? {
+            let mut go_on = |_, _| ControlFlow::Continue(());
+            let Ok(found) = salvage(&dir, None, config.clone(), &mut go_on) else { continue };
+            if found.messages > 0 {
+                let line = format!("{}: {} whole messages", dir.display(), found.messages);
+                self.state(Code::DocQuarantine).add(Severity::Warning, line);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn queues_in_database(&self) -> Result<Option<String>> {
+        let has_files = self.storage.list(&self.paths.consume_queue()).is_ok_and(|d| !d.is_empty());
+        if has_files || self.facts.topics.is_empty() {
+            return Ok(None);
+        }
+        let found = inventory::inventory(self.storage, self.path)?;
+        let of_queues = |found: &&inventory::FoundStructure| {
+            found.structure == Structure::RocksDb && found.path.starts_with(paths::CONSUME_QUEUE)
+        };
+        Ok(found.iter().find(of_queues).map(|found| found.path.clone()))
+    }
+
+    pub(super) fn backup_put_back(&self, path: &Path) -> Option<String> {
+        let file = self.paths.root().join(path);
+        let backup = file.with_extension("json.bak");
+        Some(format!(
+            "cp -p --backup=numbered {} {}",
+            quoted(backup.to_str()?)?,
+            quoted(file.to_str()?)?
+        ))
+    }
+
+    /// The other cure, where the state does not tell which one is right.
+    pub(super) fn otherwise(&self, code: Code, topic: Option<&str>) -> Option<String> {
+        match code {
+            Code::ConfigTopic => {
+                let from = self.paths.consume_queue().join(topic?);
+                let to = misplaced::free(
+                    self.storage,
+                    self.paths.root(),
+                    &format!("deleted-{}", topic?),
+                );
+                let is_there = matches!(self.storage.kind(&from), Ok(Some(_)));
+                let put_away = verdict::moved(&from, &to).filter(|_| is_there)?;
+                Some(format!(
+                    "; if it is in use, the cure enters it; if it was deleted: `{put_away}`"
+                ))
+            }
+            Code::OffsetsGone => {
+                let latest = "mqstore groups STORE --reset-to latest --apply";
+                let skip = cure::fill(latest, self.path, &Words::default())?;
+                Some(format!(
+                    "; the cure brings all messages again; if none may come again: `{skip}`"
+                ))
+            }
+            _ => None,
+        }
+    }
+
     pub(super) fn tell_unmounted(&mut self, cause: &Cause) -> bool {
         let dirs = self.paths.commit_log();
         if dirs.len() == 1 || !matches!(cause, Cause::BrokenRun | Cause::EndMissing(_)) {

@@ -24,10 +24,9 @@ use self::verdict::Cause;
 pub use self::verdict::{Verdict, swap_commands};
 use super::broker::{self, NextStart, foresee};
 use super::finding::{Code, Finding, Severity};
-use super::salvage::salvage;
-use super::verify::{VerifyOptions, VerifyReport, verify};
+use super::verify::{VerifyOptions, VerifyReport, at_rest, topic_with_queues, verify_at_rest};
 use crate::config::StoreConfig;
-use crate::error::{Result, quoted};
+use crate::error::Result;
 use crate::files::{Access, FileRun, Os, Storage};
 use crate::format::java::key_hash;
 use crate::format::message::properties::{self, split_keys};
@@ -36,7 +35,6 @@ use crate::format::width::{Unsigned, at_most_i64};
 use crate::log::{CommitLog, StoreCheckpoint};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::folder::found;
-use crate::store::folder::inventory::{self, Structure};
 use crate::store::folder::lock::StoreLock;
 use crate::store::folder::paths::{self, StorePaths};
 use crate::store::open::inspect::{self, load_parts};
@@ -63,17 +61,27 @@ pub fn doctor(
     config: &StoreConfig,
     progress: &mut Progress<'_>,
 ) -> Result<DoctorReport> {
-    let storage: Arc<dyn Storage> = Arc::new(Os);
+    doctor_on(Arc::new(Os), path, config, progress)
+}
+
+pub fn doctor_on(
+    storage: Arc<dyn Storage>,
+    path: &Path,
+    config: &StoreConfig,
+    progress: &mut Progress<'_>,
+) -> Result<DoctorReport> {
     let paths = StorePaths::new(path, config);
     let refused = broker::access::refused(&*storage, &paths, true);
     if !refused.is_empty() {
         return Ok(not_readable(config, &paths, &refused));
     }
-    let mut whole = 1;
-    let report = verify(path, config.clone(), &VerifyOptions::default(), &mut |done, total| {
+    let storage = at_rest(storage, &paths, true);
+    let (mut whole, options) = (1, VerifyOptions::default());
+    let mut tell = |done, total: u64| {
         whole = total;
         progress(done, total.saturating_mul(2))
-    })?;
+    };
+    let report = verify_at_rest(Arc::clone(&storage), path, config.clone(), &options, &mut tell)?;
     let (config, _) = &broker::settings::proven(&storage, &paths, config)?;
     let in_use = StoreLock::is_held(&*storage, &paths);
     let mut read_config = config.clone();
@@ -111,6 +119,13 @@ pub fn doctor(
     let queues = parts.as_ref().map(|parts| &parts.queues);
     let mut start = foresee(&*storage, &paths, (&log, config), release, queues)?;
     start.obstacles = broker::obstacles(&*storage, &report.findings, &paths);
+    let is_known = !in_use && !matches!(cause, Cause::Misplaced(_) | Cause::Ledger(_));
+    let behind = match (cause.missing(), &parts) {
+        (None, Some(parts)) if is_known => {
+            missing_parts::behind(&storage, &paths, parts, &log, facts.end)?
+        }
+        (missing, _) => missing.cloned(),
+    };
     let mut examined = Examined {
         path,
         storage: &*storage,
@@ -123,6 +138,7 @@ pub fn doctor(
     examined.examine(&report, &start, &cause, config)?;
     queues.map_or(Ok(()), |queues| examined.tell_beginning(queues))?;
     examined.tell_batches(queues);
+    examined.tell_mixture(behind.as_ref().filter(|_| cause.missing().is_none()), &report);
     let mut barred = Barred::by(&report, &paths, &cause);
     barred.all |= examined.tell_unmounted(&cause);
     barred.recovery |= cuts_messages;
@@ -134,10 +150,9 @@ pub fn doctor(
         .map(|(state, follows)| state.diagnosis(path, &out, barred, follows))
         .map(|diagnosis| told_of_the_log(diagnosis, &paths))
         .collect();
-    let (missing, mut lost) = (cause.missing(), Lost::default());
+    let (missing, mut lost) = (behind.as_ref(), Lost::default());
     let mut groups = Vec::new();
     if let Some(queues) = queues {
-        let is_known = !in_use && !matches!(cause, Cause::Misplaced(_) | Cause::Ledger(_));
         lost = if is_known { losses::count(queues, &facts.gaps, missing)? } else { lost };
         if missing.is_some() {
             let checkpoint = StoreCheckpoint::load(&*storage, &paths.checkpoint(), Access::Read);
@@ -234,7 +249,8 @@ impl Barred {
         let in_the_way = |found: &Finding| {
             found.code == Code::NoRegularFile && found.severity == Severity::Error
         };
-        let has_cause = !matches!(cause, Cause::None);
+        let is_conflict = |found: &Finding| found.code == Code::FileTwin && found.offset.is_some();
+        let has_cause = !matches!(cause, Cause::None) || any(&is_conflict);
         // A rebuild clears a queue's folder anyway.
         let in_root = |found: &Finding| in_the_way(found) && found.path.components().count() == 1;
         Self {
@@ -266,7 +282,6 @@ struct State {
 
 impl State {
     fn add(&mut self, severity: Severity, evidence: String) {
-        // Ordered with the worst first.
         self.severity = self.severity.min(severity);
         if self.evidence.len() < MOST_EVIDENCE {
             self.evidence.push(evidence);
@@ -366,14 +381,14 @@ impl Examined<'_> {
             let work = broker::work(start, self.storage, self.paths)?;
             self.state(Code::DocSlowStart).add(Severity::Warning, work);
         }
-        self.tell_cause(cause);
+        self.tell_cause(cause)?;
         self.tell_quarantine(config)?;
         self.tell_keys()?;
         self.tell_times()?;
         Ok(())
     }
 
-    fn tell_cause(&mut self, cause: &Cause) {
+    fn tell_cause(&mut self, cause: &Cause) -> Result<()> {
         match cause {
             Cause::None | Cause::BrokenRun | Cause::Numbers => {}
             Cause::Ledger(dir) => {
@@ -391,16 +406,18 @@ impl Examined<'_> {
             }
             Cause::EndMissing(missing) => {
                 let dir = self.log.run().dir();
+                let code = self.code_of_end()?;
+                let what = match code {
+                    Code::DocCopy => format!("the log ends at {}", self.facts.end),
+                    _ => format!("missing: {} of {}", missing.files(), dir.display()),
+                };
                 let line = format!(
-                    "missing: {} of {}; queues and index know {} messages from physical offset {} \
-                     up to {}",
-                    missing.files(),
-                    dir.display(),
+                    "{what}; queues and index know {} messages from physical offset {} up to {}",
                     missing.messages(),
                     missing.from,
                     missing.reach
                 );
-                let state = self.state(Code::DocEndMissing);
+                let state = self.state(code);
                 state.add(Severity::Error, line);
                 for range in &missing.queues {
                     let topic = String::from_utf8_lossy(&range.topic);
@@ -425,22 +442,11 @@ impl Examined<'_> {
                 state.evidence.insert(0, line);
             }
         }
-    }
-
-    fn tell_quarantine(&mut self, config: &StoreConfig) -> Result<()> {
-        for dir in verdict::quarantined(self.storage, self.paths)? {
-            let mut go_on = |_, _| ControlFlow::Continue(());
-            let Ok(found) = salvage(&dir, None, config.clone(), &mut go_on) else { continue };
-            if found.messages > 0 {
-                let line = format!("{}: {} whole messages", dir.display(), found.messages);
-                self.state(Code::DocQuarantine).add(Severity::Warning, line);
-            }
-        }
         Ok(())
     }
 
     fn take(&mut self, finding: &Finding, deleted: &BTreeSet<String>, in_database: bool) {
-        let topic = topic_of(&finding.path);
+        let topic = topic_of(&finding.path).or_else(|| topic_with_queues(finding));
         let in_queues = finding.path.starts_with(paths::CONSUME_QUEUE);
         if topic.is_some_and(|topic| deleted.contains(topic)) {
             return;
@@ -477,6 +483,10 @@ impl Examined<'_> {
         let topic = topic.map(str::to_owned);
         let cure = match code {
             Code::ConfigBackup => self.backup_put_back(&finding.path),
+            Code::ConfigUnreadable if finding.path.ends_with("topics.json") => {
+                let topics = "mqstore rebuild STORE --what topics --apply";
+                cure::fill(topics, self.path, &Words::default())
+            }
             _ if broker::is_in_the_way(self.storage, finding, self.paths) => {
                 let from = self.paths.root().join(&finding.path);
                 let name = from.file_name().unwrap_or_default().display().to_string();
@@ -485,6 +495,7 @@ impl Examined<'_> {
             }
             _ => None,
         };
+        let otherwise = self.otherwise(code, topic.as_deref()).unwrap_or_default();
         let state = self.state(code);
         match (cure, &state.cure) {
             (cure, None) => state.cure = cure,
@@ -494,29 +505,7 @@ impl Examined<'_> {
             _ => {}
         }
         state.topics.extend(topic);
-        state.add(severity, format!("{}: {}", finding.code, finding.message()));
-    }
-
-    fn backup_put_back(&self, path: &Path) -> Option<String> {
-        let file = self.paths.root().join(path);
-        let backup = file.with_extension("json.bak");
-        Some(format!(
-            "cp -p --backup=numbered {} {}",
-            quoted(backup.to_str()?)?,
-            quoted(file.to_str()?)?
-        ))
-    }
-
-    fn queues_in_database(&self) -> Result<Option<String>> {
-        let has_files = self.storage.list(&self.paths.consume_queue()).is_ok_and(|d| !d.is_empty());
-        if has_files || self.facts.topics.is_empty() {
-            return Ok(None);
-        }
-        let found = inventory::inventory(self.storage, self.path)?;
-        let of_queues = |found: &&inventory::FoundStructure| {
-            found.structure == Structure::RocksDb && found.path.starts_with(paths::CONSUME_QUEUE)
-        };
-        Ok(found.iter().find(of_queues).map(|found| found.path.clone()))
+        state.add(severity, format!("{}: {}{otherwise}", finding.code, finding.message()));
     }
 
     fn tell_keys(&mut self) -> Result<()> {

@@ -73,7 +73,7 @@ impl Cause {
         match self {
             Self::None => false,
             Self::Misplaced(_) => code == Code::DocMisplaced,
-            Self::EndMissing(_) => code == Code::DocEndMissing,
+            Self::EndMissing(_) => matches!(code, Code::DocEndMissing | Code::DocCopy),
             Self::Ledger(_) => code == Code::Ledger,
             Self::BrokenRun => matches!(code, Code::FileLength | Code::FileGap),
             Self::Damage(_) => code.name().starts_with("MQ-LOG-"),
@@ -110,6 +110,7 @@ impl Cause {
                             | Code::FileLength
                             | Code::FileGap
                             | Code::EmptyFile
+                            | Code::StrayName
                     )
             }
             Self::BrokenRun => is_of_log || is_derived,
@@ -186,7 +187,6 @@ pub(super) fn commands(
     (commands, last_resort)
 }
 
-/// Copies the messages of another log into a new store.
 pub(super) fn salvage_of(storage: &dyn Storage, paths: &StorePaths, dir: &Path) -> Option<String> {
     let out = salvaged(storage, paths.root());
     Some(format!("{SALVAGE}{} --out {}", quoted(dir.to_str()?)?, quoted(out.to_str()?)?))
@@ -211,7 +211,6 @@ pub(super) fn moved(from: &Path, to: &Path) -> Option<String> {
     Some(format!("mv -n -T {} {}", quoted(from.to_str()?)?, quoted(to.to_str()?)?))
 }
 
-/// Folders of the log outside of the store's.
 pub(super) fn outside(paths: &StorePaths) -> impl Iterator<Item = &PathBuf> {
     let is_up = |part| part == Component::ParentDir;
     paths.commit_log().iter().filter(move |dir| {
@@ -263,7 +262,6 @@ fn only_with(dir: &Path) -> Option<String> {
     Some(format!("test -d {} && ", quoted(dir.to_str()?)?))
 }
 
-/// Ends the name of a restored quarantine folder.
 const DONE: &[u8] = b".restored";
 
 pub(super) fn quarantined(storage: &dyn Storage, paths: &StorePaths) -> Result<Vec<PathBuf>> {

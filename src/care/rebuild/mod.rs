@@ -219,6 +219,7 @@ impl<'a> Job<'a> {
             log_size,
             Access::Read,
         )?;
+        log.refuse_twins()?;
         let mut layout = inspect::queue_layout(&*storage, &paths, &config)?;
         let mut kinds = topics::entered(&*storage, &paths)?.0.kinds;
         let (queues, _) = QueueTable::load(

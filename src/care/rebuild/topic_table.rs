@@ -10,7 +10,7 @@ use crate::care::pass::{Skipped, each_message};
 use crate::care::topics::{is_deleted, is_system};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::files::{Access, Os, Storage, SystemClock, make_folder, make_folder_outside};
+use crate::files::{Access, Os, Storage, SystemClock, make_folder_outside};
 use crate::format::config::tables::{TopicConfig, TopicTable};
 use crate::format::message::purpose::{Purpose, real_queue_id, real_topic};
 use crate::format::message::sys_flag;
@@ -239,13 +239,8 @@ fn set_aside(storage: &dyn Storage, paths: &StorePaths) -> Result<Option<PathBuf
             Err(error) => return Err(error),
         };
         if !is_sound {
-            let folder = kept.join("config");
-            make_folder(storage, &folder)?;
-            let to = folder.join(path.file_name().unwrap_or_default());
-            storage.rename(&path, &to).map_err(Error::io("rename", &path))?;
-            for dir in [folder, paths.config()] {
-                storage.sync_dir(&dir).map_err(Error::flush(&dir))?;
-            }
+            let to = kept.join("config").join(path.file_name().unwrap_or_default());
+            swap::rename(storage, paths, &path, &to)?;
             moved = Some(kept.clone());
         }
     }

@@ -10,7 +10,7 @@ use super::merge::Source;
 use crate::care::transfer::{ConfigFile, check_table};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::files::{Access, FileKind, Storage};
+use crate::files::{Access, FileKind, Storage, folder_at};
 use crate::format::file_name;
 use crate::store::folder::config_file::{backup_of, read_json};
 use crate::store::folder::found::is_store;
@@ -35,11 +35,11 @@ pub(super) fn sound_tables(
     folder: &Path,
     problems: &mut Vec<Problem>,
 ) -> Vec<ConfigFile> {
-    match storage.kind(folder) {
-        Ok(None) => return Vec::new(),
-        Ok(Some(FileKind::Directory)) => {}
-        Ok(Some(_)) => {
-            problems.push(problem(folder.to_owned(), "no folder, and links are not followed"));
+    match folder_at(storage, folder, false) {
+        Ok(Ok(true)) => {}
+        Ok(Ok(false)) => return Vec::new(),
+        Ok(Err(reason)) => {
+            problems.push(problem(folder.to_owned(), &reason));
             return Vec::new();
         }
         Err(error) => {
@@ -104,7 +104,6 @@ pub(super) struct FoundSources {
     pub(super) problems: Vec<Problem>,
 }
 
-/// Finds files at `from`: a store, folder or file.
 pub(super) fn find(
     storage: &Arc<dyn Storage>,
     from: &Path,

@@ -8,7 +8,7 @@ use crate::care::meter::Meter;
 use crate::config::StoreConfig;
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::run::file_run::Stray;
-use crate::files::{DirEntry, FileKind, FileRun, Storage};
+use crate::files::{DirEntry, FileKind, FileRun, Storage, folder_at};
 use crate::store::folder::paths::StorePaths;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,14 +55,14 @@ impl Context<'_> {
     }
 
     pub(crate) fn is_folder(&self, dir: &Path) -> Result<bool> {
-        match self.storage.kind(dir).map_err(Error::io("stat", dir))? {
-            Some(FileKind::Directory) => Ok(true),
-            None => Ok(false),
-            Some(kind) => {
-                self.stray_as(Code::NoRegularFile, Severity::Error, dir, kind, "a folder");
-                Ok(false)
-            }
-        }
+        let paths = &self.paths;
+        let linkable = [paths.consume_queue(), paths.index(), paths.config()];
+        let found = folder_at(&*self.storage, dir, !linkable.iter().any(|own| own == dir))?;
+        Ok(found.unwrap_or_else(|found| {
+            let (code, severity) = (Code::NoRegularFile, Severity::Error);
+            self.findings.add(code, severity, dir, None, "a folder", found);
+            false
+        }))
     }
 
     pub(crate) fn stray(&self, stray: &Stray) {
@@ -118,6 +118,11 @@ impl Context<'_> {
 
     pub(crate) fn check_files(&self, run: &FileRun) {
         // At the end a crash left it; before others it lost content.
+        for twin in run.twins().iter() {
+            let (expected, found) = (twin.expected(), twin.found());
+            let (code, path) = (Code::FileTwin, &twin.other);
+            self.findings.add(code, Severity::Error, path, twin.differs_at, expected, found);
+        }
         let last = run.files().last().map(|file| file.path.clone());
         for fault in run.check() {
             let Error::Corrupt(fault) = fault else { continue };

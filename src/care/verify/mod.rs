@@ -24,6 +24,7 @@ use self::index::index_check::Reach;
 use self::log_walk::{FileWalk, Listed};
 use self::queues::{Queue, Queues};
 use self::tables::Tables;
+pub(crate) use self::tables::topic_with_queues;
 pub(crate) use self::tables::{NO_OFFSET, OTHER_OFFSETS};
 use super::broker::{self, settings::WrongSize};
 use super::finding::{Code, Finding, Findings, Severity};
@@ -31,7 +32,7 @@ use super::meter::{Meter, both, thread_count, watched};
 use crate::config::StoreConfig;
 use crate::error::{Corruption, Error, Result};
 use crate::files::threads::each;
-use crate::files::{Access, FileKind, FileRun, Os, Storage, SystemClock};
+use crate::files::{Access, FileKind, FileRun, Os, Resting, Storage, SystemClock};
 use crate::format::checkpoint::CheckpointFields;
 use crate::store::folder::found;
 use crate::store::folder::inventory;
@@ -131,6 +132,29 @@ pub fn verify(
 
 /// [`verify`] on another storage.
 pub fn verify_on(
+    storage: Arc<dyn Storage>,
+    path: &Path,
+    config: StoreConfig,
+    options: &VerifyOptions,
+    progress: &mut Progress<'_>,
+) -> Result<VerifyReport> {
+    let storage = at_rest(storage, &StorePaths::new(path, &config), false);
+    verify_at_rest(storage, path, config, options, progress)
+}
+
+/// Storage that reads no hole of the log twice, unless a process writes to the store.
+pub(crate) fn at_rest(
+    storage: Arc<dyn Storage>,
+    paths: &StorePaths,
+    bisects: bool,
+) -> Arc<dyn Storage> {
+    match StoreLock::is_held(&*storage, paths) {
+        true => storage,
+        false => Arc::new(Resting::new(storage, paths.commit_log(), bisects)),
+    }
+}
+
+pub(crate) fn verify_at_rest(
     storage: Arc<dyn Storage>,
     path: &Path,
     config: StoreConfig,

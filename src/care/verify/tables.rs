@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::context::{Context, State};
 use super::queues::{Queue, Queues};
-use crate::care::finding::{Code, Severity};
+use crate::care::finding::{Code, Finding, Severity};
 use crate::care::topics::{is_deleted, is_system, is_system_group};
 use crate::error::{Error, FormatError};
 use crate::files::{Access, FileKind};
@@ -368,10 +368,18 @@ fn check_topics(cx: &Context<'_>, topics: &TopicTable, queues: &Queues) {
     }
 }
 
+pub(crate) fn topic_with_queues(found: &Finding) -> Option<&str> {
+    let is_so = found.code == Code::ConfigTopic;
+    found.expected.strip_prefix(THE_TOPIC)?.strip_suffix(HAS_QUEUES).filter(|_| is_so)
+}
+
+const THE_TOPIC: &str = "the topic ";
+const HAS_QUEUES: &str = ", which has queues";
+
 fn report_topic(cx: &Context<'_>, topic: &[u8]) {
     if is_broker_topic(topic) {
         let name = String::from_utf8_lossy(topic);
-        let expected = format!("the topic {name}, which has queues");
+        let expected = format!("{THE_TOPIC}{name}{HAS_QUEUES}");
         let (code, severity) = (Code::ConfigTopic, Severity::Warning);
         cx.findings.add(code, severity, &cx.paths.topics(), None, expected, "no such topic");
     }

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::files::system::storage::Storage;
 
-/// The disk space that appends leave free.
 #[derive(Debug)]
 pub struct Room {
     storage: Arc<dyn Storage>,
@@ -20,7 +19,11 @@ pub struct Room {
     per_mille: u64,
     /// Offset up to which entries are written.
     entered: AtomicU64,
+    inodes: AtomicU64,
 }
+
+/// Inodes of the small files and of the next files of log and index.
+const SMALL_FILES: u64 = 24;
 
 impl Room {
     /// Reserves `given` bytes, or else the need of closing: among that `per_mille` bytes of entries
@@ -34,11 +37,34 @@ impl Room {
         entered: u64,
     ) -> Self {
         let (fixed, entered) = (AtomicU64::new(0), AtomicU64::new(entered));
-        Self { storage, root: root.to_owned(), given, fixed, per_mille, entered }
+        let inodes = AtomicU64::new(0);
+        Self { storage, root: root.to_owned(), given, fixed, per_mille, entered, inodes }
     }
 
     pub fn needs(&self, bytes: u64) {
         self.fixed.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Reserves inodes for a new queue.
+    pub fn check_inodes(&self, more: u64) -> io::Result<()> {
+        let needed = self.inodes.load(Ordering::Relaxed).saturating_add(more + SMALL_FILES);
+        let free = self.storage.free_inodes(&self.root).unwrap_or(u64::MAX);
+        if free >= needed {
+            self.inodes.fetch_add(more, Ordering::Relaxed);
+            return Ok(());
+        }
+        Err(io::Error::new(
+            io::ErrorKind::StorageFull,
+            format!(
+                "the disk has {free} inodes free, and a clean close needs {needed}; nothing was written, \
+                 remove files from the disk and append again"
+            ),
+        ))
+    }
+
+    /// Counts new queues that have their files now.
+    pub fn made_inodes(&self, made: u64) {
+        self.inodes.fetch_sub(made, Ordering::Relaxed);
     }
 
     /// Marks the entries before `offset` as written.
@@ -57,17 +83,16 @@ impl Room {
 
     /// Checks that the disk of `path` has room for `taking` bytes of the log up to `end`, and for
     /// the reserve.
-    ///
-    /// # Errors
-    /// `StorageFull`, with the free and needed bytes.
     pub fn check(&self, path: &Path, taking: u64, end: u64) -> io::Result<()> {
         let reserve = self.reserve(end);
+        self.check_inodes(0)?;
         self.check_disk(path, taking, reserve)?;
         if path.starts_with(&self.root) { Ok(()) } else { self.check_disk(&self.root, 0, reserve) }
     }
 
     /// Checks the reserve on the store's own disk before an append.
     pub fn check_root(&self) -> io::Result<()> {
+        self.check_inodes(0)?;
         self.check_disk(&self.root, 0, self.reserve(0))
     }
 

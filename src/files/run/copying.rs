@@ -6,7 +6,6 @@ use crate::error::{Error, Result};
 use crate::files::{Access, FileKind, Storage};
 
 /// Copies a folder with what is in it to `to`, which is created. Links are left out.
-#[cfg(feature = "python")]
 pub fn copy_tree(storage: &dyn Storage, from: &Path, to: &Path) -> Result<()> {
     storage.create_dir(to).map_err(Error::io("create", to))?;
     for entry in storage.list(from).map_err(Error::io("list", from))? {

@@ -15,6 +15,7 @@ use super::folder::make_folder;
 pub use super::open_files::OpenFiles;
 use super::open_files::RunFile;
 use super::roots::Roots;
+use super::twins::Twin;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::map::ahead::Ahead;
 use crate::files::system::storage::{Access, FileKind, Storage, StorageFile};
@@ -38,6 +39,7 @@ pub struct FileRun {
     file_size: AtomicU64,
     learns_file_size: AtomicBool,
     files: RwLock<Arc<Vec<Arc<RunFile>>>>,
+    twins: RwLock<Arc<Vec<Twin>>>,
     creating: Mutex<()>,
     has_lost_files: AtomicBool,
     lacks_folder: AtomicBool,
@@ -60,6 +62,7 @@ impl FileRun {
             file_size: AtomicU64::new(file_size),
             learns_file_size: AtomicBool::new(false),
             files: RwLock::new(Arc::new(Vec::new())),
+            twins: RwLock::default(),
             creating: Mutex::default(),
             has_lost_files: AtomicBool::new(false),
             lacks_folder: AtomicBool::new(false),
@@ -136,7 +139,6 @@ impl FileRun {
                             Arc::clone,
                         ));
                     }
-                    // A file will have to be created at this path.
                     (Some(_), FileKind::Directory) if self.access == Access::ReadWrite => {
                         let error = std::io::ErrorKind::IsADirectory.into();
                         return Err(Error::io("open as a file", path)(error));
@@ -146,6 +148,7 @@ impl FileRun {
             }
         }
         files.sort_by(|a, b| (a.base_offset, &a.path).cmp(&(b.base_offset, &b.path)));
+        self.drop_twins(&mut files)?;
         // Before readers see the files.
         if self.learns_file_size.load(Ordering::Acquire)
             && let Some(size) = file_size_of(&files)
@@ -154,6 +157,39 @@ impl FileRun {
             self.learns_file_size.store(false, Ordering::Release);
         }
         Ok((files, strays))
+    }
+
+    /// Leaves one file of each name, which a log on several disks may have twice.
+    fn drop_twins(&self, files: &mut Vec<Arc<RunFile>>) -> Result<()> {
+        let (known, mut twins) = (self.twins(), Vec::new());
+        let mut at = 1;
+        while let Some([one, two]) = files.get(at - 1..=at) {
+            if one.base_offset < two.base_offset {
+                at += 1;
+                continue;
+            }
+            let twin = match known.iter().find(|twin| twin.is_of(one, two)) {
+                Some(twin) => twin.clone(),
+                None => Twin::compare(&*self.storage, one, two)?,
+            };
+            let is_first = twin.other == one.path;
+            files.remove(if is_first { at - 1 } else { at });
+            twins.push(twin);
+        }
+        *self.twins.write() = Arc::new(twins);
+        Ok(())
+    }
+
+    pub fn refuse_twins(&self) -> Result<()> {
+        match self.twins().iter().find(|twin| twin.differs_at.is_some()) {
+            Some(twin) => Err(twin.into()),
+            None => Ok(()),
+        }
+    }
+
+    #[must_use]
+    pub fn twins(&self) -> Arc<Vec<Twin>> {
+        Arc::clone(&self.twins.read())
     }
 
     fn run_file(&self, base_offset: u64, mut path: PathBuf, len: u64, inode: u64) -> Arc<RunFile> {
@@ -252,7 +288,6 @@ impl FileRun {
         }
     }
 
-    /// Whether the file is in a folder that takes no new files.
     #[must_use]
     pub fn is_read_only(&self, file: &RunFile) -> bool {
         self.roots.is_read_only(&file.path)
@@ -278,7 +313,6 @@ impl FileRun {
         self.read_file_at(&file, buffer, offset)
     }
 
-    /// [`FileRun::read_at`] from a known file.
     pub fn read_file_at(&self, file: &RunFile, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let Some(position) = offset.checked_sub(file.base_offset) else { return Ok(0) };
         let room = to_usize(self.file_size().saturating_sub(position));
@@ -387,7 +421,6 @@ impl FileRun {
         Ok(removed)
     }
 
-    /// Removes the first file, unless it is also the last.
     pub fn remove_first(&self) -> Result<Option<Arc<RunFile>>> {
         let files = self.files();
         let [first, _, ..] = files.as_slice() else { return Ok(None) };
@@ -398,6 +431,10 @@ impl FileRun {
 
     /// Removes a file, first from the list: readers must not look for a file that is gone.
     fn remove(&self, file: &Arc<RunFile>) -> Result<()> {
+        // The other one would come back in its place.
+        if let Some(twin) = self.twins().iter().find(|twin| twin.read.id == file.id) {
+            return Err(twin.into());
+        }
         self.change(|files| files.retain(|other| other.id != file.id));
         if let Err(error) = self.storage.remove_file(&file.path) {
             self.insert(file);
@@ -465,7 +502,6 @@ fn in_the_way(error: std::io::Error, path: &Path) -> Error {
     Error::io("create", path)(error)
 }
 
-/// Checks that an open file is as its writer made it.
 pub fn check_unchanged(open: &dyn StorageFile, path: &Path, len: u64) -> Result<()> {
     let stat = open.stat().map_err(Error::io("stat", path))?;
     if stat.links > 0 && stat.len == len {

@@ -1,9 +1,27 @@
-//! Folders with durable names.
+//! Folders, linked or not, and their durable names.
 
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::files::Storage;
+use crate::files::{FileKind, Storage};
+
+pub const NOT_A_FOLDER: &str = "a file, not a folder";
+
+/// Whether there is a folder; `Err` says why it is none. RocketMQ follows links to its folders, and so
+/// are those here that lead to folders of the store's owner, unless the folder is `ours`.
+pub fn folder_at(
+    storage: &dyn Storage,
+    dir: &Path,
+    ours: bool,
+) -> Result<std::result::Result<bool, String>> {
+    Ok(match storage.kind(dir).map_err(Error::io("stat", dir))? {
+        None => Ok(false),
+        Some(FileKind::Directory) => Ok(true),
+        Some(FileKind::File) => Err(NOT_A_FOLDER.to_owned()),
+        Some(FileKind::Other) if ours => Err("a link, pipe or device".to_owned()),
+        Some(FileKind::Other) => storage.follow(dir).map(|()| true),
+    })
+}
 
 /// Creates a folder and its parents and makes their names durable: a file is only as safe as the
 /// folders above it.

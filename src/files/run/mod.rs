@@ -2,7 +2,7 @@
 //!
 //! Open `file_run.rs` first. `roots.rs` has the folders, `file_size.rs` detects the file size,
 //! `new_files.rs` creates many files at once, `folder.rs` creates folders durably, `open_files.rs`
-//! bounds the number of open files.
+//! bounds the number of open files, `twins.rs` compares files of one name.
 
 pub mod copying;
 pub mod file_run;
@@ -11,3 +11,4 @@ pub mod folder;
 pub mod new_files;
 pub mod open_files;
 pub mod roots;
+pub mod twins;

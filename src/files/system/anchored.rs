@@ -181,6 +181,10 @@ impl Storage for Anchored {
         self.storage.kind(path)
     }
 
+    fn follow(&self, link: &Path) -> std::result::Result<(), String> {
+        self.storage.follow(link)
+    }
+
     fn stamp(&self, path: &Path) -> io::Result<Option<Stamp>> {
         self.storage.stamp(path)
     }
@@ -195,6 +199,10 @@ impl Storage for Anchored {
 
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {
         self.storage.free_bytes(path)
+    }
+
+    fn free_inodes(&self, path: &Path) -> io::Result<u64> {
+        self.storage.free_inodes(path)
     }
 
     fn used_percent(&self, dir: &Path) -> io::Result<u64> {

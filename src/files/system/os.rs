@@ -23,7 +23,6 @@ use crate::format::width::{at_least_0, at_most_i64, to_usize};
 /// Milliseconds until file times must have advanced: twice the longest tick of Linux.
 const STAMP_TICKS: u32 = 20;
 
-/// The operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Os;
 
@@ -152,7 +151,6 @@ impl Storage for Os {
             if changed_ns()? > before {
                 return Ok(true);
             }
-            // File times advance by ticks.
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(false)
@@ -161,6 +159,10 @@ impl Storage for Os {
     fn identity(&self, path: &Path) -> io::Result<Option<Identity>> {
         let metadata = fs::metadata(path)?;
         Ok(Some(Identity { device: metadata.dev(), inode: metadata.ino() }))
+    }
+
+    fn follow(&self, link: &Path) -> std::result::Result<(), String> {
+        owner::follow(link)
     }
 
     fn make_private(&self, path: &Path) -> io::Result<()> {
@@ -172,6 +174,13 @@ impl Storage for Os {
         #[allow(clippy::useless_conversion, reason = "some systems count with 32 bits")]
         let [blocks, size] = [disk.blocks_available().into(), disk.fragment_size().into()];
         Ok(u64::saturating_mul(blocks, size))
+    }
+
+    fn free_inodes(&self, path: &Path) -> io::Result<u64> {
+        let disk = disk_of(path)?;
+        #[allow(clippy::useless_conversion, reason = "some systems count with 32 bits")]
+        let [all, free] = [disk.files(), disk.files_available()].map(u64::from);
+        Ok(if all == 0 { u64::MAX } else { free })
     }
 
     fn used_percent(&self, dir: &Path) -> io::Result<u64> {
@@ -276,7 +285,6 @@ impl StorageFile for OsFile {
     }
 
     fn length(&self) -> io::Result<u64> {
-        // Nothing uses the seek position.
         (&self.file).seek(SeekFrom::End(0))
     }
 

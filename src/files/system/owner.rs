@@ -101,6 +101,25 @@ impl Owner {
     }
 }
 
+pub(super) fn follow(link: &Path) -> Result<(), String> {
+    let Ok(to) = fs::read_link(link) else { return Err("a link, pipe or device".to_owned()) };
+    let to = to.display();
+    let above = link.parent().filter(|above| !above.as_os_str().is_empty());
+    match (fs::metadata(link), fs::metadata(above.unwrap_or(Path::new(".")))) {
+        (Ok(folder), Ok(above)) if folder.is_dir() && folder.uid() == above.uid() => Ok(()),
+        (Ok(folder), Ok(above)) if folder.is_dir() => Err(format!(
+            "a link to {to}, a folder of uid {}: only one of the store's owner, uid {}, is followed",
+            folder.uid(),
+            above.uid()
+        )),
+        (Err(error), _) if error.kind() == io::ErrorKind::NotFound => {
+            Err(format!("a link to {to}, which does not exist; is its disk mounted?"))
+        }
+        (Err(error), _) | (_, Err(error)) => Err(format!("a link to {to}: {error}")),
+        _ => Err(format!("a link to {to}, which is no folder")),
+    }
+}
+
 impl Folder {
     fn open(path: &Path) -> io::Result<Self> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
@@ -219,7 +238,6 @@ pub(super) fn create_dir(dir: &Path, like: Option<&Path>) -> io::Result<()> {
     Ok(())
 }
 
-/// Restricts a file or folder to its owner.
 pub(super) fn make_private(path: &Path) -> io::Result<()> {
     let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;

@@ -125,6 +125,10 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
     /// Kind of a path, links not followed; `None` if it does not exist.
     fn kind(&self, path: &Path) -> io::Result<Option<FileKind>>;
+    /// Whether a link leads to a folder of the owner of the folder that it lies in; why not otherwise.
+    fn follow(&self, _link: &Path) -> Result<(), String> {
+        Err("a link, pipe or device".to_owned())
+    }
     /// Last change of the file at a path; `None` if unknown.
     fn stamp(&self, _path: &Path) -> io::Result<Option<Stamp>> {
         Ok(None)
@@ -149,6 +153,10 @@ pub trait Storage: Send + Sync + fmt::Debug {
     }
     /// Free bytes on the disk of a path.
     fn free_bytes(&self, _path: &Path) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
+    /// Names that can still be made on the disk of a path; `u64::MAX` where nothing limits them.
+    fn free_inodes(&self, _path: &Path) -> io::Result<u64> {
         Ok(u64::MAX)
     }
     /// Usage of a path's disk in percent.

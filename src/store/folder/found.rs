@@ -4,69 +4,47 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::ledger;
-use super::paths::StorePaths;
+use super::paths::{COMMIT_LOG, CONSUME_QUEUE, INDEX, StorePaths};
 use super::remembered::Remembered;
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::run::file_size::file_size_of;
-use crate::files::{Access, FileKind, FileRun, RunFile, Storage};
+use crate::files::run::folder::NOT_A_FOLDER;
+use crate::files::{Access, FileKind, FileRun, RunFile, Storage, folder_at};
+use crate::format::file_name::parse_offset_name;
+
+const PARTS: [&str; 5] = [CONSUME_QUEUE, INDEX, "config", "checkpoint", "abort"];
 
 /// Whether there is a store: the folder of its commit log.
-///
-/// # Errors
-/// [`Error::NotAStore`] if something else has its name, [`Error::Io`].
 pub fn is_store(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
     for dir in paths.commit_log() {
-        if is_folder(storage, dir)? {
+        if is_folder(storage, dir, false)? {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-const NOT_A_FOLDER: &str = "a file, not a folder";
-
-/// Whether there is a folder; links are refused, since they may lead anywhere.
-fn is_folder(storage: &dyn Storage, dir: &Path) -> Result<bool> {
-    match storage.kind(dir).map_err(Error::io("stat", dir))? {
-        Some(FileKind::Directory) => Ok(true),
-        None => Ok(false),
-        Some(FileKind::File) => {
-            Err(Error::NotAStore { path: dir.to_owned(), reason: NOT_A_FOLDER.to_owned() })
-        }
-        Some(_) => Err(Error::NotAStore {
-            path: dir.to_owned(),
-            reason: "not a folder; links below a store's root are not followed: name the folder \
-                     that a linked log leads to as storePathCommitLog, in Python \
-                     store_path_commit_log"
-                .to_owned(),
-        }),
-    }
+fn is_folder(storage: &dyn Storage, dir: &Path, ours: bool) -> Result<bool> {
+    folder_at(storage, dir, ours)?
+        .map_err(|reason| Error::NotAStore { path: dir.to_owned(), reason })
 }
 
-/// Checks that the store's folders are folders.
-///
-/// # Errors
-/// [`Error::NotAStore`], naming one that is not; [`Error::Io`].
 pub fn check_folders(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
+    for dir in [paths.consume_queue(), paths.index(), paths.config()] {
+        is_folder(storage, &dir, false)?;
+    }
     for dir in [
-        paths.consume_queue(),
         paths.batch_consume_queue(),
         paths.consume_queue_ext(),
-        paths.index(),
-        paths.config(),
         paths.quarantine(),
         paths.rebuild(),
     ] {
-        is_folder(storage, &dir)?;
+        is_folder(storage, &dir, true)?;
     }
     Ok(())
 }
 
-/// Fails unless there is a store.
-///
-/// # Errors
-/// [`Error::NotAStore`], [`Error::Io`].
 pub fn need_store(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
     if is_store(storage, paths)? { Ok(()) } else { Err(not_a_store(storage, paths)) }
 }
@@ -83,16 +61,42 @@ pub fn not_a_store(storage: &dyn Storage, paths: &StorePaths) -> Error {
                  changed: `mqstore salvage {} --out NEW` copies its messages into a new store",
                 dir.display()
             ),
-            _ => "no folder `commitlog` in it".to_owned(),
+            _ => format!("no folder `commitlog` in it{}", likeness(storage, paths)),
         },
     };
     Error::NotAStore { path: paths.root().to_owned(), reason }
 }
 
+fn likeness(storage: &dyn Storage, paths: &StorePaths) -> String {
+    let root = paths.root();
+    let has_log =
+        |dir: &Path| matches!(folder_at(storage, &dir.join(COMMIT_LOG), false), Ok(Ok(true)));
+    let entries = storage.list(root).unwrap_or_default();
+    let mut names: Vec<_> = entries.iter().filter_map(|entry| entry.name.to_str()).collect();
+    names.sort_unstable();
+    if let Some(store) = root.ancestors().skip(1).take(3).find(|above| has_log(above)) {
+        return format!("; it lies in the store {}: name that", store.display());
+    }
+    if let Some(below) = names.iter().map(|name| root.join(name)).find(|below| has_log(below)) {
+        return format!("; {} is a store: name that", below.display());
+    }
+    if names.iter().any(|name| parse_offset_name(name).is_some()) {
+        return "; it has files named as those of a log or a queue: `mqstore salvage` copies the messages of \
+                files of a log into a new store"
+            .to_owned();
+    }
+    names.retain(|name| PARTS.contains(name));
+    match names.is_empty() {
+        true => String::new(),
+        false => format!(
+            "; with {} it seems to be half a copy of a store: copy `commitlog`, too, or name the log's \
+             folder as storePathCommitLog, in Python store_path_commit_log",
+            names.join(", ")
+        ),
+    }
+}
+
 /// File size of the commit log: configured and consistent with the files, detected, or remembered.
-///
-/// # Errors
-/// [`Error::InvalidConfig`] if files and setting differ, [`Error::Io`].
 pub fn commit_log_file_size(
     storage: &Arc<dyn Storage>,
     paths: &StorePaths,

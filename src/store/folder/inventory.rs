@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::files::{Access, DirEntry, FileKind, Storage};
+use crate::files::{Access, DirEntry, FileKind, Storage, folder_at};
 use crate::format::bytes::{i32_at, i64_at};
 use crate::format::file_name::{parse_index_name, parse_offset_name};
 use crate::format::message::MAGIC_BLANK;
@@ -66,7 +66,6 @@ impl Structure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundStructure {
     pub structure: Structure,
-    /// Path below the root, with `/`.
     pub path: String,
     pub files: u64,
     pub bytes: u64,
@@ -81,7 +80,6 @@ pub struct KnownName {
     pub what: &'static str,
     /// Names that the folder may hold; `None` for a file.
     pub below: Option<Below>,
-    /// Counted parts, by path from the root.
     parts: &'static [(&'static str, Structure, Unit)],
 }
 
@@ -193,15 +191,15 @@ pub fn inventory(storage: &dyn Storage, root: &Path) -> Result<Vec<FoundStructur
         inventory.add(name, *structure, *unit)?;
     }
     for entry in list(storage, root)? {
-        let Some(name) = entry.name.to_str().filter(|_| entry.kind == FileKind::Directory) else {
-            continue;
+        let is_folder = |name: &&str| {
+            entry.kind == FileKind::Directory || [paths::CONSUME_QUEUE, "config"].contains(name)
         };
+        let Some(name) = entry.name.to_str().filter(is_folder) else { continue };
         if name.starts_with("dledger-") {
             inventory.add(name, Structure::DLedger, Unit::None)?;
             continue;
         }
         inventory.add_database(name)?;
-        // Brokers keep one for each kind of configuration.
         if name == "config" {
             for below in list(storage, &root.join(name))? {
                 if let Some(below) = below.name.to_str() {
@@ -214,7 +212,6 @@ pub fn inventory(storage: &dyn Storage, root: &Path) -> Result<Vec<FoundStructur
     Ok(inventory.found)
 }
 
-/// Empty if there is no such folder.
 pub(crate) fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<DirEntry>> {
     match storage.list(dir) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -253,13 +250,12 @@ pub fn is_database(storage: &dyn Storage, dir: &Path) -> Result<bool> {
     has_file(storage, dir, |name| name == "CURRENT" || name.starts_with("MANIFEST-"))
 }
 
-/// Whether a RocksDB database has tables on disk.
 pub fn has_tables(storage: &dyn Storage, dir: &Path) -> Result<bool> {
     has_file(storage, dir, |name| name.ends_with(".sst"))
 }
 
 fn has_file(storage: &dyn Storage, dir: &Path, wanted: fn(&str) -> bool) -> Result<bool> {
-    if storage.kind(dir).map_err(Error::io("stat", dir))? != Some(FileKind::Directory) {
+    if folder_at(storage, dir, false)? != Ok(true) {
         return Ok(false);
     }
     let named = |file: &crate::files::DirEntry| file.name.to_str().is_some_and(wanted);
@@ -279,6 +275,9 @@ impl Inventory<'_> {
         match self.storage.kind(&path).map_err(Error::io("stat", &path))? {
             Some(FileKind::File) => self.sum_file(&path, unit, &mut sums)?,
             Some(FileKind::Directory) => self.sum(&path, unit, DEEPEST, &mut sums)?,
+            Some(_) if structure == Structure::RocksDb => {
+                self.sum(&path, unit, DEEPEST, &mut sums)?;
+            }
             _ => return Ok(()),
         }
         let counts = match unit {

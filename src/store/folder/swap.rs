@@ -3,15 +3,16 @@
 //! The new folders are durable in `rebuild/new` before the list of moves is written. Then the moves
 //! are completed, if necessary by the next open.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::inventory::list;
 use super::lock;
 use super::owner;
 use super::paths::{BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, StorePaths};
 use crate::error::{CorruptionKind, Error, Result};
-use crate::files::{Access, FileKind, Storage};
-use crate::format::queue::names::names_a_folder;
+use crate::files::{Access, DirEntry, FileKind, Storage, copy_file, copy_tree};
 use crate::format::width::to_usize;
 
 const DERIVED: [&str; 6] = [
@@ -27,7 +28,6 @@ const MOVES: &str = "moves";
 /// A longer list was not written here.
 const MOST_BYTES: usize = 64 << 20;
 
-/// A folder to be replaced or removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Move {
     /// Path from the root: a derived folder, or a topic's inside.
@@ -67,7 +67,6 @@ fn inode_of(storage: &dyn Storage, folder: &Path) -> Option<u64> {
     storage.stamp(folder).ok().flatten().map(|stamp| stamp.inode)
 }
 
-/// Folder in which new folders are built.
 #[must_use]
 pub fn staging(paths: &StorePaths) -> PathBuf {
     paths.rebuild().join(NEW)
@@ -75,9 +74,6 @@ pub fn staging(paths: &StorePaths) -> PathBuf {
 
 /// Replaces the old folders by the durable ones in [`staging`]. Returns the quarantine folder, if
 /// needed.
-///
-/// # Errors
-/// [`Error::Io`]; the next open for writing continues then.
 pub fn replace(
     storage: &dyn Storage,
     paths: &StorePaths,
@@ -85,13 +81,14 @@ pub fn replace(
     now_ms: i64,
 ) -> Result<Option<PathBuf>> {
     let kept = format!("{now_ms}-rebuild");
-    let listed: Vec<Listed> = moves
-        .iter()
-        .map(|step| {
+    let mut listed = Vec::new();
+    for step in moves {
+        for step in below_a_link(storage, paths, step)? {
             let new = staging(paths).join(&step.folder);
-            Listed { step: step.clone(), inode: inode_of(storage, &new).filter(|_| step.has_new) }
-        })
-        .collect();
+            let inode = inode_of(storage, &new).filter(|_| step.has_new);
+            listed.push(Listed { step, inode });
+        }
+    }
     let mut list = format!("{kept}\n");
     for Listed { step, inode } in &listed {
         let sign = if step.has_new { '+' } else { '-' };
@@ -115,6 +112,26 @@ pub fn replace(
     }
     let there = storage.kind(&kept).map_err(Error::io("stat", &kept))?;
     Ok(there.map(|_| kept))
+}
+
+/// A linked folder stays, and what is in it is replaced.
+fn below_a_link(storage: &dyn Storage, paths: &StorePaths, step: &Move) -> Result<Vec<Move>> {
+    let place = paths.root().join(&step.folder);
+    let kind = storage.kind(&place).map_err(Error::io("stat", &place))?;
+    if kind != Some(FileKind::Other) {
+        return Ok(vec![step.clone()]);
+    }
+    let new: Vec<_> = list(storage, &staging(paths).join(&step.folder))?;
+    let mut names = list(storage, &place)?;
+    names.extend(new.iter().cloned());
+    names.sort_by(|one, other| one.name.cmp(&other.name));
+    names.dedup_by(|one, other| one.name == other.name);
+    let has_new = |name: &OsString| new.iter().any(|new| new.name == *name);
+    let below = |DirEntry { name, .. }: DirEntry| Move {
+        has_new: has_new(&name),
+        folder: step.folder.join(name),
+    };
+    Ok(names.into_iter().map(below).collect())
 }
 
 /// Replaces the folders that `build` puts into [`staging`] and names, with the writer's lock. Those
@@ -145,7 +162,6 @@ pub fn replace_locked<E: From<Error>>(
         Ok(replace(storage, paths, &moves, now_ms)?)
     });
     if made.is_err() && !is_listed(storage, paths) {
-        // The first error counts.
         let _ = remove_tree(storage, &paths.rebuild());
     }
     made
@@ -180,6 +196,7 @@ pub fn settle(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
         let kept = paths.quarantine().join(kept);
         for listed in &moves {
             make(storage, paths, &kept, listed)?;
+            remove_tree(storage, &beside(&paths.root().join(&listed.step.folder)))?;
         }
         remove_file(storage, &list)?;
         storage.sync_dir(&dir).map_err(Error::flush(&dir))?;
@@ -245,18 +262,50 @@ fn make(storage: &dyn Storage, paths: &StorePaths, kept: &Path, listed: &Listed)
     Ok(())
 }
 
-fn rename(storage: &dyn Storage, paths: &StorePaths, from: &Path, to: &Path) -> Result<()> {
+/// Renames durably, to another disk too: a folder of the store may be a link.
+pub fn rename(storage: &dyn Storage, paths: &StorePaths, from: &Path, to: &Path) -> Result<()> {
     let (above, before) = (to.parent().unwrap_or(to), from.parent().unwrap_or(from));
     storage.create_dir(above).map_err(Error::io("create", above))?;
     if to.starts_with(paths.quarantine()) {
-        // As in a quarantine of cut bytes.
         let _ = storage.make_private(&paths.quarantine());
     }
-    storage.rename(from, to).map_err(Error::io("rename", from))?;
+    match storage.rename(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+            move_to_other_disk(storage, from, to)?;
+        }
+        renamed => renamed.map_err(Error::io("rename", from))?,
+    }
     for dir in above.ancestors().take_while(|dir| dir.starts_with(paths.root())) {
         storage.sync_dir(dir).map_err(Error::flush(dir))?;
     }
     storage.sync_dir(before).map_err(Error::flush(before))
+}
+
+/// Folder for what is being moved to or from another disk: a killed process leaves nothing half there.
+fn beside(path: &Path) -> PathBuf {
+    path.with_file_name("mqstore.moving")
+}
+
+fn move_to_other_disk(storage: &dyn Storage, from: &Path, to: &Path) -> Result<()> {
+    let name = from.file_name().unwrap_or_default();
+    for (end, is_new) in [(to, true), (from, false)] {
+        let aside = beside(end);
+        remove_tree(storage, &aside)?;
+        storage.create_dir(&aside).map_err(Error::io("create", &aside))?;
+        let moved = aside.join(name);
+        match storage.kind(from).map_err(Error::io("stat", from))? {
+            _ if !is_new => storage.rename(from, &moved).map_err(Error::io("rename", from))?,
+            Some(FileKind::Directory) => copy_tree(storage, from, &moved)?,
+            _ => copy_file(storage, from, &aside)?,
+        }
+        if is_new {
+            storage.rename(&moved, to).map_err(Error::io("rename", &moved))?;
+        }
+        let above = end.parent().unwrap_or(end);
+        storage.sync_dir(above).map_err(Error::flush(above))?;
+        remove_tree(storage, &aside)?;
+    }
+    Ok(())
 }
 
 /// Parses a list: quarantine name and moves; `None` if it names other folders than derived ones.
@@ -277,9 +326,9 @@ fn parse(bytes: &[u8]) -> Option<(&str, Vec<Listed>)> {
             Some((top, topic)) => (top, Some(topic)),
             None => (folder, None),
         };
-        let is_sound = DERIVED.contains(&top)
-            && topic.is_none_or(|topic| names_a_folder(topic.as_bytes()))
-            && (sign == "+" || sign == "-");
+        let is_name = |name: &str| !["", ".", ".."].contains(&name) && !name.contains('/');
+        let is_sound =
+            DERIVED.contains(&top) && topic.is_none_or(is_name) && (sign == "+" || sign == "-");
         let step = Move { folder: folder.into(), has_new: sign == "+" };
         is_sound.then_some(Listed { step, inode })
     });

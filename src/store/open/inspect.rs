@@ -9,7 +9,7 @@ use crate::config::StoreConfig;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::run::file_size::Votes;
-use crate::files::{Access, FileKind, FileRun, Roots, Storage};
+use crate::files::{Access, FileKind, FileRun, Roots, Storage, folder_at};
 use crate::format::index::IndexLayout;
 use crate::format::queue::names::most_queue_id;
 use crate::format::queue::{batch, consume_queue};
@@ -61,6 +61,7 @@ pub(crate) fn load_parts(
         log_size,
         access,
     )?;
+    run.refuse_twins()?;
     if access == Access::ReadWrite {
         if !run.check().is_empty() {
             misplaced::refuse_foreign(&**storage, paths, &run)?;
@@ -95,6 +96,7 @@ pub(crate) fn load_parts(
     let in_the_way = strays.iter().find(|stray| stray.kind == FileKind::Other);
     let in_the_way = in_the_way.map(|stray| stray.path.clone());
     let mut warnings: Vec<String> = strays.iter().map(describe_stray).collect();
+    warnings.extend(run.twins().iter().map(|twin| Error::from(twin).to_string()));
     warnings.extend(remembered.other_delays(config));
     warnings.extend(remembered.warning);
     warnings.extend(unknown_kinds);
@@ -258,7 +260,7 @@ fn queue_file_size(
     (field, configured): (&str, Option<u64>),
     remembered: Option<u64>,
 ) -> Result<Option<u64>> {
-    if storage.kind(dir).map_err(Error::io("stat", dir))? != Some(FileKind::Directory) {
+    if folder_at(storage, dir, false)? != Ok(true) {
         return Ok(configured);
     }
     let list = |dir: &Path| match storage.list(dir) {

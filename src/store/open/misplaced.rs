@@ -1,10 +1,11 @@
 //! Finds files of the log in the wrong place by the records in them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Corruption, CorruptionKind, Error, Result};
-use crate::files::{Access, FileKind, FileRun, Storage};
+use crate::files::{Access, FileKind, FileRun, Storage, StorageFile};
 use crate::format::file_name::{offset_name, parse_offset_name};
 use crate::format::message::{PHYSICAL_OFFSET_AT, peek};
 use crate::store::folder::inventory::list;
@@ -44,10 +45,9 @@ pub(crate) fn foreign(
     if let Some(dir) = ledger::find(storage, paths)? {
         return Ok(Some((ledger::damage(&dir), Some(dir))));
     }
-    Ok(contradiction(storage, log).map(|damage| (damage, None)))
+    Ok(contradiction(log).map(|damage| (damage, None)))
 }
 
-/// Refuses a log that nothing may cut.
 pub(crate) fn refuse_foreign(
     storage: &dyn Storage,
     paths: &StorePaths,
@@ -59,14 +59,14 @@ pub(crate) fn refuse_foreign(
     }
 }
 
-/// First file whose records contradict its name.
-fn contradiction(storage: &dyn Storage, log: &FileRun) -> Option<Corruption> {
+fn contradiction(log: &FileRun) -> Option<Corruption> {
     let file_size = log.file_size();
     let mut wrong = 0_u64;
     let mut first = None;
     for file in log.files().iter() {
         // A broker may have deleted it since.
-        let (stated, _) = stated(storage, &file.path, file_size).unwrap_or_default();
+        let Ok(open) = log.open(file) else { continue };
+        let (stated, _) = stated(&*open, file_size).unwrap_or_default();
         if let Some(at) = stated.filter(|at| *at != file.base_offset) {
             wrong += 1;
             first.get_or_insert_with(|| (file.path.clone(), file.base_offset, at));
@@ -200,13 +200,21 @@ fn put_away(storage: &dyn Storage, paths: &StorePaths, foreign: Vec<File>, found
     }
 }
 
+/// Whether a name is that of a part of a log file, as `rsync` has while it copies.
+pub(crate) fn is_part(name: &OsStr) -> bool {
+    let name = name.to_str().and_then(|name| name.strip_prefix('.')?.rsplit_once('.'));
+    name.is_some_and(|(name, _)| parse_offset_name(name).is_some())
+}
+
 fn files_in(storage: &dyn Storage, dir: &Path, file_size: u64) -> Result<Vec<File>> {
     let mut files = Vec::new();
     for entry in list(storage, dir)? {
-        if entry.kind == FileKind::File {
+        if entry.kind == FileKind::File && !is_part(&entry.name) {
             let path = dir.join(&entry.name);
             let named = entry.name.to_str().and_then(parse_offset_name);
-            let (stated, is_blank) = stated(storage, &path, file_size).unwrap_or_default();
+            let open = storage.open(&path, Access::Read);
+            let stated = open.and_then(|open| stated(&*open, file_size));
+            let (stated, is_blank) = stated.unwrap_or_default();
             files.push(File { path, named, stated, is_blank });
         }
     }
@@ -230,12 +238,7 @@ fn order(mut waiting: Vec<(PathBuf, PathBuf)>, moves: &mut Vec<(PathBuf, PathBuf
 
 /// Offset that a file's first record states, and whether the file begins with zeros. The second
 /// record must confirm it; without one a file must be able to begin there.
-fn stated(
-    storage: &dyn Storage,
-    path: &Path,
-    file_size: u64,
-) -> std::io::Result<(Option<u64>, bool)> {
-    let file = storage.open(path, Access::Read)?;
+fn stated(file: &dyn StorageFile, file_size: u64) -> std::io::Result<(Option<u64>, bool)> {
     let mut head = [0; peek::SIGNATURE];
     let mut own = |at: u64| -> std::io::Result<(Option<(u64, u64)>, bool)> {
         let read = file.read_at(&mut head, at)?;

@@ -28,7 +28,6 @@ use crate::store::queue_table::QueueTable;
 use crate::store::read::missing_end::{MissingEnd, MissingFiles};
 use crate::store::store_files::StoreFiles;
 
-/// Reason for which a store is not opened for writing.
 #[derive(Clone, Debug)]
 pub struct Refusal {
     pub damage: Corruption,
@@ -203,7 +202,6 @@ pub(super) fn missing_files(files: &StoreFiles, was_held: bool) -> Result<Option
     let by_mark = || MissingEnd { from, reach: mark, file_size, ..MissingEnd::default() };
     let missing = missing_behind(log, queues, index.as_deref())?;
     let missing = missing.or_else(|| (from < mark).then(by_mark));
-    // A broker may just have made it.
     let mut missing = missing.filter(|missing| !is_made(files, missing.from));
     let is_closed = || matches!(lock::was_aborted(&**storage, paths), Ok(false));
     let end = log.end_offset();
@@ -253,7 +251,6 @@ fn newest_ms(log: &CommitLog) -> Result<Option<i64>> {
     Ok(peek::store_timestamp_ms(&head, last.physical_offset))
 }
 
-/// A message in a missing file that the checkpoint knows.
 fn by_checkpoint(fields: &CheckpointFields, run: &FileRun) -> Option<MissingEnd> {
     let (files_end, file_size) = (run.end_offset().unwrap_or(0), run.file_size());
     let place = fields.confirm_physical_offset.max(fields.logics_physical_offset);

@@ -292,7 +292,9 @@ impl Opening {
         let Self { paths, config, storage, clock, log, queues, index, checkpoint, .. } = self;
         let (reserve, per_mille) = (config.disk_reserve_bytes, entries_per_mille(&config));
         let room = Room::new(Arc::clone(&storage), paths.root(), reserve, per_mille, dispatch_from);
-        log.leave(Arc::new(room));
+        let room = Arc::new(room);
+        queues.leave(&room);
+        log.leave(room);
         let log = Arc::new(log);
         let mut log_writer = LogWriter::new(Arc::clone(&log));
         if config.flush_disk_type == FlushDiskType::Sync {

@@ -129,7 +129,6 @@ impl MissingEnd {
     }
 }
 
-/// A queue's first message from `end` on, and a number of entries there.
 fn first_behind(queue: &Queue, end: u64) -> Result<Option<(i64, u64, usize)>> {
     let mut number = match queue.kind() {
         QueueKind::Plain => queue.first_at_or_behind(end)?,
@@ -156,7 +155,6 @@ fn first_behind(queue: &Queue, end: u64) -> Result<Option<(i64, u64, usize)>> {
 
 type Places = (u64, u64);
 
-/// First and last place and number of indexed records from `end` on.
 fn indexed(index: &IndexRun, end: u64) -> Result<Option<(Places, u64)>> {
     let (mut found, mut looked): (Option<(Places, u64)>, u64) = (None, 0);
     for file in index.files().iter().rev() {

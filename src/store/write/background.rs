@@ -10,6 +10,7 @@ use super::retention::{DiskUse, Occasion};
 use super::writer::{COMMIT_BYTES, Writer};
 use crate::config::{DeleteRules, FlushDiskType};
 use crate::error::{Error, Result};
+use crate::store::queue_table::QUEUE_INODES;
 
 const PREPARE_EVERY: Duration = Duration::from_millis(20);
 
@@ -143,6 +144,9 @@ fn queues_loop(writer: &Writer, _: &StopFlag) {
         let _ = writer
             .dispatch_step()
             .and_then(|()| writer.in_derived_turn(|| writer.files.queues.flush_these(&mut queues)));
+        if let Some(room) = writer.files.log.room() {
+            room.made_inodes(QUEUE_INODES * queues.len() as u64);
+        }
         writer.new_queues.done(queues.len());
     }
 }

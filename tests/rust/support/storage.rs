@@ -92,8 +92,11 @@ pub(crate) struct Staged {
     exchanges: AtomicBool,
     /// How many bytes of the log were read.
     log_read: AtomicU64,
+    /// How many calls were made on files of the log.
+    log_calls: AtomicU64,
     /// How many bytes the disk says are free, where a test says so.
     free: Mutex<Option<u64>>,
+    free_inodes: Mutex<Option<u64>>,
 }
 
 impl std::fmt::Debug for Staged {
@@ -138,6 +141,11 @@ impl Staged {
         *self.free.lock().unwrap() = Some(bytes);
     }
 
+    /// Has the disk say that so many names can be made.
+    pub(crate) fn set_free_inodes(&self, inodes: u64) {
+        *self.free_inodes.lock().unwrap() = Some(inodes);
+    }
+
     /// Lets everything go well again.
     pub(crate) fn heal(&self) {
         self.faults.lock().unwrap().clear();
@@ -170,6 +178,11 @@ impl Staged {
     /// How many bytes of the log were read since this was asked last.
     pub(crate) fn take_log_read(&self) -> u64 {
         self.log_read.swap(0, Ordering::Relaxed)
+    }
+
+    /// How many calls were made on files of the log since this was asked last.
+    pub(crate) fn take_log_calls(&self) -> u64 {
+        self.log_calls.swap(0, Ordering::Relaxed)
     }
 
     /// Lets flushes of a log file that holds something wait until [`Staged::release`].
@@ -240,8 +253,13 @@ impl Staged {
         self.look(call, path)
     }
 
+    fn count_log_calls(&self, path: &Path) {
+        self.log_calls.fetch_add(u64::from(is_of_log(path)), Ordering::Relaxed);
+    }
+
     /// A call of any kind.
     fn look(&self, call: Call, path: &Path) -> io::Result<()> {
+        self.count_log_calls(path);
         *self.counts.lock().unwrap().entry(call).or_default() += 1;
         let text = path.to_string_lossy().into_owned();
         let mut faults = self.faults.lock().unwrap();
@@ -371,12 +389,20 @@ impl Storage for StagedStorage {
         Os.kind(path)
     }
 
+    fn follow(&self, link: &Path) -> Result<(), String> {
+        Os.follow(link)
+    }
+
     fn make_private(&self, path: &Path) -> io::Result<()> {
         Os.make_private(path)
     }
 
     fn free_bytes(&self, _path: &Path) -> io::Result<u64> {
         Ok(self.0.free.lock().unwrap().unwrap_or(u64::MAX))
+    }
+
+    fn free_inodes(&self, _path: &Path) -> io::Result<u64> {
+        Ok(self.0.free_inodes.lock().unwrap().unwrap_or(u64::MAX))
     }
 
     fn identity(&self, path: &Path) -> io::Result<Option<Identity>> {
@@ -455,7 +481,12 @@ impl StorageFile for StagedFile {
         self.file.reserve(position, len)
     }
 
+    fn release(&self, position: u64, len: u64) -> io::Result<()> {
+        self.file.release(position, len)
+    }
+
     fn next_data(&self, position: u64) -> io::Result<Option<u64>> {
+        self.stage.count_log_calls(&self.path);
         self.file.next_data(position)
     }
 

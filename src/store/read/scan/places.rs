@@ -35,6 +35,7 @@ pub fn open_log(
         file_size,
         Access::Read,
     )?;
+    run.refuse_twins()?;
     Ok(CommitLog::new(run, log_end))
 }
 

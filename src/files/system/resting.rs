@@ -1,0 +1,238 @@
+//! Storage of a log that nobody writes, for commands that read it several times: keeps its files open
+//! and reads no hole twice. It changes nothing.
+
+use std::collections::HashMap;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+
+use super::storage::{
+    Access, DirEntry, FileKind, FileStat, Identity, Region, Stamp, Storage, StorageFile,
+};
+use crate::format::width::to_usize;
+
+const MOST_OPEN: usize = 64;
+const MOST_RUNS: usize = 64;
+const READ: u64 = 1 << 20;
+const PIECE: u64 = 64 << 10;
+const LOOK: u64 = 4 << 10;
+/// Distance of looks: data behind zeros may be overlooked only where there is less of it.
+const STRIDE: u64 = 8 << 20;
+
+#[derive(Debug)]
+pub struct Resting {
+    storage: Arc<dyn Storage>,
+    dirs: Vec<PathBuf>,
+    /// Whether the end of zeros that are no hole is bisected, not read.
+    bisects: bool,
+    open: Mutex<HashMap<PathBuf, Arc<dyn StorageFile>>>,
+}
+
+impl Resting {
+    #[must_use]
+    pub fn new(storage: Arc<dyn Storage>, dirs: &[PathBuf], bisects: bool) -> Self {
+        Self { storage, dirs: dirs.to_vec(), bisects, open: Mutex::default() }
+    }
+}
+
+fn refused<T>() -> io::Result<T> {
+    Err(io::ErrorKind::ReadOnlyFilesystem.into())
+}
+
+impl Storage for Resting {
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn StorageFile>> {
+        if access == Access::ReadWrite {
+            return refused();
+        }
+        if !path.parent().is_some_and(|above| self.dirs.iter().any(|dir| dir == above)) {
+            return self.storage.open(path, access);
+        }
+        if let Some(open) = self.open.lock().get(path) {
+            return Ok(Arc::clone(open));
+        }
+        let (file, bisects) = (self.storage.open(path, access)?, self.bisects);
+        let (zeros, len) = (Mutex::default(), OnceLock::new());
+        let file: Arc<dyn StorageFile> = Arc::new(RestingFile { file, bisects, zeros, len });
+        let mut open = self.open.lock();
+        if open.len() < MOST_OPEN {
+            open.insert(path.to_owned(), Arc::clone(&file));
+        }
+        Ok(file)
+    }
+
+    fn create(&self, _: &Path, _: u64) -> io::Result<Arc<dyn StorageFile>> {
+        refused()
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        self.storage.list(dir)
+    }
+
+    fn create_dir(&self, _: &Path) -> io::Result<()> {
+        refused()
+    }
+
+    fn sync_dir(&self, _: &Path) -> io::Result<()> {
+        refused()
+    }
+
+    fn sync_all(&self, _: &Path) -> io::Result<()> {
+        refused()
+    }
+
+    fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
+        refused()
+    }
+
+    fn remove_file(&self, _: &Path) -> io::Result<()> {
+        refused()
+    }
+
+    fn remove_dir(&self, _: &Path) -> io::Result<()> {
+        refused()
+    }
+
+    fn kind(&self, path: &Path) -> io::Result<Option<FileKind>> {
+        self.storage.kind(path)
+    }
+
+    fn follow(&self, link: &Path) -> Result<(), String> {
+        self.storage.follow(link)
+    }
+
+    fn stamp(&self, path: &Path) -> io::Result<Option<Stamp>> {
+        self.storage.stamp(path)
+    }
+
+    fn identity(&self, path: &Path) -> io::Result<Option<Identity>> {
+        self.storage.identity(path)
+    }
+}
+
+#[derive(Debug)]
+struct RestingFile {
+    file: Arc<dyn StorageFile>,
+    bisects: bool,
+    zeros: Mutex<Vec<Range<u64>>>,
+    len: OnceLock<u64>,
+}
+
+impl RestingFile {
+    fn len(&self) -> io::Result<u64> {
+        match self.len.get() {
+            Some(len) => Ok(*len),
+            None => self.file.length().map(|len| *self.len.get_or_init(|| len)),
+        }
+    }
+
+    /// Where the hole at `position` ends, or zeros that were met before.
+    fn hole_end(&self, position: u64) -> io::Result<u64> {
+        let known = |zeros: &Range<u64>| zeros.contains(&position).then_some(zeros.end);
+        if let Some(end) = self.zeros.lock().iter().find_map(known) {
+            return Ok(end);
+        }
+        let end = self.file.next_data(position)?.unwrap_or(u64::MAX);
+        self.note(position..end);
+        Ok(end)
+    }
+
+    fn note(&self, run: Range<u64>) {
+        let mut zeros = self.zeros.lock();
+        if !run.is_empty() && zeros.len() < MOST_RUNS {
+            zeros.push(run);
+        }
+    }
+
+    fn data_in(&self, from: u64, to: u64) -> io::Result<Option<u64>> {
+        let mut bytes = vec![0; to_usize(to.saturating_sub(from))];
+        let read = self.file.read_at(&mut bytes, from)?;
+        let found = bytes.iter().take(read).position(|byte| *byte != 0);
+        Ok(found.map(|at| from.saturating_add(at as u64)))
+    }
+
+    fn bisected(&self, from: u64) -> io::Result<u64> {
+        let end = self.len()?;
+        let has_data = |at: u64, len: u64| self.data_in(at, at.saturating_add(len).min(end));
+        let (mut zero, mut data) = (from, from);
+        while data < end {
+            let len = if data < from.saturating_add(READ) { PIECE } else { LOOK };
+            if let Some(found) = has_data(data, len)? {
+                if len == PIECE {
+                    return Ok(found);
+                }
+                break;
+            }
+            zero = data;
+            // The last look is at the end of the file.
+            let last = end.saturating_sub(LOOK);
+            let next = if len == PIECE { PIECE } else { STRIDE };
+            data = if data < last { data.saturating_add(next).min(last) } else { end };
+            data = self.hole_end(data)?;
+        }
+        while data < end && data - zero > LOOK {
+            let middle = zero + (data - zero) / 2;
+            if has_data(middle, LOOK)?.is_some() { data = middle } else { zero = middle }
+        }
+        Ok(if data < end { zero } else { u64::MAX })
+    }
+}
+
+impl StorageFile for RestingFile {
+    fn stat(&self) -> io::Result<FileStat> {
+        self.file.stat()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
+        let wanted = buffer.len() as u64;
+        if self.hole_end(position)? < position.saturating_add(wanted) {
+            return self.file.read_at(buffer, position);
+        }
+        let there = to_usize(self.len()?.saturating_sub(position).min(wanted));
+        buffer.get_mut(..there).unwrap_or_default().fill(0);
+        Ok(there)
+    }
+
+    fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+        refused()
+    }
+
+    fn set_len(&self, _: u64) -> io::Result<()> {
+        refused()
+    }
+
+    fn reserve(&self, _: u64, _: u64) -> io::Result<()> {
+        refused()
+    }
+
+    fn next_data(&self, position: u64) -> io::Result<Option<u64>> {
+        let mut end = self.hole_end(position)?;
+        if self.bisects && end == position {
+            end = self.bisected(position)?;
+            self.note(position..end);
+        }
+        Ok((end < u64::MAX).then_some(end))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        refused()
+    }
+
+    fn map(&self, len: usize, access: Access) -> io::Result<Arc<dyn Region>> {
+        self.file.map(len, access)
+    }
+
+    fn try_lock(&self, bytes: Range<u64>) -> io::Result<bool> {
+        self.file.try_lock(bytes)
+    }
+
+    fn locked(&self, bytes: Range<u64>) -> Option<Range<u64>> {
+        self.file.locked(bytes)
+    }
+
+    fn lock_holder(&self) -> Option<i32> {
+        self.file.lock_holder()
+    }
+}
