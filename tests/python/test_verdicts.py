@@ -34,11 +34,12 @@ def test_a_size_that_contradicts_the_files_is_a_finding(
     store: Path, tmp_path: Path, name: str, value: int
 ) -> None:
     conf = tmp_path / "broker.conf"
-    conf.write_text(f"{name}={value}\n")
+    sizes = {"mappedFileSizeCommitLog": 65536, "mappedFileSizeConsumeQueue": 2000, name: value}
+    conf.write_text("".join(f"{one}={size}\n" for one, size in sizes.items()))
     report = mqstore.doctor(store, config=conf)
     (told,) = (one for one in report if one.severity != "info")
     assert told.code == "MQ-CFG-08"
-    assert f"{name}: {value} bytes are configured" in told.evidence[0]
+    assert f"files of {value} bytes, as {name} says" in told.evidence[0]
     assert not report.will_start
     assert report.commands == ()
     assert [one.code for one in mqstore.verify(store, config=conf).findings] == ["MQ-CFG-08"]

@@ -62,6 +62,7 @@ pub(crate) fn proven(
         };
         let (dir, found) = inspect::proven_file_size(storage, paths, name)?;
         let Some(found) = found else { continue };
+        let name = Setting::of(name).map_or(name, |setting| setting.conf_name);
         let expected = match size(&mut config).take_if(|_| differs) {
             Some(given) => format!("files of {given} bytes, as {name} says"),
             None if is_brokers && size(&mut config).is_none() && found != default => {
@@ -69,8 +70,7 @@ pub(crate) fn proven(
             }
             None => continue,
         };
-        let conf_name = Setting::of(name).map_or(name, |setting| setting.conf_name);
-        let found = format!("files of {found} bytes: its broker.conf needs {conf_name}={found}");
+        let found = format!("files of {found} bytes: its broker.conf needs {name}={found}");
         wrong.push(WrongSize { dir, expected, found });
     }
     Ok((config, wrong))
