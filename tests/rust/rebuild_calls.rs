@@ -4,17 +4,20 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
+use std::os::unix::fs::symlink;
 use std::sync::Arc;
 
 use mqstore::Error;
 use mqstore::care::rebuild::rebuild_on;
-use mqstore::care::{RebuildReport, RebuildTarget, RebuildWhat};
+use mqstore::care::{RebuildReport, RebuildTarget, RebuildWhat, VerifyOptions};
 use mqstore::files::Os;
 use mqstore::store::NewMessage;
 
 use crate::rebuild::{options, rebuild_with};
 use crate::support::storage::{Call, Staged};
-use crate::support::{Home, START_MS, append, places, scratch, small};
+use crate::support::{
+    Home, START_MS, append, check, copy_folder, names_in, places, scratch, small,
+};
 
 const ENOENT: i32 = 2;
 const EIO: i32 = 5;
@@ -239,6 +242,43 @@ fn a_folder_for_which_nothing_is_made_goes_to_the_quarantine() {
         crate::support::check(&again.read(), 40);
         if outcome.is_ok() {
             assert!(calls > 3, "{calls}");
+            break;
+        }
+    }
+}
+
+#[test]
+fn o2_a_rebuild_behind_links_to_another_disk_survives_a_kill_at_any_change() {
+    let home = Home::closed(12);
+    // The store is in memory where there is room, and this is not.
+    let disk = tempfile::tempdir().unwrap();
+    for calls in 0.. {
+        let copy = home.copy();
+        for name in ["consumequeue", "index"] {
+            let (folder, away) =
+                (copy.path().join(name), disk.path().join(format!("{calls}/{name}")));
+            fs::create_dir_all(&away).unwrap();
+            copy_folder(&folder, &away);
+            fs::remove_dir_all(&folder).unwrap();
+            symlink(&away, &folder).unwrap();
+        }
+        let stage = Staged::new();
+        stage.stop_after(calls);
+        let options = options(RebuildTarget::InPlace);
+        let is_done = rebuild_with(&copy, stage.storage(), &options).is_ok();
+        check(&copy.read(), 12);
+        let store = copy.write();
+        check(&store, 12);
+        store.close().unwrap();
+        for name in ["consumequeue", "index"] {
+            let folder = copy.path().join(name);
+            assert!(fs::symlink_metadata(&folder).unwrap().is_symlink(), "{name}, {calls} calls");
+            let names = names_in(&folder);
+            assert!(!names.iter().any(|path| path.ends_with("mqstore.moving")), "{names:?}");
+        }
+        assert!(copy.verify(&VerifyOptions::default()).ok, "{calls} calls");
+        if is_done {
+            assert!(calls > 20, "{calls}");
             break;
         }
     }

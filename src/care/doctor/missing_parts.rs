@@ -19,6 +19,7 @@ use crate::format::config::tables::TopicTable;
 use crate::format::index::IndexLayout;
 use crate::log::index::file::IndexOpen;
 use crate::log::index::run::IndexRun;
+use crate::log::read::end::is_empty_from;
 use crate::log::{CommitLog, QueueKind};
 use crate::store::folder::config_file;
 use crate::store::folder::inventory::{self, Structure};
@@ -43,14 +44,19 @@ pub(super) fn behind(
     };
     let index = parts.index.as_ref().ok().and_then(load);
     let index = index.as_ref().map(|(index, _)| index);
-    MissingEnd::look(log, end.max(log.min_offset()), &parts.queues, index)
+    let end = end.max(log.min_offset());
+    match is_empty_from(log.run(), end)? {
+        true => MissingEnd::look(log, end, &parts.queues, index),
+        false => Ok(None),
+    }
 }
 
 impl Examined<'_> {
     /// Names the state of a log without its end. One whose last file is not full, or with a part of a
     /// file beside it, was never whole here.
     pub(super) fn code_of_end(&self) -> Result<Code> {
-        let is_full = self.facts.end.is_multiple_of(self.log.run().file_size().max(1));
+        let (run, end) = (self.log.run(), self.facts.end);
+        let is_full = end.is_multiple_of(run.file_size().max(1)) || !is_empty_from(run, end)?;
         let mut entries = Vec::new();
         for dir in self.paths.commit_log() {
             entries.extend(inventory::list(self.storage, dir)?);
