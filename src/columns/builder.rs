@@ -172,19 +172,14 @@ impl BatchBuilder {
             match column {
                 Builder::Tags(_) | Builder::UniqueKey(_) | Builder::Keys(_) => needs.named = true,
                 Builder::Properties(_) => needs.map = true,
-                Builder::Body(bodies) => {
-                    needs.bodies += 1;
-                    needs.shares |= bodies.shares();
-                }
-                Builder::RawBody(bodies) => {
-                    needs.raw_bodies += 1;
-                    needs.shares |= bodies.shares();
-                }
-                Builder::Record(records) => {
-                    needs.records += 1;
-                    needs.shares |= records.shares();
-                }
+                Builder::Body(_) => needs.bodies += 1,
+                Builder::RawBody(_) => needs.raw_bodies += 1,
+                Builder::Record(_) => needs.records += 1,
                 _ => {}
+            }
+            if let Builder::Body(bytes) | Builder::RawBody(bytes) | Builder::Record(bytes) = column
+            {
+                needs.shares |= bytes.shares();
             }
         }
         needs.waits = needs.shares || needs.named || needs.map || columns.len() > FEW_COLUMNS;

@@ -436,10 +436,13 @@ fn wrong_type(column: Column, found: &DataType) -> RowsError {
     RowsError::Type { name: column.name(), wanted: column.data_type(), found: found.clone() }
 }
 
+fn out_of_range(column: Column, reason: impl std::fmt::Display) -> RowsError {
+    RowsError::Range { name: column.name(), reason: reason.to_string() }
+}
+
 fn cast(column: Column, array: &ArrayRef, to: &DataType) -> Result<ArrayRef, RowsError> {
     let strict = CastOptions { safe: false, ..CastOptions::default() };
-    cast_with_options(array, to, &strict)
-        .map_err(|error| RowsError::Range { name: column.name(), reason: error.to_string() })
+    cast_with_options(array, to, &strict).map_err(|error| out_of_range(column, error))
 }
 
 /// Copies an array's texts: another thread may write to the given memory, and they are read more
@@ -464,7 +467,7 @@ fn copied<O: OffsetSizeTrait + Into<i64>>(
     ends.iter_mut().for_each(|end| *end -= first);
     let values = Buffer::from(texts.value_data().get(whole).unwrap_or_default());
     LargeStringArray::try_new(OffsetBuffer::new(ends.into()), values, texts.nulls().cloned())
-        .map_err(|error| RowsError::Range { name: column.name(), reason: error.to_string() })
+        .map_err(|error| out_of_range(column, error))
 }
 
 fn texts((column, array): Given) -> Result<LargeStringArray, RowsError> {
@@ -511,9 +514,8 @@ fn times((column, array): Given) -> Result<Int64Array, RowsError> {
     let numbers = numbers.as_primitive::<Int64Type>();
     let per_ms = match unit {
         TimeUnit::Second => {
-            return numbers.try_unary(|time| time.checked_mul(1000).ok_or(())).map_err(|()| {
-                RowsError::Range { name: column.name(), reason: "a time out of reach".to_owned() }
-            });
+            let far = || out_of_range(column, "a time out of reach");
+            return numbers.try_unary(|time| time.checked_mul(1000).ok_or_else(far));
         }
         TimeUnit::Millisecond => return Ok(numbers.clone()),
         TimeUnit::Microsecond => 1000,

@@ -329,26 +329,23 @@ impl<'a, 'py> Named<'a, 'py> {
     }
 
     fn alone(&self, whole: &'a Bound<'py, PyBytes>) -> PyResult<&'a Bound<'py, PyBytes>> {
-        let beside = if self.tags.is_some() {
-            "tags"
-        } else if self.unique_key.is_some() {
-            "unique_key"
-        } else if self.delay_level != 0 {
-            "delay_level"
-        } else {
-            let mut has_keys = false;
-            match self.keys {
-                Keys::None => {}
-                Keys::Given(keys) => each_key(keys, |_| {
-                    has_keys = true;
-                    Ok(())
-                })?,
-                Keys::Taken(keys) => has_keys = !keys.is_empty(),
-            }
-            if !has_keys {
-                return Ok(whole);
-            }
-            "keys"
+        let mut has_keys = false;
+        match self.keys {
+            Keys::None => {}
+            Keys::Given(keys) => each_key(keys, |_| {
+                has_keys = true;
+                Ok(())
+            })?,
+            Keys::Taken(keys) => has_keys = !keys.is_empty(),
+        }
+        let others = [
+            ("tags", self.tags.is_some()),
+            ("unique_key", self.unique_key.is_some()),
+            ("delay_level", self.delay_level != 0),
+            ("keys", has_keys),
+        ];
+        let Some((beside, _)) = others.into_iter().find(|(_, given)| *given) else {
+            return Ok(whole);
         };
         Err(invalid(beside, "cannot stand beside properties given as bytes, which are all of them"))
     }

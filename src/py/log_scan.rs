@@ -7,7 +7,7 @@ use hashbrown::HashSet;
 use pyo3::prelude::*;
 
 use crate::care::topics;
-use crate::columns::{BatchLimits, Column, queue_batches, queue_schema};
+use crate::columns::{Column, queue_batches, queue_schema};
 use crate::config::StoreConfig;
 use crate::error::Error;
 use crate::files::{Os, Storage};
@@ -20,7 +20,7 @@ use crate::store::read::scan::filter::{MoreConditions, TopicTest};
 use crate::store::read::scan::places::{self, QueuePart};
 use crate::store::read::scan::{self, Offsets, OnDamage, Places, Scan};
 
-use super::scan::{ArrowScan, Messages, at_least_one, named_columns};
+use super::scan::{ArrowScan, Messages, limits, named_columns};
 use crate::py::errors::not_one_of;
 use crate::py::fields;
 use crate::py::store::reading::{filter_of, scan_filter};
@@ -135,10 +135,7 @@ pub(crate) fn scan_log(
     threads: Option<usize>,
 ) -> PyResult<ArrowScan> {
     let columns = named_columns(columns, Column::of_record)?;
-    let limits = BatchLimits {
-        rows: at_least_one("batch_rows", batch_rows)?,
-        body_bytes: at_least_one("batch_bytes", batch_bytes)?,
-    };
+    let limits = limits(batch_rows, batch_bytes)?;
     let mut filter = scan_filter(topics, tags, begin_ms, end_ms)?;
     // A test needs the interpreter, which a thread waiting for the makers may hold.
     let threads = if topic_test.is_some() { Some(1) } else { threads };

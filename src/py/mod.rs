@@ -72,10 +72,12 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     // Internal, so not in `__all__`.
     let places = module.py().get_type::<store::group::GroupPlaces>();
     module.setattr("_GroupPlaces", places)?;
-    let stored_message = wrap_pyfunction!(store::stored::_stored_message, module)?;
-    module.setattr("_stored_message", stored_message)?;
     for function in [
+        wrap_pyfunction!(arrays::_array_function, module)?,
+        wrap_pyfunction!(care::stats::_survey, module)?,
         wrap_pyfunction!(care::verify::_code_text, module)?,
+        wrap_pyfunction!(files::_checkpoint, module)?,
+        wrap_pyfunction!(store::stored::_stored_message, module)?,
         wrap_pyfunction!(care::rebuild::_rebuild_topics, module)?,
         wrap_pyfunction!(care::rebuild::_replace_folders, module)?,
         wrap_pyfunction!(functions::_anchors, module)?,
@@ -98,9 +100,5 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     ] {
         module.setattr(function.getattr("__name__")?.cast::<PyString>()?, &function)?;
     }
-    module.setattr("_survey", wrap_pyfunction!(care::stats::_survey, module)?)?;
-    module.setattr("_checkpoint", wrap_pyfunction!(files::_checkpoint, module)?)?;
-    let array_function = wrap_pyfunction!(arrays::_array_function, module)?;
-    module.setattr("_array_function", array_function)?;
     module.setattr("__version__", env!("CARGO_PKG_VERSION"))
 }

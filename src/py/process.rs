@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::error::Result;
 use crate::store::MessageStore;
@@ -44,10 +45,6 @@ impl Signals {
         Arc::new(Self { has_raised: AtomicBool::new(false), state: Mutex::new(state) })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     /// Ends the work early once a handler raised.
     pub(super) fn halt(self: &Arc<Self>) -> Halt {
         let signals = Arc::clone(self);
@@ -55,7 +52,7 @@ impl Signals {
     }
 
     pub(super) fn is_called(&self) {
-        self.state().caller = thread::current().id();
+        self.state.lock().caller = thread::current().id();
     }
 
     pub(super) fn has_raised(&self) -> bool {
@@ -64,7 +61,7 @@ impl Signals {
         }
         {
             // Released while waiting for the interpreter, whose holder may want this lock.
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let now = Instant::now();
             if state.caller != thread::current().id() || now < state.next {
                 return false;
@@ -72,7 +69,7 @@ impl Signals {
             state.next = now + EVERY;
         }
         let Some(Err(raised)) = Python::try_attach(|py| py.check_signals()) else { return false };
-        self.state().raised = Some(raised);
+        self.state.lock().raised = Some(raised);
         self.has_raised.store(true, Ordering::Relaxed);
         true
     }
@@ -81,7 +78,7 @@ impl Signals {
         if !self.has_raised.swap(false, Ordering::Relaxed) {
             return None;
         }
-        self.state().raised.take()
+        self.state.lock().raised.take()
     }
 
     pub(super) fn check(&self) -> PyResult<()> {
@@ -113,7 +110,7 @@ fn count_fork() {
 pub(super) fn watch(py: Python<'_>) -> PyResult<()> {
     let os = py.import("os")?;
     if let Some(register) = os.getattr_opt("register_at_fork")? {
-        let options = pyo3::types::PyDict::new(py);
+        let options = PyDict::new(py);
         options.set_item("after_in_child", pyo3::wrap_pyfunction!(count_fork, py)?)?;
         register.call((), Some(&options))?;
     }

@@ -332,11 +332,13 @@ pub(crate) fn named_columns(
     Ok(columns)
 }
 
-pub(crate) fn at_least_one(argument: &str, value: usize) -> PyResult<usize> {
-    if value > 0 {
-        return Ok(value);
+pub(crate) fn limits(batch_rows: usize, batch_bytes: usize) -> PyResult<BatchLimits> {
+    for (argument, value) in [("batch_rows", batch_rows), ("batch_bytes", batch_bytes)] {
+        if value == 0 {
+            return Err(PyValueError::new_err(format!("{argument} is 1 or more, not {value}")));
+        }
     }
-    Err(PyValueError::new_err(format!("{argument} is 1 or more, not {value}")))
+    Ok(BatchLimits { rows: batch_rows, body_bytes: batch_bytes })
 }
 
 #[pymethods]
@@ -400,10 +402,7 @@ impl Store {
     ) -> PyResult<ArrowScan> {
         fields::no_others("Store.scan_arrow", others)?;
         let mut columns = named_columns(columns, Column::by_name)?;
-        let limits = BatchLimits {
-            rows: at_least_one("batch_rows", batch_rows)?,
-            body_bytes: at_least_one("batch_bytes", batch_bytes)?,
-        };
+        let limits = limits(batch_rows, batch_bytes)?;
         let filter = scan_filter(topics, tags, begin_ms, end_ms)?;
         let on_damage = on_damage(on_error)?;
         if on_damage == OnDamage::Report && !columns.contains(&Column::Error) {

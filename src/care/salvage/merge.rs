@@ -161,7 +161,7 @@ impl Census {
         Self { kinds, ..Self::default() }
     }
 
-    pub(super) fn see(&mut self, view: &MessageView<'_>) {
+    pub(super) fn add(&mut self, view: &MessageView<'_>) {
         self.messages += 1;
         self.bytes += u64::from(view.store_size());
         self.first.get_or_insert(at_least_0(view.physical_offset()));
@@ -175,14 +175,14 @@ impl Census {
         }
         let kind = self.kinds.get(topic).copied().unwrap_or_default();
         let stands_in = kind == QueueKind::Plain && !has_no_stand_ins(topic);
-        self.see_in(topic, request.queue_id, (kind, stands_in), request.range(kind));
+        self.add_to(topic, request.queue_id, (kind, stands_in), request.range(kind));
         for (name, number) in lmq::pairs(topic, &request.properties) {
             let range = InnerRange { base_queue_offset: number, message_count: 1 };
-            self.see_in(name, 0, (QueueKind::Plain, false), range);
+            self.add_to(name, 0, (QueueKind::Plain, false), range);
         }
     }
 
-    fn see_in(
+    fn add_to(
         &mut self,
         topic: &[u8],
         queue_id: i32,

@@ -145,7 +145,7 @@ pub fn salvage_on(
     meter.next_reading();
     let mut census = Census::new(kinds(&files));
     report.merged = merge(&sources, &extents, &mut |view| {
-        census.see(view);
+        census.add(view);
         meter.at(census.bytes)
     })?;
     report.messages = census.messages;

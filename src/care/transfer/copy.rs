@@ -113,7 +113,7 @@ impl<'a> Deleted<'a> {
         Self { storage, paths, table, judged: HashMap::new() }
     }
 
-    fn see(&mut self, topic: &[u8]) {
+    fn judge(&mut self, topic: &[u8]) {
         let Some(table) = &self.table else { return };
         if !self.judged.contains_key(topic) {
             let is_deleted = is_deleted(self.storage, &self.paths, table, topic);
@@ -187,7 +187,7 @@ pub fn copy(
             report.left_out += 1;
             return Ok(());
         }
-        deleted.see(view.topic());
+        deleted.judge(view.topic());
         let record = Record::of(view);
         if record.property_crc {
             // A new checksum must not hide damage.

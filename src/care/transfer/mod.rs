@@ -79,7 +79,7 @@ impl Transfer {
         let mut numbering = Numbering::new(rule, kinds(&files)).closing_up(closed_up);
         for (name, bytes) in &files {
             if OFFSET_FILES.contains(&name.as_str()) {
-                let table = offsets(name, bytes)?;
+                let table = parse_table(name, bytes, OffsetTable::parse)?;
                 for at in table.iter() {
                     let done = table.done(&at).into_iter().flat_map(|(from, to)| [from, to]);
                     for place in std::iter::once(at.queue_offset).chain(done) {
@@ -87,11 +87,11 @@ impl Transfer {
                     }
                 }
             } else if name == DELAY_FILE {
-                for (queue_id, at) in delays(&delay_table(bytes)?) {
+                for (queue_id, at) in delays(&parse_table(name, bytes, json::parse)?) {
                     numbering.watch(SCHEDULE_TOPIC, queue_id, at);
                 }
             } else if name == TOPICS {
-                topic_table(bytes)?;
+                parse_table(name, bytes, TopicTable::parse)?;
             }
         }
         let new = NewStore::create(storage, out, config, base_offset)?;
@@ -235,7 +235,8 @@ pub fn kinds(files: &[ConfigFile]) -> TopicKinds {
 /// are added.
 fn enter_topics(files: &mut Vec<ConfigFile>, numbering: &Numbering) -> Result<()> {
     let known = files.iter().find(|(name, bytes)| name == TOPICS && !bytes.is_empty());
-    let mut table = known.map(|(_, bytes)| topic_table(bytes)).transpose()?.unwrap_or_default();
+    let table = known.map(|(name, bytes)| parse_table(name, bytes, TopicTable::parse));
+    let mut table = table.transpose()?.unwrap_or_default();
     let mut changed = false;
     if known.is_none() {
         let mut topics: Vec<_> = numbering.topics().collect();
@@ -274,22 +275,20 @@ pub fn check_table(name: &str, bytes: &[u8]) -> std::result::Result<(), FormatEr
     }
 }
 
-fn topic_table(bytes: &[u8]) -> Result<TopicTable> {
+/// A configuration file's table; an empty file has none.
+fn parse_table<T: Default>(
+    name: &str,
+    bytes: &[u8],
+    parse: fn(&[u8]) -> std::result::Result<T, FormatError>,
+) -> Result<T> {
     if bytes.is_empty() {
-        return Ok(TopicTable::default());
+        return Ok(T::default());
     }
-    TopicTable::parse(bytes).map_err(|error| error.in_file(Path::new(TOPICS), 0))
-}
-
-fn offsets(name: &str, bytes: &[u8]) -> Result<OffsetTable> {
-    if bytes.is_empty() {
-        return Ok(OffsetTable::default());
-    }
-    OffsetTable::parse(bytes).map_err(|error| error.in_file(Path::new(name), 0))
+    parse(bytes).map_err(|error| error.in_file(Path::new(name), 0))
 }
 
 fn moved_offsets(name: &str, bytes: &mut Vec<u8>, numbering: &Numbering) -> Result<()> {
-    let before = offsets(name, bytes)?;
+    let before = parse_table(name, bytes, OffsetTable::parse)?;
     let mut after = before.clone();
     let mut changed = false;
     for at in before.iter() {
@@ -311,13 +310,6 @@ fn moved_offsets(name: &str, bytes: &mut Vec<u8>, numbering: &Numbering) -> Resu
     Ok(())
 }
 
-fn delay_table(bytes: &[u8]) -> Result<Value> {
-    if bytes.is_empty() {
-        return Ok(Value::Null);
-    }
-    json::parse(bytes).map_err(|error| error.in_file(Path::new(DELAY_FILE), 0))
-}
-
 /// Queues of delayed messages with their offsets: level `n` has queue `n - 1`.
 fn delays(table: &Value) -> Vec<(i32, i64)> {
     let levels = table.get("offsetTable").and_then(Value::as_object).into_iter().flatten();
@@ -327,7 +319,7 @@ fn delays(table: &Value) -> Vec<(i32, i64)> {
 }
 
 fn moved_delays(bytes: &mut Vec<u8>, numbering: &Numbering) -> Result<()> {
-    let mut table = delay_table(bytes)?;
+    let mut table = parse_table(DELAY_FILE, bytes, json::parse)?;
     let mut changed = false;
     for (queue_id, at) in delays(&table) {
         let now = numbering.place(SCHEDULE_TOPIC, queue_id, at);

@@ -19,8 +19,9 @@ use crate::store::queue_table::TopicKinds;
 
 pub type QueueName = (Box<[u8]>, i32);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NumberRule {
+    #[default]
     Keep,
     CloseUp,
     FromZero,
@@ -34,7 +35,7 @@ pub struct Numbered {
     pub properties: Option<Vec<u8>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Numbering {
     rule: NumberRule,
     closed_up: HashSet<QueueName>,
@@ -56,15 +57,7 @@ impl Numbering {
     /// A numbering by `rule`; `kinds` are the topics' queue kinds.
     #[must_use]
     pub fn new(rule: NumberRule, kinds: TopicKinds) -> Self {
-        Self {
-            rule,
-            closed_up: HashSet::new(),
-            kinds,
-            next: HashMap::new(),
-            watched: HashMap::new(),
-            more_queues: false,
-            batch_topics: BTreeMap::new(),
-        }
+        Self { rule, kinds, ..Self::default() }
     }
 
     #[must_use]

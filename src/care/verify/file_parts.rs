@@ -202,14 +202,8 @@ pub(crate) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
                     "{}; {older} messages behind, all older than those before",
                     damage.error.found
                 );
-                let severity = Severity::Warning;
-                add(
-                    Code::LogRemains,
-                    severity,
-                    damage.at,
-                    "zeros behind the end of the log",
-                    found,
-                );
+                let expected = "zeros behind the end of the log";
+                add(Code::LogRemains, Severity::Warning, damage.at, expected, found);
             }
         }
     }

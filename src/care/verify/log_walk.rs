@@ -259,7 +259,7 @@ impl RecordCheck<'_> {
         let view = &record.view;
         self.result.messages += 1;
         let time = view.store_timestamp_ms();
-        if self.result.times.see(self.cx, self.log, (self.base.saturating_add(at), time)) {
+        if self.result.times.add(self.cx, self.log, (self.base.saturating_add(at), time)) {
             self.result.newest_ms = self.result.newest_ms.max(time);
         }
         if !self.cx.full {
@@ -292,7 +292,7 @@ impl RecordCheck<'_> {
             self.add(Code::LogBatch, Severity::Warning, at, &error, error.found.clone());
         }
         if self.is_queueable(&request, at) {
-            self.queues.see(&request)?;
+            self.queues.check(&request)?;
         }
         if let Some(delay) = request.properties.delay
             && delay_level(delay).is_none()
@@ -305,7 +305,7 @@ impl RecordCheck<'_> {
         let rolled_back = request.transaction == Transaction::Rollback;
         let none = Indexed::default();
         let properties = if rolled_back { &none } else { &request.properties };
-        self.index.see(self.topic_hash, properties, request.physical_offset, time)
+        self.index.check(self.topic_hash, properties, request.physical_offset, time)
     }
 
     fn go_to_topic(&mut self, topic: &[u8]) {
@@ -330,12 +330,12 @@ impl RecordCheck<'_> {
         {
             return true;
         }
-        self.tell_unqueueable(request, at);
+        self.report_unqueueable(request, at);
         false
     }
 
     #[cold]
-    fn tell_unqueueable(&mut self, request: &DispatchRequest<'_>, at: u64) {
+    fn report_unqueueable(&mut self, request: &DispatchRequest<'_>, at: u64) {
         let severity = Severity::Warning;
         if !names_a_folder(request.topic) {
             // Another part may report the same topic.
@@ -344,15 +344,8 @@ impl RecordCheck<'_> {
                 let shown: String =
                     String::from_utf8_lossy(request.topic).chars().take(64).collect();
                 let expected = "a topic that can name a folder";
-                let found = format!("{shown:?}, first here");
-                self.cx.findings.add(
-                    Code::LogTopic,
-                    severity,
-                    self.path,
-                    Some(at),
-                    expected,
-                    found,
-                );
+                let (code, found) = (Code::LogTopic, format!("{shown:?}, first here"));
+                self.cx.findings.add(code, severity, self.path, Some(at), expected, found);
             }
             return;
         }

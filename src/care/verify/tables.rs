@@ -90,15 +90,9 @@ impl Tables {
         }
         let own = Remembered::load(&*cx.storage, &cx.paths);
         if let (true, Some(warning)) = (own.is_unusable(), own.warning) {
-            let (code, path) = (Code::ConfigUnreadable, cx.paths.settings());
-            cx.findings.add(
-                code,
-                Severity::Warning,
-                &path,
-                None,
-                "JSON as mqstore writes it",
-                warning,
-            );
+            let (code, severity) = (Code::ConfigUnreadable, Severity::Warning);
+            let (path, expected) = (cx.paths.settings(), "JSON as mqstore writes it");
+            cx.findings.add(code, severity, &path, None, expected, warning);
         }
         for name in OTHERS {
             read_one(cx, &cx.paths.config().join(name), json::parse);
@@ -120,11 +114,11 @@ impl Tables {
             Some(_) => OTHER_OFFSETS,
         };
         if !places.any(|place| is_entered(&place.topic) || has_queue(&place.topic)) {
-            self.tell_offsets_gone(cx, queues, why);
+            self.report_offsets_gone(cx, queues, why);
         }
     }
 
-    fn tell_offsets_gone(&self, cx: &Context<'_>, queues: &Queues, why: &str) {
+    fn report_offsets_gone(&self, cx: &Context<'_>, queues: &Queues, why: &str) {
         let mut groups = BTreeSet::new();
         let path = cx.paths.config().join("subscriptionGroup.json");
         // Only a broker that had consumers writes it.
@@ -170,7 +164,7 @@ impl Tables {
         if let Some(topics) = &self.topics {
             check_topics(cx, topics, queues);
         } else if self.topics_are_gone {
-            tell_topics_gone(cx, queues);
+            report_topics_gone(cx, queues);
         }
         self.check_offsets(cx, queues);
         for (path, places) in self.places.iter().chain(&self.of_levels) {
@@ -299,7 +293,7 @@ fn delays_retries(queues: &Queues) -> bool {
         && has_queue(|queue| &*queue.topic == SCHEDULE_TOPIC)
 }
 
-fn tell_topics_gone(cx: &Context<'_>, queues: &Queues) {
+fn report_topics_gone(cx: &Context<'_>, queues: &Queues) {
     let config = cx.paths.config();
     let is_there = |path: PathBuf| matches!(cx.storage.kind(&path), Ok(Some(_)));
     let has_folder = is_there(config.clone());

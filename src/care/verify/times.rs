@@ -27,7 +27,7 @@ pub(crate) struct Times {
 impl Times {
     /// Takes the next message; returns whether its time is plausible.
     #[inline]
-    pub(crate) fn see(&mut self, cx: &Context<'_>, log: &FileRun, stored: Stored) -> bool {
+    pub(crate) fn add(&mut self, cx: &Context<'_>, log: &FileRun, stored: Stored) -> bool {
         if !(EARLIEST_MS..=cx.latest_ms).contains(&stored.1) {
             let [early, late] = &mut self.impossible;
             let of_kind = if stored.1 < EARLIEST_MS { early } else { late };
@@ -52,7 +52,7 @@ impl Times {
 
     pub(crate) fn then(mut self, next: &Self, cx: &Context<'_>, log: &FileRun) -> Self {
         for stored in next.first.into_iter().flatten() {
-            self.see(cx, log, stored);
+            self.add(cx, log, stored);
         }
         if next.first[1].is_some() {
             self.last = next.last;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::PyDict;
 
 use crate::care;
 use crate::config::StoreConfig;
@@ -39,9 +39,8 @@ pub(crate) fn salvage<'py>(
     let report = with_progress(py, progress.as_ref(), |tell| {
         care::salvage(&source, out.as_deref(), settings, tell)
     })?;
-    let files = PyList::empty(py);
-    for (path, found) in report.files {
-        files.append((
+    let files = report.files.into_iter().map(|(path, found)| {
+        (
             path.into_os_string(),
             found.bytes,
             found.messages,
@@ -50,51 +49,35 @@ pub(crate) fn salvage<'py>(
             found.other_bytes,
             found.left,
             found.passed_over,
-        ))?;
-    }
-    let conflicts = PyList::empty(py);
-    for found in report.merged.listed {
-        let (first, second) = (found.first, found.second);
-        conflicts.append((
-            found.physical_offset,
-            first.0.into_os_string(),
-            first.1,
-            second.0.into_os_string(),
-            second.1,
-        ))?;
-    }
-    let passed_over = PyList::empty(py);
-    for found in report.passed_over {
-        passed_over.append((
-            found.path.into_os_string(),
-            found.offset,
-            found.bytes,
-            found.physical_offset,
-            found.reason,
-        ))?;
-    }
-    let problems = PyList::empty(py);
-    for found in report.problems {
-        problems.append((found.path.into_os_string(), found.reason))?;
-    }
-    let renumbered = PyList::empty(py);
-    for (topic, queue_id) in report.renumbered {
-        renumbered.append((String::from_utf8_lossy(&topic).into_owned(), queue_id))?;
-    }
+        )
+    });
+    let conflicts = report.merged.listed.into_iter().map(|found| {
+        let ((first, first_at), (second, second_at)) = (found.first, found.second);
+        let (first, second) = (first.into_os_string(), second.into_os_string());
+        (found.physical_offset, first, first_at, second, second_at)
+    });
+    let passed_over = report.passed_over.into_iter().map(|found| {
+        let path = found.path.into_os_string();
+        (path, found.offset, found.bytes, found.physical_offset, found.reason)
+    });
+    let problems = report.problems.into_iter();
+    let problems = problems.map(|found| (found.path.into_os_string(), found.reason));
+    let renumbered = report.renumbered.iter();
+    let renumbered = renumbered.map(|(topic, id)| (String::from_utf8_lossy(topic), *id));
     let fields = PyDict::new(py);
-    fields.set_item("files", files)?;
+    fields.set_item("files", files.collect::<Vec<_>>())?;
     fields.set_item("messages", report.messages)?;
     fields.set_item("bytes", report.bytes)?;
     fields.set_item("duplicates", report.merged.duplicates)?;
     fields.set_item("conflict_count", report.merged.conflicts)?;
-    fields.set_item("conflicts", conflicts)?;
+    fields.set_item("conflicts", conflicts.collect::<Vec<_>>())?;
     fields.set_item("overlapping", report.merged.overlapping)?;
     fields.set_item("queues", report.queues)?;
-    fields.set_item("renumbered", renumbered)?;
+    fields.set_item("renumbered", renumbered.collect::<Vec<_>>())?;
     fields.set_item("missing", report.missing)?;
     fields.set_item("stand_ins", report.stand_ins)?;
-    fields.set_item("passed_over", passed_over)?;
-    fields.set_item("problems", problems)?;
+    fields.set_item("passed_over", passed_over.collect::<Vec<_>>())?;
+    fields.set_item("problems", problems.collect::<Vec<_>>())?;
     fields.set_item("in_place", report.in_place)?;
     fields.set_item("config_files", report.config_files)?;
     Ok(fields)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict};
 
 use crate::care::transfer::copy::{self, Redaction, Replacement};
 use crate::care::transfer::numbering::{self, Ends};
@@ -270,23 +270,18 @@ pub(crate) fn diff_stores<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let report = with_progress(py, progress.as_ref(), |tell| care::diff(&a, &b, &settings, tell))?;
     let text = |topic: &[u8]| String::from_utf8_lossy(topic).into_owned();
-    let differing = PyList::empty(py);
-    for queue in &report.differing {
-        let topic = text(&queue.topic);
+    let differing = report.differing.iter().map(|queue| {
         let counts = (queue.same, queue.missing, queue.extra, queue.different);
-        let row = (topic, queue.queue_id, counts.0, counts.1, counts.2, counts.3);
-        differing.append(row)?;
-    }
-    let differences = PyList::empty(py);
-    for found in report.differences {
+        (text(&queue.topic), queue.queue_id, counts.0, counts.1, counts.2, counts.3)
+    });
+    let differences = report.differences.iter().map(|found| {
         let topic = text(&found.topic);
-        let kind = found.kind.name();
-        differences.append((kind, topic, found.queue_id, found.queue_offset, found.fields))?;
-    }
+        (found.kind.name(), topic, found.queue_id, found.queue_offset, &found.fields)
+    });
     let fields = PyDict::new(py);
     fields.set_item("queues", report.queues)?;
     fields.set_item("messages", report.messages)?;
-    fields.set_item("differing", differing)?;
-    fields.set_item("differences", differences)?;
+    fields.set_item("differing", differing.collect::<Vec<_>>())?;
+    fields.set_item("differences", differences.collect::<Vec<_>>())?;
     Ok(fields)
 }

@@ -36,26 +36,24 @@ pub(crate) fn recovery_report<'py>(
             message.store_timestamp_ms,
         )
     });
-    let arguments = (
-        (
-            report.mode.name(),
-            report.end_physical_offset,
-            report.cut_bytes,
-            report.cut_reason.as_ref().map(ToString::to_string),
-            report.quarantine.as_ref().map(|path| path.as_os_str()),
-            PyTuple::new(py, messages.collect::<Vec<_>>())?,
-            report.quarantined_count,
-            PyTuple::new(py, &report.rebuilt)?,
-            report.dispatched,
-        ),
-        (
-            applied,
-            refusal.map(|refusal| refusal.damage.to_string()),
-            refusal.map_or(0, |refusal| refusal.messages_beyond),
-            refusal.map(cure),
-        ),
+    // A tuple of Rust has at most twelve values.
+    let first = (
+        report.mode.name(),
+        report.end_physical_offset,
+        report.cut_bytes,
+        report.cut_reason.as_ref().map(ToString::to_string),
+        report.quarantine.as_ref().map(|path| path.as_os_str()),
+        PyTuple::new(py, messages.collect::<Vec<_>>())?,
+        report.quarantined_count,
+        PyTuple::new(py, &report.rebuilt)?,
+        report.dispatched,
     );
-    let (first, rest) = arguments;
+    let rest = (
+        applied,
+        refusal.map(|refusal| refusal.damage.to_string()),
+        refusal.map_or(0, |refusal| refusal.messages_beyond),
+        refusal.map(cure),
+    );
     let arguments =
         first.into_pyobject(py)?.as_sequence().concat(rest.into_pyobject(py)?.as_sequence())?;
     CLASS.import(py, "mqstore.results", "RecoveryReport")?.call1(arguments.to_tuple()?)

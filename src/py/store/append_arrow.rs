@@ -13,6 +13,7 @@ use pyo3_arrow::error::PyArrowError;
 use crate::columns::{MessageRows, RowsError};
 use crate::error::{self, Error};
 use crate::format::message::host::Host;
+use crate::store::write::append::BatchError;
 use crate::store::{MessageStore, NewMessage};
 
 use super::Store;
@@ -89,8 +90,7 @@ impl Store {
                     .map_err(|error| culprit(refusal(&error), &written, before))?;
                 if atomic {
                     kept.push((before, rows));
-                    py.check_signals()
-                        .map_err(|error| interrupted(py, error, summary(first, &written)))?;
+                    check_signals(py, first, &written)?;
                     continue;
                 }
                 let mut begin = 0;
@@ -100,8 +100,7 @@ impl Store {
                         .map_err(|(row, error)| {
                             culprit(raise(error, host), &written, before + row)
                         })?;
-                    py.check_signals()
-                        .map_err(|error| interrupted(py, error, summary(first, &written)))?;
+                    check_signals(py, first, &written)?;
                 }
             }
             read += batch.num_rows();
@@ -113,11 +112,8 @@ impl Store {
         }
         py.detach(|| append_whole(store, host, &kept, &mut written))
             .map_err(|(row, error)| culprit(raise(error, host), &written, row))?;
-        let summary = summary(first, &written);
-        match py.check_signals() {
-            Ok(()) => Ok(summary),
-            Err(error) => Err(interrupted(py, error, summary)),
-        }
+        check_signals(py, first, &written)?;
+        Ok(summary(first, &written))
     }
 }
 
@@ -134,9 +130,20 @@ fn append_whole(
         messages.extend(all.map_err(|(row, error)| (before + row, error))?);
     }
     let before = batches.first().map_or(0, |(before, _)| *before);
-    let (results, failure) = match store.append_whole(&messages) {
+    note(store.append_whole(&messages), before, host, &messages, written)
+}
+
+/// Adds what was written of `messages`, whose first is row `begin`.
+fn note(
+    outcome: Result<Vec<error::AppendResult>, Box<BatchError>>,
+    begin: usize,
+    host: Host,
+    messages: &[NewMessage<'_>],
+    written: &mut Written,
+) -> Result<(), Failure> {
+    let (results, failure) = match outcome {
         Ok(results) => (results, Ok(())),
-        Err(stopped) => (stopped.results, Err((before + stopped.index, stopped.error))),
+        Err(stopped) => (stopped.results, Err((begin + stopped.index, stopped.error))),
     };
     let hosts = messages.iter().map(|message| message.store_host.unwrap_or(host));
     written.extend(results.into_iter().zip(hosts));
@@ -214,18 +221,16 @@ fn append(
         store.wait_for_queue_files(PACE);
         return Ok(begin);
     }
-    let (results, failure) = match store.append_shared(&messages) {
-        Ok(results) => (results, None),
-        Err(stopped) => (stopped.results, Some((begin + stopped.index, stopped.error))),
-    };
-    let hosts = messages.iter().map(|message| message.store_host.unwrap_or(host));
-    written.extend(results.into_iter().zip(hosts));
-    failure.map_or(Ok(begin + within), Err)
+    note(store.append_shared(&messages), begin, host, &messages, written)?;
+    Ok(begin + within)
 }
 
-fn interrupted(py: Python<'_>, error: PyErr, summary: AppendSummary) -> PyErr {
-    let _ = Bound::new(py, summary).and_then(|summary| error.value(py).setattr("summary", summary));
-    error
+/// Raises an interrupt with the summary of what was written.
+fn check_signals(py: Python<'_>, first: u64, written: &Written) -> PyResult<()> {
+    py.check_signals().inspect_err(|error| {
+        let summary = Bound::new(py, summary(first, written));
+        let _ = summary.and_then(|summary| error.value(py).setattr("summary", summary));
+    })
 }
 
 fn refusal(error: &RowsError) -> PyErr {

@@ -132,50 +132,42 @@ impl Message {
     /// Keyword arguments that differ from their defaults.
     fn given<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let given = PyDict::new(py);
-        if self.queue_id != Some(0) {
-            given.set_item("queue_id", self.queue_id)?;
-        }
-        if let Some(tags) = &self.tags {
-            given.set_item("tags", tags)?;
-        }
-        if !self.keys.is_empty() {
-            given.set_item("keys", self.keys(py)?)?;
-        }
-        if let Some(unique_key) = &self.unique_key {
-            given.set_item("unique_key", unique_key)?;
-        }
-        match &self.properties {
-            Properties::Pairs(pairs) if pairs.is_empty() => {}
-            _ => given.set_item("properties", self.properties(py)?)?,
-        }
+        let has_properties =
+            !matches!(&self.properties, Properties::Pairs(pairs) if pairs.is_empty());
+        let offset = self.prepared_transaction_offset;
+        set_if(&given, self.queue_id != Some(0), "queue_id", self.queue_id)?;
+        set_if(&given, self.tags.is_some(), "tags", &self.tags)?;
+        set_if(&given, !self.keys.is_empty(), "keys", self.keys(py)?)?;
+        set_if(&given, self.unique_key.is_some(), "unique_key", &self.unique_key)?;
+        set_if(&given, has_properties, "properties", self.properties(py)?)?;
         for (name, number) in [
             ("flag", self.flag),
             ("delay_level", self.delay_level),
             ("sys_flag", self.sys_flag),
             ("reconsume_times", self.reconsume_times),
         ] {
-            if number != 0 {
-                given.set_item(name, number)?;
-            }
+            set_if(&given, number != 0, name, number)?;
         }
         for (name, time) in [
             ("born_timestamp_ms", self.born_timestamp_ms),
             ("store_timestamp_ms", self.store_timestamp_ms),
         ] {
-            if let Some(time) = time {
-                given.set_item(name, time)?;
-            }
+            set_if(&given, time.is_some(), name, time)?;
         }
-        for (name, host) in [("born_host", self.born_host), ("store_host", self.store_host)] {
-            if let Some(host) = host {
-                given.set_item(name, host.to_string())?;
-            }
-        }
-        if self.prepared_transaction_offset != 0 {
-            given.set_item("prepared_transaction_offset", self.prepared_transaction_offset)?;
-        }
+        set_if(&given, self.born_host.is_some(), "born_host", self.born_host())?;
+        set_if(&given, self.store_host.is_some(), "store_host", self.store_host())?;
+        set_if(&given, offset != 0, "prepared_transaction_offset", offset)?;
         Ok(given)
     }
+}
+
+fn set_if<'py>(
+    given: &Bound<'py, PyDict>,
+    differs: bool,
+    name: &str,
+    value: impl IntoPyObject<'py>,
+) -> PyResult<()> {
+    if differs { given.set_item(name, value) } else { Ok(()) }
 }
 
 #[pymethods]

@@ -195,8 +195,13 @@ impl<'a> QueueRead<'a> {
         let mut examined = 0_usize;
         let mut unasked = 0_u64;
         let mut left_in_file = None;
+        // Without a filter each entry gives a message; some more show where the log begins.
+        let block = match self.request.filter.is_all() {
+            true => self.request.max_messages.saturating_mul(2).clamp(16, BLOCK),
+            false => BLOCK,
+        };
         loop {
-            let mut want = BLOCK;
+            let mut want = block;
             if self.request.limits.is_some() {
                 // At most the rest of one queue file (`travelCqFileNumWhenGetMessage`).
                 let left = match left_in_file {

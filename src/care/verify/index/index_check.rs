@@ -178,7 +178,7 @@ impl<'a> IndexCheck<'a> {
     }
 
     #[inline]
-    pub(crate) fn see(
+    pub(crate) fn check(
         &mut self,
         topic: TopicHash,
         properties: &Indexed<'_>,
@@ -188,7 +188,7 @@ impl<'a> IndexCheck<'a> {
         if self.pass_own(topic, properties, at, store_timestamp_ms) {
             return Ok(());
         }
-        self.see_closely(topic, properties, at, store_timestamp_ms)
+        self.check_closely(topic, properties, at, store_timestamp_ms)
     }
 
     /// Fast path: whether the next entries are exactly the message's keys, followed by another
@@ -230,7 +230,7 @@ impl<'a> IndexCheck<'a> {
             return false;
         }
         if tags.is_some() {
-            self.reach.tags.see(at, has_tags);
+            self.reach.tags.add(at, has_tags);
         }
         entries.pass(passed as u32); // no more than are asked for
         if self.reach.first_gap.is_none() || self.reach.gap.missing > 0 || self.reach.gap.wrong > 0
@@ -241,7 +241,7 @@ impl<'a> IndexCheck<'a> {
         true
     }
 
-    fn see_closely(
+    fn check_closely(
         &mut self,
         topic: TopicHash,
         properties: &Indexed<'_>,
@@ -269,7 +269,7 @@ impl<'a> IndexCheck<'a> {
                     self.check_time(number, &entry, store_timestamp_ms);
                     self.advance();
                 }
-                _ => return self.see_others(topic, properties, at, store_timestamp_ms, hash),
+                _ => return self.check_others(topic, properties, at, store_timestamp_ms, hash),
             }
         }
         let mut has_tags = false;
@@ -282,9 +282,9 @@ impl<'a> IndexCheck<'a> {
             has_tags = true;
         }
         if self.head()?.is_some_and(|(_, entry)| entry.physical_offset == at) {
-            return self.see_others(topic, properties, at, store_timestamp_ms, -1);
+            return self.check_others(topic, properties, at, store_timestamp_ms, -1);
         }
-        self.see_tags(at, tags.map(|_| has_tags));
+        self.note_tags(at, tags.map(|_| has_tags));
         if self.reach.gap.missing > 0 || self.reach.gap.wrong > 0 || self.reach.first_gap.is_none()
         {
             self.settle();
@@ -292,10 +292,10 @@ impl<'a> IndexCheck<'a> {
         Ok(())
     }
 
-    fn see_tags(&mut self, at: i64, has_tags: Option<bool>) {
+    fn note_tags(&mut self, at: i64, has_tags: Option<bool>) {
         let is_within = self.index.span().is_some_and(|(first, last)| first <= at && at < last);
         if let Some(has_tags) = has_tags.filter(|has_tags| *has_tags || is_within) {
-            self.reach.tags.see(at, has_tags);
+            self.reach.tags.add(at, has_tags);
         }
     }
 
@@ -308,7 +308,7 @@ impl<'a> IndexCheck<'a> {
 
     /// Handles a message whose entries, from `next` on, are not exactly its keys.
     #[cold]
-    fn see_others(
+    fn check_others(
         &mut self,
         topic: TopicHash,
         properties: &Indexed<'_>,
@@ -347,7 +347,7 @@ impl<'a> IndexCheck<'a> {
         let missing =
             wanted.iter().take(keys.min(KEYS_ASKED)).filter(|(_, seen)| !seen).count() as u64;
         self.wanted = wanted;
-        self.see_tags(at, has_tags);
+        self.note_tags(at, has_tags);
         if missing == 0 {
             self.settle();
         } else {
@@ -468,7 +468,7 @@ struct TagRuns(Vec<TagRun>);
 
 impl TagRuns {
     #[inline]
-    pub(crate) fn see(&mut self, at: i64, has_entries: bool) {
+    fn add(&mut self, at: i64, has_entries: bool) {
         match self.0.last_mut() {
             Some(last) if last.has_entries == has_entries => {
                 last.messages += 1;
@@ -518,7 +518,7 @@ mod tests {
         let mut all = TagRuns::default();
         for part in [&[(0, false), (10, false)][..], &[(20, false), (30, true)], &[(40, true)]] {
             let mut runs = TagRuns::default();
-            part.iter().for_each(|(at, has_entries)| runs.see(*at, *has_entries));
+            part.iter().for_each(|(at, has_entries)| runs.add(*at, *has_entries));
             all.join(&runs);
         }
         let run =

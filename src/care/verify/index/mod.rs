@@ -404,14 +404,8 @@ impl<'a> Judge<'a> {
                         || (self.log.find(at).is_none() && at < self.log.end_offset().unwrap_or(0))
                 });
                 if !known {
-                    self.add(
-                        Code::IndexNowhere,
-                        open,
-                        number,
-                        4,
-                        "the beginning of a message",
-                        found,
-                    );
+                    let expected = "the beginning of a message";
+                    self.add(Code::IndexNowhere, open, number, 4, expected, found);
                 }
                 known
             }

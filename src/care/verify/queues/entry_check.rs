@@ -330,7 +330,7 @@ impl<'a> ExtCheck<'a> {
     }
 
     /// Compares an entry's unit with its message.
-    pub(crate) fn hold(
+    pub(crate) fn compare(
         &mut self,
         queue: &Queue,
         queue_number: u32,

@@ -139,25 +139,25 @@ impl<'a> QueueCheck<'a> {
 
     /// Compares a message of the current topic with its queues.
     #[inline]
-    pub(crate) fn see(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
+    pub(crate) fn check(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
         if !request.is_queued() {
             return Ok(());
         }
         let number = request.range(self.kind).base_queue_offset;
         match (find(self.of_topic, request.queue_id), self.kind) {
-            (Some(queue), QueueKind::Plain) => self.hold(queue, number, request)?,
-            (Some(queue), QueueKind::Batch) => self.hold_batch(queue, request)?,
+            (Some(queue), QueueKind::Plain) => self.compare(queue, number, request)?,
+            (Some(queue), QueueKind::Batch) => self.compare_batch(queue, request)?,
             (None, _) => miss(self.queues, request.topic, request.queue_id, None, number, request),
         }
-        if request.properties.multi_dispatch.is_some() { self.see_more(request) } else { Ok(()) }
+        if request.properties.multi_dispatch.is_some() { self.check_more(request) } else { Ok(()) }
     }
 
     /// Compares a message with its additional queues, if enabled.
     #[cold]
-    fn see_more(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
+    fn check_more(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
         for (name, number) in lmq::pairs(request.topic, &request.properties) {
             match self.queues.number_of(QueueKind::Plain, name, 0) {
-                Some(queue) => self.hold(queue, number, request)?,
+                Some(queue) => self.compare(queue, number, request)?,
                 None if self.cx.config.enable_lmq && self.cx.config.enable_multi_dispatch => {
                     miss(self.queues, name, 0, None, number, request);
                 }
@@ -168,7 +168,7 @@ impl<'a> QueueCheck<'a> {
     }
 
     #[inline]
-    fn hold(&mut self, queue: u32, number: i64, request: &DispatchRequest<'_>) -> Result<()> {
+    fn compare(&mut self, queue: u32, number: i64, request: &DispatchRequest<'_>) -> Result<()> {
         let slot = slot_of(queue, self.windows.len());
         if let Some(window) = self.windows.get_mut(slot).filter(|window| window.queue == queue)
             && let Some(entry) = window.entry(number)
@@ -179,11 +179,11 @@ impl<'a> QueueCheck<'a> {
             window.met += 1;
             return Ok(());
         }
-        self.hold_closely(queue, slot, number, request)
+        self.compare_closely(queue, slot, number, request)
     }
 
     /// Slow path: the entry is not read yet, or wrong.
-    fn hold_closely(
+    fn compare_closely(
         &mut self,
         queue: u32,
         slot: usize,
@@ -229,7 +229,7 @@ impl<'a> QueueCheck<'a> {
         let (path, offset) = queue.spot(number);
         if consume_queue_ext::is_address(entry.tags_code) {
             let at = EntryPlace { number, path, offset };
-            return self.exts.hold(queue, queue_number, &at, entry.tags_code, request);
+            return self.exts.compare(queue, queue_number, &at, entry.tags_code, request);
         }
         // The broker sets the delays.
         if request.topic == SCHEDULE_TOPIC {
@@ -284,7 +284,7 @@ impl<'a> QueueCheck<'a> {
         check_record(self.queues, self.log, record, request, is_batch)
     }
 
-    fn hold_batch(&mut self, queue: u32, request: &DispatchRequest<'_>) -> Result<()> {
+    fn compare_batch(&mut self, queue: u32, request: &DispatchRequest<'_>) -> Result<()> {
         let slot = slot_of(queue, self.windows.len());
         let (Some(known), Some(window)) = (self.queues.get(queue), self.windows.get_mut(slot))
         else {
