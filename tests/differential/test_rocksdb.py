@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # The newest always, the others on request.
-VERSIONS = ("5.3.3", "5.4.0", "5.5.0") if os.environ.get("MQSTORE_ROCKETMQ_MATRIX") else ("5.5.0",)
+NEWEST = ("5.5.0", "5.5.1")
+VERSIONS = ("5.3.3", "5.4.0", *NEWEST) if os.environ.get("MQSTORE_ROCKETMQ_MATRIX") else NEWEST
 SETTINGS = PARAMS["storeConfig"]
 IN_ROCKSDB = {**PARAMS, "storeConfig": {**SETTINGS, "storeType": "defaultRocksDB"}}
 QUEUES = ("default", "offset")

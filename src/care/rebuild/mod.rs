@@ -335,7 +335,8 @@ impl<'a> Job<'a> {
     }
 
     fn queues_of(&self, build: Build) -> Vec<RebuiltQueue> {
-        let mut queues: Vec<_> = build.found.into_values().collect();
+        let found = build.found.into_values();
+        let mut queues: Vec<_> = found.map(|entered| entered.rebuilt).collect();
         for queue in &mut queues {
             let before = self.queues.get(&queue.topic, queue.queue_id);
             queue.was = before.map(|before| span(&before, self.log.min_offset().unwrap_or(0)));
@@ -366,12 +367,12 @@ impl<'a> Job<'a> {
             ready.push(gathered);
             if waiting > MOST_READY {
                 waiting = 0;
-                build.take(&ready, threads, root)?;
+                build.take(&ready, &self.queues, threads, root)?;
                 reading.spare().give_back(ready.drain(..));
             }
             Ok(())
         })?;
-        build.take(&ready, threads, root)?;
+        build.take(&ready, &self.queues, threads, root)?;
         Ok(walk)
     }
 

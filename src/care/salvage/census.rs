@@ -9,6 +9,7 @@ use crate::format::message::sys_flag::{self, Transaction};
 use crate::format::queue::batch::{self, InnerRange};
 use crate::format::width::at_least_0;
 use crate::log::QueueKind;
+use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
 use crate::store::queue_table::TopicKinds;
 
@@ -57,9 +58,9 @@ impl Census {
         };
         let stands_in = kind == QueueKind::Plain && !has_no_stand_ins(topic);
         self.see_in(topic, view.queue_id(), (kind, stands_in), range);
-        for (name, number) in lmq::pairs(topic, &indexed) {
+        for (name, id, number) in lmq::pairs(&DispatchRequest::of(view)) {
             let range = InnerRange { base_queue_offset: number, message_count: 1 };
-            self.see_in(name, 0, (QueueKind::Plain, false), range);
+            self.see_in(name, id, (QueueKind::Plain, false), range);
         }
     }
 

@@ -6,12 +6,14 @@ use std::ops::Range;
 
 use hashbrown::{HashMap, HashSet};
 
+use super::rows::request_of;
 use crate::format::message::Record;
 use crate::format::message::properties::{self, Indexed, names};
 use crate::format::message::purpose::Purpose;
 use crate::format::message::sys_flag::{self, Transaction};
 use crate::format::queue::batch::{self, InnerRange};
 use crate::log::QueueKind;
+use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
 use crate::store::queue_table::TopicKinds;
 
@@ -148,7 +150,7 @@ impl Numbering {
                 Some(replaced(record.properties, names::INNER_BASE, new.to_string().as_bytes()));
         }
         if indexed.multi_dispatch.is_some()
-            && let Some(numbers) = self.number_more(record.topic, &indexed)
+            && let Some(numbers) = self.number_more(&request_of(record))
         {
             let raw = changed.as_deref().unwrap_or(record.properties);
             changed = Some(replaced(raw, names::INNER_MULTI_QUEUE_OFFSET, numbers.as_bytes()));
@@ -157,17 +159,19 @@ impl Numbering {
         Numbered { queue_offset, missing, properties: changed }
     }
 
-    fn number_more(&mut self, topic: &[u8], indexed: &Indexed<'_>) -> Option<String> {
-        let (queues, numbers) = (indexed.multi_dispatch?, indexed.multi_queue_offset?);
-        let known: HashMap<&[u8], i64> = lmq::pairs(topic, indexed).collect();
+    fn number_more(&mut self, request: &DispatchRequest<'_>) -> Option<String> {
+        let Indexed { multi_dispatch, multi_queue_offset, .. } = request.properties;
+        let (queues, numbers) = (multi_dispatch?, multi_queue_offset?);
+        let known: HashMap<&[u8], (i32, i64)> =
+            lmq::pairs(request).map(|(name, id, number)| (name, (id, number))).collect();
         self.more_queues |= !known.is_empty();
         let mut changed = false;
         let new: Vec<String> = queues
             .split(|byte| *byte == b',')
             .zip(numbers.split(|byte| *byte == b','))
             .map(|(name, text)| match known.get(name) {
-                Some(&old) => {
-                    let (new, _) = self.take(name, 0, old, 1);
+                Some(&(id, old)) => {
+                    let (new, _) = self.take(name, id, old, 1);
                     changed |= new != old;
                     new.to_string()
                 }

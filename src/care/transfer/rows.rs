@@ -9,6 +9,7 @@ use crate::format::message::properties;
 use crate::format::message::sys_flag::{self, Transaction};
 use crate::format::queue::batch::{self, InnerRange};
 use crate::format::queue::names::{most_queue_id, names_a_folder};
+use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
 
 /// The last millisecond of the year 9999: no clock shows a later time.
@@ -62,11 +63,20 @@ pub fn check(record: &Record<'_>, is_whole: bool) -> Result<()> {
     check_range("store_timestamp_ms", record.store_timestamp_ms, MOST_TIME_MS)?;
     check_range("queue_offset", record.queue_offset, MOST_QUEUE_OFFSET)?;
     check_range("properties: INNER_BASE", range(record)?.base_queue_offset, MOST_QUEUE_OFFSET)?;
-    let indexed = properties::indexed(record.properties);
-    for (_, number) in lmq::pairs(record.topic, &indexed) {
+    for (_, _, number) in lmq::pairs(&request_of(record)) {
         check_range("properties: INNER_MULTI_QUEUE_OFFSET", number, MOST_QUEUE_OFFSET)?;
     }
     Ok(())
+}
+
+/// The fields of a row that name its queues.
+pub fn request_of<'a>(record: &Record<'a>) -> DispatchRequest<'a> {
+    DispatchRequest {
+        topic: record.topic,
+        queue_id: record.queue_id,
+        properties: properties::indexed(record.properties),
+        ..DispatchRequest::default()
+    }
 }
 
 fn range(record: &Record<'_>) -> Result<InnerRange> {

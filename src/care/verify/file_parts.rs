@@ -82,6 +82,8 @@ impl FileWalk {
         let (mut behind_index, mut before_index) = (self.behind_index, self.before_index);
         behind_index.join(&next.behind_index);
         before_index.join(&next.before_index);
+        let mut oddities = self.oddities;
+        oddities.join(self.messages, &next.oddities);
         let mut tag_runs = self.tag_runs;
         tag_runs.join(&next.tag_runs);
         Some(Self {
@@ -92,6 +94,7 @@ impl FileWalk {
             behind_index,
             before_index,
             tag_runs,
+            oddities,
             index_gaps: self.index_gaps.then(&next.index_gaps, cx),
             times: self.times.then(&next.times, cx, log),
             ..next

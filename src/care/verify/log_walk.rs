@@ -9,6 +9,7 @@ use super::context::{Context, State, Walked};
 use super::index::Index;
 use super::index::index_check::{Edges, IndexCheck, Unindexed};
 use super::index::tag_runs::TagRuns;
+use super::oddities::Oddities;
 use super::queues::Queues;
 use super::queues::queue_check::QueueCheck;
 use super::times::Times;
@@ -19,7 +20,7 @@ use crate::format::java::TopicHash;
 use crate::format::message::MessageView;
 use crate::format::message::peek;
 use crate::format::message::properties::Indexed;
-use crate::format::message::sys_flag::Transaction;
+use crate::format::message::sys_flag::{self, Compression, Transaction};
 use crate::format::queue::consume_queue::delay_level;
 use crate::format::queue::names::{most_queue_id, names_a_folder};
 use crate::log::read::end::{Flushed, Left, is_left_out};
@@ -50,6 +51,7 @@ pub(super) struct FileWalk {
     pub(super) index_gaps: Edges,
     pub(super) tag_runs: TagRuns,
     pub(super) times: Times,
+    pub(super) oddities: Oddities,
 }
 
 impl FileWalk {
@@ -292,6 +294,13 @@ impl RecordCheck<'_> {
         if self.is_queueable(&request, at) {
             self.queues.see(&request)?;
         }
+        if request.properties.multi_dispatch.is_some() {
+            let lights = self.queues.has_lights();
+            self.result.oddities.see_lists(&request, self.result.messages, lights);
+        }
+        if sys_flag::compression(view.sys_flag()) != Some(Compression::None) {
+            self.result.oddities.see_body(self.log, record)?;
+        }
         if let Some(delay) = request.properties.delay
             && delay_level(delay).is_none()
         {
@@ -409,9 +418,11 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
         |walk: &FileWalk| walk.end > 0 || walk.failed || !matches!(walk.how, FileEnd::Nothing);
     let last = walks.iter().rposition(has_data);
     let (mut settled_ms, mut last_message) = (0, None);
+    let mut oddities = Oddities::default();
     // Times on both sides of a file's end.
     walks.iter().fold(Times::default(), |times, walk| times.then(&walk.times, cx, log));
     for (number, (walk, file)) in walks.iter().zip(listed.files.iter()).enumerate() {
+        oddities.join(joined.messages, &walk.oddities);
         joined.messages += walk.messages;
         walk.times.report(settled_ms, walk.newest_ms, cx, log);
         settled_ms = settled_ms.max(walk.times.settled_ms());
@@ -489,6 +500,7 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
             }
         }
     }
+    oddities.report(cx, log, joined.messages);
     joined.walked.damaged.sort_unstable();
     let left = if cx.state == State::Closed { Left::Closed } else { Left::Open };
     if let Some((file, begin)) = last_message {

@@ -10,8 +10,10 @@ mod context;
 mod file_parts;
 pub mod index;
 mod log_walk;
+mod oddities;
 pub mod queues;
 mod tables;
+mod timers;
 mod times;
 
 use std::collections::BTreeMap;
@@ -263,6 +265,8 @@ fn conclude(
         if !(queues.list.is_empty() && has_queue_database(&cx)?) {
             queues::report::report_missing(&cx, queues, tables, trusted_ms, joined.grew);
         }
+        queues::report::report_shifted(&cx, queues);
+        timers::check(&cx, queues, has_queue_database(&cx)?);
         check_behind(&cx, log, queues, index, walks, &joined.walked)?;
     }
     if let Some(fields) = checkpoint {

@@ -218,6 +218,20 @@ impl Queue {
         Ok(self.units(number, 1)?.pop().filter(|unit| unit.holds(number)))
     }
 
+    /// Number of a record's entry in a plain queue: its own one, or an earlier one from `from` on.
+    pub fn number_of(&self, wanted: &CqUnit, from: i64) -> Result<Option<i64>> {
+        let leads = |number: i64| -> Result<bool> {
+            let unit = self.unit(number)?;
+            Ok(unit.is_some_and(|unit| unit.physical_offset == wanted.physical_offset))
+        };
+        if leads(wanted.number)? {
+            return Ok(Some(wanted.number));
+        }
+        let number = self.first_at_or_behind(at_least_0(wanted.physical_offset))?;
+        let is_known = (from..wanted.number).contains(&number) && leads(number)?;
+        Ok(is_known.then_some(number))
+    }
+
     pub fn last(&self) -> Result<Option<CqUnit>> {
         let places = self.places();
         let last = places.end.checked_sub(1).filter(|last| places.contains(last));

@@ -3,9 +3,9 @@
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::format::message::properties;
 use crate::format::message::purpose::{self, Purpose};
 use crate::format::queue::consume_queue::DelayLevels;
+use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
 use crate::store::write::inner_batch;
 
@@ -85,9 +85,10 @@ impl StoredMessage {
     #[getter]
     fn multi_dispatch<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let view = self.view()?;
-        let indexed = properties::indexed(view.raw_properties());
-        let queues: Vec<_> =
-            lmq::pairs(view.topic(), &indexed).map(|(name, number)| (text(name), number)).collect();
+        let queues: Vec<_> = lmq::pairs(&DispatchRequest::of(&view))
+            .filter(|(name, ..)| name.starts_with(lmq::PREFIX))
+            .map(|(name, _, number)| (text(name), number))
+            .collect();
         PyTuple::new(py, queues)
     }
 

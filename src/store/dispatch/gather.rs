@@ -9,7 +9,8 @@ use crate::error::{Error, Result};
 use crate::format::java::TopicHash;
 use crate::format::message::MessageView;
 use crate::format::message::sys_flag::Transaction;
-use crate::format::width::at_most_u32;
+use crate::format::queue::consume_queue as plain;
+use crate::format::width::{at_most_i64, at_most_u32};
 use crate::log::queue::CqUnit;
 use crate::log::queue::unit::MAX_KEYS;
 use crate::log::{IndexBuilder, Queue, QueueKind};
@@ -72,6 +73,30 @@ pub struct Queued {
     pub unit: CqUnit,
 }
 
+impl Queued {
+    /// Adds the unit, in its place, to its queue; returns whether that takes it.
+    pub fn add_to(&self, queue: &Queue, unit: &CqUnit) -> Result<bool> {
+        let added = if self.is_own { queue.add(unit) } else { queue.add_plain(unit) };
+        match added {
+            Ok(_) => Ok(true),
+            Err(Error::InvalidMessage { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A record's unit in a queue that ends at the number and the physical offset of `ends`. If the log
+/// lost nothing in between, RocketMQ never had the numbers left out, and appends.
+#[inline]
+#[must_use]
+pub fn placed(unit: CqUnit, kind: QueueKind, (next, reach): (i64, i64), whole_from: u64) -> CqUnit {
+    let is_whole = kind == QueueKind::Plain && reach > at_most_i64(whole_from);
+    // RocketMQ drops a number whose entry no file can have.
+    let is_whole = is_whole && unit.number <= i64::MAX / plain::ENTRY_LEN as i64;
+    let number = if is_whole { unit.number.min(next) } else { unit.number };
+    CqUnit { number, ..unit }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Keyed {
     pub physical_offset: i64,
@@ -90,6 +115,8 @@ pub struct Gathered {
     /// The first record from the future, and its time.
     pub ahead: Option<(i64, i64)>,
     pub left_out: u64,
+    /// The log is whole from here to these records.
+    pub whole_from: u64,
     pub batches: Vec<QueueBatch>,
     pub units: Vec<Queued>,
     pub keyed: Vec<Keyed>,
@@ -134,26 +161,7 @@ impl Gathered {
         Ok(())
     }
 
-    /// Adds the units to their queues, given by batch; returns the number of refused ones, which
-    /// must not block others.
-    pub fn add_units(&self, queues: &[Option<Arc<Queue>>]) -> Result<u64> {
-        let mut refused = 0;
-        for queued in &self.units {
-            let Some(Some(queue)) = queues.get(queued.batch as usize) else { continue };
-            let added = match queued.is_own {
-                true => queue.add(&queued.unit),
-                false => queue.add_plain(&queued.unit),
-            };
-            match added {
-                Ok(_) => {}
-                Err(Error::InvalidMessage { .. }) => refused += 1,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(refused)
-    }
-
-    /// Adds gathered records to their queues, except refused ones.
+    /// Adds gathered records to their queues, except refused ones, which must not block others.
     pub fn add_to(&self, table: &QueueTable) -> Result<()> {
         let mut queues = Vec::with_capacity(self.batches.len());
         for batch in &self.batches {
@@ -164,7 +172,12 @@ impl Gathered {
                 Err(error) => return Err(error),
             });
         }
-        self.add_units(&queues).map(drop)
+        for queued in &self.units {
+            let Some(Some(queue)) = queues.get(queued.batch as usize) else { continue };
+            let ends = (queue.max_offset(), queue.reach());
+            queued.add_to(queue, &placed(queued.unit, queue.kind(), ends, self.whole_from))?;
+        }
+        Ok(())
     }
 
     fn cleared(mut self) -> Self {
@@ -280,10 +293,10 @@ impl<'a> Gather<'a> {
             self.push(batch, true, request.unit(request.range(kind), levels));
         }
         if request.properties.multi_dispatch.is_some() {
-            for (name, number) in lmq::pairs(request.topic, &request.properties) {
-                if !queues.takes_more_queues() && queues.get(name, 0).is_none() {
+            for (name, id, number) in lmq::pairs(request) {
+                if !lmq::is_taken(queues, name, id) {
                     self.gathered.left_out += 1;
-                } else if let Some((batch, _)) = self.batch_of(name, 0) {
+                } else if let Some((batch, _)) = self.batch_of(name, id) {
                     let mut unit = request.unit(request.range(QueueKind::Plain), levels);
                     unit.number = number;
                     self.push(batch, false, unit);

@@ -162,7 +162,8 @@ impl<'a> LogReading<'a> {
             FileEnd::Nothing | FileEnd::Remains(..) => (end, Some(Stop::Empty)),
         };
         let (begin, end) = (base.saturating_add(first), base.saturating_add(end));
-        let gathered = gather.into_gathered();
+        let mut gathered = gather.into_gathered();
+        gathered.whole_from = self.log.min_offset().unwrap_or(0);
         Ok(Some((begin, LogPart { begin, end, stop, last_record, unproven, gathered })))
     }
 

@@ -12,7 +12,7 @@ use crate::log::queue::CqUnit;
 use crate::log::queue::consume_queue_ext::TagsCode;
 use crate::log::queue::seen_codes::Seen256;
 
-use super::entry_search::{EntrySearch, NextMessage, points_back};
+use super::entry_search::{EntrySearch, NextMessage};
 use super::view::queue_view::QueueView;
 use crate::store::progress::{ASK_EVERY, Halt};
 
@@ -158,8 +158,9 @@ struct QueueRead<'a> {
     count: usize,
     bytes: u64,
     next: i64,
-    /// End of the last record that an entry led to.
+    /// End of the last record that an entry led to, and how far its number was behind the entry.
     end: Option<u64>,
+    shift: i64,
     /// Checked entries of the current block, and whether more were checked since.
     seen: Option<(i64, Seen256, bool)>,
     last_was_gone: bool,
@@ -178,6 +179,7 @@ impl<'a> QueueRead<'a> {
             bytes: 0,
             next: request.queue_offset,
             end: None,
+            shift: 0,
             seen: None,
             last_was_gone: false,
             nothing_there: false,
@@ -313,12 +315,15 @@ impl<'a> QueueRead<'a> {
             }
             return self.fill();
         };
-        let (topic, queue_id) = (self.request.topic, self.request.queue_id);
-        if u64::from(view.store_size()) != size
-            || !points_back(&view, self.view.kind, topic, queue_id, unit)
-        {
+        let shift = self.search().shift_of(&view, unit);
+        let Some(shift) = shift.filter(|_| u64::from(view.store_size()) == size) else {
+            return self.fill();
+        };
+        let is_known = shift == 0 || shift == self.shift && self.end.is_some_and(|end| end <= at);
+        if !is_known && !self.search().is_shift(unit, shift)? {
             return self.fill();
         }
+        self.shift = shift;
         self.end = Some(at.saturating_add(size));
         if let Some(code) = left_out
             && consume_queue::tags_code(view.property(names::TAGS)) == code
@@ -343,12 +348,15 @@ impl<'a> QueueRead<'a> {
         Ok(true)
     }
 
+    fn search(&self) -> EntrySearch<'a> {
+        let (topic, queue_id) = (self.request.topic, self.request.queue_id);
+        EntrySearch { log: self.log, view: self.view, topic, queue_id }
+    }
+
     /// Takes the next message from the log, if its entry does not lead to it.
     #[cold]
     fn fill(&mut self) -> Result<bool> {
-        let (topic, queue_id) = (self.request.topic, self.request.queue_id);
-        let held = EntrySearch { log: self.log, view: self.view, topic, queue_id };
-        match held.seek(self.next, self.end)? {
+        match self.search().seek(self.next, self.end, self.shift)? {
             NextMessage::Record(unit, record) => {
                 let Some(view) = view_of(&record) else { return Ok(true) };
                 if self.is_full(u64::from(view.store_size()), unit.count, view.physical_offset()) {

@@ -18,10 +18,13 @@ use crate::care::finding::{Code, Severity};
 use crate::error::{Error, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::{Access, FileKind, FileRun};
+use crate::format::queue::consume_queue::QueueEntry;
 use crate::format::queue::names::{names_a_folder, parse_queue_id};
 use crate::format::width::{at_least_0, at_most_i64, at_most_u32, to_usize};
 use crate::log::queue::entry_run::EntryRun;
 use crate::log::{CqUnit, QueueKind};
+use crate::store::dispatch::dispatcher::DispatchRequest;
+use crate::store::dispatch::lmq;
 use crate::store::folder::inventory;
 use crate::store::queue_table::{QueueLayout, TopicKinds};
 
@@ -39,7 +42,11 @@ pub(super) struct Queue {
     pub(super) first: i64,
     pub(super) end: i64,
     pub(super) live: u64,
+    /// Physical offset of its last message.
+    pub(super) last_at: i64,
     pub(super) met: AtomicU64,
+    /// Entries before their records' numbers: the first, the farthest shift, and the count.
+    shifted: Mutex<Option<(i64, i64, u64)>>,
 }
 
 impl Queue {
@@ -53,6 +60,33 @@ impl Queue {
 
     pub(super) fn dir(&self) -> PathBuf {
         self.run().dir()
+    }
+
+    /// Position of an entry that leads to a record and lies up to its number.
+    #[cold]
+    fn place_of(&self, number: i64, request: &DispatchRequest<'_>) -> Result<Option<i64>> {
+        let wanted = request.physical_offset;
+        if wanted > self.last_at {
+            return Ok(None);
+        }
+        let before = |unit: &CqUnit| unit.leads().then_some(unit.physical_offset < wanted);
+        let place = self.entries.first_not(self.entries.places(), before)?;
+        let unit = self.entries.units(place, 1)?.pop();
+        Ok(unit.filter(|unit| unit.physical_offset == wanted && unit.number <= number))
+            .map(|unit| unit.map(|unit| unit.number))
+    }
+
+    /// Whether the entry at a position leads where `other` does.
+    fn leads(&self, place: i64, other: &QueueEntry) -> Result<bool> {
+        let unit = self.entries.units(at_least_0(place), 1)?.pop();
+        Ok(unit.is_some_and(|unit| unit.physical_offset == other.physical_offset))
+    }
+
+    #[cold]
+    fn shift(&self, place: i64, shift: i64) {
+        let mut shifted = self.shifted.lock();
+        let (first, most, count) = shifted.unwrap_or((place, shift, 0));
+        *shifted = Some((first.min(place), most.max(shift), count + 1));
     }
 
     /// File of the entry at a position, and the entry's offset there.
@@ -88,6 +122,7 @@ pub(super) struct Queues {
     topics: [Topics; 2],
     kinds: TopicKinds,
     pub(super) list: Vec<Queue>,
+    pub(super) has_lights: bool,
     missing: Mutex<HashMap<Name, Missing>>,
     /// Messages of further queues, beyond [`MOST_MISSING`].
     pub(super) missing_elsewhere: AtomicU64,
@@ -100,6 +135,7 @@ impl Queues {
             topics: Default::default(),
             kinds,
             list: Vec::new(),
+            has_lights: false,
             missing: Mutex::default(),
             missing_elsewhere: AtomicU64::new(0),
         };
@@ -144,6 +180,7 @@ impl Queues {
 
     fn add(&mut self, kind: QueueKind, topic: &[u8], id: i32, run: FileRun) {
         let number = at_most_u32(self.list.len());
+        self.has_lights |= topic.starts_with(lmq::PREFIX);
         self.topics[kind as usize].entry(topic.into()).or_default().push((id, number));
         let entries = EntryRun::new(kind, run);
         entries.bytes.tail().set_end(entries.run().end_offset().unwrap_or(0));
@@ -155,7 +192,9 @@ impl Queues {
             first: 0,
             end: 0,
             live: 0,
+            last_at: -1,
             met: AtomicU64::new(0),
+            shifted: Mutex::default(),
         });
     }
 

@@ -12,6 +12,7 @@ use crate::format::queue::consume_queue::dispatch_tags_code;
 use crate::format::width::at_least_0;
 use crate::log::{CqUnit, QueueKind};
 use crate::store::dispatch::dispatcher::DispatchRequest;
+use crate::store::dispatch::lmq;
 
 #[inline]
 pub(in crate::care::verify) fn tags_code(cx: &Context<'_>, request: &DispatchRequest<'_>) -> i64 {
@@ -76,6 +77,24 @@ pub(in crate::care::verify) fn tell_twice(
     let found = format!("a second one; the queue leads to the one at {leads}");
     let severity = Severity::Warning;
     cx.findings.add(Code::LogTwice, severity, &path, Some(offset), expected, found);
+}
+
+/// Reports queues that RocketMQ went on filling though numbers were left out. Light queues have no
+/// other numbers than their entries.
+pub(in crate::care::verify) fn report_shifted(cx: &Context<'_>, queues: &Queues) {
+    for queue in queues.list.iter().filter(|queue| !queue.topic.starts_with(lmq::PREFIX)) {
+        let Some((first, most, count)) = *queue.shifted.lock() else { continue };
+        let (path, offset) = queue.spot(first);
+        // One message alone claims a number that the queue never reached.
+        let beyond = first.saturating_add(2)..=first.saturating_add(most);
+        let (code, severity) = match count == 1 && beyond.contains(&queue.end) {
+            true => (Code::QueueOther, Severity::Error),
+            false => (Code::QueueShifted, Severity::Warning),
+        };
+        let found = format!("{count} messages from entry {first} on, shifted by {most}");
+        let expected = "each message in the entry of its number";
+        cx.findings.add(code, severity, &path, Some(offset), expected, found);
+    }
 }
 
 /// Reports messages without entries, after the whole walk. Messages up to `trusted_ms` were
