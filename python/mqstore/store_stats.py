@@ -49,7 +49,7 @@ class StoreStats:
     Iterated it gives a dict for each row, with times as ``..._ms``.
     """
 
-    __slots__ = ("_by", "_deleted", "_others", "_rows", "_scan", "_skipped")
+    __slots__ = ("_by", "_deleted", "_others", "_rows", "_scan", "_skipped", "_stand_ins")
 
     def __init__(
         self,

@@ -230,7 +230,7 @@ codes! {
     LogEmpty "MQ-LOG-17" "the log has no file, and something else says that there was one"
         "mount the disk of the log, or put its files back; only a new store has none"
     LogDispatch "MQ-LOG-18" "RocketMQ's dispatch ends at a message for good"
-        "none in place: start no broker with `enableMultiDispatch` on it; `mqstore recover STORE --apply` keeps the queues complete, and `mqstore salvage STORE --out OUT` copies the messages"
+        "none in place: start the broker with `enableMultiDispatch=false`, or only after a clean close with complete queues"
     LogPacked "MQ-LOG-19" "bodies that are marked as compressed cannot be decompressed"
         "none: the producer sent them so; they can be read as they are, or left out as damage"
     OffsetBeyond "MQ-OFF-01" "a consumer's offset lies beyond the end of its queue"
@@ -254,7 +254,7 @@ codes! {
     RocksUnknown "MQ-RDB-05" "a RocksDB database is not looked at, as its package is not installed"
         "install `rocksdict`, as with `mqstore[rocksdb]`, and verify again"
     Timer "MQ-TM-01" "files of the timer contradict the store, so timer messages are never delivered, or once more"
-        "none here: these files are not repaired; put back copies of config/timercheck, timerwheel and timerlog of one time, or send the timer messages again that `mqstore pending STORE` lists"
+        "none here: these files are not repaired; put back copies of config/timercheck, timerwheel and timerlog of one time, or send the timer messages again"
 }
 
 impl fmt::Display for Code {

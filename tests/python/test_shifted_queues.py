@@ -1,4 +1,4 @@
-"""Queues whose records leave out a number: RocketMQ appends their entries at the next free place."""
+"""Queues whose records leave out a number: RocketMQ appends at the next free place."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ pub(super) fn walk<'a>(
         base,
         from: first,
         may_be_remains: listed.last.is_none_or(|last| base >= last),
-        most_queue_id: most_queue_id(cx.config.validate_topic_names),
+        most_queue_id: most_queue_id(cx.config.validate_topic_names && !cx.in_database),
         all_queues: queues,
         queues: QueueCheck::new(cx, queues, log),
         index,

@@ -175,6 +175,7 @@ fn prepare<'a>(
     let paths = StorePaths::new(path, config);
     found::need_store(&*storage, &paths)?;
     let log_file = found::commit_log_file_size(&storage, &paths, config)?;
+    let in_database = inventory::has_queue_database(&*storage, &paths)?;
     let mut cx = Context {
         findings: Findings::new(path, options.most_findings),
         state: State::Closed,
@@ -184,6 +185,7 @@ fn prepare<'a>(
         config,
         meter,
         threads,
+        in_database,
         flushed_ms: 0,
         durable: 0,
         latest_ms: SystemClock.now_ms().saturating_add(FAR_MS),
@@ -262,11 +264,11 @@ fn conclude(
         // A time that no message has proves nothing.
         let trusted_ms = if known > joined.newest_ms { 0 } else { known };
         tables.check(&cx, queues);
-        if !(queues.list.is_empty() && has_queue_database(&cx)?) {
+        if !(queues.list.is_empty() && cx.in_database) {
             queues::report::report_missing(&cx, queues, tables, trusted_ms, joined.grew);
         }
         queues::report::report_shifted(&cx, queues);
-        timers::check(&cx, queues, has_queue_database(&cx)?);
+        timers::check(&cx, queues);
         check_behind(&cx, log, queues, index, walks, &joined.walked)?;
     }
     if let Some(fields) = checkpoint {
@@ -327,12 +329,6 @@ fn state(cx: &Context<'_>) -> Result<State> {
         return Ok(State::Crashed);
     }
     Ok(State::Closed)
-}
-
-fn has_queue_database(cx: &Context<'_>) -> Result<bool> {
-    let own = cx.paths.root().join("consumequeue_rocksdb");
-    Ok(inventory::is_database(&*cx.storage, &cx.paths.consume_queue())?
-        || inventory::is_database(&*cx.storage, &own)?)
 }
 
 fn set_total(cx: &Context<'_>, log: &FileRun, queues: &Queues) {

@@ -72,20 +72,23 @@ impl Oddities {
     }
 
     pub(super) fn report(&self, cx: &Context<'_>, log: &FileRun, messages: u64) {
-        let add = |code, place: u64, expected: &str, found: String| {
+        let add = |code, severity, place: u64, expected: &str, found: String| {
             let file = log.find(place);
             let path = file.as_ref().map_or_else(|| log.dir(), |file| file.path.clone());
             let at = file.map(|file| place - file.base_offset);
-            cx.findings.add(code, Severity::Error, &path, at, expected, found);
+            cx.findings.add(code, severity, &path, at, expected, found);
         };
         if let Some((place, text, before)) = &self.end {
             let behind = messages.saturating_sub(*before);
             let found = format!("{text:?}; {behind} messages behind it");
-            add(Code::LogDispatch, *place, "a number in INNER_MULTI_QUEUE_OFFSET", found);
+            let expected = "a number in INNER_MULTI_QUEUE_OFFSET";
+            add(Code::LogDispatch, Severity::Error, *place, expected, found);
         }
         if let Some((count, place, reason)) = &self.bodies {
             let found = format!("{count} that cannot, the first here: {reason}");
-            add(Code::LogPacked, *place, "bodies that can be decompressed", found);
+            let expected = "bodies that can be decompressed";
+            // The broker stored what it received.
+            add(Code::LogPacked, Severity::Info, *place, expected, found);
         }
     }
 }

@@ -172,15 +172,15 @@ impl EntrySearch<'_> {
         }
         let mut found = None;
         let damage = self.walk(start, stop, |view| {
-            let range = self.range_in(view, number.saturating_add(shift));
-            let own = range.map(|range| InnerRange {
-                base_queue_offset: range.base_queue_offset.saturating_sub(shift),
-                ..range
-            });
+            let Some(mut range) = self.range_in(view, number) else { return true };
+            if shift > 0 {
+                let shifted = range.base_queue_offset.saturating_sub(shift);
+                range.base_queue_offset = shifted.max(number);
+            }
             // A number of another message, or beyond the queue, does not match.
-            let Some(range) = own.filter(|range| range.base_queue_offset < next) else {
+            if range.base_queue_offset >= next {
                 return true;
-            };
+            }
             let unit = DispatchRequest::of(view).unit(range, &DelayLevels::default());
             found = Some((unit, Box::from(view.as_bytes())));
             false
