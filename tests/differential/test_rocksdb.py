@@ -90,6 +90,7 @@ def test_vr19_and_vr18_queues_go_to_rocksdb_and_back(
     report = mqstore.convert(root, queues="rocksdb", config=SETTINGS, dry_run=False)
     assert (report.findings, report.messages) == ((), sum(map(len, expected.values())))
     assert rows(root / "consumequeue") == rows(theirs / "consumequeue")
+    assert mqstore.verify(theirs, config=SETTINGS).ok
     assert in_queues(root) == expected
     opened = copy_store(root, tmp_path / "opened")
     assert in_queues_of(rocketmq, opened, IN_ROCKSDB, expected) == expected

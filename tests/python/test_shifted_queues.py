@@ -69,16 +69,18 @@ def test_p11_a_shifted_queue_is_read_as_rocketmq_reads_it(
         assert bodies(store)[:6] == [b"0", b"1", b"2", b"3", b"4", b"5"]
 
 
+@pytest.mark.parametrize("crashed", [False, True])
 @pytest.mark.parametrize("lost", range(1, 6))
 def test_p11_entries_that_a_crash_lost_come_back_in_the_same_places(
-    tmp_path: Path, lost: int
+    tmp_path: Path, lost: int, crashed: bool
 ) -> None:
     plain(tmp_path, SHIFTED)
     before = queue_files(tmp_path)
     file = tmp_path / "consumequeue" / "T" / "0" / f"{0:020}"
     patch(file, (6 - lost) * 20, bytes(lost * 20))
-    (tmp_path / "abort").touch()
-    patch(tmp_path / "checkpoint", 0, bytes(48))
+    if crashed:
+        (tmp_path / "abort").touch()
+        patch(tmp_path / "checkpoint", 0, bytes(48))
     with mqstore.open(tmp_path, "r", config=CONFIG) as store:
         assert bodies(store) == [b"%d" % n for n in range(6)]
     with mqstore.open(tmp_path, "r+", config=CONFIG) as store:

@@ -44,7 +44,6 @@ pub struct RebuiltQueue {
     pub was: Option<(i64, i64)>,
 }
 
-/// Bytes of an index file between background flushes.
 const FLUSH_EVERY: usize = 16 << 20;
 
 /// Queues and index being built, or counted only.
@@ -168,7 +167,6 @@ pub(super) struct Entered {
     queue: Option<Arc<Queue>>,
     /// The queue to be replaced: its entries settle what the log leaves open.
     old: Option<Arc<Queue>>,
-    /// End of its last record.
     reach: i64,
 }
 

@@ -18,7 +18,6 @@ use crate::store::queue_table::QueueTable;
 
 const MOST_DAMAGED: usize = 10_000;
 
-/// Result of reading the log.
 #[derive(Debug, Default)]
 pub(super) struct LogSummary {
     pub(super) end: u64,
@@ -27,7 +26,6 @@ pub(super) struct LogSummary {
     /// Ranges of the log without messages, although messages follow.
     pub(super) damaged: Vec<(u64, u64)>,
     pub(super) left_out: u64,
-    /// End of the last damage.
     whole_from: u64,
 }
 

@@ -19,7 +19,6 @@ struct Seen {
     next: i64,
     missing: u64,
     stand_ins: u64,
-    /// Whether RocketMQ could not serve it unchanged.
     broken: bool,
 }
 

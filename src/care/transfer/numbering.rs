@@ -6,7 +6,6 @@ use std::ops::Range;
 
 use hashbrown::{HashMap, HashSet};
 
-use super::rows::request_of;
 use crate::format::message::Record;
 use crate::format::message::properties::{self, Indexed, names};
 use crate::format::message::purpose::Purpose;
@@ -30,7 +29,6 @@ pub enum Rule {
 pub struct Numbered {
     pub queue_offset: i64,
     pub missing: Range<i64>,
-    /// Changed properties, if they contain queue offsets.
     pub properties: Option<Vec<u8>>,
 }
 
@@ -41,7 +39,6 @@ pub struct Numbering {
     kinds: TopicKinds,
     next: HashMap<Box<[u8]>, HashMap<i32, i64>>,
     watched: HashMap<QueueName, Watched>,
-    /// Whether a message was in additional queues.
     pub more_queues: bool,
     pub batch_topics: BTreeMap<Box<[u8]>, i32>,
 }
@@ -238,6 +235,15 @@ fn replaced(raw: &[u8], name: &[u8], value: &[u8]) -> Vec<u8> {
         }
     }
     out
+}
+
+pub(super) fn request_of<'a>(record: &Record<'a>) -> DispatchRequest<'a> {
+    DispatchRequest {
+        topic: record.topic,
+        queue_id: record.queue_id,
+        properties: properties::indexed(record.properties),
+        ..DispatchRequest::default()
+    }
 }
 
 #[cfg(test)]

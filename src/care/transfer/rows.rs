@@ -3,13 +3,13 @@
 use hashbrown::HashMap;
 
 use super::QueueName;
+use super::numbering::request_of;
 use crate::error::{Error, PutStatus, Result};
 use crate::format::message::Record;
 use crate::format::message::properties;
 use crate::format::message::sys_flag::{self, Transaction};
 use crate::format::queue::batch::{self, InnerRange};
 use crate::format::queue::names::{most_queue_id, names_a_folder};
-use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
 
 /// The last millisecond of the year 9999: no clock shows a later time.
@@ -67,16 +67,6 @@ pub fn check(record: &Record<'_>, is_whole: bool) -> Result<()> {
         check_range("properties: INNER_MULTI_QUEUE_OFFSET", number, MOST_QUEUE_OFFSET)?;
     }
     Ok(())
-}
-
-/// The fields of a row that name its queues.
-pub fn request_of<'a>(record: &Record<'a>) -> DispatchRequest<'a> {
-    DispatchRequest {
-        topic: record.topic,
-        queue_id: record.queue_id,
-        properties: properties::indexed(record.properties),
-        ..DispatchRequest::default()
-    }
 }
 
 fn range(record: &Record<'_>) -> Result<InnerRange> {

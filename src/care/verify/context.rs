@@ -27,7 +27,6 @@ pub(super) struct Context<'a> {
     pub(super) state: State,
     pub(super) full: bool,
     pub(super) threads: usize,
-    /// Whether its queues lie in RocksDB.
     pub(super) in_database: bool,
     /// Messages up to this store time are durable.
     pub(super) flushed_ms: i64,

@@ -69,7 +69,6 @@ pub(super) fn walk_all(
 }
 
 impl FileWalk {
-    /// Joins this walk with the next part's.
     fn then(self, next: Self, cx: &Context<'_>, log: &FileRun) -> Option<Self> {
         let is_sure = |walk: &Self| !walk.is_doubtful && !walk.failed && !walk.forgot;
         if !is_sure(&self) || !is_sure(&next) {
@@ -103,7 +102,6 @@ impl FileWalk {
 }
 
 impl Edges {
-    /// Joins both; reports a gap between them.
     fn then(self, next: &Self, cx: &Context<'_>) -> Self {
         let mut between = self.last;
         let Some(first) = &next.first else {

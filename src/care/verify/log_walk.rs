@@ -39,7 +39,6 @@ pub(super) struct FileWalk {
     pub(super) messages: u64,
     pub(super) newest_ms: i64,
     pub(super) end: u64,
-    /// Position of the last message.
     pub(super) last: Option<u64>,
     pub(super) how: FileEnd,
     pub(super) damaged: Vec<(u64, u64)>,
@@ -394,7 +393,6 @@ fn code_of(fault: Fault) -> Code {
 }
 
 pub(super) struct Joined {
-    /// Messages before the end.
     pub(super) messages: u64,
     /// End of the log as its readers find it.
     pub(super) end: u64,
@@ -419,7 +417,6 @@ pub(super) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
     let last = walks.iter().rposition(has_data);
     let (mut settled_ms, mut last_message) = (0, None);
     let mut oddities = Oddities::default();
-    // Times on both sides of a file's end.
     walks.iter().fold(Times::default(), |times, walk| times.then(&walk.times, cx, log));
     for (number, (walk, file)) in walks.iter().zip(listed.files.iter()).enumerate() {
         oddities.join(joined.messages, &walk.oddities);

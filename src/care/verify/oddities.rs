@@ -61,7 +61,6 @@ impl Oddities {
         Ok(())
     }
 
-    /// Adds those of the next part, before which there are so many messages.
     pub(super) fn join(&mut self, messages: u64, next: &Self) {
         if let (None, Some((place, text, own))) = (&self.end, &next.end) {
             self.end = Some((*place, text.clone(), messages + own));
@@ -87,7 +86,6 @@ impl Oddities {
         if let Some((count, place, reason)) = &self.bodies {
             let found = format!("{count} that cannot, the first here: {reason}");
             let expected = "bodies that can be decompressed";
-            // The broker stored what it received.
             add(Code::LogPacked, Severity::Info, *place, expected, found);
         }
     }

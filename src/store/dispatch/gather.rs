@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::format::java::TopicHash;
 use crate::format::message::MessageView;
 use crate::format::message::sys_flag::Transaction;
-use crate::format::queue::consume_queue as plain;
+use crate::format::queue::consume_queue::MOST_NUMBER;
 use crate::format::width::{at_most_i64, at_most_u32};
 use crate::log::queue::CqUnit;
 use crate::log::queue::unit::MAX_KEYS;
@@ -27,20 +27,16 @@ const MOST_SPARE: usize = 32;
 pub struct Wanted<'a> {
     /// Current queues, for kinds and light queues.
     pub queues: &'a QueueTable,
-    /// Topics whose queues are gathered; `None` means all.
     pub topics: Option<&'a [Box<[u8]>]>,
     pub with_queues: bool,
     pub with_index: bool,
-    /// Whether to gather tags, for tag entries of the index.
     pub with_tags: bool,
-    /// Whether to gather keys beyond the index's limit too.
     pub with_surplus_keys: bool,
     /// Later store times do not count as the newest.
     pub latest_ms: i64,
 }
 
 impl<'a> Wanted<'a> {
-    /// Everything, without tags and keys beyond the limit.
     #[must_use]
     pub fn all(queues: &'a QueueTable) -> Self {
         Self {
@@ -74,7 +70,6 @@ pub struct Queued {
 }
 
 impl Queued {
-    /// Adds the unit, in its place, to its queue; returns whether that takes it.
     pub fn add_to(&self, queue: &Queue, unit: &CqUnit) -> Result<bool> {
         let added = if self.is_own { queue.add(unit) } else { queue.add_plain(unit) };
         match added {
@@ -90,9 +85,9 @@ impl Queued {
 #[inline]
 #[must_use]
 pub fn placed(unit: CqUnit, kind: QueueKind, (next, reach): (i64, i64), whole_from: u64) -> CqUnit {
-    let is_whole = kind == QueueKind::Plain && reach > at_most_i64(whole_from);
+    let is_whole = kind == QueueKind::Plain && reach >= at_most_i64(whole_from);
     // RocketMQ drops a number whose entry no file can have.
-    let is_whole = is_whole && unit.number <= i64::MAX / plain::ENTRY_LEN as i64;
+    let is_whole = is_whole && unit.number <= MOST_NUMBER;
     let number = if is_whole { unit.number.min(next) } else { unit.number };
     CqUnit { number, ..unit }
 }
@@ -102,7 +97,6 @@ pub struct Keyed {
     pub physical_offset: i64,
     pub store_timestamp_ms: i64,
     pub keys: u32,
-    /// Whether the last key is the text of the tags entry.
     pub has_tags: bool,
     /// Whether it was rolled back and gets no entry.
     pub is_rolled_back: bool,
@@ -167,7 +161,6 @@ impl Gathered {
         for batch in &self.batches {
             queues.push(match table.get_or_create(&batch.topic, batch.queue_id) {
                 Ok(queue) => Some(queue),
-                // For example a topic that would lead out of the folder.
                 Err(Error::InvalidMessage { .. }) => None,
                 Err(error) => return Err(error),
             });
@@ -228,7 +221,6 @@ pub struct Gather<'a> {
 }
 
 impl<'a> Gather<'a> {
-    /// Gathers into the empty `gathered`.
     #[must_use]
     pub fn new(wanted: &'a Wanted<'a>, gathered: Gathered) -> Self {
         Self { wanted, topics: Vec::new(), by_name: HashMap::new(), last: 0, gathered }

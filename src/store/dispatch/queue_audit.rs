@@ -9,6 +9,7 @@ use hashbrown::HashMap;
 use crate::error::Result;
 use crate::format::queue::batch::InnerRange;
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
+use crate::format::width::at_most_i64;
 use crate::log::queue::CqUnit;
 use crate::log::queue::consume_queue_ext::TagsCode;
 use crate::log::{Queue, QueueKind};
@@ -20,14 +21,12 @@ use crate::store::queue_table::{MOST_NEW_QUEUES, QueueTable, too_many};
 
 const BLOCK: usize = 512;
 
-/// State of one queue by the records seen so far.
 #[derive(Debug)]
 pub struct QueueAudit {
     queue: Option<Arc<Queue>>,
     kind: QueueKind,
     most_skipped: i64,
     block: Vec<CqUnit>,
-    /// Likely position of the next record's unit in the block.
     at: usize,
     /// End of the last record's queue offsets, and its end in the log.
     next: i64,
@@ -51,7 +50,6 @@ pub struct QueueFinding {
 #[derive(Debug)]
 pub struct Audit<'q> {
     queues: &'q QueueTable,
-    /// Indexes in `audits` by topic and number.
     places: HashMap<Box<[u8]>, BTreeMap<i32, usize>>,
     audits: Vec<QueueAudit>,
     new_queues: usize,
@@ -92,7 +90,7 @@ impl<'q> Audit<'q> {
         let unit = |range| request.unit(range, levels);
         let kind = self.kind_of(topic, request.queue_id);
         let own = unit(request.range(kind));
-        let place = self.place(topic, request.queue_id, own.number)?;
+        let place = self.place(topic, request.queue_id, &own)?;
         if let Some(unit) = self.see_at(place, &own, topic)? {
             miss(topic, request.queue_id, unit);
         }
@@ -102,8 +100,9 @@ impl<'q> Audit<'q> {
         for (name, id, number) in lmq::pairs(request) {
             if lmq::is_taken(queues, name, id) {
                 let range = InnerRange { base_queue_offset: number, message_count: 1 };
-                let place = self.place_beside(name, id, number)?;
-                if let Some(unit) = self.see_at(place, &unit(range), name)? {
+                let own = unit(range);
+                let place = self.place_beside(name, id, &own)?;
+                if let Some(unit) = self.see_at(place, &own, name)? {
                     miss(name, id, unit);
                 }
             }
@@ -113,7 +112,6 @@ impl<'q> Audit<'q> {
 
     pub fn see_all(&mut self, gathered: &Gathered) -> Result<()> {
         self.whole_from = gathered.whole_from;
-        // Index of each batch, once a unit may be in its queue.
         let mut places = vec![None; gathered.batches.len()];
         for Queued { batch, is_own, unit } in &gathered.units {
             let number = *batch as usize;
@@ -121,8 +119,8 @@ impl<'q> Audit<'q> {
             let Some(place) = places.get_mut(number) else { continue };
             if place.is_none() {
                 *place = match is_own {
-                    true => self.place(&batch.topic, batch.queue_id, unit.number)?,
-                    false => self.place_beside(&batch.topic, batch.queue_id, unit.number)?,
+                    true => self.place(&batch.topic, batch.queue_id, unit)?,
+                    false => self.place_beside(&batch.topic, batch.queue_id, unit)?,
                 };
             }
             self.see_at(*place, unit, &batch.topic)?;
@@ -137,23 +135,23 @@ impl<'q> Audit<'q> {
     }
 
     /// Index of an additional queue; batch queues take no other records.
-    fn place_beside(&mut self, topic: &[u8], id: i32, first: i64) -> Result<Option<usize>> {
+    fn place_beside(&mut self, topic: &[u8], id: i32, first: &CqUnit) -> Result<Option<usize>> {
         match self.kind_of(topic, id) {
             QueueKind::Batch => Ok(None),
             QueueKind::Plain => self.place(topic, id, first),
         }
     }
 
-    /// Index of a queue's audit, which begins at `first` if new; `None` if records are not
-    /// dispatched to it.
-    fn place(&mut self, topic: &[u8], queue_id: i32, first: i64) -> Result<Option<usize>> {
+    /// Index of a queue's audit, which begins at `first` if new, or at the queue's end before it;
+    /// `None` if records are not dispatched to it.
+    fn place(&mut self, topic: &[u8], queue_id: i32, first: &CqUnit) -> Result<Option<usize>> {
         let queues = self.queues;
         if let Some(&place) = self.places.get(topic).and_then(|places| places.get(&queue_id)) {
             return Ok(Some(place));
         }
         let queue = queues.get(topic, queue_id);
         let is_refused = queue.is_none() && queues.check_queue_id(queue_id).is_err();
-        if is_refused || first < 0 {
+        if is_refused || first.number < 0 {
             return Ok(None);
         }
         self.new_queues += usize::from(queue.is_none());
@@ -162,14 +160,20 @@ impl<'q> Audit<'q> {
         }
         let place = self.audits.len();
         let kind = queues.kind_of(topic);
+        let near = at_most_i64(self.whole_from).max(1)..=first.physical_offset;
+        let ended = queue
+            .as_ref()
+            .filter(|queue| kind == QueueKind::Plain && near.contains(&queue.reach()));
+        let ends = ended.map(|queue| (queue.max_offset(), queue.reach()));
+        let (next, reach) = ends.unwrap_or((first.number, -1));
         self.audits.push(QueueAudit {
             queue,
             kind,
             most_skipped: queues.most_skipped(kind),
             block: Vec::new(),
             at: 0,
-            next: first,
-            reach: -1,
+            next,
+            reach,
             broken_at: None,
         });
         self.places.entry(topic.into()).or_default().insert(queue_id, place);
@@ -235,7 +239,6 @@ impl<'q> Audit<'q> {
                 });
             }
         }
-        // Queues without a folder.
         for (topic, places) in &self.places {
             for (&queue_id, &place) in places {
                 let audit = self.audits.get(place).filter(|audit| audit.queue.is_none());

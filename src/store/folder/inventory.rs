@@ -17,20 +17,13 @@ use super::paths;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Structure {
-    /// `timerwheel`: start of each second's messages.
     TimerWheel,
-    /// `timerlog`: messages of the wheel.
     TimerLog,
-    /// `compaction/compactionCq`: queues of compacted topics.
     SparseQueue,
-    /// `compaction/compactionLog`: their messages.
     CompactionLog,
     RocksDb,
-    /// `dledger-*`: a replicated log.
     DLedger,
-    /// `epochFileCheckpoint`: start of each master's epoch.
     EpochFile,
-    /// `brokerIdentity`: a broker's identity to its controller.
     BrokerIdentity,
 }
 
@@ -74,21 +67,17 @@ pub struct FoundStructure {
     pub counts: Vec<(&'static str, u64)>,
 }
 
-/// A name directly below a store's root.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownName {
     pub name: &'static str,
     /// Meaning of the file, or of the folder's files.
     pub what: &'static str,
-    /// Names that the folder may hold; `None` for a file.
     pub below: Option<Below>,
-    /// Counted parts, by path from the root.
     parts: &'static [(&'static str, Structure, Unit)],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Below {
-    /// Files named by an offset in the log.
     Log,
     Index,
     /// `topic/queue/file`, the last named by an offset in the queue.
@@ -215,7 +204,6 @@ pub fn inventory(storage: &dyn Storage, root: &Path) -> Result<Vec<FoundStructur
     Ok(inventory.found)
 }
 
-/// Empty if there is no such folder.
 pub(crate) fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<DirEntry>> {
     match storage.list(dir) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -254,13 +242,11 @@ pub fn is_database(storage: &dyn Storage, dir: &Path) -> Result<bool> {
     has_file(storage, dir, |name| name == "CURRENT" || name.starts_with("MANIFEST-"))
 }
 
-/// Whether queues of the store lie in RocksDB.
 pub fn has_queue_database(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
     let own = paths.root().join("consumequeue_rocksdb");
     Ok(is_database(storage, &paths.consume_queue())? || is_database(storage, &own)?)
 }
 
-/// Whether a RocksDB database has tables on disk.
 pub fn has_tables(storage: &dyn Storage, dir: &Path) -> Result<bool> {
     has_file(storage, dir, |name| name.ends_with(".sst"))
 }
@@ -357,7 +343,6 @@ fn each_block(
     }
 }
 
-/// Passes the slots of a timer wheel to `take`, without its holes.
 pub fn each_slot(file: &dyn StorageFile, mut take: impl FnMut(&[u8])) -> std::io::Result<()> {
     each_block(file, SLOT_LEN, true, |block| {
         block.chunks_exact(SLOT_LEN).for_each(&mut take);
@@ -365,7 +350,6 @@ pub fn each_slot(file: &dyn StorageFile, mut take: impl FnMut(&[u8])) -> std::io
     })
 }
 
-/// Number of units in a file of the timer log.
 pub fn timer_units(file: &dyn StorageFile) -> std::io::Result<u64> {
     let mut sums = Sums::default();
     each_block(file, TIMER_UNIT_LEN, false, |block| count(Unit::Timer, block, &mut sums))?;

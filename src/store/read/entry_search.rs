@@ -8,7 +8,7 @@ use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::format::message::sys_flag::{Transaction, transaction};
 use crate::format::message::{Frame, MessageView, read_frame};
 use crate::format::queue::batch::InnerRange;
-use crate::format::queue::consume_queue::DelayLevels;
+use crate::format::queue::consume_queue::{DelayLevels, MOST_NUMBER};
 use crate::format::width::{at_most_i64, or_nowhere};
 use crate::log::commit_log::Found;
 use crate::log::queue::CqUnit;
@@ -40,9 +40,7 @@ pub struct EntrySearch<'a> {
 
 #[derive(Debug)]
 pub enum NextMessage {
-    /// First message from the queue offset on.
     Record(CqUnit, Box<[u8]>),
-    /// No message up to this queue offset.
     Nothing(i64),
 }
 
@@ -55,7 +53,6 @@ impl EntrySearch<'_> {
         })
     }
 
-    /// Shift of an entry's record in this queue, and the record's end.
     fn shift_at(&self, unit: &CqUnit, buffer: &mut Vec<u8>) -> Result<Option<(i64, u64)>> {
         let (Ok(at), Ok(size)) =
             (u64::try_from(unit.physical_offset), u64::try_from(unit.store_size))
@@ -138,7 +135,7 @@ impl EntrySearch<'_> {
             .map(|(_, _, number)| InnerRange { base_queue_offset: number, message_count: 1 });
         own.into_iter().chain(beside).find(|range| {
             let end = range.base_queue_offset.saturating_add(i64::from(range.message_count));
-            range.base_queue_offset >= 0 && end > number
+            (0..=MOST_NUMBER).contains(&range.base_queue_offset) && end > number
         })
     }
 
@@ -219,7 +216,6 @@ impl EntrySearch<'_> {
             }
             Ok(if has_enough { Flow::Stop } else { Flow::Continue })
         })?;
-        // Files are gone.
         if ended.is_some() && damage.is_none() {
             damage = Some(zeros(self.log, scanner.position()));
         }
@@ -238,7 +234,6 @@ impl EntrySearch<'_> {
         Ok(first.min(before))
     }
 
-    /// First queue offset, if it is the queue's apparent first or earlier.
     fn before(&self, queue: &Queue, log_start: u64) -> Result<i64> {
         let first = queue.min_offset();
         let mut stop = log_start.saturating_add(MOST_BEFORE).min(self.log.end_offset());
@@ -305,7 +300,6 @@ impl EntrySearch<'_> {
         }
     }
 
-    /// Whether an entry leads behind all log files.
     fn is_far(&self, unit: &CqUnit) -> bool {
         let end = self.log.run().end_offset().unwrap_or(0);
         u64::try_from(unit.physical_offset).is_ok_and(|at| at >= end)

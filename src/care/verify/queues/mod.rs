@@ -42,7 +42,6 @@ pub(super) struct Queue {
     pub(super) first: i64,
     pub(super) end: i64,
     pub(super) live: u64,
-    /// Physical offset of its last message.
     pub(super) last_at: i64,
     pub(super) met: AtomicU64,
     /// Entries before their records' numbers: the first, the farthest shift, and the count.
@@ -76,7 +75,6 @@ impl Queue {
             .map(|unit| unit.map(|unit| unit.number))
     }
 
-    /// Whether the entry at a position leads where `other` does.
     fn leads(&self, place: i64, other: &QueueEntry) -> Result<bool> {
         let unit = self.entries.units(at_least_0(place), 1)?.pop();
         Ok(unit.is_some_and(|unit| unit.physical_offset == other.physical_offset))
@@ -114,11 +112,9 @@ pub(super) struct Missing {
     pub(super) numbers: Option<(i64, i64)>,
 }
 
-/// Queues of each topic in order, with their index.
 type Topics = HashMap<Box<[u8]>, Vec<(i32, u32)>>;
 
 pub(super) struct Queues {
-    /// By kind.
     topics: [Topics; 2],
     kinds: TopicKinds,
     pub(super) list: Vec<Queue>,
@@ -373,7 +369,6 @@ impl Entries {
     }
 }
 
-/// Iterates over blocks of entries with the first one's position.
 pub(super) fn each_block(
     cx: &Context<'_>,
     queue: &Queue,
@@ -425,7 +420,6 @@ pub(super) fn each_block(
     Ok(())
 }
 
-/// Content at a position of a queue.
 pub(super) enum Met {
     Entry(CqUnit),
     Blank,

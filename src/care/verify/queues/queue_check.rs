@@ -56,14 +56,12 @@ impl Window {
         Self { queue: NONE, from: 0, bytes: Vec::new(), met: 0, shift: 0 }
     }
 
-    /// The entry of a plain queue.
     #[inline]
     fn entry(&self, number: i64) -> Option<QueueEntry> {
         let at = usize::try_from(number.checked_sub(self.from)?).ok()?;
         self.bytes.as_chunks().0.get(at).map(QueueEntry::decode)
     }
 
-    /// The entries of a batch queue.
     fn units(&self) -> impl Iterator<Item = CqUnit> {
         self.bytes.as_chunks().0.iter().map(BatchQueueEntry::decode).map(CqUnit::batch)
     }
@@ -93,7 +91,6 @@ impl Window {
         Ok(())
     }
 
-    /// The entry of a plain queue, from its files if need be.
     fn entry_of(&mut self, queue: &Queue, place: i64, most: usize) -> Result<Option<QueueEntry>> {
         if !(queue.first..queue.end).contains(&place) {
             return Ok(None);
@@ -105,7 +102,6 @@ impl Window {
         Ok(self.entry(place))
     }
 
-    /// Begins with another queue, or none.
     fn change(&mut self, queue: u32, queues: &Queues) {
         if let Some(queue) = queues.get(self.queue) {
             queue.met.fetch_add(self.met, Ordering::Relaxed);
@@ -170,7 +166,6 @@ impl<'a> QueueCheck<'a> {
         if request.properties.multi_dispatch.is_some() { self.see_more(request) } else { Ok(()) }
     }
 
-    /// Compares a message with its additional queues, if enabled.
     #[cold]
     fn see_more(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
         let is_enabled = self.cx.config.enable_lmq && self.cx.config.enable_multi_dispatch;
@@ -269,7 +264,6 @@ impl<'a> QueueCheck<'a> {
         Ok(())
     }
 
-    /// Handles an entry of another message under this number.
     #[cold]
     fn other_entry(
         &mut self,
@@ -352,7 +346,6 @@ impl<'a> QueueCheck<'a> {
         Ok(())
     }
 
-    /// Compares the fields of a batch queue's entry beside place and numbers.
     fn check_fields(
         &self,
         queue: &Queue,
@@ -374,7 +367,6 @@ impl<'a> QueueCheck<'a> {
         }
     }
 
-    /// Whether a broker of the store fills further queues.
     pub(in crate::care::verify) fn has_lights(&self) -> bool {
         let config = self.cx.config;
         config.enable_lmq && config.enable_multi_dispatch || self.queues.has_lights
@@ -438,10 +430,8 @@ fn messages_in(
     })
 }
 
-/// Entry of a record, if any.
 enum Has {
     Entry(i64, CqUnit),
-    /// The entry of another record with that number.
     Other(CqUnit),
     Broken,
     Nothing,

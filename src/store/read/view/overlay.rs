@@ -49,7 +49,8 @@ impl Overlay {
     pub fn read(log: &CommitLog, queues: &QueueTable, from: u64, end: u64) -> Result<Self> {
         let mut scanner = Scanner::new(log, from, end, false);
         let mut audit = Audit::new(queues);
-        audit.whole_from = log.min_offset();
+        // Records before may lack entries, too.
+        audit.whole_from = from.max(log.min_offset());
         let mut extra: HashMap<Name, Vec<CqUnit>> = HashMap::new();
         let mut kept = 0;
         scanner.each(end, Resync::Anywhere, |range, item| {
