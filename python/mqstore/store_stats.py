@@ -49,7 +49,7 @@ class StoreStats:
     Iterated it gives a dict for each row, with times as ``..._ms``.
     """
 
-    __slots__ = ("_by", "_deleted", "_others", "_rows", "_scan", "_skipped")
+    __slots__ = ("_by", "_deleted", "_others", "_rows", "_scan", "_skipped", "_stand_ins")
 
     def __init__(
         self,
@@ -59,6 +59,7 @@ class StoreStats:
         others: Totals,
         skipped: tuple[int, int],
         deleted: tuple[int, int],
+        stand_ins: int,
     ) -> None:
         self._by = by
         self._scan = scan
@@ -66,6 +67,7 @@ class StoreStats:
         self._others = others
         self._skipped = skipped
         self._deleted = deleted
+        self._stand_ins = stand_ins
 
     @property
     def by(self) -> tuple[Grouping, ...]:
@@ -96,6 +98,11 @@ class StoreStats:
     def deleted_bytes(self) -> int:
         """How many bytes of the log were deleted: the physical offset where it begins."""
         return self._deleted[1]
+
+    @property
+    def stand_ins(self) -> int:
+        """How many of the messages stand in for lost ones, after a salvage or a copy."""
+        return self._stand_ins
 
     @property
     def schema(self) -> ArrowSchema:
@@ -176,7 +183,7 @@ def stats(
     """
     expect("by", by, Iterable, "str or a sequence of str")
     groupings = (by,) if isinstance(by, str) else tuple(by)
-    scan, rows, others, skipped, deleted = _native.stats(
+    scan, rows, others, skipped, deleted, stand_ins = _native.stats(
         path,
         by=groupings,
         topics=topics,
@@ -187,4 +194,4 @@ def stats(
         progress=progress,
         settings=_settings(config),
     )
-    return StoreStats(groupings, scan, rows, Totals(*others), skipped, deleted)
+    return StoreStats(groupings, scan, rows, Totals(*others), skipped, deleted, stand_ins)

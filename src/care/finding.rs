@@ -121,6 +121,8 @@ codes! {
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: until then a filter lets the messages pass whose units are behind"
     ExtTags "MQ-CQ-16" "a unit of a queue's extension is another message's"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
+    QueueShifted "MQ-CQ-17" "queue entries lie before the numbers of their messages"
+        "none in place: RocketMQ appended where its numbers left a gap, and reads by entry; a consumer commits its last message's own number, and after a restart it may pass over as many messages"
     Ledger "MQ-DL-01" "the log is DLedger's, with a head around each record"
         "none needed to run it with DLedger; `mqstore salvage STORE --out OUT` of the folder that is named copies its messages into a new store"
     DocUndispatched "MQ-DOC-01" "messages are in the log and not in their queues, so that consumers never get them"
@@ -237,6 +239,10 @@ codes! {
         "none needed: the checkpoint tells what was flushed, and the next writer makes the mark anew"
     LogEmpty "MQ-LOG-17" "the log has no file, and something else says that there was one"
         "mount the disk of the log, or put its files back; only a new store has none"
+    LogDispatch "MQ-LOG-18" "RocketMQ's dispatch ends at a message for good"
+        "none in place: start the broker with `enableMultiDispatch=false`, or only after a clean close with complete queues"
+    LogPacked "MQ-LOG-19" "bodies that are marked as compressed cannot be decompressed"
+        "none: the producer sent them so; they can be read as they are, or left out as damage"
     OffsetBeyond "MQ-OFF-01" "a consumer's offset lies beyond the end of its queue"
         "`mqstore recover STORE --apply` sets it back to the end; else what comes next is left out"
     OffsetBefore "MQ-OFF-02" "a consumer's offset lies before the first message of its queue: what it had not read was deleted"
@@ -259,6 +265,8 @@ codes! {
         "none needed: a running broker has the rows in memory; after a crash, `mqstore convert STORE --queues rocksdb --apply` writes all of them, and a start of RocketMQ those of the last files"
     RocksUnknown "MQ-RDB-05" "a RocksDB database is not looked at, as its package is not installed"
         "install `rocksdict`, as with `mqstore[rocksdb]`, and verify again"
+    Timer "MQ-TM-01" "files of the timer contradict the store, so timer messages are never delivered, or once more"
+        "none here: these files are not repaired; put back copies of config/timercheck, timerwheel and timerlog of one time, or send the timer messages again"
 }
 
 impl fmt::Display for Code {

@@ -97,6 +97,9 @@ def test_salvage_looks_first_and_then_writes(mq, store, tmp_path):
     ran = mq("cat", store)
     assert "1 stand in for lost messages" in ran.err
     assert ran.out.count("stand-in=for a lost message") == 1
+    assert "1 stand in for lost messages: consumers get them" in mq("stats", store).err
+    assert "1 stand in for lost messages: consumers get them" in mq("info", store).out
+    assert mq("info", store, "--json").json["stand_ins"] == 1
     # A folder of an earlier salvage is not taken for the one that was put aside.
     ran = mq("salvage", store, "--out", tmp_path / "again", "--json")
     assert f"{store}.damaged-" in ran.json["next"][1]

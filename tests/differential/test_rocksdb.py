@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # The newest always, the others on request.
-VERSIONS = ("5.3.3", "5.4.0", "5.5.0") if os.environ.get("MQSTORE_ROCKETMQ_MATRIX") else ("5.5.0",)
+NEWEST = ("5.5.0", "5.5.1")
+VERSIONS = ("5.3.3", "5.4.0", *NEWEST) if os.environ.get("MQSTORE_ROCKETMQ_MATRIX") else NEWEST
 SETTINGS = PARAMS["storeConfig"]
 IN_ROCKSDB = {**PARAMS, "storeConfig": {**SETTINGS, "storeType": "defaultRocksDB"}}
 QUEUES = ("default", "offset")
@@ -89,6 +90,7 @@ def test_vr19_and_vr18_queues_go_to_rocksdb_and_back(
     report = mqstore.convert(root, queues="rocksdb", config=SETTINGS, dry_run=False)
     assert (report.findings, report.messages) == ((), sum(map(len, expected.values())))
     assert rows(root / "consumequeue") == rows(theirs / "consumequeue")
+    assert mqstore.verify(theirs, config=SETTINGS).ok
     assert in_queues(root) == expected
     opened = copy_store(root, tmp_path / "opened")
     assert in_queues_of(rocketmq, opened, IN_ROCKSDB, expected) == expected

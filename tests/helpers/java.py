@@ -20,6 +20,8 @@ HERE = Path(__file__).resolve().parents[1] / "differential"
 # Another version of RocketMQ than the pinned one, which is then built into a folder of its own.
 VERSION = os.environ.get("MQSTORE_ROCKETMQ_VERSION", "")
 PINNED = "5.3.3"
+STORE_ONLY = {"5.5.1": "5.5.0"}
+"""Releases of which the store is published and no client, with the release of the other parts."""
 
 
 def release_of(version: str) -> str:
@@ -78,7 +80,9 @@ def _build(digest: str, version: str) -> None:
     if not stamp.is_file() or stamp.read_text() != digest:
         maven = ["mvn", "--batch-mode", "--quiet", "--file", str(HERE / "pom.xml"), "compile"]
         if version:
-            maven += [f"-Drocketmq.version={version}", f"-Dbuild.folder=target/{version}"]
+            others = STORE_ONLY.get(version, version)
+            maven += [f"-Drocketmq.version={others}", f"-Dstore.version={version}"]
+            maven += [f"-Dbuild.folder=target/{version}"]
         done = subprocess.run(
             maven,
             capture_output=True,

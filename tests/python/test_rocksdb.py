@@ -16,6 +16,7 @@ import pytest
 import mqstore
 from helpers.files import copy_store, stamps
 from helpers.golden import Case, read_rows
+from helpers.shifted import number, plain
 from mqstore.rocksdb import RocksDBWarning, index, queue_files, reading, tables
 from mqstore.rocksdb.checking import count_rows
 from mqstore.rocksdb.queue_files import ends_of
@@ -355,6 +356,37 @@ def test_queues_in_a_folder_of_their_own_are_read_and_moved(in_rocksdb) -> None:
     mqstore.convert(root, queues="file", config=settings, dry_run=False)
     assert not (root / "consumequeue_rocksdb").exists()
     assert answers(root, settings) == expected
+
+
+def test_a_queue_of_the_greatest_number_is_a_queue(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with mqstore.open(root, "a", config={**SMALL, "validate_topic_names": False}) as store:
+        for number in range(5):
+            store.append("T", bytes([number]), queue_id=2**31 - 1)
+    mqstore.convert(root, queues="rocksdb", config=SMALL, dry_run=False)
+    assert mqstore.verify(root, config=SMALL).findings == ()
+    expected = answers(root, SMALL)
+    assert list(expected) == [("T", 2**31 - 1)]
+    report = mqstore.convert(root, queues="file", config=SMALL, dry_run=False)
+    assert (report.findings, report.messages) == ((), 5)
+    assert answers(root, SMALL) == expected
+    assert mqstore.verify(root, config=SMALL).findings == ()
+
+
+def test_numbers_left_out_stay_in_rocksdb(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    plain(root, range(5), config=SMALL)
+    mqstore.convert(root, queues="rocksdb", config=SMALL, dry_run=False)
+    number(root, [0, 1, 2, 5, 6])
+    moved = []
+    for family, *pair in reading.read_rows(root / "consumequeue", FAMILIES):
+        row = (QueueRow if family == "default" else OffsetRow).decode(*pair)
+        if row.topic == "T" and row.queue_offset > 2:
+            row = row._replace(queue_offset=row.queue_offset + 2)
+        moved.append((family, *row.encode()))
+    shutil.rmtree(root / "consumequeue")
+    write_database(root / "consumequeue", FAMILIES, moved)
+    assert mqstore.verify(root, config=SMALL).ok
 
 
 def test_light_queues_that_lie_in_rocksdb_alone_are_read(tmp_path: Path) -> None:

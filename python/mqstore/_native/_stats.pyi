@@ -22,6 +22,7 @@ def stats(
     tuple[int, int, int, int],
     tuple[int, int],
     tuple[int, int],
+    int,
 ]:
     """Counts messages; ``mqstore.stats`` is the public door to this.
 
@@ -41,7 +42,8 @@ def stats(
     Returns:
         The counts as an Arrow stream; the same as rows; messages, bytes, first and last store time
         of what had no room; how many damaged ranges were skipped, and their bytes; how many
-        messages and bytes of the whole store were deleted.
+        messages and bytes of the whole store were deleted; how many counted messages stand in for
+        lost ones.
     """
 
 @type_check_only

@@ -39,6 +39,7 @@ class Counts:
         deleted_bytes: Bytes of the log that were deleted.
         skipped_ranges: Damaged ranges that were passed over.
         skipped_bytes: Their bytes.
+        stand_ins: Messages that stand in for lost ones.
     """
 
     rows: list[Row]
@@ -47,6 +48,7 @@ class Counts:
     deleted_bytes: int = 0
     skipped_ranges: int = 0
     skipped_bytes: int = 0
+    stand_ins: int = 0
 
 
 def count(path: str, by: Sequence[str], **options: Any) -> Counts:  # noqa: ANN401 - of `stats`
@@ -72,6 +74,7 @@ def count(path: str, by: Sequence[str], **options: Any) -> Counts:  # noqa: ANN4
         counted.deleted_bytes,
         counted.skipped_ranges,
         counted.skipped_bytes,
+        counted.stand_ins,
     )
 
 

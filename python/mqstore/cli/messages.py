@@ -12,7 +12,7 @@ import msgspec
 from mqstore.cli.bodies import Decoder
 from mqstore.cli.output import note
 from mqstore.errors import CorruptionError
-from mqstore.text import escape, size_text, time_text
+from mqstore.text import count_text, escape, size_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from mqstore.cli.bodies import BodyForm
     from mqstore.cli.output import Output
 
-__all__ = ["FIELDS", "MessageView", "Template", "print_messages"]
+__all__ = ["FIELDS", "STAND_INS", "MessageView", "Template", "note_stand_ins", "print_messages"]
+
+STAND_INS = "stand in for lost messages: consumers get them as empty messages"
 
 FIELDS = (
     "topic",
@@ -351,9 +353,14 @@ def print_messages(
         output.line(line(message))
         count += 1
         stand_ins += is_stand_in(message)
-    if stand_ins:
-        note(f"{stand_ins} stand in for lost messages: consumers get them as empty messages")
+    note_stand_ins(stand_ins)
     return count
+
+
+def note_stand_ins(count: int) -> None:
+    """Says what consumers get in the place of lost messages."""
+    if count:
+        note(f"{count_text(count)} {STAND_INS}")
 
 
 def is_stand_in(message: StoredMessage) -> bool:

@@ -52,6 +52,8 @@ _FAMILIES = {
 _PLACES = {b"lastOffsetPy", b"lastStoreTimeStamp", b"timeline_checkpoint"}
 _PLACES |= {b"sys_topic_scan_offset_checkpoint"}
 _MOST = 100
+# An entry that leads nowhere.
+_FILLER = bytes(8) + (2**31 - 1).to_bytes(4, "big") + bytes(8)
 
 
 def count_rows(root: str | os.PathLike[str]) -> dict[str, dict[str, int]]:
@@ -265,6 +267,8 @@ def check_queues(folder: Path, queues: LogQueues, told: _Findings) -> int:
         queue = queues[name]
         known = queue.before(checkpoint)
         tail += len(queue.entries) // 20 - known
+        # Numbers that no message has need no row.
+        known -= queue.entries[: known * 20].count(_FILLER)
         if held.get(name, 0) < known:
             what = f"{known} rows of queue {name[1]} of {name[0]}"
             told.add("MQ-RDB-03", "error", folder, what, f"{held.get(name, 0)}")

@@ -11,7 +11,7 @@ use crate::files::{Access, Storage};
 use crate::format::index::IndexLayout;
 use crate::log::index::builder::{BuiltIndex, IndexBuilder};
 use crate::log::{Queue, QueueKind};
-use crate::store::dispatch::gather::Gathered;
+use crate::store::dispatch::gather::{Gathered, Queued, placed};
 use crate::store::folder::paths;
 use crate::store::queue_table::{MOST_NEW_QUEUES, QueueLayout, QueueTable, TopicKinds, too_many};
 use crate::time::Clock;
@@ -44,7 +44,6 @@ pub struct RebuiltQueue {
     pub was: Option<(i64, i64)>,
 }
 
-/// Bytes of an index file between background flushes.
 const FLUSH_EVERY: usize = 16 << 20;
 
 /// Queues and index being built, or counted only.
@@ -52,7 +51,7 @@ const FLUSH_EVERY: usize = 16 << 20;
 pub(super) struct Build {
     queues: Option<QueueTable>,
     index: Option<IndexBuilder>,
-    pub(super) found: BTreeMap<(Arc<[u8]>, i32), RebuiltQueue>,
+    pub(super) found: BTreeMap<(Arc<[u8]>, i32), Entered>,
     pub(super) keys: u64,
     pub(super) refused: u64,
     waiting: usize,
@@ -104,7 +103,13 @@ impl Build {
     }
 
     /// Adds what was gathered, queues and index in parallel.
-    pub(super) fn take(&mut self, parts: &[Gathered], threads: usize, path: &Path) -> Result<()> {
+    pub(super) fn take(
+        &mut self,
+        parts: &[Gathered],
+        replaced: &QueueTable,
+        threads: usize,
+        path: &Path,
+    ) -> Result<()> {
         let Self { queues, index, found, keys, refused, waiting } = self;
         *waiting += parts.iter().map(|part| part.units.len()).sum::<usize>();
         if let Some(queues) = queues.as_ref().filter(|_| *waiting >= MOST_WAITING) {
@@ -114,7 +119,10 @@ impl Build {
         both(
             threads,
             path,
-            || parts.iter().try_for_each(|part| enter(queues.as_ref(), found, refused, part)),
+            || {
+                let queues = queues.as_ref();
+                parts.iter().try_for_each(|part| enter(queues, replaced, found, refused, part))
+            },
             || {
                 parts.iter().try_for_each(|part| {
                     *keys += part.hashes.len() as u64;
@@ -151,45 +159,91 @@ impl Build {
     }
 }
 
+/// A queue found in the log, while its units are entered.
+#[derive(Debug)]
+pub(super) struct Entered {
+    pub(super) rebuilt: RebuiltQueue,
+    /// `None` if entries are counted only.
+    queue: Option<Arc<Queue>>,
+    /// The queue to be replaced: its entries settle what the log leaves open.
+    old: Option<Arc<Queue>>,
+    reach: i64,
+}
+
+impl Entered {
+    fn add(&mut self, queued: &Queued, whole_from: u64) -> Result<bool> {
+        let Self { rebuilt, queue, old, reach } = self;
+        let (own, next) = (&queued.unit, rebuilt.max_offset);
+        if rebuilt.kind == QueueKind::Plain && own.physical_end() <= *reach {
+            return Ok(true);
+        }
+        let mut unit = placed(*own, rebuilt.kind, (next, *reach), whole_from);
+        let is_open = *reach < 0 || own.number > next;
+        if let Some(old) = old.as_ref().filter(|old| is_open && old.kind() == QueueKind::Plain) {
+            let from = if *reach < 0 { 0 } else { next };
+            // Its files may be unreadable.
+            unit.number = old.number_of(own, from).ok().flatten().unwrap_or(unit.number);
+        }
+        if let Some(queue) = queue
+            && !queued.add_to(queue, &unit)?
+        {
+            return Ok(false);
+        }
+        if *reach < 0 {
+            (rebuilt.min_offset, rebuilt.max_offset) = (unit.number, unit.number);
+        }
+        if unit.number >= rebuilt.max_offset {
+            (rebuilt.max_offset, *reach) = (unit.end(), unit.physical_end());
+        }
+        Ok(true)
+    }
+}
+
 fn enter(
     queues: Option<&QueueTable>,
-    found: &mut BTreeMap<(Arc<[u8]>, i32), RebuiltQueue>,
+    replaced: &QueueTable,
+    found: &mut BTreeMap<(Arc<[u8]>, i32), Entered>,
     refused: &mut u64,
     part: &Gathered,
 ) -> Result<()> {
-    let mut made = Vec::with_capacity(part.batches.len());
+    let mut entered = Vec::with_capacity(part.batches.len());
     for batch in &part.batches {
-        let queue = match queues.map(|queues| queues.get_or_create(&batch.topic, batch.queue_id)) {
-            Some(Err(Error::InvalidMessage { .. })) => {
+        let known = match found.remove(&(Arc::clone(&batch.topic), batch.queue_id)) {
+            Some(known) => Some(known),
+            None => match queues.map(|all| all.get_or_create(&batch.topic, batch.queue_id)) {
                 // For example a topic that would lead out of the folder.
-                *refused += batch.units;
-                None
-            }
-            Some(queue) => Some(queue?),
-            None => None,
+                Some(Err(Error::InvalidMessage { .. })) => None,
+                queue => Some(Entered {
+                    rebuilt: RebuiltQueue {
+                        topic: batch.topic.as_ref().into(),
+                        queue_id: batch.queue_id,
+                        kind: batch.kind,
+                        entries: 0,
+                        min_offset: 0,
+                        max_offset: 0,
+                        was: None,
+                    },
+                    queue: queue.transpose()?,
+                    old: replaced.get(&batch.topic, batch.queue_id),
+                    reach: -1,
+                }),
+            },
         };
-        if queue.is_some() || queues.is_none() {
-            let known = found.entry((Arc::clone(&batch.topic), batch.queue_id));
-            let known = known.or_insert_with(|| RebuiltQueue {
-                topic: batch.topic.as_ref().into(),
-                queue_id: batch.queue_id,
-                kind: batch.kind,
-                entries: 0,
-                min_offset: batch.first,
-                max_offset: batch.first,
-                was: None,
-            });
-            known.entries += batch.units;
-            known.max_offset = known.max_offset.max(batch.end);
-            if let Some(queues) = queues.filter(|_| found.len() > MOST_NEW_QUEUES) {
-                return Err(too_many(queues.dir()));
-            }
+        entered.push(known);
+    }
+    for queued in &part.units {
+        let known = entered.get_mut(queued.batch as usize).and_then(Option::as_mut);
+        let is_added = known.map_or(Ok(false), |known| known.add(queued, part.whole_from))?;
+        *refused += u64::from(!is_added);
+    }
+    for (batch, known) in part.batches.iter().zip(entered) {
+        if let Some(mut known) = known {
+            known.rebuilt.entries += batch.units;
+            found.insert((Arc::clone(&batch.topic), batch.queue_id), known);
         }
-        made.push(queue);
     }
-    if queues.is_none() {
-        return Ok(());
+    match queues.filter(|_| found.len() > MOST_NEW_QUEUES) {
+        Some(queues) => Err(too_many(queues.dir())),
+        None => Ok(()),
     }
-    *refused += part.add_units(&made)?;
-    Ok(())
 }

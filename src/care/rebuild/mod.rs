@@ -28,6 +28,7 @@ use crate::log::{Queue, StoreCheckpoint};
 use crate::store::dispatch::gather::Wanted;
 use crate::store::dispatch::log_parts::{Checked, LogReading};
 use crate::store::folder::found;
+use crate::store::folder::inventory;
 use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::mark::{Flushed, Mark};
 use crate::store::folder::owner;
@@ -193,6 +194,7 @@ struct Job<'a> {
     index: Option<IndexLayout>,
     release: Release,
     flushed: Flushed,
+    in_database: bool,
 }
 
 struct NewStructures {
@@ -234,6 +236,10 @@ impl<'a> Job<'a> {
             // A store without configuration may have any queue number.
             layout.most_queue_id = layout.most_queue_id.max(queue.queue_id());
         }
+        let in_database = inventory::has_queue_database(&*storage, &paths)?;
+        if in_database {
+            layout.most_queue_id = i32::MAX;
+        }
         let index = match index_settings::index_layout(&*storage, &paths, &config)? {
             Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => Some(layout),
             Err(_) if !options.what.index => None,
@@ -262,6 +268,7 @@ impl<'a> Job<'a> {
             index,
             release,
             flushed,
+            in_database,
         })
     }
 
@@ -336,7 +343,8 @@ impl<'a> Job<'a> {
     }
 
     fn queues_of(&self, build: Build) -> Vec<RebuiltQueue> {
-        let mut queues: Vec<_> = build.found.into_values().collect();
+        let found = build.found.into_values();
+        let mut queues: Vec<_> = found.map(|entered| entered.rebuilt).collect();
         for queue in &mut queues {
             let before = self.queues.get(&queue.topic, queue.queue_id);
             queue.was = before.map(|before| span(&before, self.log.min_offset().unwrap_or(0)));
@@ -362,17 +370,21 @@ impl<'a> Job<'a> {
         let (mut ready, mut waiting) = (Vec::new(), 0);
         let root = self.paths.root();
         let (log, known) = ((&self.log, &reading), (&self.queues, self.flushed));
-        let walk = LogSummary::read(log, known, (threads, root, meter), |gathered| {
+        let walk = LogSummary::read(log, known, (threads, root, meter), |mut gathered| {
+            // A row in RocksDB has its message's own number.
+            if self.in_database && self.queues.all().is_empty() {
+                gathered.whole_from = u64::MAX;
+            }
             waiting += gathered.units.len() + gathered.hashes.len();
             ready.push(gathered);
             if waiting > MOST_READY {
                 waiting = 0;
-                build.take(&ready, threads, root)?;
+                build.take(&ready, &self.queues, threads, root)?;
                 reading.spare().give_back(ready.drain(..));
             }
             Ok(())
         })?;
-        build.take(&ready, threads, root)?;
+        build.take(&ready, &self.queues, threads, root)?;
         Ok(walk)
     }
 

@@ -18,7 +18,6 @@ use crate::store::queue_table::QueueTable;
 
 const MOST_DAMAGED: usize = 10_000;
 
-/// Result of reading the log.
 #[derive(Debug, Default)]
 pub(super) struct LogSummary {
     pub(super) end: u64,
@@ -27,6 +26,7 @@ pub(super) struct LogSummary {
     /// Ranges of the log without messages, although messages follow.
     pub(super) damaged: Vec<(u64, u64)>,
     pub(super) left_out: u64,
+    whole_from: u64,
 }
 
 impl LogSummary {
@@ -38,13 +38,14 @@ impl LogSummary {
         mut take: impl FnMut(Gathered) -> Result<()>,
     ) -> Result<Self> {
         let start = log.min_offset().unwrap_or(0);
-        let mut summary = Self { end: start, ..Self::default() };
+        let mut summary = Self { end: start, whole_from: start, ..Self::default() };
         let mut budget = Budget::new(start);
         // Its last record may turn out to be left out.
         let mut last: Option<LogPart> = None;
         let mut newest_ms = 0;
         reading.each_part(start, threads, root, |mut part| {
             summary.end = part.end;
+            part.gathered.whole_from = summary.whole_from;
             meter.advance(part.end - part.begin);
             if meter.is_cancelled() {
                 return Err(interrupted("rebuild", root));
@@ -68,7 +69,7 @@ impl LogSummary {
                 if summary.damaged.len() < MOST_DAMAGED {
                     summary.damaged.push((summary.end, next));
                 }
-                summary.end = next;
+                (summary.end, summary.whole_from) = (next, next);
             }
             Ok(next)
         })?;
@@ -80,7 +81,9 @@ impl LogSummary {
         {
             summary.end = begin;
             summary.damaged.retain(|(from, _)| *from < begin);
+            let whole_from = part.gathered.whole_from;
             part = reading.read(&file, part.begin..begin, true)?.unwrap_or_default().1;
+            part.gathered.whole_from = whole_from;
         }
         summary.add(&part.gathered);
         take(part.gathered)?;

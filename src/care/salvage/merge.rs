@@ -176,9 +176,9 @@ impl Census {
         let kind = self.kinds.get(topic).copied().unwrap_or_default();
         let stands_in = kind == QueueKind::Plain && !has_no_stand_ins(topic);
         self.add_to(topic, request.queue_id, (kind, stands_in), request.range(kind));
-        for (name, number) in lmq::pairs(topic, &request.properties) {
+        for (name, id, number) in lmq::pairs(&request) {
             let range = InnerRange { base_queue_offset: number, message_count: 1 };
-            self.add_to(name, 0, (QueueKind::Plain, false), range);
+            self.add_to(name, id, (QueueKind::Plain, false), range);
         }
     }
 

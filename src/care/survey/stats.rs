@@ -9,6 +9,7 @@ use std::path::Path;
 use hashbrown::{Equivalent, HashMap};
 
 use crate::care::pass::{Skipped, each_message};
+use crate::care::transfer::STAND_IN_PROPERTIES;
 use crate::config::StoreConfig;
 use crate::error::Result;
 use crate::format::message::MessageView;
@@ -66,21 +67,15 @@ impl Grouping {
     }
 }
 
-/// Options of [`stats`].
 #[derive(Clone, Debug)]
 pub struct StatsOptions {
-    /// Grouping.
     pub by: Vec<Grouping>,
-    /// Counted messages.
     pub filter: ScanFilter,
-    /// Treatment of damage.
     pub on_damage: OnDamage,
-    /// Approximate maximum memory of groups.
     pub most_bytes: usize,
 }
 
 impl StatsOptions {
-    /// Counts all messages.
     #[must_use]
     pub fn by(by: &[Grouping]) -> Self {
         Self {
@@ -92,7 +87,6 @@ impl StatsOptions {
     }
 }
 
-/// Number, size and time range of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     pub messages: u64,
@@ -124,7 +118,6 @@ pub struct Group {
     pub hour_ms: i64,
     pub quarter_hour_ms: i64,
     pub minute_ms: i64,
-    /// Tags; `None` without any.
     pub tags: Option<Box<[u8]>>,
 }
 
@@ -177,19 +170,17 @@ impl From<&GroupOf<'_>> for Group {
     }
 }
 
-/// Result of [`stats`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
-    /// Grouping.
     pub by: Vec<Grouping>,
-    /// Sorted.
     pub groups: Vec<(Group, Totals)>,
     /// Messages of groups beyond the limit.
     pub others: Totals,
-    /// Skipped parts of the log.
     pub skipped: Skipped,
     /// Messages and bytes of the whole store that the log no longer holds.
     pub deleted: (u64, u64),
+    /// Counted messages that stand in for lost ones.
+    pub stand_ins: u64,
 }
 
 /// Counts the messages of the store at `path`.
@@ -206,7 +197,7 @@ pub fn stats(
     let store = MessageStore::open(path, OpenMode::Read, config)?;
     let mut groups: HashMap<Group, Totals> = HashMap::new();
     let mut others = Totals::default();
-    let mut held = 0_usize;
+    let (mut held, mut stand_ins) = (0_usize, 0);
     let by = |grouping| options.by.contains(&grouping);
     let (topic, queue_id, day) = (by(Grouping::Topic), by(Grouping::QueueId), by(Grouping::Day));
     let (hour, tags) = (by(Grouping::Hour), by(Grouping::Tags));
@@ -241,11 +232,12 @@ pub fn stats(
             }
         };
         totals.add(view.store_size(), time_ms);
+        stand_ins += u64::from(view.raw_properties().starts_with(STAND_IN_PROPERTIES));
     })?;
     let deleted = store.deleted()?;
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-    Ok(Stats { by: options.by.clone(), groups, others, skipped, deleted })
+    Ok(Stats { by: options.by.clone(), groups, others, skipped, deleted, stand_ins })
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ use crate::store::folder::paths::SETTINGS_FILE;
 use crate::store::queue_table::TopicKinds;
 use crate::time::Clock;
 
-const STAND_IN_PROPERTIES: &[u8] = b"MQSTORE_LEFT_OUT\x01true\x02";
+pub(super) const STAND_IN_PROPERTIES: &[u8] = b"MQSTORE_LEFT_OUT\x01true\x02";
 /// Stand-ins allowed in any case; more need as many copied messages.
 const FREE_STAND_INS: u64 = 1 << 16;
 

@@ -14,6 +14,7 @@ use crate::format::message::sys_flag::{self, Transaction};
 use crate::format::queue::batch::{self, InnerRange};
 use crate::format::queue::names::{most_queue_id, names_a_folder};
 use crate::log::QueueKind;
+use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
 use crate::store::queue_table::TopicKinds;
 
@@ -31,7 +32,6 @@ pub enum NumberRule {
 pub struct Numbered {
     pub queue_offset: i64,
     pub missing: Range<i64>,
-    /// Changed properties, if they contain queue offsets.
     pub properties: Option<Vec<u8>>,
 }
 
@@ -42,7 +42,6 @@ pub struct Numbering {
     kinds: TopicKinds,
     next: HashMap<Box<[u8]>, HashMap<i32, i64>>,
     watched: HashMap<QueueName, Watched>,
-    /// Whether a message was in additional queues.
     pub more_queues: bool,
     pub batch_topics: BTreeMap<Box<[u8]>, i32>,
 }
@@ -143,7 +142,7 @@ impl Numbering {
             changed = Some(replaced(record.properties, names::INNER_BASE, new));
         }
         if indexed.multi_dispatch.is_some()
-            && let Some(numbers) = self.number_more(record.topic, &indexed)
+            && let Some(numbers) = self.number_more(&request_of(record))
         {
             let raw = changed.as_deref().unwrap_or(record.properties);
             let new = |_: &[u8]| Some(numbers.clone().into_bytes());
@@ -153,17 +152,19 @@ impl Numbering {
         Numbered { queue_offset, missing, properties: changed }
     }
 
-    fn number_more(&mut self, topic: &[u8], indexed: &Indexed<'_>) -> Option<String> {
-        let (queues, numbers) = (indexed.multi_dispatch?, indexed.multi_queue_offset?);
-        let known: HashMap<&[u8], i64> = lmq::pairs(topic, indexed).collect();
+    fn number_more(&mut self, request: &DispatchRequest<'_>) -> Option<String> {
+        let Indexed { multi_dispatch, multi_queue_offset, .. } = request.properties;
+        let (queues, numbers) = (multi_dispatch?, multi_queue_offset?);
+        let known: HashMap<&[u8], (i32, i64)> =
+            lmq::pairs(request).map(|(name, id, number)| (name, (id, number))).collect();
         self.more_queues |= !known.is_empty();
         let mut changed = false;
         let new: Vec<String> = queues
             .split(|byte| *byte == b',')
             .zip(numbers.split(|byte| *byte == b','))
             .map(|(name, text)| match known.get(name) {
-                Some(&old) => {
-                    let (new, _) = self.take(name, 0, old, 1);
+                Some(&(id, old)) => {
+                    let (new, _) = self.take(name, id, old, 1);
                     changed |= new != old;
                     new.to_string()
                 }
@@ -285,8 +286,7 @@ pub fn check_row(record: &Record<'_>, is_whole: bool) -> Result<()> {
     check_range("store_timestamp_ms", record.store_timestamp_ms, MOST_TIME_MS)?;
     check_range("queue_offset", record.queue_offset, MOST_QUEUE_OFFSET)?;
     check_range("properties: INNER_BASE", range(record)?.base_queue_offset, MOST_QUEUE_OFFSET)?;
-    let indexed = properties::indexed(record.properties);
-    for (_, number) in lmq::pairs(record.topic, &indexed) {
+    for (_, _, number) in lmq::pairs(&request_of(record)) {
         check_range("properties: INNER_MULTI_QUEUE_OFFSET", number, MOST_QUEUE_OFFSET)?;
     }
     Ok(())
@@ -314,6 +314,15 @@ fn check_range(field: &'static str, found: i64, most: i64) -> Result<()> {
 #[cold]
 pub fn refused(field: &'static str, reason: String) -> Error {
     Error::InvalidMessage { field, reason, status: PutStatus::MessageIllegal, limit: None }
+}
+
+fn request_of<'a>(record: &Record<'a>) -> DispatchRequest<'a> {
+    DispatchRequest {
+        topic: record.topic,
+        queue_id: record.queue_id,
+        properties: properties::indexed(record.properties),
+        ..DispatchRequest::default()
+    }
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ pub(crate) struct Context<'a> {
     pub(crate) state: State,
     pub(crate) full: bool,
     pub(crate) threads: usize,
+    pub(crate) in_database: bool,
     /// Messages up to this store time are durable.
     pub(crate) flushed_ms: i64,
     pub(crate) durable: u64,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::context::{Context, State, Walked};
 use super::index::Index;
 use super::log_walk::{self, FileWalk, Listed, MOST_DAMAGED, code_of};
+use super::oddities::Oddities;
 use super::queues::Queues;
 use super::times::Times;
 use crate::care::finding::{Code, Severity};
@@ -72,7 +73,6 @@ pub(crate) fn walk_all(
 }
 
 impl FileWalk {
-    /// Joins this walk with the next part's.
     fn then(self, next: Self, cx: &Context<'_>, log: &FileRun) -> Option<Self> {
         let is_sure = |walk: &Self| !walk.is_doubtful && !walk.failed && !walk.forgot;
         if !is_sure(&self) || !is_sure(&next) {
@@ -84,27 +84,18 @@ impl FileWalk {
         }
         let mut index = self.index;
         index.join(&next.index, cx);
+        let mut oddities = self.oddities;
+        oddities.join(self.messages, &next.oddities);
         Some(Self {
             messages: self.messages + next.messages,
             newest_ms: self.newest_ms.max(next.newest_ms),
             last: next.last.or(self.last),
             damaged,
             index,
+            oddities,
             times: self.times.then(&next.times, cx, log),
-            lacks_checksum: both_lack(self.lacks_checksum, next.lacks_checksum),
             ..next
         })
-    }
-}
-
-/// First message without a demanded checksum, and their number, of both.
-pub(crate) fn both_lack(
-    before: Option<(u64, u64)>,
-    next: Option<(u64, u64)>,
-) -> Option<(u64, u64)> {
-    match (before, next) {
-        (Some((first, before)), Some((_, next))) => Some((first, before + next)),
-        (before, next) => before.or(next),
     }
 }
 
@@ -133,9 +124,11 @@ pub(crate) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
         |walk: &FileWalk| walk.end > 0 || walk.failed || !matches!(walk.how, FileEnd::Nothing);
     let last = walks.iter().rposition(has_data);
     let (mut settled_ms, mut last_message) = (0, None);
+    let mut oddities = Oddities::default();
     // Times on both sides of a file's end.
     walks.iter().fold(Times::default(), |times, walk| times.then(&walk.times, cx, log));
     for (number, (walk, file)) in walks.iter().zip(listed.files.iter()).enumerate() {
+        oddities.join(joined.messages, &walk.oddities);
         joined.messages += walk.messages;
         walk.times.report(settled_ms, walk.newest_ms, cx, log);
         settled_ms = settled_ms.max(walk.times.settled_ms());
@@ -207,6 +200,7 @@ pub(crate) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
             }
         }
     }
+    oddities.report(cx, log, joined.messages);
     joined.walked.damaged.sort_unstable();
     let left = if cx.state == State::Closed { Left::Closed } else { Left::Open };
     if let Some((file, begin)) = last_message {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::context::{Context, State};
 use super::index::Index;
 use super::index::index_check::{IndexCheck, Reach};
+use super::oddities::Oddities;
 use super::queues::Queues;
 use super::queues::queue_check::QueueCheck;
 use super::times::Times;
@@ -16,7 +17,7 @@ use crate::error::{FormatError, Result};
 use crate::files::{FileRun, RunFile};
 use crate::format::java::TopicHash;
 use crate::format::message::properties::Indexed;
-use crate::format::message::sys_flag::Transaction;
+use crate::format::message::sys_flag::{self, Compression, Transaction};
 use crate::format::message::{MessageView, peek};
 use crate::format::queue::consume_queue::delay_level;
 use crate::format::queue::names::{most_queue_id, names_a_folder};
@@ -45,8 +46,7 @@ pub(crate) struct FileWalk {
     pub(crate) is_doubtful: bool,
     pub(crate) index: Reach,
     pub(crate) times: Times,
-    /// First message without a demanded checksum, and their number.
-    pub(crate) lacks_checksum: Option<(u64, u64)>,
+    pub(crate) oddities: Oddities,
 }
 
 impl FileWalk {
@@ -118,7 +118,7 @@ pub(crate) fn walk<'a>(
         base,
         from: first,
         may_be_remains: listed.last.is_none_or(|last| base >= last),
-        most_queue_id: most_queue_id(cx.config.validate_topic_names),
+        most_queue_id: most_queue_id(cx.config.validate_topic_names && !cx.in_database),
         all_queues: queues,
         queues: QueueCheck::new(cx, queues, log),
         index,
@@ -267,9 +267,7 @@ impl RecordCheck<'_> {
         }
         let has_checksum = property_crc(view).is_some();
         if self.cx.config.force_verify_prop_crc && !has_checksum {
-            let place = self.base.saturating_add(at);
-            let lacks = self.result.lacks_checksum.get_or_insert((place, 0));
-            lacks.1 += 1;
+            self.result.oddities.see_checksum(self.base.saturating_add(at));
         }
         if let Some(faults) = record.faults {
             self.checksums(faults, at);
@@ -293,6 +291,13 @@ impl RecordCheck<'_> {
         }
         if self.is_queueable(&request, at) {
             self.queues.check(&request)?;
+        }
+        if request.properties.multi_dispatch.is_some() {
+            let lights = self.queues.has_lights();
+            self.result.oddities.see_lists(&request, self.result.messages, lights);
+        }
+        if sys_flag::compression(view.sys_flag()) != Some(Compression::None) {
+            self.result.oddities.see_body(self.log, record)?;
         }
         if let Some(delay) = request.properties.delay
             && delay_level(delay).is_none()

@@ -9,8 +9,10 @@ mod context;
 mod file_parts;
 pub mod index;
 mod log_walk;
+mod oddities;
 pub mod queues;
 mod tables;
+mod timers;
 mod times;
 
 use std::collections::BTreeMap;
@@ -212,6 +214,7 @@ fn prepare<'a>(
     let paths = StorePaths::new(path, config);
     found::need_store(&*storage, &paths)?;
     let log_file = found::commit_log_file_size(&storage, &paths, config)?;
+    let in_database = inventory::has_queue_database(&*storage, &paths)?;
     let mut cx = Context {
         findings: Findings::new(path, options.most_findings),
         state: State::Closed,
@@ -221,6 +224,7 @@ fn prepare<'a>(
         config,
         meter,
         threads,
+        in_database,
         flushed_ms: 0,
         durable: 0,
         latest_ms: SystemClock.now_ms().saturating_add(FAR_MS),
@@ -302,10 +306,12 @@ fn conclude(
         // A time that no message has proves nothing.
         let trusted_ms = if known > joined.newest_ms { 0 } else { known };
         tables.check(&cx, queues);
-        if !(queues.list.is_empty() && has_queue_database(&cx)?) {
+        if !(queues.list.is_empty() && cx.in_database) {
             let is_deleted = |topic: &[u8]| tables.has_deleted(&cx, topic);
             queues::report_missing(&cx, queues, is_deleted, trusted_ms, joined.grew);
         }
+        queues::report_shifted(&cx, queues);
+        timers::check(&cx, queues);
         check_behind(&cx, log, queues, index, walks, &joined.walked)?;
     }
     if let Some(fields) = checkpoint {
@@ -322,13 +328,6 @@ fn conclude(
             let expected = "a file of the log, or the checkpoint of a new store and nothing else";
             cx.findings.add(code, severity, &log.dir(), None, expected, "an empty folder");
         }
-    }
-    let lacks = walks.iter().map(|walk| walk.lacks_checksum).reduce(file_parts::both_lack);
-    if let Some((first, count)) = lacks.flatten() {
-        let expected = "a checksum in each message, as forceVerifyPropCRC=true demands";
-        let found = format!("{count} messages without one, the first at physical offset {first}");
-        let (code, severity) = (Code::ConfigChecksum, Severity::Error);
-        cx.findings.add(code, severity, &log.dir(), None, expected, found);
     }
     if joined.walked.log_end < cx.durable && !cx.is_cancelled() {
         let expected = format!("a log that reaches {}, which was durable", cx.durable);
@@ -373,12 +372,6 @@ fn state(cx: &Context<'_>) -> Result<State> {
         return Ok(State::Crashed);
     }
     Ok(State::Closed)
-}
-
-fn has_queue_database(cx: &Context<'_>) -> Result<bool> {
-    let own = cx.paths.root().join("consumequeue_rocksdb");
-    Ok(inventory::is_database(&*cx.storage, &cx.paths.consume_queue())?
-        || inventory::is_database(&*cx.storage, &own)?)
 }
 
 fn set_total(cx: &Context<'_>, log: &FileRun, queues: &Queues) {

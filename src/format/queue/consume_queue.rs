@@ -21,6 +21,8 @@ const STORE_SIZE_AT: usize = PHYSICAL_OFFSET_AT + 8;
 const TAGS_CODE_AT: usize = STORE_SIZE_AT + 4;
 /// Length of an entry (`ConsumeQueue.CQ_STORE_UNIT_SIZE`).
 pub const ENTRY_LEN: usize = TAGS_CODE_AT + 8;
+/// Greatest queue offset whose entry a file can have.
+pub const MOST_NUMBER: i64 = i64::MAX / ENTRY_LEN as i64;
 const _: () = assert!(ENTRY_LEN == 20);
 
 /// Topic of delayed messages (`TopicValidator.RMQ_SYS_SCHEDULE_TOPIC`).

@@ -33,7 +33,6 @@ pub struct Queue {
     entries: EntryRun,
     ext: Option<Box<ConsumeQueueExt>>,
     min_offset: AtomicI64,
-    /// End of the queue, including entries in memory.
     max_offset: AtomicI64,
     max_physical_offset: AtomicI64,
     reach: AtomicI64,
@@ -151,7 +150,6 @@ impl Queue {
         self.runs().any(|run| run.run().has_lost_files())
     }
 
-    /// First queue offset still in the log.
     #[must_use]
     pub fn min_offset(&self) -> i64 {
         self.min_offset.load(Ordering::Acquire)
@@ -169,7 +167,6 @@ impl Queue {
         self.max_physical_offset.load(Ordering::Acquire)
     }
 
-    /// End of the last record with an entry, or -1.
     #[must_use]
     pub fn reach(&self) -> i64 {
         self.reach.load(Ordering::Acquire)
@@ -216,6 +213,20 @@ impl Queue {
 
     pub fn unit(&self, number: i64) -> Result<Option<CqUnit>> {
         Ok(self.units(number, 1)?.pop().filter(|unit| unit.holds(number)))
+    }
+
+    /// Number of a record's entry in a plain queue: its own one, or an earlier one from `from` on.
+    pub fn number_of(&self, wanted: &CqUnit, from: i64) -> Result<Option<i64>> {
+        let leads = |number: i64| -> Result<bool> {
+            let unit = self.unit(number)?;
+            Ok(unit.is_some_and(|unit| unit.physical_offset == wanted.physical_offset))
+        };
+        if leads(wanted.number)? {
+            return Ok(Some(wanted.number));
+        }
+        let number = self.first_at_or_behind(at_least_0(wanted.physical_offset))?;
+        let is_known = (from..wanted.number).contains(&number) && leads(number)?;
+        Ok(is_known.then_some(number))
     }
 
     pub fn last(&self) -> Result<Option<CqUnit>> {
@@ -348,7 +359,6 @@ impl Queue {
         Ok(is_first || unit.number >= next)
     }
 
-    /// Missing files for the entries in memory.
     #[must_use]
     pub fn wanted_files(&self) -> Vec<Wanted<'_>> {
         let wanted = |run| (run as &dyn Filled, TailRun::wanted_files(run));
@@ -373,7 +383,6 @@ impl Queue {
         self.runs().for_each(TailRun::distrust);
     }
 
-    /// Writes the entries in memory to the files, visible to other processes.
     pub fn commit(&self) -> Result<()> {
         self.runs().try_for_each(TailRun::commit)
     }

@@ -21,8 +21,8 @@ use crate::store::read::scan::OnDamage;
 pub(crate) type TotalsRow = (u64, u64, i64, i64);
 
 /// Stream, rows, totals of groups beyond the limit, skipped ranges and bytes, deleted messages and
-/// bytes.
-type Counted<'py> = (ArrowScan, Bound<'py, PyList>, TotalsRow, (u64, u64), (u64, u64));
+/// bytes, stand-ins.
+type Counted<'py> = (ArrowScan, Bound<'py, PyList>, TotalsRow, (u64, u64), (u64, u64), u64);
 
 /// Counts messages; ``mqstore.stats`` is the public door to this.
 ///
@@ -42,7 +42,8 @@ type Counted<'py> = (ArrowScan, Bound<'py, PyList>, TotalsRow, (u64, u64), (u64,
 /// Returns:
 ///     The counts as an Arrow stream; the same as rows; messages, bytes, first and last store time
 ///     of what had no room; how many damaged ranges were skipped, and their bytes; how many
-///     messages and bytes of the whole store were deleted.
+///     messages and bytes of the whole store were deleted; how many counted messages stand in for
+///     lost ones.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, by, topics, tags, begin_ms, end_ms, on_error, progress, settings))]
 #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
@@ -96,7 +97,8 @@ pub(crate) fn stats<'py>(
     let skipped = (skipped.ranges, skipped.bytes);
     let schema = batch.schema();
     let batches = Some(batch).filter(|batch| batch.num_rows() > 0).into_iter().collect();
-    Ok((ArrowScan::of_rows(schema, batches), rows, others, skipped, counted.deleted))
+    let scan = ArrowScan::of_rows(schema, batches);
+    Ok((scan, rows, others, skipped, counted.deleted, counted.stand_ins))
 }
 
 pub(crate) fn totals_row(totals: &Totals) -> TotalsRow {

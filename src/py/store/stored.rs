@@ -16,6 +16,7 @@ use crate::format::message::sys_flag::{self, Compression, Transaction};
 use crate::format::message::{self, Frame, FrameError, MessageView};
 use crate::format::queue::consume_queue::DelayLevels;
 use crate::py::fields::bytes_of;
+use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
 use crate::store::read::scan::Damage;
 use crate::store::write::inner_batch;
@@ -384,9 +385,10 @@ impl StoredMessage {
     #[getter]
     fn multi_dispatch<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let view = self.view()?;
-        let indexed = properties::indexed(view.raw_properties());
-        let queues: Vec<_> =
-            lmq::pairs(view.topic(), &indexed).map(|(name, number)| (text(name), number)).collect();
+        let queues: Vec<_> = lmq::pairs(&DispatchRequest::of(&view))
+            .filter(|(name, ..)| name.starts_with(lmq::PREFIX))
+            .map(|(name, _, number)| (text(name), number))
+            .collect();
         PyTuple::new(py, queues)
     }
 

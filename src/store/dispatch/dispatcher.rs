@@ -49,12 +49,12 @@ impl Dispatcher {
                 }
             }
             if request.properties.multi_dispatch.is_some() {
-                for (name, number) in lmq::pairs(request.topic, &request.properties) {
-                    if queues.takes_more_queues() || queues.get(name, 0).is_some() {
+                for (name, id, number) in lmq::pairs(request) {
+                    if lmq::is_taken(queues, name, id) {
                         let range = InnerRange { base_queue_offset: number, message_count: 1 };
                         let unit = request.unit(range, levels);
                         let added =
-                            queues.get_or_create(name, 0).and_then(|queue| queue.add_plain(&unit));
+                            queues.get_or_create(name, id).and_then(|queue| queue.add_plain(&unit));
                         pass_over_refused(added)?;
                     }
                 }

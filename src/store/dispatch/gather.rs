@@ -9,7 +9,8 @@ use crate::error::{Error, Result};
 use crate::format::java::TopicHash;
 use crate::format::message::MessageView;
 use crate::format::message::sys_flag::Transaction;
-use crate::format::width::at_most_u32;
+use crate::format::queue::consume_queue::MOST_NUMBER;
+use crate::format::width::{at_most_i64, at_most_u32};
 use crate::log::queue::CqUnit;
 use crate::log::queue::unit::MAX_KEYS;
 use crate::log::{IndexBuilder, Queue, QueueKind};
@@ -26,20 +27,16 @@ const MOST_SPARE: usize = 32;
 pub struct Wanted<'a> {
     /// Current queues, for kinds and light queues.
     pub queues: &'a QueueTable,
-    /// Topics whose queues are gathered; `None` means all.
     pub topics: Option<&'a [Box<[u8]>]>,
     pub with_queues: bool,
     pub with_index: bool,
-    /// Whether to gather tags, for tag entries of the index.
     pub with_tags: bool,
-    /// Whether to gather keys beyond the index's limit too.
     pub with_surplus_keys: bool,
     /// Later store times do not count as the newest.
     pub latest_ms: i64,
 }
 
 impl<'a> Wanted<'a> {
-    /// Everything, without tags and keys beyond the limit.
     #[must_use]
     pub fn all(queues: &'a QueueTable) -> Self {
         Self {
@@ -72,12 +69,34 @@ pub struct Queued {
     pub unit: CqUnit,
 }
 
+impl Queued {
+    pub fn add_to(&self, queue: &Queue, unit: &CqUnit) -> Result<bool> {
+        let added = if self.is_own { queue.add(unit) } else { queue.add_plain(unit) };
+        match added {
+            Ok(_) => Ok(true),
+            Err(Error::InvalidMessage { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A record's unit in a queue that ends at the number and the physical offset of `ends`. If the log
+/// lost nothing in between, RocketMQ never had the numbers left out, and appends.
+#[inline]
+#[must_use]
+pub fn placed(unit: CqUnit, kind: QueueKind, (next, reach): (i64, i64), whole_from: u64) -> CqUnit {
+    let is_whole = kind == QueueKind::Plain && reach >= at_most_i64(whole_from);
+    // RocketMQ drops a number whose entry no file can have.
+    let is_whole = is_whole && unit.number <= MOST_NUMBER;
+    let number = if is_whole { unit.number.min(next) } else { unit.number };
+    CqUnit { number, ..unit }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Keyed {
     pub physical_offset: i64,
     pub store_timestamp_ms: i64,
     pub keys: u32,
-    /// Whether the last key is the text of the tags entry.
     pub has_tags: bool,
     /// Whether it was rolled back and gets no entry.
     pub is_rolled_back: bool,
@@ -90,6 +109,8 @@ pub struct Gathered {
     /// The first record from the future, and its time.
     pub ahead: Option<(i64, i64)>,
     pub left_out: u64,
+    /// The log is whole from here to these records.
+    pub whole_from: u64,
     pub batches: Vec<QueueBatch>,
     pub units: Vec<Queued>,
     pub keyed: Vec<Keyed>,
@@ -134,37 +155,22 @@ impl Gathered {
         Ok(())
     }
 
-    /// Adds the units to their queues, given by batch; returns the number of refused ones, which
-    /// must not block others.
-    pub fn add_units(&self, queues: &[Option<Arc<Queue>>]) -> Result<u64> {
-        let mut refused = 0;
-        for queued in &self.units {
-            let Some(Some(queue)) = queues.get(queued.batch as usize) else { continue };
-            let added = match queued.is_own {
-                true => queue.add(&queued.unit),
-                false => queue.add_plain(&queued.unit),
-            };
-            match added {
-                Ok(_) => {}
-                Err(Error::InvalidMessage { .. }) => refused += 1,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(refused)
-    }
-
-    /// Adds gathered records to their queues, except refused ones.
+    /// Adds gathered records to their queues, except refused ones, which must not block others.
     pub fn add_to(&self, table: &QueueTable) -> Result<()> {
         let mut queues = Vec::with_capacity(self.batches.len());
         for batch in &self.batches {
             queues.push(match table.get_or_create(&batch.topic, batch.queue_id) {
                 Ok(queue) => Some(queue),
-                // For example a topic that would lead out of the folder.
                 Err(Error::InvalidMessage { .. }) => None,
                 Err(error) => return Err(error),
             });
         }
-        self.add_units(&queues).map(drop)
+        for queued in &self.units {
+            let Some(Some(queue)) = queues.get(queued.batch as usize) else { continue };
+            let ends = (queue.max_offset(), queue.reach());
+            queued.add_to(queue, &placed(queued.unit, queue.kind(), ends, self.whole_from))?;
+        }
+        Ok(())
     }
 
     fn cleared(mut self) -> Self {
@@ -215,7 +221,6 @@ pub struct Gather<'a> {
 }
 
 impl<'a> Gather<'a> {
-    /// Gathers into the empty `gathered`.
     #[must_use]
     pub fn new(wanted: &'a Wanted<'a>, gathered: Gathered) -> Self {
         Self { wanted, topics: Vec::new(), by_name: HashMap::new(), last: 0, gathered }
@@ -280,10 +285,10 @@ impl<'a> Gather<'a> {
             self.push(batch, true, request.unit(request.range(kind), levels));
         }
         if request.properties.multi_dispatch.is_some() {
-            for (name, number) in lmq::pairs(request.topic, &request.properties) {
-                if !queues.takes_more_queues() && queues.get(name, 0).is_none() {
+            for (name, id, number) in lmq::pairs(request) {
+                if !lmq::is_taken(queues, name, id) {
                     self.gathered.left_out += 1;
-                } else if let Some((batch, _)) = self.batch_of(name, 0) {
+                } else if let Some((batch, _)) = self.batch_of(name, id) {
                     let mut unit = request.unit(request.range(QueueKind::Plain), levels);
                     unit.number = number;
                     self.push(batch, false, unit);

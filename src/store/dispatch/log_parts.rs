@@ -26,7 +26,6 @@ const MOST_KEPT: usize = 32 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checked {
     Nothing,
-    /// Those that are not known to be flushed.
     Unflushed,
     All,
 }
@@ -48,10 +47,8 @@ pub struct LogReading<'a> {
 pub struct LogPart {
     pub begin: u64,
     pub end: u64,
-    /// Why the log does not go on at the part's end.
     pub stop: Option<Stop>,
     pub last_record: Option<u64>,
-    /// Start of the first record that may lack bytes.
     pub unproven: Option<u64>,
     pub gathered: Gathered,
 }
@@ -70,7 +67,6 @@ impl<'a> LogReading<'a> {
         }
     }
 
-    /// Checks records closely that are not known to be flushed.
     #[must_use]
     pub fn flushed(self, flushed: Flushed) -> Self {
         Self { flushed, ..self }
@@ -162,7 +158,8 @@ impl<'a> LogReading<'a> {
             FileEnd::Nothing | FileEnd::Remains(..) => (end, Some(Stop::Empty)),
         };
         let (begin, end) = (base.saturating_add(first), base.saturating_add(end));
-        let gathered = gather.into_gathered();
+        let mut gathered = gather.into_gathered();
+        gathered.whole_from = self.log.min_offset().unwrap_or(0);
         Ok(Some((begin, LogPart { begin, end, stop, last_record, unproven, gathered })))
     }
 
@@ -175,7 +172,6 @@ impl<'a> LogReading<'a> {
 struct Gathering<'a> {
     reading: &'a LogReading<'a>,
     base: u64,
-    /// Whether each body is checked.
     all: bool,
     gather: Gather<'a>,
     last_record: Option<u64>,
@@ -184,7 +180,6 @@ struct Gathering<'a> {
 }
 
 impl Gathering<'_> {
-    /// Why the log ends at a record, if it does.
     #[inline(never)]
     fn fault_of(&mut self, place: u64, record: &Record<'_>) -> Option<FormatError> {
         let is_unflushed = !self.reading.flushed.covers(place, record.view.store_timestamp_ms());

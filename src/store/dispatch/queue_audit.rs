@@ -9,28 +9,28 @@ use hashbrown::HashMap;
 use crate::error::Result;
 use crate::format::queue::batch::InnerRange;
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
+use crate::format::width::at_most_i64;
 use crate::log::queue::CqUnit;
 use crate::log::queue::consume_queue_ext::TagsCode;
 use crate::log::{Queue, QueueKind};
 
 use super::dispatcher::DispatchRequest;
-use super::gather::{Gathered, Queued};
+use super::gather::{Gathered, Queued, placed};
 use super::lmq;
 use crate::store::queue_table::{MOST_NEW_QUEUES, QueueTable, too_many};
 
 const BLOCK: usize = 512;
 
-/// State of one queue by the records seen so far.
 #[derive(Debug)]
 pub struct QueueAudit {
     queue: Option<Arc<Queue>>,
     kind: QueueKind,
     most_skipped: i64,
     block: Vec<CqUnit>,
-    /// Likely position of the next record's unit in the block.
     at: usize,
-    /// End of the last record's queue offsets.
+    /// End of the last record's queue offsets, and its end in the log.
     next: i64,
+    reach: i64,
     /// Number of the first record with a missing or wrong entry.
     broken_at: Option<i64>,
 }
@@ -50,12 +50,13 @@ pub struct QueueFinding {
 #[derive(Debug)]
 pub struct Audit<'q> {
     queues: &'q QueueTable,
-    /// Indexes in `audits` by topic and number.
     places: HashMap<Box<[u8]>, BTreeMap<i32, usize>>,
     audits: Vec<QueueAudit>,
     new_queues: usize,
     /// Offset of the first record without an entry.
     pub first_missing: Option<u64>,
+    /// The log is whole from here to the next record.
+    pub whole_from: u64,
 }
 
 impl<'q> Audit<'q> {
@@ -67,40 +68,50 @@ impl<'q> Audit<'q> {
             audits: Vec::new(),
             new_queues: 0,
             first_missing: None,
+            whole_from: 0,
         }
     }
 
-    /// Compares one record with its queue; returns whether its entry exists.
+    /// Compares one record with its queues; passes entries that they lack to `miss`.
     ///
     /// # Errors
     /// [`crate::Error::Io`], [`crate::Error::Unsupported`] for
     /// too many queues in one log.
-    pub fn see(&mut self, request: &DispatchRequest<'_>) -> Result<bool> {
+    pub fn see(
+        &mut self,
+        request: &DispatchRequest<'_>,
+        mut miss: impl FnMut(&[u8], i32, CqUnit),
+    ) -> Result<()> {
         if !request.is_queued() {
-            return Ok(true);
+            return Ok(());
         }
         let (queues, topic) = (self.queues, request.topic);
         let levels = queues.delay_levels();
         let unit = |range| request.unit(range, levels);
         let kind = self.kind_of(topic, request.queue_id);
         let own = unit(request.range(kind));
-        let place = self.place(topic, request.queue_id, own.number)?;
-        let mut there = self.see_at(place, &own, topic)?;
-        if request.properties.multi_dispatch.is_none() {
-            return Ok(there);
+        let place = self.place(topic, request.queue_id, &own)?;
+        if let Some(unit) = self.see_at(place, &own, topic)? {
+            miss(topic, request.queue_id, unit);
         }
-        for (name, number) in lmq::pairs(request.topic, &request.properties) {
-            if queues.get(name, 0).is_some() || queues.takes_more_queues() {
+        if request.properties.multi_dispatch.is_none() {
+            return Ok(());
+        }
+        for (name, id, number) in lmq::pairs(request) {
+            if lmq::is_taken(queues, name, id) {
                 let range = InnerRange { base_queue_offset: number, message_count: 1 };
-                let place = self.place_beside(name, number)?;
-                there &= self.see_at(place, &unit(range), name)?;
+                let own = unit(range);
+                let place = self.place_beside(name, id, &own)?;
+                if let Some(unit) = self.see_at(place, &own, name)? {
+                    miss(name, id, unit);
+                }
             }
         }
-        Ok(there)
+        Ok(())
     }
 
     pub fn see_all(&mut self, gathered: &Gathered) -> Result<()> {
-        // Index of each batch, once a unit may be in its queue.
+        self.whole_from = gathered.whole_from;
         let mut places = vec![None; gathered.batches.len()];
         for Queued { batch, is_own, unit } in &gathered.units {
             let number = *batch as usize;
@@ -108,8 +119,8 @@ impl<'q> Audit<'q> {
             let Some(place) = places.get_mut(number) else { continue };
             if place.is_none() {
                 *place = match is_own {
-                    true => self.place(&batch.topic, batch.queue_id, unit.number)?,
-                    false => self.place_beside(&batch.topic, unit.number)?,
+                    true => self.place(&batch.topic, batch.queue_id, unit)?,
+                    false => self.place_beside(&batch.topic, batch.queue_id, unit)?,
                 };
             }
             self.see_at(*place, unit, &batch.topic)?;
@@ -124,23 +135,23 @@ impl<'q> Audit<'q> {
     }
 
     /// Index of an additional queue; batch queues take no other records.
-    fn place_beside(&mut self, topic: &[u8], first: i64) -> Result<Option<usize>> {
-        match self.kind_of(topic, 0) {
+    fn place_beside(&mut self, topic: &[u8], id: i32, first: &CqUnit) -> Result<Option<usize>> {
+        match self.kind_of(topic, id) {
             QueueKind::Batch => Ok(None),
-            QueueKind::Plain => self.place(topic, 0, first),
+            QueueKind::Plain => self.place(topic, id, first),
         }
     }
 
-    /// Index of a queue's audit, which begins at `first` if new; `None` if records are not
-    /// dispatched to it.
-    fn place(&mut self, topic: &[u8], queue_id: i32, first: i64) -> Result<Option<usize>> {
+    /// Index of a queue's audit, which begins at `first` if new, or at the queue's end before it;
+    /// `None` if records are not dispatched to it.
+    fn place(&mut self, topic: &[u8], queue_id: i32, first: &CqUnit) -> Result<Option<usize>> {
         let queues = self.queues;
         if let Some(&place) = self.places.get(topic).and_then(|places| places.get(&queue_id)) {
             return Ok(Some(place));
         }
         let queue = queues.get(topic, queue_id);
         let is_refused = queue.is_none() && queues.check_queue_id(queue_id).is_err();
-        if is_refused || first < 0 {
+        if is_refused || first.number < 0 {
             return Ok(None);
         }
         self.new_queues += usize::from(queue.is_none());
@@ -149,36 +160,58 @@ impl<'q> Audit<'q> {
         }
         let place = self.audits.len();
         let kind = queues.kind_of(topic);
+        let near = at_most_i64(self.whole_from).max(1)..=first.physical_offset;
+        let ended = queue
+            .as_ref()
+            .filter(|queue| kind == QueueKind::Plain && near.contains(&queue.reach()));
+        let ends = ended.map(|queue| (queue.max_offset(), queue.reach()));
+        let (next, reach) = ends.unwrap_or((first.number, -1));
         self.audits.push(QueueAudit {
             queue,
             kind,
             most_skipped: queues.most_skipped(kind),
             block: Vec::new(),
             at: 0,
-            next: first,
+            next,
+            reach,
             broken_at: None,
         });
         self.places.entry(topic.into()).or_default().insert(queue_id, place);
         Ok(Some(place))
     }
 
+    /// Returns the unit, in its place, that the queue lacks.
     #[inline]
-    fn see_at(&mut self, place: Option<usize>, unit: &CqUnit, topic: &[u8]) -> Result<bool> {
+    fn see_at(
+        &mut self,
+        place: Option<usize>,
+        own: &CqUnit,
+        topic: &[u8],
+    ) -> Result<Option<CqUnit>> {
         let audit = place.and_then(|place| self.audits.get_mut(place));
-        let Some(audit) = audit.filter(|_| unit.number >= 0) else { return Ok(true) };
-        // A taken or unreachable number gets no entry.
-        if unit.number < audit.next || unit.number.saturating_sub(audit.next) > audit.most_skipped {
-            return Ok(true);
+        let Some(audit) = audit.filter(|_| own.number >= 0) else { return Ok(None) };
+        let mut unit = placed(*own, audit.kind, (audit.next, audit.reach), self.whole_from);
+        // A taken or unreachable number gets no entry, nor does a record that has one.
+        let is_known = audit.kind == QueueKind::Plain && unit.physical_end() <= audit.reach;
+        if is_known
+            || unit.number < audit.next
+            || unit.number.saturating_sub(audit.next) > audit.most_skipped
+        {
+            return Ok(None);
         }
-        let there = audit.has(unit, topic)?;
-        audit.next = unit.end();
+        let mut there = audit.has(&unit, topic)?;
+        if !there && let Some(number) = audit.known_number(own)? {
+            unit.number = number;
+            there = audit.has(&unit, topic)?;
+        }
+        (audit.next, audit.reach) = (unit.end(), unit.physical_end());
         if !there {
             audit.broken_at.get_or_insert(unit.number);
             if self.first_missing.is_none() {
                 self.first_missing = u64::try_from(unit.physical_offset).ok();
             }
         }
-        Ok(there)
+        Ok((!there).then_some(unit))
     }
 
     /// Queues that differ from the log, after everything from `from` on was seen.
@@ -206,7 +239,6 @@ impl<'q> Audit<'q> {
                 });
             }
         }
-        // Queues without a folder.
         for (topic, places) in &self.places {
             for (&queue_id, &place) in places {
                 let audit = self.audits.get(place).filter(|audit| audit.queue.is_none());
@@ -228,11 +260,23 @@ impl<'q> Audit<'q> {
 /// Whether an entry leads exactly to this record.
 pub fn is_known(queues: &QueueTable, request: &DispatchRequest<'_>) -> Result<bool> {
     let Some(queue) = queues.get(request.topic, request.queue_id) else { return Ok(false) };
-    let unit = queue.unit(request.queue_offset)?;
-    Ok(unit.is_some_and(|unit| unit.physical_offset == request.physical_offset))
+    let unit = request.unit(request.range(queue.kind()), queues.delay_levels());
+    Ok(queue.number_of(&unit, 0)?.is_some())
 }
 
 impl QueueAudit {
+    /// Number of the entry that leads to a record, where other records do not settle it.
+    fn known_number(&self, own: &CqUnit) -> Result<Option<i64>> {
+        let is_open = self.reach < 0 || own.number > self.next;
+        let from = if self.reach < 0 { 0 } else { self.next };
+        match &self.queue {
+            Some(queue) if is_open && self.kind == QueueKind::Plain && self.broken_at.is_none() => {
+                queue.number_of(own, from)
+            }
+            _ => Ok(None),
+        }
+    }
+
     fn has(&mut self, wanted: &CqUnit, topic: &[u8]) -> Result<bool> {
         let Some(queue) = &self.queue else { return Ok(false) };
         let number = wanted.number;

@@ -4,8 +4,9 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
+use super::paths::StorePaths;
 use crate::error::{Error, Result};
-use crate::files::{Access, DirEntry, FileKind, Storage, folder_at};
+use crate::files::{Access, DirEntry, FileKind, Storage, StorageFile, folder_at};
 use crate::format::bytes::{i32_at, i64_at};
 use crate::format::file_name::{parse_index_name, parse_offset_name};
 use crate::format::message::MAGIC_BLANK;
@@ -16,20 +17,13 @@ use super::paths;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Structure {
-    /// `timerwheel`: start of each second's messages.
     TimerWheel,
-    /// `timerlog`: messages of the wheel.
     TimerLog,
-    /// `compaction/compactionCq`: queues of compacted topics.
     SparseQueue,
-    /// `compaction/compactionLog`: their messages.
     CompactionLog,
     RocksDb,
-    /// `dledger-*`: a replicated log.
     DLedger,
-    /// `epochFileCheckpoint`: start of each master's epoch.
     EpochFile,
-    /// `brokerIdentity`: a broker's identity to its controller.
     BrokerIdentity,
 }
 
@@ -72,20 +66,17 @@ pub struct FoundStructure {
     pub counts: Vec<(&'static str, u64)>,
 }
 
-/// A name directly below a store's root.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownName {
     pub name: &'static str,
     /// Meaning of the file, or of the folder's files.
     pub what: &'static str,
-    /// Names that the folder may hold; `None` for a file.
     pub below: Option<Below>,
     parts: &'static [(&'static str, Structure, Unit)],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Below {
-    /// Files named by an offset in the log.
     Log,
     Index,
     /// `topic/queue/file`, the last named by an offset in the queue.
@@ -234,8 +225,8 @@ enum Unit {
     Epoch,
 }
 
-const SLOT_LEN: usize = 32;
-const TIMER_UNIT_LEN: usize = 52;
+pub const SLOT_LEN: usize = 32;
+pub const TIMER_UNIT_LEN: usize = 52;
 
 #[derive(Default)]
 struct Sums {
@@ -248,6 +239,11 @@ struct Sums {
 /// Whether a folder is a RocksDB database, perhaps a damaged one.
 pub fn is_database(storage: &dyn Storage, dir: &Path) -> Result<bool> {
     has_file(storage, dir, |name| name == "CURRENT" || name.starts_with("MANIFEST-"))
+}
+
+pub fn has_queue_database(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
+    let own = paths.root().join("consumequeue_rocksdb");
+    Ok(is_database(storage, &paths.consume_queue())? || is_database(storage, &own)?)
 }
 
 pub fn has_tables(storage: &dyn Storage, dir: &Path) -> Result<bool> {
@@ -322,23 +318,44 @@ impl Inventory<'_> {
             Unit::Timer => TIMER_UNIT_LEN,
             Unit::Sparse => batch::ENTRY_LEN,
         };
-        let mut block = vec![0; BLOCK / len * len];
-        let mut position = 0;
-        loop {
-            // A wheel is mostly holes; slots begin at multiples of their length.
-            if unit == Unit::Slot {
-                let data = file.next_data(position).map_err(Error::io("read", path))?;
-                let Some(data) = data else { return Ok(()) };
-                position = data / len as u64 * len as u64;
-            }
-            let read = file.read_at(&mut block, position).map_err(Error::io("read", path))?;
-            let whole = read / len * len;
-            if whole == 0 || !count(unit, &block[..whole], sums) {
-                return Ok(());
-            }
-            position += whole as u64;
-        }
+        let read = each_block(&*file, len, unit == Unit::Slot, |block| count(unit, block, sums));
+        read.map_err(Error::io("read", path))
     }
+}
+
+fn each_block(
+    file: &dyn StorageFile,
+    len: usize,
+    has_holes: bool,
+    mut take: impl FnMut(&[u8]) -> bool,
+) -> std::io::Result<()> {
+    let mut block = vec![0; BLOCK / len * len];
+    let mut position = 0;
+    loop {
+        // A wheel is mostly holes; slots begin at multiples of their length.
+        if has_holes {
+            let Some(data) = file.next_data(position)? else { return Ok(()) };
+            position = data / len as u64 * len as u64;
+        }
+        let whole = file.read_at(&mut block, position)? / len * len;
+        if whole == 0 || !take(&block[..whole]) {
+            return Ok(());
+        }
+        position += whole as u64;
+    }
+}
+
+pub fn each_slot(file: &dyn StorageFile, mut take: impl FnMut(&[u8])) -> std::io::Result<()> {
+    each_block(file, SLOT_LEN, true, |block| {
+        block.chunks_exact(SLOT_LEN).for_each(&mut take);
+        true
+    })
+}
+
+pub fn timer_units(file: &dyn StorageFile) -> std::io::Result<u64> {
+    let mut sums = Sums::default();
+    each_block(file, TIMER_UNIT_LEN, false, |block| count(Unit::Timer, block, &mut sums))?;
+    Ok(sums.units)
 }
 
 fn count(unit: Unit, block: &[u8], sums: &mut Sums) -> bool {

@@ -8,7 +8,7 @@ use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::format::message::sys_flag::{Transaction, transaction};
 use crate::format::message::{Frame, MessageView, read_frame};
 use crate::format::queue::batch::InnerRange;
-use crate::format::queue::consume_queue::DelayLevels;
+use crate::format::queue::consume_queue::{DelayLevels, MOST_NUMBER};
 use crate::format::width::{at_most_i64, or_nowhere};
 use crate::log::commit_log::Found;
 use crate::log::queue::CqUnit;
@@ -40,23 +40,63 @@ pub struct EntrySearch<'a> {
 
 #[derive(Debug)]
 pub enum NextMessage {
-    /// First message from the queue offset on.
     Record(CqUnit, Box<[u8]>),
-    /// No message up to this queue offset.
     Nothing(i64),
 }
 
 impl EntrySearch<'_> {
-    /// Whether an entry leads to a record of its queue and number; returns the record's end.
+    /// Whether an entry leads to its record; returns the record's end.
     pub fn end_of(&self, unit: &CqUnit, buffer: &mut Vec<u8>) -> Result<Option<u64>> {
+        Ok(match self.shift_at(unit, buffer)? {
+            Some((shift, end)) => self.is_shift(unit, shift)?.then_some(end),
+            None => None,
+        })
+    }
+
+    fn shift_at(&self, unit: &CqUnit, buffer: &mut Vec<u8>) -> Result<Option<(i64, u64)>> {
         let (Ok(at), Ok(size)) =
             (u64::try_from(unit.physical_offset), u64::try_from(unit.store_size))
         else {
             return Ok(None);
         };
         let Found::Message(view) = self.log.read(at, 0, buffer)? else { return Ok(None) };
-        let leads = u64::from(view.store_size()) == size && self.is_of(&view, unit);
-        Ok(leads.then(|| at.saturating_add(size)))
+        let is_size = u64::from(view.store_size()) == size;
+        let shift = self.shift_of(&view, unit).filter(|_| is_size);
+        Ok(shift.map(|shift| (shift, at.saturating_add(size))))
+    }
+
+    pub fn shift_of(&self, view: &MessageView<'_>, unit: &CqUnit) -> Option<i64> {
+        shift_of(view, self.view.kind, self.topic, self.queue_id, unit)
+    }
+
+    /// Whether RocketMQ appended an entry so many places before its record's number: the entry
+    /// before has that shift, too, or no message that could be there lies in between.
+    pub fn is_shift(&self, unit: &CqUnit, shift: i64) -> Result<bool> {
+        if shift == 0 {
+            return Ok(true);
+        }
+        let from = unit.number.saturating_sub(NEIGHBOURS).max(0);
+        let before = self.view.units(from, NEIGHBOURS as usize)?;
+        let is_before = |before: &&CqUnit| before.number < unit.number && before.leads();
+        let start = match before.iter().rev().find(is_before) {
+            Some(before) if before.physical_offset >= unit.physical_offset => return Ok(false),
+            Some(before) => match self.shift_at(before, &mut Vec::new())? {
+                Some((known, _)) if known == shift => return Ok(true),
+                Some((_, end)) => end,
+                None => return Ok(false),
+            },
+            None => self.log.min_offset(),
+        };
+        let mut is_next = true;
+        let walked = self.walk(start, or_nowhere(unit.physical_offset), |view| {
+            is_next = self.range_in(view, unit.number).is_none();
+            is_next
+        });
+        match walked {
+            // The log is too long to search.
+            Err(Error::Corrupt(_)) => Ok(false),
+            walked => walked.map(|_| is_next),
+        }
     }
 
     /// [`EntrySearch::end_of`] for an entry behind the log's known end.
@@ -73,20 +113,16 @@ impl EntrySearch<'_> {
             Ok(Frame::Message(view)) => {
                 view.physical_offset() == unit.physical_offset
                     && usize::try_from(view.store_size()) == Ok(size)
-                    && self.is_of(&view, unit)
+                    && self.shift_of(&view, unit) == Some(0)
             }
             _ => false,
         })
     }
 
-    fn is_of(&self, view: &MessageView<'_>, unit: &CqUnit) -> bool {
-        points_back(view, self.view.kind, self.topic, self.queue_id, unit)
-    }
-
     /// A record's queue offsets, the first range that ends behind `number`.
     fn range_in(&self, view: &MessageView<'_>, number: i64) -> Option<InnerRange> {
         let is_own = view.topic() == self.topic && view.queue_id() == self.queue_id;
-        if !is_own && self.queue_id != 0 {
+        if !is_own && self.queue_id != 0 && view.queue_id() != self.queue_id {
             return None;
         }
         let request = DispatchRequest::of(view);
@@ -94,21 +130,22 @@ impl EntrySearch<'_> {
             return None;
         }
         let own = is_own.then(|| request.range(self.view.kind));
-        let beside = lmq::pairs(request.topic, &request.properties)
-            .filter(|(name, _)| *name == self.topic)
-            .map(|(_, number)| InnerRange { base_queue_offset: number, message_count: 1 });
+        let beside = lmq::pairs(&request)
+            .filter(|(name, id, _)| (*name, *id) == (self.topic, self.queue_id))
+            .map(|(_, _, number)| InnerRange { base_queue_offset: number, message_count: 1 });
         own.into_iter().chain(beside).find(|range| {
-            range.base_queue_offset.saturating_add(i64::from(range.message_count)) > number
+            let end = range.base_queue_offset.saturating_add(i64::from(range.message_count));
+            (0..=MOST_NUMBER).contains(&range.base_queue_offset) && end > number
         })
     }
 
     /// Searches the log for the first message at or behind `number`, between the valid entries
-    /// around it; `from` is a record's end before it.
+    /// around it; `from` is a record's end before it, `shift` the one of entries there.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the log is damaged before that message or too long to search;
     /// [`Error::Io`].
-    pub fn seek(&self, number: i64, from: Option<u64>) -> Result<NextMessage> {
+    pub fn seek(&self, number: i64, from: Option<u64>, shift: i64) -> Result<NextMessage> {
         let mut buffer = Vec::new();
         let behind = NEIGHBOURS as usize;
         let before = self.view.units(number.saturating_sub(NEIGHBOURS).max(0), behind)?;
@@ -132,11 +169,15 @@ impl EntrySearch<'_> {
         }
         let mut found = None;
         let damage = self.walk(start, stop, |view| {
-            let range = self.range_in(view, number);
+            let Some(mut range) = self.range_in(view, number) else { return true };
+            if shift > 0 {
+                let shifted = range.base_queue_offset.saturating_sub(shift);
+                range.base_queue_offset = shifted.max(number);
+            }
             // A number of another message, or beyond the queue, does not match.
-            let Some(range) = range.filter(|range| range.base_queue_offset < next) else {
+            if range.base_queue_offset >= next {
                 return true;
-            };
+            }
             let unit = DispatchRequest::of(view).unit(range, &DelayLevels::default());
             found = Some((unit, Box::from(view.as_bytes())));
             false
@@ -175,7 +216,6 @@ impl EntrySearch<'_> {
             }
             Ok(if has_enough { Flow::Stop } else { Flow::Continue })
         })?;
-        // Files are gone.
         if ended.is_some() && damage.is_none() {
             damage = Some(zeros(self.log, scanner.position()));
         }
@@ -194,7 +234,6 @@ impl EntrySearch<'_> {
         Ok(first.min(before))
     }
 
-    /// First queue offset, if it is the queue's apparent first or earlier.
     fn before(&self, queue: &Queue, log_start: u64) -> Result<i64> {
         let first = queue.min_offset();
         let mut stop = log_start.saturating_add(MOST_BEFORE).min(self.log.end_offset());
@@ -261,7 +300,6 @@ impl EntrySearch<'_> {
         }
     }
 
-    /// Whether an entry leads behind all log files.
     fn is_far(&self, unit: &CqUnit) -> bool {
         let end = self.log.run().end_offset().unwrap_or(0);
         u64::try_from(unit.physical_offset).is_ok_and(|at| at >= end)
@@ -308,29 +346,36 @@ pub fn end_of_queues(log: &CommitLog, queues: &[Arc<Queue>]) -> Result<Option<u6
     Ok(farthest.is_empty().then_some(0))
 }
 
-/// Whether `unit` may lead to this record: its own queue offset, or one of an additional queue.
+/// How far a record's number in a queue lies behind its entry there: 0, or more where RocketMQ
+/// appended to a queue that lacked numbers. `None` if the entry is not this record's.
 #[must_use]
-pub fn points_back(
+pub fn shift_of(
     view: &MessageView<'_>,
     kind: QueueKind,
     topic: &[u8],
     queue_id: i32,
     unit: &CqUnit,
-) -> bool {
+) -> Option<i64> {
     if matches!(transaction(view.sys_flag()), Transaction::Prepared | Transaction::Rollback) {
-        return false;
+        return None;
     }
+    let shift = |number: i64| number.checked_sub(unit.number).filter(|shift| *shift >= 0);
     if view.topic() == topic {
-        return view.queue_id() == queue_id
-            && match kind {
-                QueueKind::Plain => view.queue_offset() == unit.number,
-                QueueKind::Batch => {
-                    let range = DispatchRequest::of(view).range(kind);
-                    (range.base_queue_offset, range.message_count) == (unit.number, unit.count)
-                }
-            };
+        if view.queue_id() != queue_id {
+            return None;
+        }
+        return match kind {
+            QueueKind::Plain => shift(view.queue_offset()),
+            QueueKind::Batch => {
+                let range = DispatchRequest::of(view).range(kind);
+                let own = (range.base_queue_offset, range.message_count);
+                (own == (unit.number, unit.count)).then_some(0)
+            }
+        };
     }
     let request = DispatchRequest::of(view);
-    lmq::pairs(request.topic, &request.properties)
-        .any(|(name, number)| name == topic && queue_id == 0 && number == unit.number)
+    lmq::pairs(&request)
+        .filter(|(name, id, _)| (*name, *id) == (topic, queue_id))
+        .filter_map(|(_, _, number)| shift(number))
+        .min()
 }

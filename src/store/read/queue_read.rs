@@ -12,7 +12,7 @@ use crate::log::queue::CqUnit;
 use crate::log::queue::consume_queue_ext::TagsCode;
 use crate::log::queue::seen_codes::Seen256;
 
-use super::entry_search::{EntrySearch, NextMessage, points_back};
+use super::entry_search::{EntrySearch, NextMessage};
 use super::view::queue_view::QueueView;
 use crate::store::progress::{ASK_EVERY, Halt};
 
@@ -40,7 +40,6 @@ pub enum GetStatus {
 }
 
 impl GetStatus {
-    /// RocketMQ's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -57,20 +56,14 @@ impl GetStatus {
     }
 }
 
-/// Result of a read.
 #[derive(Clone, Debug)]
 pub struct ReadResult {
-    /// Status.
     pub status: GetStatus,
-    /// Records.
     pub records: Vec<Box<[u8]>>,
     /// Queue offset behind each record.
     pub ends: Vec<i64>,
-    /// Next offset to read.
     pub next_queue_offset: i64,
-    /// The queue's first offset.
     pub min_queue_offset: i64,
-    /// The queue's end.
     pub max_queue_offset: i64,
 }
 
@@ -158,8 +151,9 @@ struct QueueRead<'a> {
     count: usize,
     bytes: u64,
     next: i64,
-    /// End of the last record that an entry led to.
+    /// End of the last record that an entry led to, and how far its number was behind the entry.
     end: Option<u64>,
+    shift: i64,
     /// Checked entries of the current block, and whether more were checked since.
     seen: Option<(i64, Seen256, bool)>,
     last_was_gone: bool,
@@ -178,6 +172,7 @@ impl<'a> QueueRead<'a> {
             bytes: 0,
             next: request.queue_offset,
             end: None,
+            shift: 0,
             seen: None,
             last_was_gone: false,
             nothing_there: false,
@@ -318,12 +313,15 @@ impl<'a> QueueRead<'a> {
             }
             return self.fill();
         };
-        let (topic, queue_id) = (self.request.topic, self.request.queue_id);
-        if u64::from(view.store_size()) != size
-            || !points_back(&view, self.view.kind, topic, queue_id, unit)
-        {
+        let shift = self.search().shift_of(&view, unit);
+        let Some(shift) = shift.filter(|_| u64::from(view.store_size()) == size) else {
+            return self.fill();
+        };
+        let is_known = shift == 0 || shift == self.shift && self.end.is_some_and(|end| end <= at);
+        if !is_known && !self.search().is_shift(unit, shift)? {
             return self.fill();
         }
+        self.shift = shift;
         self.end = Some(at.saturating_add(size));
         if let Some(code) = left_out
             && consume_queue::tags_code(view.property(names::TAGS)) == code
@@ -348,12 +346,15 @@ impl<'a> QueueRead<'a> {
         Ok(true)
     }
 
+    fn search(&self) -> EntrySearch<'a> {
+        let (topic, queue_id) = (self.request.topic, self.request.queue_id);
+        EntrySearch { log: self.log, view: self.view, topic, queue_id }
+    }
+
     /// Takes the next message from the log, if its entry does not lead to it.
     #[cold]
     fn fill(&mut self) -> Result<bool> {
-        let (topic, queue_id) = (self.request.topic, self.request.queue_id);
-        let held = EntrySearch { log: self.log, view: self.view, topic, queue_id };
-        match held.seek(self.next, self.end)? {
+        match self.search().seek(self.next, self.end, self.shift)? {
             NextMessage::Record(unit, record) => {
                 let Some(view) = view_of(&record) else { return Ok(true) };
                 if self.is_full(u64::from(view.store_size()), unit.count, view.physical_offset()) {
@@ -430,7 +431,6 @@ impl<'a> QueueRead<'a> {
     }
 }
 
-/// View of a record that was checked when read.
 #[must_use]
 pub fn view_of(bytes: &[u8]) -> Option<MessageView<'_>> {
     match read_frame(bytes) {

@@ -11,6 +11,7 @@ import msgspec
 import mqstore
 from mqstore._names import lite_names
 from mqstore._settings import DEFAULTS, OWN_FILE, SETTINGS
+from mqstore.cli.messages import STAND_INS
 from mqstore.cli.options import config_option, open_store, output_options, store_argument
 from mqstore.cli.output import Column, note, table_lines
 from mqstore.layout import index_files, list_files, open_index_files
@@ -30,6 +31,8 @@ _LEARNT = (
 )
 _UNKNOWN_SHOWN = 20
 _JSON_SHOWN = 4_096
+# Bytes of a log that `info` reads in search of stand-ins.
+_MOST_COUNTED = 64 << 20
 
 
 @click.command("info")
@@ -43,7 +46,7 @@ def info_command(output: Output, store: str, config: str | None) -> None:
     crashed, and whether a process writes to it; how far the queues and the index reach.
     """
     with open_store(store, config) as opened:
-        document = _info(opened)
+        document = _info(opened) | {"stand_ins": _stand_ins(opened, config)}
     output.document(document, lambda: _info_lines(document))
 
 
@@ -89,6 +92,13 @@ def _info(store: Store) -> dict[str, object]:
         "unknown": [path for path in files.unknown if not _is_below(path, not_read)],
         "warnings": store.warnings,
     }
+
+
+def _stand_ins(store: Store, config: str | None) -> int | None:
+    """Messages in the place of lost ones; ``None`` where the log is too long to be read."""
+    if store.max_physical_offset - store.min_physical_offset > _MOST_COUNTED:
+        return None
+    return mqstore.stats(store.path, by=(), on_error="skip", config=config).stand_ins
 
 
 def _rocksdb(path: str) -> dict[str, dict[str, int]] | None:
@@ -155,6 +165,8 @@ def _info_lines(info: dict[str, object]) -> Iterator[str]:
     yield line("flushed", _reach(_number(info["flushed_offset"]), end))
     yield line("dispatched", _reach(_number(info["dispatched_offset"]), end))
     yield line("messages", count_text(_number(info["messages"])))
+    if info["stand_ins"]:
+        yield line("", f"{count_text(_number(info['stand_ins']))} {STAND_INS}")
     lite = f"; lite topics: {info['lite_topics']}" if info["lite_topics"] else ""
     yield line("topics, queues", f"{info['topics']}, {info['queues']}{lite}")
     first, last = info["first_store_timestamp_ms"], info["last_store_timestamp_ms"]

@@ -8,6 +8,7 @@ import click
 
 from mqstore.cli.counting import GROUPINGS, SORTS, TIMES, count, largest_first, with_rates
 from mqstore.cli.message_options import tags_option
+from mqstore.cli.messages import note_stand_ins
 from mqstore.cli.names import check_topics, note_nothing
 from mqstore.cli.options import (
     begin_end_options,
@@ -143,6 +144,7 @@ def stats_command(
         note(f"{count_text(len(rows) - top)} more rows; --top {top} was the limit")
     if counted.other_messages:
         note(f"{count_text(counted.other_messages)} messages of further groups are not listed")
+    note_stand_ins(counted.stand_ins)
     if counted.deleted_messages or counted.deleted_bytes:
         note(
             f"the store no longer holds {count_text(counted.deleted_messages)} older messages; "

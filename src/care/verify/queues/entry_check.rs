@@ -15,7 +15,7 @@ use crate::format::width::{at_most_i64, to_usize};
 use crate::log::read::frames::probe;
 use crate::log::{CqUnit, QueueKind};
 use crate::store::dispatch::dispatcher::DispatchRequest;
-use crate::store::read::entry_search::points_back;
+use crate::store::read::entry_search::shift_of;
 
 /// Reads a queue: first and last numbers, valid entries, and faults by itself.
 pub(crate) fn read(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> Result<u64> {
@@ -40,10 +40,11 @@ pub(crate) fn read(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> Resul
     if is_plain {
         structure.finish();
     }
-    let Structure { count, live, first, end, .. } = structure;
+    let Structure { count, live, first, end, last, .. } = structure;
     queue.first = first.unwrap_or(0);
     queue.end = end.or(first).unwrap_or(0);
     queue.live = live;
+    queue.last_at = last.map_or(-1, |last| last.physical_offset);
     Ok(count)
 }
 
@@ -227,6 +228,17 @@ pub(crate) fn check_entries(
     })
 }
 
+fn is_of_queue(queue: &Queue, unit: &CqUnit, view: &MessageView<'_>) -> bool {
+    match shift_of(view, queue.kind(), &queue.topic, queue.id, unit) {
+        Some(0) => true,
+        Some(shift) => {
+            let shifted = *queue.shifted.lock();
+            shifted.is_some_and(|(first, most, _)| first <= unit.number && shift <= most)
+        }
+        None => false,
+    }
+}
+
 /// Compares an entry with the message, without its body, to which it leads.
 fn judge(
     queue: &Queue,
@@ -241,7 +253,7 @@ fn judge(
     let request = DispatchRequest::of(view);
     let range = request.range(kind);
     match kind {
-        QueueKind::Plain if !points_back(view, kind, &queue.topic, queue.id, unit) => {
+        QueueKind::Plain if !is_of_queue(queue, unit, view) => {
             let (number, id) = (view.queue_offset(), view.queue_id());
             let found = format!("{found}, which is message {number} of queue {id} of {other}");
             let expected = format!("message {place} of queue {} of {topic}", queue.id);

@@ -24,6 +24,7 @@ use crate::log::queue::entry_run::EntryRun;
 use crate::log::read::evidence::first_nonzero;
 use crate::log::{CqUnit, QueueKind};
 use crate::store::dispatch::dispatcher::DispatchRequest;
+use crate::store::dispatch::lmq;
 use crate::store::folder::inventory;
 use crate::store::queue_table::{QueueLayout, TopicKinds};
 
@@ -42,7 +43,10 @@ pub(crate) struct Queue {
     pub(crate) first: i64,
     pub(crate) end: i64,
     pub(crate) live: u64,
+    pub(crate) last_at: i64,
     pub(crate) met: AtomicU64,
+    /// Entries before their records' numbers: the first, the farthest shift, and the count.
+    shifted: Mutex<Option<(i64, i64, u64)>>,
 }
 
 impl Queue {
@@ -56,6 +60,32 @@ impl Queue {
 
     pub(crate) fn dir(&self) -> PathBuf {
         self.run().dir()
+    }
+
+    /// Position of an entry that leads to a record and lies up to its number.
+    #[cold]
+    fn place_of(&self, number: i64, request: &DispatchRequest<'_>) -> Result<Option<i64>> {
+        let wanted = request.physical_offset;
+        if wanted > self.last_at {
+            return Ok(None);
+        }
+        let before = |unit: &CqUnit| unit.leads().then_some(unit.physical_offset < wanted);
+        let place = self.entries.first_not(self.entries.places(), before)?;
+        let unit = self.entries.units(place, 1)?.pop();
+        Ok(unit.filter(|unit| unit.physical_offset == wanted && unit.number <= number))
+            .map(|unit| unit.map(|unit| unit.number))
+    }
+
+    fn leads(&self, place: i64, other: &QueueEntry) -> Result<bool> {
+        let unit = self.entries.units(at_least_0(place), 1)?.pop();
+        Ok(unit.is_some_and(|unit| unit.physical_offset == other.physical_offset))
+    }
+
+    #[cold]
+    fn shift(&self, place: i64, shift: i64) {
+        let mut shifted = self.shifted.lock();
+        let (first, most, count) = shifted.unwrap_or((place, shift, 0));
+        *shifted = Some((first.min(place), most.max(shift), count + 1));
     }
 
     /// File of the entry at a position, and the entry's offset there.
@@ -80,7 +110,6 @@ pub(crate) struct Missing {
     pub(crate) numbers: Option<(i64, i64)>,
 }
 
-/// Queues of each topic in order, with their index.
 type Topics = HashMap<Box<[u8]>, Vec<(i32, u32)>>;
 
 pub(crate) struct Queues {
@@ -88,6 +117,7 @@ pub(crate) struct Queues {
     topics: [Topics; 2],
     kinds: TopicKinds,
     pub(crate) list: Vec<Queue>,
+    pub(crate) has_lights: bool,
     missing: Mutex<HashMap<Name, Missing>>,
     /// Messages of further queues, beyond [`MOST_MISSING`].
     pub(crate) missing_elsewhere: AtomicU64,
@@ -100,6 +130,7 @@ impl Queues {
             topics: Default::default(),
             kinds,
             list: Vec::new(),
+            has_lights: false,
             missing: Mutex::default(),
             missing_elsewhere: AtomicU64::new(0),
         };
@@ -144,6 +175,7 @@ impl Queues {
 
     fn add(&mut self, kind: QueueKind, topic: &[u8], id: i32, run: FileRun) {
         let number = at_most_u32(self.list.len());
+        self.has_lights |= topic.starts_with(lmq::PREFIX);
         self.topics[kind as usize].entry(topic.into()).or_default().push((id, number));
         let entries = EntryRun::new(kind, run);
         entries.bytes.tail().set_end(entries.run().end_offset().unwrap_or(0));
@@ -155,7 +187,9 @@ impl Queues {
             first: 0,
             end: 0,
             live: 0,
+            last_at: -1,
             met: AtomicU64::new(0),
+            shifted: Mutex::default(),
         });
     }
 
@@ -343,7 +377,6 @@ impl Entries {
     }
 }
 
-/// Iterates over blocks of entries.
 pub(crate) fn each_block(
     cx: &Context<'_>,
     queue: &Queue,
@@ -394,7 +427,6 @@ pub(crate) fn each_block(
     Ok(())
 }
 
-/// Content at a position of a queue.
 pub(crate) enum Met {
     Entry(CqUnit),
     Blank,
@@ -463,6 +495,24 @@ pub(crate) fn report_twice(
     let found = format!("a second one; the queue leads to the one at {leads}");
     let severity = Severity::Warning;
     cx.findings.add(Code::LogTwice, severity, &path, Some(offset), expected, found);
+}
+
+/// Reports queues that RocketMQ went on filling though numbers were left out. Light queues have no
+/// other numbers than their entries.
+pub(crate) fn report_shifted(cx: &Context<'_>, queues: &Queues) {
+    for queue in queues.list.iter().filter(|queue| !queue.topic.starts_with(lmq::PREFIX)) {
+        let Some((first, most, count)) = *queue.shifted.lock() else { continue };
+        let (path, offset) = queue.spot(first);
+        // One message alone claims a number that the queue never reached.
+        let beyond = first.saturating_add(2)..=first.saturating_add(most);
+        let (code, severity) = match count == 1 && beyond.contains(&queue.end) {
+            true => (Code::QueueOther, Severity::Error),
+            false => (Code::QueueShifted, Severity::Warning),
+        };
+        let found = format!("{count} messages from entry {first} on, shifted by {most}");
+        let expected = "each message in the entry of its number";
+        cx.findings.add(code, severity, &path, Some(offset), expected, found);
+    }
 }
 
 /// Reports messages without entries, after the whole walk. Messages up to `trusted_ms` were

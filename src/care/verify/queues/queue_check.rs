@@ -6,11 +6,11 @@ use super::entry_check::{EntryPlace, ExtCheck};
 use super::{Queue, Queues, find, is_of, is_range, miss, report_twice, tags_code};
 use crate::care::finding::{Code, Severity};
 use crate::care::verify::context::Context;
+use crate::care::verify::oddities::{MOST_BODY, with_body};
 use crate::error::{CorruptionKind, FormatError, Result};
 use crate::files::FileRun;
 use crate::format::body;
 use crate::format::message::sys_flag;
-use crate::format::message::{Frame, read_frame};
 use crate::format::queue::batch::{self, BatchQueueEntry};
 use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry, SCHEDULE_TOPIC};
 use crate::format::queue::consume_queue_ext;
@@ -19,14 +19,13 @@ use crate::log::read::frames::{Record, probe};
 use crate::log::{CqUnit, QueueKind};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
-use crate::store::read::entry_search::points_back;
+use crate::store::read::entry_search::shift_of;
 
 /// Maximum memory for queue entries of all walks.
 const BUDGET: usize = 48 << 20;
 /// Entries read at a time, fewer with many queues.
 const MOST_ENTRIES: usize = 512;
 const LEAST_ENTRIES: usize = 64;
-const MOST_BODY: usize = 64 << 20;
 const NONE: u32 = u32::MAX;
 
 pub(crate) struct QueueCheck<'a> {
@@ -47,21 +46,21 @@ struct Window {
     from: i64,
     bytes: Vec<u8>,
     met: u64,
+    /// How far the last record's number was behind its entry.
+    shift: i64,
 }
 
 impl Window {
     const fn empty() -> Self {
-        Self { queue: NONE, from: 0, bytes: Vec::new(), met: 0 }
+        Self { queue: NONE, from: 0, bytes: Vec::new(), met: 0, shift: 0 }
     }
 
-    /// The entry of a plain queue.
     #[inline]
     fn entry(&self, number: i64) -> Option<QueueEntry> {
         let at = usize::try_from(number.checked_sub(self.from)?).ok()?;
         self.bytes.as_chunks().0.get(at).map(QueueEntry::decode)
     }
 
-    /// The entries of a batch queue.
     fn units(&self) -> impl Iterator<Item = CqUnit> {
         self.bytes.as_chunks().0.iter().map(BatchQueueEntry::decode).map(CqUnit::batch)
     }
@@ -91,12 +90,22 @@ impl Window {
         Ok(())
     }
 
-    /// Begins with another queue, or none.
+    fn entry_of(&mut self, queue: &Queue, place: i64, most: usize) -> Result<Option<QueueEntry>> {
+        if !(queue.first..queue.end).contains(&place) {
+            return Ok(None);
+        }
+        if self.entry(place).is_none() {
+            let left = to_usize(at_least_0(queue.end.saturating_sub(place)));
+            self.read(queue, place, left.min(most))?;
+        }
+        Ok(self.entry(place))
+    }
+
     fn change(&mut self, queue: u32, queues: &Queues) {
         if let Some(queue) = queues.get(self.queue) {
             queue.met.fetch_add(self.met, Ordering::Relaxed);
         }
-        (self.queue, self.met) = (queue, 0);
+        (self.queue, self.met, self.shift) = (queue, 0, 0);
         self.bytes.clear();
     }
 }
@@ -152,16 +161,18 @@ impl<'a> QueueCheck<'a> {
         if request.properties.multi_dispatch.is_some() { self.check_more(request) } else { Ok(()) }
     }
 
-    /// Compares a message with its additional queues, if enabled.
     #[cold]
     fn check_more(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
-        for (name, number) in lmq::pairs(request.topic, &request.properties) {
-            match self.queues.number_of(QueueKind::Plain, name, 0) {
-                Some(queue) => self.compare(queue, number, request)?,
-                None if self.cx.config.enable_lmq && self.cx.config.enable_multi_dispatch => {
-                    miss(self.queues, name, 0, None, number, request);
+        let is_enabled = self.cx.config.enable_lmq && self.cx.config.enable_multi_dispatch;
+        for (name, id, number) in lmq::pairs(request) {
+            match self.queues.number_of(QueueKind::Plain, name, id) {
+                Some(queue) if is_enabled || name.starts_with(lmq::PREFIX) => {
+                    self.compare(queue, number, request)?;
                 }
-                None => {}
+                None if is_enabled && self.queues.kind_of(name) == QueueKind::Plain => {
+                    miss(self.queues, name, id, None, number, request);
+                }
+                _ => {}
             }
         }
         Ok(())
@@ -172,8 +183,7 @@ impl<'a> QueueCheck<'a> {
         let slot = slot_of(queue, self.windows.len());
         if let Some(window) = self.windows.get_mut(slot).filter(|window| window.queue == queue)
             && let Some(entry) = window.entry(number)
-            && entry.physical_offset == request.physical_offset
-            && u32::try_from(entry.store_size) == Ok(request.store_size)
+            && is_entry(&entry, request)
             && entry.tags_code == tags_code(self.cx, request)
         {
             window.met += 1;
@@ -191,30 +201,37 @@ impl<'a> QueueCheck<'a> {
         request: &DispatchRequest<'_>,
     ) -> Result<()> {
         let Some(known) = self.queues.get(queue) else { return Ok(()) };
-        if number < known.first || number >= known.end {
-            miss(self.queues, &known.topic, known.id, Some(known), number, request);
-            return Ok(());
-        }
         let Some(window) = self.windows.get_mut(slot) else { return Ok(()) };
-        if window.queue != queue || window.entry(number).is_none() {
-            if window.queue != queue {
-                window.change(queue, self.queues);
-            }
-            let left = to_usize(at_least_0(known.end.saturating_sub(number)));
-            window.read(known, number, left.min(self.entries))?;
+        if window.queue != queue {
+            window.change(queue, self.queues);
         }
-        // A missing file was reported.
-        let Some(entry) = window.entry(number) else { return Ok(()) };
-        if entry.physical_offset == request.physical_offset
-            && u32::try_from(entry.store_size) == Ok(request.store_size)
+        let mut place = number.saturating_sub(window.shift);
+        let mut entry = window.entry_of(known, place, self.entries)?;
+        if !entry.is_some_and(|entry| is_entry(&entry, request))
+            && let Some(other) = known.place_of(number, request)?
         {
-            window.met += 1;
-            if entry.tags_code != tags_code(self.cx, request) {
-                return self.other_tags(known, queue, number, entry, request);
-            }
-            return Ok(());
+            place = other;
+            entry = window.entry_of(known, place, self.entries)?;
         }
-        self.other_entry(known, number, entry, request)
+        let Some(entry) = entry.filter(|entry| is_entry(entry, request)) else {
+            window.shift = 0;
+            if number < known.first || number >= known.end {
+                miss(self.queues, &known.topic, known.id, Some(known), number, request);
+                return Ok(());
+            }
+            // A missing file was reported.
+            let entry = window.entry_of(known, number, self.entries)?;
+            return entry.map_or(Ok(()), |entry| self.other_entry(known, number, entry, request));
+        };
+        window.met += 1;
+        window.shift = number.saturating_sub(place);
+        if window.shift > 0 {
+            known.shift(place, window.shift);
+        }
+        if entry.tags_code != tags_code(self.cx, request) {
+            return self.other_tags(known, queue, place, entry, request);
+        }
+        Ok(())
     }
 
     #[cold]
@@ -242,7 +259,6 @@ impl<'a> QueueCheck<'a> {
         Ok(())
     }
 
-    /// Handles an entry of another message under this number.
     #[cold]
     fn other_entry(
         &mut self,
@@ -263,10 +279,16 @@ impl<'a> QueueCheck<'a> {
         if let (true, Some(leads)) = (entry.is_valid(), leads)
             && i64::try_from(leads) != Ok(request.physical_offset)
             && let Some((view, size)) = probe(self.log, leads, &mut self.probed)?
-            && points_back(&view, queue.kind(), &queue.topic, queue.id, &unit)
             && u32::try_from(entry.store_size) == Ok(size)
         {
-            report_twice(self.cx, self.log, queue, number, leads, request);
+            match shift_of(&view, queue.kind(), &queue.topic, queue.id, &unit) {
+                Some(0) => report_twice(self.cx, self.log, queue, number, leads, request),
+                // The only entry of a later message.
+                Some(shift) if !queue.leads(number.saturating_add(shift), &entry)? => {
+                    miss(self.queues, &queue.topic, queue.id, Some(queue), number, request);
+                }
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -319,7 +341,6 @@ impl<'a> QueueCheck<'a> {
         Ok(())
     }
 
-    /// Compares the fields of a batch queue's entry beside place and numbers.
     fn check_fields(
         &self,
         queue: &Queue,
@@ -341,11 +362,21 @@ impl<'a> QueueCheck<'a> {
         }
     }
 
+    pub(crate) fn has_lights(&self) -> bool {
+        let config = self.cx.config;
+        config.enable_lmq && config.enable_multi_dispatch || self.queues.has_lights
+    }
+
     pub(crate) fn finish(&mut self) {
         for window in &mut self.windows {
             window.change(NONE, self.queues);
         }
     }
+}
+
+fn is_entry(entry: &QueueEntry, request: &DispatchRequest<'_>) -> bool {
+    entry.physical_offset == request.physical_offset
+        && u32::try_from(entry.store_size) == Ok(request.store_size)
 }
 
 /// Index of a queue's window; unique if there are enough.
@@ -388,25 +419,14 @@ fn messages_in(
     log: &FileRun,
     record: &Record<'_>,
 ) -> Result<std::result::Result<i64, FormatError>> {
-    // The walk leaves out a large record's body.
-    let mut whole = vec![0; if record.is_elided { record.size as usize } else { 0 }];
-    let place = at_least_0(record.view.physical_offset());
-    let read = log.read_at(&mut whole, place)?;
-    let view = match read_frame(whole.get(..read).unwrap_or_default()) {
-        Ok(Frame::Message(view)) => view,
-        _ => record.view,
-    };
-    let body = match body::decompress(view.body(), view.sys_flag(), MOST_BODY) {
-        Ok(body) => body,
-        Err(error) => return Ok(Err(error.into())),
-    };
-    Ok(batch::items(&body).try_fold(0, |count, item| item.map(|_| count + 1)))
+    with_body(log, record, |view| {
+        let body = body::decompress(view.body(), view.sys_flag(), MOST_BODY)?;
+        batch::items(&body).try_fold(0, |count, item| item.map(|_| count + 1))
+    })
 }
 
-/// Entry of a record, if any.
 enum Has {
     Entry(i64, CqUnit),
-    /// The entry of another record with that number.
     Other(CqUnit),
     Broken,
     Nothing,

@@ -14,9 +14,7 @@ use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 use crate::log::{CommitLog, Queue, QueueKind};
 
 use super::queue_view::{Extra, QueueView};
-use crate::format::queue::batch::InnerRange;
 use crate::store::dispatch::dispatcher::DispatchRequest;
-use crate::store::dispatch::lmq;
 use crate::store::dispatch::queue_audit::Audit;
 use crate::store::queue_table::QueueTable;
 use crate::store::read::entry_search::EntrySearch;
@@ -51,31 +49,22 @@ impl Overlay {
     pub fn read(log: &CommitLog, queues: &QueueTable, from: u64, end: u64) -> Result<Self> {
         let mut scanner = Scanner::new(log, from, end, false);
         let mut audit = Audit::new(queues);
+        // Records before may lack entries, too.
+        audit.whole_from = from.max(log.min_offset());
         let mut extra: HashMap<Name, Vec<CqUnit>> = HashMap::new();
         let mut kept = 0;
-        scanner.each(end, Resync::Anywhere, |_, item| {
-            let Item::Record(view, _) = item else { return Ok(Flow::Continue) };
-            let request = DispatchRequest::of(view);
-            if audit.see(&request)? {
-                return Ok(Flow::Continue);
-            }
-            kept += 1;
-            if kept > MOST_EXTRA {
-                return Ok(Flow::Stop);
-            }
-            let range = request.range(queues.kind_of(request.topic));
-            let unit = request.unit(range, queues.delay_levels());
-            extra.entry((request.topic.into(), request.queue_id)).or_default().push(unit);
-            for (name, number) in lmq::pairs(request.topic, &request.properties) {
-                let is_plain = queues.kind_of(name) == QueueKind::Plain;
-                if is_plain && (queues.get(name, 0).is_some() || queues.takes_more_queues()) {
-                    kept += 1;
-                    let range = InnerRange { base_queue_offset: number, message_count: 1 };
-                    let unit = request.unit(range, queues.delay_levels());
-                    extra.entry((name.into(), 0)).or_default().push(unit);
+        scanner.each(end, Resync::Anywhere, |range, item| {
+            let Item::Record(view, _) = item else {
+                if matches!(item, Item::Damage(_)) {
+                    audit.whole_from = range.end;
                 }
-            }
-            Ok(Flow::Continue)
+                return Ok(Flow::Continue);
+            };
+            audit.see(&DispatchRequest::of(view), |topic, queue_id, unit| {
+                kept += 1;
+                extra.entry((topic.into(), queue_id)).or_default().push(unit);
+            })?;
+            Ok(if kept > MOST_EXTRA { Flow::Stop } else { Flow::Continue })
         })?;
         if kept > MOST_EXTRA {
             let first = audit.first_missing.unwrap_or(from);

@@ -1,0 +1,107 @@
+//! Records that are whole and that RocketMQ or a consumer cannot use: counted over the whole log.
+
+use super::context::Context;
+use crate::care::finding::{Code, Severity};
+use crate::error::Result;
+use crate::files::FileRun;
+use crate::format::body;
+use crate::format::message::{Frame, MessageView, read_frame};
+use crate::format::width::at_least_0;
+use crate::log::read::frames::Record;
+use crate::store::dispatch::dispatcher::DispatchRequest;
+use crate::store::dispatch::lmq;
+
+pub(super) const MOST_BODY: usize = 64 << 20;
+const MOST_SHOWN: usize = 64;
+
+/// Passes a record to `take` with its body, which the walk leaves out of a large one.
+pub(super) fn with_body<T>(
+    log: &FileRun,
+    record: &Record<'_>,
+    take: impl FnOnce(MessageView<'_>) -> T,
+) -> Result<T> {
+    let mut whole = vec![0; if record.is_elided { record.size as usize } else { 0 }];
+    let read = log.read_at(&mut whole, at_least_0(record.view.physical_offset()))?;
+    Ok(take(match read_frame(whole.get(..read).unwrap_or_default()) {
+        Ok(Frame::Message(view)) => view,
+        _ => record.view,
+    }))
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Oddities {
+    /// Where RocketMQ's dispatch ends: place, text, and messages up to there.
+    end: Option<(u64, String, u64)>,
+    /// Bodies that cannot be decompressed: their number, and place and reason of the first.
+    bodies: Option<(u64, u64, String)>,
+    /// Messages without the checksum that `forceVerifyPropCRC` demands: their number, and the first.
+    checksums: Option<(u64, u64)>,
+}
+
+impl Oddities {
+    #[cold]
+    pub(super) fn see_lists(&mut self, request: &DispatchRequest<'_>, messages: u64, on: bool) {
+        if let (None, true, true) = (&self.end, on, request.is_queued())
+            && let Some(text) = lmq::end_of_dispatch(request)
+        {
+            let text = String::from_utf8_lossy(text).chars().take(MOST_SHOWN).collect();
+            self.end = Some((at_least_0(request.physical_offset), text, messages));
+        }
+    }
+
+    #[cold]
+    pub(super) fn see_body(&mut self, log: &FileRun, record: &Record<'_>) -> Result<()> {
+        let place = at_least_0(record.view.physical_offset());
+        let error = with_body(log, record, |view| {
+            // Another body than the stored one has a finding of its own.
+            view.check_body_crc().ok()?;
+            body::of_message(&view, MOST_BODY).err()
+        })?;
+        if let Some(error) = error {
+            self.bodies.get_or_insert_with(|| (0, place, error.found)).0 += 1;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    pub(super) fn see_checksum(&mut self, place: u64) {
+        self.checksums.get_or_insert((0, place)).0 += 1;
+    }
+
+    pub(super) fn join(&mut self, messages: u64, next: &Self) {
+        if let (None, Some((place, text, own))) = (&self.end, &next.end) {
+            self.end = Some((*place, text.clone(), messages + own));
+        }
+        if let Some((count, place, reason)) = &next.bodies {
+            self.bodies.get_or_insert_with(|| (0, *place, reason.clone())).0 += count;
+        }
+        if let Some((count, place)) = next.checksums {
+            self.checksums.get_or_insert((0, place)).0 += count;
+        }
+    }
+
+    pub(super) fn report(&self, cx: &Context<'_>, log: &FileRun, messages: u64) {
+        let add = |code, severity, place: u64, expected: &str, found: String| {
+            let file = log.find(place);
+            let path = file.as_ref().map_or_else(|| log.dir(), |file| file.path.clone());
+            let at = file.map(|file| place - file.base_offset);
+            cx.findings.add(code, severity, &path, at, expected, found);
+        };
+        if let Some((place, text, before)) = &self.end {
+            let behind = messages.saturating_sub(*before);
+            let found = format!("{text:?}; {behind} messages behind it");
+            let expected = "a number in INNER_MULTI_QUEUE_OFFSET";
+            add(Code::LogDispatch, Severity::Error, *place, expected, found);
+        }
+        if let Some((count, place, reason)) = &self.bodies {
+            let found = format!("{count} that cannot, the first here: {reason}");
+            let expected = "bodies that can be decompressed";
+            add(Code::LogPacked, Severity::Info, *place, expected, found);
+        }
+        if let Some((count, place)) = self.checksums {
+            let found = format!("{count} messages without one, the first here");
+            let expected = "a checksum in each message, as forceVerifyPropCRC=true demands";
+            add(Code::ConfigChecksum, Severity::Error, place, expected, found);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+"""Queues whose records leave out a number: RocketMQ appends at the next free place."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+import mqstore
+from helpers.damaged_stores import log_files, patch
+from helpers.shifted import CONFIG, LIGHT, LMQ, light, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+SHIFTED = [0, 1, 2, 4, 5, 6]
+
+
+def queue_files(root: Path) -> dict[str, bytes]:
+    below = root / "consumequeue"
+    return {
+        str(path.relative_to(below)): path.read_bytes().rstrip(b"\0")
+        for path in sorted(below.rglob("*"))
+        if path.is_file()
+    }
+
+
+def bodies(store: mqstore.Store, topic: str = "T") -> list[bytes]:
+    """Message by message, and in one read: both must agree."""
+    read = [message.body for message in store.read(topic, 0, 0, max_messages=100).messages]
+    at, single = 0, []
+    while (one := store.read(topic, 0, at, max_messages=1)).messages:
+        single += [message.body for message in one.messages]
+        at = one.next_queue_offset
+    assert single == read
+    return read
+
+
+def found(root: Path, **config: object) -> list[tuple[str, str, str]]:
+    report = mqstore.verify(root, config=config or CONFIG)
+    return [(one.code, one.severity, one.found) for one in report.findings]
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+@pytest.mark.parametrize("crashed", [False, True])
+def test_p11_a_shifted_queue_is_read_as_rocketmq_reads_it(
+    tmp_path: Path, mode: str, crashed: bool
+) -> None:
+    plain(tmp_path, SHIFTED)
+    if crashed:
+        (tmp_path / "abort").touch()
+        patch(tmp_path / "checkpoint", 0, bytes(48))
+    before = queue_files(tmp_path)
+    with mqstore.open(tmp_path, mode, config=CONFIG) as store:
+        assert bodies(store) == [b"0", b"1", b"2", b"3", b"4", b"5"]
+        (queue,) = store.queues()
+        assert (queue.min_offset, queue.max_offset) == (0, 6)
+        if mode == "r+":
+            assert store.recovery is not None
+            assert set(store.recovery.rebuilt) <= {"index"}
+            assert store.append("T", b"6").queue_offset == 6
+            assert bodies(store)[-2:] == [b"5", b"6"]
+    if mode == "r":
+        assert queue_files(tmp_path) == before
+    # The numbers of the log are those of the queue again; both messages with number 6 count.
+    with mqstore.open(tmp_path, "r", config=CONFIG) as store:
+        assert bodies(store)[:6] == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+@pytest.mark.parametrize("lost", range(1, 6))
+def test_p11_entries_that_a_crash_lost_come_back_in_the_same_places(
+    tmp_path: Path, lost: int, crashed: bool
+) -> None:
+    plain(tmp_path, SHIFTED)
+    before = queue_files(tmp_path)
+    file = tmp_path / "consumequeue" / "T" / "0" / f"{0:020}"
+    patch(file, (6 - lost) * 20, bytes(lost * 20))
+    if crashed:
+        (tmp_path / "abort").touch()
+        patch(tmp_path / "checkpoint", 0, bytes(48))
+    with mqstore.open(tmp_path, "r", config=CONFIG) as store:
+        assert bodies(store) == [b"%d" % n for n in range(6)]
+    with mqstore.open(tmp_path, "r+", config=CONFIG) as store:
+        assert bodies(store) == [b"%d" % n for n in range(6)]
+    assert queue_files(tmp_path) == before
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["queues", "no-queues"])
+@pytest.mark.parametrize(
+    "numbers",
+    [SHIFTED, [0, 2, 5, 6, 9], [0, 1, 3, 4, 4, 5], [3, 4, 6, 7]],
+    ids=lambda numbers: "-".join(map(str, numbers)),
+)
+def test_p11_a_rebuild_appends_where_the_log_is_whole(
+    tmp_path: Path, numbers: Sequence[int], keep: bool
+) -> None:
+    plain(tmp_path, numbers)
+    first = numbers[0]
+    if first:
+        # A log whose older files were deleted.
+        shutil.rmtree(tmp_path / "consumequeue")
+        mqstore.rebuild(tmp_path, what="consumequeue", config=CONFIG)
+    before = queue_files(tmp_path)
+    if not keep:
+        shutil.rmtree(tmp_path / "consumequeue")
+    report = mqstore.rebuild(tmp_path, what="consumequeue", config=CONFIG)
+    (queue,) = report.queues
+    assert (queue.min_offset, queue.max_offset) == (first, first + len(numbers))
+    assert queue_files(tmp_path) == before
+    again = mqstore.rebuild(tmp_path, what="consumequeue", config=CONFIG)
+    assert again.queues[0].was == (first, first + len(numbers))
+    with mqstore.open(tmp_path, "r+", config=CONFIG) as store:
+        assert store.recovery is not None
+        assert store.recovery.rebuilt == ()
+
+
+def test_p11_verify_has_one_finding_for_a_shift(tmp_path: Path) -> None:
+    plain(tmp_path, SHIFTED)
+    assert found(tmp_path) == [
+        ("MQ-CQ-17", "warning", "3 messages from entry 3 on, shifted by 1"),
+    ]
+    mqstore.rebuild(tmp_path, config=CONFIG)
+    assert [code for code, *_ in found(tmp_path)] == ["MQ-CQ-17"]
+    # An entry that leads to another message is no shift.
+    file = tmp_path / "consumequeue" / "T" / "0" / f"{0:020}"
+    entries = file.read_bytes()
+    patch(file, 20, entries[40:60])
+    assert {code for code, *_ in found(tmp_path)} == {"MQ-CQ-03", "MQ-CQ-06", "MQ-CQ-17"}
+
+
+def test_p11_a_message_that_lost_its_entry_is_no_shift(tmp_path: Path) -> None:
+    """An entry was taken out of the file, the rest moved up: number 3 is in the log."""
+    plain(tmp_path, range(7))
+    file = tmp_path / "consumequeue" / "T" / "0" / f"{0:020}"
+    entries = file.read_bytes()
+    patch(file, 60, entries[80:140] + bytes(20))
+    with mqstore.open(tmp_path, "r", config=CONFIG) as store:
+        assert b"3" in bodies(store)
+    assert "error" in {severity for _, severity, _ in found(tmp_path)}
+    mqstore.rebuild(tmp_path, config=CONFIG)
+    assert queue_files(tmp_path)[f"T/0/{0:020}"] == entries.rstrip(b"\0")
+
+
+@pytest.mark.parametrize("kept", ["none", "filler", "shift"])
+def test_p11_behind_damage_the_own_number_counts_unless_entries_know_better(
+    tmp_path: Path, kept: str
+) -> None:
+    """The record of entry 3 is damaged, and its number is missing from then on."""
+    numbers = [0, 1, 2, 3, 5, 6] if kept == "shift" else range(6)
+    places = plain(tmp_path, numbers)
+    patch(log_files(tmp_path)[0], places[3] + 4, bytes(8))
+    if kept != "shift":
+        shutil.rmtree(tmp_path / "consumequeue")
+    if kept == "filler":
+        mqstore.rebuild(tmp_path, config=CONFIG)
+    before = queue_files(tmp_path) if kept != "none" else None
+    report = mqstore.rebuild(tmp_path, config=CONFIG)
+    assert (report.queues[0].min_offset, report.queues[0].max_offset) == (0, 6)
+    entries = queue_files(tmp_path)[f"T/0/{0:020}"]
+    assert int.from_bytes(entries[60:68]) == 0
+    assert int.from_bytes(entries[80:88]) == places[4]
+    if kept == "filler":
+        assert queue_files(tmp_path) == before
+
+
+def test_p11_no_group_is_moved(tmp_path: Path) -> None:
+    plain(tmp_path, SHIFTED)
+    with mqstore.open(tmp_path, "r+", config=CONFIG) as store, store.group("g") as group:
+        for message in group.poll("T", max_messages=5):
+            group.ack(message)
+        group.commit()
+    table = (tmp_path / "config" / "consumerOffset.json").read_bytes()
+    mqstore.rebuild(tmp_path, config=CONFIG)
+    assert (tmp_path / "config" / "consumerOffset.json").read_bytes() == table
+    with mqstore.open(tmp_path, "r+", config=CONFIG) as store, store.group("g") as group:
+        assert [message.body for message in group.poll("T")] == [b"5"]
+
+
+def test_p12_a_light_queue_with_a_gap_is_healthy(tmp_path: Path) -> None:
+    light(tmp_path, [0, 1, 3, 4])
+    before = queue_files(tmp_path)
+    assert found(tmp_path, **LIGHT) == []
+    assert [one.code for one in mqstore.doctor(tmp_path, config=LIGHT)] == []
+    mqstore.rebuild(tmp_path, config=LIGHT)
+    assert queue_files(tmp_path) == before
+    for mode in ("r", "r+"):
+        with mqstore.open(tmp_path, mode, config=LIGHT) as store:
+            assert bodies(store, LMQ) == [b"0", b"1", b"2", b"3"]
