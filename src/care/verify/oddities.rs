@@ -58,7 +58,7 @@ impl Oddities {
             body::of_message(&view, MOST_BODY).err()
         })?;
         if let Some(error) = error {
-            self.bodies.get_or_insert_with(|| (0, place, error.found)).0 += 1;
+            self.bodies.get_or_insert((0, place, error.found)).0 += 1;
         }
         Ok(())
     }

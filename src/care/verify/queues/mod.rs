@@ -71,9 +71,13 @@ impl Queue {
         }
         let before = |unit: &CqUnit| unit.leads().then_some(unit.physical_offset < wanted);
         let place = self.entries.first_not(self.entries.places(), before)?;
-        let unit = self.entries.units(place, 1)?.pop();
-        Ok(unit.filter(|unit| unit.physical_offset == wanted && unit.number <= number))
-            .map(|unit| unit.map(|unit| unit.number))
+        let mut near = self.entries.units(place.saturating_sub(1), 3)?;
+        near.retain(CqUnit::leads);
+        // RocketMQ appends in the order of the log.
+        let in_order = near.is_sorted_by_key(|unit| unit.physical_offset);
+        let found = near.iter().find(|unit| unit.physical_offset == wanted);
+        let number = found.map(|unit| unit.number).filter(|place| *place <= number);
+        Ok(number.filter(|_| in_order))
     }
 
     fn leads(&self, place: i64, other: &QueueEntry) -> Result<bool> {
