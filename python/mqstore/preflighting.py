@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import mqstore
 from mqstore import _native
-from mqstore.errors import ConfigError, StoreError
+from mqstore.errors import ConfigError, CorruptionError, StoreError
 from mqstore.results import _Report
 from mqstore.store import _judged_settings
 
@@ -208,7 +208,11 @@ class _Flight:
         high = queue.max_offset
         while low < high:
             middle = (low + high) // 2
-            result = self.store.read(queue.topic, queue.queue_id, middle, max_messages=1)
+            try:
+                result = self.store.read(queue.topic, queue.queue_id, middle, max_messages=1)
+            except CorruptionError:  # what the log lacks, no start enters
+                low = middle + 1
+                continue
             if result.messages and result.messages[0].physical_offset < self.begin:
                 low = middle + 1
             else:
