@@ -4,13 +4,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::quoted;
-use crate::files::{Access, FileKind, Storage};
+use crate::files::{Access, FileKind, Storage, folder_at};
 use crate::store::folder::paths::{self, StorePaths};
 
 const DEEPEST: usize = 3;
 const MOST: usize = 100;
 
-/// What a start needs, and this user may not read: folders, and files if asked; at most a hundred.
+/// Folders that a start needs and this user may not read, and files if asked; at most a hundred.
 pub(in crate::care) fn refused(
     storage: &dyn Storage,
     paths: &StorePaths,
@@ -29,7 +29,7 @@ pub(in crate::care) fn refused(
     let queues = paths::QUEUE_FOLDERS.iter().map(|name| paths.root().join(name));
     let log = paths.commit_log().iter().cloned();
     for dir in log.chain(queues).chain([paths.index(), paths.config()]) {
-        if storage.kind(&dir).is_ok_and(|kind| kind == Some(FileKind::Directory)) {
+        if matches!(folder_at(storage, &dir, false), Ok(Ok(true))) {
             add_folder(storage, &dir, (files, DEEPEST), &mut refused);
         }
     }

@@ -24,7 +24,7 @@ pub struct Cut {
     pub at: u64,
     /// Whole messages from there on.
     pub messages: u64,
-    /// What the recovery refuses there.
+    /// Why the recovery ends there.
     pub reason: String,
 }
 

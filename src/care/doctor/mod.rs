@@ -71,11 +71,11 @@ pub fn doctor_on(
     progress: &mut Progress<'_>,
 ) -> Result<DoctorReport> {
     let paths = StorePaths::new(path, config);
+    let storage = at_rest(storage, &paths, true);
     let refused = broker::access::refused(&*storage, &paths, true);
     if !refused.is_empty() {
         return Ok(not_readable(config, &paths, &refused));
     }
-    let storage = at_rest(storage, &paths, true);
     let (mut whole, options) = (1, VerifyOptions::default());
     let mut tell = |done, total: u64| {
         whole = total;
