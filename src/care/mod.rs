@@ -17,9 +17,9 @@ pub mod transfer;
 pub mod upkeep;
 pub mod verify;
 
-pub use self::broker::{Cut, NextStart, next_start};
+pub use self::broker::{Cut, NextStart};
 pub use self::doctor::{
-    Diagnosis, DoctorReport, Fate, GroupFate, Lost, LostInQueue, Verdict, doctor,
+    Diagnosis, DoctorReport, Fate, GroupFate, Lost, LostInQueue, Verdict, doctor, next_start,
 };
 pub use self::finding::{Code, Finding, Severity};
 pub use self::pass::Skipped;

@@ -74,7 +74,7 @@ pub(in crate::care) fn obstacle(path: &Path) -> String {
 }
 
 /// The command that gives the file to the owner of the store; root can run it.
-pub(in crate::care) fn cure(path: &Path, paths: &StorePaths) -> Option<String> {
+pub(in crate::care) fn give(path: &Path, paths: &StorePaths) -> Option<String> {
     let (store, path) = (quoted(paths.root().to_str()?)?, quoted(path.to_str()?)?);
     Some(format!("chown -R --reference={store} {path} && chmod -R u+rwX {path}"))
 }

@@ -3,21 +3,21 @@
 //! ends the log in `recovery.rs`, which delayed messages it delivers again in `delays.rs`,
 //! what its user may not read in `access.rs`.
 
-pub(super) mod access;
+mod access;
 mod delays;
 mod recovery;
-pub(super) mod settings;
+mod settings;
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
+pub(super) use self::access::{give, refused};
 pub use self::recovery::Cut;
+pub(super) use self::recovery::cut;
+pub(super) use self::settings::{WrongSize, proven};
 use super::finding::{Code, Finding};
-use super::verify::{Level, NO_OFFSET, OTHER_OFFSETS, VerifyOptions, verify};
 use crate::config::StoreConfig;
 use crate::error::Result;
-use crate::files::{Access, FileKind, Os, Storage};
+use crate::files::{Access, FileKind, Storage};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::file_name::parse_index_name;
 use crate::format::index::{HEADER_LEN, IndexHeader};
@@ -26,11 +26,13 @@ use crate::log::{CommitLog, StoreCheckpoint};
 use crate::store::folder::inventory::list;
 use crate::store::folder::paths::{self, StorePaths};
 use crate::store::folder::{config_file, lock};
-use crate::store::open::inspect::{Parts, load_parts};
 use crate::store::queue_table::QueueTable;
 use crate::time::utc_text;
 
 const TOPIC_FILE: usize = 3;
+/// Offsets that are gone and keep no broker from starting.
+pub(super) const NO_OFFSET: &str = "no offset in it";
+pub(super) const OTHER_OFFSETS: &str = "offsets of topics that this store does not have";
 
 /// Forecast of a start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,31 +53,6 @@ pub struct NextStart {
     pub cut: Option<Cut>,
     /// Delayed messages that it delivers again.
     pub delivered_again: u64,
-}
-
-/// Forecasts the next start.
-pub fn next_start(path: &Path, config: &StoreConfig, release: Release) -> Result<NextStart> {
-    let storage: Arc<dyn Storage> = Arc::new(Os);
-    let paths = StorePaths::new(path, config);
-    let refused = access::refused(&*storage, &paths, true);
-    if !refused.is_empty() {
-        return Ok(not_readable(&refused));
-    }
-    let options = VerifyOptions { level: Level::Quick, ..VerifyOptions::default() };
-    let mut go_on = |_, _| ControlFlow::Continue(());
-    let report = verify(path, config.clone(), &options, &mut go_on)?;
-    let (mut config, _) = settings::proven(&storage, &paths, config)?;
-    let Parts { log, queues, .. } = load_parts(&paths, &mut config, &storage, Access::Read)?;
-    let mut start = foresee(&*storage, &paths, (&log, &config), release, Some(&queues))?;
-    start.cut = recovery::cut(&log, &config, start.from)?;
-    start.obstacles = obstacles(&*storage, &report.findings, &paths);
-    let strays = report.findings.iter().filter(|found| found.code == Code::StrayName);
-    start.strays = strays
-        .filter(|found| is_stray_file(found, &paths))
-        .filter(|found| is_deleted(&*storage, &paths.root().join(&found.path)))
-        .map(|found| found.path.display().to_string())
-        .collect();
-    Ok(start)
 }
 
 /// Forecast for a store of which this user may not read these files and folders.
@@ -122,12 +99,12 @@ fn is_in_queues(found: &Finding) -> bool {
     paths::QUEUE_FOLDERS.iter().any(|folder| found.path.starts_with(folder))
 }
 
-fn is_stray_file(found: &Finding, paths: &StorePaths) -> bool {
+pub(super) fn is_stray_file(found: &Finding, paths: &StorePaths) -> bool {
     found.found == "a file" && (is_in_log(found, paths) || is_in_queues(found))
 }
 
 /// Whether a start deletes the file: it is empty, and the last of its folder by name.
-fn is_deleted(storage: &dyn Storage, path: &Path) -> bool {
+pub(super) fn is_deleted(storage: &dyn Storage, path: &Path) -> bool {
     let names = path.parent().and_then(|dir| storage.list(dir).ok()).unwrap_or_default();
     let last = names.iter().map(|entry| &*entry.name).max();
     let length = || storage.open(path, Access::Read).and_then(|file| file.length());

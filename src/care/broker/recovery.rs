@@ -143,7 +143,11 @@ fn is_good_at(log: &CommitLog, config: &StoreConfig, base: u64) -> bool {
 
 /// Where a recovery from `from` on ends the log, if whole messages lie behind: at the first record
 /// that it refuses (`CommitLog#recoverNormally`, `CommitLog#recoverAbnormally`).
-pub(super) fn cut(log: &CommitLog, config: &StoreConfig, from: u64) -> Result<Option<Cut>> {
+pub(in crate::care) fn cut(
+    log: &CommitLog,
+    config: &StoreConfig,
+    from: u64,
+) -> Result<Option<Cut>> {
     let mut recovery = Recovery { config, base: from, cut: None };
     for file in log.run().files().iter().filter(|file| file.base_offset >= from) {
         let places = file.base_offset..u64::MAX;

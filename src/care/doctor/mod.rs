@@ -4,6 +4,7 @@
 mod beginning;
 mod cure;
 mod diagnosis;
+mod forecast;
 mod groups;
 mod log_facts;
 mod losses;
@@ -12,11 +13,13 @@ mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 use std::sync::Arc;
 
 use self::cure::Words;
 pub use self::diagnosis::Diagnosis;
+pub use self::forecast::next_start;
+use self::forecast::not_readable;
 pub use self::groups::{Fate, GroupFate};
 use self::log_facts::{LogFacts, QueuePlace};
 pub use self::losses::{Lost, LostInQueue};
@@ -72,7 +75,7 @@ pub fn doctor_on(
 ) -> Result<DoctorReport> {
     let paths = StorePaths::new(path, config);
     let storage = at_rest(storage, &paths, true);
-    let refused = broker::access::refused(&*storage, &paths, true);
+    let refused = broker::refused(&*storage, &paths, true);
     if !refused.is_empty() {
         return Ok(not_readable(config, &paths, &refused));
     }
@@ -82,7 +85,7 @@ pub fn doctor_on(
         progress(done, total.saturating_mul(2))
     };
     let report = verify_at_rest(Arc::clone(&storage), path, config.clone(), &options, &mut tell)?;
-    let (config, _) = &broker::settings::proven(&storage, &paths, config)?;
+    let (config, _) = &broker::proven(&storage, &paths, config)?;
     let in_use = StoreLock::is_held(&*storage, &paths);
     let mut read_config = config.clone();
     let parts = load_parts(&paths, &mut read_config, &storage, Access::Read).ok();
@@ -176,30 +179,6 @@ pub fn doctor_on(
     let verdict =
         Verdict { release, in_use, next_start: start, lost, groups, commands, last_resort };
     Ok(DoctorReport { diagnoses, verdict })
-}
-
-/// Report on a store of which this user may not read these files and folders: nothing else is known.
-fn not_readable(config: &StoreConfig, paths: &StorePaths, refused: &[PathBuf]) -> DoctorReport {
-    let next_start = broker::not_readable(refused);
-    let commands: Vec<_> =
-        refused.iter().filter_map(|path| broker::access::cure(path, paths)).collect();
-    let diagnosis = Diagnosis {
-        code: Code::Unreadable,
-        severity: Severity::Error,
-        evidence: next_start.obstacles.iter().take(MOST_EVIDENCE).cloned().collect(),
-        cure: commands.first().cloned(),
-        follows: Vec::new(),
-    };
-    let verdict = Verdict {
-        release: config.rocketmq_version.unwrap_or(Release::V5_3),
-        in_use: false,
-        next_start,
-        lost: Lost::default(),
-        groups: Vec::new(),
-        commands,
-        last_resort: Vec::new(),
-    };
-    DoctorReport { diagnoses: vec![diagnosis], verdict }
 }
 
 fn told_of_the_log(mut diagnosis: Diagnosis, paths: &StorePaths) -> Diagnosis {

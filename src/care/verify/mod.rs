@@ -27,8 +27,7 @@ use self::log_walk::{FileWalk, Listed};
 use self::queues::{Queue, Queues};
 use self::tables::Tables;
 pub(crate) use self::tables::topic_with_queues;
-pub(crate) use self::tables::{NO_OFFSET, OTHER_OFFSETS};
-use super::broker::{self, settings::WrongSize};
+use super::broker::{self, WrongSize};
 use super::finding::{Code, Finding, Findings, Severity};
 use super::meter::{Meter, both, thread_count, watched};
 use crate::config::StoreConfig;
@@ -165,11 +164,11 @@ pub(crate) fn verify_at_rest(
 ) -> Result<VerifyReport> {
     let threads = thread_count(options.threads);
     let paths = StorePaths::new(path, &config);
-    let refused = broker::access::refused(&*storage, &paths, false);
+    let refused = broker::refused(&*storage, &paths, false);
     if !refused.is_empty() {
         return Ok(not_readable(path, options.level, &refused));
     }
-    let (config, wrong_sizes) = broker::settings::proven(&storage, &paths, &config)?;
+    let (config, wrong_sizes) = broker::proven(&storage, &paths, &config)?;
     watched("verify", path, progress, |meter| {
         let check = |part_bytes| {
             check(&storage, path, (&config, &wrong_sizes), options, threads, meter, part_bytes)

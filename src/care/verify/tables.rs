@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::context::{Context, State};
 use super::queues::{Queue, Queues};
+use crate::care::broker::{NO_OFFSET, OTHER_OFFSETS};
 use crate::care::finding::{Code, Finding, Severity};
 use crate::care::topics::{is_deleted, is_system, is_system_group};
 use crate::error::{Error, FormatError};
@@ -33,9 +34,6 @@ const OTHERS: [&str; 4] = [
     "consumerOrderInfo.json",
     "topicQueueMapping.json",
 ];
-
-pub(crate) const NO_OFFSET: &str = "no offset in it";
-pub(crate) const OTHER_OFFSETS: &str = "offsets of topics that this store does not have";
 
 const MOST_NAMED: usize = 10;
 
