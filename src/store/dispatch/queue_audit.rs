@@ -161,9 +161,12 @@ impl<'q> Audit<'q> {
         let place = self.audits.len();
         let kind = queues.kind_of(topic);
         let near = at_most_i64(self.whole_from).max(1)..=first.physical_offset;
-        let ended = queue
-            .as_ref()
-            .filter(|queue| kind == QueueKind::Plain && near.contains(&queue.reach()));
+        // A damaged last entry may seem to end before all records.
+        let ended = queue.as_ref().filter(|queue| {
+            kind == QueueKind::Plain
+                && first.number >= queue.max_offset()
+                && near.contains(&queue.reach())
+        });
         let ends = ended.map(|queue| (queue.max_offset(), queue.reach()));
         let (next, reach) = ends.unwrap_or((first.number, -1));
         self.audits.push(QueueAudit {
