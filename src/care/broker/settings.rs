@@ -56,7 +56,13 @@ pub(crate) fn proven(
     for (name, size, default) in SIZES {
         let mut alone = StoreConfig::default();
         *size(&mut alone) = *size(&mut config);
-        let differs = match sizes(storage, paths, &alone) {
+        let read = match name {
+            "mapped_file_size_commit_log" => {
+                found::commit_log_file_size(storage, paths, &alone).map(drop)
+            }
+            _ => inspect::queue_layout(&**storage, paths, &alone).map(drop),
+        };
+        let differs = match read {
             Err(Error::InvalidConfig { .. }) => true,
             other => other.map(|()| false)?,
         };
@@ -74,10 +80,4 @@ pub(crate) fn proven(
         wrong.push(WrongSize { dir, expected, found });
     }
     Ok((config, wrong))
-}
-
-fn sizes(storage: &Arc<dyn Storage>, paths: &StorePaths, config: &StoreConfig) -> Result<()> {
-    found::commit_log_file_size(storage, paths, config)?;
-    inspect::queue_layout(&**storage, paths, config)?;
-    Ok(())
 }

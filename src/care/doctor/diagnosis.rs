@@ -2,6 +2,8 @@
 
 use crate::care::finding::{Code, Severity};
 
+pub(super) const MOST_EVIDENCE: usize = 5;
+
 /// A state of a store and its cure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnosis {

@@ -4,7 +4,9 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Diagnosis, DoctorReport, Lost, MOST_EVIDENCE, Verdict};
+use super::diagnosis::{Diagnosis, MOST_EVIDENCE};
+use super::losses::Lost;
+use super::verdict::Verdict;
 use crate::care::broker::{self, NextStart};
 use crate::care::finding::{Code, Severity};
 use crate::care::verify::{Level, VerifyOptions, verify};
@@ -45,7 +47,7 @@ pub(super) fn not_readable(
     config: &StoreConfig,
     paths: &StorePaths,
     refused: &[PathBuf],
-) -> DoctorReport {
+) -> (Diagnosis, Verdict) {
     let next_start = broker::not_readable(refused);
     let commands: Vec<_> = refused.iter().filter_map(|path| broker::give(path, paths)).collect();
     let diagnosis = Diagnosis {
@@ -64,5 +66,5 @@ pub(super) fn not_readable(
         commands,
         last_resort: Vec::new(),
     };
-    DoctorReport { diagnoses: vec![diagnosis], verdict }
+    (diagnosis, verdict)
 }

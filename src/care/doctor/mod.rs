@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use self::cure::Words;
 pub use self::diagnosis::Diagnosis;
+use self::diagnosis::MOST_EVIDENCE;
 pub use self::forecast::next_start;
 use self::forecast::not_readable;
 pub use self::groups::{Fate, GroupFate};
@@ -46,7 +47,6 @@ use crate::store::progress::Progress;
 use crate::store::read::queue_read;
 use crate::time::utc_text;
 
-const MOST_EVIDENCE: usize = 5;
 const MOST_CURES: usize = 100;
 
 /// Result of [`doctor`].
@@ -77,7 +77,8 @@ pub fn doctor_on(
     let storage = at_rest(storage, &paths, true);
     let refused = broker::refused(&*storage, &paths, true);
     if !refused.is_empty() {
-        return Ok(not_readable(config, &paths, &refused));
+        let (diagnosis, verdict) = not_readable(config, &paths, &refused);
+        return Ok(DoctorReport { diagnoses: vec![diagnosis], verdict });
     }
     let (mut whole, options) = (1, VerifyOptions::default());
     let mut tell = |done, total: u64| {
