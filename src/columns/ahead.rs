@@ -21,7 +21,6 @@ use crate::store::progress::Halt;
 use crate::store::read::scan::Scan;
 
 const LONG: u64 = 16 << 20;
-/// Bytes of a part.
 const PART: Range<u64> = 256 << 10..64 << 20;
 /// Rows below which a part counts as small.
 const FEW_ROWS: usize = 512;

@@ -95,7 +95,6 @@ struct Needs {
     bodies: usize,
     raw_bodies: usize,
     records: usize,
-    /// Whether bodies can stay in their block.
     shares: bool,
     /// Whether rows wait: with few simple columns it costs more than it saves.
     waits: bool,
@@ -103,7 +102,6 @@ struct Needs {
 
 #[derive(Debug)]
 struct Waiting {
-    /// Position of the record in the block.
     place: usize,
     size: usize,
     body: Option<Vec<u8>>,

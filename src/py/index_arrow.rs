@@ -119,7 +119,6 @@ impl OffsetLists {
     }
 }
 
-/// Field of a `list<int64>`.
 fn item() -> FieldRef {
     Arc::new(Field::new("item", DataType::Int64, true))
 }

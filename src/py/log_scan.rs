@@ -42,7 +42,6 @@ fn is_business(topic: &[u8]) -> bool {
     Purpose::of(topic) == Purpose::Normal && !topics::is_system(topic)
 }
 
-/// Parses Spark's `onError`.
 fn on_damage(on_error: &str) -> PyResult<OnDamage> {
     match on_error {
         "fail" => Ok(OnDamage::Fail),

@@ -91,7 +91,6 @@ impl ArrowScan {
         Self { schema, columns: Vec::new(), open: Box::new(open) }
     }
 
-    /// Rows that are in memory already.
     pub(crate) fn of_rows(schema: SchemaRef, batches: Vec<RecordBatch>) -> Self {
         Self::new(schema, move |_, _| Ok(Box::new(batches.clone().into_iter().map(Ok))))
     }
@@ -250,14 +249,12 @@ impl fmt::Display for Text {
 
 impl std::error::Error for Text {}
 
-/// Messages of a log.
 pub(crate) struct Messages {
     pub(crate) source: LogSource,
     pub(crate) scan: Scan,
     pub(crate) columns: Vec<Column>,
     pub(crate) limits: BatchLimits,
     pub(crate) decompress: bool,
-    /// Value of the column `broker`.
     pub(crate) broker: Option<String>,
     /// Whether a row of damage names its message.
     pub(crate) names_damaged: bool,

@@ -32,7 +32,6 @@ pub(crate) fn repr(value: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(shown)
 }
 
-/// Whether `other` has the same class and fields.
 pub(crate) fn equal<'py>(
     value: &Bound<'py, PyAny>,
     other: &Bound<'py, PyAny>,

@@ -44,7 +44,6 @@ pub struct MessageStore {
     pub(super) reader: Reader,
     /// `None` for a reader.
     pub(super) writer: Option<Arc<Writer>>,
-    /// Facts met at open that are no damage.
     services: Mutex<Option<Services>>,
     pub(super) warnings: Vec<String>,
     pid: u32,

@@ -89,7 +89,6 @@ pub(super) struct Window<'f> {
     block: Vec<u8>,
     start: u64,
     filled: usize,
-    /// Unreadable bytes before `told_to`.
     pub(super) unreadable: u64,
     told_to: u64,
 }
@@ -131,7 +130,6 @@ impl<'f> Window<'f> {
         at >= self.start && at.saturating_add(wanted as u64) <= end
     }
 
-    /// First byte from `at` on outside holes.
     fn next_data(&self, at: u64) -> Result<u64> {
         let data = self.file.next_data(at).map_err(Error::io("read", self.path))?;
         Ok(data.unwrap_or(self.len).min(self.len))

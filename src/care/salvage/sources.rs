@@ -87,7 +87,6 @@ pub(super) fn sound_tables(
     files
 }
 
-/// Content of a readable table; `None` if empty.
 fn sound(storage: &dyn Storage, path: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     let Some(bytes) = read_json(storage, path)?.filter(|bytes| !bytes.is_empty()) else {
         return Ok(None);

@@ -91,7 +91,6 @@ struct Counts {
     ids: HashMap<Box<[u8]>, usize>,
     topics: Vec<Totals>,
     others: Totals,
-    /// Messages and bytes by step and topic.
     cells: HashMap<(i64, usize), (u64, u64)>,
     level: usize,
 }

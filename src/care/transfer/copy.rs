@@ -352,7 +352,6 @@ impl Redaction {
         Ok((!same).then_some(changed))
     }
 
-    /// Body of a batch with each message changed.
     fn members(
         &self,
         rules: &[&Rule],
@@ -402,7 +401,6 @@ impl Redaction {
         now
     }
 
-    /// New value of a property, if it stays.
     fn value(&self, name: &[u8], value: &[u8], replacement: &Replacement) -> Option<Vec<u8>> {
         Some(match replacement {
             Replacement::Remove => return None,

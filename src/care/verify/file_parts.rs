@@ -100,13 +100,11 @@ impl FileWalk {
 }
 
 pub(crate) struct Joined {
-    /// Messages before the end.
     pub(crate) messages: u64,
     /// End of the log as its readers find it.
     pub(crate) end: u64,
     pub(crate) newest_ms: i64,
     pub(crate) walked: Walked,
-    /// Whether the walk passed over new messages.
     pub(crate) grew: bool,
 }
 

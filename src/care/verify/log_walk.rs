@@ -37,7 +37,6 @@ pub(crate) struct FileWalk {
     pub(crate) messages: u64,
     pub(crate) newest_ms: i64,
     pub(crate) end: u64,
-    /// Position of the last message.
     pub(crate) last: Option<u64>,
     pub(crate) how: FileEnd,
     pub(crate) damaged: Vec<(u64, u64)>,

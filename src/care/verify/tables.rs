@@ -98,7 +98,6 @@ impl Tables {
         Ok(tables)
     }
 
-    /// Reports lost offsets if the store knows groups.
     fn check_offsets(&self, cx: &Context<'_>, queues: &Queues) {
         let has_queue = |topic: &[u8]| queues.list.iter().any(|queue| *queue.topic == *topic);
         let is_entered = |topic: &[u8]| {
@@ -405,7 +404,6 @@ fn check_place(cx: &Context<'_>, path: &Path, place: &Place, queues: &Queues) {
     }
 }
 
-/// Reads the checkpoint; reports an invalid one.
 pub(crate) fn read_checkpoint(cx: &Context<'_>) -> Option<CheckpointFields> {
     let path = cx.paths.checkpoint();
     let checkpoint = match StoreCheckpoint::load(&*cx.storage, &path, Access::Read) {
@@ -439,7 +437,6 @@ pub(crate) fn read_checkpoint(cx: &Context<'_>) -> Option<CheckpointFields> {
     Some(checkpoint.fields)
 }
 
-/// Reads the durable mark; reports an invalid one.
 pub(crate) fn read_mark(cx: &Context<'_>) -> Option<Mark> {
     let path = cx.paths.mark();
     match Mark::read(&*cx.storage, &cx.paths) {

@@ -46,7 +46,6 @@ struct Progress {
     prepared: usize,
     /// The writer's position at the last look.
     seen: Option<usize>,
-    /// Distance kept ready ahead of the writer.
     window: usize,
 }
 

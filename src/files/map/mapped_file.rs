@@ -22,7 +22,6 @@ const CACHE_LINE: usize = 64;
 pub struct MappedFile {
     path: PathBuf,
     file: Arc<dyn StorageFile>,
-    /// The region and the state of its preparation.
     ahead: Arc<Ahead>,
     /// Start and length of the region, kept here to avoid a virtual call.
     start: AtomicPtr<u8>,
@@ -30,7 +29,6 @@ pub struct MappedFile {
     writable: bool,
     /// Bytes from the start known to have disk space.
     reserved: usize,
-    /// Where this map began to take space.
     begun: usize,
     reserve_step: usize,
 }

@@ -42,7 +42,6 @@ pub struct OpenFiles {
 #[derive(Debug)]
 struct Cache {
     open: LruCache<u64, Arc<dyn StorageFile>>,
-    /// Number of files that were to be forgotten.
     forgotten: u64,
 }
 

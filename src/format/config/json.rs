@@ -67,7 +67,6 @@ struct BareKey {
     end: usize,
 }
 
-/// Finds the unquoted keys; stops past a limit.
 fn bare_keys(text: &[u8]) -> Result<Vec<BareKey>, FormatError> {
     let mut keys = Vec::new();
     // One bit for each open brace or bracket, the innermost lowest: 1 for an object.

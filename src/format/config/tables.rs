@@ -216,7 +216,6 @@ fn attributes(field: &str, value: &Value) -> Result<Vec<(String, String)>, Forma
     }
 }
 
-/// The fields of an object as text.
 struct Texts<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for Texts<'de> {

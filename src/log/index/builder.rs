@@ -28,7 +28,6 @@ pub struct IndexBuilder {
     run: IndexRun,
     clock: Arc<dyn Clock>,
     file: Option<Building>,
-    /// Header of the file before the first one.
     previous: Option<IndexHeader>,
     files: u64,
     keys: u64,
@@ -52,7 +51,6 @@ struct Building {
     file: Arc<dyn StorageFile>,
     header: IndexHeader,
     slots: SlotTable,
-    /// Entries not written yet, and their position.
     block: Vec<u8>,
     block_at: u64,
     /// The running flush, and bytes written since; `None` flushes at the end only.

@@ -100,7 +100,6 @@ pub(crate) struct SlotTable {
 }
 
 impl SlotTable {
-    /// An empty table for so many entries.
     pub(crate) fn new(slots: u32, entries: u32) -> Result<Self> {
         let len = to_usize(slots).saturating_mul(SLOT_LEN);
         let memory = Zeros::new(len).map_err(Error::io("take memory for", "an index file"))?;
@@ -332,7 +331,6 @@ fn tell_entry(
     }
 }
 
-/// First fault of a header: byte, expected, found.
 pub(crate) fn header_fault(
     header: &IndexHeader,
     times_in_order: bool,

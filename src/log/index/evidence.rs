@@ -59,7 +59,6 @@ impl SampledSlots {
     }
 }
 
-/// Data for checks of a slot's entries.
 pub(crate) struct Evidence {
     slot: u32,
     sample: Arc<Sample>,
@@ -83,7 +82,6 @@ impl Evidence {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Neighbours {
-    /// Offset of the previous entry, or -1.
     pub(crate) before: i64,
     /// Offset of the next entry, or the last one plus one.
     pub(crate) behind: i64,

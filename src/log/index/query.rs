@@ -180,7 +180,6 @@ struct CandidateFile {
     slot: u32,
     /// Last entry with a later time, until another came.
     late: Option<Candidate>,
-    /// Whether the last entry had an earlier time.
     was_early: bool,
 }
 

@@ -123,7 +123,6 @@ fn too_short(path: &Path, position: u64, wanted: usize, len: u64) -> Error {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     pub(crate) header: IndexHeader,
-    /// Number of the next entry, at least 1.
     pub(crate) count: u32,
 }
 
@@ -159,12 +158,10 @@ impl Head {
     }
 }
 
-/// An index file that is read.
 pub(crate) struct IndexReader<'a, B> {
     pub(crate) bytes: &'a mut B,
     pub(crate) layout: &'a IndexLayout,
     pub(crate) head: &'a mut Head,
-    /// Whether another process may be writing.
     pub(crate) live: bool,
     pub(crate) findings: &'a mut Vec<Corruption>,
 }

@@ -54,7 +54,6 @@ pub struct IndexRun {
     listed: RwLock<Arc<Listing>>,
     open: Mutex<LruCache<u64, Arc<IndexFile>>>,
     next_id: AtomicU64,
-    /// Number of listed files found missing at open.
     lost: AtomicU64,
 }
 

@@ -104,9 +104,7 @@ impl OffsetLists {
 #[derive(Clone, Debug, Default)]
 struct Scratch {
     lookups: Vec<Lookup>,
-    /// In the order in which walks ended.
     found: Vec<i64>,
-    /// Start and length of each answer in `found`.
     places: Vec<(usize, usize)>,
 }
 

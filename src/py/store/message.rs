@@ -457,7 +457,6 @@ fn pairs(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<(PyBackedStr, PyBacke
     Ok(pairs)
 }
 
-/// Arguments of `Message`.
 pub(super) const NAMES: [&str; 16] = [
     "topic",
     "body",

@@ -77,9 +77,7 @@ struct State {
     scan: Scan,
     /// Whether a body that cannot be decompressed counts as damage.
     checks_bodies: bool,
-    /// Items read ahead, with their ends.
     ready: VecDeque<(u64, Ready)>,
-    /// End of the last item returned.
     given_to: u64,
     more: bool,
 }
@@ -107,7 +105,6 @@ impl MessageScan {
 }
 
 impl State {
-    /// Takes an item that was read ahead.
     fn take(&mut self) -> Option<Ready> {
         let (end, item) = self.ready.pop_front()?;
         self.given_to = end;

@@ -45,7 +45,6 @@ pub(crate) struct Store {
     store: Arc<MessageStore>,
     pub(super) path: PathBuf,
     mode: &'static str,
-    /// Settings as given at open.
     settings: Py<PyDict>,
     aside: Option<PathBuf>,
     generation: u64,

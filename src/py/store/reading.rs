@@ -125,7 +125,6 @@ pub(crate) fn scan_filter(
     })
 }
 
-/// Parses `on_error`.
 pub(crate) fn on_damage(on_error: &str) -> PyResult<OnDamage> {
     match on_error {
         "raise" => Ok(OnDamage::Fail),

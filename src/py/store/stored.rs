@@ -108,7 +108,6 @@ pub(crate) fn text(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
 
-/// Damage for bytes that are no record.
 fn no_record(found: Result<Frame<'_>, FrameError>, len: usize) -> FormatError {
     let expected = |what: &str| ("a record".to_owned(), what.to_owned());
     let (kind, (expected, found)) = match found {

@@ -37,7 +37,6 @@ struct Placed {
 #[derive(Debug)]
 pub struct IndexAudit {
     files: Vec<Candidate>,
-    /// File and number of the next entry.
     file: usize,
     number: u32,
     block: std::vec::IntoIter<IndexEntry>,

@@ -119,7 +119,6 @@ pub fn commit_log_file_size(
     }
 }
 
-/// File size that the log's files prove.
 pub(crate) fn proven_file_size(
     storage: &Arc<dyn Storage>,
     paths: &StorePaths,

@@ -49,7 +49,6 @@ pub(in crate::store) struct Opened {
     pub(in crate::store) reader: Reader,
     /// `None` for a reader.
     pub(in crate::store) writer: Option<Arc<Writer>>,
-    /// Facts met at open that are no damage.
     pub(in crate::store) warnings: Vec<String>,
 }
 

@@ -258,7 +258,6 @@ fn look_at_index(index: &IndexRun, log: &CommitLog, found: &mut Versions) -> Res
     Ok(())
 }
 
-/// The oldest and newest of so many files.
 fn asked(files: usize) -> impl Iterator<Item = usize> {
     let newest = files.saturating_sub(INDEX_FILES_ASKED).max(INDEX_FILES_ASKED);
     (0..files.min(INDEX_FILES_ASKED)).chain(newest..files)

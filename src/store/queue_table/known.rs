@@ -12,7 +12,6 @@ use crate::log::Queue;
 pub(crate) struct KnownQueues {
     queues: Vec<Arc<Queue>>,
     topics: Vec<KnownTopic>,
-    /// Index in `topics` by name.
     numbers: HashMap<Box<[u8]>, usize>,
     /// The last topic, likely the next one's too.
     latest: usize,

@@ -252,7 +252,6 @@ struct Asking<'a> {
     last: Option<u64>,
     repeats: usize,
     behind: i64,
-    /// Bytes of log that may still be read.
     may_read: u64,
     buffer: Vec<u8>,
 }

@@ -16,12 +16,10 @@ const ENTRIES_ASKED: u32 = 64;
 pub(crate) struct TagEntries {
     /// Offset of a message whose tags have an entry.
     pub(crate) with: Option<u64>,
-    /// Offset of a message whose tags have none.
     pub(crate) without: Option<u64>,
 }
 
 impl TagEntries {
-    /// Examines the first and last entries of `file`.
     pub(crate) fn of(file: &IndexFile, log: &CommitLog) -> Result<Self> {
         let mut found = Self::default();
         let count = file.header()?.index_count.unsigned_abs().saturating_sub(1);

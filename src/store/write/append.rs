@@ -109,7 +109,6 @@ pub struct Checked<'a> {
 
 #[derive(Debug)]
 struct Rare<'a> {
-    /// Number of messages, for an inner batch.
     inner_count: Option<i16>,
     /// The properties to store, those that the store adds left out.
     properties: Cow<'a, [u8]>,
@@ -163,7 +162,6 @@ impl<'a> Rare<'a> {
 /// [`Rare`] parts at a position.
 struct Numbered {
     more_queues: Vec<Arc<Queue>>,
-    /// The stored properties, if the store added some.
     properties: Option<Vec<u8>>,
 }
 

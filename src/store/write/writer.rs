@@ -47,7 +47,6 @@ pub(crate) const CHUNK: usize = 1024;
 pub(crate) struct Writer {
     pub(crate) files: Arc<StoreFiles>,
     pub(crate) lock: Mutex<Option<StoreLock>>,
-    /// End of the log and next queue offsets.
     pub(crate) appender: Mutex<Appender>,
     pub(crate) dispatcher: Mutex<Dispatcher>,
     /// Each record before this offset has its queue entry; its keys are in the index or wait in the

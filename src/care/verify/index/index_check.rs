@@ -399,7 +399,6 @@ impl<'a> IndexCheck<'a> {
         }
     }
 
-    /// Handles entries before `end` that no message matched.
     pub(crate) fn finish(&mut self, end: u64) -> Result<()> {
         let end = at_most_i64(end);
         while let Some((number, entry)) = self.head()?.filter(|(_, e)| e.physical_offset < end) {

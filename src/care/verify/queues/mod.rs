@@ -117,7 +117,6 @@ pub(crate) struct Missing {
 type Topics = HashMap<Box<[u8]>, Vec<(i32, u32)>>;
 
 pub(crate) struct Queues {
-    /// By kind.
     topics: [Topics; 2],
     kinds: TopicKinds,
     pub(crate) list: Vec<Queue>,
@@ -350,7 +349,6 @@ pub(crate) fn each_entry(
 /// Consecutive whole entries, as bytes; none means an empty range.
 pub(crate) struct Entries {
     kind: QueueKind,
-    /// Position of the first.
     pub(crate) first: i64,
     pub(crate) bytes: Vec<u8>,
 }

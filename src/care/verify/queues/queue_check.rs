@@ -21,7 +21,6 @@ use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
 use crate::store::read::entry_search::shift_of;
 
-/// Maximum memory for queue entries of all walks.
 const BUDGET: usize = 48 << 20;
 /// Entries read at a time, fewer with many queues.
 const MOST_ENTRIES: usize = 512;

@@ -51,7 +51,6 @@ pub(crate) struct View {
     flushed: Option<Flushed>,
     /// Offset of a last record left out although it may be whole.
     pub(crate) left_out: Option<u64>,
-    /// When the log's end was looked for.
     session: Option<Session>,
     anchor: Option<Anchor>,
 }
