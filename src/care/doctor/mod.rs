@@ -67,6 +67,7 @@ pub fn doctor(
     doctor_on(Arc::new(Os), path, config, progress)
 }
 
+/// [`doctor`] on another storage.
 pub fn doctor_on(
     storage: Arc<dyn Storage>,
     path: &Path,

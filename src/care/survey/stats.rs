@@ -67,15 +67,21 @@ impl Grouping {
     }
 }
 
+/// Options of [`stats`].
 #[derive(Clone, Debug)]
 pub struct StatsOptions {
+    /// Grouping.
     pub by: Vec<Grouping>,
+    /// Counted messages.
     pub filter: ScanFilter,
+    /// Treatment of damage.
     pub on_damage: OnDamage,
+    /// Approximate maximum memory of groups.
     pub most_bytes: usize,
 }
 
 impl StatsOptions {
+    /// Counts all messages.
     #[must_use]
     pub fn by(by: &[Grouping]) -> Self {
         Self {
@@ -87,6 +93,7 @@ impl StatsOptions {
     }
 }
 
+/// Number, size and time range of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     pub messages: u64,
@@ -118,6 +125,7 @@ pub struct Group {
     pub hour_ms: i64,
     pub quarter_hour_ms: i64,
     pub minute_ms: i64,
+    /// Tags; `None` without any.
     pub tags: Option<Box<[u8]>>,
 }
 
@@ -170,12 +178,16 @@ impl From<&GroupOf<'_>> for Group {
     }
 }
 
+/// Result of [`stats`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
+    /// Grouping.
     pub by: Vec<Grouping>,
+    /// Sorted.
     pub groups: Vec<(Group, Totals)>,
     /// Messages of groups beyond the limit.
     pub others: Totals,
+    /// Skipped parts of the log.
     pub skipped: Skipped,
     /// Messages and bytes of the whole store that the log no longer holds.
     pub deleted: (u64, u64),

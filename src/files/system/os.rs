@@ -23,6 +23,7 @@ use crate::format::width::{at_least_0, at_most_i64, to_usize};
 /// Milliseconds until file times must have advanced: twice the longest tick of Linux.
 const STAMP_TICKS: u32 = 20;
 
+/// The operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Os;
 

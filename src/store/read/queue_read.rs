@@ -40,6 +40,7 @@ pub enum GetStatus {
 }
 
 impl GetStatus {
+    /// RocketMQ's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -56,14 +57,20 @@ impl GetStatus {
     }
 }
 
+/// Result of a read.
 #[derive(Clone, Debug)]
 pub struct ReadResult {
+    /// Status.
     pub status: GetStatus,
+    /// Records.
     pub records: Vec<Box<[u8]>>,
     /// Queue offset behind each record.
     pub ends: Vec<i64>,
+    /// Next offset to read.
     pub next_queue_offset: i64,
+    /// The queue's first offset.
     pub min_queue_offset: i64,
+    /// The queue's end.
     pub max_queue_offset: i64,
 }
 
@@ -431,6 +438,7 @@ impl<'a> QueueRead<'a> {
     }
 }
 
+/// View of a record that was checked when read.
 #[must_use]
 pub fn view_of(bytes: &[u8]) -> Option<MessageView<'_>> {
     match read_frame(bytes) {
