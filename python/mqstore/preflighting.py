@@ -96,16 +96,19 @@ def preflight(
     if to not in _RELEASES:
         raise ConfigError(f"to: must be 5.3, 5.4 or 5.5, not {to!r}", "to")
     root = os.fspath(path)
-    start = _Start(*_native.next_start(root, to=to, settings=_judged_settings(config)))
     conf = config if isinstance(config, (str, os.PathLike)) else None
     given = f" --config {shlex.quote(os.fspath(conf))}" if conf is not None else ""
     look = f"mqstore doctor {shlex.quote(root)}{given}"
-    if start.obstacles:
-        none = [
-            PreflightNote("error", f"it does not start: {why}", look) for why in start.obstacles
-        ]
-        return PreflightReport(root, to, False, False, start.begin, 0, tuple(none))  # noqa: FBT003
+    try:
+        start = _Start(*_native.next_start(root, to=to, settings=_judged_settings(config)))
+    except CorruptionError as error:  # two files claim one part of the log
+        unknown = PreflightNote("error", f"what it makes of the log is not foreseen: {error}", look)
+        return PreflightReport(root, to, False, True, 0, 0, (unknown,))  # noqa: FBT003
     found = mqstore.doctor(root, config=config)
+    obstacles = list(dict.fromkeys([*start.obstacles, *found.obstacles]))
+    if obstacles:
+        none = [PreflightNote("error", f"it does not start: {why}", look) for why in obstacles]
+        return PreflightReport(root, to, False, False, start.begin, 0, tuple(none))  # noqa: FBT003
     with mqstore.open(root, config=config) as store:
         flight = _Flight(store, root, to, given, start)
         notes = [

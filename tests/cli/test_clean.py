@@ -32,7 +32,10 @@ def names(folder):
 def test_each_file_has_its_reason(mq, tmp_path):
     root = tmp_path / "store"
     files = aged(root, old=3)
-    (tmp_path / "broker.conf").write_text("maxHashSlotNum=7\nmaxIndexNum=20\n")
+    (tmp_path / "broker.conf").write_text(
+        "mappedFileSizeCommitLog=4096\nmappedFileSizeConsumeQueue=200\n"
+        "maxHashSlotNum=7\nmaxIndexNum=20\n"
+    )
     conf = ("--config", tmp_path / "broker.conf")
     before = names(root)
     said = mq("clean", root, *conf, "--json").json

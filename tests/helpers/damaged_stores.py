@@ -431,7 +431,7 @@ DAMAGES = [
     damage(middle_file_cut_short, "MQ-FS-01", starts=False, **INSIDE),
     damage(middle_file_gone, "MQ-FS-02", **INSIDE),
     damage(last_record_torn, lost=True),
-    damage(number_changed, "MQ-LOG-10", commands=(SALVAGE,), never=(RECOVER, REBUILD)),
+    damage(number_changed, "MQ-CQ-17", curable=False),
     damage(index_time_from_the_future, "MQ-CK-01", commands=(RECOVER,)),
     damage(checkpoint_gone),
     damage(index_gone),

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::error::quoted;
+use crate::error::{Error, quoted};
 use crate::files::{Access, FileKind, Storage, folder_at};
 use crate::store::folder::paths::{self, StorePaths};
 
@@ -29,8 +29,12 @@ pub(in crate::care) fn refused(
     let queues = paths::QUEUE_FOLDERS.iter().map(|name| paths.root().join(name));
     let log = paths.commit_log().iter().cloned();
     for dir in log.chain(queues).chain([paths.index(), paths.config()]) {
-        if matches!(folder_at(storage, &dir, false), Ok(Ok(true))) {
-            add_folder(storage, &dir, (files, DEEPEST), &mut refused);
+        match folder_at(storage, &dir, false) {
+            Ok(Ok(true)) => add_folder(storage, &dir, (files, DEEPEST), &mut refused),
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
+                refused.push(dir);
+            }
+            _ => {}
         }
     }
     refused

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::files::Storage;
 use crate::format::config::tables::parse_delay_offsets;
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
-use crate::log::{CommitLog, Queue};
+use crate::log::{CommitLog, Queue, QueueKind};
 use crate::store::folder::config_file;
 use crate::store::folder::paths::StorePaths;
 use crate::store::queue_table::QueueTable;
@@ -28,7 +28,10 @@ pub(super) fn delivered_again(
     let (mut again, mut newest_ms) = (0, None);
     for queue in queues.all() {
         let level = queue.queue_id().saturating_add(1);
-        if queue.topic() != SCHEDULE_TOPIC || offsets.iter().any(|(known, _)| *known == level) {
+        if queue.topic() != SCHEDULE_TOPIC
+            || queue.kind() != QueueKind::Plain
+            || offsets.iter().any(|(known, _)| *known == level)
+        {
             continue;
         }
         let newest_ms = *newest_ms.get_or_insert_with(|| newest_store_time(log, queues));

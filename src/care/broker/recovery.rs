@@ -6,7 +6,7 @@ use crate::config::StoreConfig;
 use crate::error::Result;
 use crate::files::{Access, Storage};
 use crate::format::checkpoint::CheckpointFields;
-use crate::format::message::peek;
+use crate::format::message::{MessageView, peek};
 use crate::format::release::Release;
 use crate::format::width::at_most_i64;
 use crate::log::CommitLog;
@@ -98,6 +98,7 @@ fn refusal(config: &StoreConfig, record: &Record<'_>) -> Option<String> {
 struct Recovery<'a> {
     config: &'a StoreConfig,
     base: u64,
+    newest_ms: i64,
     cut: Option<Cut>,
 }
 
@@ -115,10 +116,16 @@ impl Visitor for Recovery<'_> {
         {
             self.stop(at, || reason);
         }
+        self.newest_ms = self.newest_ms.max(record.view.store_timestamp_ms());
         if let Some(cut) = &mut self.cut {
             cut.messages += 1;
         }
         Ok(Flow::Continue)
+    }
+
+    /// Remains of a file's earlier life were never messages of this log.
+    fn belongs(&mut self, _: u64, view: &MessageView<'_>) -> Result<bool> {
+        Ok(view.store_timestamp_ms() >= self.newest_ms)
     }
 
     fn damage(&mut self, damage: &Damage, _: u64, _: Option<i64>) {
@@ -148,7 +155,7 @@ pub(in crate::care) fn cut(
     config: &StoreConfig,
     from: u64,
 ) -> Result<Option<Cut>> {
-    let mut recovery = Recovery { config, base: from, cut: None };
+    let mut recovery = Recovery { config, base: from, newest_ms: 0, cut: None };
     for file in log.run().files().iter().filter(|file| file.base_offset >= from) {
         let places = file.base_offset..u64::MAX;
         let Some((mut reader, at)) = open_at(log.run(), file, places, true)? else { continue };

@@ -76,7 +76,9 @@ pub(crate) fn proven(
             }
             None => continue,
         };
-        let found = format!("files of {found} bytes: its broker.conf needs {name}={found}");
+        let found = format!(
+            "files of {found} bytes: its broker.conf needs {name}={found}, unless they were cut"
+        );
         wrong.push(WrongSize { dir, expected, found });
     }
     Ok((config, wrong))

@@ -187,6 +187,18 @@ pub(super) fn commands(
     (commands, last_resort)
 }
 
+pub(super) fn told_of_the_log(mut diagnosis: Diagnosis, paths: &StorePaths) -> Diagnosis {
+    let salvages = diagnosis.cure.as_ref().is_some_and(|cure| cure.starts_with(SALVAGE));
+    if let Some(dir) = outside(paths).next().filter(|_| salvages) {
+        diagnosis.evidence.push(format!(
+            "the log lies in {}, outside of the store's folder: move it aside, and put the commitlog of \
+             the salvaged store in its place",
+            dir.display()
+        ));
+    }
+    diagnosis
+}
+
 pub(super) fn salvage_of(storage: &dyn Storage, paths: &StorePaths, dir: &Path) -> Option<String> {
     let out = salvaged(storage, paths.root());
     Some(format!("{SALVAGE}{} --out {}", quoted(dir.to_str()?)?, quoted(out.to_str()?)?))

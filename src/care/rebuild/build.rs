@@ -174,6 +174,9 @@ impl Entered {
     fn add(&mut self, queued: &Queued, whole_from: u64) -> Result<bool> {
         let Self { rebuilt, queue, old, reach } = self;
         let (own, next) = (&queued.unit, rebuilt.max_offset);
+        if own.number < 0 {
+            return Ok(false);
+        }
         if rebuilt.kind == QueueKind::Plain && own.physical_end() <= *reach {
             return Ok(true);
         }

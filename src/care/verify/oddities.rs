@@ -52,6 +52,10 @@ impl Oddities {
     #[cold]
     pub(super) fn see_body(&mut self, log: &FileRun, record: &Record<'_>) -> Result<()> {
         let place = at_least_0(record.view.physical_offset());
+        let is_wrong = record.faults.is_some_and(|faults| faults.body.is_some());
+        if is_wrong || record.size as usize > MOST_BODY {
+            return Ok(());
+        }
         let error = with_body(log, record, |view| {
             // Another body than the stored one has a finding of its own.
             view.check_body_crc().ok()?;

@@ -64,7 +64,12 @@ impl Room {
 
     /// Counts new queues that have their files now.
     pub fn made_inodes(&self, made: u64) {
-        self.inodes.fetch_sub(made, Ordering::Relaxed);
+        let left = |reserved: u64| Some(reserved.saturating_sub(made));
+        let _ = self.inodes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
+    }
+
+    pub fn reserved_inodes(&self) -> u64 {
+        self.inodes.load(Ordering::Relaxed)
     }
 
     /// Marks the entries before `offset` as written.

@@ -13,6 +13,8 @@ use super::owner;
 use super::paths::{BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, StorePaths};
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{Access, DirEntry, FileKind, Storage, copy_file, copy_tree};
+use crate::format::file_name::parse_index_name;
+use crate::format::queue::names::is_broker_topic;
 use crate::format::width::to_usize;
 
 const DERIVED: [&str; 6] = [
@@ -123,6 +125,12 @@ fn below_a_link(storage: &dyn Storage, paths: &StorePaths, step: &Move) -> Resul
     }
     let new: Vec<_> = list(storage, &staging(paths).join(&step.folder))?;
     let mut names = list(storage, &place)?;
+    // Another disk has names of others, too.
+    names.retain(|DirEntry { name, kind, .. }| match kind {
+        FileKind::Directory => is_broker_topic(name.as_encoded_bytes()),
+        FileKind::File => name.to_str().and_then(parse_index_name).is_some(),
+        FileKind::Other => false,
+    });
     names.extend(new.iter().cloned());
     names.sort_by(|one, other| one.name.cmp(&other.name));
     names.dedup_by(|one, other| one.name == other.name);
