@@ -110,6 +110,15 @@ def test_o2_a_rebuild_behind_a_link_is_that_of_a_folder_and_keeps_the_old_files(
     assert zeros in [path.read_bytes() for path in kept]
 
 
+def test_o2_a_rebuild_behind_a_link_leaves_what_is_of_others(store: Path, disk: Path) -> None:
+    target = link(store, "consumequeue", disk)
+    (target / "lost+found").mkdir()
+    mqstore.rebuild(store)
+    assert (target / "lost+found").is_dir()
+    with mqstore.open(store, "r+") as opened:
+        opened.append("t0", b"more")
+
+
 def test_o2_a_table_behind_a_link_goes_to_the_quarantine(store: Path, disk: Path) -> None:
     target = link(store, "config", disk)
     for name in ("topics.json", "topics.json.bak"):

@@ -117,6 +117,18 @@ def test_p11_a_rebuild_appends_where_the_log_is_whole(
         assert store.recovery.rebuilt == ()
 
 
+@pytest.mark.parametrize("number", [-1, -5, -(2**63)])
+def test_p11_a_negative_first_number_moves_no_other_message(tmp_path: Path, number: int) -> None:
+    plain(tmp_path, [number, 1, 2, 3, 4, 5])
+    shutil.rmtree(tmp_path / "consumequeue")
+    report = mqstore.rebuild(tmp_path, what="consumequeue", config=CONFIG)
+    (queue,) = report.queues
+    assert (queue.min_offset, queue.max_offset) == (1, 6)
+    with mqstore.open(tmp_path, config=CONFIG) as store:
+        read = store.read("T", 0, 1, max_messages=100).messages
+    assert [(one.queue_offset, one.body) for one in read] == [(n, b"%d" % n) for n in range(1, 6)]
+
+
 def test_p11_verify_has_one_finding_for_a_shift(tmp_path: Path) -> None:
     plain(tmp_path, SHIFTED)
     assert found(tmp_path) == [

@@ -89,6 +89,8 @@ def test_p1_a_file_with_other_bytes_is_an_error_that_names_both(tmp_path: Path) 
         assert str(other(file)) in str(error.value)
     with pytest.raises(mqstore.CorruptionError):
         mqstore.rebuild(store, config=config)
+    forecast = mqstore.preflight(store, to="5.3", config=config)
+    assert not forecast.ok
     report = mqstore.doctor(store, config=config)
     told = next(one for one in report if one.code == "MQ-FS-10")
     assert "byte 200" in told.evidence[0]
