@@ -74,7 +74,6 @@ impl Storage for Os {
                     inode: stamp.map_or(0, |stamp| stamp.inode),
                     changed_ns: stamp.map(|stamp| stamp.changed_ns),
                 }),
-                // Retention removed the file between the two calls.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }

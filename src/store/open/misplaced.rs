@@ -45,7 +45,7 @@ pub(crate) fn foreign(
     if let Some(dir) = ledger::find(storage, paths)? {
         return Ok(Some((ledger::damage(&dir), Some(dir))));
     }
-    Ok(contradiction(log).map(|damage| (damage, None)))
+    Ok(contradiction(storage, log).map(|damage| (damage, None)))
 }
 
 pub(crate) fn refuse_foreign(
@@ -59,13 +59,13 @@ pub(crate) fn refuse_foreign(
     }
 }
 
-fn contradiction(log: &FileRun) -> Option<Corruption> {
+fn contradiction(storage: &dyn Storage, log: &FileRun) -> Option<Corruption> {
     let file_size = log.file_size();
     let mut wrong = 0_u64;
     let mut first = None;
     for file in log.files().iter() {
         // A broker may have deleted it since.
-        let Ok(open) = log.open(file) else { continue };
+        let Ok(open) = storage.open(&file.path, Access::Read) else { continue };
         let (stated, _) = stated(&*open, file_size).unwrap_or_default();
         if let Some(at) = stated.filter(|at| *at != file.base_offset) {
             wrong += 1;

@@ -469,11 +469,10 @@ impl Writer {
         let entered = self.entered.load(Ordering::Acquire);
         // No time from the future: it would call later messages flushed.
         let newest_ms = self.appender.lock().newest_timestamp_ms;
-        let reserved = files.log.room().map_or(0, |room| room.reserved_inodes());
+        let room = files.log.room();
+        let reserved = room.map_or(0, |room| room.reserved_inodes());
         files.queues.flush()?;
-        if let Some(room) = files.log.room() {
-            room.made_inodes(reserved);
-        }
+        room.inspect(|room| room.made_inodes(reserved));
         self.record_written_entries(dispatched);
         // Appends continue. Full, flushed files need no rebuild after a crash.
         let index_ms = match self.with_index(IndexService::begin_flush).transpose()? {
