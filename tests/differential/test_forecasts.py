@@ -75,6 +75,8 @@ def test_a_start_on_a_harmed_store_is_foreseen(
         version, folder = ("", "5.5.0")[seed % 2], tmp_path / str(seed)
         folder.mkdir()
         root, params, told = make(seed, folder)
+        if "batchTopics" in params and not (root / "config").exists():
+            continue  # RocketMQ is told of topics that the folder does not name
         config = known(params)
         report = mqstore.preflight(root, to=(version or "5.3")[:3], config=config)
         before = readable(root, config) if report.starts else set()
