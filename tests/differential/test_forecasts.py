@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 NAMES = {setting.conf_name for setting in SETTINGS.values()}
 COUNT = int(os.environ.get("MQSTORE_FORECASTS", "40"))
-# Of a hundred.
-AGREEMENT = 98
+AGREEMENT_PERCENT = 98
 # The messages are gone before the start.
 UNREAD = "cannot be read from the log"
 Places = set[tuple[str, int, int]]
@@ -98,5 +97,5 @@ def test_a_start_on_a_harmed_store_is_foreseen(
             ):
                 others.append(f"{told}: keeps all; {report.notes}")
         shutil.rmtree(folder)
-    if wrong or len(others) * 100 > COUNT * (100 - AGREEMENT):
+    if wrong or len(others) * 100 > COUNT * (100 - AGREEMENT_PERCENT):
         pytest.fail("\n".join(["wrong:", *wrong, "others:", *others]))

@@ -129,6 +129,22 @@ def test_p11_a_negative_first_number_moves_no_other_message(tmp_path: Path, numb
     assert [(one.queue_offset, one.body) for one in read] == [(n, b"%d" % n) for n in range(1, 6)]
 
 
+@pytest.mark.parametrize("damaged", range(1, 6))
+def test_p11_a_damaged_entry_of_a_shifted_queue_hides_no_message(
+    tmp_path: Path, damaged: int
+) -> None:
+    plain(tmp_path, SHIFTED)
+    entries = tmp_path / "consumequeue/T/0/00000000000000000000"
+    patch(entries, damaged * 20, b"\x7f" * 20)
+    with mqstore.open(tmp_path, config=CONFIG) as store:
+        for first in range(6):
+            bodies, at = [], first
+            while (one := store.read("T", 0, at, max_messages=1)).messages:
+                bodies += [message.body for message in one.messages]
+                at = one.next_queue_offset
+            assert bodies == [b"%d" % n for n in range(first, 6)]
+
+
 def test_p11_verify_has_one_finding_for_a_shift(tmp_path: Path) -> None:
     plain(tmp_path, SHIFTED)
     assert found(tmp_path) == [

@@ -134,3 +134,25 @@ fn a5_zeros_are_bisected_by_doctor_and_read_by_verify() {
     let codes: Vec<_> = examined().diagnoses.iter().map(|found| found.code).collect();
     assert!(codes.contains(&Code::LogHole), "{codes:?}");
 }
+
+/// Less data behind zeros than `doctor` looks for: what queues know of it decides.
+#[test]
+fn a5_messages_behind_zeros_that_were_skipped_are_not_lost() {
+    const SIZE: u64 = 64 << 20;
+    let config = StoreConfig { mapped_file_size_commit_log: Some(SIZE), ..StoreConfig::default() };
+    let home = Home::new(config.clone());
+    let store = home.create();
+    (0..6).for_each(|number| drop(append(&store, number, &vec![b'b'; 1 << 20]).unwrap()));
+    store.close().unwrap();
+    let places = places(&home);
+    let (gone, (from, to)) = (3, (places[1].0, places[4].0));
+    let end = places[5].0 + places[5].1;
+    for (from, to) in [(from, to), (end, SIZE)] {
+        let len = usize::try_from(to - from).unwrap();
+        // A file system may make a hole of zeros that were never anything else.
+        patch(&home.log_file(0).0, from, &vec![1; len]);
+        patch(&home.log_file(0).0, from, &vec![0; len]);
+    }
+    let doctor = mqstore::doctor(home.path(), &config, &mut go_on).unwrap();
+    assert_eq!(doctor.verdict.lost.messages, gone, "{doctor:?}");
+}

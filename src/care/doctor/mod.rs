@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::{Component, Path};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use self::cure::Words;
 pub use self::diagnosis::Diagnosis;
@@ -76,11 +77,28 @@ pub fn doctor_on(
 ) -> Result<DoctorReport> {
     let paths = StorePaths::new(path, config);
     // Behind the zeros of a crash lies what no queue knows of.
-    let bisects = !lock::was_aborted(&*storage, &paths).unwrap_or(true);
-    let storage = at_rest(storage, &paths, bisects);
-    let refused = broker::refused(&*storage, &paths, true);
+    let is_closed = lock::was_aborted(&*storage, &paths).is_ok_and(|aborted| !aborted);
+    let bisected = Arc::new(AtomicBool::new(false));
+    let quick = at_rest(Arc::clone(&storage), &paths, is_closed.then(|| Arc::clone(&bisected)));
+    let report = doctor_at_rest(quick, &paths, config, progress)?;
+    let is_wrong = |found: &Diagnosis| found.severity == Severity::Error;
+    if bisected.load(Ordering::Relaxed) && report.diagnoses.iter().any(is_wrong) {
+        // It may lie in what was not read.
+        return doctor_at_rest(at_rest(storage, &paths, None), &paths, config, progress);
+    }
+    Ok(report)
+}
+
+fn doctor_at_rest(
+    storage: Arc<dyn Storage>,
+    paths: &StorePaths,
+    config: &StoreConfig,
+    progress: &mut Progress<'_>,
+) -> Result<DoctorReport> {
+    let path = paths.root();
+    let refused = broker::refused(&*storage, paths, true);
     if !refused.is_empty() {
-        let (diagnosis, verdict) = not_readable(config, &paths, &refused);
+        let (diagnosis, verdict) = not_readable(config, paths, &refused);
         return Ok(DoctorReport { diagnoses: vec![diagnosis], verdict });
     }
     let (mut whole, options) = (1, VerifyOptions::default());
@@ -89,17 +107,17 @@ pub fn doctor_on(
         progress(done, total.saturating_mul(2))
     };
     let report = verify_at_rest(Arc::clone(&storage), path, config.clone(), &options, &mut tell)?;
-    let (config, _) = &broker::proven(&storage, &paths, config)?;
-    let in_use = StoreLock::is_held(&*storage, &paths);
+    let (config, _) = &broker::proven(&storage, paths, config)?;
+    let in_use = StoreLock::is_held(&*storage, paths);
     let mut read_config = config.clone();
-    let parts = load_parts(&paths, &mut read_config, &storage, Access::Read).ok();
-    let log_size = found::commit_log_file_size(&storage, &paths, config)?;
+    let parts = load_parts(paths, &mut read_config, &storage, Access::Read).ok();
+    let log_size = found::commit_log_file_size(&storage, paths, config)?;
     let dirs = paths.commit_log().to_vec();
     let (run, _) =
         FileRun::load(Arc::clone(&storage), Arc::default(), dirs, log_size, Access::Read)?;
     let end = run.end_offset().unwrap_or(0);
     let log = CommitLog::new(run, end);
-    let queue_file_size = inspect::queue_layout(&*storage, &paths, config)
+    let queue_file_size = inspect::queue_layout(&*storage, paths, config)
         .map_or(StoreConfig::CONSUME_QUEUE_FILE, |layout| layout.file_size);
     let span = end.saturating_sub(log.min_offset()).max(1);
     // The second walk reads the log alone.
@@ -115,21 +133,21 @@ pub fn doctor_on(
         let plan = plan::plan(path, config.clone(), &storage, &mut go_on).ok();
         let has = |code| report.found.contains_key(&code);
         cuts_messages = plan.as_ref().is_some_and(|plan| plan.report.quarantined_count > 0);
-        let misplaced = misplaced::look(&*storage, &paths, log_size)?;
+        let misplaced = misplaced::look(&*storage, paths, log_size)?;
         match Cause::of(misplaced, plan.and_then(|plan| plan.refusal)) {
             Cause::None if has(Code::LogTwice) && has(Code::QueueOther) => Cause::Numbers,
             cause => cause,
         }
     };
-    let versions = version::versions_of(&storage, &paths, config).unwrap_or_default();
+    let versions = version::versions_of(&storage, paths, config).unwrap_or_default();
     let release = config.rocketmq_version.or(versions.newest()).unwrap_or(Release::V5_3);
     let queues = parts.as_ref().map(|parts| &parts.queues);
-    let mut start = foresee(&*storage, &paths, (&log, config), release, queues)?;
-    start.obstacles = broker::obstacles(&*storage, &report.findings, &paths);
+    let mut start = foresee(&*storage, paths, (&log, config), release, queues)?;
+    start.obstacles = broker::obstacles(&*storage, &report.findings, paths);
     let is_known = !in_use && !matches!(cause, Cause::Misplaced(_) | Cause::Ledger(_));
     let behind = match (cause.missing(), &parts) {
         (None, Some(parts)) if is_known => {
-            missing_parts::behind(&storage, &paths, parts, &log, facts.end)?
+            missing_parts::behind(&storage, paths, parts, &log, facts.end)?
         }
         (missing, _) => missing.cloned(),
     };
@@ -137,7 +155,7 @@ pub fn doctor_on(
         path,
         storage: &*storage,
         in_use,
-        paths: &paths,
+        paths,
         log: &log,
         facts: &facts,
         diagnoses: BTreeMap::new(),
@@ -146,7 +164,7 @@ pub fn doctor_on(
     queues.map_or(Ok(()), |queues| examined.tell_beginning(queues))?;
     examined.tell_batches(queues);
     examined.tell_mixture(behind.as_ref().filter(|_| cause.missing().is_none()), &report);
-    let mut barred = Barred::by(&report, &paths, &cause);
+    let mut barred = Barred::by(&report, paths, &cause);
     barred.all |= examined.tell_unmounted(&cause);
     barred.recovery |= cuts_messages;
     let out = verdict::salvaged(&*storage, path);
@@ -155,7 +173,7 @@ pub fn doctor_on(
     let mut diagnoses: Vec<_> = states
         .into_iter()
         .map(|(state, follows)| state.diagnosis(path, &out, barred, follows))
-        .map(|diagnosis| verdict::told_of_the_log(diagnosis, &paths))
+        .map(|diagnosis| verdict::told_of_the_log(diagnosis, paths))
         .collect();
     let (missing, mut lost) = (behind.as_ref(), Lost::default());
     let mut groups = Vec::new();
@@ -167,10 +185,10 @@ pub fn doctor_on(
             lost.from_ms = [lost.from_ms, facts.last_ms].into_iter().flatten().min();
             lost.to_ms = lost.to_ms.max(newest.filter(|newest| Some(*newest) > facts.last_ms));
         }
-        groups = groups::fates(&*storage, &paths, queues, &lost, missing, start.crashed);
+        groups = groups::fates(&*storage, paths, queues, &lost, missing, start.crashed);
         let is_wrong =
             |told: &&mut Diagnosis| matches!(told.code, Code::OffsetBeyond | Code::OffsetNegative);
-        if groups::backup_helps(&*storage, &paths, queues) {
+        if groups::backup_helps(&*storage, paths, queues) {
             for told in diagnoses.iter_mut().filter(is_wrong) {
                 told.cure = cure::fill(cure::TO_BACKUP, path, &Words::default());
             }
@@ -178,7 +196,7 @@ pub fn doctor_on(
     }
     let (commands, last_resort) = match in_use {
         true => (Vec::new(), Vec::new()),
-        false => verdict::commands(&*storage, &paths, &cause, &diagnoses, more),
+        false => verdict::commands(&*storage, paths, &cause, &diagnoses, more),
     };
     let verdict =
         Verdict { release, in_use, next_start: start, lost, groups, commands, last_resort };

@@ -18,7 +18,7 @@ mod times;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use self::context::{Context, State, Walked};
 use self::index::Index;
@@ -139,7 +139,7 @@ pub fn verify_on(
     options: &VerifyOptions,
     progress: &mut Progress<'_>,
 ) -> Result<VerifyReport> {
-    let storage = at_rest(storage, &StorePaths::new(path, &config), false);
+    let storage = at_rest(storage, &StorePaths::new(path, &config), None);
     verify_at_rest(storage, path, config, options, progress)
 }
 
@@ -147,11 +147,11 @@ pub fn verify_on(
 pub(crate) fn at_rest(
     storage: Arc<dyn Storage>,
     paths: &StorePaths,
-    bisects: bool,
+    bisected: Option<Arc<AtomicBool>>,
 ) -> Arc<dyn Storage> {
     match StoreLock::is_held(&*storage, paths) {
         true => storage,
-        false => Arc::new(Resting::new(storage, paths.commit_log(), bisects)),
+        false => Arc::new(Resting::new(storage, paths.commit_log(), bisected)),
     }
 }
 

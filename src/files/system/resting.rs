@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -26,15 +27,19 @@ const STRIDE: u64 = 8 << 20;
 pub struct Resting {
     storage: Arc<dyn Storage>,
     dirs: Vec<PathBuf>,
-    /// Whether the end of zeros that are no hole is bisected, not read.
-    bisects: bool,
+    /// Set once the end of zeros that are no hole was bisected; without it they are read.
+    bisected: Option<Arc<AtomicBool>>,
     open: Mutex<HashMap<PathBuf, Arc<dyn StorageFile>>>,
 }
 
 impl Resting {
     #[must_use]
-    pub fn new(storage: Arc<dyn Storage>, dirs: &[PathBuf], bisects: bool) -> Self {
-        Self { storage, dirs: dirs.to_vec(), bisects, open: Mutex::default() }
+    pub fn new(
+        storage: Arc<dyn Storage>,
+        dirs: &[PathBuf],
+        bisected: Option<Arc<AtomicBool>>,
+    ) -> Self {
+        Self { storage, dirs: dirs.to_vec(), bisected, open: Mutex::default() }
     }
 }
 
@@ -50,13 +55,14 @@ impl Storage for Resting {
         if !path.parent().is_some_and(|above| self.dirs.iter().any(|dir| dir == above)) {
             return self.storage.open(path, access);
         }
-        if let Some(open) = self.open.lock().get(path) {
-            return Ok(Arc::clone(open));
-        }
-        let (file, bisects) = (self.storage.open(path, access)?, self.bisects);
-        let (zeros, len) = (Mutex::default(), OnceLock::new());
-        let file: Arc<dyn StorageFile> = Arc::new(RestingFile { file, bisects, zeros, len });
+        // Held while the file is opened, so that two threads share what they learn of it.
         let mut open = self.open.lock();
+        if let Some(file) = open.get(path) {
+            return Ok(Arc::clone(file));
+        }
+        let (file, bisected) = (self.storage.open(path, access)?, self.bisected.clone());
+        let (zeros, stat) = (Mutex::default(), OnceLock::new());
+        let file: Arc<dyn StorageFile> = Arc::new(RestingFile { file, bisected, zeros, stat });
         if open.len() < MOST_OPEN {
             open.insert(path.to_owned(), Arc::clone(&file));
         }
@@ -115,35 +121,26 @@ impl Storage for Resting {
 #[derive(Debug)]
 struct RestingFile {
     file: Arc<dyn StorageFile>,
-    bisects: bool,
+    bisected: Option<Arc<AtomicBool>>,
     zeros: Mutex<Vec<Range<u64>>>,
-    len: OnceLock<u64>,
+    stat: OnceLock<FileStat>,
 }
 
 impl RestingFile {
     fn len(&self) -> io::Result<u64> {
-        match self.len.get() {
-            Some(len) => Ok(*len),
-            None => self.file.length().map(|len| *self.len.get_or_init(|| len)),
-        }
+        self.stat().map(|stat| stat.len)
     }
 
     /// Where the hole at `position` ends, or zeros that were met before.
     fn hole_end(&self, position: u64) -> io::Result<u64> {
         let known = |zeros: &Range<u64>| zeros.contains(&position).then_some(zeros.end);
-        if let Some(end) = self.zeros.lock().iter().find_map(known) {
+        let mut zeros = self.zeros.lock();
+        if let Some(end) = zeros.iter().find_map(known) {
             return Ok(end);
         }
         let end = self.file.next_data(position)?.unwrap_or(u64::MAX);
-        self.note(position..end);
+        note(&mut zeros, position..end);
         Ok(end)
-    }
-
-    fn note(&self, run: Range<u64>) {
-        let mut zeros = self.zeros.lock();
-        if !run.is_empty() && zeros.len() < MOST_RUNS {
-            zeros.push(run);
-        }
     }
 
     fn data_in(&self, from: u64, to: u64) -> io::Result<Option<u64>> {
@@ -153,7 +150,7 @@ impl RestingFile {
         Ok(found.map(|at| from.saturating_add(at as u64)))
     }
 
-    fn bisected(&self, from: u64) -> io::Result<u64> {
+    fn bisect(&self, from: u64, bisected: &AtomicBool) -> io::Result<u64> {
         let end = self.len()?;
         let has_data = |at: u64, len: u64| self.data_in(at, at.saturating_add(len).min(end));
         let (mut zero, mut data) = (from, from);
@@ -166,6 +163,7 @@ impl RestingFile {
                 break;
             }
             zero = data;
+            bisected.fetch_or(len == LOOK, Ordering::Relaxed);
             // The last look is at the end of the file.
             let last = end.saturating_sub(LOOK);
             let next = if len == PIECE { PIECE } else { STRIDE };
@@ -180,9 +178,18 @@ impl RestingFile {
     }
 }
 
+fn note(zeros: &mut Vec<Range<u64>>, run: Range<u64>) {
+    if !run.is_empty() && zeros.len() < MOST_RUNS {
+        zeros.push(run);
+    }
+}
+
 impl StorageFile for RestingFile {
     fn stat(&self) -> io::Result<FileStat> {
-        self.file.stat()
+        match self.stat.get() {
+            Some(stat) => Ok(*stat),
+            None => self.file.stat().map(|stat| *self.stat.get_or_init(|| stat)),
+        }
     }
 
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
@@ -209,9 +216,9 @@ impl StorageFile for RestingFile {
 
     fn next_data(&self, position: u64) -> io::Result<Option<u64>> {
         let mut end = self.hole_end(position)?;
-        if self.bisects && end == position {
-            end = self.bisected(position)?;
-            self.note(position..end);
+        if let Some(bisected) = self.bisected.as_ref().filter(|_| end == position) {
+            end = self.bisect(position, bisected)?;
+            note(&mut self.zeros.lock(), position..end);
         }
         Ok((end < u64::MAX).then_some(end))
     }

@@ -47,7 +47,11 @@ struct Listed {
 impl Listed {
     fn is_in_place(&self, storage: &dyn Storage, paths: &StorePaths) -> bool {
         let place = paths.root().join(&self.step.folder);
-        self.inode.is_some() && inode_of(storage, &place) == self.inode
+        // Behind a link lies another disk, with the same numbers for other folders.
+        let device = |dir: &Path| Some(storage.identity(dir).ok()??.device);
+        self.inode.is_some()
+            && inode_of(storage, &place) == self.inode
+            && device(&place) == device(paths.root())
     }
 
     /// Exchanges both folders atomically, so that readers always find one. `false` if unsupported,

@@ -145,14 +145,16 @@ impl EntrySearch<'_> {
     /// # Errors
     /// [`Error::Corrupt`] if the log is damaged before that message or too long to search;
     /// [`Error::Io`].
-    pub fn seek(&self, number: i64, from: Option<u64>, shift: i64) -> Result<NextMessage> {
+    pub fn seek(&self, number: i64, from: Option<u64>, mut shift: i64) -> Result<NextMessage> {
         let mut buffer = Vec::new();
         let behind = NEIGHBOURS as usize;
         let before = self.view.units(number.saturating_sub(NEIGHBOURS).max(0), behind)?;
         let mut start = from.unwrap_or(0).max(self.log.min_offset());
         for unit in before.iter().rev().filter(|unit| unit.end() <= number) {
-            if let Some(end) = self.end_of(unit, &mut buffer)? {
-                start = start.max(end);
+            if let Some((known, end)) = self.shift_at(unit, &mut buffer)?
+                && self.is_shift(unit, known)?
+            {
+                (start, shift) = (start.max(end), known);
                 break;
             }
         }
