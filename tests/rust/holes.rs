@@ -142,7 +142,9 @@ fn a5_messages_behind_zeros_that_were_skipped_are_not_lost() {
     let config = StoreConfig { mapped_file_size_commit_log: Some(SIZE), ..StoreConfig::default() };
     let home = Home::new(config.clone());
     let store = home.create();
-    (0..6).for_each(|number| drop(append(&store, number, &vec![b'b'; 1 << 20]).unwrap()));
+    for number in 0..6 {
+        append(&store, number, &vec![b'b'; 1 << 20]).unwrap();
+    }
     store.close().unwrap();
     let places = places(&home);
     let (gone, (from, to)) = (3, (places[1].0, places[4].0));

@@ -61,7 +61,10 @@ impl Storage for Resting {
             return Ok(Arc::clone(file));
         }
         let (file, bisected) = (self.storage.open(path, access)?, self.bisected.clone());
-        let (zeros, stat) = (Mutex::default(), OnceLock::new());
+        let mut zeros = Vec::new();
+        // A hole in front counts from its start, whichever thread asks first and where.
+        note(&mut zeros, 0..file.next_data(0)?.unwrap_or(u64::MAX));
+        let (zeros, stat) = (Mutex::new(zeros), OnceLock::new());
         let file: Arc<dyn StorageFile> = Arc::new(RestingFile { file, bisected, zeros, stat });
         if open.len() < MOST_OPEN {
             open.insert(path.to_owned(), Arc::clone(&file));
