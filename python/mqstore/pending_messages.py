@@ -301,13 +301,15 @@ class PendingMessages:
             level = queue.queue_id + 1
             if queue.topic != SCHEDULE_TOPIC:
                 continue
-            if level > len(self._delays):
-                count = queue.max_offset - queue.min_offset
-                text = f"{count} messages of delay level {level}, which messageDelayLevel lacks"
-                self._unread[queue.topic, queue.queue_id] = f"{text}: no broker delivers them"
-                continue
             begin = offsets.get(str(level))
-            for message in self._messages(queue, begin if isinstance(begin, int) else 0):
+            begin = begin if isinstance(begin, int) else 0
+            if level > len(self._delays):
+                if (count := queue.max_offset - max(queue.min_offset, begin)) > 0:
+                    levels = f"messageDelayLevel of this config has {len(self._delays)}"
+                    text = f"{count} messages wait for delay level {level}; {levels}"
+                    self._unread[queue.topic, queue.queue_id] = text
+                continue
+            for message in self._messages(queue, begin):
                 yield message, message.store_timestamp_ms + self._delays[level - 1]
 
     def _overdue_timers(self) -> dict[object, tuple[int, int]]:

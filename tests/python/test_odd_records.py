@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 import struct
 import zlib
 from typing import TYPE_CHECKING
@@ -104,9 +105,14 @@ def test_p14_a_timer_that_leads_beyond_what_is_there_is_a_finding(tmp_path: Path
     assert found(tmp_path) == [("MQ-TM-01", "error", said)]
     check(tmp_path, 1_600_000_000_000, 520, 400)
     wheel(tmp_path, 52 * 10)
-    said = "1 beyond; their 3 timer messages are never delivered"
+    said = "1 slots beyond; their 3 timer messages are never delivered"
     assert found(tmp_path) == [("MQ-TM-01", "error", said)]
     wheel(tmp_path, 52 * 9)
     (tmp_path / "config" / "timercheck").write_bytes(b"")
     said = "0; 400 timer messages from 0 on are read again"
     assert found(tmp_path) == [("MQ-TM-01", "warning", said)]
+    (tmp_path / "config" / "timercheck").unlink()
+    assert found(tmp_path) == [("MQ-TM-01", "warning", said)]
+    shutil.rmtree(tmp_path / "timerlog")
+    (tmp_path / "timerwheel").unlink()
+    assert found(tmp_path) == []

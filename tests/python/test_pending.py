@@ -112,7 +112,16 @@ def test_delay_level_that_the_settings_lack_is_named(tmp_path):
     found = mqstore.pending(path, now_ms=NOW_MS, config=TINY | {"message_delay_level": "1s 2s"})
     assert (found.overdue_messages, len(found.overdue)) == (1, 1)
     (text,) = found.unread
-    assert text.startswith(f"{SCHEDULED}/2: 1 messages of delay level 3, which")
+    assert text == (
+        f"{SCHEDULED}/2: 1 messages wait for delay level 3; messageDelayLevel of this config has 2"
+    )
+    table(path, "delayOffset.json", "offsetTable", {"3": 1})
+    delivered = mqstore.pending(path, now_ms=NOW_MS, config=TINY | {"message_delay_level": "1s 2s"})
+    assert delivered.unread == ()
+    with mqstore.open(path, "a", config=TINY) as store:
+        put(store, SCHEDULED, 18)
+    (text,) = mqstore.pending(path, now_ms=NOW_MS, config=TINY).unread
+    assert text.endswith("level 19; messageDelayLevel of this config has 18")
 
 
 def test_redeliveries_that_wait_for_their_time_are_of_their_group(tmp_path):

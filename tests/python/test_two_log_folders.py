@@ -108,3 +108,24 @@ def test_p1_the_file_that_lacks_bytes_in_two_parts_is_compared_to_its_end(tmp_pa
     file.write_bytes(data[:-4096] + bytes(4096))
     with pytest.raises(mqstore.CorruptionError, match="other bytes"):
         mqstore.open(store, config=config)
+
+
+@pytest.mark.parametrize("byte", [0, 1])
+def test_p1_a_zero_of_one_that_the_other_has_not_is_an_error(tmp_path: Path, byte: int) -> None:
+    store, config, files = two_folders(tmp_path)
+    file = files[1]
+    data = bytearray(file.read_bytes())
+    body = data.index(bytes(100))
+    data[body + 50] = 0x20
+    pair = [file.read_bytes(), bytes(data)]
+    file.write_bytes(pair[byte])
+    other(file).write_bytes(pair[1 - byte])
+    with pytest.raises(mqstore.CorruptionError, match=f"from byte {body + 50} on"):
+        mqstore.open(store, config=config)
+    # The last record's body, with nothing behind it.
+    data = bytearray(pair[0][: body + 100]) + bytes(len(pair[0]) - body - 100)
+    file.write_bytes(data)
+    data[body + 50] = 0x20
+    other(file).write_bytes(data)
+    with pytest.raises(mqstore.CorruptionError, match=f"from byte {body + 50} on"):
+        mqstore.open(store, config=config)

@@ -29,6 +29,8 @@ REFUSED = [
     "consumequeue/orders/0/00000000000000000000",
     "index",
     "index/{index}",
+    "timerlog",
+    "timerwheel",
 ]
 
 
@@ -37,6 +39,8 @@ def place() -> Iterator[Path]:
     with open_folder() as folder:
         with mqstore.open(folder / "healthy", "a", config=TINY) as store:
             store.append_many(message("orders", 200, keys=f"k{n}") for n in range(60))
+        (folder / "healthy" / "timerlog").mkdir()
+        (folder / "healthy" / "timerwheel").write_bytes(bytes(3200))
         yield folder
 
 

@@ -21,14 +21,16 @@ pub(in crate::care) fn refused(
     if is_denied(&storage.list(paths.root())) {
         return vec![paths.root().to_owned()];
     }
-    for file in [paths.checkpoint(), paths.abort()] {
+    let wheel = paths.root().join("timerwheel");
+    for file in [paths.checkpoint(), paths.abort(), wheel] {
         if files && storage.kind(&file).is_ok_and(|kind| kind == Some(FileKind::File)) {
             add_file(storage, file, &mut refused);
         }
     }
     let queues = paths::QUEUE_FOLDERS.iter().map(|name| paths.root().join(name));
     let log = paths.commit_log().iter().cloned();
-    for dir in log.chain(queues).chain([paths.index(), paths.config()]) {
+    let timers = paths.root().join("timerlog");
+    for dir in log.chain(queues).chain([paths.index(), paths.config(), timers]) {
         match folder_at(storage, &dir, false) {
             Ok(Ok(true)) => add_folder(storage, &dir, (files, DEEPEST), &mut refused),
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
@@ -73,12 +75,17 @@ fn add_folder(
 }
 
 /// Why RocketMQ does not start.
-pub(in crate::care) fn obstacle(path: &Path) -> String {
-    format!("{}: this user may not read it, and so no broker of this user", path.display())
+pub(in crate::care) fn obstacle(path: &Path, paths: &StorePaths) -> String {
+    let next =
+        if path == paths.root() { "run the command as its owner" } else { "nor a broker of it" };
+    format!("{}: this user may not read it; {next}", path.display())
 }
 
-/// The command that gives the file to the owner of the store; root can run it.
+/// The command that gives what lies in the store to its owner; root can run it.
 pub(in crate::care) fn give(path: &Path, paths: &StorePaths) -> Option<String> {
+    if path == paths.root() {
+        return None;
+    }
     let (store, path) = (quoted(paths.root().to_str()?)?, quoted(path.to_str()?)?);
     Some(format!("chown -R --reference={store} {path} && chmod -R u+rwX {path}"))
 }

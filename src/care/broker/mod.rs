@@ -56,8 +56,8 @@ pub struct NextStart {
 }
 
 /// Forecast for a store of which this user may not read these files and folders.
-pub(super) fn not_readable(refused: &[PathBuf]) -> NextStart {
-    let obstacles = refused.iter().map(|path| access::obstacle(path)).collect();
+pub(super) fn not_readable(refused: &[PathBuf], paths: &StorePaths) -> NextStart {
+    let obstacles = refused.iter().map(|path| access::obstacle(path, paths)).collect();
     NextStart { obstacles, ..NextStart::default() }
 }
 

@@ -23,7 +23,7 @@ pub fn next_start(path: &Path, config: &StoreConfig, release: Release) -> Result
     let paths = StorePaths::new(path, config);
     let refused = broker::refused(&*storage, &paths, true);
     if !refused.is_empty() {
-        return Ok(broker::not_readable(&refused));
+        return Ok(broker::not_readable(&refused, &paths));
     }
     let options = VerifyOptions { level: Level::Quick, ..VerifyOptions::default() };
     let mut go_on = |_, _| ControlFlow::Continue(());
@@ -48,7 +48,7 @@ pub(super) fn not_readable(
     paths: &StorePaths,
     refused: &[PathBuf],
 ) -> (Diagnosis, Verdict) {
-    let next_start = broker::not_readable(refused);
+    let next_start = broker::not_readable(refused, paths);
     let commands: Vec<_> = refused.iter().filter_map(|path| broker::give(path, paths)).collect();
     let diagnosis = Diagnosis {
         code: Code::Unreadable,

@@ -165,7 +165,8 @@ fn doctor_at_rest(
     examined.tell_batches(queues);
     examined.tell_mixture(behind.as_ref().filter(|_| cause.missing().is_none()), &report);
     let mut barred = Barred::by(&report, paths, &cause);
-    barred.all |= examined.tell_unmounted(&cause);
+    barred.all |=
+        examined.tell_unmounted(&cause) || examined.diagnoses.contains_key(&Code::DocTwoBrokers);
     barred.recovery |= cuts_messages;
     let out = verdict::salvaged(&*storage, path);
     let states = gathered(examined.diagnoses, &cause);
@@ -302,7 +303,7 @@ impl State {
             Code::ConfigUnreadable => {
                 !self.evidence.iter().any(|line| line.contains("config/consumerOffset.json"))
             }
-            Code::DocMisplaced | Code::Ledger => true,
+            Code::DocMisplaced | Code::Ledger | Code::DocTwoBrokers => true,
             Code::LogTwice => !barred.rebuild,
             _ => false,
         };

@@ -4,8 +4,8 @@
 use super::context::{Context, State};
 use super::queues::Queues;
 use crate::care::finding::{Code, Severity};
-use crate::error::Error;
-use crate::files::{Access, DirEntry};
+use crate::error::{Error, Result};
+use crate::files::Access;
 use crate::format::bytes::{i32_at, i64_at};
 use crate::format::checkpoint::TimerCheckpoint;
 use crate::format::file_name;
@@ -22,13 +22,24 @@ pub(super) fn check(cx: &Context<'_>, queues: &Queues) {
         cx.findings.add(Code::Timer, severity, path, None, expected, found);
     };
     let (first, end) = queues.end_of(TIMER_TOPIC, 0).unwrap_or((0, 0));
+    let log_end = match log_end(cx) {
+        Ok(end) => at_most_i64(end),
+        Err(error) => return cx.error(&cx.paths.root().join("timerlog"), error),
+    };
     let mut known = TimerCheckpoint::default();
     match cx.storage.open(&path, Access::Read) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => cx.error(&path, Error::io("open", &path)(error)),
-        Ok(file) => {
+        // No broker has delivered timers here.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && log_end == 0 => {}
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return cx.error(&path, Error::io("open", &path)(error));
+        }
+        opened => {
             let mut bytes = [0; TimerCheckpoint::LEN];
-            let read = file.read_at(&mut bytes, 0).unwrap_or(0);
+            let read = opened.map_or(Ok(0), |file| file.read_at(&mut bytes, 0));
+            let read = match read {
+                Ok(read) => read,
+                Err(error) => return cx.error(&path, Error::io("read", &path)(error)),
+            };
             let whole = TimerCheckpoint::decode(bytes.get(..read).unwrap_or_default());
             if whole.is_none() && end > first {
                 let again = end - first;
@@ -48,7 +59,6 @@ pub(super) fn check(cx: &Context<'_>, queues: &Queues) {
         let found = format!("{next}; the next {lost} timer messages are never delivered");
         add(Severity::Error, &path, expected, found);
     }
-    let log_end = at_most_i64(log_end(cx));
     if known.timer_log_position > log_end {
         let lost =
             (known.timer_log_position - log_end).unsigned_abs().div_ceil(TIMER_UNIT_LEN as u64);
@@ -58,7 +68,11 @@ pub(super) fn check(cx: &Context<'_>, queues: &Queues) {
         add(Severity::Error, &path, expected, found);
     }
     let path = cx.paths.root().join("timerwheel");
-    let Ok(file) = cx.storage.open(&path, Access::Read) else { return };
+    let file = match cx.storage.open(&path, Access::Read) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+        Err(error) => return cx.error(&path, Error::io("open", &path)(error)),
+    };
     let (mut slots, mut lost) = (0_u64, 0);
     let read = inventory::each_slot(&*file, |slot| {
         let (time, last) = (i64_at(slot, 0).unwrap_or(0), i64_at(slot, 16).unwrap_or(0));
@@ -72,24 +86,31 @@ pub(super) fn check(cx: &Context<'_>, queues: &Queues) {
     }
     if slots > 0 {
         let expected = format!("slots up to {log_end}, the end of timerlog");
-        let found = format!("{slots} beyond; their {lost} timer messages are never delivered");
+        let found =
+            format!("{slots} slots beyond; their {lost} timer messages are never delivered");
         add(Severity::Error, &path, expected, found);
     }
 }
 
 /// End of the units in `timerlog`: zeros follow in its last file.
-fn log_end(cx: &Context<'_>) -> u64 {
+fn log_end(cx: &Context<'_>) -> Result<u64> {
     let dir = cx.paths.root().join("timerlog");
-    let mut files: Vec<_> = cx.storage.list(&dir).unwrap_or_default();
+    let mut files = inventory::list(&*cx.storage, &dir)?;
     files.sort_unstable_by(|a, b| b.name.cmp(&a.name));
-    let end_of = |file: DirEntry| {
-        let base = file_name::parse_offset_name(file.name.to_str()?)?;
-        let file = cx.storage.open(&dir.join(&file.name), Access::Read).ok()?;
-        let units = inventory::timer_units(&*file).ok().filter(|units| *units > 0)?;
-        let (end, len) = (units * TIMER_UNIT_LEN as u64, file.stat().ok()?.len);
-        // A blank fills a file that has no room for a unit.
-        let is_full = len.saturating_sub(end) < 2 * TIMER_UNIT_LEN as u64;
-        Some(base.saturating_add(if is_full { len } else { end }))
-    };
-    files.into_iter().find_map(end_of).unwrap_or(0)
+    for file in files {
+        let Some(base) = file.name.to_str().and_then(file_name::parse_offset_name) else {
+            continue;
+        };
+        let path = dir.join(&file.name);
+        let measured = cx.storage.open(&path, Access::Read).and_then(|file| {
+            Ok((inventory::timer_units(&*file)? * TIMER_UNIT_LEN as u64, file.length()?))
+        });
+        let (end, len) = measured.map_err(Error::io("read", &path))?;
+        if end > 0 {
+            // A blank fills a file that has no room for a unit.
+            let is_full = len.saturating_sub(end) < 2 * TIMER_UNIT_LEN as u64;
+            return Ok(base.saturating_add(if is_full { len } else { end }));
+        }
+    }
+    Ok(0)
 }

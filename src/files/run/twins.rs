@@ -19,7 +19,7 @@ pub struct Twin {
 }
 
 impl Twin {
-    /// Compares two files; zeros of one count as bytes that it lacks.
+    /// Compares two files; one lacks what stands behind its last byte that is not zero.
     pub(super) fn compare(
         storage: &dyn Storage,
         first: &Arc<RunFile>,
@@ -31,10 +31,12 @@ impl Twin {
             let opened = storage.open(&file.path, Access::Read);
             open.push(opened.map_err(Error::io("open", &file.path))?);
         }
-        let (mut lacks, mut differs_at) = ([false; 2], None);
+        // Where the bytes differ first, and of which file only zeros may follow.
+        let mut differs: Option<(u64, usize)> = None;
+        let (mut other_bytes, mut goes_on) = (0_u64, false);
         let mut blocks = [vec![0; BLOCK], vec![0; BLOCK]];
         let mut at = 0;
-        while differs_at.is_none() {
+        while !goes_on {
             let mut next = None;
             for (open, file) in open.iter().zip(files) {
                 let data = open.next_data(at).map_err(Error::io("read", &file.path))?;
@@ -47,20 +49,23 @@ impl Twin {
             }
             at = begin.saturating_add(BLOCK as u64);
             let [one, two] = &blocks;
-            if one == two {
+            if one == two && differs.is_none() {
                 continue;
             }
             for (position, (one, two)) in (begin..).zip(one.iter().zip(two)) {
                 if one != two {
-                    lacks = [lacks[0] || *one == 0, lacks[1] || *two == 0];
-                    if lacks == [true; 2] || (*one != 0 && *two != 0) {
-                        differs_at.get_or_insert(position);
-                    }
+                    differs.get_or_insert((position, usize::from(*one != 0)));
+                    other_bytes += 1;
                 }
+                goes_on |=
+                    differs.is_some_and(|(_, shorter)| if shorter == 0 { *one } else { *two } != 0);
             }
         }
-        let (read, other) =
-            if lacks[0] && differs_at.is_none() { (second, first) } else { (first, second) };
+        // One byte is no message: it was damaged in one of them.
+        let is_conflict = goes_on || other_bytes == 1;
+        let differs_at = differs.map(|(at, _)| at).filter(|_| is_conflict);
+        let first_is_shorter = matches!(differs, Some((_, 0))) && !is_conflict;
+        let (read, other) = if first_is_shorter { (second, first) } else { (first, second) };
         let (other, other_inode) = (other.path.clone(), other.inode);
         Ok(Self { read: Arc::clone(read), other, other_inode, differs_at })
     }
