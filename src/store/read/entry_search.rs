@@ -69,29 +69,33 @@ impl EntrySearch<'_> {
         shift_of(view, self.view.kind, self.topic, self.queue_id, unit)
     }
 
-    /// Whether RocketMQ appended an entry so many places before its record's number: the entry
-    /// before has that shift, too, or no message that could be there lies in between.
+    /// Whether RocketMQ appended an entry so many places before its record's number: the nearest
+    /// valid entry before has that shift, too, or as many messages as entries lie in between.
     pub fn is_shift(&self, unit: &CqUnit, shift: i64) -> Result<bool> {
         if shift == 0 {
             return Ok(true);
         }
         let from = unit.number.saturating_sub(NEIGHBOURS).max(0);
         let before = self.view.units(from, NEIGHBOURS as usize)?;
-        let is_before = |before: &&CqUnit| before.number < unit.number && before.leads();
-        let start = match before.iter().rev().find(is_before) {
-            Some(before) if before.physical_offset >= unit.physical_offset => return Ok(false),
-            Some(before) => match self.shift_at(before, &mut Vec::new())? {
+        let (mut start, mut first) = (self.log.min_offset(), unit.number);
+        for before in before.iter().rev().filter(|before| before.number < unit.number) {
+            match self.shift_at(before, &mut Vec::new())? {
+                Some(_) if before.physical_offset >= unit.physical_offset => return Ok(false),
                 Some((known, _)) if known == shift => return Ok(true),
-                Some((_, end)) => end,
-                None => return Ok(false),
-            },
-            None => self.log.min_offset(),
-        };
-        let mut is_next = true;
+                Some((_, end)) => {
+                    (start, first) = (end, before.end());
+                    break;
+                }
+                None => {}
+            }
+        }
+        let mut missing = unit.number.saturating_sub(first);
         let walked = self.walk(start, or_nowhere(unit.physical_offset), |view| {
-            is_next = self.range_in(view, unit.number).is_none();
-            is_next
+            let range = self.range_in(view, first);
+            missing -= range.map_or(0, |range| i64::from(range.message_count));
+            missing >= 0
         });
+        let is_next = missing == 0;
         match walked {
             // The log is too long to search.
             Err(Error::Corrupt(_)) => Ok(false),
@@ -159,9 +163,14 @@ impl EntrySearch<'_> {
             }
         }
         let (mut stop, mut next) = (self.log.end_offset(), self.view.max_offset);
+        let mut next_shift = shift;
         let first_behind = number.saturating_add(1).max(self.view.first_listed());
         for unit in self.view.units(first_behind, behind)? {
-            if unit.number > number && self.end_of(&unit, &mut buffer)?.is_some() {
+            if unit.number > number
+                && let Some((known, _)) = self.shift_at(&unit, &mut buffer)?
+                && self.is_shift(&unit, known)?
+            {
+                next_shift = known;
                 if let Ok(at) = u64::try_from(unit.physical_offset) {
                     stop = at;
                 }
@@ -172,9 +181,12 @@ impl EntrySearch<'_> {
         let mut found = None;
         let damage = self.walk(start, stop, |view| {
             let Some(mut range) = self.range_in(view, number) else { return true };
-            if shift > 0 {
-                let shifted = range.base_queue_offset.saturating_sub(shift);
-                range.base_queue_offset = shifted.max(number);
+            let base = range.base_queue_offset;
+            let shifted = |by: i64| if by > 0 { base.saturating_sub(by).max(number) } else { base };
+            range.base_queue_offset = shifted(shift);
+            // The shift of the entry behind may begin here.
+            if range.base_queue_offset >= next {
+                range.base_queue_offset = shifted(next_shift);
             }
             // A number of another message, or beyond the queue, does not match.
             if range.base_queue_offset >= next {
