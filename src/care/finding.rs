@@ -372,7 +372,6 @@ impl Findings {
 }
 
 impl Kept {
-    /// Drops the last finding of the most frequent code.
     fn drop_one(&mut self) {
         let most = self.by_code.iter_mut().max_by_key(|(_, findings)| findings.len());
         if let Some((_, findings)) = most

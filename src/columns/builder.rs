@@ -87,7 +87,6 @@ pub struct BatchBuilder {
     fault: Option<ArrowError>,
 }
 
-/// Parts of a message that columns need.
 #[derive(Clone, Copy, Debug, Default)]
 struct Needs {
     named: bool,

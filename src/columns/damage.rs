@@ -18,7 +18,6 @@ const MOST_DAMAGE: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(crate) struct DamageRows {
-    /// Each with the number of messages before it.
     rows: Vec<(usize, Box<Damage>)>,
     pub(crate) names_messages: bool,
 }

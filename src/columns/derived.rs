@@ -112,7 +112,6 @@ impl MessageIds {
     }
 }
 
-/// Sixteen hexadecimal digits, eight at a time.
 #[inline]
 fn hex(number: u64) -> [u8; OFFSET_DIGITS] {
     let eight = |number: u64| {

@@ -342,7 +342,6 @@ fn all_names() -> String {
     Column::ALL.map(Column::name).join(", ")
 }
 
-/// A list of texts for each row.
 #[derive(Debug)]
 struct Lists {
     rows: Rows,
@@ -364,7 +363,6 @@ struct Rows {
 }
 
 impl Rows {
-    /// Rows of an array of lists or maps.
     fn of(array: &ArrayRef) -> Self {
         let place = |end: i64| to_usize(at_least_0(end));
         if array.is_empty() {
@@ -524,7 +522,6 @@ fn times((column, array): Given) -> Result<Int64Array, RowsError> {
     Ok(numbers.unary(|time| time.div_euclid(per_ms)))
 }
 
-/// A list's rows, and their values.
 fn list_values(array: &ArrayRef) -> Option<(Rows, ArrayRef)> {
     let values = match array.data_type() {
         DataType::List(_) => array.as_list::<i32>().values(),

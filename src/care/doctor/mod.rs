@@ -25,7 +25,7 @@ use self::forecast::not_readable;
 pub use self::groups::{Fate, GroupFate};
 use self::log_facts::{LogFacts, QueuePlace};
 pub use self::losses::{Lost, LostInQueue};
-use self::verdict::Cause;
+use self::verdict::{Barred, Cause};
 pub use self::verdict::{Verdict, swap_commands};
 use super::broker::{self, NextStart, foresee};
 use super::finding::{Code, Finding, Severity};
@@ -107,7 +107,9 @@ fn doctor_at_rest(
         progress(done, total.saturating_mul(2))
     };
     let report = verify_at_rest(Arc::clone(&storage), path, config.clone(), &options, &mut tell)?;
-    let (config, _) = &broker::proven(&storage, paths, config)?;
+    let (proven, _) = broker::proven(&storage, paths, config)?;
+    // Repairs refuse sizes that the files contradict, until the settings are mended.
+    let (is_contradicted, config) = (proven != *config, &proven);
     let in_use = StoreLock::is_held(&*storage, paths);
     let mut read_config = config.clone();
     let parts = load_parts(paths, &mut read_config, &storage, Access::Read).ok();
@@ -165,8 +167,9 @@ fn doctor_at_rest(
     examined.tell_batches(queues);
     examined.tell_mixture(behind.as_ref().filter(|_| cause.missing().is_none()), &report);
     let mut barred = Barred::by(&report, paths, &cause);
-    barred.all |=
-        examined.tell_unmounted(&cause) || examined.diagnoses.contains_key(&Code::DocTwoBrokers);
+    barred.all |= examined.tell_unmounted(&cause)
+        || examined.diagnoses.contains_key(&Code::DocTwoBrokers)
+        || is_contradicted;
     barred.recovery |= cuts_messages;
     let out = verdict::salvaged(&*storage, path);
     let states = gathered(examined.diagnoses, &cause);
@@ -220,43 +223,6 @@ fn gathered(states: BTreeMap<Code, State>, cause: &Cause) -> Vec<(State, Vec<(Co
         }
     }
     kept
-}
-
-#[derive(Clone, Copy)]
-struct Barred {
-    recovery: bool,
-    rebuild: bool,
-    all: bool,
-}
-
-impl Barred {
-    fn by(report: &VerifyReport, paths: &StorePaths, cause: &Cause) -> Self {
-        let any = |is: &dyn Fn(&Finding) -> bool| report.findings.iter().any(is);
-        let of_log = |found: &Finding| {
-            matches!(found.code, Code::FileLength | Code::FileGap)
-                && broker::is_in_log(found, paths)
-        };
-        let in_the_way = |found: &Finding| {
-            found.code == Code::NoRegularFile && found.severity == Severity::Error
-        };
-        let is_conflict = |found: &Finding| found.code == Code::FileTwin && found.offset.is_some();
-        let has_cause = !matches!(cause, Cause::None) || any(&is_conflict);
-        // A rebuild clears a queue's folder anyway.
-        let in_root = |found: &Finding| in_the_way(found) && found.path.components().count() == 1;
-        Self {
-            recovery: has_cause || any(&in_the_way) || any(&of_log),
-            rebuild: has_cause || any(&in_root),
-            all: matches!(cause, Cause::EndMissing(_) | Cause::Ledger(_)),
-        }
-    }
-
-    fn bars(self, command: &str) -> bool {
-        let is_recovery =
-            command.starts_with("mqstore recover ") && !command.contains("--quarantine");
-        self.all
-            || (self.recovery && is_recovery)
-            || (self.rebuild && command.starts_with("mqstore rebuild "))
-    }
 }
 
 struct State {

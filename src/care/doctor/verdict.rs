@@ -5,8 +5,9 @@ use std::path::{Component, Path, PathBuf};
 use super::diagnosis::Diagnosis;
 use super::groups::GroupFate;
 use super::losses::Lost;
-use crate::care::broker::NextStart;
-use crate::care::finding::{Code, Severity};
+use crate::care::broker::{self, NextStart};
+use crate::care::finding::{Code, Finding, Severity};
+use crate::care::verify::VerifyReport;
 use crate::error::{Error, Result, quoted};
 use crate::files::{DirEntry, FileKind, Storage};
 use crate::format::release::Release;
@@ -33,6 +34,44 @@ pub struct Verdict {
     pub commands: Vec<String>,
     /// Commands that give up missing files.
     pub last_resort: Vec<String>,
+}
+
+/// Commands that are not printed.
+#[derive(Clone, Copy)]
+pub(super) struct Barred {
+    pub(super) recovery: bool,
+    pub(super) rebuild: bool,
+    pub(super) all: bool,
+}
+
+impl Barred {
+    pub(super) fn by(report: &VerifyReport, paths: &StorePaths, cause: &Cause) -> Self {
+        let any = |is: &dyn Fn(&Finding) -> bool| report.findings.iter().any(is);
+        let of_log = |found: &Finding| {
+            matches!(found.code, Code::FileLength | Code::FileGap)
+                && broker::is_in_log(found, paths)
+        };
+        let in_the_way = |found: &Finding| {
+            found.code == Code::NoRegularFile && found.severity == Severity::Error
+        };
+        let is_conflict = |found: &Finding| found.code == Code::FileTwin && found.offset.is_some();
+        let has_cause = !matches!(cause, Cause::None) || any(&is_conflict);
+        // A rebuild clears a queue's folder anyway.
+        let in_root = |found: &Finding| in_the_way(found) && found.path.components().count() == 1;
+        Self {
+            recovery: has_cause || any(&in_the_way) || any(&of_log),
+            rebuild: has_cause || any(&in_root),
+            all: matches!(cause, Cause::EndMissing(_) | Cause::Ledger(_)),
+        }
+    }
+
+    pub(super) fn bars(self, command: &str) -> bool {
+        let is_recovery =
+            command.starts_with("mqstore recover ") && !command.contains("--quarantine");
+        self.all
+            || (self.recovery && is_recovery)
+            || (self.rebuild && command.starts_with("mqstore rebuild "))
+    }
 }
 
 /// The cause that other findings follow from.

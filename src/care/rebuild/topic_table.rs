@@ -117,7 +117,6 @@ impl FoundTopics {
         Ok((messages, skipped))
     }
 
-    /// Enters the wanted topics into a table, by name.
     fn enter(
         self,
         table: &mut TopicTable,

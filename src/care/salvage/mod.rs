@@ -251,7 +251,6 @@ fn take_sizes(storage: &Arc<dyn Storage>, from: &Path, config: &mut StoreConfig)
 
 struct Meter<'p> {
     path: PathBuf,
-    /// Bytes of a pass, and the number of passes.
     bytes: u64,
     readings: u64,
     reading: u64,

@@ -40,7 +40,6 @@ pub struct Ahead {
     progress: Mutex<Progress>,
 }
 
-/// State of the threads that work ahead.
 #[derive(Debug)]
 struct Progress {
     prepared: usize,

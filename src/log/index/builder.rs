@@ -273,7 +273,6 @@ impl Building {
         Ok(())
     }
 
-    /// Starts a flush unless one is running.
     #[cold]
     fn flush_early(&mut self) -> Result<()> {
         let Some(early) = &mut self.early else { return Ok(()) };

@@ -300,7 +300,6 @@ impl IndexFile {
     }
 }
 
-/// The entry that a slot names; none if negative.
 #[inline]
 fn slot_value(raw: &[u8; SLOT_LEN]) -> u32 {
     at_least_0_u32(i32_in::<0, SLOT_LEN>(raw))

@@ -242,7 +242,6 @@ fn refusal(error: &RowsError) -> PyErr {
     }
 }
 
-/// An exception with the results and the failed index.
 fn culprit(py: Python<'_>, error: PyErr, written: &Written, index: usize) -> PyErr {
     let value = error.value(py);
     let results = written.iter().map(|(result, host)| AppendResult::new(result, *host));

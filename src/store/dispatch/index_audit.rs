@@ -16,7 +16,6 @@ use super::gather::{Gathered, Keyed};
 
 const BLOCK: u32 = 3200;
 
-/// An index file whose entries are read in order.
 #[derive(Debug)]
 struct Candidate {
     name: u64,

@@ -215,11 +215,9 @@ impl FoundStore<'_> {
     }
 }
 
-/// Offsets of records with entries in the index.
 #[derive(Default)]
 struct Keyed {
     keys: Option<(u64, u64)>,
-    /// First and last with a key or tags.
     any: Option<(u64, u64)>,
 }
 

@@ -95,7 +95,6 @@ pub fn look(
     Ok(found)
 }
 
-/// Looks for the marks outside of log and index.
 fn look_at_files(storage: &dyn Storage, paths: &StorePaths) -> Result<Versions> {
     let mut found = Versions::default();
     let last = Release::V5_5;

@@ -199,7 +199,6 @@ pub(crate) fn query_topics<'a>(
     Ok(with_losses(reader, all))
 }
 
-/// Every message of the key, newest first, each checked.
 fn exact(
     reader: &Reader,
     query: &KeyQuery<'_>,

@@ -247,7 +247,6 @@ impl Writer {
         Ok(placed.result)
     }
 
-    /// Waits under `SYNC_FLUSH` until a message is durable.
     #[inline]
     fn wait_durable(&self, result: AppendResult) -> Result<AppendResult> {
         if self.files.config.flush_disk_type == FlushDiskType::Async {

@@ -287,7 +287,6 @@ struct Aging<'a> {
     now_ms: i64,
     kept_ms: i64,
     firsts: Vec<Option<i64>>,
-    /// Newest possible time of the files before.
     before_ms: i64,
     stepped_back: Option<usize>,
 }
