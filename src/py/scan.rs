@@ -37,6 +37,7 @@ impl ArrowSchema {
 
 #[pymethods]
 impl ArrowSchema {
+    /// Names of the columns, in order.
     #[getter]
     fn names(&self) -> Vec<&str> {
         self.0.fields().iter().map(|field| field.name().as_str()).collect()
@@ -103,6 +104,7 @@ impl ArrowScan {
 
 #[pymethods]
 impl ArrowScan {
+    /// The columns that the stream has.
     #[getter]
     fn schema(&self) -> ArrowSchema {
         ArrowSchema(Arc::clone(&self.schema))
