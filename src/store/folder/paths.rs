@@ -103,6 +103,12 @@ impl StorePaths {
         self.root.join("checkpoint")
     }
 
+    /// Where epochs begin, and its backup.
+    #[must_use]
+    pub fn epochs(&self) -> [PathBuf; 2] {
+        ["epochFileCheckpoint", "epochFileCheckpoint.bak"].map(|name| self.root.join(name))
+    }
+
     /// Marks a store that is not closed.
     #[must_use]
     pub fn abort(&self) -> PathBuf {

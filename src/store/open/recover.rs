@@ -61,7 +61,7 @@ pub fn repair(
     paths: &StorePaths,
     now_ms: i64,
 ) -> Result<RecoveryReport> {
-    let quarantine = analysis.tail.keep(log, analysis.end, storage, paths, now_ms)?;
+    let quarantine = analysis.tail.keep(log, analysis, storage, paths, now_ms)?;
     log.set_end(analysis.end);
     let all = queues.all();
     if mode == RecoveryMode::Crash && all.len() >= new_files::MANY {

@@ -11,6 +11,8 @@ use crate::log::CommitLog;
 use crate::log::read::end::data_end;
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 
+use super::analysis::Analysis;
+use super::epoch::ENDED;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::queue_audit::is_known;
 use crate::store::folder::mark::Flushed;
@@ -44,13 +46,15 @@ impl Tail {
         end: u64,
         newest_ms: i64,
         flushed: Flushed,
+        is_ended: bool,
     ) -> Result<Self> {
         let mut tail = Self { data_end: data_end(log, end)?, ..Self::default() };
         let Some(data_end) = tail.data_end else { return Ok(tail) };
         // A record without properties ends in zeros, so the last one may reach further.
         let scan_end = data_end.saturating_add(1 << 16).min(log.end_offset());
         let mut scanner = Scanner::new(log, end, scan_end, true);
-        if !scanner.resync()? {
+        // A search begins behind the damage; an ended epoch has none.
+        if !is_ended && !scanner.resync()? {
             return Ok(tail);
         }
         scanner.each(data_end, Resync::Anywhere, |range, item| {
@@ -74,16 +78,20 @@ impl Tail {
         Ok(tail)
     }
 
-    /// Copies the bytes from `end` on into quarantine, durably. Returns its folder, if needed.
+    /// Copies the bytes behind the log's end into quarantine, durably. Returns its folder, if needed.
     pub fn keep(
         &self,
         log: &CommitLog,
-        end: u64,
+        analysis: &Analysis,
         storage: &dyn Storage,
         paths: &StorePaths,
         now_ms: i64,
     ) -> Result<Option<PathBuf>> {
-        let copied = |data_end| quarantine(log, end, data_end, storage, paths, now_ms);
+        let end = analysis.end;
+        let mark = analysis.ended.map_or("", |_| ENDED);
+        let name = format!("{now_ms}-{}{mark}", file_name::offset_name(end));
+        let dir = paths.quarantine().join(name);
+        let copied = |data_end| quarantine(log, end, data_end, storage, paths, dir);
         self.data_end.map(copied).transpose()
     }
 
@@ -129,9 +137,8 @@ fn quarantine(
     data_end: u64,
     storage: &dyn Storage,
     paths: &StorePaths,
-    now_ms: i64,
+    dir: PathBuf,
 ) -> Result<PathBuf> {
-    let dir = paths.quarantine().join(format!("{now_ms}-{}", file_name::offset_name(end)));
     make_folder(storage, &dir)?;
     // Restricted while empty; some file systems have no permissions.
     for path in [&paths.quarantine(), &dir] {

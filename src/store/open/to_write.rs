@@ -7,6 +7,7 @@ use hashbrown::HashSet;
 use parking_lot::Mutex;
 
 use super::analysis::{Analysis, FoundStore};
+use super::epoch::EndedEpoch;
 use super::inspect::{self, Parts, layout_to_write, load_parts};
 use super::misplaced;
 use super::recover;
@@ -190,6 +191,7 @@ impl Opening {
             index: self.index.as_ref().map(|index| &**index.run()),
             checkpoint: fields,
             flushed: Flushed::of(storage, paths, self.durable, fields, is_clean),
+            ended: EndedEpoch::look(storage, paths, &self.log, &self.queues)?,
             is_clean,
             seal: self.seal.take(),
             latest_ms: self.clock.now_ms().saturating_add(FAR_MS),
