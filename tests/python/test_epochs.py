@@ -20,7 +20,7 @@ KEPT, TAIL = 300, 40
 
 
 def epoch_lines(*epochs: tuple[int, int]) -> str:
-    """``epochFileCheckpoint`` as releases since 5.1 write it: count, checksum, a line an epoch."""
+    """``epochFileCheckpoint`` as RocketMQ writes it: count, checksum, a line an epoch."""
     lines = "".join(f"{epoch}-{offset}\n" for epoch, offset in epochs)
     return f"{len(epochs)}\n{zlib.crc32(lines.encode()) & 0x7FFFFFFF}\n{lines}"
 
@@ -101,6 +101,7 @@ def test_p3_messages_of_an_ended_epoch_come_back_by_no_cure(
     assert done.end_physical_offset == begin
     assert len(done.quarantined_messages) == TAIL
     assert done.quarantine is not None
+    assert "nothing was changed" not in str(done.cut_reason)
     assert len(keys(root)) == KEPT
     # Nothing puts them back unless someone takes the name's end away.
     after = mqstore.doctor(root)

@@ -1,16 +1,14 @@
-//! Where each master's epoch begins: count, checksum, a line `epoch-offset` each (`CheckpointFile`,
-//! `EpochFileCache`). Before 5.1 without a checksum.
+//! Where epochs begin: count, checksum (not in old releases), a line `epoch-offset` each
+//! (`EpochFileCache`).
 
 use crate::format::crc::crc32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Epoch {
     pub number: i32,
-    /// Physical offset.
     pub begin: u64,
 }
 
-/// `None` for a file that RocketMQ does not take.
 #[must_use]
 pub fn parse(bytes: &[u8]) -> Option<Vec<Epoch>> {
     let mut lines: Vec<_> = std::str::from_utf8(bytes).ok()?.lines().collect();

@@ -43,7 +43,6 @@ pub struct Analysis {
     /// From here on the log may be unflushed.
     pub unproven: u64,
     pub tail: Tail,
-    /// Whether the log ends where this epoch did.
     pub ended: Option<EndedEpoch>,
     pub queues: Vec<QueueFinding>,
     pub first_missing: Option<u64>,

@@ -13,12 +13,11 @@ use crate::store::folder::inventory::has_queue_database;
 use crate::store::folder::paths::StorePaths;
 use crate::store::queue_table::QueueTable;
 
-/// Ends a folder's name in the quarantine of which nothing is put back.
+/// Suffix of a quarantine that no command puts back.
 pub const ENDED: &str = ".ended";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndedEpoch {
-    /// The epoch after it.
     pub next: Epoch,
     /// `confirmPhyOffset`.
     pub confirmed: u64,
@@ -26,8 +25,7 @@ pub struct EndedEpoch {
 }
 
 impl EndedEpoch {
-    /// Finds whole messages behind the begin of the last epoch, of which it confirms none and no
-    /// queue has one.
+    /// Finds whole messages behind the last epoch's begin that nothing confirms and no queue has.
     pub fn look(
         storage: &dyn Storage,
         paths: &StorePaths,
@@ -71,11 +69,16 @@ impl EndedEpoch {
             path: Some(file.map_or_else(|| log.run().dir(), |file| file.path.clone())),
             kind: CorruptionKind::Magic,
             expected: format!("no message of an ended epoch from physical offset {at} on"),
-            found: format!(
-                "{self}; nothing was changed: `mqstore recover --apply --drop-beyond` ends the log \
-                 there and keeps them aside; where they count, move `epochFileCheckpoint` away first"
-            ),
+            found: self.to_string(),
         }
+    }
+
+    pub(super) fn refused(&self, log: &CommitLog) -> Corruption {
+        let found = format!(
+            "{self}; nothing was changed: `mqstore recover --apply --drop-beyond` ends the log there and \
+             keeps them aside; if they are wanted, move `epochFileCheckpoint` and its backup away first"
+        );
+        Corruption { found, ..self.damage(log) }
     }
 }
 

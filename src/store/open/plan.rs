@@ -35,7 +35,6 @@ pub struct RecoveryPlan {
     pub refusal: Option<Refusal>,
 }
 
-/// Analyses the store at `path` like opening for writing, without a change.
 pub fn plan(
     path: &Path,
     mut config: StoreConfig,

@@ -72,7 +72,7 @@ impl FoundStore<'_> {
     /// Decides whether repair would hide the loss of messages that may have been durable.
     pub fn refusal(&self, analysis: &Analysis) -> Result<Option<Refusal>> {
         if let Some(ended) = analysis.ended {
-            let refusal = Refusal::uncut(ended.damage(self.log));
+            let refusal = Refusal::uncut(ended.refused(self.log));
             let messages_beyond = analysis.tail.count;
             let ended = Some(ended);
             return Ok(Some(Refusal { messages_beyond, can_cut: true, ended, ..refusal }));
@@ -179,7 +179,7 @@ pub fn refuse_missing_end(
     let Ok(Parts { log, queues, .. }) = parts else { return Ok(()) };
     misplaced::refuse_foreign(&**storage, paths, log.run())?;
     if let Some(ended) = EndedEpoch::look(&**storage, paths, &log, &queues)? {
-        return Err(Error::Corrupt(Box::new(ended.damage(&log))));
+        return Err(Error::Corrupt(Box::new(ended.refused(&log))));
     }
     let end = end.filter(|_| matches!(lock::was_aborted(&**storage, paths), Ok(false)));
     let missing = match missing_behind(&log, &queues, None) {

@@ -11,7 +11,6 @@ use crate::log::CommitLog;
 use crate::log::read::end::data_end;
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 
-use super::analysis::Analysis;
 use super::epoch::ENDED;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::queue_audit::is_known;
@@ -32,6 +31,7 @@ pub struct Tail {
     /// Number of these that may have been flushed: before the durable mark, or by the checkpoint;
     /// and not older than earlier messages, or known to the queues.
     pub flushed: u64,
+    pub is_ended: bool,
 }
 
 impl Tail {
@@ -48,12 +48,11 @@ impl Tail {
         flushed: Flushed,
         is_ended: bool,
     ) -> Result<Self> {
-        let mut tail = Self { data_end: data_end(log, end)?, ..Self::default() };
+        let mut tail = Self { data_end: data_end(log, end)?, is_ended, ..Self::default() };
         let Some(data_end) = tail.data_end else { return Ok(tail) };
         // A record without properties ends in zeros, so the last one may reach further.
         let scan_end = data_end.saturating_add(1 << 16).min(log.end_offset());
         let mut scanner = Scanner::new(log, end, scan_end, true);
-        // A search begins behind the damage; an ended epoch has none.
         if !is_ended && !scanner.resync()? {
             return Ok(tail);
         }
@@ -78,17 +77,16 @@ impl Tail {
         Ok(tail)
     }
 
-    /// Copies the bytes behind the log's end into quarantine, durably. Returns its folder, if needed.
+    /// Copies the bytes from `end` on into quarantine, durably. Returns its folder, if needed.
     pub fn keep(
         &self,
         log: &CommitLog,
-        analysis: &Analysis,
+        end: u64,
         storage: &dyn Storage,
         paths: &StorePaths,
         now_ms: i64,
     ) -> Result<Option<PathBuf>> {
-        let end = analysis.end;
-        let mark = analysis.ended.map_or("", |_| ENDED);
+        let mark = if self.is_ended { ENDED } else { "" };
         let name = format!("{now_ms}-{}{mark}", file_name::offset_name(end));
         let dir = paths.quarantine().join(name);
         let copied = |data_end| quarantine(log, end, data_end, storage, paths, dir);

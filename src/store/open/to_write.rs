@@ -53,7 +53,6 @@ pub(in crate::store) struct Opened {
     pub(in crate::store) warnings: Vec<String>,
 }
 
-/// A locked store, from its files to its writer.
 pub(super) struct Opening {
     paths: StorePaths,
     config: StoreConfig,
@@ -71,7 +70,6 @@ pub(super) struct Opening {
     warnings: Vec<String>,
 }
 
-/// The log's end and damage, and what the analysis did besides.
 struct Analysed {
     analysis: Analysis,
     index_trusted_until_ms: i64,
@@ -218,7 +216,6 @@ impl Opening {
         Ok(Analysed { analysis, index_trusted_until_ms, written })
     }
 
-    /// Returns the report, and where the log must be dispatched from.
     fn repair(
         &mut self,
         analysis: &Analysis,
@@ -352,7 +349,6 @@ impl Opening {
     }
 }
 
-/// Minimum bytes of a message with a key.
 const LEAST_MESSAGE: u64 = 100;
 const BLOCK: u64 = 4096;
 
