@@ -29,7 +29,7 @@ __all__ = ["PreflightNote", "PreflightReport", "preflight"]
 
 _RELEASES = ("5.3", "5.4", "5.5")
 # A start takes records of another place or log for its own.
-_UNFORESEEN = frozenset({"MQ-DOC-14", "MQ-DOC-18", "MQ-FS-10"})
+_UNFORESEEN = frozenset({"MQ-DOC-14", "MQ-DOC-18", "MQ-DOC-19", "MQ-FS-10"})
 _FOLDER_OF = {"SimpleCQ": "consumequeue", "BatchCQ": "batchconsumequeue"}
 
 

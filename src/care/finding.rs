@@ -161,6 +161,8 @@ codes! {
         "let the copy finish, or make it again from the stopped broker; where the original is gone, `mqstore recover STORE --apply` cuts the queues to the log"
     DocTwoBrokers "MQ-DOC-18" "log, queues and index do not fit together, as in files of two brokers"
         "put log, queues, index, checkpoint and config of one broker together; where the log is the right one, `mqstore rebuild STORE --apply` makes queues and index from it"
+    DocEpochEnded "MQ-DOC-19" "messages of an ended epoch lie behind the begin of the new one, and a rebuild brings them back"
+        "`mqstore recover STORE --apply --drop-beyond` ends the log where the new epoch begins and keeps them in the quarantine"
     FileLength "MQ-FS-01" "a file has the wrong length"
         "of the log: put the whole file back, else `mqstore salvage STORE --out OUT` copies out what is whole; `mqstore rebuild STORE --what consumequeue -t TOPIC --apply` makes a queue again"
     FileGap "MQ-FS-02" "files leave a gap, overlap, or do not begin where they must"

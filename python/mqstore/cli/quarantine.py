@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["folders", "kept_messages", "put_back"]
 
 _RESTORED = ".restored"
+# Messages of an ended epoch never come back by themselves.
+_ENDED = ".ended"
 _PREFIX = "commitlog-"
 _PLACE = re.compile(r"[0-9]{20}")
 # Notes where the log ended before the first message was put back.
@@ -53,7 +55,7 @@ def folders(store: str) -> list[Path]:
         for folder in quarantine.iterdir()
         if folder.is_dir()
         and not folder.is_symlink()
-        and folder.suffix != _RESTORED
+        and folder.suffix not in {_RESTORED, _ENDED}
         and any(path.name.startswith(_PREFIX) for path in folder.iterdir())
     )
 

@@ -24,6 +24,7 @@ use crate::log::{CommitLog, QueueKind};
 use crate::store::folder::config_file;
 use crate::store::folder::inventory::{self, Structure};
 use crate::store::folder::paths::{self, StorePaths};
+use crate::store::open::epoch::EndedEpoch;
 use crate::store::open::inspect::Parts;
 use crate::store::open::misplaced;
 use crate::store::queue_table::QueueTable;
@@ -63,6 +64,14 @@ impl Examined<'_> {
         }
         let has_part = entries.iter().any(|entry| misplaced::is_part(&entry.name));
         Ok(if is_full && !has_part { Code::DocEndMissing } else { Code::DocCopy })
+    }
+
+    pub(super) fn tell_epoch(&mut self, ended: &EndedEpoch) {
+        let cut = "mqstore recover STORE --apply --drop-beyond";
+        let cure = cure::fill(cut, self.path, &Words::default());
+        let state = self.state(Code::DocEpochEnded);
+        state.cure = cure;
+        state.add(Severity::Error, ended.to_string());
     }
 
     pub(super) fn tell_mixture(&mut self, behind: Option<&MissingEnd>, report: &VerifyReport) {

@@ -347,6 +347,7 @@ impl Examined<'_> {
     fn tell_cause(&mut self, cause: &Cause) -> Result<()> {
         match cause {
             Cause::None | Cause::BrokenRun | Cause::Numbers => {}
+            Cause::Epoch(ended) => self.tell_epoch(ended),
             Cause::Ledger(dir) => {
                 let cure = verdict::salvage_of(self.storage, self.paths, dir);
                 self.state(Code::Ledger).cure = cure;

@@ -13,6 +13,7 @@ use crate::files::{DirEntry, FileKind, Storage};
 use crate::format::release::Release;
 use crate::store::folder::inventory;
 use crate::store::folder::paths::StorePaths;
+use crate::store::open::epoch::{ENDED, EndedEpoch};
 use crate::store::open::misplaced::{self, Misplaced, free};
 use crate::store::open::refusal::Refusal;
 use crate::store::read::missing_end::MissingEnd;
@@ -83,6 +84,7 @@ pub(super) enum Cause {
     EndMissing(MissingEnd),
     BrokenRun,
     Damage(Refusal),
+    Epoch(EndedEpoch),
     /// The log is DLedger's, in this folder.
     Ledger(PathBuf),
     /// A record's number was changed: a rebuild loses its entry.
@@ -95,6 +97,7 @@ impl Cause {
             (_, Some(Refusal { ledger: Some(dir), .. })) => Self::Ledger(dir),
             (Some(misplaced), _) => Self::Misplaced(misplaced),
             (None, None) => Self::None,
+            (None, Some(Refusal { ended: Some(ended), .. })) => Self::Epoch(ended),
             (None, Some(Refusal { missing: Some(missing), .. })) => Self::EndMissing(missing),
             (None, Some(Refusal { can_cut: false, .. })) => Self::BrokenRun,
             (None, Some(refusal)) => Self::Damage(refusal),
@@ -116,6 +119,7 @@ impl Cause {
             Self::Ledger(_) => code == Code::Ledger,
             Self::BrokenRun => matches!(code, Code::FileLength | Code::FileGap),
             Self::Damage(_) => code.name().starts_with("MQ-LOG-"),
+            Self::Epoch(_) => code == Code::DocEpochEnded,
             Self::Numbers => code == Code::LogTwice,
         }
     }
@@ -153,7 +157,7 @@ impl Cause {
                     )
             }
             Self::BrokenRun => is_of_log || is_derived,
-            Self::Damage(_) | Self::Numbers => is_derived,
+            Self::Damage(_) | Self::Epoch(_) | Self::Numbers => is_derived,
         }
     }
 }
@@ -313,7 +317,7 @@ fn only_with(dir: &Path) -> Option<String> {
     Some(format!("test -d {} && ", quoted(dir.to_str()?)?))
 }
 
-const DONE: &[u8] = b".restored";
+const DONE: [&[u8]; 2] = [b".restored", ENDED.as_bytes()];
 
 pub(super) fn quarantined(storage: &dyn Storage, paths: &StorePaths) -> Result<Vec<PathBuf>> {
     let list = |dir: &Path| match storage.list(dir) {
@@ -328,7 +332,8 @@ pub(super) fn quarantined(storage: &dyn Storage, paths: &StorePaths) -> Result<V
     for entry in list(&dir)?.into_iter().filter(|entry| entry.kind == FileKind::Directory) {
         let dir = dir.join(entry.name);
         let of_log = |entry: &DirEntry| entry.name.as_encoded_bytes().starts_with(b"commitlog-");
-        let is_done = dir.as_os_str().as_encoded_bytes().ends_with(DONE);
+        let name = dir.as_os_str().as_encoded_bytes();
+        let is_done = DONE.iter().any(|done| name.ends_with(done));
         if !is_done && list(&dir)?.iter().any(of_log) {
             found.push(dir);
         }

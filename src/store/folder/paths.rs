@@ -12,7 +12,6 @@ pub const CONSUME_QUEUE_EXT: &str = "consumequeue_ext";
 pub const INDEX: &str = "index";
 pub const QUEUE_FOLDERS: [&str; 3] = [CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT];
 
-/// Our own file below `config`.
 pub const SETTINGS_FILE: &str = "mqstore.json";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,19 +102,21 @@ impl StorePaths {
         self.root.join("checkpoint")
     }
 
-    /// Marks a store that is not closed.
+    #[must_use]
+    pub fn epochs(&self) -> [PathBuf; 2] {
+        ["epochFileCheckpoint", "epochFileCheckpoint.bak"].map(|name| self.root.join(name))
+    }
+
     #[must_use]
     pub fn abort(&self) -> PathBuf {
         self.root.join("abort")
     }
 
-    /// Previous content of `abort`.
     #[must_use]
     pub fn abort_backup(&self) -> PathBuf {
         self.root.join("abort.bak")
     }
 
-    /// The seal of a cleanly closed store.
     #[must_use]
     pub fn seal(&self) -> PathBuf {
         self.root.join("mqstore.seal")

@@ -13,6 +13,7 @@ use crate::log::CommitLog;
 use crate::log::index::run::IndexRun;
 use crate::log::read::scanner::{Flow, Resync, Scanner, Stop};
 
+use super::epoch::EndedEpoch;
 use super::tail::Tail;
 use crate::store::dispatch::gather::{self, Wanted};
 use crate::store::dispatch::index_audit::IndexAudit;
@@ -42,6 +43,7 @@ pub struct Analysis {
     /// From here on the log may be unflushed.
     pub unproven: u64,
     pub tail: Tail,
+    pub ended: Option<EndedEpoch>,
     pub queues: Vec<QueueFinding>,
     pub first_missing: Option<u64>,
     /// First and last record that the index must hold: with a key, or with tags if none has a key.
@@ -82,6 +84,7 @@ pub struct FoundStore<'a> {
     pub checkpoint: &'a CheckpointFields,
     /// The part of the log known to be flushed.
     pub flushed: Flushed,
+    pub ended: Option<EndedEpoch>,
     pub is_clean: bool,
     pub seal: Option<Seal>,
     /// Later store times are in the future.
@@ -107,7 +110,7 @@ impl FoundStore<'_> {
     /// Uses a valid seal, or reads the whole log and compares queues and index with it. Changes
     /// nothing.
     pub fn analyse(&self, progress: &mut Progress<'_>) -> Result<Analysis> {
-        if let Some(seal) = &self.seal
+        if let (Some(seal), None) = (&self.seal, &self.ended)
             && let Some(analysis) = self.sealed(seal)?
         {
             return Ok(analysis);
@@ -148,7 +151,8 @@ impl FoundStore<'_> {
 
     fn read_log(&self, progress: &mut Progress<'_>) -> Result<Analysis> {
         let (log, queues) = (self.log, self.queues);
-        let (from, log_end) = (log.min_offset(), log.end_offset());
+        let begin = self.ended.map_or(u64::MAX, |ended| ended.next.begin);
+        let (from, log_end) = (log.min_offset(), log.end_offset().min(begin));
         let checked =
             if self.config.check_crc_on_recover { Checked::All } else { Checked::Nothing };
         let mut index = match self.index {
@@ -192,7 +196,9 @@ impl FoundStore<'_> {
             Some(Stop::Damage(corruption)) => Some(corruption),
             _ => None,
         };
-        let tail = Tail::read(log, queues, end, newest, self.flushed)?;
+        let ended = self.ended.filter(|_| end == begin);
+        let stop = ended.map(|ended| ended.damage(log)).or(stop);
+        let tail = Tail::read(log, queues, end, newest, self.flushed, ended.is_some())?;
         // A time that no message reaches proves nothing.
         let marked = self.flushed.place.min(end);
         let unproven = if self.is_clean { end } else { unproven.unwrap_or(from).max(marked) };
@@ -205,6 +211,7 @@ impl FoundStore<'_> {
             last_record,
             unproven,
             tail,
+            ended,
             queues: findings,
             first_missing: audit.first_missing,
             keyed: keyed.span(self.is_clean),

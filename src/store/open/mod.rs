@@ -3,11 +3,12 @@
 //! Open this file first: `open` takes the lock, `to_write.rs` has the steps of a writer in order.
 //! `inspect.rs` lists files, `index_settings.rs` detects the index layout. `analysis.rs` finds the
 //! log's end and damage, with `tail.rs`, and changes nothing; `plan.rs` reports its outcome.
-//! `refusal.rs` decides whether a writer may repair it, with `misplaced.rs`.
+//! `refusal.rs` decides whether a writer may repair it, with `misplaced.rs` and `epoch.rs`.
 //! `recover.rs` repairs, `redispatch.rs` derives what is missing. `version.rs`
 //! detects the RocketMQ release.
 
 pub mod analysis;
+pub(crate) mod epoch;
 pub mod index_settings;
 pub mod inspect;
 pub(crate) mod misplaced;

@@ -13,6 +13,7 @@ use crate::log::{CommitLog, StoreCheckpoint};
 use crate::time::{Clock, FAR_MS};
 
 use super::analysis::{Analysis, FoundStore};
+use super::epoch::EndedEpoch;
 use super::inspect::{Parts, layout_to_write, load_parts};
 use super::refusal::{Refusal, gone};
 use crate::store::folder::found;
@@ -34,7 +35,6 @@ pub struct RecoveryPlan {
     pub refusal: Option<Refusal>,
 }
 
-/// Analyses the store at `path` like opening for writing, without a change.
 pub fn plan(
     path: &Path,
     mut config: StoreConfig,
@@ -87,6 +87,7 @@ pub fn plan(
         index: index.as_ref(),
         checkpoint: &checkpoint.fields,
         flushed: Flushed::of(&**storage, &paths, mark, &checkpoint.fields, is_clean),
+        ended: EndedEpoch::look(&**storage, &paths, &log, &queues)?,
         is_clean,
         seal,
         latest_ms: SystemClock.now_ms().saturating_add(FAR_MS),

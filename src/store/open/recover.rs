@@ -201,7 +201,7 @@ fn has_all_keys(
     Ok(service.keys_put(view.physical_offset())? >= wanted)
 }
 
-/// Store time of a record; `None` if there is none, as in a file that retention deleted.
+/// `None` as in a file that retention deleted.
 fn stored_at(log: &CommitLog, offset: i64) -> Result<Option<i64>> {
     log.store_timestamp_ms(or_nowhere(offset), 0)
 }

@@ -18,6 +18,7 @@ use crate::log::{CommitLog, StoreCheckpoint};
 use crate::time::FAR_MS;
 
 use super::analysis::{Analysis, FoundStore};
+use super::epoch::EndedEpoch;
 use super::inspect::{Parts, load_parts};
 use super::misplaced;
 use crate::log::read::end::data_end;
@@ -36,11 +37,19 @@ pub struct Refusal {
     pub can_cut: bool,
     pub missing: Option<MissingEnd>,
     pub ledger: Option<PathBuf>,
+    pub ended: Option<EndedEpoch>,
 }
 
 impl Refusal {
     pub(super) fn uncut(damage: Corruption) -> Self {
-        Self { damage, messages_beyond: 0, can_cut: false, missing: None, ledger: None }
+        Self {
+            damage,
+            messages_beyond: 0,
+            can_cut: false,
+            missing: None,
+            ledger: None,
+            ended: None,
+        }
     }
 
     pub(super) fn of_files(
@@ -62,6 +71,12 @@ impl From<Refusal> for Error {
 impl FoundStore<'_> {
     /// Decides whether repair would hide the loss of messages that may have been durable.
     pub fn refusal(&self, analysis: &Analysis) -> Result<Option<Refusal>> {
+        if let Some(ended) = analysis.ended {
+            let refusal = Refusal::uncut(ended.refused(self.log));
+            let messages_beyond = analysis.tail.count;
+            let ended = Some(ended);
+            return Ok(Some(Refusal { messages_beyond, can_cut: true, ended, ..refusal }));
+        }
         if let Some(missing) = self.missing_end(analysis)? {
             let damage = gone(self.log, &missing);
             let refusal = Refusal::uncut(damage);
@@ -153,7 +168,7 @@ impl FoundStore<'_> {
     }
 }
 
-/// Refuses a rebuild if the log is not in its place, or if queues know messages behind it.
+/// Refuses a rebuild if the log is not in its place, ends with an epoch, or queues know more.
 pub fn refuse_missing_end(
     storage: &Arc<dyn Storage>,
     paths: &StorePaths,
@@ -163,6 +178,9 @@ pub fn refuse_missing_end(
     let parts = load_parts(paths, &mut config.clone(), storage, Access::Read);
     let Ok(Parts { log, queues, .. }) = parts else { return Ok(()) };
     misplaced::refuse_foreign(&**storage, paths, log.run())?;
+    if let Some(ended) = EndedEpoch::look(&**storage, paths, &log, &queues)? {
+        return Err(Error::Corrupt(Box::new(ended.refused(&log))));
+    }
     let end = end.filter(|_| matches!(lock::was_aborted(&**storage, paths), Ok(false)));
     let missing = match missing_behind(&log, &queues, None) {
         Ok(None) => end.map_or(Ok(None), |end| zeros_behind(&log, &queues, end)),

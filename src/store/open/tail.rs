@@ -11,6 +11,7 @@ use crate::log::CommitLog;
 use crate::log::read::end::data_end;
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 
+use super::epoch::ENDED;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::queue_audit::is_known;
 use crate::store::folder::mark::Flushed;
@@ -30,6 +31,7 @@ pub struct Tail {
     /// Number of these that may have been flushed: before the durable mark, or by the checkpoint;
     /// and not older than earlier messages, or known to the queues.
     pub flushed: u64,
+    pub is_ended: bool,
 }
 
 impl Tail {
@@ -44,13 +46,14 @@ impl Tail {
         end: u64,
         newest_ms: i64,
         flushed: Flushed,
+        is_ended: bool,
     ) -> Result<Self> {
-        let mut tail = Self { data_end: data_end(log, end)?, ..Self::default() };
+        let mut tail = Self { data_end: data_end(log, end)?, is_ended, ..Self::default() };
         let Some(data_end) = tail.data_end else { return Ok(tail) };
         // A record without properties ends in zeros, so the last one may reach further.
         let scan_end = data_end.saturating_add(1 << 16).min(log.end_offset());
         let mut scanner = Scanner::new(log, end, scan_end, true);
-        if !scanner.resync()? {
+        if !is_ended && !scanner.resync()? {
             return Ok(tail);
         }
         scanner.each(data_end, Resync::Anywhere, |range, item| {
@@ -83,7 +86,10 @@ impl Tail {
         paths: &StorePaths,
         now_ms: i64,
     ) -> Result<Option<PathBuf>> {
-        let copied = |data_end| quarantine(log, end, data_end, storage, paths, now_ms);
+        let mark = if self.is_ended { ENDED } else { "" };
+        let name = format!("{now_ms}-{}{mark}", file_name::offset_name(end));
+        let dir = paths.quarantine().join(name);
+        let copied = |data_end| quarantine(log, end, data_end, storage, paths, dir);
         self.data_end.map(copied).transpose()
     }
 
@@ -129,9 +135,8 @@ fn quarantine(
     data_end: u64,
     storage: &dyn Storage,
     paths: &StorePaths,
-    now_ms: i64,
+    dir: PathBuf,
 ) -> Result<PathBuf> {
-    let dir = paths.quarantine().join(format!("{now_ms}-{}", file_name::offset_name(end)));
     make_folder(storage, &dir)?;
     // Restricted while empty; some file systems have no permissions.
     for path in [&paths.quarantine(), &dir] {

@@ -7,6 +7,7 @@ use hashbrown::HashSet;
 use parking_lot::Mutex;
 
 use super::analysis::{Analysis, FoundStore};
+use super::epoch::EndedEpoch;
 use super::inspect::{self, Parts, layout_to_write, load_parts};
 use super::misplaced;
 use super::recover;
@@ -52,7 +53,6 @@ pub(in crate::store) struct Opened {
     pub(in crate::store) warnings: Vec<String>,
 }
 
-/// A locked store, from its files to its writer.
 pub(super) struct Opening {
     paths: StorePaths,
     config: StoreConfig,
@@ -70,7 +70,6 @@ pub(super) struct Opening {
     warnings: Vec<String>,
 }
 
-/// The log's end and damage, and what the analysis did besides.
 struct Analysed {
     analysis: Analysis,
     index_trusted_until_ms: i64,
@@ -190,6 +189,7 @@ impl Opening {
             index: self.index.as_ref().map(|index| &**index.run()),
             checkpoint: fields,
             flushed: Flushed::of(storage, paths, self.durable, fields, is_clean),
+            ended: EndedEpoch::look(storage, paths, &self.log, &self.queues)?,
             is_clean,
             seal: self.seal.take(),
             latest_ms: self.clock.now_ms().saturating_add(FAR_MS),
@@ -216,7 +216,6 @@ impl Opening {
         Ok(Analysed { analysis, index_trusted_until_ms, written })
     }
 
-    /// Returns the report, and where the log must be dispatched from.
     fn repair(
         &mut self,
         analysis: &Analysis,
@@ -350,7 +349,6 @@ impl Opening {
     }
 }
 
-/// Minimum bytes of a message with a key.
 const LEAST_MESSAGE: u64 = 100;
 const BLOCK: u64 = 4096;
 
