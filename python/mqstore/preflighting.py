@@ -81,7 +81,7 @@ def preflight(
     That is whether it opens the store, which messages it would not put into their queues, which
     index files it would drop, and what its queries would not find; each with the command to run
     before the broker is started. It never writes and takes no lock. The store is taken as it is
-    now, and the broker's settings as RocketMQ's defaults, queues in files.
+    now, with queues in files; what ``config`` leaves out has RocketMQ's default.
 
     Args:
         path: The store's root folder.
