@@ -30,6 +30,8 @@ __all__ = ["PreflightNote", "PreflightReport", "preflight"]
 _RELEASES = ("5.3", "5.4", "5.5")
 # A start takes records of another place or log for its own.
 _UNFORESEEN = frozenset({"MQ-DOC-14", "MQ-DOC-18", "MQ-DOC-19", "MQ-FS-10"})
+# Wrong entries: a start puts none in their place.
+_KEPT_WRONG = frozenset({"MQ-DOC-04", "MQ-DOC-05"})
 _FOLDER_OF = {"SimpleCQ": "consumequeue", "BatchCQ": "batchconsumequeue"}
 
 
@@ -147,8 +149,10 @@ class _Flight:
         self._rebuild = f"mqstore rebuild {shlex.quote(root)}{given} --what"
         self._queues = [(queue, self._in_files(queue)) for queue in store.queues()]
         reach = [files.max_physical_offset for _, files in self._queues if files is not None]
-        # After a clean stop only what lies behind all queues is put into them.
-        self.begin = start.begin if start.crashed else max([start.begin, *reach])
+        # After a clean stop only what lies behind all queues is put into them, without a message
+        # that begins where they end (`CommitLog#recoverNormally`).
+        behind = [end + 1 for end in reach if end > 0]
+        self.begin = start.begin if start.crashed else max([start.begin, *behind])
 
     def _in_files(self, queue: QueueInfo) -> mqstore.ConsumeQueue | None:
         folder = Path(self.store.path, _FOLDER_OF[queue.kind], queue.topic, str(queue.queue_id))
@@ -165,15 +169,24 @@ class _Flight:
         """Messages that no queue would lead to."""
         for queue, files in self._queues:
             first = queue.min_offset if files is None else max(files.max_offset, queue.min_offset)
-            after = self._first_from(queue, first)
-            if after > first:
-                self.missing += after - first
-                what = (
-                    f"{after - first} messages of queue {queue.queue_id} of {queue.topic}, at"
-                    f" {first} to {after - 1}, come out of reach: they are in no queue file, and a"
-                    f" start of {self.to} enters only what lies from offset {self.begin} on"
-                )
-                yield PreflightNote("error", what, self._recover)
+            behind = (
+                f"a start of {self.to} enters only what lies from offset {self.begin} on",
+                self._recover,
+            )
+            ranges = [(first, self._first_from(queue, first), *behind)]
+            if files is not None:
+                before = f"a start of {self.to} enters none before those that are there"
+                rebuild = f"{self._rebuild} consumequeue -t {shlex.quote(queue.topic)} --apply"
+                ranges.append((queue.min_offset, files.min_offset, before, rebuild))
+            for low, high, why, cure in ranges:
+                if high > low:
+                    self.missing += high - low
+                    what = (
+                        f"{high - low} messages of queue {queue.queue_id} of {queue.topic}, at"
+                        f" {low} to {high - 1}, come out of reach: they are in no queue file, and"
+                        f" {why}"
+                    )
+                    yield PreflightNote("error", what, cure)
 
     def unreadable(self, found: DoctorReport, look: str) -> Iterator[PreflightNote]:
         """Messages that queues and index know, and that the log does not hold any more."""
@@ -189,6 +202,10 @@ class _Flight:
             if one.code in _UNFORESEEN and one.severity == "error":
                 what = f"what it makes of the log is not foreseen: {one.title}"
                 yield PreflightNote("error", what, look)
+            is_of_queues = one.code.startswith("MQ-CQ-") or one.code in _KEPT_WRONG
+            if is_of_queues and one.severity == "error":
+                what = f"it leaves the queues as they are: {one.title}"
+                yield PreflightNote("error", what, one.cure or look)
         self.missing += found.lost
         for count, where in [*places, (unnamed, "that queues or index know")]:
             if count:

@@ -12,6 +12,7 @@ from helpers.files import stamps
 from helpers.golden import Case
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 SMALL = {
@@ -70,6 +71,41 @@ def test_a_crash_of_5_5_without_queues_brings_back_the_last_file_only(tmp_path: 
     assert any("1 index files are newer than the checkpoint" in text for text in texts)
     mqstore.recover(tmp_path, dry_run=False)
     assert mqstore.preflight(tmp_path, to="5.5").ok
+
+
+def lag(root: Path) -> None:
+    """Changes nothing: the last ten messages are in no queue."""
+
+
+def remove_first_file(root: Path) -> None:
+    (root / "consumequeue/T0/0" / f"{0:020}").unlink()
+
+
+def swap_files(root: Path) -> None:
+    one, other = (root / "consumequeue" / topic / "0" / f"{0:020}" for topic in ("T0", "T1"))
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "harm", "lost", "said"),
+    [
+        # What RocketMQ itself lost is in the case's expected.jsonl.
+        ("clean-cqlag", lag, 1, "1 messages of queue 0 of T2, at 27 to 27, come out of reach"),
+        ("abort-intact", remove_first_file, 20, "20 messages of queue 0 of T0, at 0 to 19, come"),
+        ("abort-intact", swap_files, 0, "it leaves the queues as they are"),
+    ],
+)
+def test_entries_that_no_start_puts_in_are_an_error(
+    tmp_path: Path, name: str, harm: Callable[[Path], None], lost: int, said: str
+) -> None:
+    case = Case(name)
+    root = case.unpack(tmp_path)
+    harm(root)
+    report = mqstore.preflight(root, to="5.3", config=case.settings)
+    assert (report.ok, report.lost) == (False, lost)
+    assert any(note.severity == "error" and said in note.what for note in report.notes)
 
 
 def test_tags_and_releases_are_told(tmp_path: Path) -> None:

@@ -167,9 +167,12 @@ fn doctor_at_rest(
     examined.tell_batches(queues);
     examined.tell_mixture(behind.as_ref().filter(|_| cause.missing().is_none()), &report);
     let mut barred = Barred::by(&report, paths, &cause);
-    barred.all |= examined.tell_unmounted(&cause)
-        || examined.diagnoses.contains_key(&Code::DocTwoBrokers)
-        || is_contradicted;
+    barred.all |= examined.tell_unmounted(&cause);
+    // Entries of a log file that was cut lead nowhere, too.
+    barred.all |= examined.diagnoses.contains_key(&Code::DocTwoBrokers)
+        && !report.found.contains_key(&Code::FileLength);
+    barred.rebuild |= is_contradicted;
+    barred.recovery |= is_contradicted;
     barred.recovery |= cuts_messages;
     let out = verdict::salvaged(&*storage, path);
     let states = gathered(examined.diagnoses, &cause);
