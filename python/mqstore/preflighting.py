@@ -30,8 +30,8 @@ __all__ = ["PreflightNote", "PreflightReport", "preflight"]
 _RELEASES = ("5.3", "5.4", "5.5")
 # A start takes records of another place or log for its own.
 _UNFORESEEN = frozenset({"MQ-DOC-14", "MQ-DOC-18", "MQ-DOC-19", "MQ-FS-10"})
-# Wrong entries: a start puts none in their place.
-_KEPT_WRONG = frozenset({"MQ-DOC-04", "MQ-DOC-05"})
+# Entries that lead to no message or another one: a start puts none in their place.
+_WRONG_PLACES = frozenset({"MQ-DOC-04", "MQ-DOC-05"} | {f"MQ-CQ-{n:02}" for n in (2, 3, 4, 6, 7)})
 _FOLDER_OF = {"SimpleCQ": "consumequeue", "BatchCQ": "batchconsumequeue"}
 
 
@@ -202,10 +202,14 @@ class _Flight:
             if one.code in _UNFORESEEN and one.severity == "error":
                 what = f"what it makes of the log is not foreseen: {one.title}"
                 yield PreflightNote("error", what, look)
-            is_of_queues = one.code.startswith("MQ-CQ-") or one.code in _KEPT_WRONG
+            is_of_queues = one.code.startswith("MQ-CQ-") or one.code in _WRONG_PLACES
             if is_of_queues and one.severity == "error":
                 what = f"it leaves the queues as they are: {one.title}"
-                yield PreflightNote("error", what, one.cure or look)
+                # Elsewhere each message is in its place: only filters by tag or time go wrong.
+                severity: Literal["error", "warning"] = (
+                    "error" if one.code in _WRONG_PLACES else "warning"
+                )
+                yield PreflightNote(severity, what, one.cure or look)
         self.missing += found.lost
         for count, where in [*places, (unnamed, "that queues or index know")]:
             if count:
