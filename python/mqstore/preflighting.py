@@ -178,6 +178,12 @@ class _Flight:
                 before = f"a start of {self.to} enters none before those that are there"
                 rebuild = f"{self._rebuild} consumequeue -t {shlex.quote(queue.topic)} --apply"
                 ranges.append((queue.min_offset, files.min_offset, before, rebuild))
+                if queue.kind == "BatchCQ" and files.max_physical_offset < 0:
+                    what = (
+                        f"queue {queue.queue_id} of {queue.topic} has no entry, and its messages"
+                        f" before offset {self.begin} are not entered"
+                    )
+                    yield PreflightNote("error", what, rebuild)
             for low, high, why, cure in ranges:
                 if high > low:
                     self.missing += high - low

@@ -88,6 +88,10 @@ def swap_files(root: Path) -> None:
     other.write_bytes(content)
 
 
+def remove_batches(root: Path) -> None:
+    (root / "batchconsumequeue/BatchInner/0" / f"{0:020}").unlink()
+
+
 @pytest.mark.parametrize(
     ("name", "harm", "lost", "said"),
     [
@@ -95,6 +99,7 @@ def swap_files(root: Path) -> None:
         ("clean-cqlag", lag, 1, "1 messages of queue 0 of T2, at 27 to 27, come out of reach"),
         ("abort-intact", remove_first_file, 20, "20 messages of queue 0 of T0, at 0 to 19, come"),
         ("abort-intact", swap_files, 0, "it leaves the queues as they are"),
+        ("broker", remove_batches, 0, "queue 0 of BatchInner has no entry"),
     ],
 )
 def test_entries_that_no_start_puts_in_are_an_error(
