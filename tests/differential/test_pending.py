@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from helpers.java import RocketMQ
 
-SETTINGS = {**SMALL, "messageDelayLevel": "1s 6s 1d"}
+SETTINGS = {**SMALL, "messageDelayLevel": "1s 16s 1d"}
 PARAMS = {
     "storeConfig": {**SETTINGS, "timerWheelEnable": "true", "mappedFileSizeTimerLog": 10240},
 }
@@ -29,7 +29,7 @@ SENT: list[dict[str, Any]] = [
     {"bodyText": "tomorrow", "delayLevel": 3, "keys": ["far"]},
     {"bodyText": "far", "delayMs": 80_000_000, "keys": ["far-timer"]},
     {"bodyText": "soon", "delayLevel": 2, "keys": ["level"]},
-    {"bodyText": "by time", "delayMs": 6000, "keys": ["timer"]},
+    {"bodyText": "by time", "delayMs": 16_000, "keys": ["timer"]},
 ]
 
 
@@ -52,7 +52,7 @@ def test_overdue_messages_are_those_that_the_next_start_delivers(
         rocketmq.stop_broker()
     now_ms = time.time_ns() // 1_000_000
 
-    later = mqstore.pending(root, now_ms=now_ms + 20_000, config=SETTINGS)
+    later = mqstore.pending(root, now_ms=now_ms + 40_000, config=SETTINGS)
     assert [(row.topic, row.keys, row.checks) for row in later.half] == [("T", ("c",), 0)]
     assert later.half[0].producer_group
     assert overdue(later) == {("delayed", ("level",)), ("timer", ("timer",))}
@@ -70,6 +70,6 @@ def test_overdue_messages_are_those_that_the_next_start_delivers(
     finally:
         rocketmq.stop_broker()
     assert len(found) >= 4
-    after = mqstore.pending(root, now_ms=now_ms + 20_000, config=SETTINGS)
+    after = mqstore.pending(root, now_ms=now_ms + 40_000, config=SETTINGS)
     assert overdue(after) == set()
     assert [row.keys for row in after.half] == [("c",)]
