@@ -117,6 +117,7 @@ def preflight(
             *flight.lost(),
             *flight.cut(look),
             *flight.unreadable(found, look),
+            *flight.wrong_entries(found, look),
             *flight.others(),
         ]
         begin = flight.begin
@@ -208,19 +209,20 @@ class _Flight:
             if one.code in _UNFORESEEN and one.severity == "error":
                 what = f"what it makes of the log is not foreseen: {one.title}"
                 yield PreflightNote("error", what, look)
-            is_of_queues = one.code.startswith("MQ-CQ-") or one.code in _WRONG_PLACES
-            if is_of_queues and one.severity == "error":
-                what = f"it leaves the queues as they are: {one.title}"
-                # Elsewhere each message is in its place: only filters by tag or time go wrong.
-                severity: Literal["error", "warning"] = (
-                    "error" if one.code in _WRONG_PLACES else "warning"
-                )
-                yield PreflightNote(severity, what, one.cure or look)
         self.missing += found.lost
         for count, where in [*places, (unnamed, "that queues or index know")]:
             if count:
                 what = f"{count} messages {where} cannot be read from the log"
                 yield PreflightNote("error", what, look)
+
+    def wrong_entries(self, found: DoctorReport, look: str) -> Iterator[PreflightNote]:
+        """Entries in the files that a start leaves as they are."""
+        for one in found:
+            is_misplaced = one.code in _WRONG_PLACES
+            if one.severity == "error" and (is_misplaced or one.code.startswith("MQ-CQ-")):
+                what = f"it leaves the queues as they are: {one.title}"
+                # Otherwise each message is in its place, and only filters by tag or time go wrong.
+                yield PreflightNote("error" if is_misplaced else "warning", what, one.cure or look)
 
     def cut(self, look: str) -> Iterator[PreflightNote]:
         """Whole messages behind the place where a start would end the log."""

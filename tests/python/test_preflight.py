@@ -95,7 +95,7 @@ def remove_batches(root: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "harm", "lost", "said"),
     [
-        # What RocketMQ itself lost is in the case's expected.jsonl.
+        # RocketMQ itself lost that message: see the case's expected.jsonl.
         ("clean-cqlag", lag, 1, "1 messages of queue 0 of T2, at 27 to 27, come out of reach"),
         ("abort-intact", remove_first_file, 20, "20 messages of queue 0 of T0, at 0 to 19, come"),
         ("abort-intact", swap_files, 0, "it leaves the queues as they are"),

@@ -76,9 +76,11 @@ fn add_folder(
 
 /// Why RocketMQ does not start.
 pub(in crate::care) fn obstacle(path: &Path, paths: &StorePaths) -> String {
-    let next =
-        if path == paths.root() { "run the command as its owner" } else { "nor a broker of it" };
-    format!("{}: this user may not read it; {next}", path.display())
+    let then = match path == paths.root() {
+        true => "; run the command as its owner",
+        false => ", nor may a broker that runs as this user",
+    };
+    format!("{}: this user may not read it{then}", path.display())
 }
 
 /// The command that gives what lies in the store to its owner; root can run it.

@@ -35,6 +35,7 @@ pub struct RecoveryPlan {
     pub refusal: Option<Refusal>,
 }
 
+/// Analyses the store at `path` like opening for writing, without a change.
 pub fn plan(
     path: &Path,
     mut config: StoreConfig,

@@ -216,6 +216,7 @@ impl Opening {
         Ok(Analysed { analysis, index_trusted_until_ms, written })
     }
 
+    /// Returns the report, and where the log must be dispatched from.
     fn repair(
         &mut self,
         analysis: &Analysis,
