@@ -319,7 +319,7 @@ class DoctorReport(_Report):
         lost_to_ms: Store time of the first whole message behind it; ``None`` at the log's end.
         groups: The consumer groups that skip, miss or repeat messages.
         commands: What to run, in order, as a shell takes it. Nothing that can be read is lost.
-        last_resort: What to run only if missing files are gone for good.
+        last_resort: What to run only if missing files are gone for good, or messages unwanted.
     """
 
     path: str

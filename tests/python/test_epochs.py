@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import struct
 import zlib
@@ -79,7 +78,8 @@ def test_p3_messages_of_an_ended_epoch_come_back_by_no_cure(
     assert f"confirms only what lies before {begin - 1000}" in line
     assert f"{TAIL} whole messages" in line
     assert told.cure == f"mqstore recover {root} --apply --drop-beyond"
-    assert not any(re.search("rebuild|recover .*--apply$", one) for one in report.commands)
+    # A master after a power cut has the same files: the cut is no cure without a condition.
+    assert (report.commands, report.last_resort) == ((), (told.cure,))
     assert not any(
         "rebuild" in (one.cure or "") for one in report if one.severity in {"error", "warning"}
     )

@@ -33,7 +33,7 @@ pub struct Verdict {
     pub groups: Vec<GroupFate>,
     /// Commands in order, which lose nothing readable.
     pub commands: Vec<String>,
-    /// Commands that give up missing files.
+    /// Commands that give up missing files or messages.
     pub last_resort: Vec<String>,
 }
 
@@ -199,7 +199,8 @@ pub(super) fn commands(
     let all_queues = format!("{of_queues}--apply");
     let cures = diagnoses.iter().filter(|found| found.severity != Severity::Info);
     let cures = cures.filter_map(|found| found.cure.clone()).chain(more);
-    let mut cures: Vec<_> = cures.map(|cure| (rank(&cure), cure)).collect();
+    let (drops, cures): (Vec<_>, Vec<_>) = cures.partition(|cure| cure.contains("--drop-beyond"));
+    let mut cures: Vec<_> = cures.into_iter().map(|cure| (rank(&cure), cure)).collect();
     cures.sort_by_key(|(rank, cure)| (*rank, *cure != all_queues));
     let (mut known, mut guard) = (Vec::new(), String::new());
     for (_, cure) in cures {
@@ -225,7 +226,7 @@ pub(super) fn commands(
             });
             spares.chain([format!("mqstore recover {name} --apply --drop-beyond")]).collect()
         }
-        _ => Vec::new(),
+        _ => drops,
     };
     (commands, last_resort)
 }

@@ -118,7 +118,7 @@ def _verdict(report: DoctorReport) -> Iterator[str]:
         for number, command in enumerate(report.commands, 1):
             yield f"{number:>3}. {command}"
     if report.last_resort:
-        yield "only if what is missing is gone for good:"
+        yield "only if what this gives up is gone for good or not wanted:"
         for command in report.last_resort:
             yield f"     {command}"
 
