@@ -35,8 +35,10 @@ SETTINGS = {
     "mappedFileSizeConsumeQueue": 2000,
     "maxHashSlotNum": 500,
     "maxIndexNum": 2000,
-    # Each file but the last has expired, once the administrator asks.
+    # Each file but the last has expired, once the administrator asks: by itself a broker deletes
+    # in one hour of the day (its zone is UTC), at 4 by default.
     "fileReservedTime": 0,
+    "deleteWhen": f"{(time.gmtime().tm_hour + 12) % 24:02}",
     "deleteCommitLogFilesInterval": 1,
 }
 BATCH_S = 120
