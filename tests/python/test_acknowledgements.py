@@ -306,7 +306,16 @@ def without_commits_s(pid: int, start_s: float, end_s: float, events: list[Event
     return left_s - (0 if since_s is None else max(end_s - max(since_s, start_s), 0))
 
 
-def check_repeats(events: list[Event], killed_s: dict[int, float]) -> tuple[int, int, int]:
+def kill(pid: int) -> tuple[float, float]:
+    """Kills a process; its end lies between these times, however late this one goes on."""
+    before_s = time.monotonic()
+    os.kill(pid, signal.SIGKILL)
+    return before_s, time.monotonic()
+
+
+def check_repeats(
+    events: list[Event], killed_s: dict[int, tuple[float, float]]
+) -> tuple[int, int, int]:
     """Holds each message that came again against the promise; counts.
 
     Returns:
@@ -326,9 +335,9 @@ def check_repeats(events: list[Event], killed_s: dict[int, float]) -> tuple[int,
                 done = event
                 continue
             if before is not None:
-                end_s = killed_s.get(before.pid, float("inf"))
+                first_s, end_s = killed_s.get(before.pid, (float("inf"), float("inf")))
                 is_expired = before.kind == "v" and done is None
-                is_killed = end_s <= event.at_s and before.pid != event.pid
+                is_killed = first_s <= event.at_s and before.pid != event.pid
                 is_late = (
                     done is None
                     or without_commits_s(before.pid, done.at_s, end_s, events) <= PROMISE_S
@@ -338,7 +347,7 @@ def check_repeats(events: list[Event], killed_s: dict[int, float]) -> tuple[int,
                 in_flight += done is None
                 acked += done is not None
             before, done = event, None
-        kept += done is not None and done.at_s < killed_s.get(done.pid, 0) - PROMISE_S
+        kept += done is not None and done.at_s < killed_s.get(done.pid, (0, 0))[1] - PROMISE_S
     return in_flight, acked, kept
 
 
@@ -349,7 +358,7 @@ def test_kills_repeat_what_was_in_flight_and_the_last_second(tmp_path: Path) -> 
     """
     choose = random.Random(SEED)
     root, log = tmp_path / "store", tmp_path / "log"
-    killed_s: dict[int, float] = {}
+    killed_s: dict[int, tuple[float, float]] = {}
     with mqstore.open(root, "a", config=ROOMY) as store:
         bodies: set[str] = set()
 
@@ -366,12 +375,10 @@ def test_kills_repeat_what_was_in_flight_and_the_last_second(tmp_path: Path) -> 
             append(choose.randrange(60))
             threading.Event().wait(choose.random() * 1.5)
             pid = running.pop(choose.randrange(4))
-            os.kill(pid, signal.SIGKILL)
-            killed_s[pid] = time.monotonic()
+            killed_s[pid] = kill(pid)
             running.append(consumers.start())
         for pid in running:
-            os.kill(pid, signal.SIGKILL)
-            killed_s[pid] = time.monotonic()
+            killed_s[pid] = kill(pid)
         consumers.close()
         events = []
         for line in consumers.lines():
