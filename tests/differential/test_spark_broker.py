@@ -35,12 +35,13 @@ SETTINGS = {
     "mappedFileSizeConsumeQueue": 2000,
     "maxHashSlotNum": 500,
     "maxIndexNum": 2000,
-    # Each file but the last has expired, once the administrator asks: by itself a broker deletes
-    # in one hour of the day (its zone is UTC), at 4 by default.
-    "fileReservedTime": 0,
-    "deleteWhen": f"{(time.gmtime().tm_hour + 12) % 24:02}",
+    "fileReservedTime": 1,
     "deleteCommitLogFilesInterval": 1,
+    # The disk counts as full, so a broker deletes all day; a really full one deletes nothing early.
+    "diskMaxUsedSpaceRatio": 10,
+    "cleanFileForciblyEnable": False,
 }
+EXPIRED_S = 2 * 3600
 BATCH_S = 120
 """A batch of Spark on a machine that has other work."""
 
@@ -92,11 +93,18 @@ class Broker:
         return int(json.loads(log.splitlines()[-1])["broker"])
 
     def delete_consumed(self) -> None:
-        """Deletes all files but the last, if the pipeline has read them for good."""
-        files = set((self.root / "commitlog").iterdir())
-        if self.committed() >= self.end() // FILE * FILE:
+        """Deletes all files but the last, if the pipeline has read them for good.
+
+        Nothing else expires, as a broker deletes by itself, too.
+        """
+        files = sorted((self.root / "commitlog").iterdir())
+        last = self.end() // FILE * FILE
+        if self.committed() >= last:
+            for file in files:
+                if int(file.name) < last:
+                    os.utime(file, times=(time.time() - EXPIRED_S,) * 2)
             self.process.delete_expired()
-            self.deleted += len(files - set((self.root / "commitlog").iterdir()))
+            self.deleted += len(set(files) - set((self.root / "commitlog").iterdir()))
 
     def work(self, over: threading.Event) -> None:
         """Bursts, and times in which nothing comes, until it is over."""
