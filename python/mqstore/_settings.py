@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, cast
 
@@ -16,24 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _INT_MAX: Final = 2**31 - 1
-_JAVA_NUMBER: Final = re.compile(r"[+-]?\d{1,19}")
 _SPANS: Final = {"milliseconds": timedelta(milliseconds=1), "hours": timedelta(hours=1)}
 _Type: TypeAlias = type[bool | int | str]
 
 __all__ = [
     "DEFAULTS",
     "FIELD_OF",
-    "NOT_OF_A_STORE",
-    "OLD_NAMES",
     "OWN_FILE",
     "SETTINGS",
     "check",
     "check_index_file",
     "check_retention",
     "duration",
-    "is_ours",
     "read",
-    "read_as_broker",
     "unknown",
 ]
 
@@ -94,28 +88,7 @@ DEFAULTS: Final[Mapping[str, bool | int | str | None]] = {
 FIELD_OF: Final = {
     setting.conf_name: name for name, setting in SETTINGS.items() if setting.conf_name
 }
-"""Setting of a ``broker.conf`` line; also some of our own, which a broker ignores."""
-
-OLD_NAMES: Final = {
-    "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
-    "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
-}
-"""Names of RocketMQ 4.x, which 5.x passes over."""
-
-# Settings of the broker around a store that stand in nearly every broker.conf.
-NOT_OF_A_STORE: Final = frozenset(
-    {
-        "autoCreateSubscriptionGroup",
-        "autoCreateTopicEnable",
-        "brokerClusterName",
-        "brokerId",
-        "brokerName",
-        "brokerRole",
-        "defaultTopicQueueNums",
-        "namesrvAddr",
-        "storePathRootDir",
-    }
-)
+"""Setting of a ``broker.conf`` line; also some of our own, which a broker skips."""
 
 
 def read(name: str, value: object) -> object:
@@ -127,30 +100,6 @@ def read(name: str, value: object) -> object:
         except msgspec.ValidationError:
             raise ConfigError(_must_be(name, _type_name(setting), value), name) from None
     return value
-
-
-def read_as_broker(name: str, text: str) -> bool | int | str | None:
-    """Reads a setting's text as RocketMQ does; ``None`` where it keeps the default.
-
-    ``MixAll#properties2Object``: ``Integer.parseInt`` and ``Boolean.parseBoolean`` take no space
-    around a value, and a number that cannot be read is passed over without a word.
-    """
-    setting = SETTINGS[name]
-    if isinstance(setting, Flag):
-        return text.lower() == "true"
-    if isinstance(setting, Number):
-        number = int(text) if _JAVA_NUMBER.fullmatch(text) else None
-        # RocketMQ has an `int` where no more is allowed.
-        is_wide = number is not None and abs(number) > _INT_MAX >= setting.most
-        return None if is_wide else number
-    if isinstance(setting, Choice):
-        return text if text in setting.choices else None
-    return text
-
-
-def is_ours(conf_name: str) -> bool:
-    """Whether a setting in a ``broker.conf`` is one of this library, which a broker ignores."""
-    return conf_name in {"retention", "delivery"} or "_" in conf_name
 
 
 def duration(name: str, value: timedelta) -> int:

@@ -17,19 +17,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 from msgspec.structs import force_setattr
 
+from mqstore._native import _read_broker_line
 from mqstore._settings import (
     DEFAULTS,
     FIELD_OF,
-    NOT_OF_A_STORE,
-    OLD_NAMES,
     SETTINGS,
     check,
     check_index_file,
     check_retention,
     duration,
-    is_ours,
     read,
-    read_as_broker,
     unknown,
 )
 from mqstore.errors import ConfigError, StoreIOError
@@ -365,30 +362,27 @@ class StoreConfig(
         strange: list[str] = []
         given: dict[str, object] = {}
         for name, (number, value) in lines.items():
-            field = FIELD_OF.get(name)
-            if name in OLD_NAMES:
+            kind, field, taken = _read_broker_line(name, value)
+            place = f"{file}: line {number}: {name}"
+            if kind == "unknown":
+                strange.append(name)
+            elif kind == "of_four":
                 # A file for both has both names.
-                if (new := OLD_NAMES[name]) not in lines:
-                    told = f"is a name of 4.x, which 5.x passes over; it takes {new}"
-                    _warn(f"{file}: line {number}: {name} {told}={value.strip()}")
-            elif field is None:
-                strange += [] if name in NOT_OF_A_STORE else [name]
-            elif is_ours(name):
+                if field not in lines:
+                    told = f"is a name of 4.x, which 5.x passes over; it takes {field}"
+                    _warn(f"{place} {told}={value.strip()}")
+            elif kind == "ours":
                 try:
                     given[field] = read(field, value.strip())
                 except ConfigError as error:
                     raise ConfigError(f"{file}: {name}: {error}", field) from None
-            else:
-                taken = read_as_broker(field, value)
-                if taken is not None:
-                    given[field] = taken
-                spelt = value.removeprefix("+").lower()
-                if taken is None or _spelt(taken) != spelt or value != value.strip():
-                    told = f"reads {value!r} as {_spelt(taken)}"
-                    if taken is None:
-                        default = _spelt(SETTINGS[field].default)
-                        told = f"cannot read {value!r} and keeps its default {default}"
-                    _warn(f"{file}: line {number}: {name}: RocketMQ {told}")
+            elif kind == "setting" and taken is None:
+                default = _spelt(SETTINGS[field].default)
+                _warn(f"{place}: RocketMQ cannot read {value!r} and keeps its default {default}")
+            elif taken is not None:
+                given[field] = read(field, taken)
+                if taken.lower() != value.removeprefix("+").lower() or value != value.strip():
+                    _warn(f"{place}: RocketMQ reads {value!r} as {taken.lower()}")
         root = lines.get("storePathRootDir", (0, ""))[1].strip()
         for field in ("store_path_commit_log", "read_only_commit_log_store_paths"):
             if field in given:

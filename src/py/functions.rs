@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
+use crate::care::broker::{self, Line};
 use crate::care::topics;
 use crate::config::{SETTINGS, Setting, StoreConfig};
 use crate::error::{Error, Result};
@@ -262,6 +263,26 @@ pub(crate) fn _settings(py: Python<'_>) -> PyResult<Bound<'_, PyBytes>> {
 pub(crate) fn _setting_refusal(name: &str, value: &str) -> PyResult<Option<String>> {
     let setting = Setting::of(name).ok_or_else(|| PyKeyError::new_err(name.to_owned()))?;
     Ok(setting.refusal(value))
+}
+
+/// A line of a ``broker.conf``, as 5.x takes it.
+///
+/// Returns:
+///     ``"of_broker"``, ``"of_four"``, ``"ours"``, ``"setting"`` or ``"unknown"``; the setting, or
+///     the name that 5.x takes; and the value that it reads, ``None`` where it keeps its default.
+#[pyfunction]
+#[pyo3(signature = (name, value, /))]
+pub(crate) fn _read_broker_line(
+    name: &str,
+    value: &str,
+) -> (&'static str, &'static str, Option<String>) {
+    match broker::read_line(name, value) {
+        Line::OfBroker => ("of_broker", "", None),
+        Line::OfFour(new) => ("of_four", new, None),
+        Line::Ours(setting) => ("ours", setting.name, None),
+        Line::Setting(setting, value) => ("setting", setting.name, value),
+        Line::Unknown => ("unknown", "", None),
+    }
 }
 
 /// The table of one of the broker's own JSON files as strict JSON, as a broker reads it.

@@ -89,6 +89,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(functions::_is_system_group, module)?,
         wrap_pyfunction!(functions::_settings, module)?,
         wrap_pyfunction!(functions::_setting_refusal, module)?,
+        wrap_pyfunction!(functions::_read_broker_line, module)?,
         wrap_pyfunction!(functions::_load_config_json, module)?,
         wrap_pyfunction!(functions::_write_config_json, module)?,
         wrap_pyfunction!(functions::_keep_config, module)?,

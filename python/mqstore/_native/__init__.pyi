@@ -52,6 +52,9 @@ from mqstore._native._functions import (
 from mqstore._native._functions import (
     _other_than as _other_than,
 )
+from mqstore._native._functions import (
+    _read_broker_line as _read_broker_line,
+)
 from mqstore._native._functions import _replace_file as _replace_file
 from mqstore._native._functions import (
     _setting_refusal as _setting_refusal,

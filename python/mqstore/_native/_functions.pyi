@@ -1,5 +1,6 @@
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from mqstore._native._message import Message
 from mqstore._native._types import _Path
@@ -127,6 +128,16 @@ def _setting_refusal(name: str, value: str, /) -> str | None:
 
     Raises:
         KeyError: An unknown name.
+    """
+
+def _read_broker_line(
+    name: str, value: str, /
+) -> tuple[Literal["of_broker", "of_four", "ours", "setting", "unknown"], str, str | None]:
+    """A line of a ``broker.conf``, as 5.x takes it.
+
+    Returns:
+        ``"of_broker"``, ``"of_four"``, ``"ours"``, ``"setting"`` or ``"unknown"``; the setting, or
+        the name that 5.x takes; and the value that it reads, ``None`` where it keeps its default.
     """
 
 def _load_config_json(path: _Path, /) -> str | None:

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 pub(super) use self::access::{give, refused};
 pub use self::recovery::Cut;
 pub(super) use self::recovery::cut;
+pub use self::settings::{Line, read_line};
 pub(super) use self::settings::{WrongSize, proven};
 use super::finding::{Code, Finding};
 use crate::config::StoreConfig;

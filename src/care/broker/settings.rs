@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::config::StoreConfig;
-use crate::config::table::Setting;
+use crate::config::table::{Kind, SETTINGS, Setting};
 use crate::error::{Error, Result};
 use crate::files::Storage;
 use crate::store::folder::found;
@@ -16,6 +16,65 @@ pub(crate) struct WrongSize {
     pub(crate) dir: PathBuf,
     pub(crate) expected: String,
     pub(crate) found: String,
+}
+
+/// A line of a `broker.conf`, as 5.x takes it.
+pub enum Line {
+    /// A setting of the broker around a store.
+    OfBroker,
+    /// A name of 4.x, which 5.x skips, and the name that it takes.
+    OfFour(&'static str),
+    /// One of this library, which a broker skips.
+    Ours(&'static Setting),
+    /// The value that it reads; `None` where it keeps its default.
+    Setting(&'static Setting, Option<String>),
+    Unknown,
+}
+
+const OF_FOUR: [(&str, &str); 2] = [
+    ("mapedFileSizeCommitLog", "mappedFileSizeCommitLog"),
+    ("mapedFileSizeConsumeQueue", "mappedFileSizeConsumeQueue"),
+];
+
+/// Those that stand in nearly every `broker.conf`.
+const OF_BROKER: [&str; 9] = [
+    "autoCreateSubscriptionGroup",
+    "autoCreateTopicEnable",
+    "brokerClusterName",
+    "brokerId",
+    "brokerName",
+    "brokerRole",
+    "defaultTopicQueueNums",
+    "namesrvAddr",
+    "storePathRootDir",
+];
+
+/// Reads a line as `MixAll#properties2Object` does: its parsers take no space around a value, and one
+/// that cannot be read changes nothing.
+pub fn read_line(name: &str, value: &str) -> Line {
+    if let Some((_, new)) = OF_FOUR.iter().find(|(old, _)| *old == name) {
+        return Line::OfFour(new);
+    }
+    let mut settings = SETTINGS.iter().filter(|setting| !setting.conf_name.is_empty());
+    match settings.find(|setting| setting.conf_name == name) {
+        Some(setting) if setting.name == name => Line::Ours(setting),
+        Some(setting) => Line::Setting(setting, read_value(setting, value)),
+        None if OF_BROKER.contains(&name) => Line::OfBroker,
+        None => Line::Unknown,
+    }
+}
+
+fn read_value(setting: &Setting, value: &str) -> Option<String> {
+    match setting.kind {
+        Kind::Flag { .. } => Some(value.eq_ignore_ascii_case("true").to_string()),
+        // Java's `int` where no more is allowed. Its sign and digits are those of Rust's parser.
+        Kind::Number { most, .. } if most > i32::MAX as u64 => {
+            value.parse().ok().map(|number: i64| number.to_string())
+        }
+        Kind::Number { .. } => value.parse().ok().map(|number: i32| number.to_string()),
+        Kind::Choice { choices, .. } => choices.contains(&value).then(|| value.to_owned()),
+        Kind::Text { .. } => Some(value.to_owned()),
+    }
 }
 
 type Size = fn(&mut StoreConfig) -> &mut Option<u64>;
