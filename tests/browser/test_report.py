@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +17,6 @@ import mqstore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from playwright.sync_api import Browser, Page
 
@@ -37,6 +38,7 @@ CONFIG = {
     "max_hash_slot_num": 50,
     "max_index_num": 200,
 }
+PICTURE = Path(__file__).parents[2] / "docs/images/report.png"
 SIZES = [(360, 740), (420, 800), (1400, 900)]
 
 
@@ -111,6 +113,22 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         file.write(b"<script>")
     mqstore.report(path, folder / "report.html")
     return folder / "report.html"
+
+
+def test_the_picture_of_the_report_has_the_size_of_todays(
+    browser: Browser, usual: Path, tmp_path: Path
+) -> None:
+    """``MQSTORE_PICTURES=1`` takes the README's picture anew; fonts differ by machine."""
+    shown = tmp_path / "report.html"
+    text = usual.read_text(encoding="utf-8").replace(str(usual.parent / "store"), "/data/store")
+    shown.write_text(text, encoding="utf-8")
+    target = PICTURE if os.environ.get("MQSTORE_PICTURES") else tmp_path / PICTURE.name
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    page.goto(shown.as_uri())
+    page.screenshot(path=target)
+    page.close()
+    sizes = [png.read_bytes()[16:24] for png in (PICTURE, target)]
+    assert sizes[0] == sizes[1]
 
 
 # First lines of labels along an axis that stand in each other; a day has a second line below.
