@@ -266,7 +266,6 @@ fn saturated_as(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<i64> 
     saturated(value).map_err(|error| wrong_type(field, "int", value, error))
 }
 
-/// A bound, clamped to 64 bits.
 pub(super) fn saturated(value: &Bound<'_, PyAny>) -> PyResult<i64> {
     value.extract().or_else(|error: PyErr| {
         if !error.is_instance_of::<PyOverflowError>(value.py()) {

@@ -92,6 +92,11 @@ struct Subject<'a> {
 
 /// Flips every bit of some entries of a queue, in a closed store and under one that is open, and reads
 /// it with and without a filter.
+/// One, or `some` by default.
+pub(crate) fn flips_each(some: usize) -> usize {
+    if std::env::var_os("MQSTORE_FLIPS").is_some() { 1 } else { some }
+}
+
 fn flip_all(home: &Home, subject: &Subject<'_>, entries: &[usize], bits: usize) {
     let Subject { topic, queue_id, entry_len, files } = subject;
     let file = home.path().join(files);
@@ -132,9 +137,7 @@ fn flip_all(home: &Home, subject: &Subject<'_>, entries: &[usize], bits: usize) 
         }
         store.close().unwrap();
         // Each opening recovers, so that by default some bits are left out; `MQSTORE_FLIPS` asks for all.
-        let all = *entry_len != ENTRY_LEN || std::env::var_os("MQSTORE_FLIPS").is_some();
-        let each = if all { 1 } else { 5 };
-        for bit in (0..bits).step_by(each) {
+        for bit in (0..bits).step_by(flips_each(5)) {
             let again = home.copy();
             let at = entry * entry_len + bit / 8;
             patch(&again.path().join(files), at as u64, &[sound[at] ^ (1 << (bit % 8))]);

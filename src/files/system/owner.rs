@@ -204,7 +204,6 @@ fn name_of(path: &Path) -> io::Result<&OsStr> {
     path.file_name().ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
-/// Creates a file, as its folder, or as the file `replaced` in that folder.
 pub(super) fn create(path: &Path, replaced: Option<&Path>, len: u64) -> io::Result<File> {
     let above = path.parent().unwrap_or(path);
     let (folder, name) = (Folder::open(above)?, name_of(path)?);

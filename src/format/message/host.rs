@@ -130,7 +130,6 @@ impl Host {
 }
 
 impl fmt::Display for Host {
-    /// `1.2.3.4:10911` or `[::1]:10911`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::V4(address, port) => write!(f, "{}:{port}", Ipv4Addr::from(*address)),

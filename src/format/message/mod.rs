@@ -273,7 +273,6 @@ fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// [`take`] for a constant length.
 #[inline]
 fn take_array<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
     let (taken, left) = rest.split_first_chunk()?;

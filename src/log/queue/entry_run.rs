@@ -162,7 +162,6 @@ impl EntryRun {
         Ok((end, last))
     }
 
-    /// The last valid entry of `places`.
     pub(crate) fn last_valid(&self, places: Range<u64>) -> Result<Option<CqUnit>> {
         // Usually the very last.
         let (mut end, mut count) = (places.end, 1);
@@ -177,7 +176,6 @@ impl EntryRun {
         Ok(None)
     }
 
-    /// The last entry of a whole file.
     pub(crate) fn last_in(&self, file: &RunFile) -> Result<Option<CqUnit>> {
         let mut last = vec![0; self.kind.entry_len()];
         let end = file.base_offset.saturating_add(self.run().file_size());

@@ -374,7 +374,6 @@ impl<'l> Scanner<'l> {
         Ok(found.is_some())
     }
 
-    /// [`Scanner::resync`] within the file.
     pub(super) fn resync_in_file(&mut self) -> Result<()> {
         let Walk { next, end, ref mut budget, .. } = self.walk;
         let place = resync::next_in_file(self.log, next, end, budget)?;

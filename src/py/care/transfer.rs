@@ -135,7 +135,6 @@ pub(crate) fn import_messages<'py>(
     Ok(answer)
 }
 
-/// An error of a row, with the row's place in front.
 #[cold]
 fn in_row(place: &str, number: u64, error: Error) -> PyErr {
     match error {

@@ -346,7 +346,6 @@ impl<'py> Arguments<'py> {
         Ok(arguments)
     }
 
-    /// By place in [`NAMES`].
     #[inline]
     pub(super) fn set_at(&mut self, at: usize, value: &Bound<'py, PyAny>) -> PyResult<()> {
         let given = || (!value.is_none()).then(|| value.clone());

@@ -165,7 +165,6 @@ impl Reader {
         }
     }
 
-    /// See `MessageStore::wait`.
     pub(crate) fn wait(&self, physical_offset: u64, timeout: Duration) -> Result<bool> {
         let deadline = Instant::now().checked_add(timeout);
         let mut pause = Duration::from_millis(1);
