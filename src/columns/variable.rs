@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pushed_is_in_the_array_batch_after_batch() {
+    fn pushed_values_are_in_the_array_batch_after_batch() {
         let long = "a text that no view holds itself".as_bytes();
         let pushed =
             [Some(&b"short"[..]), None, Some(b""), Some(long), Some(b"twelve bytes"), None];

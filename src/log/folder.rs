@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_by_name() {
+    fn an_impossible_folder_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
         let missing = opened(&dir.path().join("none"), None);
         assert!(matches!(missing, Err(Error::NotAStore { .. })));

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_the_file_is_kept() {
+    fn topics_of_the_file_are_kept() {
         let dir = tempfile::tempdir().unwrap();
         let paths = StorePaths::new(dir.path(), &StoreConfig::default());
         std::fs::create_dir(paths.config()).unwrap();

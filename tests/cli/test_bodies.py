@@ -151,7 +151,7 @@ def test_the_compilers_complaint_is_in_the_error_and_nowhere_else(mq, shop, tmp_
     "body",
     [b"", b"\x08", b"\x08\xff", b"\0\0", b"\x0b", b"\x12\x05ab", b"\x21abc", b"\xff" * 40],
 )
-def test_what_is_no_protobuf_is_told_apart(body):
+def test_a_body_that_is_no_protobuf_is_recognized(body):
     assert protobuf_fields(body) is None
 
 

@@ -122,7 +122,7 @@ def test_a_folder_that_is_none_is_told_alike_and_has_no_cure_that_fails(mq, stor
 
 
 @pytest.mark.parametrize("what", ["link", "folder"])
-def test_what_is_called_abort_and_is_no_file_has_no_cure_that_fails(mq, store, conf, what):
+def test_an_abort_that_is_no_file_has_no_cure_that_fails(mq, store, conf, what):
     if what == "link":
         (store / "abort").symlink_to("/nowhere")
         assert cures(mq, store, "--config", conf) == {"MQ-FS-04": None}

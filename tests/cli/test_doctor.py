@@ -41,7 +41,7 @@ def test_a_broken_one(mq, store, conf):
     assert rows == report["diagnoses"]
 
 
-def test_what_is_no_store(mq, tmp_path):
+def test_a_folder_that_is_no_store_is_refused(mq, tmp_path):
     assert mq("doctor", tmp_path, code=3).out == ""
 
 

@@ -82,7 +82,7 @@ def test_help_says_what_it_does_and_takes(capsys, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_makes_no_sense_is_usage(capsys, name):
+def test_a_senseless_option_is_usage(capsys, name):
     for wrong in ([name, "--nonsense"], [name, *["x"] * 9]):
         assert main(wrong) == 2, wrong
         shown = capsys.readouterr()
@@ -92,7 +92,7 @@ def test_what_makes_no_sense_is_usage(capsys, name):
 
 
 @pytest.mark.parametrize("name", READING)
-def test_what_is_not_a_store_is_said_in_one_line(capsys, tmp_path, name):
+def test_a_folder_that_is_no_store_is_said_in_one_line(capsys, tmp_path, name):
     (tmp_path / "folder").mkdir()
     assert main(arguments(name, tmp_path / "folder", tmp_path)) == 3
     shown = capsys.readouterr()

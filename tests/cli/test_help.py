@@ -68,7 +68,7 @@ def test_a_slip_is_answered_with_what_may_be_meant(run, words, meant):
     assert meant in err
 
 
-def test_what_is_not_installed_is_named_with_the_exact_extra(run, made_once, monkeypatch):
+def test_a_missing_package_is_named_with_the_exact_extra(run, made_once, monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     monkeypatch.delitem(sys.modules, "mqstore.metrics", raising=False)
     code, out, err = run("metrics", made_once)

@@ -32,5 +32,5 @@ def test_a_command_that_prints_little(store):
     assert imported(code) == []
 
 
-def test_what_is_looked_for_can_be_seen():
+def test_the_searched_text_can_be_seen():
     assert "jinja2" in imported("import jinja2")

@@ -73,7 +73,7 @@ def test_times_are_counted_from_now(consumed):
     assert all(sample.labels["cluster"] == "c" for sample in found.values())
 
 
-def test_what_is_behind_counts(mq, store, tmp_path):
+def test_a_group_that_is_behind_counts(mq, store, tmp_path):
     copied = tmp_path / "copied"
     shutil.copytree(store / "commitlog", copied / "commitlog")
     (copied / "abort").touch()

@@ -53,7 +53,7 @@ def test_another_folder(mq, store, conf, tmp_path):
     assert files(store) == before
 
 
-def test_what_is_refused(mq, store, conf, tmp_path):
+def test_an_impossible_call_is_refused(mq, store, conf, tmp_path):
     before = files(store)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()

@@ -60,7 +60,7 @@ def test_rc10_damage_is_told_with_what_helps(mq, store, conf):
     assert mq("verify", store, "--config", conf).code == 0
 
 
-def test_what_is_refused(mq, store, conf, tmp_path):
+def test_an_impossible_call_is_refused(mq, store, conf, tmp_path):
     with mqstore.open(store, "r+", config=conf):
         for more in ((), ("--apply",)):
             assert mq("recover", store, "--config", conf, *more, code=4).out == ""
@@ -71,7 +71,7 @@ def test_what_is_refused(mq, store, conf, tmp_path):
     assert "put the missing or whole file back" in said.out
 
 
-def test_what_was_dropped_is_reported_until_it_is_put_back(mq, store, conf):
+def test_a_dropped_tail_is_reported_until_it_is_put_back(mq, store, conf):
     before = {row["unique_key"] or str(row["keys"]) for row in mq("cat", store, "--json").json}
     damaged(mq, store, 5)
     mq("recover", store, "--config", conf, "--apply", "--drop-beyond")

@@ -136,7 +136,7 @@ def test_progress_goes_once_from_nothing_to_all(store, tmp_path):
     assert parts[-1] == 1
 
 
-def test_what_plotly_gets_is_what_plotly_takes(store, conf):
+def test_figures_are_valid_for_plotly(store, conf):
     made = figures(gather(store, progress=None, config=conf))
     assert set(made) == {"messages", "bytes", "topics", "latency", "index_use", "chains"}
     for name, figure in made.items():
@@ -271,7 +271,7 @@ def test_the_cures_of_doctor_stand_on_the_page(mq, broker, tmp_path):
     assert facts.now.commands[0] in json.dumps(told)
 
 
-def test_what_an_operator_asks_comes_first_and_the_brokers_topics_stand_apart(mq, broker, tmp_path):
+def test_an_operators_questions_come_first_and_the_brokers_topics_stand_apart(mq, broker, tmp_path):
     offsets = broker / "config/consumerOffset.json"
     offsets.write_text('{"offsetTable":{"%RETRY%group-push-retry@group-push-retry":{"0":1}}}')
     facts = gather(broker, progress=None, config=None)

@@ -232,7 +232,7 @@ def test_tail_ends_where_another_log_lies_in_the_place_of_its_own(tmp_path):
     assert re.search(says, err), err
 
 
-def test_what_is_sought_is_set_off_on_a_terminal_only(mq, tmp_path):
+def test_the_searched_text_is_set_off_on_a_terminal_only(mq, tmp_path):
     path = tmp_path / "store"
     with mqstore.open(path, "a", config=SETTINGS) as store:
         store.append("t", "naïve \x1b[31mred".encode())

@@ -78,6 +78,6 @@ def test_a_page_says_what_the_finding_says(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", sorted(CODES))
-def test_what_cures_exists(code: str) -> None:
+def test_every_cure_exists(code: str) -> None:
     told = commands(CODES[code][1])
     assert [(line, why) for line in told if (why := complaint(line)) is not None] == []

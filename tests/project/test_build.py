@@ -53,7 +53,7 @@ def test_the_lock_file_pins_by_hash_and_names_no_host() -> None:
     assert "://" not in lock
 
 
-def test_what_is_packaged_is_named_from_the_root() -> None:
+def test_packaged_files_are_named_from_the_root() -> None:
     # A pattern without the leading slash would match below .venv, too.
     patterns = tomllib.loads(read("Cargo.toml"))["package"]["include"]
     assert [p for p in patterns if not p.startswith("/")] == []
@@ -153,7 +153,7 @@ def ask(folder: Path, what: str) -> tuple[int, str]:
         ("browser", None, "", "Chromium is needed", "none was found"),
     ],
 )
-def test_what_is_missing_is_said_in_one_line(
+def test_a_missing_tool_is_said_in_one_line(
     tools: Path, what: str, name: str | None, answer: str, needed: str, found: str
 ) -> None:
     if name is not None:

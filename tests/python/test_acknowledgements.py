@@ -160,7 +160,7 @@ def test_messages_given_back_or_sent_back_hold_no_other(store: mqstore.Store) ->
     assert left(store) == [int(first.body), int(late.body), *range(10, 100)]
 
 
-def test_what_tags_pass_over_comes_to_others(store: mqstore.Store) -> None:
+def test_messages_that_tags_skip_come_to_others(store: mqstore.Store) -> None:
     with store.group("g") as group:
         messages = group.poll("t", max_messages=10, tags="odd")
         assert numbers(messages) == [1, 3, 5, 7, 9, 11, 13, 15, 17, 19]

@@ -524,7 +524,7 @@ def test_columns_and_properties_may_not_contradict_each_other(store: mqstore.Sto
         store.append_arrow(rows)
 
 
-def test_what_is_no_stream_is_refused(store: mqstore.Store) -> None:
+def test_data_that_is_no_stream_is_refused(store: mqstore.Store) -> None:
     for nothing in (None, [{"topic": "T", "body": b"b"}], {"topic": ["T"]}):
         with pytest.raises(TypeError, match="has no __arrow_c_stream__"):
             store.append_arrow(nothing)  # type: ignore[arg-type]

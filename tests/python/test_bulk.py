@@ -27,7 +27,7 @@ def bodies(store) -> list[bytes]:
     return [message.body for message in store.scan()]
 
 
-def test_what_can_be_cast_without_loss_is_cast(store) -> None:
+def test_a_column_that_casts_without_loss_is_cast(store) -> None:
     table = pa.table(
         {
             "topic": ["t", "t"],

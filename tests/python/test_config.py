@@ -32,7 +32,7 @@ def documented():
     return {name: " ".join(paragraph.split()) for name, paragraph in found}, said
 
 
-def test_what_is_said_to_have_no_effect_has_none_and_the_rest_has():
+def test_settings_without_effect_have_none_and_the_others_have():
     used = {name for name, setting in SETTINGS.items() if setting.doc}
     _, said = documented()
     assert used | said == set(DEFAULTS)
@@ -126,7 +126,7 @@ def test_names_are_rocketmqs(field, name):
     assert FIELD_OF[name] == field
 
 
-def test_what_is_left_out_is_none_and_not_given():
+def test_a_setting_left_out_is_none_and_not_given():
     config = StoreConfig(max_index_num=500, message_index_enable=False)
     assert config.max_hash_slot_num is None
     assert config.given() == {"max_index_num": 500, "message_index_enable": False}

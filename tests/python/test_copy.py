@@ -90,7 +90,7 @@ def test_topics_keep_their_offsets(root: Path, tmp_path: Path) -> None:
     assert verified.ok, verified.findings
 
 
-def test_what_is_left_out_between_others_is_stood_in_for(root: Path, tmp_path: Path) -> None:
+def test_a_message_left_out_between_others_is_stood_in_for(root: Path, tmp_path: Path) -> None:
     report = mqstore.copy(root, tmp_path / "out", tags="paid")
     assert report.messages == 50
     for topic, queue_id in (("orders", 0), ("orders", 1), ("audit", 0)):
@@ -274,7 +274,7 @@ def test_damage_ends_a_copy_and_leaves_nothing(root: Path, tmp_path: Path) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
-def test_what_differs_is_named(root: Path, tmp_path: Path) -> None:
+def test_a_difference_is_named(root: Path, tmp_path: Path) -> None:
     mqstore.copy(root, tmp_path / "part", begin_ms=TIME + 10_000, config=SETTINGS)
     found = mqstore.diff(root, tmp_path / "part")
     assert (found.missing, found.extra, found.different) == (10, 0, 0)

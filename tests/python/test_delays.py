@@ -151,7 +151,7 @@ def test_a_delay_that_is_no_level_is_refused(
         ("t", {"queue_id": -1}, "^queue_id: -1 is below 0"),
     ],
 )
-def test_what_cannot_be_delivered_is_refused_at_once(
+def test_a_delay_that_cannot_be_delivered_is_refused_at_once(
     store: mqstore.Store, topic: str, more: dict[str, Any], expected: str
 ) -> None:
     with pytest.raises(mqstore.InvalidMessageError, match=expected):

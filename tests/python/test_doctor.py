@@ -59,7 +59,7 @@ def test_a_broken_state_is_named_and_cured(folder: Path, state: State) -> None:
     assert mqstore.verify(root, config=conf).ok
 
 
-def test_what_is_no_known_state_goes_by_its_finding(folder: Path) -> None:
+def test_an_unknown_state_goes_by_its_finding(folder: Path) -> None:
     root = folder / "store"
     (root / "commitlog" / "notes.txt").write_text("x")
     [diagnosis] = mqstore.doctor(root, config=SETTINGS)
@@ -84,6 +84,6 @@ def test_progress_ends_with_the_whole(folder: Path) -> None:
     assert told == sorted(told)
 
 
-def test_what_is_no_store(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_store_has_a_verdict(tmp_path: Path) -> None:
     with pytest.raises(mqstore.NotAStoreError):
         mqstore.doctor(tmp_path)

@@ -88,7 +88,9 @@ def test_p17_a_limit_keeps_its_place_beside_a_condition(path: Path, query: str) 
         assert found == expected
 
 
-def test_what_a_query_needs_reaches_the_store(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_and_filters_of_a_query_reach_the_store(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[tuple[dict[str, Any], list[str]]] = []
     narrow = mqstore.duckdb._narrow
 

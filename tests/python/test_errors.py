@@ -106,7 +106,7 @@ def test_every_class_has_an_example():
 
 
 @pytest.mark.parametrize(("kind", "args", "attributes"), EXAMPLES, ids=IDS)
-def test_what_it_carries(kind, args, attributes):
+def test_an_error_carries_its_fields(kind, args, attributes):
     error = kind(*args)
     assert str(error) == error.message == args[0]
     assert error.args == args

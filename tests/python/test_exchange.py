@@ -162,7 +162,7 @@ def test_a_part_is_numbered_anew_and_the_groups_with_it(form: str, tmp_path: Pat
     assert mqstore.verify(tmp_path / "back").ok
 
 
-def test_what_a_json_row_says(tmp_path: Path) -> None:
+def test_a_json_row_says_all_of_a_message(tmp_path: Path) -> None:
     times(tmp_path / "store", [1_700_000_000_000])
     mqstore.export_store(tmp_path / "store", tmp_path / "out", config=TINY)
     [line] = (tmp_path / "out" / "messages.jsonl").read_text().splitlines()
@@ -210,7 +210,7 @@ def test_a_message_that_was_edited_out_leaves_a_stand_in(tmp_path: Path) -> None
     assert mqstore.verify(tmp_path / "back").ok
 
 
-def test_what_is_there_is_never_written_over(tmp_path: Path) -> None:
+def test_a_file_that_is_there_is_never_written_over(tmp_path: Path) -> None:
     times(tmp_path / "store", [1000])
     mqstore.export_store(tmp_path / "store", tmp_path / "out")
     for again in (

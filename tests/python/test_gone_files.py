@@ -75,7 +75,7 @@ def test_files_missing_at_the_beginning_are_told_from_retention(tmp_path: Path) 
         assert report.commands == ()
 
 
-def test_what_retention_deleted_is_no_damage(tmp_path: Path) -> None:
+def test_a_file_that_retention_deleted_is_no_damage(tmp_path: Path) -> None:
     for name, config in (("a", SMALL_FILES), ("b", ONE_QUEUE_FILE)):
         root = filled(tmp_path / name, config)
         mqstore.clean(root, dry_run=False, config={**config, "keep_hours": 50})

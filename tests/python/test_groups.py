@@ -65,7 +65,7 @@ def test_a_commit_is_in_the_brokers_file(store: mqstore.Store) -> None:
     assert store.groups() == {"g": [mqstore.GroupOffset("orders", 0, 2, 3, 1)]}
 
 
-def test_what_was_not_committed_comes_again(store: mqstore.Store) -> None:
+def test_messages_that_were_not_committed_come_again(store: mqstore.Store) -> None:
     with store.group("g") as group:
         group.poll("orders", max_messages=1)
         group.commit()

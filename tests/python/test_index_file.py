@@ -198,7 +198,7 @@ def test_a_full_file_says_how_many_fitted(tmp_path: Path) -> None:
         ((["\ud800"], [1], [1]), ValueError, "keys: is no text in UTF-8"),
     ],
 )
-def test_what_cannot_be_put_changes_nothing(
+def test_an_impossible_put_changes_nothing(
     tmp_path: Path, arguments: Any, error: type[Exception], said: str
 ) -> None:
     with mqstore.IndexFile(tmp_path / "one", "a", **SMALL) as index:
@@ -217,7 +217,9 @@ def test_what_cannot_be_put_changes_nothing(
         (7, TypeError),
     ],
 )
-def test_what_cannot_be_looked_up(tmp_path: Path, keys: Any, error: type[Exception]) -> None:
+def test_an_impossible_look_up_is_refused(
+    tmp_path: Path, keys: Any, error: type[Exception]
+) -> None:
     with (
         mqstore.IndexFile(tmp_path / "one", "a", **SMALL) as index,
         pytest.raises(error),
@@ -494,7 +496,7 @@ def test_after_close(tmp_path: Path) -> None:
     assert repr(index) == f"<IndexFile {str(path)!r} mode=a slots=100 entries=400>"
 
 
-def test_what_cannot_be_an_index_file(tmp_path: Path) -> None:
+def test_a_file_that_is_no_index_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "folder")
     os.mkfifo(tmp_path / "pipe")

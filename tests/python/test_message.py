@@ -140,7 +140,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("field", "given"), REFUSED)
-def test_what_no_record_can_hold_is_refused_by_name(
+def test_a_value_that_no_record_holds_is_refused_by_name(
     tmp_path: Path, field: str, given: dict[str, Any]
 ) -> None:
     with pytest.raises(mqstore.InvalidMessageError) as refused:
@@ -163,7 +163,7 @@ def test_what_no_record_can_hold_is_refused_by_name(
     ],
     ids=str,
 )
-def test_what_is_too_wide_for_its_field_is_refused(tmp_path: Path, given: dict[str, Any]) -> None:
+def test_a_value_too_wide_for_its_field_is_refused(tmp_path: Path, given: dict[str, Any]) -> None:
     with pytest.raises(mqstore.InvalidMessageError):
         mqstore.Message("T", b"", **given)
     with (

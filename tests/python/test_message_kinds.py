@@ -230,7 +230,7 @@ def test_append_batch_is_all_or_nothing(tmp_path: Path) -> None:
         assert store.max_physical_offset == end
 
 
-def test_what_waits_says_for_what(tmp_path: Path) -> None:
+def test_a_waiting_message_says_for_what(tmp_path: Path) -> None:
     case = Case("broker")
     with case.open(case.unpack(tmp_path)) as store:
         for message in store.scan():
@@ -363,7 +363,7 @@ def test_a_body_of_just_the_bound_is_handed_out(tmp_path: Path) -> None:
         assert len(message.body) == BOMB_BYTES - 1
 
 
-def test_what_is_not_read_is_named_and_counted(tmp_path: Path) -> None:
+def test_messages_that_are_not_read_are_named_and_counted(tmp_path: Path) -> None:
     root = tmp_path / "s"
     with mqstore.open(root, "a") as store:
         store.append("T", b"x")

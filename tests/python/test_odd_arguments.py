@@ -42,7 +42,7 @@ def store(tmp_path: Path) -> Iterator[mqstore.Store]:
         ("properties", {SURROGATE: "p"}),
     ],
 )
-def test_what_no_message_can_hold_names_its_field(
+def test_a_value_that_no_message_holds_names_its_field(
     store: mqstore.Store, field: str, value: Any
 ) -> None:
     end = store.max_physical_offset
@@ -118,7 +118,7 @@ def test_max_messages_is_a_count(store: mqstore.Store) -> None:
     assert len(store.group("h").poll("T", max_messages=HUGE)) == 3
 
 
-def test_what_no_index_entry_can_hold_names_its_argument(tmp_path: Path) -> None:
+def test_a_value_that_no_index_entry_holds_names_its_argument(tmp_path: Path) -> None:
     with mqstore.IndexFile(tmp_path / "one", "a", slots=7, entries=9) as index:
         for field, call in (
             ("physical_offset", lambda: index.put("T#k", HUGE, 1)),

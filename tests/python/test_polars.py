@@ -94,7 +94,7 @@ def test_a_predicate_gives_the_rows_that_polars_itself_would(path, predicate) ->
     assert some.head(3).collect().height <= 3
 
 
-def test_what_a_predicate_must_be_reaches_the_store() -> None:
+def test_necessary_parts_of_a_predicate_reach_the_store() -> None:
     predicate = PREDICATES[1] & PREDICATES[5] & (pl.col("physical_offset") < 900)
     asked = mqstore.polars._narrow({"topics": ["pay", "orders"]}, predicate)
     at = START + timedelta(seconds=50)

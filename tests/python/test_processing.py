@@ -91,7 +91,7 @@ def test_two_handles_share_queues(tmp_path: Path, store: mqstore.Store) -> None:
         assert bodies(other.poll("orders")) == [b"2", b"4"]
 
 
-def test_what_is_not_acknowledged_in_time_comes_again_elsewhere(
+def test_a_message_not_acknowledged_in_time_comes_again_elsewhere(
     tmp_path: Path, store: mqstore.Store
 ) -> None:
     store.wait_dispatched()

@@ -117,12 +117,12 @@ def test_an_index_without_entries_still_has_its_slots_and_entries(tmp_path):
     assert mqstore.verify(path).findings == ()
 
 
-def test_what_is_given_goes_first_and_is_not_remembered_instead(store):
+def test_a_given_setting_goes_first_and_is_not_remembered_instead(store):
     assert in_force(store, "r+", flush_disk_type="ASYNC_FLUSH")["flush_disk_type"] == "ASYNC_FLUSH"
     assert in_force(store, "r+")["flush_disk_type"] == "SYNC_FLUSH"
 
 
-def test_what_the_files_prove_goes_before_what_is_remembered(store):
+def test_a_size_that_files_prove_goes_before_the_remembered_one(store):
     change(
         store,
         mapped_file_size_commit_log=4_096,
@@ -270,7 +270,7 @@ def test_a_damaged_file_stays_where_nothing_is_to_be_remembered(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
-def test_what_is_no_file_is_a_warning(store, tmp_path, kind):
+def test_a_folder_in_place_of_the_file_is_a_warning(store, tmp_path, kind):
     path = settings_file(store)
     path.unlink()
     match kind:

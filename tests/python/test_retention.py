@@ -82,7 +82,7 @@ def test_limits_and_a_rule_beside_them_are_refused(retention: str, limit: str) -
     assert f'retention="{retention}"' in str(caught.value)
 
 
-def test_what_is_deleted_is_told_while_a_program_only_appends(
+def test_a_deletion_is_reported_while_a_program_only_appends(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     old_and_new(tmp_path)
@@ -108,7 +108,7 @@ def test_what_is_deleted_is_told_while_a_program_only_appends(
 
 
 @pytest.mark.parametrize("way", ["poll", "messages"])
-def test_what_is_deleted_is_told_while_a_program_only_reads_as_a_group(
+def test_a_deletion_is_reported_while_a_program_only_reads_as_a_group(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, way: str
 ) -> None:
     old_and_new(tmp_path)

@@ -365,7 +365,7 @@ def test_a_file_of_false_heads_takes_no_longer_than_a_few_readings(
     assert report.messages == 1
 
 
-def test_what_cannot_be_salvaged_is_said(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_salvaged_is_named(tmp_path: Path) -> None:
     with pytest.raises(mqstore.NotAStoreError, match="no such path"):
         mqstore.salvage(tmp_path / "none")
     (tmp_path / "empty").mkdir()

@@ -157,7 +157,7 @@ def test_a_folder_of_tables_that_is_none_stops_nothing(root: Path, tmp_path: Pat
     assert report.messages == COUNT
 
 
-def test_what_is_not_opened_is_named(root: Path) -> None:
+def test_a_file_that_is_not_opened_is_named(root: Path) -> None:
     log = root / "commitlog"
     first = min(log.iterdir())
     first.rename(log.parent / "moved")

@@ -155,7 +155,7 @@ def test_damage_is_raised_or_passed_over_and_counted(store, tmp_path):
     assert (counted.skipped_ranges, counted.skipped_bytes) == (1, message.store_size)
 
 
-def test_what_cannot_be_asked_for(store, tmp_path):
+def test_an_impossible_question_is_refused(store, tmp_path):
     with pytest.raises(ValueError, match="topic, queue_id, minute, quarter_hour, hour, day, tags"):
         mqstore.stats(store, by=["topics"])
     with pytest.raises(ValueError, match="hour twice"):

@@ -190,7 +190,7 @@ def test_after_close(tmp_path: Path) -> None:
     assert "closed" in repr(store)
 
 
-def test_what_a_store_says_of_itself(tmp_path: Path, store: mqstore.Store) -> None:
+def test_a_store_says_what_it_is(tmp_path: Path, store: mqstore.Store) -> None:
     assert (store.path, store.mode, store.warnings) == (str(tmp_path), "a", [])
     assert store.min_physical_offset == store.max_physical_offset == 0
     assert store.recovery == mqstore.RecoveryReport("new")

@@ -302,7 +302,7 @@ def test_a_checkpoint_shows_its_fields(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 7, 8, 23, 24, 39, 40])
-def test_what_is_missing_of_a_checkpoint_reads_as_zero(tmp_path: Path, length: int) -> None:
+def test_missing_bytes_of_a_checkpoint_read_as_zero(tmp_path: Path, length: int) -> None:
     path = tmp_path / "checkpoint"
     path.write_bytes(struct.pack(">qqqqq", 1, 2, 3, 4, 5)[:length])
     found = mqstore.Checkpoint(path)

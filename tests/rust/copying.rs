@@ -76,7 +76,7 @@ fn of_a_new_store_that_failed_nothing_is_left() {
 }
 
 #[test]
-fn what_is_in_the_way_of_a_new_store_stays() {
+fn a_file_in_the_way_of_a_new_store_stays() {
     let dir = scratch();
     let (file, folder) = (dir.path().join("file"), dir.path().join("folder"));
     fs::write(&file, b"x").unwrap();
@@ -135,7 +135,7 @@ fn begin(out: &Path, plan: Plan) -> Result<Transfer> {
 }
 
 #[test]
-fn what_is_missing_is_stood_in_for_within_reason() {
+fn missing_messages_are_stood_in_for_within_reason() {
     let dir = scratch();
     let out = dir.path().join("out");
     let mut transfer = begin(&out, plan(NumberRule::Keep, &[])).unwrap();

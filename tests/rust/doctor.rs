@@ -52,7 +52,7 @@ fn set_checkpoint(home: &Home, times: [i64; 3]) {
 }
 
 #[test]
-fn what_a_start_reads_goes_by_the_checkpoint() {
+fn a_start_reads_from_the_checkpoint_on() {
     let home = Home::killed(120);
     let all = places(&home);
     let end = home.read().end_offset();

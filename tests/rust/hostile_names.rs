@@ -420,7 +420,7 @@ fn an_index_file_that_tells_no_layout_is_a_reader_s_warning() {
 }
 
 #[test]
-fn what_else_lies_in_a_store_is_listed_by_what_it_is() {
+fn other_files_of_a_store_are_listed_by_kind() {
     let home = Home::closed(4);
     let found = || {
         let list =

@@ -166,7 +166,7 @@ fn a_file_that_is_gone_already_is_removed_and_one_that_stays_is_told_and_known()
 }
 
 #[test]
-fn what_of_a_sparse_slot_table_has_no_space_gets_it_in_one_call_for_each_hole() {
+fn holes_of_a_sparse_slot_table_get_space_in_one_call_each() {
     // Slots up to byte 20,040: five blocks, the last of them short.
     let layout = IndexLayout::new(5_000, 100).unwrap();
     let (dir, stage) = (scratch(), Staged::new());

@@ -86,7 +86,7 @@ fn the_first_entry_tells_the_slots_of_rocketmq_s_own_layout() {
 }
 
 #[test]
-fn what_tells_no_layout_is_refused_and_named_with_what_settles_it() {
+fn a_file_without_a_layout_is_refused_and_named_with_the_settings() {
     let sound = Home::closed(MESSAGES);
     // The last of them fits nine slots with four entries each, which a file with so few never had.
     for len in [10, 40, 100, 300, 40 + 84 * 6] {

@@ -68,7 +68,7 @@ fn check_keys(store: &MessageStore) {
 }
 
 #[test]
-fn what_is_lost_is_made_again_byte_for_byte() {
+fn lost_files_are_made_again_byte_for_byte() {
     let home = long();
     let (queues, index) = (queue_bytes(&home), index_bytes(&home));
     assert!(index.len() > 10);
@@ -244,7 +244,7 @@ fn bytes_made_to_look_like_records_are_none() {
 /// A log not known to be flushed is rewritten while it is found where it
 /// ends: what lies behind is zeros all the same.
 #[test]
-fn what_is_cut_of_a_log_that_is_written_again_stays_cut() {
+fn a_cut_stays_cut_in_a_log_that_is_written_again() {
     let home = long();
     let all = places(&home);
     let end = all[MESSAGES - 1].0;

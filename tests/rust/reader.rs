@@ -69,7 +69,7 @@ fn a_reader_searches_for_the_ends_of_a_queue_once() {
 }
 
 #[test]
-fn what_a_store_takes_follows_its_settings() {
+fn accepted_messages_follow_the_settings() {
     let refused = |config: mqstore::StoreConfig, topic: &[u8], bytes: usize| {
         let home = Home::new(config);
         let store = home.create();
@@ -109,7 +109,7 @@ fn a_batch_s_bodies_together_are_no_larger_than_one_may_be() {
 }
 
 #[test]
-fn what_cannot_be_read_beside_the_messages_keeps_no_reader_from_them() {
+fn an_unreadable_file_beside_the_messages_keeps_no_reader_from_them() {
     type Put = fn(&std::path::Path) -> io::Result<()>;
     let puts: [Put; 2] = [|path| fs::create_dir(path), |path| symlink("/dev/null", path)];
     for name in ["config/topics.json", "checkpoint", "abort"] {

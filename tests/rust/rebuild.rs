@@ -108,7 +108,7 @@ fn lost_queues_and_index_come_back_byte_for_byte() {
 }
 
 #[test]
-fn what_is_replaced_is_kept_beside_the_data() {
+fn a_replaced_folder_is_kept_beside_the_data() {
     let home = Home::closed(100);
     let good = derived(home.snapshot());
     home.put_entry(1, 3, 77, 7, 7);

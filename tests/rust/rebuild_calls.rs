@@ -100,7 +100,7 @@ fn told_to_end_it_leaves_everything_as_it_was() {
 }
 
 #[test]
-fn what_is_no_store_is_said() {
+fn a_folder_that_is_no_store_is_refused() {
     let home = Home::new(small());
     let error = rebuild_with(&home, Arc::new(Os), &options(RebuildTarget::Nothing)).unwrap_err();
     let text = format!("{}: not a store: no folder `commitlog` in it", home.path().display());

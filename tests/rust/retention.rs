@@ -356,7 +356,7 @@ fn a_file_that_is_not_flushed_or_not_dispatched_stays() {
 }
 
 #[test]
-fn what_is_judged_is_what_is_done() {
+fn a_clean_deletes_the_files_that_its_plan_names() {
     for (disk, by_hand) in [(EMPTY, false), (EMPTY, true), (full(86), false), (full(95), true)] {
         let (home, store) = home(false, 55, |number| number < 15);
         let occasion = Occasion { disk, by_hand, ..occasion(EMPTY) };

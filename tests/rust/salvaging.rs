@@ -67,7 +67,7 @@ fn a_file_that_cannot_be_opened_is_told_and_the_others_are_taken() {
 }
 
 #[test]
-fn what_has_its_checksum_is_whole_whatever_its_topic() {
+fn a_record_with_its_checksum_is_whole_whatever_its_topic() {
     for (property_crc, taken) in [(true, 1), (false, 0)] {
         let record =
             Record { properties: b"a\x01b\x02", property_crc, ..record(b"a\0b", 0, b"body") };

@@ -89,7 +89,7 @@ fn zeros_behind_a_sealed_end_are_not_read() {
 }
 
 #[test]
-fn what_goes_on_at_a_sealed_end_is_met_although_no_time_moved() {
+fn a_record_behind_a_sealed_end_is_read_although_no_time_moved() {
     for (stands_still, byte) in [(false, None), (true, None), (true, Some(1))] {
         let stage = Staged::new();
         stage.tell_stamps(stands_still);

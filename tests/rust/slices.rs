@@ -101,7 +101,7 @@ fn records_are_given_by_their_places() {
 }
 
 #[test]
-fn what_retention_took_is_an_error_or_passed_over() {
+fn a_range_that_retention_took_is_an_error_or_skipped() {
     let home = Home::closed(120);
     let all = places(&home);
     let end = home.read().end_offset();

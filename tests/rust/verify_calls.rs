@@ -59,7 +59,7 @@ fn a_file_that_goes_while_it_is_looked_for_is_no_fault() {
 }
 
 #[test]
-fn what_the_system_cannot_read_is_named_and_the_rest_is_looked_at() {
+fn a_file_that_the_system_cannot_read_is_named_and_the_rest_is_checked() {
     let home = Home::extended(120);
     let indexes: Vec<_> = home.index_files().iter().map(|path| below(&home, path)).collect();
     for call in [Call::Open, Call::Read] {
@@ -212,7 +212,7 @@ fn at_each_read(meanwhile: fn(&MessageStore)) {
 }
 
 #[test]
-fn what_a_writer_appends_meanwhile_is_no_fault() {
+fn messages_that_a_writer_appends_meanwhile_are_no_fault() {
     at_each_read(|store| {
         for number in 200..260 {
             append(store, number, &[7; 200]).unwrap();
@@ -222,7 +222,7 @@ fn what_a_writer_appends_meanwhile_is_no_fault() {
 }
 
 #[test]
-fn what_retention_deletes_meanwhile_is_no_fault() {
+fn files_that_retention_deletes_meanwhile_are_no_fault() {
     at_each_read(|store| {
         let disk = DiskUse { log_percent: 10, queue_percent: 10 };
         let now_ms = SystemClock.now_ms() + 100 * 3_600_000;

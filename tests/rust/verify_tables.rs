@@ -122,7 +122,7 @@ fn queues_of_another_kind_than_the_table_says_are_told() {
 }
 
 #[test]
-fn what_consumers_have_read_is_held_against_the_queues() {
+fn offsets_of_consumers_are_compared_with_the_queues() {
     // Queue 1 has 5 messages, 0 to 4; there are queues 0 to 3.
     let home = Home::closed(20);
     for (table, expected) in [
@@ -154,7 +154,7 @@ fn what_consumers_have_read_is_held_against_the_queues() {
 }
 
 #[test]
-fn what_the_log_no_longer_holds_lies_before_the_start() {
+fn entries_before_the_log_lie_before_the_start() {
     let home = Home::closed(100);
     fs::remove_file(home.log_file(0).0).unwrap();
     let start = home.read().queue(b"Topic", 1).unwrap().unwrap().min_offset;

@@ -169,7 +169,7 @@ def test_a_schema_of_the_users_is_a_projection(store) -> None:
         ({"paths": "x"}, "option paths: 'x' is no JSON"),
     ],
 )
-def test_what_an_option_cannot_be_is_said_in_the_drivers_words(store, options, says) -> None:
+def test_an_impossible_option_is_refused_in_the_drivers_words(store, options, says) -> None:
     texts = {"path": str(store), **options}
     if says is None:
         assert ReadOptions.parse(texts).columns == ("topic", "queue_id")
@@ -369,7 +369,7 @@ def test_ends_are_fixed_while_planning(tmp_path) -> None:
     assert numbers(rows) == list(range(30))
 
 
-def test_what_no_queue_has_yet_is_read_from_the_log(tmp_path) -> None:
+def test_a_message_that_no_queue_has_yet_is_read_from_the_log(tmp_path) -> None:
     path = write_store(tmp_path / "store", 30)
     for queue in (path / "consumequeue").glob("*/*/*"):
         queue.unlink()

@@ -397,7 +397,7 @@ def test_a_spark_without_sources_says_what_to_use(
     ][: 1 + HAS_SOURCES],
     ids=lambda one: one.rpartition(".")[2],
 )
-def test_what_spark_4_0_lacks_is_told_with_what_to_use(
+def test_a_call_that_spark_4_0_lacks_names_another(
     monkeypatch: pytest.MonkeyPatch, lacking: str, ours: str, says: str
 ) -> None:
     monkeypatch.delattr(f"pyspark.sql.{lacking}", raising=False)

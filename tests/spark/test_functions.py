@@ -201,7 +201,7 @@ def test_nulls_and_hostile_bytes_are_null_where_a_record_is_read(
         ({"size": 1}, ValueError, "size"),
     ],
 )
-def test_what_no_record_can_hold_is_refused_by_name(
+def test_a_value_that_no_record_holds_is_refused_by_name(
     fields: dict[str, Any], error: type[Exception], says: str
 ) -> None:
     good = {

@@ -334,7 +334,7 @@ def read_iceberg(table: Path, *_: str) -> list[dict[str, Any]]:
         ({"source": {"paths": ["x"], "columns": ["body"]}, "sink": {"path": "y"}}, "needs broker"),
     ],
 )
-def test_what_cannot_be_is_told_by_name(config: dict[str, Any], says: str) -> None:
+def test_an_impossible_value_is_refused_by_name(config: dict[str, Any], says: str) -> None:
     with pytest.raises(mqstore.ConfigError, match=says):
         PipelineConfig.load(config).options()
 

@@ -180,7 +180,9 @@ def test_overwrite_replaces_stores_and_nothing_else(
         new_writer(out, conf, overwrite=True)
 
 
-def test_what_cannot_be_written_is_told_before_any_task(tmp_path: Path, conf: str) -> None:
+def test_a_column_that_cannot_be_written_is_refused_before_any_task(
+    tmp_path: Path, conf: str
+) -> None:
     columns = columns_schema(COLUMNS)
     extra = StructType([*columns.fields, StructField("day", columns["topic"].dataType)])
     for options, schema, says in [

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_counted_together() {
+    fn groups_without_room_are_counted_together() {
         let dir = tempfile::tempdir().unwrap();
         let config =
             StoreConfig { mapped_file_size_commit_log: Some(4096), ..StoreConfig::default() };

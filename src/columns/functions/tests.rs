@@ -130,7 +130,7 @@ fn encoded_messages_are_decoded_to_what_they_were() {
 }
 
 #[test]
-fn what_no_record_can_hold_names_row_and_column() {
+fn a_value_that_no_record_holds_names_row_and_column() {
     let missing: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None]));
     for (changed, expected) in [
         (("queue_offset", Arc::clone(&missing)), "row 1: queue_offset: is null"),
@@ -232,7 +232,7 @@ fn a_batch_without_rows_needs_no_columns_and_no_types() {
 }
 
 #[test]
-fn what_is_not_the_whole_of_a_record_is_none() {
+fn a_part_of_a_record_is_none() {
     let records = Function::Encode.call(&[two(vec![])]).unwrap();
     let record = records.as_binary::<i32>().value(0).to_vec();
     let cut = &record[..record.len() - 1];

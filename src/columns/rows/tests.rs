@@ -224,7 +224,7 @@ fn a_list_of_pairs_stands_for_a_map() {
 }
 
 #[test]
-fn what_columns_and_properties_both_say_must_be_the_same() {
+fn a_value_in_column_and_property_must_be_the_same() {
     let scanned: &[(&str, Option<&str>)] = &[
         ("UNIQ_KEY", Some("U")),
         ("colour", Some("red")),
@@ -277,7 +277,7 @@ fn a_stored_body_goes_with_its_flags_and_a_readable_one_does_not() {
 }
 
 #[test]
-fn what_cannot_be_a_message_names_row_and_field() {
+fn a_row_that_is_no_message_names_row_and_field() {
     let with = |name, array| {
         let mut columns = needed(2);
         columns.retain(|column| column.0 != name);

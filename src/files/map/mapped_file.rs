@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_is_read_by_map_and_by_file() {
+    fn put_bytes_are_read_by_map_and_by_file() {
         let (_dir, mut mapped) = mapped(10_000);
         mapped.put_at(5_000, b"hello").unwrap();
         assert_eq!(&mapped.get_at::<5>(5_000).unwrap(), b"hello");

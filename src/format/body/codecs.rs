@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_repeats_comes_back_at_any_length() {
+    fn repeated_bytes_come_back_at_any_length() {
         for method in METHODS {
             for length in (1000..1300).chain([BLOCK, BLOCK + 1024, BLOCK + 1025, 300_000]) {
                 let stream = packed(method, &vec![7; length]);

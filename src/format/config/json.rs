@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_bare_key_stays() {
+    fn text_that_only_resembles_a_bare_key_stays() {
         for text in [r#"{"a":"{0:1,2:3}"}"#, r#"{"a\"":"\\","b":[0,1]}"#, "[1,2]", "7", r#""x""#] {
             assert_eq!(
                 parse(text.as_bytes()).unwrap(),

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_the_same_record_with_an_empty_body() {
+    fn an_elided_record_is_the_same_with_an_empty_body() {
         for host in [Host::V4([9; 4], 1), Host::V6([9; 16], 1)] {
             let bytes = record(host, &[b'x'; 300]);
             let place = body_place(&bytes[..HEAD_MOST], bytes.len()).unwrap();

@@ -49,7 +49,7 @@ fn patched(mut bytes: Vec<u8>, at: usize, value: i32) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_reads_back() {
+fn a_written_record_reads_back() {
     for (version, born_host, store_host) in [
         (Version::V1, Host::V4([1, 2, 3, 4], -1), Host::V4([5, 6, 7, 8], 65_536)),
         (Version::V2, Host::V6([9; 16], 1), Host::V4([5, 6, 7, 8], 2)),
@@ -280,7 +280,7 @@ fn a_record_without_property_crc_fails_its_check() {
 }
 
 #[test]
-fn what_no_length_field_can_say_is_not_written() {
+fn a_length_that_no_field_holds_is_not_written() {
     let kind = |record: Record<'_>| record.check().map_err(|error| error.kind);
     let long = vec![b'x'; 32_768];
     assert_eq!(kind(record()), Ok(()));

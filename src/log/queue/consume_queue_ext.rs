@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_written_keeps_its_code() {
+    fn a_unit_that_is_not_written_keeps_its_code() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(ext(dir.path(), false).put(7, 1), 7);
         assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none());
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_entry_leads_to_is_cut_and_what_may_be_needed_is_left() {
+    fn a_unit_without_an_entry_is_cut_and_one_that_may_be_needed_is_left() {
         let dir = tempfile::tempdir().unwrap();
         let first = ext(dir.path(), true);
         let addresses: Vec<_> = (0..10).map(|code| first.put(code, 1)).collect();

@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_read_last_is_kept() {
+    fn the_part_read_last_is_kept() {
         let spare = SpareGathered::default();
         let mut last = LastParts::default();
         for begin in 0..10 {

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn a_written_seal_is_read() {
         assert_eq!(Seal::from_text(&seal().to_text()), Some(seal()));
     }
 

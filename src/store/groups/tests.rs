@@ -119,7 +119,7 @@ fn a_commit_outlives_the_store_and_another_group_begins_at_the_first() {
 }
 
 #[test]
-fn what_a_filter_passes_over_is_not_looked_at_again() {
+fn messages_that_a_filter_skips_are_not_read_again() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), OpenMode::Create);
     for number in 0..40 {

@@ -83,7 +83,7 @@ fn check(store: &MessageStore, count: usize) {
 }
 
 #[test]
-fn what_is_appended_is_read_before_and_after_a_clean_restart() {
+fn appended_messages_are_read_before_and_after_a_clean_restart() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), OpenMode::Create).unwrap();
     assert_eq!(store.recovery().unwrap().mode, RecoveryMode::New);
@@ -447,7 +447,7 @@ fn keys_that_wait_are_found_as_they_are_once_they_are_put() {
 }
 
 #[test]
-fn what_a_failed_append_of_many_tells_as_written_is_durable() {
+fn messages_reported_by_a_failed_append_of_many_are_durable() {
     let dir = tempfile::tempdir().unwrap();
     let config = StoreConfig {
         flush_disk_type: FlushDiskType::Sync,

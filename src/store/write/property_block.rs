@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_leaves_nothing() {
+    fn a_property_left_out_leaves_nothing() {
         let mut out = Vec::new();
         let mut block = PropertyBlock::new(&mut out);
         block.end_keys();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_read_back_is_refused_by_name() {
+    fn a_property_that_would_not_read_back_is_refused_by_name() {
         let mut out = Vec::new();
         let mut block = PropertyBlock::new(&mut out);
         assert_eq!(field_of(block.tags(b"")), "tags");

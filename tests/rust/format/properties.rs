@@ -82,7 +82,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_pushed_reads_back(
+    fn a_pushed_property_reads_back(
         pairs in prop::collection::vec(("[^\u{1}\u{2}]{1,12}", "[^\u{2}]{1,12}"), 0..10),
     ) {
         let mut raw = Vec::new();

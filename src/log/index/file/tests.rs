@@ -212,7 +212,7 @@ fn creating_over_a_file_fails_and_leaves_it() {
 }
 
 #[test]
-fn what_is_open_for_reading_takes_no_puts() {
+fn a_file_open_for_reading_takes_no_puts() {
     let (_dir, file) = create(3, 8);
     for mut reader in readers(&file) {
         assert!(matches!(reader.put_key(1, 2, 3), Err(Error::ReadOnly { .. })));

@@ -139,7 +139,7 @@ fn a_file_that_does_not_begin_with_a_record_is_damage_for_whoever_begins_there()
 }
 
 #[test]
-fn what_is_refused_counts_as_damage_of_its_message() {
+fn a_refused_body_counts_as_damage_of_its_message() {
     let dir = tempfile::tempdir().unwrap();
     let (starts, end) = written(dir.path());
     let store = MessageStore::open(dir.path(), OpenMode::Read, config()).unwrap();
