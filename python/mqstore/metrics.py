@@ -23,8 +23,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 import mqstore
-from mqstore.pending_messages import PendingMessages
-from mqstore.unread import Deleted
+from mqstore.care.pending import PendingMessages
+from mqstore.care.unread import Deleted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
