@@ -14,6 +14,7 @@ from mqstore.cli.messages import MessageView
 from mqstore.cli.options import output_options
 from mqstore.cli.output import note
 from mqstore.cli.progress import progress
+from mqstore.errors import needs
 from mqstore.text import count_text, duration_text, rate_text, size_text, time_text
 from mqstore_demo import DemoError, Step, run_own_store, run_rocketmq_store
 
@@ -124,9 +125,10 @@ def _run(output: Output, folder: Path, count: int, page: Path | None, *, spark: 
 
 def _run_spark(folder: Path, done: Callable[[Step], None]) -> None:
     try:
-        from mqstore_demo.spark import run_spark
+        with needs("spark", "Spark to Parquet"):
+            from mqstore_demo.spark import run_spark
     except ModuleNotFoundError as error:
-        note(f"Spark to Parquet: this part needs mqstore[spark] ({error.name} is not installed)")
+        note(str(error))
         return
     with progress("Spark to Parquet", unit="tasks") as tell:
         run_spark(folder, done, tell)
@@ -139,7 +141,7 @@ def _run_report(folder: Path, page: Path | None, done: Callable[[Step], None]) -
         try:
             mqstore.report(folder, out, overwrite=True)
         except ModuleNotFoundError as error:
-            note(f"report: this part needs mqstore[report] ({error.name} is not installed)")
+            note(str(error))
             return
         size = out.stat().st_size
     detail = f"{size_text(size)}{'' if page is None else f' in {page}'}"
