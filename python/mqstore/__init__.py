@@ -14,6 +14,7 @@ number in one consume queue. Errors of a store are subclasses of ``StoreError``
 
 from typing import TYPE_CHECKING
 
+from mqstore._lazily import lazily
 from mqstore._native import (
     ARROW_SCHEMA,
     AppendResult,
@@ -35,7 +36,6 @@ from mqstore._native import (
     QueueEntry,
     QueueInfo,
     ReadResult,
-    Store,
     StoredMessage,
     __version__,
     decode,
@@ -66,36 +66,16 @@ from mqstore.errors import (
     UnsupportedError,
 )
 from mqstore.status import GetStatus, PutStatus
-from mqstore.store import doctor, open, verify  # noqa: A004 - `mqstore.open` is the public name
-from mqstore.upkeep import clean, rebuild, recover
+from mqstore.store import Store, open  # noqa: A004 - `mqstore.open` is the public name
 
 if TYPE_CHECKING:
-    from mqstore.asking import why
-    from mqstore.asking_results import WhyAnswer, WhyPlace, WhyReport
-    from mqstore.config import ConfigWarning, StoreConfig
-    from mqstore.consuming.group import ConsumerGroup
-    from mqstore.consuming.processing import Processed
-    from mqstore.exchange import (
-        CopyReport,
-        Difference,
-        DiffReport,
-        ExportReport,
-        ImportReport,
-        LeftAsIs,
-        PassedOver,
-        QueueDiff,
-        SalvageConflict,
-        SalvagedFile,
-        SalvageProblem,
-        SalvageReport,
-        copy,
-        diff,
-        export_store,
-        import_store,
-        salvage,
-    )
-    from mqstore.html_report import report
-    from mqstore.pending_messages import (
+    from mqstore import aio as aio
+    from mqstore import duckdb as duckdb
+    from mqstore import metrics as metrics
+    from mqstore import polars as polars
+    from mqstore import spark as spark
+    from mqstore.care.checks import doctor, verify
+    from mqstore.care.pending import (
         DeadLetters,
         HalfMessage,
         OverdueMessage,
@@ -103,7 +83,34 @@ if TYPE_CHECKING:
         WaitingRetries,
         pending,
     )
-    from mqstore.preflighting import PreflightNote, PreflightReport, preflight
+    from mqstore.care.preflight import PreflightNote, PreflightReport, preflight
+    from mqstore.care.stats import StoreStats, Totals, stats
+    from mqstore.care.upkeep import clean, rebuild, recover
+    from mqstore.care.why import why
+    from mqstore.config import ConfigWarning, StoreConfig
+    from mqstore.exchange.copying import copy, diff
+    from mqstore.exchange.exporting import export_store
+    from mqstore.exchange.importing import import_store
+    from mqstore.exchange.reports import (
+        CopyReport,
+        Difference,
+        DiffReport,
+        ExportReport,
+        ImportReport,
+        LeftAsIs,
+        QueueDiff,
+    )
+    from mqstore.exchange.salvaging import (
+        PassedOver,
+        SalvageConflict,
+        SalvagedFile,
+        SalvageProblem,
+        SalvageReport,
+        salvage,
+    )
+    from mqstore.groups.group import ConsumerGroup
+    from mqstore.groups.processing import Processed
+    from mqstore.html_report import report
     from mqstore.results import (
         Diagnosis,
         DoctorReport,
@@ -115,9 +122,7 @@ if TYPE_CHECKING:
         RecoveryReport,
         VerifyReport,
     )
-    from mqstore.rocksdb.converting import ConvertReport, convert
-    from mqstore.store_stats import StoreStats, Totals, stats
-    from mqstore.upkeep_results import (
+    from mqstore.results.upkeep import (
         CleanedFile,
         CleanReport,
         RebuildReport,
@@ -125,6 +130,8 @@ if TYPE_CHECKING:
         RebuiltTopic,
         UnreadMessages,
     )
+    from mqstore.results.why import WhyAnswer, WhyPlace, WhyReport
+    from mqstore.rocksdb.converting import ConvertReport, convert
 
 __all__ = [
     "ARROW_SCHEMA",
@@ -239,75 +246,43 @@ __all__ = [
     "why",
 ]
 
-# Modules that need msgspec or dataclasses are imported on first use.
-_LATER = {
-    "ConfigWarning": "mqstore.config",
-    "StoreConfig": "mqstore.config",
-    "ConsumerGroup": "mqstore.consuming.group",
-    "Processed": "mqstore.consuming.processing",
-    "Diagnosis": "mqstore.results",
-    "DoctorReport": "mqstore.results",
-    "GroupFate": "mqstore.results",
-    "LostInQueue": "mqstore.results",
-    "PreflightNote": "mqstore.preflighting",
-    "PreflightReport": "mqstore.preflighting",
-    "preflight": "mqstore.preflighting",
-    "ConvertReport": "mqstore.rocksdb.converting",
-    "convert": "mqstore.rocksdb.converting",
-    "CopyReport": "mqstore.exchange",
-    "Difference": "mqstore.exchange",
-    "DiffReport": "mqstore.exchange",
-    "LeftAsIs": "mqstore.exchange",
-    "QueueDiff": "mqstore.exchange",
-    "copy": "mqstore.exchange",
-    "diff": "mqstore.exchange",
-    "PassedOver": "mqstore.exchange",
-    "SalvageConflict": "mqstore.exchange",
-    "SalvageProblem": "mqstore.exchange",
-    "SalvageReport": "mqstore.exchange",
-    "SalvagedFile": "mqstore.exchange",
-    "salvage": "mqstore.exchange",
-    "ExportReport": "mqstore.exchange",
-    "ImportReport": "mqstore.exchange",
-    "export_store": "mqstore.exchange",
-    "import_store": "mqstore.exchange",
-    "Finding": "mqstore.results",
-    "QuarantinedMessage": "mqstore.results",
-    "QueryResult": "mqstore.results",
-    "RecoveryReport": "mqstore.results",
-    "VerifyReport": "mqstore.results",
-    "StoreStats": "mqstore.store_stats",
-    "Totals": "mqstore.store_stats",
-    "stats": "mqstore.store_stats",
-    "CleanReport": "mqstore.upkeep_results",
-    "CleanedFile": "mqstore.upkeep_results",
-    "RebuildReport": "mqstore.upkeep_results",
-    "RebuiltQueue": "mqstore.upkeep_results",
-    "RebuiltTopic": "mqstore.upkeep_results",
-    "UnreadMessages": "mqstore.upkeep_results",
-    "DeadLetters": "mqstore.pending_messages",
-    "HalfMessage": "mqstore.pending_messages",
-    "OverdueMessage": "mqstore.pending_messages",
-    "PendingReport": "mqstore.pending_messages",
-    "WaitingRetries": "mqstore.pending_messages",
-    "pending": "mqstore.pending_messages",
-    "report": "mqstore.html_report",
-    "WhyAnswer": "mqstore.asking_results",
-    "WhyPlace": "mqstore.asking_results",
-    "WhyReport": "mqstore.asking_results",
-    "why": "mqstore.asking",
-}
-
-
-def __getattr__(name: str) -> object:
-    home = _LATER.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # only for what comes later
-
-    value: object = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+# Loaded on first use: modules that need msgspec, dataclasses or an extra.
+__getattr__ = lazily(
+    __name__,
+    {
+        "care.checks": "doctor verify",
+        "care.pending": (
+            "DeadLetters HalfMessage OverdueMessage PendingReport WaitingRetries pending"
+        ),
+        "care.preflight": "PreflightNote PreflightReport preflight",
+        "care.stats": "StoreStats Totals stats",
+        "care.upkeep": "clean rebuild recover",
+        "care.why": "why",
+        "config": "ConfigWarning StoreConfig",
+        "exchange.copying": "copy diff",
+        "exchange.exporting": "export_store",
+        "exchange.importing": "import_store",
+        "exchange.reports": (
+            "CopyReport DiffReport Difference ExportReport ImportReport LeftAsIs QueueDiff"
+        ),
+        "exchange.salvaging": (
+            "PassedOver SalvageConflict SalvageProblem SalvageReport SalvagedFile salvage"
+        ),
+        "groups.group": "ConsumerGroup",
+        "groups.processing": "Processed",
+        "html_report": "report",
+        "results": (
+            "Diagnosis DoctorReport Finding GroupFate LostInQueue QuarantinedMessage "
+            "QueryResult RecoveryReport VerifyReport"
+        ),
+        "results.upkeep": (
+            "CleanReport CleanedFile RebuildReport RebuiltQueue RebuiltTopic UnreadMessages"
+        ),
+        "results.why": "WhyAnswer WhyPlace WhyReport",
+        "rocksdb.converting": "ConvertReport convert",
+    },
+    ("aio", "duckdb", "metrics", "polars", "spark"),
+)
 
 
 def __dir__() -> list[str]:

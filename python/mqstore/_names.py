@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 import json
-import operator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +26,6 @@ __all__ = [
     "nearest",
     "recent_keys",
     "table_names",
-    "unexpected",
 ]
 
 # The newest part of the log, whose keys are compared with a key that is not found.
@@ -38,16 +35,6 @@ _RECENT_MESSAGES = 5_000
 # `$` is not legal in the name of a topic.
 _LITE_PREFIX = "%LMQ%$"
 _KINDS = (("%LMQ%", "light queue"), ("%RETRY%", "retry"), ("%DLQ%", "dead letter"))
-
-
-def unexpected(function: str, name: object) -> TypeError:
-    """The error for a keyword argument that a function of the package has not."""
-    names = [*inspect.signature(operator.attrgetter(function)(_native)).parameters]
-    # A singular is near its plural, however short.
-    near = [known for known in names if known in (f"{name}s", f"{name}_ms", f"{name}_id")]
-    near += difflib.get_close_matches(str(name), names, n=3, cutoff=0.6)
-    offer = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ""
-    return TypeError(f"{function}() has no argument {name!r}{offer}")
 
 
 def is_system_topic(topic: str) -> bool:

@@ -27,12 +27,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
-from mqstore import _native
-from mqstore import store as _store
-from mqstore.consuming.delays import seconds_or_ever
-from mqstore.consuming.group import ConsumerGroup
-from mqstore.consuming.processing import Interrupted, check_handler
+import mqstore
 from mqstore.errors import StoreClosedError
+from mqstore.groups.delays import seconds_or_ever
+from mqstore.groups.group import ConsumerGroup
+from mqstore.groups.processing import Interrupted, check_handler
 from mqstore.topic import Topic
 
 if TYPE_CHECKING:
@@ -43,8 +42,8 @@ if TYPE_CHECKING:
 
     from mqstore._native import StoredMessage
     from mqstore.config import ConfigLike, StoreConfig
-    from mqstore.consuming.delays import Seconds
-    from mqstore.consuming.processing import Processed
+    from mqstore.groups.delays import Seconds
+    from mqstore.groups.processing import Processed
     from mqstore.results import RecoveryReport
 
 __all__ = ["AsyncConsumerGroup", "AsyncStore", "AsyncTopic", "open"]
@@ -116,24 +115,24 @@ class AsyncStore(_Threaded):
     ``scan`` and topics are iterated with ``async for``.
     """
 
-    _inner: _native.Store
+    _inner: mqstore.Store
 
-    append = _awaitable(_native.Store.append)
-    append_many = _awaitable(_native.Store.append_many)
-    append_batch = _awaitable(_native.Store.append_batch)
-    append_arrow = _awaitable(_native.Store.append_arrow)
-    flush = _awaitable(_native.Store.flush)
-    wait_dispatched = _awaitable(_native.Store.wait_dispatched)
-    get = _awaitable(_native.Store.get)
-    get_by_id = _awaitable(_native.Store.get_by_id)
-    read = _awaitable(_native.Store.read)
-    offset_at = _awaitable(_native.Store.offset_at)
-    query = _awaitable(_native.Store.query)
-    topics = _awaitable(_native.Store.topics)
-    queues = _awaitable(_native.Store.queues)
-    groups = _awaitable(_native.Store.groups)
-    refresh = _awaitable(_native.Store.refresh)
-    scan_arrow = _awaitable(_native.Store.scan_arrow)
+    append = _awaitable(mqstore.Store.append)
+    append_many = _awaitable(mqstore.Store.append_many)
+    append_batch = _awaitable(mqstore.Store.append_batch)
+    append_arrow = _awaitable(mqstore.Store.append_arrow)
+    flush = _awaitable(mqstore.Store.flush)
+    wait_dispatched = _awaitable(mqstore.Store.wait_dispatched)
+    get = _awaitable(mqstore.Store.get)
+    get_by_id = _awaitable(mqstore.Store.get_by_id)
+    read = _awaitable(mqstore.Store.read)
+    offset_at = _awaitable(mqstore.Store.offset_at)
+    query = _awaitable(mqstore.Store.query)
+    topics = _awaitable(mqstore.Store.topics)
+    queues = _awaitable(mqstore.Store.queues)
+    groups = _awaitable(mqstore.Store.groups)
+    refresh = _awaitable(mqstore.Store.refresh)
+    scan_arrow = _awaitable(mqstore.Store.scan_arrow)
 
     async def wait(self, physical_offset: int, *, timeout_s: Seconds) -> bool:
         """Waits until the log goes beyond a physical offset; ``False`` after the timeout."""
@@ -421,7 +420,7 @@ async def open(  # noqa: A001 - `mqstore.aio.open`, as `mqstore.open`
     pool = ThreadPoolExecutor(_THREADS, "mqstore-aio")
     opening = _Threaded(None, pool)
     try:
-        opened = functools.partial(_store.open, path, mode, config=config)
+        opened = functools.partial(mqstore.store.open, path, mode, config=config)
         store = await opening._run(opened, lambda store: store.close())  # noqa: SLF001
     except BaseException:
         pool.shutdown(wait=False)

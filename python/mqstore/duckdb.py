@@ -1,6 +1,6 @@
 """A store as a relation of DuckDB, with pushdown: ``mqstore.duckdb.relation``.
 
-Needs DuckDB and pyarrow (``pip install duckdb pyarrow``).
+Needs DuckDB and pyarrow (``pip install 'mqstore[duckdb]'``).
 """
 
 from __future__ import annotations
@@ -9,24 +9,20 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Unpack
 
-try:
+import mqstore
+from mqstore.errors import needs
+from mqstore.exchange.narrowing import tighten
+
+with needs("duckdb", "mqstore.duckdb"):
     import duckdb
     import pyarrow as pa
     import pyarrow.dataset as ds
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"mqstore.duckdb needs {error.name}, which is not installed: pip install duckdb pyarrow",
-        name=error.name,
-    ) from None
-
-import mqstore
-from mqstore._narrowing import tighten
 
 if TYPE_CHECKING:
     import os
 
-    from mqstore._narrowing import Filters
     from mqstore.config import ConfigLike
+    from mqstore.exchange.narrowing import Filters
 
 __all__ = ["relation"]
 
@@ -60,7 +56,7 @@ def relation(
         ValueError: An invalid filter.
 
     Examples:
-        >>> import mqstore, mqstore.duckdb, tempfile
+        >>> import mqstore, tempfile
         >>> folder = tempfile.mkdtemp()
         >>> with mqstore.open(folder, "a") as store:
         ...     _ = store.append("orders", b"one", tags="paid")

@@ -24,6 +24,7 @@ Spark do that).
 
 from __future__ import annotations
 
+import contextlib
 import errno as _errno
 import os
 from typing import TYPE_CHECKING
@@ -31,7 +32,8 @@ from typing import TYPE_CHECKING
 from mqstore.status import PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from types import ModuleType
 
     from mqstore._native import AppendResult
 
@@ -296,3 +298,68 @@ class UnsupportedError(StoreError, NotImplementedError):
         super().__init__(message, what, path)
         self.what = what
         self.path = path
+
+
+def expect(argument: str, value: object, kind: type | tuple[type, ...], wanted: str) -> None:
+    """Refuses a value of another type.
+
+    Raises:
+        TypeError: It names the argument, what was expected and what was found.
+    """
+    if not (hasattr(value, "__index__") if kind is int else isinstance(value, kind)):
+        raise TypeError(f"{argument}: expected {wanted}, got {type(value).__name__}")
+
+
+def unexpected(function: str, name: object) -> TypeError:
+    """The error for a keyword argument that a function of the package has not."""
+    import difflib  # only for an error
+    import inspect
+    import operator
+
+    from mqstore import _native
+
+    names = [*inspect.signature(operator.attrgetter(function)(_native)).parameters]
+    # A singular is near its plural, however short.
+    near = [known for known in names if known in (f"{name}s", f"{name}_ms", f"{name}_id")]
+    near += difflib.get_close_matches(str(name), names, n=3, cutoff=0.6)
+    offer = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ""
+    return TypeError(f"{function}() has no argument {name!r}{offer}")
+
+
+class MissingPackageError(ModuleNotFoundError):
+    """A package is not installed that an extra of mqstore brings."""
+
+
+def install(extra: str) -> str:
+    """The command that installs an extra of mqstore."""
+    return f"pip install 'mqstore[{extra}]'"
+
+
+@contextlib.contextmanager
+def needs(extra: str, user: str = "this") -> Iterator[None]:
+    """Names the extra that has the packages imported in the block.
+
+    Raises:
+        MissingPackageError: One of them is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if isinstance(error, MissingPackageError) or name == "mqstore":
+            raise
+        raise MissingPackageError(
+            f"{user} needs {name}, which is not installed: {install(extra)}", name=name
+        ) from None
+
+
+def package(name: str, extra: str) -> ModuleType:
+    """Imports an optional package; the extension calls it.
+
+    Raises:
+        MissingPackageError: It is not installed.
+    """
+    from importlib import import_module
+
+    with needs(extra):
+        return import_module(name)

@@ -19,12 +19,14 @@ import os
 import time
 from typing import TYPE_CHECKING, TypeAlias
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
-
 import mqstore
-from mqstore.pending_messages import PendingMessages
-from mqstore.unread import Deleted
+from mqstore.care.pending import PendingMessages
+from mqstore.care.unread import Deleted
+from mqstore.errors import needs
+
+with needs("metrics", "mqstore.metrics"):
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,6 +1,6 @@
 """A store as a lazy frame of polars, with pushdown: ``mqstore.polars.scan``.
 
-Needs polars (``pip install polars``).
+Needs polars (``pip install 'mqstore[polars]'``).
 """
 
 from __future__ import annotations
@@ -9,23 +9,20 @@ import io
 import json
 from typing import TYPE_CHECKING, Any, Unpack
 
-try:
+import mqstore
+from mqstore.errors import needs
+from mqstore.exchange.narrowing import tighten
+
+with needs("polars", "mqstore.polars"):
     import polars as pl
     from polars.io.plugins import register_io_source
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "mqstore.polars needs polars, which is not installed: pip install polars", name=error.name
-    ) from None
-
-import mqstore
-from mqstore._narrowing import tighten
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
-    from mqstore._narrowing import Filters
     from mqstore.config import ConfigLike
+    from mqstore.exchange.narrowing import Filters
 
 __all__ = ["scan"]
 
@@ -53,7 +50,7 @@ def scan(
         ValueError: An invalid filter.
 
     Examples:
-        >>> import mqstore, mqstore.polars, tempfile
+        >>> import mqstore, tempfile
         >>> folder = tempfile.mkdtemp()
         >>> with mqstore.open(folder, "a") as store:
         ...     _ = store.append("orders", b"one", tags="paid")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
-from mqstore._arguments import expect
+from mqstore.errors import expect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from mqstore._native import QueueInfo, Store, StoredMessage
+    from mqstore._native import QueueInfo, StoredMessage
+    from mqstore.store import Store
 
 __all__ = ["Topic"]
 

@@ -211,7 +211,7 @@ pub(super) fn no_others(function: &str, others: Option<&Bound<'_, PyDict>>) -> P
 
 #[cold]
 pub(super) fn unexpected(function: &str, name: &Bound<'_, PyAny>) -> PyErr {
-    let names = name.py().import("mqstore._names");
+    let names = name.py().import("mqstore.errors");
     let error = names.and_then(|names| names.call_method1("unexpected", (function, name)));
     error.map_or_else(|error| error, PyErr::from_value)
 }

@@ -62,7 +62,7 @@ fn on_damage(on_error: &str) -> PyResult<OnDamage> {
 ///     begin: First physical offset: the records that begin from there on are meant.
 ///     end: One past the last.
 ///     log_end: How far the log may be read.
-///     settings: As for ``open_store``.
+///     settings: As for ``Store``.
 ///     columns: Names of columns, in order; beside those of a message ``record`` (the bytes as they
 ///         are stored) and ``tags_code``.
 ///     batch_rows: Most rows of a batch.
@@ -213,7 +213,7 @@ type Ranges = Vec<(u64, u64)>;
 ///     begin: First physical offset.
 ///     end: One past the last.
 ///     log_end: How far the log may be read.
-///     settings: As for ``open_store``.
+///     settings: As for ``Store``.
 ///     tags: A tag expression.
 ///
 /// Returns:

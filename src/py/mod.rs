@@ -45,7 +45,6 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<files::CommitLog>()?;
     module.add_class::<files::Checkpoint>()?;
     module.add("ARROW_SCHEMA", scan::ArrowSchema::new(crate::columns::schema()))?;
-    module.add_function(wrap_pyfunction!(store::open_store, module)?)?;
     module.add_function(wrap_pyfunction!(store::stored::decode, module)?)?;
     module.add_function(wrap_pyfunction!(functions::encode, module)?)?;
     module.add_function(wrap_pyfunction!(functions::java_hash, module)?)?;

@@ -146,7 +146,7 @@ impl ArrowScan {
     /// Raises:
     ///     ModuleNotFoundError: pyarrow is not installed.
     fn read_all<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let reader = py.import("pyarrow")?.getattr("RecordBatchReader")?;
+        let reader = package(py, "pyarrow", "parquet")?.getattr("RecordBatchReader")?;
         let signals = Signals::new();
         let (schema, halt) = (Arc::clone(&self.schema), signals.halt());
         let read = py.detach(|| {
@@ -180,6 +180,8 @@ impl ArrowScan {
     /// Raises:
     ///     ModuleNotFoundError: pyarrow or pandas is not installed.
     fn to_pandas<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        package(py, "pyarrow", "pandas")?;
+        package(py, "pandas", "pandas")?;
         self.read_all(py)?.call_method0("to_pandas")
     }
 
@@ -188,18 +190,26 @@ impl ArrowScan {
     /// Raises:
     ///     ModuleNotFoundError: polars is not installed.
     fn to_polars<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("polars")?.call_method1("DataFrame", (&slf,))
+        package(slf.py(), "polars", "polars")?.call_method1("DataFrame", (&slf,))
     }
 
     /// Batches of rows, one at a time: each a ``pyarrow.RecordBatch``.
     fn __iter__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyIterator>> {
-        let reader = slf.py().import("pyarrow")?.getattr("RecordBatchReader")?;
+        let reader = package(slf.py(), "pyarrow", "parquet")?.getattr("RecordBatchReader")?;
         reader.call_method1("from_stream", (&slf,))?.try_iter()
     }
 
     fn __repr__(&self) -> String {
         format!("<ArrowScan of {} columns>", self.schema.fields().len())
     }
+}
+
+/// An optional package; the error names the extra of mqstore that has it.
+fn package<'py>(py: Python<'py>, name: &str, extra: &str) -> PyResult<Bound<'py, PyModule>> {
+    py.import("mqstore.errors")?
+        .call_method1("package", (name, extra))?
+        .cast_into()
+        .map_err(Into::into)
 }
 
 fn exception(error: BatchError) -> PyErr {

@@ -4,7 +4,6 @@ import time
 
 import pytest
 
-from mqstore._zone import set_zone
 from mqstore.text import (
     count_text,
     duration_text,
@@ -14,6 +13,7 @@ from mqstore.text import (
     size_text,
     time_text,
 )
+from mqstore.text.zone import set_zone
 
 NOW = 1_795_246_513_325
 

@@ -11,7 +11,7 @@ import pytest
 import mqstore
 import mqstore.aio
 from helpers.stores import TINY
-from mqstore.consuming.processing import Processed
+from mqstore.groups.processing import Processed
 
 if TYPE_CHECKING:
     from pathlib import Path

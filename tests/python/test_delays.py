@@ -13,10 +13,10 @@ import pytest
 import mqstore
 from helpers.stores import TINY
 from helpers.waiting import wait_for_notes, wait_until
-from mqstore.consuming import failed
-from mqstore.consuming.delays import Delivery
-from mqstore.consuming.failed import Failed, send_back, take_mail
-from mqstore.consuming.schedule import SCHEDULE_TOPIC
+from mqstore.groups import failed
+from mqstore.groups.delays import Delivery
+from mqstore.groups.failed import Failed, send_back, take_mail
+from mqstore.groups.schedule import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -433,7 +433,7 @@ def test_delivery_that_ends_by_a_defect_is_told(
     def fail(*_: object) -> int:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr("mqstore.consuming.delays.take_mail", fail)
+    monkeypatch.setattr("mqstore.groups.delays.take_mail", fail)
     with mqstore.open(tmp_path, "a", config=SLOW) as store:
         wait_until(lambda: bool(store.warnings))
         (warning,) = store.warnings

@@ -14,8 +14,8 @@ import mqstore
 from helpers.damaged_stores import make_base
 from helpers.golden import Case
 from helpers.stores import TINY, message
+from mqstore.files.layout import list_files, open_index_files
 from mqstore.html_report import facts
-from mqstore.layout import list_files, open_index_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -49,7 +49,7 @@ def test_a_handler_that_would_not_run_is_refused_and_no_message_done(
 def test_asyncio_takes_plain_functions_too(tmp_path: Path) -> None:
     done = []
 
-    async def main() -> mqstore.consuming.processing.Processed:
+    async def main() -> mqstore.groups.processing.Processed:
         async with await mqstore.aio.open(tmp_path / "store", "a", config=CONFIG) as store:
             await store.append("jobs", b"one")
             assert (store.warnings, store.min_physical_offset) == ([], 0)
@@ -103,8 +103,8 @@ def test_a_commit_that_fails_is_not_tried_twice(
     def fail(_: mqstore.StoredMessage) -> None:
         raise ValueError("a defect")
 
-    monkeypatch.setattr("mqstore.consuming.processing.send_back", send_back)
-    monkeypatch.setattr("mqstore.consuming.processing._COMMIT_S", 0)
+    monkeypatch.setattr("mqstore.groups.processing.send_back", send_back)
+    monkeypatch.setattr("mqstore.groups.processing._COMMIT_S", 0)
     with mqstore.open(tmp_path, "a", config=config) as store, store.group("g") as group:
         store.append_many([mqstore.Message("t", b"")] * 3)
         with pytest.raises(mqstore.StoreIOError, match="the disk is gone"):

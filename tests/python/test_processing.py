@@ -16,7 +16,7 @@ import mqstore
 from helpers.consumers import Consumers
 from helpers.stores import TINY
 from helpers.waiting import wait_for_notes, wait_until
-from mqstore.consuming.delays import Delivery
+from mqstore.groups.delays import Delivery
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -515,7 +515,7 @@ def test_a_commit_that_fails_sends_nothing_back_twice(
         raise OSError("nothing was committed")
 
     with store.group("g") as group:
-        monkeypatch.setattr("mqstore.consuming.processing._COMMIT_S", 0)
+        monkeypatch.setattr("mqstore.groups.processing._COMMIT_S", 0)
         places = type(
             "Places", (), {"commit": refuse, "__getattr__": lambda _, name: getattr(real, name)}
         )

@@ -18,8 +18,8 @@ be any number.
 Every value class here is frozen, compares by value, hashes, pickles, and has a ``repr`` that shows
 at most 64 bytes of a body. Everything that touches a file or waits does so without the interpreter
 lock. Python classes that the extension makes itself (it imports them by name): the exceptions of
-``mqstore.errors``, ``GetStatus`` and ``PutStatus`` of ``mqstore.status``, ``StoreConfig`` of
-``mqstore.config``, ``QueryResult`` and ``RecoveryReport`` of ``mqstore.results``.
+``mqstore.errors``, ``GetStatus`` and ``PutStatus`` of ``mqstore.status``, and ``QueryResult`` of
+``mqstore.results``. ``mqstore.Store`` adds the others.
 """
 
 from typing import Final
@@ -96,7 +96,7 @@ from mqstore._native._scan import ARROW_SCHEMA, ArrowScan, ArrowSchema
 from mqstore._native._stats import _Survey as _Survey
 from mqstore._native._stats import _survey as _survey
 from mqstore._native._stats import stats
-from mqstore._native._store import Store, open_store
+from mqstore._native._store import Store
 from mqstore._native._stored import StoredMessage, decode
 from mqstore._native._transfer import copy_store, diff_stores, import_messages
 from mqstore._native._upkeep import clean, recover
@@ -139,7 +139,6 @@ __all__ = [
     "key_hash",
     "lock_state",
     "next_start",
-    "open_store",
     "parse_message_id",
     "read_config_json",
     "rebuild",

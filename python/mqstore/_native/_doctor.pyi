@@ -41,7 +41,7 @@ def doctor(
         path: The store's root folder.
         progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
             exception from it ends the examination.
-        settings: As for ``open_store``.
+        settings: As for ``Store``.
 
     Returns:
         The diagnoses, each ``(code, severity, title, evidence, cure, fix, follows)``, sorted by
@@ -59,7 +59,7 @@ def next_start(
     Args:
         path: The store's root folder.
         to: The release, ``"5.3"``, ``"5.4"`` or ``"5.5"``.
-        settings: As for ``open_store``.
+        settings: As for ``Store``.
 
     Returns:
         Whether the store was not closed, what keeps RocketMQ from starting, where it begins to read

@@ -45,7 +45,7 @@ def scan_log(
         begin: First physical offset: the records that begin from there on are meant.
         end: One past the last.
         log_end: How far the log may be read.
-        settings: As for ``open_store``.
+        settings: As for ``Store``.
         columns: Names of columns, in order; beside those of a message ``record`` (the bytes as they
             are stored) and ``tags_code``.
         batch_rows: Most rows of a batch.
@@ -97,7 +97,7 @@ def tag_places(
         begin: First physical offset.
         end: One past the last.
         log_end: How far the log may be read.
-        settings: As for ``open_store``.
+        settings: As for ``Store``.
         tags: A tag expression.
 
     Returns:

@@ -37,7 +37,7 @@ def stats(
         on_error: As for ``Store.scan``.
         progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
             exception from it ends the count.
-        settings: As for ``open_store``.
+        settings: As for ``Store``.
 
     Returns:
         The counts as an Arrow stream; the same as rows; messages, bytes, first and last store time

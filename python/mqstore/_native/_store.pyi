@@ -1,34 +1,24 @@
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Literal, Self, final, overload
+from typing import Any, Literal, Self, overload
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
+from mqstore._native._group import _GroupPlaces
 from mqstore._native._message_scan import Damage, MessageScan
 from mqstore._native._reading import ReadResult
 from mqstore._native._scan import ArrowScan
 from mqstore._native._stored import StoredMessage
 from mqstore._native._types import _ArrowStream, _Given, _Keys, _Path, _Properties, _Tags, _Time
 from mqstore._native._values import AppendResult, AppendSummary, GroupOffset, QueueInfo
-from mqstore.config import StoreConfig
-from mqstore.consuming.delays import Delivery
-from mqstore.consuming.group import ConsumerGroup
-from mqstore.results import QueryResult, RecoveryReport
-from mqstore.topic import Topic
+from mqstore.groups.delays import Delivery
+from mqstore.groups.group import ConsumerGroup
+from mqstore.results import QueryResult
 
-def open_store(
-    path: _Path,
-    mode: str,
-    settings: Mapping[str, object],
-    /,
-    aside: _Path | None = None,
-    other_index: Callable[
-        [bytes, bytes, bool, tuple[int, int], tuple[int, int]], tuple[list[int], int] | None
-    ]
-    | None = None,
-) -> Store:
-    """Opens a store; ``mqstore.open`` is the public door to this.
+@disjoint_base
+class Store:
+    """A store without the classes of Python: ``mqstore.Store`` adds them.
 
     Args:
         path: The store's root folder.
@@ -54,18 +44,18 @@ def open_store(
         ValueError: No such mode.
     """
 
-@final
-class Store:
-    """A message store; made by ``mqstore.open``.
-
-    Any number of threads may use one store. It is a context manager, and leaving the block closes
-    it, with an exception too: what was appended is kept. After ``close`` every method raises
-    ``StoreClosedError``; the properties ``path``, ``mode``, ``config`` and ``recovery`` stay
-    readable. A scan ends where the log ended when it was asked for, whatever is appended meanwhile.
-
-    A handle that crossed a ``fork`` still reads in the child, and raises ``StoreClosedError`` where
-    it would write. It does not pickle: hand on the path, and open the store there.
-    """
+    def __new__(
+        cls,
+        path: _Path,
+        mode: str,
+        settings: Mapping[str, object],
+        /,
+        aside: _Path | None = None,
+        other_index: Callable[
+            [bytes, bytes, bool, tuple[int, int], tuple[int, int]], tuple[list[int], int] | None
+        ]
+        | None = None,
+    ) -> Self: ...
 
     # store/append.rs
 
@@ -209,8 +199,8 @@ class Store:
     def mode(self) -> Literal["r", "r+", "a"]:
         """How it was opened."""
     @property
-    def config(self) -> StoreConfig:
-        """The settings in use: explicit ones, those of the files, and defaults."""
+    def _settings(self) -> dict[str, Any]:
+        """The settings in use that are no defaults."""
     @property
     def _leaves_out_last(self) -> bool: ...
     @property
@@ -222,8 +212,7 @@ class Store:
     def _is_closed(self) -> bool: ...
     def _warn(self, text: str) -> None: ...
     @property
-    def recovery(self) -> RecoveryReport | None:
-        """Result of opening for writing; ``None`` in mode ``"r"``."""
+    def _recovery(self) -> tuple[Any, ...] | None: ...
     @property
     def warnings(self) -> list[str]:
         """Warnings of the open, which are no damage, and events since.
@@ -390,13 +379,6 @@ class Store:
             ValueError: A time in seconds.
             CorruptionError: The body of a message of the key is not the one that was stored, or an
                 index file was cut short.
-        """
-
-    def topic(self, name: str, /) -> Topic:
-        """A view of one topic: its newest messages, those since a time, all of them in order.
-
-        Args:
-            name: Name of the topic; it need not be there yet.
         """
 
     def topics(self) -> list[str]:
@@ -574,14 +556,10 @@ class Store:
         The offsets are those of ``config/consumerOffset.json``.
         """
 
-    def group(self, name: str, /) -> ConsumerGroup:
-        """A consumer group of this store, to read and to keep its place.
+    def _group_places(self, name: str, /) -> _GroupPlaces:
+        """A group's places, for this handle alone."""
 
-        Raises:
-            StoreLockedError: This group is in use already; one live group of a name.
-            InvalidMessageError: Not a name that RocketMQ takes for a group.
-        """
-
+    def _keep_group(self, group: ConsumerGroup) -> None: ...
     def versions(self) -> dict[str, Any]:
         """Which releases of RocketMQ can have written the store, and what shows it.
 

@@ -42,7 +42,7 @@ def import_messages(
             next one of its queue, the physical offset that it had or ``None``, and the number of
             its row. A message that names no time or host gets the present ones.
         place: The file and the word before a row's number, for errors.
-        settings: As for ``open_store``.
+        settings: As for ``Store``.
         files: Names and bytes of the files that are to lie in ``config``; tables of offsets are
             changed with the numbers of the messages.
         base_offset: Where the log begins.
@@ -96,7 +96,7 @@ def copy_store(
             ``("constant", bytes)``.
         salt: Bytes hashed with each value.
         progress: Called with ``(done_bytes, total_bytes)`` now and then.
-        settings: As for ``open_store``.
+        settings: As for ``Store``.
 
     Returns:
         The fields of ``mqstore.CopyReport`` but the two paths.
@@ -121,7 +121,7 @@ def diff_stores(
         a: The first store.
         b: The second.
         progress: Called with ``(done_queues, total_queues)`` now and then.
-        settings: As for ``open_store``.
+        settings: As for ``Store``.
 
     Returns:
         ``queues`` and ``messages`` as in ``mqstore.DiffReport``; ``differing``, each ``(topic,

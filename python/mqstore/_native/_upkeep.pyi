@@ -1,8 +1,7 @@
 from collections.abc import Callable, Mapping
-from typing import TypedDict, type_check_only
+from typing import Any, TypedDict, type_check_only
 
 from mqstore._native._types import _Path
-from mqstore.results import RecoveryReport
 
 def recover(
     path: _Path,
@@ -12,7 +11,7 @@ def recover(
     drop_beyond: bool,
     progress: Callable[[int, int], object] | None,
     settings: Mapping[str, object],
-) -> RecoveryReport:
+) -> tuple[Any, ...]:
     """Says what recovery would do, or does it; ``mqstore.recover`` is the public door to this.
 
     Args:
@@ -21,7 +20,7 @@ def recover(
         drop_beyond: Ends the log at damage although whole messages lie behind it.
         progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
             exception from it ends the call before anything was changed.
-        settings: As for ``open_store``.
+        settings: As for ``Store``.
     """
 
 @type_check_only
@@ -43,7 +42,7 @@ def clean(
         path: The store's root folder.
         now_ms: The time that counts, Unix milliseconds; ``None`` is now.
         dry_run: Changes nothing.
-        settings: As for ``open_store``.
+        settings: As for ``Store``.
 
     Returns:
         The files, each ``(path, bytes, delete, reason)``, and the other fields of

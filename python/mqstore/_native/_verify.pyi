@@ -25,7 +25,7 @@ def verify(
         threads: How many threads; ``None`` is as many as there are processors.
         progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
             exception from it ends the check.
-        settings: As for ``open_store``.
+        settings: As for ``Store``.
 
     Returns:
         The findings, each ``(code, severity, path, offset, expected, found, message, fix)`` with

@@ -17,10 +17,11 @@ from click.core import ParameterSource
 
 import mqstore
 from mqstore._names import nearest
-from mqstore._zone import set_zone
 from mqstore.cli.examples import EXAMPLES
 from mqstore.cli.output import OutputClosedError, note
 from mqstore.cli.pager import set_paging
+from mqstore.errors import MissingPackageError
+from mqstore.text.zone import set_zone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -227,6 +228,9 @@ def _run(arguments: Sequence[str] | None) -> int:
     except click.ClickException as error:
         _show_click_error(error)
         return error.exit_code
+    except MissingPackageError as error:
+        note(f"mqstore: {error}")
+        return 2
     except (mqstore.StoreError, OSError) as error:
         try:
             sys.stdout.flush()

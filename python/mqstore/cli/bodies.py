@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import click
 
 from mqstore._names import nearest
-from mqstore.cli.extras import needs_extra
+from mqstore.errors import needs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,7 +122,7 @@ def protobuf_decoder(path: str, message: str) -> Decoder:
         click.UsageError: The libraries are not installed, the file cannot be read as a schema, or
             it has no such message.
     """
-    with needs_extra("protobuf"):
+    with needs("protobuf"):
         from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
         from google.protobuf.message import DecodeError
     files = descriptor_pb2.FileDescriptorSet()
@@ -171,7 +171,7 @@ def _with_nested(message: Any) -> list[str]:  # noqa: ANN401 - a DescriptorProto
 
 def _compiled(path: str) -> bytes:
     """The descriptor set of a ``.proto`` file and all that it imports."""
-    with needs_extra("protobuf"):
+    with needs("protobuf"):
         import grpc_tools
         from grpc_tools import protoc
     well_known = Path(grpc_tools.__file__).with_name("_proto")
@@ -214,7 +214,7 @@ def avro_decoder(path: str) -> Decoder:
     Raises:
         click.UsageError: The library is not installed, or the file is no schema.
     """
-    with needs_extra("avro"):
+    with needs("avro"):
         import fastavro
         from fastavro.repository.base import SchemaRepositoryError
         from fastavro.schema import SchemaParseException, load_schema

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import mqstore
-from mqstore._zone import day_begin, zone
+from mqstore.text.zone import day_begin, zone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -6,11 +6,11 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 import mqstore
-from mqstore._key_search import unread_text
 from mqstore._names import nearest, recent_keys
+from mqstore.care.key_search import unread_text
 from mqstore.cli.output import note
 from mqstore.cli.progress import progress
-from mqstore.layout import index_files, open_index_files
+from mqstore.files.layout import index_files, open_index_files
 from mqstore.results import QueryResult
 from mqstore.text import count_text, size_text, time_text
 

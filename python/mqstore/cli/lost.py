@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import mqstore
-from mqstore._log_files import LogFiles, log_folders
+from mqstore.files.log_files import LogFiles, log_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from mqstore._zone import zone
 from mqstore.cli.terminal import in_colour, note, on_terminal
 from mqstore.text import UNSAFE, day_text, escape, minute_text, time_text
+from mqstore.text.zone import zone
 
 if TYPE_CHECKING:
     import re

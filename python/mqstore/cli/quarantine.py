@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mqstore
 from mqstore import _native
-from mqstore._durable import sync
+from mqstore.files.durable import sync
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

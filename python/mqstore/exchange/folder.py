@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mqstore._durable import sync
 from mqstore.errors import StoreIOError
+from mqstore.files.durable import sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

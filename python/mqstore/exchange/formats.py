@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 import msgspec
 
-from mqstore.errors import ConfigError, CorruptionError, InvalidMessageError
+from mqstore.errors import ConfigError, CorruptionError, InvalidMessageError, install
 from mqstore.exchange.rows import json_row, message_of
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def need_pyarrow(format: Format) -> None:  # noqa: A002 - as the argument is cal
     try:
         import pyarrow as pa  # noqa: F401
     except ModuleNotFoundError:
-        text = f"format: {format} needs pyarrow: pip install 'mqstore[parquet]'"
+        text = f"format: {format} needs pyarrow: {install('parquet')}"
         raise ConfigError(text, "format") from None
 
 

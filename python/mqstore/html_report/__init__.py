@@ -21,12 +21,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
-from plotly.offline import get_plotlyjs
-
 import mqstore
-from mqstore.errors import StoreIOError
+from mqstore.errors import StoreIOError, needs
 from mqstore.html_report.facts import gather
 from mqstore.html_report.figures import figures
 from mqstore.text import (
@@ -39,6 +35,11 @@ from mqstore.text import (
     size_text,
     time_text,
 )
+
+with needs("report", "mqstore.report"):
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+    from plotly.offline import get_plotlyjs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

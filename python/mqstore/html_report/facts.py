@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, TypeAlias
 import mqstore
 from mqstore._names import is_system_topic, lite_names, message_types
 from mqstore._native import _survey
-from mqstore._zone import zone
+from mqstore.care.pending import PendingMessages
+from mqstore.files.layout import index_files, list_files, open_index_file
 from mqstore.html_report.now import LagRow, Mood, Now, lags, look
 from mqstore.html_report.timeline import Timeline, make_timeline
-from mqstore.layout import index_files, list_files, open_index_file
-from mqstore.pending_messages import PendingMessages
 from mqstore.store import _settings
 from mqstore.text import count_text, size_text
+from mqstore.text.zone import zone
 
 if TYPE_CHECKING:
     import os
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mqstore import Finding, Store, VerifyReport
     from mqstore._native import _Survey
     from mqstore.config import ConfigLike
-    from mqstore.layout import FileGroup
+    from mqstore.files.layout import FileGroup
 
 __all__ = ["Facts", "gather"]
 

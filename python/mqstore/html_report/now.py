@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import mqstore
+from mqstore.care.unread import Deleted
 from mqstore.text import count_text
-from mqstore.unread import Deleted
 
 if TYPE_CHECKING:
     import os
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mqstore import Diagnosis, GroupOffset, PendingReport, Store
     from mqstore.config import ConfigLike
-    from mqstore.layout import FileGroup
+    from mqstore.files.layout import FileGroup
 
 __all__ = ["LagRow", "Mood", "Now", "lags", "look"]
 

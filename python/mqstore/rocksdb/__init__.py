@@ -32,6 +32,7 @@ from mqstore.rocksdb.queue_files import (
 )
 from mqstore.rocksdb.reading import INSTALL, has_rows, is_database, is_installed
 from mqstore.rocksdb.tables import databases_of, read_tables, write_tables
+from mqstore.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +44,7 @@ class RocksDBWarning(UserWarning):
     """A part of a store in RocksDB is not read."""
 
 
-def open_beside(path: str | os.PathLike[str], settings: Mapping[str, object]) -> _native.Store:
+def open_beside(path: str | os.PathLike[str], settings: Mapping[str, object]) -> Store:
     """Opens a store to read, with what RocksDB shows of its queues and tables.
 
     That is written as files to a folder of its own, which goes with the store object. Damage and a
@@ -57,14 +58,14 @@ def open_beside(path: str | os.PathLike[str], settings: Mapping[str, object]) ->
         for folder, what in unread:
             text = f"{folder}: {what} there are not read, only the log: {INSTALL}"
             warnings.warn(text, RocksDBWarning, stacklevel=3)
-        return _native.open_store(path, "r", settings)
+        return Store(path, "r", settings)
     aside = tempfile.mkdtemp(prefix="mqstore-")
     try:
         writers = (write_queues, write_tables)
         written = [_told(write, root, Path(aside), settings) for write in writers]
         other = KeyIndex(root.absolute(), RocksDBWarning) if is_database(root / DATABASE) else None
         more = aside if any(written) else None
-        store = _native.open_store(path, "r", settings, aside=more, other_index=other)
+        store = Store(path, "r", settings, aside=more, other_index=other)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise

@@ -26,6 +26,7 @@ from mqstore.rocksdb.reading import (
     was_database,
 )
 from mqstore.rocksdb.rows import QueueRow
+from mqstore.store import Store
 
 if TYPE_CHECKING:
     from mqstore.config import ConfigLike
@@ -200,7 +201,7 @@ class LogQueues:
             if queue.kind == "SimpleCQ"
         }
         self.batches = {queue.topic for queue in self.report.queues if queue.kind == "BatchCQ"}
-        self.store = _native.open_store(root, "r", given)
+        self.store = Store(root, "r", given)
 
     def __enter__(self) -> Self:
         return self

@@ -32,6 +32,7 @@ from mqstore.rocksdb.reading import has_rows, is_database, was_database
 from mqstore.rocksdb.rows import CHECKPOINT_TOPIC, OffsetRow, QueueRow
 from mqstore.rocksdb.tables import move_tables
 from mqstore.rocksdb.writing import write_database
+from mqstore.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -162,7 +163,7 @@ def _old_ends(root: Path, config: ConfigLike) -> tuple[Ends, _Findings, int]:
             ends_of(database, ends)
         except CorruptionError as error:
             told.add("MQ-RDB-01", "error", Path(error.path or root), error.expected, error.found)
-    with _native.open_store(root, "r", mqstore.store._settings(config)) as store:  # noqa: SLF001 - our own
+    with Store(root, "r", mqstore.store._settings(config)) as store:  # noqa: SLF001 - our own
         store._check_end()  # noqa: SLF001
         for queue in store.queues():
             name = (queue.topic, queue.queue_id)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqstore import _native
-from mqstore._log_files import LogFiles, log_folders
 from mqstore.errors import CorruptionError, UnsupportedError
+from mqstore.files.log_files import LogFiles, log_folders
 from mqstore.results import Diagnosis, LostInQueue
 from mqstore.rocksdb.queue_files import database_of, ends_of, rows_of
 from mqstore.rocksdb.reading import has_rows, is_installed

@@ -14,6 +14,7 @@ from mqstore import _native
 from mqstore.errors import CorruptionError
 from mqstore.rocksdb.reading import has_rows, is_database, read_rows
 from mqstore.rocksdb.rows import CHECKPOINT_TOPIC, OffsetRow, QueueRow
+from mqstore.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -130,7 +131,7 @@ def lost_ends(root: Path, folder: Path, start: int, settings: Mapping[str, objec
     }
     if not ends:
         return {}
-    with _native.open_store(root, "r", settings) as store:
+    with Store(root, "r", settings) as store:
         known = {(queue.topic, queue.queue_id): queue.max_offset for queue in store.queues()}
     return {name: end for name, end in ends.items() if known.get(name, 0) <= end.queue_offset}
 

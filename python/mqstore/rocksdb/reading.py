@@ -17,14 +17,14 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING
 
-from mqstore.errors import CorruptionError, StoreIOError, UnsupportedError
+from mqstore.errors import CorruptionError, StoreIOError, UnsupportedError, install
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
 __all__ = ["INSTALL", "has_rows", "is_database", "is_installed", "read_rows", "was_database"]
 
-INSTALL = "pip install 'mqstore[rocksdb]'"
+INSTALL = install("rocksdb")
 Row = tuple[str, bytes, bytes]
 
 # Seconds without a byte from the process that reads.

@@ -15,7 +15,8 @@ import logging
 import sys
 from typing import TYPE_CHECKING
 
-from mqstore.errors import ConfigError, UnsupportedError
+from mqstore._lazily import lazily
+from mqstore.errors import ConfigError, UnsupportedError, needs
 
 if TYPE_CHECKING:
     import os
@@ -69,14 +70,10 @@ def _extra() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name == "pyspark.sql.datasource":
             raise UnsupportedError(_SINCE_4, "pipeline", "") from None
-        name = (error.name or "").partition(".")[0]
-        if name not in ("pyarrow", "pyspark"):
+        if (error.name or "").partition(".")[0] not in ("pyarrow", "pyspark"):
             raise
-        raise ModuleNotFoundError(
-            f"mqstore.spark needs {name}, which is not installed for {sys.executable}: "
-            "pip install 'mqstore[spark]'",
-            name=name,
-        ) from None
+        with needs("spark", f"mqstore.spark ({sys.executable})"):
+            raise
 
 
 def read(
@@ -143,20 +140,19 @@ def read(
     return map_parts(spark, reader, parts, schema, plan_name(parts, parsed))
 
 
-_LATER = {
-    "micro_batch": "mqstore.spark.micro",
-    "pipeline": "mqstore.spark.ingest",
-    "rebuild": "mqstore.spark.rebuilding",
-    "verify": "mqstore.spark.verifying",
-    "write_store": "mqstore.spark.writer",
-}
-"""Imports names that need pyspark on first use."""
+# Names that need pyspark.
+_get = lazily(
+    __name__,
+    {
+        "micro": "micro_batch",
+        "ingest": "pipeline",
+        "rebuilding": "rebuild",
+        "verifying": "verify",
+        "writer": "write_store",
+    },
+)
 
 
 def __getattr__(name: str) -> object:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
     with _extra():
-        return getattr(import_module(_LATER[name]), name)
+        return _get(name)

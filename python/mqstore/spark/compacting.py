@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mqstore._durable import sync
 from mqstore.errors import UnsupportedError
+from mqstore.files.durable import sync
 from mqstore.spark.books import Books
 from mqstore.spark.ingest import PipelineConfig
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mqstore._durable import sync
 from mqstore.errors import ConfigError, StoreError
+from mqstore.files.durable import sync
 from mqstore.spark.mapping import map_parts
 from mqstore.spark.options import ReadOptions, as_texts, session_zone
 from mqstore.spark.packing import pack, plan_name, ranges_of

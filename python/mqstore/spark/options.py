@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-from mqstore._zone import parse_zone
 from mqstore.errors import ConfigError
 from mqstore.spark.values import (
     EARLIEST,
@@ -36,6 +35,7 @@ from mqstore.spark.values import (
     read_time_in,
 )
 from mqstore.text import parse_time
+from mqstore.text.zone import parse_zone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

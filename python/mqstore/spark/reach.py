@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import mqstore
-from mqstore._durable import sync
 from mqstore.errors import ConfigError
+from mqstore.files.durable import sync
 from mqstore.spark.bounds import check_topics
 from mqstore.spark.stores import find_stores, log_paths, topic_names
 

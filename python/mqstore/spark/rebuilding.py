@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import mqstore
-from mqstore._durable import sync
 from mqstore.errors import ConfigError
+from mqstore.files.durable import sync
 from mqstore.spark.options import ReadOptions, as_texts
 from mqstore.spark.staging import Staging
 from mqstore.spark.stores import find_stores
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mqstore.config import ConfigLike
-    from mqstore.upkeep_results import RebuildReport
+    from mqstore.results.upkeep import RebuildReport
 
 __all__ = ["rebuild"]
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 import mqstore
-from mqstore._durable import sync
 from mqstore.errors import ConfigError, StoreIOError, StoreLockedError
+from mqstore.files.durable import sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

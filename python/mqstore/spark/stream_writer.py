@@ -9,8 +9,8 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mqstore._durable import sync
 from mqstore.errors import ConfigError, StoreError, UnsupportedError
+from mqstore.files.durable import sync
 from mqstore.spark.shipping import Shipped
 from mqstore.spark.staging import Staging
 from mqstore.spark.writer import StoreWriter, Written, write_options

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 import mqstore
 from mqstore import _native
 from mqstore.errors import StoreError
-from mqstore.layout import index_files
+from mqstore.files.layout import index_files
 from mqstore.spark.compat import InputPartition
 from mqstore.spark.reader import MessageReader, Reader, batches_of, make_reader, task_cpus
 from mqstore.spark.stores import StoreDir, find_stores

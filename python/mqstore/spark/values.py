@@ -18,7 +18,7 @@ from mqstore.text import is_relative, parse_size, parse_time
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from mqstore._zone import Zone
+    from mqstore.text.zone import Zone
 
 __all__ = [
     "EARLIEST",

@@ -31,7 +31,7 @@ type Row = (
 ///     path: The store's root folder.
 ///     progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
 ///         exception from it ends the examination.
-///     settings: As for ``open_store``.
+///     settings: As for ``Store``.
 ///
 /// Returns:
 ///     The diagnoses, each ``(code, severity, title, evidence, cure, fix, follows)``, sorted by
@@ -83,7 +83,7 @@ type Forecast = (bool, Vec<String>, u64, Vec<String>, Vec<String>, Option<(u64, 
 /// Args:
 ///     path: The store's root folder.
 ///     to: The release, ``"5.3"``, ``"5.4"`` or ``"5.5"``.
-///     settings: As for ``open_store``.
+///     settings: As for ``Store``.
 ///
 /// Returns:
 ///     Whether the store was not closed, what keeps RocketMQ from starting, where it begins to read

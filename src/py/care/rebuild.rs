@@ -33,7 +33,7 @@ type TopicRow = (String, i32, &'static str, Option<i32>);
 ///     threads: How many threads; ``None`` is as many as there are processors.
 ///     progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
 ///         exception from it ends the work.
-///     settings: As for ``open_store``.
+///     settings: As for ``Store``.
 ///
 /// Returns:
 ///     The queues, each ``(topic, queue_id, kind, entries, min_offset, max_offset, was)``; and the
@@ -77,7 +77,7 @@ pub(crate) fn rebuild<'py>(
 ///     build: Called with a folder; puts the new ones there and returns the names of those to
 ///         replace. Those that it names and does not put are removed.
 ///     now_ms: The time that the quarantine is named after.
-///     settings: As for ``open_store``.
+///     settings: As for ``Store``.
 ///
 /// Returns:
 ///     The folder with the old ones; ``None`` if there were none.
@@ -106,7 +106,7 @@ pub(crate) fn _replace_folders(
 ///     out: The folder to make it in; ``None`` is the store itself.
 ///     dry_run: Makes nothing.
 ///     progress: As for ``rebuild``.
-///     settings: As for ``open_store``.
+///     settings: As for ``Store``.
 ///
 /// Returns:
 ///     The topics, each ``(name, queues, kind, was)``; and other fields of

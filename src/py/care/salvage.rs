@@ -17,7 +17,7 @@ use crate::py::process::with_progress;
 ///     source: A store, a folder of files, or a file.
 ///     out: The store to make, or ``None`` to look only.
 ///     progress: Called with ``(done_bytes, total_bytes)`` now and then.
-///     settings: As for ``open_store``.
+///     settings: As for ``Store``.
 ///
 /// Returns:
 ///     The fields of ``mqstore.SalvageReport`` but the two paths, with plain tuples in them.

@@ -37,7 +37,7 @@ type Row<'py> = (Bound<'py, PyAny>, Option<i64>, Option<i64>, u64);
 ///         next one of its queue, the physical offset that it had or ``None``, and the number of
 ///         its row. A message that names no time or host gets the present ones.
 ///     place: The file and the word before a row's number, for errors.
-///     settings: As for ``open_store``.
+///     settings: As for ``Store``.
 ///     files: Names and bytes of the files that are to lie in ``config``; tables of offsets are
 ///         changed with the numbers of the messages.
 ///     base_offset: Where the log begins.
@@ -191,7 +191,7 @@ fn redaction(rules: Vec<GivenRule>, salt: Vec<u8>) -> PyResult<Redaction> {
 ///         ``("constant", bytes)``.
 ///     salt: Bytes hashed with each value.
 ///     progress: Called with ``(done_bytes, total_bytes)`` now and then.
-///     settings: As for ``open_store``.
+///     settings: As for ``Store``.
 ///
 /// Returns:
 ///     The fields of ``mqstore.CopyReport`` but the two paths.
@@ -248,7 +248,7 @@ pub(crate) fn copy_store<'py>(
 ///     a: The first store.
 ///     b: The second.
 ///     progress: Called with ``(done_queues, total_queues)`` now and then.
-///     settings: As for ``open_store``.
+///     settings: As for ``Store``.
 ///
 /// Returns:
 ///     ``queues`` and ``messages`` as in ``mqstore.DiffReport``; ``differing``, each ``(topic,

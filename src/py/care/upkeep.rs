@@ -4,8 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::care::{self, Recover};
 use crate::config::{DeleteRules, StoreConfig};
@@ -19,14 +18,13 @@ use crate::time::Clock;
 use crate::py::fields;
 use crate::py::process::{self, with_progress};
 
-/// A recovery report; with `plan` an intended one.
+/// Fields of ``mqstore.RecoveryReport``, in order.
 pub(crate) fn recovery_report<'py>(
     py: Python<'py>,
     report: &RecoveryReport,
     applied: bool,
     refusal: Option<&Refusal>,
-) -> PyResult<Bound<'py, PyAny>> {
-    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+) -> PyResult<Bound<'py, PyTuple>> {
     let messages = report.quarantined_messages.iter().map(|message| {
         (
             message.physical_offset,
@@ -54,9 +52,7 @@ pub(crate) fn recovery_report<'py>(
         refusal.map_or(0, |refusal| refusal.messages_beyond),
         refusal.map(cure),
     );
-    let arguments =
-        first.into_pyobject(py)?.as_sequence().concat(rest.into_pyobject(py)?.as_sequence())?;
-    CLASS.import(py, "mqstore.results", "RecoveryReport")?.call1(arguments.to_tuple()?)
+    first.into_pyobject(py)?.as_sequence().concat(rest.into_pyobject(py)?.as_sequence())?.to_tuple()
 }
 
 fn cure(refusal: &Refusal) -> &'static str {
@@ -80,7 +76,7 @@ fn cure(refusal: &Refusal) -> &'static str {
 ///     drop_beyond: Ends the log at damage although whole messages lie behind it.
 ///     progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
 ///         exception from it ends the call before anything was changed.
-///     settings: As for ``open_store``.
+///     settings: As for ``Store``.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, dry_run, drop_beyond, progress, settings))]
 pub(crate) fn recover<'py>(
@@ -90,7 +86,7 @@ pub(crate) fn recover<'py>(
     drop_beyond: bool,
     progress: Option<Py<PyAny>>,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
-) -> PyResult<Bound<'py, PyAny>> {
+) -> PyResult<Bound<'py, PyTuple>> {
     let what = match (dry_run, drop_beyond) {
         (true, _) => Recover::Plan,
         (false, false) => Recover::Apply,
@@ -111,7 +107,7 @@ type Row = (OsString, u64, bool, String);
 ///     path: The store's root folder.
 ///     now_ms: The time that counts, Unix milliseconds; ``None`` is now.
 ///     dry_run: Changes nothing.
-///     settings: As for ``open_store``.
+///     settings: As for ``Store``.
 ///
 /// Returns:
 ///     The files, each ``(path, bytes, delete, reason)``, and the other fields of

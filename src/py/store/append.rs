@@ -331,8 +331,7 @@ fn append_delayed(
     delay: &Bound<'_, PyAny>,
     given: &Bound<'_, PyDict>,
 ) -> PyResult<AppendResult> {
-    let module = store.py().import("mqstore.consuming.delays")?;
-    let result = module.call_method1("append_delayed", (store, delay, given))?;
+    let result = store.call_method1("_append_delayed", (delay, given))?;
     Ok(result.cast_into::<AppendResult>()?.get().clone())
 }
 

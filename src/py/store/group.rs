@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyType, PyWeakrefMethods, PyWeakrefReference};
+use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 
 use crate::store::groups;
 
@@ -33,27 +32,22 @@ impl Store {
             .collect())
     }
 
-    /// A consumer group of this store, to read and to keep its place.
-    ///
-    /// Raises:
-    ///     StoreLockedError: This group is in use already; one live group of a name.
-    ///     InvalidMessageError: Not a name that RocketMQ takes for a group.
+    /// A group's places, for this handle alone.
     #[pyo3(signature = (name, /))]
-    fn group<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-        static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-        let py = slf.py();
-        let store = slf.get().reading()?;
+    fn _group_places(&self, py: Python<'_>, name: &str) -> PyResult<GroupPlaces> {
+        let store = self.reading()?;
         let group = py.detach(|| groups::ConsumerGroup::open(store, name))?;
-        let places = GroupPlaces { group, generation: process::generation() };
-        let class = CLASS.import(py, "mqstore.consuming.group", "ConsumerGroup")?;
-        let group = class.call1((slf, places))?;
-        let known = PyWeakrefReference::new(&group)?.unbind();
+        Ok(GroupPlaces { group, generation: process::generation() })
+    }
+
+    fn _keep_group(&self, group: &Bound<'_, PyAny>) -> PyResult<()> {
+        let known = PyWeakrefReference::new(group)?.unbind();
         // Python may run other threads here, so the lock is not held.
-        let mut groups = std::mem::take(&mut *slf.get().groups.lock());
-        groups.retain(|known| known.bind(py).upgrade().is_some());
+        let mut groups = std::mem::take(&mut *self.groups.lock());
+        groups.retain(|known| known.bind(group.py()).upgrade().is_some());
         groups.push(known);
-        slf.get().groups.lock().append(&mut groups);
-        Ok(group)
+        self.groups.lock().append(&mut groups);
+        Ok(())
     }
 }
 

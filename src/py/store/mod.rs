@@ -16,8 +16,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PyType, PyWeakrefMethods, PyWeakrefReference};
+use pyo3::types::{PyDict, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 use serde_json::Value;
 
 use super::care::upkeep::recovery_report;
@@ -31,16 +30,31 @@ use crate::log::index::query::{ExternalIndex, ExternalOffsets, ExternalQuery};
 use crate::store::folder::remembered;
 use crate::store::{MessageStore, OpenMode};
 
-/// A message store; made by ``mqstore.open``.
+/// A store without the classes of Python: ``mqstore.Store`` adds them.
 ///
-/// Any number of threads may use one store. It is a context manager, and leaving the block closes
-/// it, with an exception too: what was appended is kept. After ``close`` every method raises
-/// ``StoreClosedError``; the properties ``path``, ``mode``, ``config`` and ``recovery`` stay
-/// readable. A scan ends where the log ended when it was asked for, whatever is appended meanwhile.
+/// Args:
+///     path: The store's root folder.
+///     mode: ``"r"``, ``"r+"`` or ``"a"``.
+///     settings: Explicit settings, by the field names of ``mqstore.StoreConfig``, each ``bool``,
+///         ``int`` or ``str``. Missing ones come from the existing files, else from the settings
+///         that the store was created with, else from RocketMQ's defaults. Unknown names are
+///         ignored.
+///     aside: For mode ``"r"``: a folder with ``consumequeue`` and ``config``, made from a
+///         database. Its queues are read where the store has no files of them, its tables instead
+///         of the store's.
+///     other_index: Called for a query where the store has no index files, with topic, key or
+///         tags, whether it is tags, the first and last store time, and the begin and end of the
+///         log; gives physical offsets and the offset from which on it has none, or ``None`` where
+///         the log is to be read.
 ///
-/// A handle that crossed a ``fork`` still reads in the child, and raises ``StoreClosedError`` where
-/// it would write. It does not pickle: hand on the path, and open the store there.
-#[pyclass(module = "mqstore", frozen, weakref)]
+/// Raises:
+///     NotAStoreError: No such folder, or no store in it (modes ``"r"`` and ``"r+"``).
+///     ConfigError: An invalid setting, or one that contradicts the files.
+///     StoreLockedError: Another process, or another handle of this one, writes to it.
+///     CorruptionError: Damage in the flushed part of the log (modes ``"r+"`` and ``"a"``).
+///     StoreIOError: The operating system refused something.
+///     ValueError: No such mode.
+#[pyclass(module = "mqstore._native", frozen, weakref, subclass)]
 pub(crate) struct Store {
     store: Arc<MessageStore>,
     pub(super) path: PathBuf,
@@ -121,75 +135,6 @@ fn forked() -> PyErr {
     ))
 }
 
-/// Opens a store; ``mqstore.open`` is the public door to this.
-///
-/// Args:
-///     path: The store's root folder.
-///     mode: ``"r"``, ``"r+"`` or ``"a"``.
-///     settings: Explicit settings, by the field names of ``mqstore.StoreConfig``, each ``bool``,
-///         ``int`` or ``str``. Missing ones come from the existing files, else from the settings
-///         that the store was created with, else from RocketMQ's defaults. Unknown names are
-///         ignored.
-///     aside: For mode ``"r"``: a folder with ``consumequeue`` and ``config``, made from a
-///         database. Its queues are read where the store has no files of them, its tables instead
-///         of the store's.
-///     other_index: Called for a query where the store has no index files, with topic, key or
-///         tags, whether it is tags, the first and last store time, and the begin and end of the
-///         log; gives physical offsets and the offset from which on it has none, or ``None`` where
-///         the log is to be read.
-///
-/// Raises:
-///     NotAStoreError: No such folder, or no store in it (modes ``"r"`` and ``"r+"``).
-///     ConfigError: An invalid setting, or one that contradicts the files.
-///     StoreLockedError: Another process, or another handle of this one, writes to it.
-///     CorruptionError: Damage in the flushed part of the log (modes ``"r+"`` and ``"a"``).
-///     StoreIOError: The operating system refused something.
-///     ValueError: No such mode.
-#[pyfunction]
-#[pyo3(signature = (path, mode, settings, /, aside=None, other_index=None))]
-pub(super) fn open_store(
-    py: Python<'_>,
-    path: PathBuf,
-    mode: &str,
-    settings: &Bound<'_, PyAny>,
-    aside: Option<PathBuf>,
-    other_index: Option<Py<PyAny>>,
-) -> PyResult<Store> {
-    let (open_mode, mode) = match mode {
-        "r" => (OpenMode::Read, "r"),
-        "r+" => (OpenMode::ReadWrite, "r+"),
-        "a" => (OpenMode::Create, "a"),
-        _ => {
-            let shown: String = mode.chars().take(64).collect();
-            return Err(PyValueError::new_err(format!("mode is r, r+ or a, not {shown:?}")));
-        }
-    };
-    let given = PyDict::new(py);
-    given.update(settings.cast()?)?;
-    let config = fields::config_of(&given)?;
-    if path.as_os_str().is_empty() {
-        let reason = "the path is empty".to_owned();
-        return Err(Error::NotAStore { path, reason }.into());
-    }
-    // The working folder may change later.
-    let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
-    let mut store = py.detach(|| open(&path, open_mode, config, aside.as_deref()))?;
-    if let Some(other) = other_index {
-        store = store.with_external_index(Box::new(AskedInPython(other)));
-    }
-    Ok(Store {
-        store: Arc::new(store),
-        path,
-        mode,
-        settings: given.unbind(),
-        aside,
-        generation: process::generation(),
-        reopened: Mutex::default(),
-        delivery: Mutex::default(),
-        groups: Mutex::default(),
-    })
-}
-
 /// An index that Python asks.
 #[derive(Debug)]
 struct AskedInPython(Py<PyAny>);
@@ -223,6 +168,51 @@ fn open(
 
 #[pymethods]
 impl Store {
+    #[new]
+    #[pyo3(signature = (path, mode, settings, /, aside=None, other_index=None))]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        mode: &str,
+        settings: &Bound<'_, PyAny>,
+        aside: Option<PathBuf>,
+        other_index: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let (open_mode, mode) = match mode {
+            "r" => (OpenMode::Read, "r"),
+            "r+" => (OpenMode::ReadWrite, "r+"),
+            "a" => (OpenMode::Create, "a"),
+            _ => {
+                let shown: String = mode.chars().take(64).collect();
+                return Err(PyValueError::new_err(format!("mode is r, r+ or a, not {shown:?}")));
+            }
+        };
+        let given = PyDict::new(py);
+        given.update(settings.cast()?)?;
+        let config = fields::config_of(&given)?;
+        if path.as_os_str().is_empty() {
+            let reason = "the path is empty".to_owned();
+            return Err(Error::NotAStore { path, reason }.into());
+        }
+        // The working folder may change later.
+        let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+        let mut store = py.detach(|| open(&path, open_mode, config, aside.as_deref()))?;
+        if let Some(other) = other_index {
+            store = store.with_external_index(Box::new(AskedInPython(other)));
+        }
+        Ok(Self {
+            store: Arc::new(store),
+            path,
+            mode,
+            settings: given.unbind(),
+            aside,
+            generation: process::generation(),
+            reopened: Mutex::default(),
+            delivery: Mutex::default(),
+            groups: Mutex::default(),
+        })
+    }
+
     /// Makes everything appended so far durable: log, queues, index, checkpoint.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.writing()?;
@@ -292,13 +282,10 @@ impl Store {
         self.mode
     }
 
-    /// The settings in use: explicit ones, those of the files, and defaults.
+    /// The settings in use that are no defaults.
     #[getter]
-    fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-        let defaults = py.import("mqstore._settings")?.getattr("DEFAULTS")?;
-        let settings = defaults.call_method0("copy")?.cast_into::<PyDict>()?;
-        settings.update(self.settings.bind(py).as_mapping())?;
+    fn _settings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let settings = self.settings.bind(py).copy()?;
         let config = self.store.config();
         if let DeleteRules::Keep { .. } = config.delete_rules() {
             // The limits replace the default rules.
@@ -312,12 +299,11 @@ impl Store {
                 Value::Null | Value::Array(_) | Value::Object(_) => {}
             }
         }
-        CLASS.import(py, "mqstore.config", "StoreConfig")?.call((), Some(&settings))
+        Ok(settings)
     }
 
-    /// Result of opening for writing; ``None`` in mode ``"r"``.
     #[getter]
-    fn recovery<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    fn _recovery<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let report = self.store.recovery();
         report.map(|report| recovery_report(py, report, true, None)).transpose()
     }

@@ -360,19 +360,6 @@ impl Store {
         ))
     }
 
-    /// A view of one topic: its newest messages, those since a time, all of them in order.
-    ///
-    /// Args:
-    ///     name: Name of the topic; it need not be there yet.
-    #[pyo3(signature = (name, /))]
-    fn topic<'py>(
-        slf: Bound<'py, Self>,
-        #[pyo3(from_py_with = fields::topic)] name: PyBackedStr,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-        CLASS.import(slf.py(), "mqstore.topic", "Topic")?.call1((&slf, name))
-    }
-
     /// Names of all topics that have a queue or a message, sorted.
     fn topics(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let store = self.reading()?;

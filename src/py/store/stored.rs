@@ -430,14 +430,14 @@ impl StoredMessage {
     /// Raises:
     ///     CorruptionError: The body cannot be decompressed.
     fn to_dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("mqstore._documents")?.call_method1("to_dict", (slf,))
+        slf.py().import("mqstore.results.documents")?.call_method1("to_dict", (slf,))
     }
 
     /// A JSON document of one line, as ``mqstore get --json`` prints it.
     ///
     /// A body that is not UTF-8 is in ``body_base64`` instead of ``body``.
     fn json<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("mqstore._documents")?.call_method1("to_json", (slf,))
+        slf.py().import("mqstore.results.documents")?.call_method1("to_json", (slf,))
     }
 
     fn __eq__(&self, other: &Self) -> bool {

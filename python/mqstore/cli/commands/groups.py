@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import mqstore
+from mqstore.care.unread import Deleted
 from mqstore.cli.names import check_group, check_topics
 from mqstore.cli.options import (
     config_option,
@@ -22,7 +23,6 @@ from mqstore.cli.output import Column, note
 from mqstore.cli.resetting import backup_offsets, commit, keep, known_groups, put_aside, reset
 from mqstore.cli.units import TIME
 from mqstore.text import age_text, count_text, escape, time_text
-from mqstore.unread import Deleted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

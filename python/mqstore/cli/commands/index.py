@@ -19,7 +19,7 @@ from mqstore.cli.options import (
     topics_option,
 )
 from mqstore.cli.output import Column, note
-from mqstore.layout import index_files, open_index_files
+from mqstore.files.layout import index_files, open_index_files
 from mqstore.text import count_text, time_text
 
 if TYPE_CHECKING:

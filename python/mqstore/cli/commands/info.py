@@ -14,7 +14,7 @@ from mqstore._settings import DEFAULTS, OWN_FILE, SETTINGS
 from mqstore.cli.messages import STAND_INS
 from mqstore.cli.options import config_option, open_store, output_options, store_argument
 from mqstore.cli.output import Column, note, table_lines
-from mqstore.layout import index_files, list_files, open_index_files
+from mqstore.files.layout import index_files, list_files, open_index_files
 from mqstore.text import count_text, escape, size_text, time_text
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqstore.cli.extras import needs_extra
 from mqstore.cli.options import config_option, output_options, store_argument
+from mqstore.errors import needs
 from mqstore.text import escape
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def metrics_command(output: Output, store: str, labels: dict[str, str], config: 
     Disk use, bytes behind in flushing and dispatching, age of the oldest message, messages by
     topic, and how far each consumer group is behind.
     """
-    with needs_extra("metrics"):
+    with needs("metrics"):
         from prometheus_client import CollectorRegistry, generate_latest
 
         from mqstore.metrics import StoreCollector

@@ -10,7 +10,7 @@ import click
 
 from mqstore.cli.options import output_options
 from mqstore.cli.output import Column, note, table_lines, to_json
-from mqstore.errors import StoreError
+from mqstore.errors import StoreError, needs
 from mqstore.text import count_text, escape, size_text
 
 if TYPE_CHECKING:
@@ -68,16 +68,12 @@ def pipeline_command(
     killed at any moment and started again: each message is in each table once. Ctrl-C ends it
     behind the batch that runs. With --jsonl each batch is a line.
     """
-    try:
+    with needs("spark"):
         from mqstore.spark import pipeline
         from mqstore.spark.compacting import compact as join
         from mqstore.spark.ingest import PipelineConfig
         from mqstore.spark.starting import start_session
         from mqstore.spark.telling import PySparkException, sentence
-    except ModuleNotFoundError as error:
-        raise click.UsageError(
-            f"this needs Spark: pip install 'mqstore[spark]' ({error.name} is not installed)"
-        ) from None
     if dry_run:
         from mqstore.spark.preview import preview
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 import mqstore
-from mqstore.cli.extras import needs_extra
 from mqstore.cli.options import config_option, output_options, store_argument
 from mqstore.cli.output import note
 from mqstore.cli.progress import progress
@@ -43,7 +42,7 @@ def report_command(
     It shows the store's state, its health and every finding's cure, messages and bytes over time
     and by topic, the time from born to stored, the index files, and the lag of consumers.
     """
-    with needs_extra("report"), progress("reading the store") as tell:
+    with progress("reading the store") as tell:
         mqstore.report(store, out, overwrite=overwrite, progress=tell, config=config)
     size = Path(out).stat().st_size
     output.document({"path": out, "bytes": size}, tuple)

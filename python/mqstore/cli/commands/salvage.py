@@ -13,11 +13,11 @@ import msgspec
 
 import mqstore
 from mqstore import _native
-from mqstore._log_files import log_folders
 from mqstore.cli.lost import lost_messages
 from mqstore.cli.options import config_option, output_options
 from mqstore.cli.output import Column, note, table_lines
 from mqstore.cli.progress import progress
+from mqstore.files.log_files import log_folders
 from mqstore.text import count_text, escape, size_text, time_text
 
 if TYPE_CHECKING:

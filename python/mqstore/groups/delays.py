@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mqstore._native import Message, _load_config_json, _names_a_folder, _write_config_json
-from mqstore.consuming.failed import append_but_refused, take_mail
-from mqstore.consuming.schedule import SCHEDULE_TOPIC, levels_ms, without
 from mqstore.errors import (
     ConfigError,
     CorruptionError,
@@ -29,9 +27,12 @@ from mqstore.errors import (
     StoreError,
     StorePoisonedError,
 )
+from mqstore.groups.failed import append_but_refused, take_mail
+from mqstore.groups.schedule import SCHEDULE_TOPIC, levels_ms, without
 
 if TYPE_CHECKING:
-    from mqstore._native import AppendResult, Store, StoredMessage
+    from mqstore._native import AppendResult, StoredMessage
+    from mqstore.store import Store
 
 __all__ = ["Delivery", "Seconds", "append_delayed", "level_for"]
 

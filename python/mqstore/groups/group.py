@@ -8,26 +8,26 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
-from mqstore._arguments import expect
-from mqstore.consuming.delays import level_for, milliseconds, seconds_or_ever
-from mqstore.consuming.failed import MAX_ATTEMPTS, Failed, check_delivery, send_back
-from mqstore.consuming.in_flight import _COMMIT_S, InFlight, TakenQueue
-from mqstore.consuming.schedule import levels_ms
 from mqstore.errors import (
     InvalidMessageError,
     StoreClosedError,
     StoreError,
     StoreLockedError,
+    expect,
 )
+from mqstore.groups.delays import level_for, milliseconds, seconds_or_ever
+from mqstore.groups.failed import MAX_ATTEMPTS, Failed, check_delivery, send_back
+from mqstore.groups.in_flight import _COMMIT_S, InFlight, TakenQueue
+from mqstore.groups.schedule import levels_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from mqstore._native import GroupOffset, StoredMessage
-    from mqstore.consuming.delays import Seconds
-    from mqstore.consuming.in_flight import QueueKey, Span
-    from mqstore.consuming.processing import Processed
+    from mqstore.groups.delays import Seconds
+    from mqstore.groups.in_flight import QueueKey, Span
+    from mqstore.groups.processing import Processed
 
 __all__ = ["ConsumerGroup"]
 
@@ -257,7 +257,7 @@ class ConsumerGroup(InFlight):
                 message is not done.
             ValueError: `max_attempts`, `concurrency` or `max_messages` below 1.
         """
-        from mqstore.consuming.processing import Processing, check_handler
+        from mqstore.groups.processing import Processing, check_handler
 
         expect("topic", topic, str, "str")
         check_handler(handler, is_awaited=False)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import mqstore
 from mqstore import _native
 from mqstore._names import table_rows
-from mqstore.consuming.schedule import SCHEDULE_TOPIC, levels_ms
 from mqstore.errors import CorruptionError
+from mqstore.groups.schedule import SCHEDULE_TOPIC, levels_ms
 from mqstore.results import _Report as Report
 from mqstore.topic import messages_of_queue
 

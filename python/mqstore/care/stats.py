@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, final
 
 from mqstore import _native
-from mqstore._arguments import expect
+from mqstore.errors import expect
 from mqstore.store import _settings
 
 if TYPE_CHECKING:

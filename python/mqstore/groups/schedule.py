@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mqstore._settings import DEFAULTS
 
 if TYPE_CHECKING:
-    from mqstore._native import Store
+    from mqstore.store import Store
 
 __all__ = ["SCHEDULE_TOPIC", "levels_ms", "without"]
 

@@ -13,7 +13,8 @@ from mqstore.errors import StoreClosedError, StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from mqstore._native import Store, StoredMessage, _GroupPlaces
+    from mqstore._native import StoredMessage, _GroupPlaces
+    from mqstore.store import Store
 
 __all__ = ["InFlight", "QueueKey", "TakenQueue"]
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from mqstore import _native
 from mqstore._native import decode
-from mqstore.consuming.schedule import SCHEDULE_TOPIC, levels_ms, without
 from mqstore.errors import (
     ConfigError,
     CorruptionError,
@@ -32,11 +31,13 @@ from mqstore.errors import (
     StoreIOError,
     StorePoisonedError,
 )
+from mqstore.groups.schedule import SCHEDULE_TOPIC, levels_ms, without
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mqstore._native import Message, Store, StoredMessage
+    from mqstore._native import Message, StoredMessage
+    from mqstore.store import Store
 
 __all__ = [
     "MAX_ATTEMPTS",

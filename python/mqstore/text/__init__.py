@@ -7,7 +7,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from mqstore._zone import Zone, zone
+from mqstore.text.zone import Zone, zone
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,19 +8,19 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import mqstore
-from mqstore._key_search import topics_of, unread_text, with_key
 from mqstore._names import missing_topics, nearest, recent_keys, table_names, table_rows
-from mqstore.asking_results import WhyAnswer, WhyReport, place_of
+from mqstore.care.key_search import topics_of, unread_text, with_key
+from mqstore.care.pending import DEAD_LETTER, OP_TOPICS, RETRY
 from mqstore.errors import MessageNotFoundError, StoreError
-from mqstore.pending_messages import DEAD_LETTER, OP_TOPICS, RETRY
+from mqstore.results.why import WhyAnswer, WhyReport, place_of
 from mqstore.text import time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mqstore import GroupOffset, QueueInfo, Store, StoredMessage
-    from mqstore.asking_results import WhyCode
     from mqstore.config import ConfigLike
+    from mqstore.results.why import WhyCode
 
 __all__ = ["why"]
 

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 import mqstore
-from mqstore.demo import DemoError, Step
 from mqstore.spark import read
 from mqstore.spark.starting import start_session
+from mqstore_demo import DemoError, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,14 +6,21 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from mqstore import _native
+from mqstore.results import RecoveryReport
+from mqstore.results.upkeep import (
+    CleanedFile,
+    CleanReport,
+    RebuildReport,
+    RebuiltQueue,
+    RebuiltTopic,
+    UnreadMessages,
+)
 from mqstore.store import _settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from mqstore.config import ConfigLike
-    from mqstore.results import RecoveryReport
-    from mqstore.upkeep_results import CleanReport, RebuildReport
 
 __all__ = ["clean", "rebuild", "recover"]
 
@@ -70,12 +77,6 @@ def rebuild(
         >>> report.messages, report.queues[0].max_offset, report.index_keys
         (1, 1, 1)
     """
-    from mqstore.upkeep_results import (  # not needed to import mqstore
-        RebuildReport,
-        RebuiltQueue,
-        RebuiltTopic,
-    )
-
     wanted = (what,) if isinstance(what, str) else tuple(what)
     names = None if topics is None else [topics] if isinstance(topics, str) else list(topics)
     if "topics" in wanted:
@@ -173,13 +174,14 @@ def recover(
         >>> report.mode, report.cut, report.rebuilt, report.applied
         ('clean', 0, (), False)
     """
-    return _native.recover(
+    row = _native.recover(
         path,
         dry_run=dry_run,
         drop_beyond=drop_beyond,
         progress=progress,
         settings=_settings(config),
     )
+    return RecoveryReport(*row)
 
 
 def clean(
@@ -223,8 +225,6 @@ def clean(
         'the last file is always kept'
     """
     # Not needed to import mqstore.
-    from mqstore.upkeep_results import CleanedFile, CleanReport, UnreadMessages
-
     rows, counts = _native.clean(path, now_ms=now_ms, dry_run=dry_run, settings=_settings(config))
     unread = tuple(UnreadMessages(*row) for row in counts["unread"])
     fields: dict[str, Any] = {**counts, "unread": unread}

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Diagnosis",
     "Finding",
+    "GroupFate",
+    "LostInQueue",
     "QuarantinedMessage",
     "QueryResult",
     "RecoveryReport",

@@ -150,10 +150,9 @@ def _write_and_kill(
     progress: Callable[[int, int], object] | None,
 ) -> int:
     """Starts the writer, kills it once `count` messages are stored; how many it said were."""
-    code = "import sys; from mqstore.demo import write_until_killed as w; w(sys.argv[1], %d)"
     stored, size, seconds = 0, 0, 0.0
     with subprocess.Popen(  # noqa: S603 - this interpreter, and a folder
-        [sys.executable, "-c", code % count, os.fspath(folder)], stdout=subprocess.PIPE, text=True
+        [sys.executable, __file__, os.fspath(folder), str(count)], stdout=subprocess.PIPE, text=True
     ) as child:
         try:
             assert child.stdout is not None  # noqa: S101 - asked for above
@@ -362,3 +361,7 @@ def _ask(store: mqstore.Store) -> RocketmqAnswers:
         key=(keyed.topic, keyed.keys[0]),
         found=tuple(store.query(keyed.topic, keyed.keys[0])),
     )
+
+
+if __name__ == "__main__":
+    write_until_killed(sys.argv[1], int(sys.argv[2]))

@@ -10,13 +10,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mqstore.consuming.failed import Failed, send_back
 from mqstore.errors import StoreClosedError
+from mqstore.groups.failed import Failed, send_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mqstore._native import Store, StoredMessage, _GroupPlaces
+    from mqstore._native import StoredMessage, _GroupPlaces
+    from mqstore.store import Store
 
 __all__ = ["Interrupted", "Processed", "Processing"]
 

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mqstore import DoctorReport
-    from mqstore._native import QueueInfo, Store
+    from mqstore._native import QueueInfo
     from mqstore.config import ConfigLike
+    from mqstore.store import Store
 
 __all__ = ["PreflightNote", "PreflightReport", "preflight"]
 

@@ -1,0 +1,1 @@
+"""Work on a whole store: checks, repairs, questions and counts."""

@@ -1,0 +1,1 @@
+"""Files of a store that Python lists, reads or makes durable."""
