@@ -221,6 +221,12 @@ impl Error {
     }
 
     /// Returns an [`Error::Corrupt`].
+    /// Whether a file or folder is missing: a running broker's retention may have deleted it.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
     pub fn corrupt(
         path: &Path,
         offset: u64,

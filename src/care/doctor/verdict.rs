@@ -8,7 +8,7 @@ use super::losses::Lost;
 use crate::care::broker::{self, NextStart};
 use crate::care::finding::{Code, Finding, Severity};
 use crate::care::verify::VerifyReport;
-use crate::error::{Error, Result, quoted};
+use crate::error::{Result, quoted};
 use crate::files::{DirEntry, FileKind, Storage};
 use crate::format::release::Release;
 use crate::store::folder::inventory;
@@ -321,10 +321,7 @@ fn only_with(dir: &Path) -> Option<String> {
 const DONE: [&[u8]; 2] = [b".restored", ENDED.as_bytes()];
 
 pub(super) fn quarantined(storage: &dyn Storage, paths: &StorePaths) -> Result<Vec<PathBuf>> {
-    let list = |dir: &Path| match storage.list(dir) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        other => other.map_err(Error::io("list", dir)),
-    };
+    let list = |dir: &Path| storage.list_if_there(dir).map(Option::unwrap_or_default);
     let dir = paths.quarantine();
     let mut found = Vec::new();
     if !matches!(storage.kind(&dir), Ok(Some(FileKind::Directory))) {

@@ -163,7 +163,7 @@ fn check_out(storage: &dyn Storage, root: &Path, out: &Path) -> Result<()> {
     if out.starts_with(root) {
         return refuse(format!("{} lies in the store itself", out.display()));
     }
-    match storage.kind(out).map_err(Error::io("stat", out))? {
+    match storage.kind_of(out)? {
         None => Ok(()),
         Some(FileKind::Directory) => {
             let entries = storage.list(out).map_err(Error::io("list", out))?;
@@ -442,7 +442,7 @@ impl<'a> Job<'a> {
             self.log.open(file)?.sync().map_err(Error::flush(&file.path))?;
         }
         let mut moves = Vec::new();
-        let kind = |path: &Path| self.storage.kind(path).map_err(Error::io("stat", path));
+        let kind = |path: &Path| self.storage.kind_of(path);
         let mut add = |folder: PathBuf| -> Result<()> {
             let has_new = kind(&dir.join(&folder))?.is_some();
             if has_new || kind(&self.paths.root().join(&folder))?.is_some() {

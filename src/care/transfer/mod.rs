@@ -201,12 +201,8 @@ fn too_many(record: &Record<'_>, from: i64, to: i64) -> Error {
 
 /// A store's JSON files, without backups (`.bak`).
 pub fn config_files(storage: &dyn Storage, folder: &Path) -> Result<Vec<ConfigFile>> {
-    let entries = match storage.list(folder) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(Error::io("list", folder))?,
-    };
     let mut files = Vec::new();
-    for entry in entries {
+    for entry in storage.list_if_there(folder)?.into_iter().flatten() {
         let Some(name) =
             entry.name.to_str().filter(|name| name.ends_with(".json") && *name != SETTINGS_FILE)
         else {

@@ -31,7 +31,7 @@ use super::broker::{self, WrongSize};
 use super::finding::{Code, Finding, Findings, Severity};
 use super::meter::{Meter, both, thread_count, watched};
 use crate::config::StoreConfig;
-use crate::error::{Corruption, Error, Result};
+use crate::error::{Corruption, Result};
 use crate::files::threads::each;
 use crate::files::{Access, FileKind, FileRun, Os, Resting, Storage, SystemClock};
 use crate::format::checkpoint::CheckpointFields;
@@ -351,7 +351,7 @@ fn conclude(
 fn state(cx: &Context<'_>) -> Result<State> {
     let root = cx.paths.root();
     for (path, what) in [(cx.paths.abort(), "abort"), (cx.paths.lock(), "lock")] {
-        match cx.storage.kind(&path).map_err(Error::io("stat", &path))? {
+        match cx.storage.kind_of(&path)? {
             None | Some(FileKind::File) => {}
             Some(kind) => {
                 let expected = format!("the file `{what}`");

@@ -18,7 +18,7 @@ use super::roots::Roots;
 use super::twins::Twin;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::map::ahead::Ahead;
-use crate::files::system::storage::{Access, FileKind, Storage, StorageFile};
+use crate::files::system::storage::{Access, FileKind, Storage, StorageFile, if_there};
 use crate::format::file_name;
 use crate::format::width::to_usize;
 
@@ -115,13 +115,9 @@ impl FileRun {
         let mut strays = Vec::new();
         self.lacks_folder.store(false, Ordering::Release);
         for dir in self.roots.dirs() {
-            let entries = match self.storage.list(dir) {
-                Ok(entries) => entries,
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                    self.lacks_folder.store(true, Ordering::Release);
-                    continue;
-                }
-                Err(error) => return Err(Error::io("list", dir)(error)),
+            let Some(entries) = self.storage.list_if_there(dir)? else {
+                self.lacks_folder.store(true, Ordering::Release);
+                continue;
             };
             for entry in entries {
                 let path = dir.join(&entry.name);
@@ -326,9 +322,7 @@ impl FileRun {
     /// remembers.
     pub fn open_if_there(&self, file: &RunFile) -> Result<Option<Arc<dyn StorageFile>>> {
         match self.open(file) {
-            Err(Error::Io { source, .. })
-                if source.kind() == std::io::ErrorKind::NotFound && self.access == Access::Read =>
-            {
+            Err(error) if error.is_not_found() && self.access == Access::Read => {
                 self.has_lost_files.store(true, Ordering::Release);
                 self.refresh()?;
                 Ok(None)
@@ -447,12 +441,7 @@ impl FileRun {
     fn sync_names(&self, removed: usize) -> Result<()> {
         if removed > 0 {
             for dir in self.roots.dirs() {
-                match self.storage.sync_dir(dir) {
-                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                        return Err(Error::flush(dir)(error));
-                    }
-                    _ => {}
-                }
+                if_there(self.storage.sync_dir(dir)).map_err(Error::flush(dir))?;
             }
         }
         Ok(())

@@ -268,7 +268,7 @@ impl Inventory<'_> {
     fn add(&mut self, name: &str, structure: Structure, unit: Unit) -> Result<()> {
         let path = self.root.join(name);
         let mut sums = Sums::default();
-        match self.storage.kind(&path).map_err(Error::io("stat", &path))? {
+        match self.storage.kind_of(&path)? {
             Some(FileKind::File) => self.sum_file(&path, unit, &mut sums)?,
             Some(FileKind::Directory) => self.sum(&path, unit, DEEPEST, &mut sums)?,
             Some(_) if structure == Structure::RocksDb => {

@@ -120,12 +120,10 @@ fn layout_of_files(
     configured: Option<IndexLayout>,
     remembered: Option<IndexLayout>,
 ) -> Result<LayoutAnswer> {
-    let entries = match storage.list(dir) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-        other => other.map_err(Error::io("list", dir))?,
-    };
+    let entries = storage.list_if_there(dir)?;
     let mut names: Vec<_> = entries
         .into_iter()
+        .flatten()
         .filter(|entry| {
             // A power cut leaves an empty file behind.
             entry.kind == FileKind::File
@@ -166,7 +164,7 @@ fn layout_of_files(
                 }
             }
             // Removed since the listing.
-            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) if error.is_not_found() => {}
             // Another file may tell; users of this one meet the error again.
             Err(error) => {
                 unread.get_or_insert(error);
