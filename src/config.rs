@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, named};
 use crate::format::index::IndexLayout;
 use crate::format::message::host::Host;
 use crate::format::queue::consume_queue::DelayLevels;
@@ -31,22 +31,14 @@ pub enum FlushDiskType {
     Sync,
 }
 
-/// Source of the rules for automatic deletion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Retention {
-    Off,
-    /// RocketMQ's rules: `file_reserved_time` and disk usage.
-    RocketMq,
-}
-
-impl Retention {
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::RocketMq => "rocketmq",
-        }
+named! {
+    /// Source of the rules for automatic deletion.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Retention {
+        Off = "off",
+        /// RocketMQ's rules: `file_reserved_time` and disk usage.
+        RocketMq = "rocketmq",
     }
 }
 
