@@ -338,13 +338,13 @@ impl StoreConfig {
         let given = [("keep_hours", self.keep_hours), ("keep_bytes", self.keep_bytes)];
         match given.into_iter().find(|(_, limit)| limit.is_some()) {
             None => Ok(()),
-            Some((field, _)) => Err(Error::InvalidConfig {
-                field: field.to_owned(),
-                reason: format!(
+            Some((field, _)) => Err(Error::config(
+                field,
+                format!(
                     "cannot be given with retention={:?}; leave out one of them",
                     retention.name()
                 ),
-            }),
+            )),
         }
     }
 
@@ -360,10 +360,7 @@ impl StoreConfig {
 }
 
 fn invalid(name: &str, wanted: &str, value: &str) -> Error {
-    Error::InvalidConfig {
-        field: name.to_owned(),
-        reason: format!("expected {wanted}, found {value:?}"),
-    }
+    Error::config(name, format!("expected {wanted}, found {value:?}"))
 }
 
 fn parsed<T: Value>(setting: &Setting, value: &str) -> Result<T> {

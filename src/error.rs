@@ -242,6 +242,18 @@ impl Error {
     }
 
     /// Returns an [`Error::Corrupt`].
+    /// A message that RocketMQ refuses too, without a limit to name.
+    #[cold]
+    pub fn illegal(field: &'static str, reason: impl Into<String>) -> Self {
+        let (reason, status) = (reason.into(), PutStatus::MessageIllegal);
+        Self::InvalidMessage { field, reason, status, limit: None }
+    }
+
+    #[cold]
+    pub fn config(field: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::InvalidConfig { field: field.into(), reason: reason.into() }
+    }
+
     /// Whether a file or folder is missing: a running broker's retention may have deleted it.
     #[must_use]
     pub fn is_not_found(&self) -> bool {

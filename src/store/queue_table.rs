@@ -455,15 +455,13 @@ impl QueueTable {
         }
         self.check_queue_id(queue_id)?;
         if !names_a_folder(topic) {
-            return Err(Error::InvalidMessage {
-                field: "topic",
-                reason: format!(
+            return Err(Error::illegal(
+                "topic",
+                format!(
                     "{:?} cannot name a folder, so it can have no queue",
                     String::from_utf8_lossy(topic)
                 ),
-                status: PutStatus::MessageIllegal,
-                limit: None,
-            });
+            ));
         }
         let kind = self.kind_of(topic);
         let place = (self.dir_of(kind), self.file_size(kind));
@@ -578,13 +576,13 @@ pub type TopicKinds = HashMap<Box<[u8]>, QueueKind>;
 
 #[cold]
 fn wrong_kind(topic: &[u8], kind: QueueKind, dir: &Path) -> Error {
-    Error::InvalidConfig {
-        field: "queue.type".to_owned(),
-        reason: format!(
+    Error::config(
+        "queue.type",
+        format!(
             "topic {:?} has queues of type {}, but {} holds queues of another type",
             String::from_utf8_lossy(topic),
             kind.name(),
             dir.display()
         ),
-    }
+    )
 }

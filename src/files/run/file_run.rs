@@ -10,10 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::file_size::file_size_of;
 use super::folder::make_folder;
 pub use super::open_files::OpenFiles;
-use super::open_files::RunFile;
+use super::open_files::{RunFile, file_size_of};
 use super::roots::Roots;
 use super::twins::Twin;
 use crate::error::{CorruptionKind, Error, Result};
@@ -368,9 +367,8 @@ impl FileRun {
         let which = base_offset.checked_div(self.file_size()).unwrap_or(0);
         // Unknown disk usage counts as empty.
         let used_percent = |dir: &Path| self.storage.used_percent(dir).unwrap_or(0);
-        let dir = self.roots.of_file(which, used_percent).ok_or_else(|| Error::InvalidConfig {
-            field: "store_path_commit_log".to_owned(),
-            reason: "names no folder that takes files".to_owned(),
+        let dir = self.roots.of_file(which, used_percent).ok_or_else(|| {
+            Error::config("store_path_commit_log", "names no folder that takes files")
         })?;
         Ok(dir.join(file_name::offset_name(base_offset)))
     }

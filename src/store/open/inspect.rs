@@ -8,7 +8,7 @@ use hashbrown::HashSet;
 use crate::config::StoreConfig;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
-use crate::files::run::file_size::Votes;
+use crate::files::run::open_files::Votes;
 use crate::files::{Access, FileKind, FileRun, Roots, Storage, folder_at};
 use crate::format::index::IndexLayout;
 use crate::format::queue::names::most_queue_id;

@@ -163,16 +163,16 @@ pub fn settle(config: &mut StoreConfig, found: &Versions) -> Result<Release> {
         Some(given) if config.given.contains("rocketmq_version") => {
             let newest = found.marks.iter().max_by_key(|mark| mark.since);
             if let Some(mark) = newest.filter(|mark| mark.since > given) {
-                return Err(Error::InvalidConfig {
-                    field: "rocketmq_version".to_owned(),
-                    reason: format!(
+                return Err(Error::config(
+                    "rocketmq_version",
+                    format!(
                         "{:?} is given, but {} shows {} or later: {}; give that or leave it out",
                         given.name(),
                         mark.path,
                         mark.since.name(),
                         mark.what
                     ),
-                });
+                ));
             }
             given
         }
