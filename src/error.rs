@@ -10,6 +10,27 @@ use std::path::{Path, PathBuf};
 /// Result of this crate's fallible functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// Makes an enum whose values have stable names.
+macro_rules! named {
+    ($(#[$meta:meta])* $vis:vis enum $kind:ident {
+        $($(#[$doc:meta])* $variant:ident = $name:literal,)*
+    }) => {
+        $(#[$meta])*
+        $vis enum $kind {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl $kind {
+            /// Stable name.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+    };
+}
+pub(crate) use named;
+
 /// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -221,6 +242,24 @@ impl Error {
     }
 
     /// Returns an [`Error::Corrupt`].
+    /// A message that RocketMQ refuses too, without a limit to name.
+    #[cold]
+    pub fn illegal(field: &'static str, reason: impl Into<String>) -> Self {
+        let (reason, status) = (reason.into(), PutStatus::MessageIllegal);
+        Self::InvalidMessage { field, reason, status, limit: None }
+    }
+
+    #[cold]
+    pub fn config(field: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::InvalidConfig { field: field.into(), reason: reason.into() }
+    }
+
+    /// Whether a file or folder is missing: a running broker's retention may have deleted it.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
     pub fn corrupt(
         path: &Path,
         offset: u64,
@@ -268,90 +307,59 @@ impl fmt::Display for Corruption {
 
 impl std::error::Error for Corruption {}
 
-/// A rule of the format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum CorruptionKind {
-    /// A record's total size is impossible.
-    Size,
-    /// Unknown magic code.
-    Magic,
-    /// A record's lengths contradict its total size.
-    Length,
-    /// A body longer than its record.
-    BodyLength,
-    /// A topic longer than its record.
-    TopicLength,
-    /// Properties longer than their record.
-    PropertiesLength,
-    /// The body's checksum is wrong.
-    BodyCrc,
-    /// The property checksum is missing or wrong.
-    PropertyCrc,
-    /// A record stores an offset other than its own.
-    PhysicalOffset,
-    /// A blank does not end with its file.
-    Blank,
-    /// A truncated structure.
-    Truncated,
-    /// A queue entry without its message.
-    QueueEntry,
-    /// An index header that contradicts its file.
-    IndexHeader,
-    /// An index slot without an entry.
-    IndexSlot,
-    /// An index entry without its message.
-    IndexEntry,
-    /// An index chain whose numbers do not decrease.
-    IndexChain,
-    /// A file of the wrong length.
-    FileLength,
-    /// An impossible file or folder name.
-    FileName,
-    /// Files with a gap or overlap.
-    Gap,
-    /// A checkpoint that contradicts the log.
-    Checkpoint,
-    /// A malformed configuration file.
-    Json,
-    /// A body that cannot be decompressed.
-    Body,
-    /// A batch with contradictory lengths.
-    Batch,
-    /// A malformed queue extension unit.
-    Ext,
-}
-
-impl CorruptionKind {
-    /// Stable name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Size => "size",
-            Self::Magic => "magic",
-            Self::Length => "length",
-            Self::BodyLength => "body-length",
-            Self::TopicLength => "topic-length",
-            Self::PropertiesLength => "properties-length",
-            Self::BodyCrc => "body-crc",
-            Self::PropertyCrc => "property-crc",
-            Self::PhysicalOffset => "physical-offset",
-            Self::Blank => "blank",
-            Self::Truncated => "truncated",
-            Self::QueueEntry => "queue-entry",
-            Self::IndexHeader => "index-header",
-            Self::IndexSlot => "index-slot",
-            Self::IndexEntry => "index-entry",
-            Self::IndexChain => "index-chain",
-            Self::FileLength => "file-length",
-            Self::FileName => "file-name",
-            Self::Gap => "gap",
-            Self::Checkpoint => "checkpoint",
-            Self::Json => "json",
-            Self::Body => "body",
-            Self::Batch => "batch",
-            Self::Ext => "ext",
-        }
+named! {
+    /// A rule of the format.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum CorruptionKind {
+        /// A record's total size is impossible.
+        Size = "size",
+        /// Unknown magic code.
+        Magic = "magic",
+        /// A record's lengths contradict its total size.
+        Length = "length",
+        /// A body longer than its record.
+        BodyLength = "body-length",
+        /// A topic longer than its record.
+        TopicLength = "topic-length",
+        /// Properties longer than their record.
+        PropertiesLength = "properties-length",
+        /// The body's checksum is wrong.
+        BodyCrc = "body-crc",
+        /// The property checksum is missing or wrong.
+        PropertyCrc = "property-crc",
+        /// A record stores an offset other than its own.
+        PhysicalOffset = "physical-offset",
+        /// A blank does not end with its file.
+        Blank = "blank",
+        /// A truncated structure.
+        Truncated = "truncated",
+        /// A queue entry without its message.
+        QueueEntry = "queue-entry",
+        /// An index header that contradicts its file.
+        IndexHeader = "index-header",
+        /// An index slot without an entry.
+        IndexSlot = "index-slot",
+        /// An index entry without its message.
+        IndexEntry = "index-entry",
+        /// An index chain whose numbers do not decrease.
+        IndexChain = "index-chain",
+        /// A file of the wrong length.
+        FileLength = "file-length",
+        /// An impossible file or folder name.
+        FileName = "file-name",
+        /// Files with a gap or overlap.
+        Gap = "gap",
+        /// A checkpoint that contradicts the log.
+        Checkpoint = "checkpoint",
+        /// A malformed configuration file.
+        Json = "json",
+        /// A body that cannot be decompressed.
+        Body = "body",
+        /// A batch with contradictory lengths.
+        Batch = "batch",
+        /// A malformed queue extension unit.
+        Ext = "ext",
     }
 }
 
@@ -420,35 +428,22 @@ impl From<FormatError> for Error {
     }
 }
 
-/// Outcome of a put, as far as this store uses it (`org.apache.rocketmq.store.PutMessageStatus`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PutStatus {
-    /// Stored.
-    PutOk,
-    /// Stored, but not flushed in time.
-    FlushDiskTimeout,
-    /// The next file could not be made.
-    CreateMappedFileFailed,
-    /// An invalid message.
-    MessageIllegal,
-    /// Properties over 32,767 bytes.
-    PropertiesSizeExceeded,
-    /// The store accepts no messages now.
-    ServiceNotAvailable,
-}
-
-impl PutStatus {
-    /// RocketMQ's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::PutOk => "PUT_OK",
-            Self::FlushDiskTimeout => "FLUSH_DISK_TIMEOUT",
-            Self::CreateMappedFileFailed => "CREATE_MAPPED_FILE_FAILED",
-            Self::MessageIllegal => "MESSAGE_ILLEGAL",
-            Self::PropertiesSizeExceeded => "PROPERTIES_SIZE_EXCEEDED",
-            Self::ServiceNotAvailable => "SERVICE_NOT_AVAILABLE",
-        }
+named! {
+    /// Outcome of a put, as far as this store uses it (`org.apache.rocketmq.store.PutMessageStatus`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum PutStatus {
+        /// Stored.
+        PutOk = "PUT_OK",
+        /// Stored, but not flushed in time.
+        FlushDiskTimeout = "FLUSH_DISK_TIMEOUT",
+        /// The next file could not be made.
+        CreateMappedFileFailed = "CREATE_MAPPED_FILE_FAILED",
+        /// An invalid message.
+        MessageIllegal = "MESSAGE_ILLEGAL",
+        /// Properties over 32,767 bytes.
+        PropertiesSizeExceeded = "PROPERTIES_SIZE_EXCEEDED",
+        /// The store accepts no messages now.
+        ServiceNotAvailable = "SERVICE_NOT_AVAILABLE",
     }
 }
 

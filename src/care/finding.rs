@@ -5,26 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Severity of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    /// Damage.
-    Error,
-    /// A risk of loss, or of misleading RocketMQ.
-    Warning,
-    /// Information, no fault.
-    Info,
-}
+use crate::error::named;
 
-impl Severity {
-    /// Stable name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warning => "warning",
-            Self::Info => "info",
-        }
+named! {
+    /// Severity of a finding.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Severity {
+        /// Damage.
+        Error = "error",
+        /// A risk of loss, or of misleading RocketMQ.
+        Warning = "warning",
+        /// Information, no fault.
+        Info = "info",
     }
 }
 

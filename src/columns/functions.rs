@@ -21,7 +21,7 @@ use super::builder::{BatchBuilder, BatchLimits};
 use super::derived::Properties;
 use super::rows::{MessageRows, RowsError, is_text, kind};
 use super::schema::{Column, schema_of};
-use crate::error::{Error, PutStatus};
+use crate::error::{Error, PutStatus, named};
 use crate::format::body;
 use crate::format::crc;
 use crate::format::java;
@@ -37,23 +37,25 @@ const MOST_BODY: usize = 64 << 20;
 /// Maximum bytes of a column: offsets are signed 32-bit.
 const MOST_BYTES: usize = 1 << 30;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Function {
-    Decode,
-    Encode,
-    Properties,
-    Body,
-    /// Bytes to a record's checksum of its body.
-    Crc32,
-    /// Texts to `String.hashCode`.
-    JavaHash,
-    TagsCode,
-    /// Topics and keys to the index's hashes.
-    KeyHash,
-    /// Message ids to host, port and physical offset.
-    ParseMessageId,
-    /// SYSFLAGs to the meaning of their bits.
-    SysFlag,
+named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Function {
+        Decode = "mq_decode",
+        Encode = "mq_encode",
+        Properties = "mq_properties",
+        Body = "mq_body",
+        /// Bytes to a record's checksum of its body.
+        Crc32 = "mq_crc32",
+        /// Texts to `String.hashCode`.
+        JavaHash = "mq_java_hash",
+        TagsCode = "mq_tags_code",
+        /// Topics and keys to the index's hashes.
+        KeyHash = "mq_key_hash",
+        /// Message ids to host, port and physical offset.
+        ParseMessageId = "mq_parse_message_id",
+        /// SYSFLAGs to the meaning of their bits.
+        SysFlag = "mq_sys_flag",
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -90,22 +92,6 @@ impl Function {
         Self::ParseMessageId,
         Self::SysFlag,
     ];
-
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Decode => "mq_decode",
-            Self::Encode => "mq_encode",
-            Self::Properties => "mq_properties",
-            Self::Body => "mq_body",
-            Self::Crc32 => "mq_crc32",
-            Self::JavaHash => "mq_java_hash",
-            Self::TagsCode => "mq_tags_code",
-            Self::KeyHash => "mq_key_hash",
-            Self::ParseMessageId => "mq_parse_message_id",
-            Self::SysFlag => "mq_sys_flag",
-        }
-    }
 
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {

@@ -17,7 +17,7 @@ use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType, TimeUnit};
 
 use super::schema::Column;
-use crate::error::{Error, PutStatus};
+use crate::error::Error;
 use crate::format::message::host::{Host, ParseHostError};
 use crate::format::message::properties::{names, split_keys};
 use crate::format::message::sys_flag::{COMPRESSED, COMPRESSION_MASK};
@@ -158,7 +158,8 @@ impl MessageRows {
     }
 
     fn message(&self, row: usize, hosts: &mut [KnownHost; 2]) -> Result<NewMessage<'_>, Error> {
-        let topic = text(Some(&self.topic), row).ok_or_else(|| refused("topic", "is null"))?;
+        let topic =
+            text(Some(&self.topic), row).ok_or_else(|| Error::illegal("topic", "is null"))?;
         let (raw, body) = (value(self.raw_body.as_ref(), row), value(self.body.as_ref(), row));
         let mut sys_flag = int(self.sys_flag.as_ref(), row);
         if raw.is_none() {
@@ -179,7 +180,7 @@ impl MessageRows {
             reconsume_times: int(self.reconsume_times.as_ref(), row),
             prepared_transaction_offset: long(self.prepared_transaction_offset.as_ref(), row)
                 .unwrap_or(0),
-            ..NewMessage::new(topic, raw.or(body).ok_or_else(|| refused("body", "is null"))?)
+            ..NewMessage::new(topic, raw.or(body).ok_or_else(|| Error::illegal("body", "is null"))?)
         })
     }
 
@@ -202,7 +203,7 @@ impl MessageRows {
                 _ => continue,
             };
             if !same {
-                return Err(refused(column, "is not what properties has of that name"));
+                return Err(Error::illegal(column, "is not what properties has of that name"));
             }
         }
         let mut block = PropertyBlock::new(out);
@@ -210,7 +211,7 @@ impl MessageRows {
             block.tags(tags)?;
         }
         for key in keys.into_iter().flatten() {
-            block.key(self.key(key).ok_or_else(|| refused("keys", "a key is null"))?)?;
+            block.key(self.key(key).ok_or_else(|| Error::illegal("keys", "a key is null"))?)?;
         }
         block.end_keys();
         if let Some(unique_key) = unique_key {
@@ -240,12 +241,6 @@ impl MessageRows {
     }
 }
 
-#[cold]
-fn refused(field: &'static str, reason: &str) -> Error {
-    let status = PutStatus::MessageIllegal;
-    Error::InvalidMessage { field, reason: reason.to_owned(), status, limit: None }
-}
-
 #[derive(Default)]
 struct KnownHost {
     text: Vec<u8>,
@@ -257,7 +252,7 @@ impl KnownHost {
         if self.host.is_none() || self.text != text {
             let host = String::from_utf8_lossy(text)
                 .parse()
-                .map_err(|error: ParseHostError| refused(field, &format!("is {error}")))?;
+                .map_err(|error: ParseHostError| Error::illegal(field, format!("is {error}")))?;
             text.clone_into(&mut self.text);
             self.host = Some(host);
         }

@@ -8,59 +8,63 @@ use std::sync::{Arc, LazyLock};
 
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
 
-/// A column of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Column {
-    /// The broker; null when reading one store.
-    Broker,
-    /// The topic.
-    Topic,
-    /// The queue.
-    QueueId,
-    /// Queue offset.
-    QueueOffset,
-    /// The record's offset in the commit log.
-    PhysicalOffset,
-    /// Length of the record.
-    StoreSize,
-    /// Store time.
-    StoreTimestamp,
-    /// Producer's time.
-    BornTimestamp,
-    /// Property `TAGS`.
-    Tags,
-    /// Property `KEYS`, split.
-    Keys,
-    /// Property `UNIQ_KEY`.
-    UniqueKey,
-    /// The store's message id.
-    MessageId,
-    /// All properties.
-    Properties,
-    /// The decompressed body.
-    Body,
-    /// The stored body.
-    RawBody,
-    /// Checksum of the stored body.
-    BodyCrc,
-    /// RocketMQ's flags.
-    SysFlag,
-    /// The user's flag.
-    Flag,
-    /// Producer's address.
-    BornHost,
-    /// The store's address.
-    StoreHost,
-    /// Number of redeliveries.
-    ReconsumeTimes,
-    /// Offset of a commit's half message.
-    PreparedTransactionOffset,
-    /// Error of a damaged range; null for a message.
-    Error,
-    /// The whole record; not a message column.
-    Record,
-    /// Tags code; not a message column.
-    TagsCode,
+use crate::error::named;
+
+named! {
+    /// A column of a message.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Column {
+        /// The broker; null when reading one store.
+        Broker = "broker",
+        /// The topic.
+        Topic = "topic",
+        /// The queue.
+        QueueId = "queue_id",
+        /// Queue offset.
+        QueueOffset = "queue_offset",
+        /// The record's offset in the commit log.
+        PhysicalOffset = "physical_offset",
+        /// Length of the record.
+        StoreSize = "store_size",
+        /// Store time.
+        StoreTimestamp = "store_timestamp",
+        /// Producer's time.
+        BornTimestamp = "born_timestamp",
+        /// Property `TAGS`.
+        Tags = "tags",
+        /// Property `KEYS`, split.
+        Keys = "keys",
+        /// Property `UNIQ_KEY`.
+        UniqueKey = "unique_key",
+        /// The store's message id.
+        MessageId = "message_id",
+        /// All properties.
+        Properties = "properties",
+        /// The decompressed body.
+        Body = "body",
+        /// The stored body.
+        RawBody = "raw_body",
+        /// Checksum of the stored body.
+        BodyCrc = "body_crc",
+        /// RocketMQ's flags.
+        SysFlag = "sys_flag",
+        /// The user's flag.
+        Flag = "flag",
+        /// Producer's address.
+        BornHost = "born_host",
+        /// The store's address.
+        StoreHost = "store_host",
+        /// Number of redeliveries.
+        ReconsumeTimes = "reconsume_times",
+        /// Offset of a commit's half message.
+        PreparedTransactionOffset = "prepared_transaction_offset",
+        /// Error of a damaged range; null for a message.
+        Error = "error",
+        /// The whole record; not a message column.
+        Record = "record",
+        /// Tags code; not a message column.
+        TagsCode = "tags_code",
+    }
 }
 
 impl Column {
@@ -94,38 +98,6 @@ impl Column {
     /// Default columns of a scan.
     pub fn usual() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|column| !matches!(column, Self::RawBody | Self::Error))
-    }
-
-    /// Name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Broker => "broker",
-            Self::Topic => "topic",
-            Self::QueueId => "queue_id",
-            Self::QueueOffset => "queue_offset",
-            Self::PhysicalOffset => "physical_offset",
-            Self::StoreSize => "store_size",
-            Self::StoreTimestamp => "store_timestamp",
-            Self::BornTimestamp => "born_timestamp",
-            Self::Tags => "tags",
-            Self::Keys => "keys",
-            Self::UniqueKey => "unique_key",
-            Self::MessageId => "message_id",
-            Self::Properties => "properties",
-            Self::Body => "body",
-            Self::RawBody => "raw_body",
-            Self::BodyCrc => "body_crc",
-            Self::SysFlag => "sys_flag",
-            Self::Flag => "flag",
-            Self::BornHost => "born_host",
-            Self::StoreHost => "store_host",
-            Self::ReconsumeTimes => "reconsume_times",
-            Self::PreparedTransactionOffset => "prepared_transaction_offset",
-            Self::Error => "error",
-            Self::Record => "record",
-            Self::TagsCode => "tags_code",
-        }
     }
 
     /// Finds it by name.

@@ -69,6 +69,15 @@ impl Setting {
         (!fits).then_some(expected)
     }
 
+    pub(super) fn default_text(&self) -> Option<String> {
+        match self.kind {
+            Kind::Flag { default } => Some(default.to_string()),
+            Kind::Number { default, .. } => default.map(|number| number.to_string()),
+            Kind::Choice { default, .. } => default.map(str::to_owned),
+            Kind::Text { default, .. } => Some(default.to_owned()),
+        }
+    }
+
     const fn doc(self, doc: &'static str) -> Self {
         Self { doc, ..self }
     }
@@ -89,7 +98,7 @@ pub(super) fn number_of(value: &str) -> Option<u64> {
     value.trim().parse().ok()
 }
 
-/// Default of the number `name`. Called in constants, so an unknown name fails the build.
+/// Default of the number `name`, for constants.
 #[expect(clippy::panic, reason = "at compile time")]
 pub(super) const fn default_number(name: &str) -> u64 {
     match row(name).kind {
@@ -98,23 +107,8 @@ pub(super) const fn default_number(name: &str) -> u64 {
     }
 }
 
-#[expect(clippy::panic, reason = "at compile time")]
-pub(super) const fn default_flag(name: &str) -> bool {
-    match row(name).kind {
-        Kind::Flag { default } => default,
-        _ => panic!("no flag"),
-    }
-}
-
-#[expect(clippy::panic, reason = "at compile time")]
-pub(super) const fn default_text(name: &str) -> &'static str {
-    match row(name).kind {
-        Kind::Text { default, .. } => default,
-        _ => panic!("no text"),
-    }
-}
-
-const fn row(name: &str) -> &'static Setting {
+/// The row of a name. Called in constants, so an unknown name fails the build.
+pub(super) const fn row(name: &str) -> &'static Setting {
     let mut at = 0;
     while !is_same(SETTINGS[at].name.as_bytes(), name.as_bytes()) {
         at += 1;
@@ -366,13 +360,7 @@ mod tests {
     fn a_store_takes_the_settings_that_have_an_effect_and_starts_with_their_defaults() {
         let mut config = StoreConfig::default();
         for setting in SETTINGS {
-            let default = match setting.kind {
-                Kind::Flag { default } => Some(default.to_string()),
-                Kind::Number { default, .. } => default.map(|number| number.to_string()),
-                Kind::Choice { default, .. } => default.map(str::to_owned),
-                Kind::Text { default, .. } => Some(default.to_owned()),
-            };
-            let Some(default) = default else { continue };
+            let Some(default) = setting.default_text() else { continue };
             assert_eq!(setting.refusal(&default), None, "{}", setting.name);
             assert_eq!(config.set(setting.name, &default).unwrap(), setting.has_effect());
         }

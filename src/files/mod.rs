@@ -23,4 +23,5 @@ pub use self::system::os::Os;
 pub use self::system::resting::Resting;
 pub use self::system::storage::{
     Access, DirEntry, FileKind, FileStat, Foreign, LARGEST_PAGE, Stamp, Storage, StorageFile,
+    if_there,
 };

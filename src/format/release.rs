@@ -4,27 +4,22 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-/// A release line of RocketMQ; a later one is greater.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Release {
-    V5_3,
-    /// 5.4: the index has tag entries; an item of a batch keeps its own properties only.
-    V5_4,
-    /// 5.5: the checkpoint also says up to which record the queues are flushed.
-    V5_5,
+use crate::error::named;
+
+named! {
+    /// A release line of RocketMQ; a later one is greater.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Release {
+        V5_3 = "5.3",
+        /// 5.4: the index has tag entries; an item of a batch keeps its own properties only.
+        V5_4 = "5.4",
+        /// 5.5: the checkpoint also says up to which record the queues are flushed.
+        V5_5 = "5.5",
+    }
 }
 
 impl Release {
     pub const ALL: [Self; 3] = [Self::V5_3, Self::V5_4, Self::V5_5];
-
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::V5_3 => "5.3",
-            Self::V5_4 => "5.4",
-            Self::V5_5 => "5.5",
-        }
-    }
 
     /// Whether the index has an entry for each message's tags (`IndexService#buildIndex`).
     #[must_use]

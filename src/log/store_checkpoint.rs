@@ -1,7 +1,6 @@
 //! The checkpoint file: how far each part of the store is durable
 //! (`org.apache.rocketmq.store.StoreCheckpoint`).
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,11 +19,7 @@ pub struct StoreCheckpoint {
 impl StoreCheckpoint {
     /// Reads the checkpoint without changing it; missing bytes count as zero.
     pub fn load(storage: &dyn Storage, path: &Path, access: Access) -> Result<Self> {
-        let file = match storage.open(path, access) {
-            Ok(file) => Some(file),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(Error::io("open", path)(error)),
-        };
+        let file = storage.open_if_there(path, access)?;
         let mut bytes = [0; FIELDS_LEN];
         let read = match &file {
             Some(file) => file.read_at(&mut bytes, 0).map_err(Error::io("read", path))?,

@@ -7,7 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::config::StoreConfig;
-use crate::error::{Corruption, Error, FormatError, PutStatus};
+use crate::error::{Corruption, Error, FormatError};
 use crate::format::message::host::Host;
 
 use super::values::AppendResult;
@@ -99,7 +99,7 @@ impl From<FormatError> for PyErr {
 #[cold]
 pub(crate) fn invalid(field: &'static str, reason: impl Into<String>) -> PyErr {
     let reason = reason.into();
-    Error::InvalidMessage { field, reason, status: PutStatus::MessageIllegal, limit: None }.into()
+    Error::illegal(field, reason).into()
 }
 
 #[cold]

@@ -119,13 +119,10 @@ fn layout_of(slots: i64, entries: i64) -> Result<IndexLayout> {
         .ok()
         .zip(u32::try_from(entries).ok())
         .and_then(|(slots, entries)| IndexLayout::new(slots, entries));
-    layout.ok_or_else(|| Error::InvalidConfig {
-        field: "slots, entries".to_owned(),
-        reason: format!(
+    layout.ok_or_else(|| Error::config("slots, entries", format!(
             "{slots} and {entries}: each is 1 or more, and 40 + 4 * slots + 20 * entries less than \
              2 GiB"
-        ),
-    })
+        )))
 }
 
 /// Opens for writing; `create` allows a new file.
@@ -145,9 +142,7 @@ fn open_to_write(path: &Path, layout: IndexLayout, create: bool) -> Result<file:
     take_lock(&**file.file(), path)?;
     match detect_layout(&**file.file(), path, Some(layout))? {
         Detection::Proven(_) | Detection::Likely(_) => Ok(file),
-        Detection::Unknown { reason, .. } => {
-            Err(Error::InvalidConfig { field: "slots, entries".to_owned(), reason })
-        }
+        Detection::Unknown { reason, .. } => Err(Error::config("slots, entries", reason)),
     }
 }
 

@@ -1,7 +1,6 @@
 //! The message store: open, append, read, flush, close (`DefaultMessageStore`).
 
 mod by_id;
-mod upkeep;
 
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -15,6 +14,7 @@ use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{AppendResult, Error, Result};
 use crate::files::{Storage, memory_bytes};
 use crate::format::queue::consume_queue::TagFilter;
+use crate::format::width::at_least_0;
 use crate::log::CommitLog;
 use crate::log::index::query::ExternalIndex;
 use crate::log::read::scanner::Scanner;
@@ -35,6 +35,8 @@ use super::store_files::notices::Notices;
 use super::topics;
 use super::write::append::{BatchError, NewMessage, Sum};
 use super::write::background::Services;
+use super::write::retention::clean::{Cleaned, Judgement};
+use super::write::retention::{DiskUse, Occasion};
 use super::write::writer::{CHUNK, Writer};
 
 /// A store of messages.
@@ -497,6 +499,37 @@ impl MessageStore {
         if let Some(writer) = &self.writer {
             writer.dispatch_held.store(held, Ordering::Release);
         }
+    }
+
+    /// Counts messages and bytes that the log no longer holds, by queue entries before its
+    /// beginning.
+    pub fn deleted(&self) -> Result<(u64, u64)> {
+        self.files.check_open()?;
+        let start = self.files.log.min_offset();
+        let queues = if start == 0 { Vec::new() } else { self.files.queues.all() };
+        let messages = queues.iter().try_fold(0_u64, |sum, queue| {
+            let first = queue.first_at_or_behind(start)?;
+            Ok::<_, Error>(sum.saturating_add(at_least_0(first)))
+        })?;
+        Ok((messages, start))
+    }
+
+    /// Disk usage of the store.
+    #[must_use]
+    pub fn disk_use(&self) -> DiskUse {
+        DiskUse::now(&*self.files.storage, &self.files.paths)
+    }
+
+    /// Plans [`MessageStore::clean_step`] without a change.
+    pub fn judge(&self, occasion: &Occasion) -> Result<Judgement> {
+        self.files.check_open()?;
+        let safe_end = self.writer.as_ref().map_or(u64::MAX, |writer| writer.safe_end());
+        self.files.judge(occasion, safe_end)
+    }
+
+    /// One round of retention: deletes expired files, or files for lack of space.
+    pub fn clean_step(&self, occasion: &Occasion) -> Result<Cleaned> {
+        self.writer()?.clean_step(occasion)
     }
 }
 

@@ -135,7 +135,7 @@ impl QueueTable {
         self.is_torn.store(false, Ordering::Release);
         self.is_unsound.store(false, Ordering::Release);
         let ext_dir = &self.layout.ext_dir;
-        let ext = self.storage.kind(ext_dir).map_err(Error::io("stat", ext_dir))?;
+        let ext = self.storage.kind_of(ext_dir)?;
         self.has_ext.store(ext.is_some(), Ordering::Release);
         for kind in [QueueKind::Plain, QueueKind::Batch] {
             let place = (self.dir_of(kind), self.file_size(kind));
@@ -305,22 +305,15 @@ impl QueueTable {
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<DirEntry>> {
-        Ok(self.list_if_there(dir)?.unwrap_or_default())
+        Ok(self.storage.list_if_there(dir)?.unwrap_or_default())
     }
 
     fn list_listed(&self, dir: &Path) -> Result<Vec<DirEntry>> {
-        let entries = self.list_if_there(dir)?;
+        let entries = self.storage.list_if_there(dir)?;
         if entries.is_none() {
             self.is_torn.store(true, Ordering::Release);
         }
         Ok(entries.unwrap_or_default())
-    }
-
-    fn list_if_there(&self, dir: &Path) -> Result<Option<Vec<DirEntry>>> {
-        match self.storage.list(dir) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            other => other.map(Some).map_err(Error::io("list", dir)),
-        }
     }
 
     fn load_queue(
@@ -462,15 +455,13 @@ impl QueueTable {
         }
         self.check_queue_id(queue_id)?;
         if !names_a_folder(topic) {
-            return Err(Error::InvalidMessage {
-                field: "topic",
-                reason: format!(
+            return Err(Error::illegal(
+                "topic",
+                format!(
                     "{:?} cannot name a folder, so it can have no queue",
                     String::from_utf8_lossy(topic)
                 ),
-                status: PutStatus::MessageIllegal,
-                limit: None,
-            });
+            ));
         }
         let kind = self.kind_of(topic);
         let place = (self.dir_of(kind), self.file_size(kind));
@@ -585,13 +576,13 @@ pub type TopicKinds = HashMap<Box<[u8]>, QueueKind>;
 
 #[cold]
 fn wrong_kind(topic: &[u8], kind: QueueKind, dir: &Path) -> Error {
-    Error::InvalidConfig {
-        field: "queue.type".to_owned(),
-        reason: format!(
+    Error::config(
+        "queue.type",
+        format!(
             "topic {:?} has queues of type {}, but {} holds queues of another type",
             String::from_utf8_lossy(topic),
             kind.name(),
             dir.display()
         ),
-    }
+    )
 }

@@ -2,28 +2,18 @@
 
 use std::path::PathBuf;
 
-use crate::error::Corruption;
+use crate::error::{Corruption, named};
 
-/// State in which a store was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecoveryMode {
-    /// There was none.
-    New,
-    /// Cleanly closed.
-    Clean,
-    /// Not closed: `abort` existed.
-    Crash,
-}
-
-impl RecoveryMode {
-    /// Stable name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::New => "new",
-            Self::Clean => "clean",
-            Self::Crash => "crash",
-        }
+named! {
+    /// State in which a store was found.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum RecoveryMode {
+        /// There was none.
+        New = "new",
+        /// Cleanly closed.
+        Clean = "clean",
+        /// Not closed: `abort` existed.
+        Crash = "crash",
     }
 }
 

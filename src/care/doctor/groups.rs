@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::losses::{Lost, LostInQueue};
 use crate::care::topics::is_system_group;
+use crate::error::named;
 use crate::files::Storage;
 use crate::format::config::tables::OffsetTable;
 use crate::format::width::{at_least_0, at_most_i64};
@@ -13,35 +14,22 @@ use crate::store::folder::paths::StorePaths;
 use crate::store::queue_table::QueueTable;
 use crate::store::read::missing_end::MissingEnd;
 
-/// How a group's offset and its queue disagree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fate {
-    /// Behind the end: new messages are skipped.
-    Skips,
-    /// Unread messages are lost.
-    Misses,
-    /// Unread messages were deleted.
-    Deleted,
-    /// Negative: it begins anew.
-    Anew,
-    /// Behind its own backup: it gets messages again.
-    Repeats,
-    /// Its last offsets may not have been written.
-    MayRepeat,
-}
-
-impl Fate {
-    /// Stable name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Skips => "skips",
-            Self::Misses => "misses",
-            Self::Deleted => "deleted-unread",
-            Self::Anew => "begins-anew",
-            Self::Repeats => "repeats",
-            Self::MayRepeat => "may-repeat",
-        }
+named! {
+    /// How a group's offset and its queue disagree.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Fate {
+        /// Behind the end: new messages are skipped.
+        Skips = "skips",
+        /// Unread messages are lost.
+        Misses = "misses",
+        /// Unread messages were deleted.
+        Deleted = "deleted-unread",
+        /// Negative: it begins anew.
+        Anew = "begins-anew",
+        /// Behind its own backup: it gets messages again.
+        Repeats = "repeats",
+        /// Its last offsets may not have been written.
+        MayRepeat = "may-repeat",
     }
 }
 

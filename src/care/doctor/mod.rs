@@ -1,10 +1,7 @@
 //! Diagnoses known broken states of a store, each with evidence and a cure, and gives a verdict. A
 //! finding outside the known states is its own diagnosis.
 
-mod beginning;
 mod cure;
-mod diagnosis;
-mod forecast;
 mod groups;
 mod log_facts;
 mod losses;
@@ -18,15 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use self::cure::Words;
-pub use self::diagnosis::Diagnosis;
-use self::diagnosis::MOST_EVIDENCE;
-pub use self::forecast::next_start;
-use self::forecast::not_readable;
 pub use self::groups::{Fate, GroupFate};
 use self::log_facts::{LogFacts, QueuePlace};
 pub use self::losses::{Lost, LostInQueue};
-use self::verdict::{Barred, Cause};
-pub use self::verdict::{Verdict, swap_commands};
+use self::verdict::{Barred, Cause, MOST_EVIDENCE, not_readable};
+pub use self::verdict::{Diagnosis, Verdict, next_start, swap_commands};
 use super::broker::{self, NextStart, foresee};
 use super::finding::{Code, Finding, Severity};
 use super::verify::{VerifyOptions, VerifyReport, at_rest, topic_with_queues, verify_at_rest};

@@ -1,22 +1,42 @@
-//! The verdict, and the commands in order.
+//! Diagnoses, the verdict, the commands in order, and the forecast of the next start.
 
+use std::ops::ControlFlow;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
-use super::diagnosis::Diagnosis;
 use super::groups::GroupFate;
 use super::losses::Lost;
 use crate::care::broker::{self, NextStart};
 use crate::care::finding::{Code, Finding, Severity};
-use crate::care::verify::VerifyReport;
-use crate::error::{Error, Result, quoted};
-use crate::files::{DirEntry, FileKind, Storage};
+use crate::care::verify::{Level, VerifyOptions, VerifyReport, verify};
+use crate::config::StoreConfig;
+use crate::error::{Result, quoted};
+use crate::files::{Access, DirEntry, FileKind, Os, Storage};
 use crate::format::release::Release;
 use crate::store::folder::inventory;
 use crate::store::folder::paths::StorePaths;
 use crate::store::open::epoch::{ENDED, EndedEpoch};
+use crate::store::open::inspect::{Parts, load_parts};
 use crate::store::open::misplaced::{self, Misplaced, free};
 use crate::store::open::refusal::Refusal;
 use crate::store::read::missing_end::MissingEnd;
+
+pub(super) const MOST_EVIDENCE: usize = 5;
+
+/// A state of a store and its cure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnosis {
+    /// Its code.
+    pub code: Code,
+    /// Severity.
+    pub severity: Severity,
+    /// Evidence, a line each.
+    pub evidence: Vec<String>,
+    /// The shell command that cures it, if there is one.
+    pub cure: Option<String>,
+    /// Numbers of findings that follow from it, by code.
+    pub follows: Vec<(Code, u64)>,
+}
 
 /// Verdict on a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -321,10 +341,7 @@ fn only_with(dir: &Path) -> Option<String> {
 const DONE: [&[u8]; 2] = [b".restored", ENDED.as_bytes()];
 
 pub(super) fn quarantined(storage: &dyn Storage, paths: &StorePaths) -> Result<Vec<PathBuf>> {
-    let list = |dir: &Path| match storage.list(dir) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        other => other.map_err(Error::io("list", dir)),
-    };
+    let list = |dir: &Path| storage.list_if_there(dir).map(Option::unwrap_or_default);
     let dir = paths.quarantine();
     let mut found = Vec::new();
     if !matches!(storage.kind(&dir), Ok(Some(FileKind::Directory))) {
@@ -341,4 +358,56 @@ pub(super) fn quarantined(storage: &dyn Storage, paths: &StorePaths) -> Result<V
     }
     found.sort();
     Ok(found)
+}
+
+/// Forecasts the next start.
+pub fn next_start(path: &Path, config: &StoreConfig, release: Release) -> Result<NextStart> {
+    let storage: Arc<dyn Storage> = Arc::new(Os);
+    let paths = StorePaths::new(path, config);
+    let refused = broker::refused(&*storage, &paths, true);
+    if !refused.is_empty() {
+        return Ok(broker::not_readable(&refused, &paths));
+    }
+    let options = VerifyOptions { level: Level::Quick, ..VerifyOptions::default() };
+    let mut go_on = |_, _| ControlFlow::Continue(());
+    let report = verify(path, config.clone(), &options, &mut go_on)?;
+    let (mut config, _) = broker::proven(&storage, &paths, config)?;
+    let Parts { log, queues, .. } = load_parts(&paths, &mut config, &storage, Access::Read)?;
+    let mut start = broker::foresee(&*storage, &paths, (&log, &config), release, Some(&queues))?;
+    start.cut = broker::cut(&log, &config, start.from)?;
+    start.obstacles = broker::obstacles(&*storage, &report.findings, &paths);
+    let strays = report.findings.iter().filter(|found| found.code == Code::StrayName);
+    start.strays = strays
+        .filter(|found| broker::is_stray_file(found, &paths))
+        .filter(|found| broker::is_deleted(&*storage, &paths.root().join(&found.path)))
+        .map(|found| found.path.display().to_string())
+        .collect();
+    Ok(start)
+}
+
+/// Report on a store of which this user may not read these files and folders: nothing else is known.
+pub(super) fn not_readable(
+    config: &StoreConfig,
+    paths: &StorePaths,
+    refused: &[PathBuf],
+) -> (Diagnosis, Verdict) {
+    let next_start = broker::not_readable(refused, paths);
+    let commands: Vec<_> = refused.iter().filter_map(|path| broker::give(path, paths)).collect();
+    let diagnosis = Diagnosis {
+        code: Code::Unreadable,
+        severity: Severity::Error,
+        evidence: next_start.obstacles.iter().take(MOST_EVIDENCE).cloned().collect(),
+        cure: commands.first().cloned(),
+        follows: Vec::new(),
+    };
+    let verdict = Verdict {
+        release: config.rocketmq_version.unwrap_or(Release::V5_3),
+        in_use: false,
+        next_start,
+        lost: Lost::default(),
+        groups: Vec::new(),
+        commands,
+        last_resort: Vec::new(),
+    };
+    (diagnosis, verdict)
 }

@@ -119,21 +119,7 @@ pub fn rebuild_on(
     progress: &mut Progress<'_>,
 ) -> Result<RebuildReport> {
     let paths = StorePaths::new(path, &config);
-    found::need_store(&*storage, &paths)?;
-    found::check_folders(&*storage, &paths)?;
-    if let Target::Folder(out) = &options.target {
-        check_out(&*storage, path, out)?;
-    }
-    let lock = match options.target {
-        Target::InPlace => {
-            owner::check(&*storage, &paths)?;
-            Some(StoreLock::take(&*storage, &paths)?)
-        }
-        _ => None,
-    };
-    if lock.is_some() {
-        swap::settle(&*storage, &paths)?;
-    }
+    let lock = lock_target(&*storage, &paths, &options.target)?;
     let threads = thread_count(options.threads);
     let told = (Arc::clone(&storage), paths.clone(), config.clone());
     let hides = options.what.queues && !matches!(options.target, Target::Folder(_));
@@ -157,13 +143,33 @@ pub fn rebuild_on(
     outcome
 }
 
+/// Checks store and destination; the lock, if the store itself is changed.
+fn lock_target(
+    storage: &dyn Storage,
+    paths: &StorePaths,
+    target: &Target,
+) -> Result<Option<StoreLock>> {
+    found::need_store(storage, paths)?;
+    found::check_folders(storage, paths)?;
+    match target {
+        Target::Nothing => Ok(None),
+        Target::Folder(out) => check_out(storage, paths.root(), out).map(|()| None),
+        Target::InPlace => {
+            owner::check(storage, paths)?;
+            let lock = StoreLock::take(storage, paths)?;
+            swap::settle(storage, paths)?;
+            Ok(Some(lock))
+        }
+    }
+}
+
 /// Refuses a destination that is not empty or inside the store.
 fn check_out(storage: &dyn Storage, root: &Path, out: &Path) -> Result<()> {
-    let refuse = |reason: String| Err(Error::InvalidConfig { field: "out".to_owned(), reason });
+    let refuse = |reason: String| Err(Error::config("out", reason));
     if out.starts_with(root) {
         return refuse(format!("{} lies in the store itself", out.display()));
     }
-    match storage.kind(out).map_err(Error::io("stat", out))? {
+    match storage.kind_of(out)? {
         None => Ok(()),
         Some(FileKind::Directory) => {
             let entries = storage.list(out).map_err(Error::io("list", out))?;
@@ -442,7 +448,7 @@ impl<'a> Job<'a> {
             self.log.open(file)?.sync().map_err(Error::flush(&file.path))?;
         }
         let mut moves = Vec::new();
-        let kind = |path: &Path| self.storage.kind(path).map_err(Error::io("stat", path));
+        let kind = |path: &Path| self.storage.kind_of(path);
         let mut add = |folder: PathBuf| -> Result<()> {
             let has_new = kind(&dir.join(&folder))?.is_some();
             if has_new || kind(&self.paths.root().join(&folder))?.is_some() {

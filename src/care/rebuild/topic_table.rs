@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::{Target, check_out};
+use super::{Target, lock_target};
 use crate::care::pass::{Skipped, each_message};
 use crate::care::topics::{is_deleted, is_system};
 use crate::config::StoreConfig;
@@ -18,9 +18,6 @@ use crate::format::queue::names::is_broker_topic;
 use crate::log::QueueKind;
 use crate::store::dispatch::lmq;
 use crate::store::folder::config_file;
-use crate::store::folder::found;
-use crate::store::folder::lock::StoreLock;
-use crate::store::folder::owner;
 use crate::store::folder::paths::StorePaths;
 use crate::store::folder::swap;
 use crate::store::open::inspect;
@@ -161,21 +158,7 @@ pub fn rebuild_topics(
 ) -> Result<TopicsReport> {
     let storage: Arc<dyn Storage> = Arc::new(Os);
     let paths = StorePaths::new(path, &config);
-    found::need_store(&*storage, &paths)?;
-    found::check_folders(&*storage, &paths)?;
-    if let Target::Folder(out) = target {
-        check_out(&*storage, path, out)?;
-    }
-    let lock = match target {
-        Target::InPlace => {
-            owner::check(&*storage, &paths)?;
-            Some(StoreLock::take(&*storage, &paths)?)
-        }
-        _ => None,
-    };
-    if lock.is_some() {
-        swap::settle(&*storage, &paths)?;
-    }
+    let lock = lock_target(&*storage, &paths, target)?;
     let (table, before) = match config_file::load(&*storage, &paths.topics(), TopicTable::parse) {
         Ok(Some(loaded)) => {
             let table = loaded.table.clone();

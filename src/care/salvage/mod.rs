@@ -108,10 +108,10 @@ pub fn salvage_on(
 ) -> Result<SalvageReport> {
     if let Some(out) = out {
         if out.starts_with(from) {
-            return Err(Error::InvalidConfig {
-                field: "out".to_owned(),
-                reason: format!("{} lies inside of what is read", out.display()),
-            });
+            return Err(Error::config(
+                "out",
+                format!("{} lies inside of what is read", out.display()),
+            ));
         }
         refuse_what_is_there(&*storage, out)?;
     }

@@ -113,7 +113,7 @@ pub(super) fn find(
     let (mut files, mut problems) = (Vec::new(), Vec::new());
     let mut paths: Vec<PathBuf> = Vec::new();
     let mut folders: Vec<PathBuf> = Vec::new();
-    match storage.kind(from).map_err(Error::io("stat", from))? {
+    match storage.kind_of(from)? {
         None => return Err(not_there("no such path")),
         Some(FileKind::File) => paths.push(from.to_owned()),
         Some(FileKind::Other) => {
@@ -131,11 +131,7 @@ pub(super) fn find(
         }
     }
     for folder in &folders {
-        let entries = match storage.list(folder) {
-            Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            entries => entries.map_err(Error::io("list", folder))?,
-        };
-        for entry in entries {
+        for entry in storage.list_if_there(folder)?.into_iter().flatten() {
             let path = folder.join(entry.name);
             match entry.kind {
                 FileKind::File => paths.push(path),

@@ -11,7 +11,7 @@ use hashbrown::{Equivalent, HashMap};
 use crate::care::pass::{Skipped, each_message};
 use crate::care::transfer::STAND_IN_PROPERTIES;
 use crate::config::StoreConfig;
-use crate::error::Result;
+use crate::error::{Result, named};
 use crate::format::message::MessageView;
 use crate::format::message::properties::names;
 use crate::store::progress::Progress;
@@ -25,16 +25,18 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 /// Approximate memory of a group beside topic and tags.
 const GROUP_BYTES: usize = 192;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Grouping {
-    Topic,
-    QueueId,
-    Minute,
-    /// Quarter of an hour: days of any zone consist of them.
-    QuarterHour,
-    Hour,
-    Day,
-    Tags,
+named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Grouping {
+        Topic = "topic",
+        QueueId = "queue_id",
+        Minute = "minute",
+        /// Quarter of an hour: days of any zone consist of them.
+        QuarterHour = "quarter_hour",
+        Hour = "hour",
+        Day = "day",
+        Tags = "tags",
+    }
 }
 
 impl Grouping {
@@ -47,19 +49,6 @@ impl Grouping {
         Self::Day,
         Self::Tags,
     ];
-
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Topic => "topic",
-            Self::QueueId => "queue_id",
-            Self::Minute => "minute",
-            Self::QuarterHour => "quarter_hour",
-            Self::Hour => "hour",
-            Self::Day => "day",
-            Self::Tags => "tags",
-        }
-    }
 
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {

@@ -295,7 +295,7 @@ pub fn check_property(name: &str) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(Error::InvalidConfig { field: "redact.properties".to_owned(), reason })
+    Err(Error::config("redact.properties", reason))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

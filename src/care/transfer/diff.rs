@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
 use crate::config::StoreConfig;
-use crate::error::Result;
+use crate::error::{Result, named};
 use crate::format::message::{Frame, Record, read_frame};
 use crate::format::queue::consume_queue::TagFilter;
 use crate::store::progress::{Progress, tell};
@@ -16,26 +16,16 @@ pub const MOST_LISTED: usize = 10_000;
 const PIECE_MESSAGES: usize = 512;
 const PIECE_BYTES: u64 = 4 << 20;
 
-/// Kind of difference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DifferenceKind {
-    /// The second store lacks the message.
-    Missing,
-    /// Only the second store has it.
-    Extra,
-    /// Both have that queue offset, with different content.
-    Different,
-}
-
-impl DifferenceKind {
-    /// Stable name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::Extra => "extra",
-            Self::Different => "different",
-        }
+named! {
+    /// Kind of difference.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum DifferenceKind {
+        /// The second store lacks the message.
+        Missing = "missing",
+        /// Only the second store has it.
+        Extra = "extra",
+        /// Both have that queue offset, with different content.
+        Different = "different",
     }
 }
 

@@ -18,7 +18,7 @@ use self::numbering::Numbering;
 pub(super) use self::numbering::has_no_stand_ins;
 pub use self::numbering::{NumberRule, QueueName};
 use crate::config::StoreConfig;
-use crate::error::{Error, FormatError, PutStatus, Result};
+use crate::error::{Error, FormatError, Result};
 use crate::files::{FileKind, Storage, SystemClock};
 use crate::format::config::json;
 use crate::format::config::tables::{GroupOffset, OffsetTable, TopicConfig, TopicTable};
@@ -186,27 +186,21 @@ fn stand_in<'a>(behind: &Record<'a>, queue_offset: i64) -> Record<'a> {
 
 #[cold]
 fn too_many(record: &Record<'_>, from: i64, to: i64) -> Error {
-    Error::InvalidMessage {
-        field: "queue_offset",
-        reason: format!(
+    Error::illegal(
+        "queue_offset",
+        format!(
             "queue {} of {:?} has no messages from {from} to {to}, too many to stand in for; number \
              the messages anew instead",
             record.queue_id,
             String::from_utf8_lossy(record.topic),
         ),
-        status: PutStatus::MessageIllegal,
-        limit: None,
-    }
+    )
 }
 
 /// A store's JSON files, without backups (`.bak`).
 pub fn config_files(storage: &dyn Storage, folder: &Path) -> Result<Vec<ConfigFile>> {
-    let entries = match storage.list(folder) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(Error::io("list", folder))?,
-    };
     let mut files = Vec::new();
-    for entry in entries {
+    for entry in storage.list_if_there(folder)?.into_iter().flatten() {
         let Some(name) =
             entry.name.to_str().filter(|name| name.ends_with(".json") && *name != SETTINGS_FILE)
         else {

@@ -155,7 +155,7 @@ fn refused(reason: String, limit: Option<u64>) -> Error {
 
 /// Refuses anything but a missing or empty folder.
 pub fn refuse_what_is_there(storage: &dyn Storage, out: &Path) -> Result<()> {
-    let there = match storage.kind(out).map_err(Error::io("stat", out))? {
+    let there = match storage.kind_of(out)? {
         None => return Ok(()),
         Some(FileKind::Directory) => {
             if storage.list(out).map_err(Error::io("list", out))?.is_empty() {
@@ -177,7 +177,7 @@ fn free_name(storage: &dyn Storage, out: &Path) -> Result<PathBuf> {
     let name = out.file_name().unwrap_or_default().to_string_lossy().into_owned();
     for number in 0_u32.. {
         let path = parent(out).join(format!(".{name}.{}-{number}.partial", std::process::id()));
-        if storage.kind(&path).map_err(Error::io("stat", &path))?.is_none() {
+        if storage.kind_of(&path)?.is_none() {
             return Ok(path);
         }
     }

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use hashbrown::{HashMap, HashSet};
 
-use crate::error::{Error, PutStatus, Result};
+use crate::error::{Error, Result};
 use crate::format::message::Record;
 use crate::format::message::properties::{self, Indexed, names};
 use crate::format::message::purpose::Purpose;
@@ -266,7 +266,7 @@ impl Ends {
                 record.queue_id,
                 String::from_utf8_lossy(record.topic),
             );
-            return Err(refused("queue_offset", reason));
+            return Err(Error::illegal("queue_offset", reason));
         }
         *end = first.saturating_add(range.message_count.into());
         Ok(())
@@ -280,7 +280,7 @@ impl Ends {
 pub fn check_row(record: &Record<'_>, is_whole: bool) -> Result<()> {
     if !is_whole && !names_a_folder(record.topic) {
         let topic = String::from_utf8_lossy(record.topic);
-        return Err(refused("topic", format!("{topic:?} cannot name a folder")));
+        return Err(Error::illegal("topic", format!("{topic:?} cannot name a folder")));
     }
     check_range("queue_id", record.queue_id.into(), most_queue_id(false).into())?;
     check_range("store_timestamp_ms", record.store_timestamp_ms, MOST_TIME_MS)?;
@@ -300,7 +300,7 @@ fn range(record: &Record<'_>) -> Result<InnerRange> {
     let first = record.queue_offset.to_string();
     indexed.inner_base.get_or_insert(first.as_bytes());
     batch::inner_range(&indexed, record.queue_offset).map_err(|error| {
-        refused("properties", format!("expected {}, found {}", error.expected, error.found))
+        Error::illegal("properties", format!("expected {}, found {}", error.expected, error.found))
     })
 }
 
@@ -308,12 +308,7 @@ fn check_range(field: &'static str, found: i64, most: i64) -> Result<()> {
     if (0..=most).contains(&found) {
         return Ok(());
     }
-    Err(refused(field, format!("expected 0 to {most}, found {found}")))
-}
-
-#[cold]
-pub fn refused(field: &'static str, reason: String) -> Error {
-    Error::InvalidMessage { field, reason, status: PutStatus::MessageIllegal, limit: None }
+    Err(Error::illegal(field, format!("expected 0 to {most}, found {found}")))
 }
 
 fn request_of<'a>(record: &Record<'a>) -> DispatchRequest<'a> {

@@ -23,7 +23,7 @@ use crate::format::queue::consume_queue::delay_level;
 use crate::format::queue::names::{most_queue_id, names_a_folder};
 use crate::log::read::end::Flushed;
 use crate::log::read::file_walk::{Damage, Fault, FileEnd, Visitor, open_at};
-use crate::log::read::frames::{Faults, Record, is_gone, property_crc};
+use crate::log::read::frames::{Faults, Record, property_crc};
 use crate::log::read::scanner::{Flow, Resync};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 
@@ -86,7 +86,7 @@ pub(crate) fn walk<'a>(
 ) -> Option<(u64, FileWalk)> {
     let base = file.base_offset;
     let (from, to) = (bytes.start, bytes.end);
-    let begun = (|| {
+    let begun = (|| -> Result<_> {
         let begins = begins || from == 0;
         let to = if begins { to } else { to.min(from.saturating_add(LOOKED_THROUGH)) };
         let places = base.saturating_add(from)..base.saturating_add(to);
@@ -102,7 +102,7 @@ pub(crate) fn walk<'a>(
         Ok(Some(begun)) => begun,
         Ok(None) => return None,
         // Retention is no fault.
-        Err(error) if is_gone(&error) => {
+        Err(error) if error.is_not_found() => {
             return if begins || from == 0 { failed() } else { None };
         }
         Err(error) => {

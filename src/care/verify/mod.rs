@@ -31,7 +31,7 @@ use super::broker::{self, WrongSize};
 use super::finding::{Code, Finding, Findings, Severity};
 use super::meter::{Meter, both, thread_count, watched};
 use crate::config::StoreConfig;
-use crate::error::{Corruption, Error, Result};
+use crate::error::{Corruption, Result, named};
 use crate::files::threads::each;
 use crate::files::{Access, FileKind, FileRun, Os, Resting, Storage, SystemClock};
 use crate::format::checkpoint::CheckpointFields;
@@ -46,23 +46,14 @@ use crate::store::open::version;
 use crate::store::progress::{Progress, interrupted};
 use crate::time::{Clock, FAR_MS};
 
-/// Depth of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// Frames, lengths, names and headers.
-    Quick,
-    /// Everything: checksums, and structures against each other.
-    Full,
-}
-
-impl Level {
-    /// Stable name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Quick => "quick",
-            Self::Full => "full",
-        }
+named! {
+    /// Depth of a check.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Level {
+        /// Frames, lengths, names and headers.
+        Quick = "quick",
+        /// Everything: checksums, and structures against each other.
+        Full = "full",
     }
 }
 
@@ -351,7 +342,7 @@ fn conclude(
 fn state(cx: &Context<'_>) -> Result<State> {
     let root = cx.paths.root();
     for (path, what) in [(cx.paths.abort(), "abort"), (cx.paths.lock(), "lock")] {
-        match cx.storage.kind(&path).map_err(Error::io("stat", &path))? {
+        match cx.storage.kind_of(&path)? {
             None | Some(FileKind::File) => {}
             Some(kind) => {
                 let expected = format!("the file `{what}`");

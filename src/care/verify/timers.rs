@@ -68,10 +68,10 @@ pub(super) fn check(cx: &Context<'_>, queues: &Queues) {
         add(Severity::Error, &path, expected, found);
     }
     let path = cx.paths.root().join("timerwheel");
-    let file = match cx.storage.open(&path, Access::Read) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
-        Err(error) => return cx.error(&path, Error::io("open", &path)(error)),
+    let file = match cx.storage.open_if_there(&path, Access::Read) {
+        Ok(Some(file)) => file,
+        Ok(None) => return,
+        Err(error) => return cx.error(&path, error),
     };
     let (mut slots, mut lost) = (0_u64, 0);
     let read = inventory::each_slot(&*file, |slot| {

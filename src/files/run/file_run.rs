@@ -10,15 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::file_size::file_size_of;
 use super::folder::make_folder;
 pub use super::open_files::OpenFiles;
-use super::open_files::RunFile;
+use super::open_files::{RunFile, file_size_of};
 use super::roots::Roots;
 use super::twins::Twin;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::map::ahead::Ahead;
-use crate::files::system::storage::{Access, FileKind, Storage, StorageFile};
+use crate::files::system::storage::{Access, FileKind, Storage, StorageFile, if_there};
 use crate::format::file_name;
 use crate::format::width::to_usize;
 
@@ -115,13 +114,9 @@ impl FileRun {
         let mut strays = Vec::new();
         self.lacks_folder.store(false, Ordering::Release);
         for dir in self.roots.dirs() {
-            let entries = match self.storage.list(dir) {
-                Ok(entries) => entries,
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                    self.lacks_folder.store(true, Ordering::Release);
-                    continue;
-                }
-                Err(error) => return Err(Error::io("list", dir)(error)),
+            let Some(entries) = self.storage.list_if_there(dir)? else {
+                self.lacks_folder.store(true, Ordering::Release);
+                continue;
             };
             for entry in entries {
                 let path = dir.join(&entry.name);
@@ -326,9 +321,7 @@ impl FileRun {
     /// remembers.
     pub fn open_if_there(&self, file: &RunFile) -> Result<Option<Arc<dyn StorageFile>>> {
         match self.open(file) {
-            Err(Error::Io { source, .. })
-                if source.kind() == std::io::ErrorKind::NotFound && self.access == Access::Read =>
-            {
+            Err(error) if error.is_not_found() && self.access == Access::Read => {
                 self.has_lost_files.store(true, Ordering::Release);
                 self.refresh()?;
                 Ok(None)
@@ -374,9 +367,8 @@ impl FileRun {
         let which = base_offset.checked_div(self.file_size()).unwrap_or(0);
         // Unknown disk usage counts as empty.
         let used_percent = |dir: &Path| self.storage.used_percent(dir).unwrap_or(0);
-        let dir = self.roots.of_file(which, used_percent).ok_or_else(|| Error::InvalidConfig {
-            field: "store_path_commit_log".to_owned(),
-            reason: "names no folder that takes files".to_owned(),
+        let dir = self.roots.of_file(which, used_percent).ok_or_else(|| {
+            Error::config("store_path_commit_log", "names no folder that takes files")
         })?;
         Ok(dir.join(file_name::offset_name(base_offset)))
     }
@@ -447,12 +439,7 @@ impl FileRun {
     fn sync_names(&self, removed: usize) -> Result<()> {
         if removed > 0 {
             for dir in self.roots.dirs() {
-                match self.storage.sync_dir(dir) {
-                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                        return Err(Error::flush(dir)(error));
-                    }
-                    _ => {}
-                }
+                if_there(self.storage.sync_dir(dir)).map_err(Error::flush(dir))?;
             }
         }
         Ok(())

@@ -14,7 +14,7 @@ pub fn folder_at(
     dir: &Path,
     ours: bool,
 ) -> Result<std::result::Result<bool, String>> {
-    Ok(match storage.kind(dir).map_err(Error::io("stat", dir))? {
+    Ok(match storage.kind_of(dir)? {
         None => Ok(false),
         Some(FileKind::Directory) => Ok(true),
         Some(FileKind::File) => Err(NOT_A_FOLDER.to_owned()),
@@ -72,7 +72,7 @@ pub(crate) fn make_folder_by_name<'a>(
 fn missing<'a>(storage: &dyn Storage, dir: &'a Path) -> Result<Vec<&'a Path>> {
     let mut made = Vec::new();
     for folder in dir.ancestors().filter(|folder| !folder.as_os_str().is_empty()) {
-        if storage.kind(folder).map_err(Error::io("stat", folder))?.is_some() {
+        if storage.kind_of(folder)?.is_some() {
             break;
         }
         made.push(folder);

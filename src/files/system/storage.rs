@@ -8,6 +8,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::error::{Error, Result};
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reading; the access time stays unchanged where possible.
@@ -135,7 +137,7 @@ pub trait Storage: Send + Sync + fmt::Debug {
     }
     /// Whether a write through a map changes the time of [`Storage::stamp`]; on tmpfs it does not.
     /// The file's bytes stay unchanged.
-    fn stamps_mapped_writes(&self, _path: &Path) -> crate::error::Result<bool> {
+    fn stamps_mapped_writes(&self, _path: &Path) -> Result<bool> {
         Ok(true)
     }
     /// Identity of a path; `None` if unknown.
@@ -214,6 +216,37 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     /// A lock of another open file on any of these bytes, as long as it is.
     fn locked(&self, bytes: Range<u64>) -> Option<Range<u64>>;
     fn lock_holder(&self) -> Option<i32>;
+}
+
+/// Calls whose error names the path, and for which a missing file is an answer.
+impl dyn Storage + '_ {
+    pub fn open_if_there(
+        &self,
+        path: &Path,
+        access: Access,
+    ) -> Result<Option<Arc<dyn StorageFile>>> {
+        if_there(self.open(path, access)).map_err(Error::io("open", path))
+    }
+
+    pub fn list_if_there(&self, dir: &Path) -> Result<Option<Vec<DirEntry>>> {
+        if_there(self.list(dir)).map_err(Error::io("list", dir))
+    }
+
+    pub fn remove_if_there(&self, path: &Path) -> Result<()> {
+        if_there(self.remove_file(path)).map(drop).map_err(Error::io("remove", path))
+    }
+
+    pub fn kind_of(&self, path: &Path) -> Result<Option<FileKind>> {
+        self.kind(path).map_err(Error::io("stat", path))
+    }
+}
+
+/// `None` for a file or folder that is missing.
+pub fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
 }
 
 /// A mapped range, unmapped on drop.

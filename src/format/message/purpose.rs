@@ -2,6 +2,7 @@
 //! destination.
 
 use super::properties::{self, names};
+use crate::error::named;
 use crate::format::queue::consume_queue::{DelayLevels, SCHEDULE_TOPIC, delay_level};
 
 /// Topic of half messages (`TopicValidator.RMQ_SYS_TRANS_HALF_TOPIC`).
@@ -20,17 +21,19 @@ pub const DEAD_LETTER_PREFIX: &[u8] = b"%DLQ%";
 
 const TIMER_OUT_MS: &[u8] = b"TIMER_OUT_MS";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Purpose {
-    Normal,
-    Half,
-    TransactionOp,
-    Delayed,
-    Timer,
-    /// Messages to be redelivered to a group.
-    Retry,
-    /// Messages that a group failed to consume.
-    DeadLetter,
+named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Purpose {
+        Normal = "normal",
+        Half = "half",
+        TransactionOp = "transaction-op",
+        Delayed = "delayed",
+        Timer = "timer",
+        /// Messages to be redelivered to a group.
+        Retry = "retry",
+        /// Messages that a group failed to consume.
+        DeadLetter = "dead-letter",
+    }
 }
 
 impl Purpose {
@@ -44,19 +47,6 @@ impl Purpose {
             _ if topic.starts_with(RETRY_PREFIX) => Self::Retry,
             _ if topic.starts_with(DEAD_LETTER_PREFIX) => Self::DeadLetter,
             _ => Self::Normal,
-        }
-    }
-
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Normal => "normal",
-            Self::Half => "half",
-            Self::TransactionOp => "transaction-op",
-            Self::Delayed => "delayed",
-            Self::Timer => "timer",
-            Self::Retry => "retry",
-            Self::DeadLetter => "dead-letter",
         }
     }
 }

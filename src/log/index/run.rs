@@ -150,11 +150,7 @@ impl IndexRun {
         unreadable: &mut dyn FnMut(&Path, Error) -> Result<()>,
     ) -> Result<(Listing, Vec<Corruption>, bool)> {
         let (mut listing, mut findings, mut is_whole) = (Listing::default(), Vec::new(), true);
-        let entries = match self.storage.list(&self.dir) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(Error::io("list", &self.dir)(error)),
-        };
+        let entries = self.storage.list_if_there(&self.dir)?.unwrap_or_default();
         let known = self.listing();
         for entry in entries {
             let path = self.dir.join(&entry.name);
@@ -182,9 +178,7 @@ impl IndexRun {
                     findings.push(*corruption);
                 }
                 // Removed since the listing.
-                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                    is_whole = false;
-                }
+                Err(error) if error.is_not_found() => is_whole = false,
                 Err(error) => {
                     unreadable(&file.path, error)?;
                     listing.unusable.push(file);
@@ -240,8 +234,7 @@ impl IndexRun {
             return Ok(Arc::clone(open));
         }
         let open = IndexFile::open(&*self.storage, &file.path, self.layout, self.how);
-        if matches!(&open, Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound)
-        {
+        if open.as_ref().is_err_and(Error::is_not_found) {
             self.lost.fetch_add(1, Ordering::AcqRel);
         }
         let open = Arc::new(open?);
@@ -258,7 +251,7 @@ impl IndexRun {
 
     pub(crate) fn open_if_there(&self, file: &IndexRunFile) -> Result<Option<Arc<IndexFile>>> {
         match self.open(file) {
-            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.is_not_found() => Ok(None),
             other => other.map(Some),
         }
     }
@@ -409,12 +402,7 @@ impl IndexRun {
         }
         let mut removed = Vec::new();
         for file in doomed {
-            match self.storage.remove_file(&file.path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(Error::io("remove", &file.path)(error));
-                }
-                _ => {}
-            }
+            self.storage.remove_if_there(&file.path)?;
             self.forget(file);
             let mut left = self.listing().copy();
             left.files.retain(|other| other.id != file.id);

@@ -12,7 +12,7 @@ pub mod unit;
 use std::ops::Range;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use crate::error::{Error, PutStatus, Result};
+use crate::error::{Error, Result};
 use crate::files::run::new_files::{Filled, Wanted};
 use crate::files::{FileRun, RunFile};
 use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry};
@@ -273,12 +273,9 @@ impl Queue {
     pub fn add_plain(&self, unit: &CqUnit) -> Result<Added> {
         match self.kind() {
             QueueKind::Plain => self.put(unit, None),
-            QueueKind::Batch => Err(Error::InvalidMessage {
-                field: "properties",
-                reason: "names a queue of batches beside its own".to_owned(),
-                status: PutStatus::MessageIllegal,
-                limit: None,
-            }),
+            QueueKind::Batch => {
+                Err(Error::illegal("properties", "names a queue of batches beside its own"))
+            }
         }
     }
 
@@ -329,7 +326,7 @@ impl Queue {
         let reason = || format!("{queue_offset} is out of reach of a queue that ends at {next}");
         let target = at_least_0(queue_offset).checked_mul(ENTRY_LEN as u64);
         let target = target.filter(|&target| i64::try_from(target).is_ok());
-        let target = target.ok_or_else(|| refused(reason()))?;
+        let target = target.ok_or_else(|| Error::illegal("queue_offset", reason()))?;
         if self.run().files().is_empty() && tail.is_empty() {
             tail.set_end(target / size * size);
             self.min_offset.store(queue_offset, Ordering::Release);
@@ -337,7 +334,7 @@ impl Queue {
         self.entries.bytes.write_out(tail)?;
         let missing = target - tail.end();
         if missing > size {
-            return Err(refused(reason()));
+            return Err(Error::illegal("queue_offset", reason()));
         }
         let blanks = QueueEntry::PRE_BLANK.encode().repeat(to_usize(missing) / ENTRY_LEN);
         self.entries.bytes.push(tail, &blanks)?;
@@ -352,9 +349,12 @@ impl Queue {
         let in_reach = is_first || unit.number.saturating_sub(next) <= most_skipped;
         if !(in_reach && unit.is_valid()) {
             let CqUnit { number, count, .. } = unit;
-            return Err(refused(format!(
-                "{count} messages from {number} on are out of reach of a queue that ends at {next}"
-            )));
+            return Err(Error::illegal(
+                "queue_offset",
+                format!(
+                    "{count} messages from {number} on are out of reach of a queue that ends at {next}"
+                ),
+            ));
         }
         Ok(is_first || unit.number >= next)
     }
@@ -474,12 +474,6 @@ impl Queue {
         }
         Ok(false)
     }
-}
-
-#[cold]
-fn refused(reason: String) -> Error {
-    let status = PutStatus::MessageIllegal;
-    Error::InvalidMessage { field: "queue_offset", reason, status, limit: None }
 }
 
 #[cfg(test)]

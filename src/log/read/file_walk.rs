@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::evidence::{Budget, guess};
-use super::frames::{FrameAt, FrameReader, Record, is_gone, is_own, misplaced};
+use super::frames::{FrameAt, FrameReader, Record, is_own, misplaced};
 use super::scanner::{Flow, Resync};
 use crate::error::{CorruptionKind, FormatError, Result};
 use crate::files::{FileRun, RunFile};
@@ -243,7 +243,7 @@ pub fn next_of_log(
             continue;
         }
         let mut reader = match FrameReader::open(log, file) {
-            Err(error) if is_gone(&error) => continue,
+            Err(error) if error.is_not_found() => continue,
             opened => opened?,
         };
         let mut next = match at.checked_sub(base) {

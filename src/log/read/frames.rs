@@ -3,7 +3,6 @@
 //! [`Scanner`](super::scanner::Scanner) walks all files with it and reads every record whole.
 //! Recovery, rebuild and verify read a large record without its body, in bounded memory.
 
-use std::io;
 use std::sync::Arc;
 
 use super::block::{BLOCK_BYTES, Block, BlockPool};
@@ -461,12 +460,6 @@ pub fn misplaced(view: &MessageView<'_>, place: u64) -> Option<FormatError> {
     })
 }
 
-/// Whether a running broker's retention deleted the file.
-#[must_use]
-pub fn is_gone(error: &Error) -> bool {
-    matches!(error, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
-}
-
 pub fn property_crc(view: &MessageView<'_>) -> Option<u32> {
     view.raw_properties().last_chunk().and_then(crc::parse_property_crc)
 }
@@ -482,7 +475,7 @@ pub fn probe<'b>(
     let room = file.base_offset.saturating_add(log.file_size()).saturating_sub(place);
     let mut head = [0; HEAD_MOST];
     let read = match log.read_at(&mut head, place) {
-        Err(error) if is_gone(&error) => return Ok(None),
+        Err(error) if error.is_not_found() => return Ok(None),
         other => other?,
     };
     let head = head.get(..read).unwrap_or_default();

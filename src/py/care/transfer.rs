@@ -112,7 +112,7 @@ pub(crate) fn import_messages<'py>(
         py.detach(|| -> PyResult<()> {
             for (bytes, numbered, is_whole, number) in &records {
                 let Ok(Frame::Message(view)) = read_frame(bytes) else {
-                    return Err(at(*number)(numbering::refused(
+                    return Err(at(*number)(Error::illegal(
                         "record",
                         "is no whole record".to_owned(),
                     )));

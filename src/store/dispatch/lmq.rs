@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, PutStatus, Result};
+use crate::error::{Error, Result};
 use crate::format::message::properties::{self, Indexed, names};
 use crate::format::message::purpose::DEAD_LETTER_PREFIX;
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
@@ -107,15 +107,13 @@ pub fn queues_of<'a>(
     };
     let queues: Vec<_> = queues.split(|&byte| byte == b',').collect();
     match queues.iter().find(|name| !is_name(name)) {
-        Some(bad) => Err(Error::InvalidMessage {
-            field: "properties",
-            reason: format!(
+        Some(bad) => Err(Error::illegal(
+            "properties",
+            format!(
                 "INNER_MULTI_DISPATCH names {:?}, which is no %LMQ% queue",
                 String::from_utf8_lossy(bad)
             ),
-            status: PutStatus::MessageIllegal,
-            limit: None,
-        }),
+        )),
         None => Ok(queues),
     }
 }

@@ -11,7 +11,7 @@ use crate::format::message::peek;
 use crate::log::read::block::BlockPool;
 use crate::log::read::end::Flushed;
 use crate::log::read::file_walk::{FileEnd, Visitor, open_at};
-use crate::log::read::frames::{Record, is_gone};
+use crate::log::read::frames::Record;
 use crate::log::read::parallel::{cut, read_in_parts};
 use crate::log::read::scanner::{Flow, Resync, Stop, corruption, gap_before};
 
@@ -129,7 +129,8 @@ impl<'a> LogReading<'a> {
         }
         let opened = match open_at(self.log, file, bytes.clone(), begins) {
             // Retention deleted it: the log goes on with a later file.
-            Err(error) if is_gone(&error) && self.log.access() == Access::Read => match begins {
+            Err(error) if error.is_not_found() && self.log.access() == Access::Read => match begins
+            {
                 true => return stopped(Stop::Empty),
                 false => return Ok(None),
             },

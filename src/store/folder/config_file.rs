@@ -1,6 +1,5 @@
 //! Reads and replaces the broker's small files below `config` (`ConfigManager`).
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::{CorruptionKind, Error, FormatError, Result};
@@ -12,7 +11,7 @@ use super::lock;
 /// Reads a whole file of at most `most` bytes; `None` if it is missing.
 pub fn read(storage: &dyn Storage, path: &Path, most: usize) -> Result<Option<Vec<u8>>> {
     match read_at_most(storage, path, most) {
-        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.is_not_found() => Ok(None),
         other => other.map(Some),
     }
 }
@@ -142,7 +141,7 @@ pub fn keep(storage: &dyn Storage, path: &Path) -> Result<Option<PathBuf>> {
         let mut copy = path.as_os_str().to_owned();
         copy.push(format!(".mqstore-{number}"));
         let copy = PathBuf::from(copy);
-        if storage.kind(&copy).map_err(Error::io("stat", &copy))?.is_some() {
+        if storage.kind_of(&copy)?.is_some() {
             newest = Some(copy);
             continue;
         }

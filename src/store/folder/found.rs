@@ -8,8 +8,8 @@ use super::paths::{COMMIT_LOG, CONSUME_QUEUE, INDEX, StorePaths};
 use super::remembered::Remembered;
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::files::run::file_size::file_size_of;
 use crate::files::run::folder::NOT_A_FOLDER;
+use crate::files::run::open_files::file_size_of;
 use crate::files::{Access, FileKind, FileRun, RunFile, Storage, folder_at};
 use crate::format::file_name::parse_offset_name;
 
@@ -133,8 +133,8 @@ fn log_files(storage: &Arc<dyn Storage>, paths: &StorePaths) -> Result<Arc<Vec<A
 }
 
 pub(crate) fn differs(field: &str, configured: u64, path: &Path, found: u64) -> Error {
-    Error::InvalidConfig {
-        field: field.to_owned(),
-        reason: format!("{configured} bytes are configured, but {} has {found}", path.display()),
-    }
+    Error::config(
+        field,
+        format!("{configured} bytes are configured, but {} has {found}", path.display()),
+    )
 }

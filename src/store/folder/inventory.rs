@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use super::paths::StorePaths;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, named};
 use crate::files::{Access, DirEntry, FileKind, Storage, StorageFile, folder_at};
 use crate::format::bytes::{i32_at, i64_at};
 use crate::format::file_name::{parse_index_name, parse_offset_name};
@@ -15,33 +15,21 @@ use crate::format::width::at_least_0;
 
 use super::paths;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Structure {
-    TimerWheel,
-    TimerLog,
-    SparseQueue,
-    CompactionLog,
-    RocksDb,
-    DLedger,
-    EpochFile,
-    BrokerIdentity,
+named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Structure {
+        TimerWheel = "timer-wheel",
+        TimerLog = "timer-log",
+        SparseQueue = "sparse-queue",
+        CompactionLog = "compaction-log",
+        RocksDb = "rocksdb",
+        DLedger = "dledger",
+        EpochFile = "epoch-file",
+        BrokerIdentity = "broker-identity",
+    }
 }
 
 impl Structure {
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::TimerWheel => "timer-wheel",
-            Self::TimerLog => "timer-log",
-            Self::SparseQueue => "sparse-queue",
-            Self::CompactionLog => "compaction-log",
-            Self::RocksDb => "rocksdb",
-            Self::DLedger => "dledger",
-            Self::EpochFile => "epoch-file",
-            Self::BrokerIdentity => "broker-identity",
-        }
-    }
-
     #[must_use]
     pub const fn what(self) -> &'static str {
         match self {
@@ -268,7 +256,7 @@ impl Inventory<'_> {
     fn add(&mut self, name: &str, structure: Structure, unit: Unit) -> Result<()> {
         let path = self.root.join(name);
         let mut sums = Sums::default();
-        match self.storage.kind(&path).map_err(Error::io("stat", &path))? {
+        match self.storage.kind_of(&path)? {
             Some(FileKind::File) => self.sum_file(&path, unit, &mut sums)?,
             Some(FileKind::Directory) => self.sum(&path, unit, DEEPEST, &mut sums)?,
             Some(_) if structure == Structure::RocksDb => {

@@ -138,11 +138,10 @@ impl QueueLocks {
 const TRY_AGAIN: Duration = Duration::from_millis(1);
 
 fn open_or_create(storage: &dyn Storage, path: &Path) -> Result<Arc<dyn StorageFile>> {
-    match storage.open(path, Access::ReadWrite) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => storage.create(path, 0),
-        other => other,
+    match storage.open_if_there(path, Access::ReadWrite)? {
+        None => storage.create(path, 0).map_err(Error::io("open", path)),
+        Some(file) => Ok(file),
     }
-    .map_err(Error::io("open", path))
 }
 
 impl StoreLock {
@@ -200,7 +199,7 @@ impl StoreLock {
 
 pub fn was_aborted(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
     let path = paths.abort();
-    match storage.kind(&path).map_err(Error::io("stat", &path))? {
+    match storage.kind_of(&path)? {
         None => Ok(false),
         Some(FileKind::File) => Ok(true),
         Some(_) => Err(Error::Io {
@@ -220,22 +219,13 @@ pub fn write_abort(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
 
 /// Removes `abort`: everything is flushed and dispatched.
 pub fn remove_abort(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
-    let path = paths.abort();
-    match storage.remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(Error::io("remove", path)(error));
-        }
-        _ => {}
-    }
+    storage.remove_if_there(&paths.abort())?;
     storage.sync_dir(paths.root()).map_err(Error::flush(paths.root()))
 }
 
 /// First bytes of a small file; none if missing.
 pub fn read_start(storage: &dyn Storage, path: &Path, most: usize) -> Result<Vec<u8>> {
-    let file = match storage.open(path, Access::Read) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.map_err(Error::io("open", path))?,
-    };
+    let Some(file) = storage.open_if_there(path, Access::Read)? else { return Ok(Vec::new()) };
     let mut bytes = vec![0; most];
     let read = file.read_at(&mut bytes, 0).map_err(Error::io("read", path))?;
     bytes.truncate(read);
@@ -252,12 +242,7 @@ pub fn replace_as(storage: &dyn Storage, path: &Path, like: &Path, bytes: &[u8])
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".tmp");
     let temporary = path.with_file_name(name);
-    match storage.remove_file(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(Error::io("remove", temporary)(error));
-        }
-        _ => {}
-    }
+    storage.remove_if_there(&temporary)?;
     let file =
         storage.create_to_replace(&temporary, like).map_err(Error::io("create", &temporary))?;
     file.write_at(bytes, 0).map_err(Error::io("write", &temporary))?;

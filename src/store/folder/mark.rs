@@ -15,7 +15,6 @@
 //! A third slot at 2048 tells readers beside the writer how far all queue entries are in files.
 
 use parking_lot::{Mutex, MutexGuard};
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -67,10 +66,7 @@ impl Mark {
     /// Reads a store's mark without changing it; `None` if it is missing.
     pub fn read(storage: &dyn Storage, paths: &StorePaths) -> Result<Option<Self>> {
         let path = paths.mark();
-        let file = match storage.open(&path, Access::Read) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            other => other.map_err(Error::io("open", &path))?,
-        };
+        let Some(file) = storage.open_if_there(&path, Access::Read)? else { return Ok(None) };
         let slots = SLOTS.map(|at| {
             let mut bytes = [0; SLOT_LEN];
             // An unreadable slot counts as torn.

@@ -262,8 +262,7 @@ fn write(
 ) -> Result<()> {
     let path = paths.settings();
     make_folder(storage, &paths.config())?;
-    let unused = remembered.root.is_none()
-        && storage.kind(&path).map_err(Error::io("stat", &path))? == Some(FileKind::File);
+    let unused = remembered.root.is_none() && storage.kind_of(&path)? == Some(FileKind::File);
     if unused {
         storage.rename(&path, &backup_of(&path)).map_err(Error::io("rename", &path))?;
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::threads::{in_order, processors};
-use crate::files::{Access, DirEntry, FileKind, Stamp, Storage};
+use crate::files::{Access, DirEntry, FileKind, Stamp, Storage, if_there};
 use crate::format::crc::{Crc32, crc32};
 
 use crate::store::folder::lock;
@@ -167,9 +167,8 @@ impl Digest {
                     None => storage.stamp(&path),
                     listed => Ok(listed),
                 };
-                let stamp = match stamp {
-                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                    other => other.map_err(Error::io("stat", &path))?,
+                let Some(stamp) = if_there(stamp).map_err(Error::io("stat", &path))? else {
+                    continue;
                 };
                 let Some(stamp) = stamp else {
                     is_known = false;
@@ -206,10 +205,7 @@ impl Listed {
 }
 
 fn list(storage: &dyn Storage, folder: &Path) -> Result<Vec<Listed>> {
-    let entries = match storage.list(folder) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.map_err(Error::io("list", folder))?,
-    };
+    let entries = storage.list_if_there(folder)?.unwrap_or_default();
     let listed = |DirEntry { name, kind, len, inode, changed_ns }| {
         let path = folder.join(name);
         match kind {

@@ -116,14 +116,14 @@ pub fn replace(
         }
         return Err(error);
     }
-    let there = storage.kind(&kept).map_err(Error::io("stat", &kept))?;
+    let there = storage.kind_of(&kept)?;
     Ok(there.map(|_| kept))
 }
 
 /// A linked folder stays, and what is in it is replaced.
 fn below_a_link(storage: &dyn Storage, paths: &StorePaths, step: &Move) -> Result<Vec<Move>> {
     let place = paths.root().join(&step.folder);
-    let kind = storage.kind(&place).map_err(Error::io("stat", &place))?;
+    let kind = storage.kind_of(&place)?;
     if kind != Some(FileKind::Other) {
         return Ok(vec![step.clone()]);
     }
@@ -162,7 +162,7 @@ pub fn replace_locked<E: From<Error>>(
     let made = build(&dir).and_then(|names| {
         let step = |name: String| -> Result<Move> {
             let new = dir.join(&name);
-            let has_new = storage.kind(&new).map_err(Error::io("stat", &new))?.is_some();
+            let has_new = storage.kind_of(&new)?.is_some();
             Ok(Move { folder: name.into(), has_new })
         };
         let moves = names.into_iter().map(step).collect::<Result<Vec<_>>>()?;
@@ -189,7 +189,7 @@ pub fn is_listed(storage: &dyn Storage, paths: &StorePaths) -> bool {
 /// writer's lock, before queues and index are read.
 pub fn settle(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
     let dir = paths.rebuild();
-    match storage.kind(&dir).map_err(Error::io("stat", &dir))? {
+    match storage.kind_of(&dir)? {
         None => return Ok(false),
         Some(FileKind::Directory) => {}
         Some(_) => {
@@ -210,7 +210,7 @@ pub fn settle(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
             make(storage, paths, &kept, listed)?;
             remove_tree(storage, &beside(&paths.root().join(&listed.step.folder)))?;
         }
-        remove_file(storage, &list)?;
+        storage.remove_if_there(&list)?;
         storage.sync_dir(&dir).map_err(Error::flush(&dir))?;
     }
     remove_tree(storage, &dir)?;
@@ -220,9 +220,7 @@ pub fn settle(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
 
 /// Restores the old folder of an unfinished first move; otherwise the next open continues.
 fn undo(storage: &dyn Storage, paths: &StorePaths, kept: &Path, moves: &[Listed]) -> Result<()> {
-    let is_there = |path: &Path| {
-        storage.kind(path).map(|kind| kind.is_some()).map_err(Error::io("stat", path))
-    };
+    let is_there = |path: &Path| storage.kind_of(path).map(|kind| kind.is_some());
     for listed @ Listed { step, .. } in moves {
         let is_made = match step.has_new {
             true => {
@@ -240,7 +238,7 @@ fn undo(storage: &dyn Storage, paths: &StorePaths, kept: &Path, moves: &[Listed]
             rename(storage, paths, &old, &place)?;
         }
     }
-    remove_file(storage, &paths.rebuild().join(MOVES))?;
+    storage.remove_if_there(&paths.rebuild().join(MOVES))?;
     remove_tree(storage, &paths.rebuild())
 }
 
@@ -248,9 +246,7 @@ fn make(storage: &dyn Storage, paths: &StorePaths, kept: &Path, listed: &Listed)
     let step = &listed.step;
     let new = staging(paths).join(&step.folder);
     let place = paths.root().join(&step.folder);
-    let is_there = |path: &Path| {
-        storage.kind(path).map(|kind| kind.is_some()).map_err(Error::io("stat", path))
-    };
+    let is_there = |path: &Path| storage.kind_of(path).map(|kind| kind.is_some());
     let mut old = kept.join(&step.folder);
     let to_come = step.has_new && is_there(&new)?;
     let to_go = if step.has_new { to_come } else { !is_there(&old)? };
@@ -305,7 +301,7 @@ fn move_to_other_disk(storage: &dyn Storage, from: &Path, to: &Path) -> Result<(
         remove_tree(storage, &aside)?;
         storage.create_dir(&aside).map_err(Error::io("create", &aside))?;
         let moved = aside.join(name);
-        match storage.kind(from).map_err(Error::io("stat", from))? {
+        match storage.kind_of(from)? {
             _ if !is_new => storage.rename(from, &moved).map_err(Error::io("rename", from))?,
             Some(FileKind::Directory) => copy_tree(storage, from, &moved)?,
             _ => copy_file(storage, from, &aside)?,
@@ -348,24 +344,12 @@ fn parse(bytes: &[u8]) -> Option<(&str, Vec<Listed>)> {
 }
 
 fn read_whole(storage: &dyn Storage, path: &Path) -> Result<Option<Vec<u8>>> {
-    let file = match storage.open(path, Access::Read) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other.map_err(Error::io("open", path))?,
-    };
+    let Some(file) = storage.open_if_there(path, Access::Read)? else { return Ok(None) };
     let len = file.stat().map_err(Error::io("stat", path))?.len;
     let mut bytes = vec![0; to_usize(len).min(MOST_BYTES)];
     let read = file.read_at(&mut bytes, 0).map_err(Error::io("read", path))?;
     bytes.truncate(read);
     Ok(Some(bytes))
-}
-
-fn remove_file(storage: &dyn Storage, path: &Path) -> Result<()> {
-    match storage.remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(Error::io("remove", path)(error))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Removes a folder recursively; links are not followed.
@@ -377,16 +361,13 @@ pub fn remove_tree(storage: &dyn Storage, dir: &Path) -> Result<()> {
             storage.remove_dir(&folder).map_err(Error::io("remove", &folder))?;
             continue;
         }
-        let entries = match storage.list(&folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            other => other.map_err(Error::io("list", &folder))?,
-        };
+        let Some(entries) = storage.list_if_there(&folder)? else { continue };
         folders.push((folder.clone(), true));
         for entry in entries {
             let path = folder.join(entry.name);
             match entry.kind {
                 FileKind::Directory => folders.push((path, false)),
-                FileKind::File | FileKind::Other => remove_file(storage, &path)?,
+                FileKind::File | FileKind::Other => storage.remove_if_there(&path)?,
             }
         }
     }

@@ -28,16 +28,16 @@ impl NoLayout {
     #[must_use]
     pub fn refusal(&self, config: &StoreConfig) -> Error {
         let (slots, entries) = (StoreConfig::INDEX_SLOTS, StoreConfig::INDEX_ENTRIES);
-        Error::InvalidConfig {
-            field: index_field(config, self.proven).to_owned(),
-            reason: format!(
+        Error::config(
+            index_field(config, self.proven),
+            format!(
                 "does not fit the index file {}, which was cut short or has others: {}; give \
                  max_hash_slot_num and max_index_num as the writer had them, maxHashSlotNum and \
                  maxIndexNum in a broker.conf ({slots} and {entries} where that names none)",
                 self.path.display(),
                 self.reason,
             ),
-        }
+        )
     }
 }
 
@@ -62,9 +62,11 @@ fn configured_layout(
     let entries = config.max_index_num.or(remembered.max_index_num);
     let slots = slots.unwrap_or(StoreConfig::INDEX_SLOTS);
     let entries = entries.unwrap_or(StoreConfig::INDEX_ENTRIES);
-    let refused = || Error::InvalidConfig {
-        field: index_field(config, None).to_owned(),
-        reason: format!("{slots} slots and {entries} entries make a file over 2 GiB"),
+    let refused = || {
+        Error::config(
+            index_field(config, None),
+            format!("{slots} slots and {entries} entries make a file over 2 GiB"),
+        )
     };
     IndexLayout::new(slots, entries).map(Some).ok_or_else(refused)
 }
@@ -120,12 +122,10 @@ fn layout_of_files(
     configured: Option<IndexLayout>,
     remembered: Option<IndexLayout>,
 ) -> Result<LayoutAnswer> {
-    let entries = match storage.list(dir) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-        other => other.map_err(Error::io("list", dir))?,
-    };
+    let entries = storage.list_if_there(dir)?;
     let mut names: Vec<_> = entries
         .into_iter()
+        .flatten()
         .filter(|entry| {
             // A power cut leaves an empty file behind.
             entry.kind == FileKind::File
@@ -166,7 +166,7 @@ fn layout_of_files(
                 }
             }
             // Removed since the listing.
-            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) if error.is_not_found() => {}
             // Another file may tell; users of this one meet the error again.
             Err(error) => {
                 unread.get_or_insert(error);

@@ -8,7 +8,7 @@ use hashbrown::HashSet;
 use crate::config::StoreConfig;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
-use crate::files::run::file_size::Votes;
+use crate::files::run::open_files::Votes;
 use crate::files::{Access, FileKind, FileRun, Roots, Storage, folder_at};
 use crate::format::index::IndexLayout;
 use crate::format::queue::names::most_queue_id;
@@ -263,10 +263,7 @@ fn queue_file_size(
     if folder_at(storage, dir, false)? != Ok(true) {
         return Ok(configured);
     }
-    let list = |dir: &Path| match storage.list(dir) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        other => other.map_err(Error::io("list", dir)),
-    };
+    let list = |dir: &Path| storage.list_if_there(dir).map(Option::unwrap_or_default);
     let folders = |dir: &Path| -> Result<Vec<PathBuf>> {
         let mut folders: Vec<_> = list(dir)?
             .into_iter()

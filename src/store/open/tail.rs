@@ -170,12 +170,7 @@ fn copy(
     storage: &dyn Storage,
     path: &std::path::Path,
 ) -> Result<()> {
-    match storage.remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(Error::io("remove", path)(error));
-        }
-        _ => {}
-    }
+    storage.remove_if_there(path)?;
     let out = storage.create(path, 0).map_err(Error::io("create", path))?;
     let _ = storage.make_private(path);
     let mut block = vec![0; BLOCK];

@@ -99,7 +99,7 @@ fn look_at_files(storage: &dyn Storage, paths: &StorePaths) -> Result<Versions> 
     let mut found = Versions::default();
     let last = Release::V5_5;
     let dir = paths.root().join(DATABASE);
-    if storage.kind(&dir).map_err(Error::io("stat", &dir))? == Some(FileKind::Directory) {
+    if storage.kind_of(&dir)? == Some(FileKind::Directory) {
         let what = "every start of 5.4 or later makes this folder".to_owned();
         found.add(Release::V5_4, last, DATABASE, what);
     }
@@ -163,16 +163,16 @@ pub fn settle(config: &mut StoreConfig, found: &Versions) -> Result<Release> {
         Some(given) if config.given.contains("rocketmq_version") => {
             let newest = found.marks.iter().max_by_key(|mark| mark.since);
             if let Some(mark) = newest.filter(|mark| mark.since > given) {
-                return Err(Error::InvalidConfig {
-                    field: "rocketmq_version".to_owned(),
-                    reason: format!(
+                return Err(Error::config(
+                    "rocketmq_version",
+                    format!(
                         "{:?} is given, but {} shows {} or later: {}; give that or leave it out",
                         given.name(),
                         mark.path,
                         mark.since.name(),
                         mark.what
                     ),
-                });
+                ));
             }
             given
         }
@@ -209,11 +209,7 @@ fn has_bytes(bytes: &[u8], wanted: &[u8]) -> bool {
 }
 
 fn newest_options(storage: &dyn Storage, dir: &Path) -> Result<Option<(String, Vec<u8>)>> {
-    let entries = match storage.list(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::io("list", dir)(error)),
-    };
+    let Some(entries) = storage.list_if_there(dir)? else { return Ok(None) };
     let names = entries.into_iter().filter(|entry| entry.kind == FileKind::File);
     let names = names.filter_map(|entry| entry.name.into_string().ok());
     let Some(name) = names.filter(|name| name.starts_with("OPTIONS-")).max() else {
@@ -233,9 +229,7 @@ fn look_at_index(index: &IndexRun, log: &CommitLog, found: &mut Versions) -> Res
     for file in asked(files.len()).filter_map(|number| files.get(number)) {
         let tags = match index.open(file).and_then(|open| TagEntries::of(&open, log)) {
             // Removed meanwhile, or damaged.
-            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                continue;
-            }
+            Err(error) if error.is_not_found() => continue,
             Err(Error::Corrupt(_)) => {
                 found.has_unread_index = true;
                 continue;

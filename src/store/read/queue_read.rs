@@ -1,7 +1,7 @@
 //! Reads a queue from an offset on (`DefaultMessageStore.getMessage`).
 
 use crate::config::TransferLimits;
-use crate::error::Result;
+use crate::error::{Result, named};
 use crate::format::message::properties::names;
 use crate::format::message::{Frame, MessageView, read_frame};
 use crate::format::queue::consume_queue::{self, SCHEDULE_TOPIC, TagFilter};
@@ -16,44 +16,28 @@ use super::entry_search::{EntrySearch, NextMessage};
 use super::view::queue_view::QueueView;
 use crate::store::progress::{ASK_EVERY, Halt};
 
-/// Status of a read (`GetMessageStatus`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GetStatus {
-    /// At least one message was taken.
-    Found,
-    /// No examined message matches.
-    NoMatchedMessage,
-    /// The examined messages are deleted.
-    MessageWasRemoving,
-    /// Offset inside the queue without an entry.
-    OffsetFoundNull,
-    /// Far behind the queue's end.
-    OffsetOverflowBadly,
-    /// At the queue's end: the next message's offset.
-    OffsetOverflowOne,
-    /// Before the queue's first message.
-    OffsetTooSmall,
-    /// No such queue.
-    NoMatchedLogicQueue,
-    /// The queue never had a message.
-    NoMessageInQueue,
-}
-
-impl GetStatus {
-    /// RocketMQ's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Found => "FOUND",
-            Self::NoMatchedMessage => "NO_MATCHED_MESSAGE",
-            Self::MessageWasRemoving => "MESSAGE_WAS_REMOVING",
-            Self::OffsetFoundNull => "OFFSET_FOUND_NULL",
-            Self::OffsetOverflowBadly => "OFFSET_OVERFLOW_BADLY",
-            Self::OffsetOverflowOne => "OFFSET_OVERFLOW_ONE",
-            Self::OffsetTooSmall => "OFFSET_TOO_SMALL",
-            Self::NoMatchedLogicQueue => "NO_MATCHED_LOGIC_QUEUE",
-            Self::NoMessageInQueue => "NO_MESSAGE_IN_QUEUE",
-        }
+named! {
+    /// Status of a read (`GetMessageStatus`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum GetStatus {
+        /// At least one message was taken.
+        Found = "FOUND",
+        /// No examined message matches.
+        NoMatchedMessage = "NO_MATCHED_MESSAGE",
+        /// The examined messages are deleted.
+        MessageWasRemoving = "MESSAGE_WAS_REMOVING",
+        /// Offset inside the queue without an entry.
+        OffsetFoundNull = "OFFSET_FOUND_NULL",
+        /// Far behind the queue's end.
+        OffsetOverflowBadly = "OFFSET_OVERFLOW_BADLY",
+        /// At the queue's end: the next message's offset.
+        OffsetOverflowOne = "OFFSET_OVERFLOW_ONE",
+        /// Before the queue's first message.
+        OffsetTooSmall = "OFFSET_TOO_SMALL",
+        /// No such queue.
+        NoMatchedLogicQueue = "NO_MATCHED_LOGIC_QUEUE",
+        /// The queue never had a message.
+        NoMessageInQueue = "NO_MESSAGE_IN_QUEUE",
     }
 }
 

@@ -203,7 +203,7 @@ impl<'a> Checked<'a> {
         }
         if let Some(time @ ..0) = message.store_timestamp_ms {
             let reason = format!("expected 0 or more, found {time}: Unix milliseconds");
-            return Err(refused("store_timestamp_ms", MessageIllegal, None, reason));
+            return Err(Error::illegal("store_timestamp_ms", reason));
         }
         let version = if config.auto_message_version_on_topic_len && topic.len() > 127 {
             Version::V2
@@ -319,7 +319,7 @@ pub fn encode(
     property_crc: bool,
 ) -> Result<Vec<u8>> {
     use PutStatus::{MessageIllegal, PropertiesSizeExceeded};
-    let missing = |field| move || refused(field, MessageIllegal, None, "is not given");
+    let missing = |field| move || Error::illegal(field, "is not given");
     let store_host = message.store_host.ok_or_else(missing("store_host"))?;
     let store_timestamp_ms =
         message.store_timestamp_ms.ok_or_else(missing("store_timestamp_ms"))?;
@@ -400,7 +400,7 @@ impl Appender {
                 && properties::get(message.properties, properties::names::DELAY).is_none();
             if (message.topic, message.queue_id) != (first.topic, first.queue_id) || !plain {
                 let reason = "a batch is of one queue, without delay and transactions";
-                return Err(refused("messages", PutStatus::MessageIllegal, None, reason));
+                return Err(Error::illegal("messages", reason));
             }
             size = size.saturating_add(checked.size);
             bodies = bodies.saturating_add(message.body.len() as u64);

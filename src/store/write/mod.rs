@@ -3,16 +3,15 @@
 //! Open `writer.rs` first: [`writer::Writer`] has every step in order. `append.rs` checks, places and
 //! encodes a message; `property_block.rs` builds properties, `inner_batch.rs` splits inner batches.
 //! `group_commit.rs` lets callers under `SYNC_FLUSH` share a flush. `background.rs` runs the steps on
-//! threads; `allocate.rs`, `prepare.rs` and `new_queues.rs` work ahead. `spread.rs` chooses queues by
+//! threads; `ahead.rs` and `new_queues.rs` work ahead. `spread.rs` chooses queues by
 //! key. `retention/` decides which files are deleted.
 
-pub(crate) mod allocate;
+pub(crate) mod ahead;
 pub mod append;
 pub(crate) mod background;
 pub mod group_commit;
 pub mod inner_batch;
 pub mod new_queues;
-pub(crate) mod prepare;
 pub mod property_block;
 pub mod retention;
 pub(crate) mod spread;

@@ -1,7 +1,7 @@
 //! Builds a new message's property block from named values
 //! (`MessageDecoder#messageProperties2String`).
 
-use crate::error::{Error, PutStatus, Result};
+use crate::error::{Error, Result};
 use crate::format::message::properties::{self, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, names};
 use crate::format::message::sys_flag::is_inner_batch;
 use crate::log::QueueKind;
@@ -21,16 +21,6 @@ pub struct PropertyBlock<'a> {
 
 const BY_ARGUMENT: [&[u8]; 4] = [names::TAGS, names::KEYS, names::UNIQ_KEY, names::DELAY];
 
-#[cold]
-fn refused(field: &'static str, reason: impl Into<String>) -> Error {
-    Error::InvalidMessage {
-        field,
-        reason: reason.into(),
-        status: PutStatus::MessageIllegal,
-        limit: None,
-    }
-}
-
 #[inline]
 fn check_value(field: &'static str, value: &[u8]) -> Result<()> {
     if value.is_empty() {
@@ -39,10 +29,10 @@ fn check_value(field: &'static str, value: &[u8]) -> Result<()> {
             "properties" => ("an empty value", "leave the property out"),
             _ => ("an empty text", "leave it out or give None"),
         };
-        return Err(refused(field, format!("{what} cannot be stored; {cure}")));
+        return Err(Error::illegal(field, format!("{what} cannot be stored; {cure}")));
     }
     if properties::first_of(value, [PROPERTY_SEPARATOR]).is_some() {
-        return Err(refused(field, "has byte 0x02, which ends a property"));
+        return Err(Error::illegal(field, "has byte 0x02, which ends a property"));
     }
     Ok(())
 }
@@ -77,7 +67,7 @@ impl<'a> PropertyBlock<'a> {
     pub fn key(&mut self, key: &[u8]) -> Result<()> {
         if key.is_empty() || properties::first_of(key, [PROPERTY_SEPARATOR, b' ']).is_some() {
             check_value("keys", key)?;
-            return Err(refused(
+            return Err(Error::illegal(
                 "keys",
                 "a key cannot have a space in it, which divides keys; give keys=[...] for several",
             ));
@@ -121,19 +111,19 @@ impl<'a> PropertyBlock<'a> {
     pub fn pair(&mut self, name: &[u8], value: &[u8]) -> Result<()> {
         let shown = || String::from_utf8_lossy(name.get(..64).unwrap_or(name)).into_owned();
         if name.is_empty() {
-            return Err(refused("properties", "an empty name"));
+            return Err(Error::illegal("properties", "an empty name"));
         }
         if name.contains(&NAME_VALUE_SEPARATOR) || name.contains(&PROPERTY_SEPARATOR) {
             let reason = format!("name {:?} has byte 0x01 or 0x02, which ends a name", shown());
-            return Err(refused("properties", reason));
+            return Err(Error::illegal("properties", reason));
         }
         let argument = BY_ARGUMENT.iter().position(|known| *known == name);
         if argument.is_some_and(|place| self.given >> place & 1 == 1) {
             let reason = format!("{} is given by argument as well", shown());
-            return Err(refused("properties", reason));
+            return Err(Error::illegal("properties", reason));
         }
         if let Err(Error::InvalidMessage { reason, .. }) = check_value("properties", value) {
-            return Err(refused("properties", format!("{:?}: {reason}", shown())));
+            return Err(Error::illegal("properties", format!("{:?}: {reason}", shown())));
         }
         self.inner_num |= name == names::INNER_NUM;
         properties::push(self.out, name, value);
@@ -152,7 +142,10 @@ impl<'a> PropertyBlock<'a> {
 #[inline]
 pub fn check_inner_batch(counts_inner_messages: bool, sys_flag: i32) -> Result<()> {
     if counts_inner_messages && !is_inner_batch(sys_flag) {
-        return Err(refused("properties", "INNER_NUM stands in a message that is no inner batch"));
+        return Err(Error::illegal(
+            "properties",
+            "INNER_NUM stands in a message that is no inner batch",
+        ));
     }
     Ok(())
 }
@@ -171,7 +164,7 @@ pub(crate) fn inner_count(
     let count = || properties::get(properties, names::INNER_NUM);
     match (is_batch, keeps) {
         (false, false) => Ok(None),
-        (true, false) => Err(refused(
+        (true, false) => Err(Error::illegal(
             "sys_flag",
             format!(
                 "a batch that is kept together needs a topic with queue.type=BatchCQ, {:?} is none",
@@ -179,16 +172,17 @@ pub(crate) fn inner_count(
             ),
         )),
         (false, true) if count().is_none() => Ok(None),
-        (false, true) => {
-            Err(refused("properties", "INNER_NUM stands in a message that is no inner batch"))
-        }
+        (false, true) => Err(Error::illegal(
+            "properties",
+            "INNER_NUM stands in a message that is no inner batch",
+        )),
         (true, true) => {
             let number = count().and_then(|count| str::from_utf8(count).ok()?.parse().ok());
             let number = number.filter(|&number: &i16| number > 0);
             number.map(Some).ok_or_else(|| {
                 let found = count().map(String::from_utf8_lossy);
                 let reason = format!("expected 1 to 32767 as INNER_NUM, found {found:?}");
-                refused("properties", reason)
+                Error::illegal("properties", reason)
             })
         }
     }

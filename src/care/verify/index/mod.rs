@@ -205,7 +205,7 @@ impl Index {
 fn read_state(cx: &Context<'_>, run: &IndexRun, file: &Arc<IndexRunFile>) -> Option<IndexState> {
     match try_read_state(cx, run, file) {
         Ok(state) => Some(state),
-        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) if error.is_not_found() => None,
         Err(error) => {
             cx.error(&file.path, error);
             None

@@ -284,9 +284,7 @@ pub(crate) fn read_extension(cx: &Context<'_>, run: &FileRun) -> Result<()> {
     let mut block = vec![0; BLOCK];
     for file in run.files().iter() {
         let open = match run.open(file) {
-            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                continue;
-            }
+            Err(error) if error.is_not_found() => continue,
             other => other?,
         };
         let len = file.len.min(run.file_size());

@@ -394,9 +394,7 @@ pub(crate) fn each_block(
         }
         let len = file.len.min(run.file_size()) / entry_len * entry_len;
         let open = match run.open(file) {
-            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                continue;
-            }
+            Err(error) if error.is_not_found() => continue,
             other => other?,
         };
         let mut position = 0;

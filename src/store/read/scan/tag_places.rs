@@ -85,21 +85,17 @@ impl TagPlaces {
 }
 
 fn queue_folders(storage: &dyn Storage, root: &Path) -> Result<Vec<PathBuf>> {
-    let below = |dir: &Path| match storage.list(dir) {
-        Ok(entries) => {
-            let folders = entries.into_iter().filter(|entry| entry.kind == FileKind::Directory);
-            Ok(folders.map(|entry| dir.join(entry.name)).collect())
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(Error::io("list", dir)(error)),
+    let below = |dir: &Path| -> Result<Vec<PathBuf>> {
+        let entries = storage.list_if_there(dir)?.into_iter().flatten();
+        let folders = entries.filter(|entry| entry.kind == FileKind::Directory);
+        Ok(folders.map(|entry| dir.join(entry.name)).collect())
     };
     let is_queue = |path: &PathBuf| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|n| n.parse::<u32>().is_ok())
     };
     let mut queues = Vec::new();
     for kind in [QueueKind::Plain, QueueKind::Batch] {
-        let topics: Vec<PathBuf> = below(&root.join(kind.folder()))?;
-        for topic in topics {
+        for topic in below(&root.join(kind.folder()))? {
             queues.extend(below(&topic)?.into_iter().filter(is_queue));
         }
     }

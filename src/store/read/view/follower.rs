@@ -120,7 +120,7 @@ impl Follower {
         let files = &*self.files;
         let _turn = self.refreshing.write();
         let root = files.paths.root();
-        if files.storage.kind(root).map_err(Error::io("stat", root))?.is_none() {
+        if files.storage.kind_of(root)?.is_none() {
             let gone = std::io::Error::new(
                 std::io::ErrorKind::NotFound,
                 "the store is gone: open it again where it lies now",

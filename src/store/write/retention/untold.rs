@@ -1,8 +1,6 @@
 //! `mqstore.deleted`: deletions not told yet, each written before its first file goes. The next open
 //! tells them.
 
-use std::io::ErrorKind;
-
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -88,12 +86,7 @@ impl Untold {
 fn write(storage: &dyn Storage, paths: &StorePaths, deletions: &[&Deletion]) -> Result<()> {
     let path = paths.deleted();
     if deletions.is_empty() {
-        return match storage.remove_file(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(Error::io("remove", path)(error))
-            }
-            _ => Ok(()),
-        };
+        return storage.remove_if_there(&path);
     }
     let each = deletions.iter().map(|Deletion { from, to, text }| json!([from, to, text]));
     lock::replace(storage, &path, Value::Array(each.collect()).to_string().as_bytes())
