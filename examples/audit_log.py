@@ -31,7 +31,7 @@ SETTINGS = mqstore.StoreConfig.embedded(flush_disk_type="SYNC_FLUSH")
 
 @contextlib.asynccontextmanager
 async def lifespan(app: Starlette) -> AsyncGenerator[None]:
-    async with await mqstore.aio.open(FOLDER, "a", config=SETTINGS) as store:
+    async with mqstore.aio.open(FOLDER, "a", config=SETTINGS) as store:
         app.state.audit = store
         yield
 

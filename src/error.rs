@@ -77,7 +77,7 @@ pub enum Error {
         reason: String,
     },
     /// Another process or handle writes to the store.
-    #[error("{}: already open {}", path.display(), by_pid(*pid))]
+    #[error("{}: already open {}; close it there, or read with mode \"r\"", path.display(), by_pid(*pid))]
     Locked {
         /// The lock file.
         path: PathBuf,

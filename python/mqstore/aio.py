@@ -2,9 +2,9 @@
 
 >>> import asyncio, tempfile, mqstore.aio
 >>> async def main() -> list[bytes]:
-...     async with await mqstore.aio.open(tempfile.mkdtemp(), "a") as store:
+...     async with mqstore.aio.open(tempfile.mkdtemp(), "a") as store:
 ...         await store.append("orders", b"paid")
-...         async with await store.group("billing") as group:
+...         async with store.group("billing") as group:
 ...             messages = await group.poll("orders")
 ...             await group.commit()
 ...             return [message.body for message in messages]
@@ -25,7 +25,7 @@ import functools
 import inspect
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar
 
 import mqstore
 from mqstore.errors import StoreClosedError
@@ -36,7 +36,7 @@ from mqstore.topic import Topic
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+    from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
     from datetime import datetime
     from types import TracebackType
 
@@ -46,10 +46,11 @@ if TYPE_CHECKING:
     from mqstore.groups.processing import Processed
     from mqstore.results import RecoveryReport
 
-__all__ = ["AsyncConsumerGroup", "AsyncStore", "AsyncTopic", "open"]
+__all__ = ["AsyncConsumerGroup", "AsyncStore", "AsyncTopic", "Opening", "open"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+_C = TypeVar("_C", "AsyncStore", "AsyncConsumerGroup")
 _AT_ONCE = 64
 _THREADS = 8
 _LONGEST_PAUSE_S = 0.01
@@ -157,12 +158,16 @@ class AsyncStore(_Threaded):
         """One topic as a whole; see ``mqstore.Store.topic``."""
         return AsyncTopic(self._inner.topic(name), self._pool)
 
-    async def group(self, name: str, /) -> AsyncConsumerGroup:
+    def group(self, name: str, /) -> Opening[AsyncConsumerGroup]:
         """A consumer group of this store; see ``mqstore.Store.group``."""
-        group = await self._run(
-            functools.partial(self._inner.group, name), lambda group: group.close()
-        )
-        return AsyncConsumerGroup(group, self)
+
+        async def opened() -> AsyncConsumerGroup:
+            group = await self._run(
+                functools.partial(self._inner.group, name), lambda group: group.close()
+            )
+            return AsyncConsumerGroup(group, self)
+
+        return Opening(opened)
 
     async def close(self) -> None:
         """Closes the store after the calls that run; a second call does nothing."""
@@ -406,23 +411,46 @@ class AsyncConsumerGroup(_Threaded):
         return f"<Async{repr(self._inner)[1:]}"
 
 
-async def open(  # noqa: A001 - `mqstore.aio.open`, as `mqstore.open`
+class Opening(Generic[_C]):
+    """A store or group that ``await`` or ``async with`` opens."""
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, _C]]) -> None:
+        self._make = make
+        self._opened: _C
+
+    def __await__(self) -> Generator[Any, Any, _C]:
+        return self._make().__await__()
+
+    async def __aenter__(self) -> _C:
+        self._opened = await self
+        return self._opened
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._opened.close()
+
+
+def open(  # noqa: A001 - `mqstore.aio.open`, as `mqstore.open`
     path: str | os.PathLike[str],
     mode: Literal["r", "r+", "a"] = "r",
     *,
     config: ConfigLike = None,
-) -> AsyncStore:
+    timeout: Seconds | None = None,
+) -> Opening[AsyncStore]:
     """Opens a store; see ``mqstore.open``.
 
     Returns:
-        The store, an asynchronous context manager.
+        The store once it is awaited; also an asynchronous context manager.
     """
-    pool = ThreadPoolExecutor(_THREADS, "mqstore-aio")
-    opening = _Threaded(None, pool)
-    try:
-        opened = functools.partial(mqstore.store.open, path, mode, config=config)
-        store = await opening._run(opened, lambda store: store.close())  # noqa: SLF001
-    except BaseException:
-        pool.shutdown(wait=False)
-        raise
-    return AsyncStore(store, pool)
+
+    async def opened() -> AsyncStore:
+        pool = ThreadPoolExecutor(_THREADS, "mqstore-aio")
+        opening = _Threaded(None, pool)
+        try:
+            call = functools.partial(mqstore.store.open, path, mode, config=config, timeout=timeout)
+            store = await opening._run(call, lambda store: store.close())  # noqa: SLF001
+        except BaseException:
+            pool.shutdown(wait=False)
+            raise
+        return AsyncStore(store, pool)
+
+    return Opening(opened)

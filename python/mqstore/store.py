@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mqstore import _native
-from mqstore.errors import expect
+from mqstore.errors import StoreLockedError, expect
 
 if TYPE_CHECKING:
     from mqstore.config import ConfigLike, StoreConfig
+    from mqstore.groups.delays import Seconds
     from mqstore.groups.group import ConsumerGroup
     from mqstore.results import RecoveryReport
     from mqstore.topic import Topic
 
 __all__ = ["Store", "open"]
 
+_PAUSE_S = 0.02
 _DATABASES = (
     "consumequeue",
     "consumequeue_rocksdb",
@@ -94,6 +97,7 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
     mode: Literal["r", "r+", "a"] = "r",
     *,
     config: ConfigLike = None,
+    timeout: Seconds | None = None,
 ) -> Store:
     """Opens a store.
 
@@ -107,6 +111,8 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
         config: A ``StoreConfig``, a mapping of the same names, or the path of a
             ``broker.conf``. What is left out is taken from the files there, else from what the
             store was made with; what is given and differs from the files is refused by its name.
+        timeout: Seconds, or a ``timedelta``, to wait for another writer to close the store;
+            ``math.inf`` for ever. None: not at all.
 
     Returns:
         The store, a context manager.
@@ -138,10 +144,32 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
         from mqstore.rocksdb import refuse_lost_numbers
 
         refuse_lost_numbers(path, settings, _broker_conf(config))
-    store = Store(path, mode, settings)
+    store = _open_waiting(path, mode, settings, timeout)
     if mode != "r" and settings.get("delivery"):
         _start_delivery(store)
     return store
+
+
+def _open_waiting(
+    path: str | os.PathLike[str],
+    mode: Literal["r", "r+", "a"],
+    settings: dict[str, Any],
+    timeout: Seconds | None,
+) -> Store:
+    if timeout is None:
+        return Store(path, mode, settings)
+    from mqstore.groups.delays import seconds_or_ever
+
+    deadline = time.monotonic() + seconds_or_ever(timeout, "timeout")
+    while True:
+        try:
+            return Store(path, mode, settings)
+        except StoreLockedError:
+            # The lock is RocketMQ's, a record lock, of which no call waits for a time only.
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise
+            time.sleep(min(_PAUSE_S, left))
 
 
 def _start_delivery(store: Store) -> None:

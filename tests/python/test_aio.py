@@ -26,7 +26,7 @@ RETRIES: dict[str, Any] = {**ROOMY, "delivery": True, "message_delay_level": "0s
 
 def test_the_names_of_a_store_are_awaitable(tmp_path: Path) -> None:
     async def main() -> None:
-        async with await mqstore.aio.open(tmp_path, "a", config=ROOMY) as store:
+        async with mqstore.aio.open(tmp_path, "a", config=ROOMY) as store:
             first = await store.append("orders", b"one", keys="k")
             await store.append_many([mqstore.Message("orders", b"two", queue_id=1)])
             await store.flush()
@@ -49,6 +49,23 @@ def test_the_names_of_a_store_are_awaitable(tmp_path: Path) -> None:
                 await store.append("a b", b"")
         with pytest.raises((mqstore.StoreClosedError, RuntimeError)):
             await store.topics()
+
+    asyncio.run(main())
+
+
+def test_store_and_group_open_with_and_without_await(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with mqstore.aio.open(tmp_path, "a", config=ROOMY) as store:
+            await store.append("orders", b"one")
+            async with store.group("g") as group:
+                assert [found.body for found in await group.poll("orders")] == [b"one"]
+            async with await store.group("h") as group:
+                assert group.name == "h"
+        async with await mqstore.aio.open(tmp_path) as store:
+            assert store.mode == "r"
+        with pytest.raises(mqstore.NotAStoreError):
+            async with mqstore.aio.open(tmp_path / "none"):
+                pass
 
     asyncio.run(main())
 

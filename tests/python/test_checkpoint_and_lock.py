@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 
@@ -25,6 +28,23 @@ def test_ck03_abort_and_lock_of_an_open_store(tmp_path: Path) -> None:
         assert (tmp_path / "lock").read_bytes() == b"lock"
         assert mqstore.lock_state(tmp_path) == (True, os.getpid())
     assert mqstore.lock_state(tmp_path) == (False, None)
+
+
+def test_open_waits_for_another_writer(tmp_path: Path) -> None:
+    store = mqstore.open(tmp_path, "a", config=TINY)
+    with pytest.raises(mqstore.StoreLockedError, match='close it there.*mode "r"'):
+        mqstore.open(tmp_path, "r+", timeout=0)
+    waits = threading.Event()
+    closing = threading.Thread(target=lambda: (waits.wait(), store.close()))
+    closing.start()
+    # Set by the first attempt, so that this test waits for as long as a close takes.
+    with mock.patch.object(time, "sleep", lambda _: waits.set()):
+        with mqstore.open(tmp_path, "r+", timeout=math.inf) as second:
+            assert second.mode == "r+"
+    closing.join()
+    for impossible in (-1, math.nan, "1"):
+        with pytest.raises((ValueError, TypeError), match="timeout"):
+            mqstore.open(tmp_path, "r+", timeout=impossible)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("content", [b"", b"1", b"not a number", b"\xff" * 100])

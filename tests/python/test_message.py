@@ -268,3 +268,13 @@ def test_message_ids() -> None:
             mqstore.parse_message_id(bad)
     with pytest.raises(ValueError, match="IP address"):
         mqstore.MessageId("localhost", 1, 0)
+
+
+def test_a_body_of_json_is_parsed(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config=TINY) as store:
+        good = store.append("T", b'{"id": [1, null, "\xc3\xa9"]}')
+        bad = store.append("T", b"{")
+        assert store.get(good.physical_offset).body_json() == {"id": [1, None, "é"]}
+        place = f"physical offset {bad.physical_offset}: expected JSON"
+        with pytest.raises(ValueError, match=place):
+            store.get(bad.physical_offset).body_json()

@@ -1,5 +1,5 @@
 from datetime import datetime
-from typing import Literal, final
+from typing import Any, Literal, final
 
 from typing_extensions import Buffer
 
@@ -121,6 +121,14 @@ class StoredMessage:
         """A JSON document of one line, as ``mqstore get --json`` prints it.
 
         A body that is not UTF-8 is in ``body_base64`` instead of ``body``.
+        """
+
+    def body_json(self) -> Any:
+        """The body, parsed as JSON.
+
+        Raises:
+            ValueError: It is no JSON.
+            CorruptionError: It cannot be decompressed.
         """
 
     def to_message(self, **changes: object) -> Message:

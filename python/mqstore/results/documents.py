@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mqstore._native import StoredMessage
 
-__all__ = ["to_dict", "to_json"]
+__all__ = ["body_json", "to_dict", "to_json"]
 
 
 def to_dict(message: StoredMessage) -> dict[str, object]:
@@ -25,3 +26,12 @@ def to_json(message: StoredMessage) -> str:
 
     document = MessageView().document(message)
     return msgspec.json.encode(document, enc_hook=str).decode()
+
+
+def body_json(message: StoredMessage) -> Any:  # noqa: ANN401 - any JSON
+    """The body, parsed."""
+    try:
+        return json.loads(message.body)
+    except ValueError as error:
+        place = f"body of the message at physical offset {message.physical_offset}"
+        raise ValueError(f"{place}: expected JSON, got {error}") from None

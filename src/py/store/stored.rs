@@ -440,6 +440,15 @@ impl StoredMessage {
         slf.py().import("mqstore.results.documents")?.call_method1("to_json", (slf,))
     }
 
+    /// The body, parsed as JSON.
+    ///
+    /// Raises:
+    ///     ValueError: It is no JSON.
+    ///     CorruptionError: It cannot be decompressed.
+    fn body_json<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("mqstore.results.documents")?.call_method1("body_json", (slf,))
+    }
+
     fn __eq__(&self, other: &Self) -> bool {
         *self.record == *other.record
     }
