@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["lazily"]
-
 
 def lazily(
     package: str, names: Mapping[str, str], modules: Iterable[str] = ()

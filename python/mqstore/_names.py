@@ -15,19 +15,6 @@ if TYPE_CHECKING:
 
     from mqstore import Store
 
-__all__ = [
-    "is_system_group",
-    "is_system_topic",
-    "kind_of_name",
-    "lite_names",
-    "message_types",
-    "missing_keys",
-    "missing_topics",
-    "nearest",
-    "recent_keys",
-    "table_names",
-]
-
 # The newest part of the log, whose keys are compared with a key that is not found.
 _RECENT_BYTES = 16 << 20
 _RECENT_MESSAGES = 5_000

@@ -1,5 +1,11 @@
 """``demo``: written, killed, recovered, asked, verified."""
 
+import runpy
+from pathlib import Path
+
+from click.testing import CliRunner
+
+import mqstore
 from helpers.json_page import mismatches
 
 
@@ -29,3 +35,12 @@ def test_demo_shows_people_a_table_and_rocketmqs_own_store(mq, rocketmq_archive)
     assert ran.lines[9].startswith("every answer as written; ")
     assert "  topic TopicTest: 60 messages" in ran.lines
     assert any(line.startswith("  by key, TopicTest ") for line in ran.lines)
+
+
+def test_demo_of_a_wheel_says_where_its_program_is(monkeypatch, tmp_path):
+    door = Path(mqstore.__file__).with_name("cli") / "commands" / "demo.py"
+    monkeypatch.setattr(mqstore, "__file__", str(tmp_path / "site-packages/mqstore/__init__.py"))
+    command = runpy.run_path(str(door))["demo_command"]
+    ran = CliRunner().invoke(command, ["--messages", "10"])
+    assert ran.exit_code == 2
+    assert "make demo" in ran.output

@@ -32,15 +32,17 @@ def test_ck03_abort_and_lock_of_an_open_store(tmp_path: Path) -> None:
 
 def test_open_waits_for_another_writer(tmp_path: Path) -> None:
     store = mqstore.open(tmp_path, "a", config=TINY)
-    with pytest.raises(mqstore.StoreLockedError, match='close it there.*mode "r"'):
+    with pytest.raises(mqstore.StoreLockedError, match=r'close it there.*mode "r"'):
         mqstore.open(tmp_path, "r+", timeout=0)
     waits = threading.Event()
     closing = threading.Thread(target=lambda: (waits.wait(), store.close()))
     closing.start()
     # Set by the first attempt, so that this test waits for as long as a close takes.
-    with mock.patch.object(time, "sleep", lambda _: waits.set()):
-        with mqstore.open(tmp_path, "r+", timeout=math.inf) as second:
-            assert second.mode == "r+"
+    with (
+        mock.patch.object(time, "sleep", side_effect=lambda _: waits.set()),
+        mqstore.open(tmp_path, "r+", timeout=math.inf) as second,
+    ):
+        assert second.mode == "r+"
     closing.join()
     for impossible in (-1, math.nan, "1"):
         with pytest.raises((ValueError, TypeError), match="timeout"):

@@ -230,10 +230,10 @@ def test_a_folder_of_the_log_counts_from_the_store(tmp_path: Path) -> None:
 
 def test_settings_are_not_believed(tmp_path: Path) -> None:
     with pytest.raises(mqstore.ConfigError) as refused:
-        mqstore._native.open_store(tmp_path, "a", {"max_index_num": "many"})
+        mqstore._native.Store(tmp_path, "a", {"max_index_num": "many"})
     assert refused.value.field == "max_index_num"
     with pytest.raises(TypeError):
-        mqstore._native.open_store(tmp_path, "a", {"max_index_num": 1.5})
+        mqstore._native.Store(tmp_path, "a", {"max_index_num": 1.5})
     assert not (tmp_path / "lock").exists()
 
 

@@ -123,7 +123,7 @@ class StoredMessage:
         A body that is not UTF-8 is in ``body_base64`` instead of ``body``.
         """
 
-    def body_json(self) -> Any:
+    def body_json(self) -> Any:  # noqa: ANN401 - any JSON
         """The body, parsed as JSON.
 
         Raises:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from mqstore.config import ConfigLike
 
-__all__ = ["doctor", "verify"]
-
 
 def _had_databases(path: str | os.PathLike[str]) -> bool:
     """The same of what may be damaged; lists the folders."""

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
 
     from mqstore import Store, StoredMessage
 
-__all__ = ["topics_of", "unread_text", "with_key"]
-
 _MOST_FOUND = 64
 # A longer part of the log that the index lacks is read once for all topics, not for each.
 _MOST_BEHIND = 16 << 20

@@ -24,15 +24,6 @@ if TYPE_CHECKING:
     from mqstore import QueueInfo, Store, StoredMessage
     from mqstore.config import ConfigLike
 
-__all__ = [
-    "DeadLetters",
-    "HalfMessage",
-    "OverdueMessage",
-    "PendingReport",
-    "WaitingRetries",
-    "pending",
-]
-
 RETRY, DEAD_LETTER = "%RETRY%", "%DLQ%"
 # Topics of half messages, and of the notes that they ended (`TransactionalMessageUtil`).
 OP_TOPICS = {

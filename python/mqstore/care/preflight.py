@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from mqstore.config import ConfigLike
     from mqstore.store import Store
 
-__all__ = ["PreflightNote", "PreflightReport", "preflight"]
-
 _RELEASES = ("5.3", "5.4", "5.5")
 # A start takes records of another place or log for its own.
 _UNFORESEEN = frozenset({"MQ-DOC-14", "MQ-DOC-18", "MQ-DOC-19", "MQ-FS-10"})

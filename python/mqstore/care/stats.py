@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from mqstore._native import ArrowScan, ArrowSchema
     from mqstore.config import ConfigLike
 
-__all__ = ["StoreStats", "Totals", "stats"]
-
 Grouping: TypeAlias = Literal["topic", "queue_id", "minute", "quarter_hour", "hour", "day", "tags"]
 
 _ROW_NAMES = {name: f"{name}_ms" for name in ("minute", "quarter_hour", "hour", "day")}

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from mqstore.config import ConfigLike
 
-__all__ = ["clean", "rebuild", "recover"]
-
 
 def rebuild(
     path: str | os.PathLike[str],

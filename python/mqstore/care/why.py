@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from mqstore.config import ConfigLike
     from mqstore.results.why import WhyCode
 
-__all__ = ["why"]
-
 _More: TypeAlias = dict[str, Any]
 
 # `PermName.PERM_READ`.

@@ -20,8 +20,6 @@ from mqstore.errors import needs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["BodyForm", "Decoder", "avro_decoder", "protobuf_decoder", "protobuf_fields"]
-
 BodyForm: TypeAlias = Literal["text", "hex", "json", "protobuf", "avro", "none"]
 
 # Deeper messages are shown as bytes.

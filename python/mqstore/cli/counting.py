@@ -11,8 +11,6 @@ from mqstore.text.zone import day_begin, zone
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-__all__ = ["GROUPINGS", "SORTS", "TIMES", "Counts", "count", "largest_first", "with_rates"]
-
 GROUPINGS = ("topic", "queue_id", "minute", "hour", "day", "tags")
 SORTS = ("messages", "bytes", "growth", "bytes_growth", "first", "last")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["EXAMPLES"]
-
 EXAMPLES = {
     "info": ("mqstore info /data/store", "mqstore info /data/store --json | jq .state"),
     "topics": ("mqstore topics /data/store", "mqstore topics /data/store --no-bytes"),

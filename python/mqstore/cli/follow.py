@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from mqstore import Store
 
-__all__ = ["follow"]
-
 # Interval of checks for the reader while nothing is written.
 _LOOK_S = 0.5
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from mqstore import Store, StoredMessage
 
-__all__ = ["index_reach", "may_be_more", "note_not_found", "query"]
-
 _MAY_BE_MORE = (
     "there may be more: the log or the index is damaged, which `mqstore verify` names, or the index"
     " in RocksDB answered, which has no messages without a unique key"

@@ -12,8 +12,6 @@ from mqstore.files.log_files import LogFiles, log_folders
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Lost", "lost_messages"]
-
 _FOLDERS = ("consumequeue", "batchconsumequeue")
 
 

@@ -20,16 +20,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-__all__ = [
-    "body_option",
-    "grep_option",
-    "preview_option",
-    "raw_option",
-    "refuse_on_terminal",
-    "tags_option",
-    "template_option",
-]
-
 
 def _read_template(
     ctx: click.Context,  # noqa: ARG001 - click's signature

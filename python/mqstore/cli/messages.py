@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from mqstore.cli.bodies import BodyForm
     from mqstore.cli.output import Output
 
-__all__ = ["FIELDS", "STAND_INS", "MessageView", "Template", "note_stand_ins", "print_messages"]
-
 STAND_INS = "stand in for lost messages: consumers get them as empty messages"
 
 FIELDS = (

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from mqstore import Store
 
-__all__ = ["check_group", "check_queue", "check_topics", "note_nothing", "refusals"]
-
 
 def note_nothing(store: str, **filters: object) -> int:
     """Says that filters match no message, and returns the exit code; 0 where none is given."""

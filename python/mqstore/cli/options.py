@@ -16,23 +16,6 @@ from mqstore.store import _settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = [
-    "allow_empty_option",
-    "begin_end_options",
-    "config_option",
-    "limit_option",
-    "open_store",
-    "open_to_change",
-    "output_options",
-    "print_report",
-    "queue_option",
-    "quiet_empty_option",
-    "store_argument",
-    "threads_option",
-    "topic_option",
-    "topics_option",
-]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -15,8 +15,6 @@ from mqstore.cli.terminal import note, on_terminal
 if TYPE_CHECKING:
     import click
 
-__all__ = ["Pager", "set_paging"]
-
 _META = "mqstore.no_pager"
 _off = False
 

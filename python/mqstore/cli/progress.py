@@ -15,8 +15,6 @@ from mqstore.text import escape, rate_text, size_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["progress"]
-
 
 @contextmanager
 def progress(

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from mqstore import Store, StoredMessage
 
-__all__ = ["folders", "kept_messages", "put_back"]
-
 _RESTORED = ".restored"
 # Messages of an ended epoch never come back by themselves.
 _ENDED = ".ended"

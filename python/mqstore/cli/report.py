@@ -11,8 +11,6 @@ from mqstore.text import count_text, escape, size_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["report_lines"]
-
 
 def report_lines(report: object) -> Iterator[str]:
     """The fields by their names, in order; lists by their length, or their names."""

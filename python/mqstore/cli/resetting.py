@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from mqstore import GroupOffset, QueueInfo, Store
 
-__all__ = ["backup_offsets", "commit", "keep", "known_groups", "put_aside", "reset"]
-
 Backup: TypeAlias = "dict[tuple[str, str, int], int]"
 """Offsets by group, topic and queue."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from mqstore import MessageScan, Store, StoredMessage
 
-__all__ = ["Selected", "Selection", "body_matches", "select"]
-
 # Most that a key query gives, and how much of the log or of a queue is held to be turned round.
 _MOST_OF_A_KEY = 65_536
 _WINDOW_BYTES = 64 << 20

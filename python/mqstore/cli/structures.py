@@ -13,8 +13,6 @@ from mqstore.cli.names import check_queue, check_topics
 if TYPE_CHECKING:
     from mqstore import ConsumeQueue, QueueInfo, Store
 
-__all__ = ["find_queue", "open_queue", "queue_bytes"]
-
 _FOLDER_OF = {"SimpleCQ": "consumequeue", "BatchCQ": "batchconsumequeue"}
 
 

@@ -7,8 +7,6 @@ import sys
 
 from mqstore.text import escape
 
-__all__ = ["in_colour", "note", "on_terminal"]
-
 
 def on_terminal(*, standard_error: bool = False) -> bool:
     """Whether people look at what is printed, and not a program."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 else:
     _IntType = click.ParamType
 
-__all__ = ["SIZE", "TIME"]
-
 
 class _Parsed(_IntType):
     """A parameter that one of the functions above reads."""

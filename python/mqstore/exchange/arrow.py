@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from mqstore._native import StoredMessage
     from mqstore.exchange.rows import Row
 
-__all__ = ["Columns", "rows_of", "schema"]
-
 _TIMES = {"store_timestamp": "store_timestamp_ms", "born_timestamp": "born_timestamp_ms"}
 
 

@@ -18,6 +18,7 @@ from mqstore.exchange.matching import (
 )
 from mqstore.exchange.redaction import load_rules
 from mqstore.exchange.reports import CopyReport, Difference, DiffReport, LeftAsIs, QueueDiff
+from mqstore.store import _settings
 
 if TYPE_CHECKING:
     import os
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
     from mqstore.config import ConfigLike
     from mqstore.exchange.redaction import Rules
-
-__all__ = ["copy", "diff"]
 
 
 def copy(
@@ -179,11 +178,3 @@ def diff(
         differing=differing,
         differences=differences,
     )
-
-
-def _settings(config: ConfigLike) -> dict[str, bool | int | str]:
-    if config is None:
-        return {}
-    from mqstore.config import load_config
-
-    return load_config(config).given()

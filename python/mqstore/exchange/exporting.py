@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from mqstore import Damage, MessageScan, Store, StoredMessage
     from mqstore.config import ConfigLike
 
-__all__ = ["export_store"]
-
 _TELL_EVERY = 4 << 20
 
 

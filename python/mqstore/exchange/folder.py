@@ -15,8 +15,6 @@ from mqstore.files.durable import sync
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["new_folder"]
-
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:

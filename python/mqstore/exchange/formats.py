@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from mqstore.exchange.manifest import Format
     from mqstore.exchange.rows import Placed, Row
 
-__all__ = ["Writer", "need_pyarrow", "place_of", "read_messages", "writer"]
-
 # A batch ends with the message that reaches one of the two.
 _BATCH_ROWS = 8_192
 _BATCH_BYTES = 16 << 20

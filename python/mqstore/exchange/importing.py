@@ -18,8 +18,6 @@ from mqstore.exchange.reports import ImportReport
 if TYPE_CHECKING:
     from mqstore.config import ConfigLike
 
-__all__ = ["import_store"]
-
 # As for the files of a store, below ``config`` and above.
 _MOST_BYTES = 64 << 20
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from mqstore import StoreConfig
 
-__all__ = ["FORMATS", "NAME", "Format", "Manifest"]
-
 NAME = "export.json"
 Format = Literal["jsonl", "parquet", "arrow"]
 FORMATS: tuple[Format, ...] = ("jsonl", "parquet", "arrow")

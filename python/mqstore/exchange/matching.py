@@ -19,16 +19,6 @@ if TYPE_CHECKING:
     from mqstore import Store, StoredMessage
     from mqstore.exchange.redaction import Rule
 
-__all__ = [
-    "Choice",
-    "Content",
-    "check_choice",
-    "check_rules",
-    "default_rules",
-    "left_as_is",
-    "survey",
-]
-
 # A name is followed by 0x01, a value by 0x02.
 _NAME = re.compile(rb"(?:^|(?<=\x02))([^\x01\x02]*)\x01")
 # Properties by which RocketMQ handles a message: a default rule leaves them.

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Filters", "tighten"]
-
 _MOST = 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # An expression of tags is cut at ``||``, and trimmed as Java trims.

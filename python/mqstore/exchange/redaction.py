@@ -16,8 +16,6 @@ from typing import TypeAlias, TypeGuard
 
 from mqstore.errors import ConfigError, StoreIOError
 
-__all__ = ["Rule", "Rules", "fits", "load_rules"]
-
 Rules: TypeAlias = "Mapping[str, object] | str | os.PathLike[str] | None"
 """Argument of ``redact=``: rules, the path of a TOML file, or nothing."""
 

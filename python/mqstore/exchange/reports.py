@@ -7,16 +7,6 @@ from typing import Literal, NamedTuple
 
 from mqstore.results import _Report as Report
 
-__all__ = [
-    "CopyReport",
-    "DiffReport",
-    "Difference",
-    "ExportReport",
-    "ImportReport",
-    "LeftAsIs",
-    "QueueDiff",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ExportReport(Report):

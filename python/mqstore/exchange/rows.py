@@ -16,8 +16,6 @@ from mqstore.errors import InvalidMessageError
 if TYPE_CHECKING:
     from mqstore._native import StoredMessage
 
-__all__ = ["FIELDS", "Placed", "Row", "json_row", "message_of", "needs_record"]
-
 Row: TypeAlias = "dict[str, Any]"
 """Field names and values; of JSON, or of an Arrow batch."""
 

@@ -16,16 +16,6 @@ if TYPE_CHECKING:
 
     from mqstore.config import ConfigLike
 
-__all__ = [
-    "PassedOver",
-    "SalvageConflict",
-    "SalvageProblem",
-    "SalvageReport",
-    "SalvagedFile",
-    "salvage",
-]
-
-
 # Entries of queue and index, the record of a stand-in; and files of a store without messages.
 _BESIDE_MESSAGE = 300
 _BESIDE_STORE = 8 << 20

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["sync"]
-
 
 def sync(path: Path) -> None:
     """Makes a file, or the names in a folder, durable."""

@@ -17,15 +17,6 @@ if TYPE_CHECKING:
 
     from mqstore import Store
 
-__all__ = [
-    "FileGroup",
-    "StoreFiles",
-    "index_files",
-    "list_files",
-    "open_index_file",
-    "open_index_files",
-]
-
 # Root, kind, topic, queue, file: nothing of a store lies deeper, but for compaction's own tree.
 _DEEPEST = 5
 # Folders that may be links, as for RocketMQ.

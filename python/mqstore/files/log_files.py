@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,14 +12,13 @@ import mqstore
 from mqstore.config import load_config
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import BinaryIO
 
     from mqstore import StoredMessage
     from mqstore.config import ConfigLike
 
-__all__ = ["LogFiles", "Place", "log_folders"]
-
-_NAME_DIGITS = 20
+_NAME = re.compile("[0-9]{20}")
 
 
 class Place(Protocol):
@@ -39,20 +39,25 @@ def log_folders(root: str | os.PathLike[str], config: ConfigLike) -> list[Path]:
     return [Path(root, name.strip()) for name in names]
 
 
+def log_paths(folders: Iterable[Path]) -> dict[int, Path]:
+    """Returns the files of a log by the physical offset at which each begins, in order."""
+    files = {
+        int(path.name): path
+        for folder in folders
+        for path in (folder.iterdir() if folder.is_dir() else ())
+        # A link is not followed, as everywhere below a store.
+        if _NAME.fullmatch(path.name) and path.is_file() and not path.is_symlink()
+    }
+    return dict(sorted(files.items()))
+
+
 class LogFiles:
     """The files of a log, read by physical offset."""
 
-    def __init__(self, folders: list[Path]) -> None:
-        names = [
-            path
-            for folder in folders
-            for path in (folder.iterdir() if folder.is_dir() else ())
-            if len(path.name) == _NAME_DIGITS and path.name.isdecimal() and path.is_file()
-            # A link is not followed, as everywhere below a store.
-            if not path.is_symlink()
-        ]
-        self._files = sorted(names, key=lambda path: path.name)
-        self._begins = [int(path.name) for path in self._files]
+    def __init__(self, folders: Iterable[Path]) -> None:
+        paths = log_paths(folders)
+        self._files = list(paths.values())
+        self._begins = list(paths)
         self._reading: tuple[int, BinaryIO] | None = None
         self.begin = self._begins[0] if self._begins else 0
         self.end = self._begins[-1] + self._files[-1].stat().st_size if self._begins else 0

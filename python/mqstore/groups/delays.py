@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from mqstore._native import AppendResult, StoredMessage
     from mqstore.store import Store
 
-__all__ = ["Delivery", "Seconds", "append_delayed", "level_for"]
-
 Seconds: TypeAlias = float | timedelta
 
 _AT_ONCE = 64

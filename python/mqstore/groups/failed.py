@@ -39,15 +39,6 @@ if TYPE_CHECKING:
     from mqstore._native import Message, StoredMessage
     from mqstore.store import Store
 
-__all__ = [
-    "MAX_ATTEMPTS",
-    "Failed",
-    "append_but_refused",
-    "check_delivery",
-    "send_back",
-    "take_mail",
-]
-
 MAX_ATTEMPTS = 16
 """RocketMQ's default (``SubscriptionGroupConfig.retryMaxTimes``)."""
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from mqstore.groups.in_flight import QueueKey, Span
     from mqstore.groups.processing import Processed
 
-__all__ = ["ConsumerGroup"]
-
 _AHEAD = 32
 _SLICE_S = 0.05
 

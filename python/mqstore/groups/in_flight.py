@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from mqstore._native import StoredMessage, _GroupPlaces
     from mqstore.store import Store
 
-__all__ = ["InFlight", "QueueKey", "TakenQueue"]
-
 QueueKey = tuple[str, int]
 # The places before and behind a message.
 Span = tuple[int, int]

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from mqstore._native import StoredMessage, _GroupPlaces
     from mqstore.store import Store
 
-__all__ = ["Interrupted", "Processed", "Processing"]
-
 _COMMIT_S = 1.0
 _SLICE_S = 0.05
 # A look at all queues though the log did not grow: another process may have released one.

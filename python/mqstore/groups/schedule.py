@@ -9,8 +9,6 @@ from mqstore._settings import DEFAULTS
 if TYPE_CHECKING:
     from mqstore.store import Store
 
-__all__ = ["SCHEDULE_TOPIC", "levels_ms", "without"]
-
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from mqstore.config import ConfigLike
     from mqstore.files.layout import FileGroup
 
-__all__ = ["Facts", "gather"]
-
 _Progress: TypeAlias = "Callable[[int, int], object]"
 
 # How many rows the tables have, so that the page stays small whatever the store holds.

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from mqstore.html_report.facts import Facts, Latency
     from mqstore.html_report.timeline import Timeline
 
-__all__ = ["Figure", "figures", "label"]
-
 Figure: TypeAlias = dict[str, Any]
 
 _MOST_BARS = 10

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from mqstore.config import ConfigLike
     from mqstore.files.layout import FileGroup
 
-__all__ = ["LagRow", "Mood", "Now", "lags", "look"]
-
 Mood: TypeAlias = Literal["good", "warn", "bad"]
 
 

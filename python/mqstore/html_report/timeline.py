@@ -10,8 +10,6 @@ from mqstore.text import count_text, utc_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Timeline", "make_timeline"]
-
 _MOST_BARS = 160
 _MOST_SERIES = 6
 # So many messages may lie so far away that showing them would leave one bar for all others.

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mqstore._native import StoredMessage
 
-__all__ = ["body_json", "to_dict", "to_json"]
-
 
 def to_dict(message: StoredMessage) -> dict[str, object]:
     """All fields by name, ``body`` as bytes."""

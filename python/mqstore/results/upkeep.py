@@ -7,15 +7,6 @@ from typing import Literal
 
 from mqstore.results import _Report
 
-__all__ = [
-    "CleanReport",
-    "CleanedFile",
-    "RebuildReport",
-    "RebuiltQueue",
-    "RebuiltTopic",
-    "UnreadMessages",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class RebuiltQueue(_Report):

@@ -10,8 +10,6 @@ from mqstore.results import _Report as Report
 if TYPE_CHECKING:
     from mqstore import StoredMessage
 
-__all__ = ["WhyAnswer", "WhyCode", "WhyPlace", "WhyReport", "place_of"]
-
 WhyCode: TypeAlias = Literal[
     "taken",
     "waiting",

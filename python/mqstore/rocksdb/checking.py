@@ -31,8 +31,6 @@ from mqstore.store import Store
 if TYPE_CHECKING:
     from mqstore.config import ConfigLike
 
-__all__ = ["LogQueues", "check", "check_queues", "count_rows", "diagnoses", "queues_of_log"]
-
 # Database, and the column families in it by what their rows are.
 _FAMILIES = {
     "consumequeue": {"queue entries": "default", "bounds of queues": "offset"},

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from mqstore.config import ConfigLike
 
-__all__ = ["ConvertReport", "convert"]
-
 Kind = Literal["file", "rocksdb"]
 Ends = dict[tuple[str, int], OffsetRow]
 _PLAIN_SIZE = 6_000_000

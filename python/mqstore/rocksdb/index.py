@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from mqstore import Store, StoredMessage
 
-__all__ = ["DATABASE", "KeyIndex", "check_index", "count_index_rows", "index_rows", "sum_of_log"]
-
 DATABASE = "rocksdbstore"
 # Bytes of log that a query reads sooner than rows: the log is sure to have every message.
 FROM_LOG = 1 << 30

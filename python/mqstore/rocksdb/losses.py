@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from mqstore.config import ConfigLike
 
-__all__ = ["end_missing", "lost_rows"]
-
 _MOST_QUEUES = 5
 
 

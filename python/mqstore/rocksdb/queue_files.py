@@ -20,18 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = [
-    "QueueFiles",
-    "database_of",
-    "ends_of",
-    "log_of",
-    "lost_ends",
-    "names_folders",
-    "needed_database",
-    "rows_of",
-    "write_queues",
-]
-
 _Row = TypeVar("_Row", QueueRow, OffsetRow)
 Name = tuple[str, int]
 Ends = dict[Name, OffsetRow]

@@ -22,8 +22,6 @@ from mqstore.errors import CorruptionError, StoreIOError, UnsupportedError, inst
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
-__all__ = ["INSTALL", "has_rows", "is_database", "is_installed", "read_rows", "was_database"]
-
 INSTALL = install("rocksdb")
 Row = tuple[str, bytes, bytes]
 

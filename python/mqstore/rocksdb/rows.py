@@ -9,14 +9,6 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-__all__ = [
-    "CHECKPOINT_TOPIC",
-    "IndexRow",
-    "OffsetRow",
-    "QueueRow",
-    "index_prefix",
-]
-
 CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
 HOUR_MS = 3_600_000
 _CTRL = b"\x01"

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["databases_of", "move_tables", "read_tables", "write_tables"]
-
 Table = dict[str, Any]
 Tables = dict[str, Table]
 

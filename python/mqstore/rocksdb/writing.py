@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-__all__ = ["write_database"]
-
 _BATCH = 10_000
 _OURS = ("rocksdict-config.json", "LOG*", "OPTIONS-*")
 

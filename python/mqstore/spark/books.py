@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from mqstore.spark.progress import Marks
 
-__all__ = ["Books", "Entry"]
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from mqstore.spark.options import ReadOptions
     from mqstore.spark.stores import Queue, Summary
 
-__all__ = ["INT64_MAX", "QueuePart", "bounds_of", "check_queues_known", "check_topics"]
-
 _log = logging.getLogger("mqstore.spark")
 
 INT64_MAX = 2**63 - 1

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["compact"]
-
 _STAGED, _READY = "_compacting", "_compacted"
 _LIST = "_replaces.json"
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from mqstore.spark.options import ReadOptions
 
-__all__ = ["narrow"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 # An expression is cut at ``||``, and trimmed as Java trims.

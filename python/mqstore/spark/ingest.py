@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["PipelineConfig", "pipeline"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineConfig:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["PartReader", "map_parts"]
-
 
 class PartReader(Protocol):
     """Reads one partition; it travels to the workers."""

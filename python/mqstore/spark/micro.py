@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from mqstore.spark.progress import Marks, Offset
 
-__all__ = ["micro_batch"]
-
 _PLANNED = re.compile(r"planned-([0-9]{8})\.json")
 _KEPT = 100
 

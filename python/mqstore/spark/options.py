@@ -40,8 +40,6 @@ from mqstore.text.zone import parse_zone
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["OPTIONS", "TABLES", "ReadOptions", "as_texts", "session_zone"]
-
 OPTIONS: Final = (
     "accessPath",
     "brokerName",

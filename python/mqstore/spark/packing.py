@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from mqstore.spark.options import ReadOptions
 
-__all__ = ["Pack", "pack", "plan_name", "ranges_of"]
-
 # Opening a store takes about as long as reading so many bytes.
 _OPEN_BYTES = 1 << 20
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mqstore.spark.bounds import INT64_MAX, bounds_of, check_queues_known, check_topics
 from mqstore.spark.compat import InputPartition
-from mqstore.spark.stores import StoreDir, Summary, find_stores, summarize_all
+from mqstore.spark.stores import Summary, find_stores, summarize_all
 from mqstore.spark.values import topics_matching
 from mqstore.text import size_text
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from mqstore.spark.bounds import QueuePart
     from mqstore.spark.options import ReadOptions
-
-__all__ = ["LogRange", "StoreDir", "find_stores", "plan", "plan_stores", "split_range"]
 
 _LOG = logging.getLogger("mqstore.spark")
 _ENTRY_BYTES = 20

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from mqstore.spark.progress import Offset
 
-__all__ = ["preview"]
-
 
 def preview(config: str | os.PathLike[str] | Mapping[str, object]) -> dict[str, Any]:
     """Tells what ``pipeline`` would read and where it would write it.

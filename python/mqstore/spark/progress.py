@@ -19,15 +19,13 @@ import mqstore
 from mqstore import _native
 from mqstore._names import nearest
 from mqstore.errors import ConfigError, OffsetOutOfRangeError, UnsupportedError
+from mqstore.files.log_files import log_folders, log_paths
 from mqstore.spark.plan import LogRange
 from mqstore.spark.reach import Bounds, Reach
-from mqstore.spark.stores import find_stores, first_time, log_files, settings_of
+from mqstore.spark.stores import StoreDir, find_stores, first_time, settings_of
 
 if TYPE_CHECKING:
     from mqstore.spark.options import ReadOptions
-    from mqstore.spark.plan import StoreDir
-
-__all__ = ["Marks", "Offset", "Progress", "Reach"]
 
 Offset = dict[str, int]
 """A physical offset for each broker."""
@@ -108,8 +106,8 @@ class Progress:
         """Where the first message lies that was stored at the starting time or later."""
         with mqstore.open(reach.store.path, config=self.options.config) as store:
             begin = reach.begin
-            bases = log_files(reach.store.path, self.options.config)
-            for base in sorted((at for at, _ in bases if begin < at < reach.end), reverse=True):
+            bases = log_paths(log_folders(reach.store.path, self.options.config))
+            for base in sorted((at for at in bases if begin < at < reach.end), reverse=True):
                 time_ms = first_time(store, base)
                 if time_ms is not None and time_ms < (self.start_ms or 0):
                     begin = base
@@ -414,8 +412,6 @@ def _offset(given: object) -> Offset:
 
 def part_store(part: LogRange) -> StoreDir:
     """The store of a range."""
-    from mqstore.spark.plan import StoreDir
-
     return StoreDir(part.store, part.broker)
 
 

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 import mqstore
 from mqstore.errors import ConfigError
 from mqstore.files.durable import sync
+from mqstore.files.log_files import log_folders, log_paths
 from mqstore.spark.bounds import check_topics
-from mqstore.spark.stores import find_stores, log_paths, topic_names
+from mqstore.spark.stores import find_stores, topic_names
 
 if TYPE_CHECKING:
     from mqstore.spark.options import ReadOptions
     from mqstore.spark.stores import StoreDir
-
-__all__ = ["Bounds", "Reach"]
 
 SYNC_EVERY_S = 10.0
 """RocketMQ flushes its whole log as often (``flushCommitLogThoroughInterval``)."""
@@ -123,7 +122,7 @@ class Bounds:
             at, synced = -SYNC_EVERY_S, 0
         known = max(known, synced)
         if known < log_end and time.monotonic() - at >= SYNC_EVERY_S:
-            files = log_paths(found.path, store.config.store_path_commit_log)
+            files = log_paths(log_folders(found.path, store.config))
             held = _held(files, known, log_end)
             is_local = all(_file_system(path) in _LOCAL for path in held)
             if self._sync(found.path, held) if is_local else self._idles(found.path, log_end):

@@ -31,17 +31,6 @@ if TYPE_CHECKING:
     from mqstore.spark.options import ReadOptions
     from mqstore.spark.plan import LogRange
 
-__all__ = [
-    "MessageReader",
-    "PushdownReader",
-    "Reader",
-    "batches_of",
-    "make_reader",
-    "read_range",
-    "task_cpus",
-    "tell_columns",
-]
-
 _log = logging.getLogger("mqstore.spark")
 
 _HALF_TOPICS = ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")

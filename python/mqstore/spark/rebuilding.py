@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from mqstore.config import ConfigLike
     from mqstore.results.upkeep import RebuildReport
 
-__all__ = ["rebuild"]
-
 
 def rebuild(
     spark: SparkSession,

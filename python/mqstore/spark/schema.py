@@ -18,16 +18,6 @@ if TYPE_CHECKING:
 
     from mqstore.spark.options import ReadOptions
 
-__all__ = [
-    "ON_REQUEST",
-    "check_read_schema",
-    "check_schema",
-    "columns_schema",
-    "message_schema",
-    "read_schema",
-    "usual_columns",
-]
-
 ON_REQUEST = ("raw_body", "error")
 """Columns of a message that are there only when they are asked for."""
 

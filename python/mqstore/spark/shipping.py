@@ -17,8 +17,6 @@ import mqstore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Shipped", "checked"]
-
 _T = TypeVar("_T")
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from mqstore.spark.ingest import PipelineConfig
     from mqstore.spark.progress import Progress
 
-__all__ = ["Place", "Sinks", "counts"]
-
 _DAY = "date_from_unix_date(cast(floor(unix_micros(store_timestamp) / 86400000000) AS int))"
 """The day in UTC, whatever zone the session has: a batch must come out the same everywhere."""
 _METRICS = (

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-__all__ = ["MqStoreDataSource", "checked_source", "register_format"]
-
 
 def register_format(spark: SparkSession) -> None:
     """Makes the format known to a session, once or again."""

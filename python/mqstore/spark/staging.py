@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from mqstore.config import ConfigLike
 
-__all__ = ["Staging", "is_store", "sync"]
-
 
 @dataclass(frozen=True)
 class Staging:

@@ -18,8 +18,6 @@ from mqstore.spark.telling import sentence
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["start_session"]
-
 _MARK = b"\0"
 _SHOWN_LINES = 10
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import logging
 import os
@@ -19,28 +18,13 @@ from mqstore import _native
 from mqstore._names import table_names
 from mqstore.config import load_config
 from mqstore.errors import NotAStoreError, StoreError
+from mqstore.files.log_files import log_folders, log_paths
 from mqstore.spark.values import topics_matching
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mqstore.config import ConfigLike
     from mqstore.spark.options import ReadOptions
-
-__all__ = [
-    "LogFile",
-    "Queue",
-    "StoreDir",
-    "Summary",
-    "find_stores",
-    "first_time",
-    "log_files",
-    "log_paths",
-    "settings_of",
-    "summarize",
-    "summarize_all",
-    "topic_names",
-]
 
 _log = logging.getLogger("mqstore.spark")
 
@@ -214,7 +198,7 @@ def summarize(
         file_size = config.mapped_file_size_commit_log or 0
         files = tuple(
             LogFile(base, first_time(store, base) if reads_time else None)
-            for base, _ in _log_files(store_dir.path, config.store_path_commit_log)
+            for base in log_paths(log_folders(store_dir.path, config))
         )
         topics = _topics(store, options)
         return Summary(
@@ -235,40 +219,6 @@ def topic_names(store: mqstore.Store, options: ReadOptions) -> frozenset[str] | 
     if options.topics is None and options.topic_pattern is None:
         return None
     return frozenset(store.topics()) | table_names(store, "topics.json", "topicConfigTable")
-
-
-def log_files(path: str, config: ConfigLike) -> list[tuple[int, int]]:
-    """Where each file of a store's log begins, as a physical offset, and how long it is."""
-    return _log_files(path, load_config(config).store_path_commit_log)
-
-
-def log_paths(path: str, folders: str | None) -> dict[int, Path]:
-    """The files of a store's log by where they begin, as a physical offset.
-
-    Args:
-        path: The store.
-        folders: ``store_path_commit_log`` of its settings.
-    """
-    files = {}
-    for folder in (folders or "commitlog").split(","):
-        at = Path(path, folder.strip())
-        if not at.is_dir():
-            continue
-        with os.scandir(at) as entries:
-            for entry in entries:
-                # Retention may take a file away meanwhile.
-                with contextlib.suppress(FileNotFoundError):
-                    if re.fullmatch("[0-9]{20}", entry.name) and entry.is_file():
-                        files[int(entry.name)] = Path(entry.path)
-    return dict(sorted(files.items()))
-
-
-def _log_files(path: str, folders: str | None) -> list[tuple[int, int]]:
-    files = []
-    for base, file in log_paths(path, folders).items():
-        with contextlib.suppress(FileNotFoundError):
-            files.append((base, file.stat().st_size))
-    return files
 
 
 def first_time(store: mqstore.Store, base: int) -> int | None:

@@ -33,8 +33,6 @@ except ModuleNotFoundError:  # before Spark 4.2
 else:
     HAS_LIMITS = True
 
-__all__ = ["make_stream_reader"]
-
 Mark = dict[str, Any]
 """An offset as Spark's checkpoint has it: ``Offset``, and beside it ``FROM`` and ``ID``."""
 FROM = "/from"

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import WriterCommitMessage
     from pyspark.sql.types import StructType
 
-__all__ = ["make_stream_writer"]
-
 _MARKER = "_mqstore-stream.json"
 
 

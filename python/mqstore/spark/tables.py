@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from mqstore.spark.options import ReadOptions
 
-__all__ = ["StructurePart", "make_table_reader", "table_schema"]
-
 _MESSAGE = pa.schema(mqstore.ARROW_SCHEMA)
 _TIME = pa.timestamp("us", tz="UTC")
 _QUEUE_FOLDERS = ("consumequeue", "batchconsumequeue")

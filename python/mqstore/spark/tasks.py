@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["each"]
-
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 

@@ -20,30 +20,6 @@ if TYPE_CHECKING:
 
     from mqstore.text.zone import Zone
 
-__all__ = [
-    "EARLIEST",
-    "LATEST",
-    "Given",
-    "QueueOffset",
-    "check_names",
-    "read_boolean",
-    "read_count",
-    "read_flushed_after",
-    "read_long",
-    "read_names",
-    "read_offsets",
-    "read_one_of",
-    "read_paths",
-    "read_pattern",
-    "read_queues",
-    "read_resume",
-    "read_some_bytes",
-    "read_some_of",
-    "read_time_in",
-    "topics_matching",
-    "unknown_name",
-]
-
 EARLIEST: Final = -2
 """In ``startingOffsets`` and ``endingOffsets``: the first queue offset that is held."""
 LATEST: Final = -1

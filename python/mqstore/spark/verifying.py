@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from mqstore.config import ConfigLike
 
-__all__ = ["verify"]
-
 
 def verify(
     spark: SparkSession,

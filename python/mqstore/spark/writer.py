@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     from mqstore.config import ConfigLike
 
-__all__ = ["StoreWriter", "Written", "make_writer", "write_options", "write_store"]
-
 WRITE_OPTIONS = ("path", "config", "propertiesFrom", "storeBy")
 """Every option that a write can have."""
 

@@ -8,8 +8,6 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Zone", "day_begin", "parse_zone", "set_zone", "zone"]
-
 _ZONE_FOLDER = "zoneinfo/"
 # As in POSIX: CET-1CEST, <+0330>-3:30.
 _WRITTEN_OUT = re.compile(r"(<[^>]+>|[A-Za-z]{3,})[+-]?\d")

@@ -9,8 +9,6 @@ import click
 
 import mqstore
 
-__all__ = ["demo_command"]
-
 _EXAMPLES = Path(mqstore.__file__).parents[2] / "examples"
 
 if (_EXAMPLES / "mqstore_demo").is_dir():
