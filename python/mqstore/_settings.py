@@ -114,6 +114,7 @@ NOT_OF_A_STORE: Final = frozenset(
         "defaultTopicQueueNums",
         "namesrvAddr",
         "storePathRootDir",
+        "storeType",
     }
 )
 
