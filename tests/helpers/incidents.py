@@ -228,6 +228,7 @@ def topic_deleted(root: Path) -> None:
 
 MOUNTED = "mv -T STORE/'../other disk' STORE/../disk"
 RIGHT_SIZE = "echo mappedFileSizeCommitLog=8192 >> STORE/../broker.conf"
+MOVED_ASIDE = "mv STORE/config/subscriptionGroup.json STORE/"
 REBUILT = "mqstore rebuild STORE --apply"
 
 NEW: list[tuple[str, Damage]] = [
@@ -245,7 +246,7 @@ NEW: list[tuple[str, Damage]] = [
     ("closed-55", damage(queue_file_is_noise, "MQ-DOC-04", "MQ-DOC-05")),
     ("closed-53", damage(queue_file_shifted, "MQ-DOC-01", "MQ-DOC-04")),
     ("broker-53", damage(topics_cut_short, "MQ-CFG-01")),
-    ("broker-55", damage(groups_cut_short, "MQ-CFG-01", curable=False)),
+    ("broker-55", damage(groups_cut_short, "MQ-CFG-01", by_hand=MOVED_ASIDE)),
     ("broker-53", damage(delay_offsets_gone)),
     ("broker-55", damage(timer_files_gone)),
     ("broker-53", damage(disk_was_full, "MQ-CFG-02")),
