@@ -196,7 +196,7 @@ def _broker_conf(config: ConfigLike) -> str:
 
     if not isinstance(config, (str, os.PathLike)):
         return ""
-    return f" --config {shlex.quote(os.fspath(config))}"
+    return f" --config {shlex.quote(os.path.abspath(config))}"  # noqa: PTH100
 
 
 def _settings(config: ConfigLike) -> dict[str, bool | int | str]:

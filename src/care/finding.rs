@@ -58,7 +58,7 @@ macro_rules! codes {
 
 codes! {
     ConfigUnreadable "MQ-CFG-01" "neither a configuration file nor its backup can be read"
-        "put back a copy of the file; without one make it anew: topics with RocketMQ's `mqadmin updateTopic`, offsets of consumers with `mqstore groups STORE --reset-to earliest --apply`"
+        "put back a copy of the file; without one make it anew: topics with RocketMQ's `mqadmin updateTopic`, subscription groups with `mqadmin updateSubGroup`, offsets of consumers with `mqstore groups STORE --reset-to earliest --apply`"
     ConfigBackup "MQ-CFG-02" "of a configuration file only the backup can be read"
         "copy the backup over the file before that is lost too; a broker takes the backup"
     ConfigNoBackup "MQ-CFG-03" "the backup of a configuration file cannot be read"
@@ -150,7 +150,7 @@ codes! {
     DocBeginning "MQ-DOC-16" "the log begins behind messages that queues know"
         "put the files of the log back if there is a copy; where retention deleted them, none needed: readers begin with the first message that is there"
     DocCopy "MQ-DOC-17" "queues or index know messages behind the log's end, as in a copy that is not finished or was made of a running broker"
-        "let the copy finish, or make it again from the stopped broker; where the original is gone, `mqstore recover STORE --apply` cuts the queues to the log"
+        "let the copy finish, or make it again from the stopped broker; where the original is gone, `mqstore recover STORE --apply` cuts the queues to the log, with `--drop-beyond` if it refuses"
     DocTwoBrokers "MQ-DOC-18" "log, queues and index do not fit together, as in files of two brokers"
         "put log, queues, index, checkpoint and config of one broker together; where the log is the right one, `mqstore rebuild STORE --apply` makes queues and index from it"
     DocEpochEnded "MQ-DOC-19" "messages of an ended epoch lie behind the begin of the new one, and a rebuild brings them back"

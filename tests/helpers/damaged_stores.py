@@ -18,7 +18,7 @@ import mqstore
 from helpers.golden import Case
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 # Name, golden case and whether it is closed first.
 BASES = {
@@ -386,6 +386,8 @@ class Damage:
     """Beginnings of commands that must be among those printed."""
     never: frozenset[str] = frozenset({"--drop-beyond"})
     """Words that no printed command may hold."""
+    by_hand: str = ""
+    """The command of the finding's page, where none is printed."""
 
 
 def damage(do: Callable[[Path], None], *codes: str, **more: object) -> Damage:
@@ -476,8 +478,12 @@ def identity(message: mqstore.StoredMessage) -> Identity:
 
 def readable(root: Path) -> Counter[Identity]:
     """Every whole message that the files of the log hold, whatever their names."""
+    return whole_messages(log_files(root))
+
+
+def whole_messages(paths: Iterable[Path]) -> Counter[Identity]:
     found = {}
-    for path in log_files(root):
+    for path in paths:
         data = path.read_bytes() if path.is_file() else b""
         at = 0
         while (magic := MAGIC.search(data, at)) is not None:

@@ -69,6 +69,19 @@ def test_an_unknown_state_goes_by_its_finding(folder: Path) -> None:
     assert "notes.txt" in diagnosis.evidence[0]
 
 
+def test_o12_a_cure_names_store_and_configuration_from_the_root_on(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    STATES[0].damage(folder / "store")
+    monkeypatch.chdir(folder)
+    report = mqstore.doctor("store", config="broker.conf")
+    assert report.commands
+    monkeypatch.chdir(tmp_path)
+    for command in report.commands:
+        run(command)
+    assert mqstore.doctor(folder / "store", config=folder / "broker.conf").ok
+
+
 def test_a_store_in_use_is_not_called_broken(folder: Path) -> None:
     with mqstore.open(folder / "store", "r+", config=SETTINGS):
         assert mqstore.doctor(folder / "store", config=SETTINGS).diagnoses == ()

@@ -156,6 +156,17 @@ with mqstore.open({str(root)!r}, "r+", config={TINY!r}) as store:
         assert (code, text.split()[-1]) == (0, "[]"), text
 
 
+def test_owner_of_folders_that_threads_make_at_once_is_that_of_their_folder(place: Path) -> None:
+    root = place / "store"
+    with mqstore.open(root, "a", config=TINY) as store:
+        for number in range(40):
+            store.append("orders", bytes(100), queue_id=number % 2)
+    give(root, UID, GID, FOLDER)
+    for _ in range(20):
+        mqstore.rebuild(root, what="consumequeue", topics=["orders"], dry_run=False, config=TINY)
+        assert wrong(root, FOLDER) == []
+
+
 def test_owner_of_what_a_command_makes_is_that_of_its_folder(place: Path) -> None:
     root = fill(place / "store")
     give(root, UID, GID, FOLDER)

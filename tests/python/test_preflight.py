@@ -131,7 +131,7 @@ def test_queues_in_a_database_are_told(tmp_path: Path) -> None:
 
 
 def test_a_log_with_a_hole_starts(tmp_path: Path) -> None:
-    """RocketMQ only logs it: `tests/differential/test_broken_stores.py` shows that."""
+    """RocketMQ only logs it: `tests/differential/test_incidents.py` shows that."""
     put(tmp_path, "5.5")
     (tmp_path / "commitlog" / f"{2048:020}").unlink()
     assert mqstore.preflight(tmp_path, to="5.5").starts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,38 @@ def test_rows_beyond_the_log_tell_that_its_end_is_missing(root: Path) -> None:
     assert "MQ-DOC-13" in {one.code for one in report}
     assert report.commands == ()
     assert all(one.cure is None for one in report)
+
+
+@pytest.mark.parametrize(
+    "spelt", ["storeType=defaultRocksDB", " storetype=x\nstoreType : DEFAULTROCKSDB"]
+)
+def test_a_database_that_is_gone_and_that_the_settings_name_is_made_again(
+    root: Path, tmp_path: Path, spelt: str
+) -> None:
+    shutil.rmtree(root / "consumequeue")
+    conf = tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeCommitLog=4096\n")
+    assert {"rebuild"} == {one.split()[1] for one in mqstore.doctor(root, config=conf).commands}
+    with conf.open("a") as lines:
+        lines.write(f"storeType=default\n{spelt}\n")
+    with pytest.warns(mqstore.ConfigWarning) if "x" in spelt else contextlib.nullcontext():
+        report = mqstore.doctor(root, config=conf)
+        (told,) = (one for one in report if one.code == "MQ-RDB-03")
+        assert len(told.evidence) == 3
+        assert "20 rows of queue 0 of T" in told.evidence[0]
+        assert report.will_start
+        assert report.commands == (
+            f"mqstore convert '{root}' --queues rocksdb --apply --config {conf}",
+        )
+        mqstore.convert(root, queues="rocksdb", config=conf, dry_run=False)
+        assert mqstore.doctor(root, config=conf).ok
+
+
+def test_a_new_store_needs_no_database_yet(tmp_path: Path) -> None:
+    mqstore.open(tmp_path / "new", "a", config=SMALL).close()
+    conf = tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeCommitLog=4096\nstoreType=defaultRocksDB\n")
+    assert mqstore.doctor(tmp_path / "new", config=conf).ok
 
 
 def test_the_cure_is_printed_with_an_absolute_and_quoted_path(

@@ -64,7 +64,7 @@ def verify(
         path, level=level, threads=threads, progress=progress, settings=_judged_settings(config)
     )
     findings = tuple(Finding(*row) for row in rows)
-    if _had_databases(path):
+    if _had_databases(path) or isinstance(config, str | os.PathLike):
         from mqstore.rocksdb.checking import check
 
         more, counted = check(path, level=level, config=config)
@@ -125,9 +125,18 @@ def doctor(
     found = list(map(diagnosis, rows))
     commands = [one for one in map(with_config, verdict["commands"]) if one is not None]
     lost, queues, from_ms, to_ms = verdict["lost"]
-    if _had_databases(path):
-        from mqstore.rocksdb.checking import diagnoses
+    had_databases = _had_databases(path)
+    if had_databases or isinstance(config, str | os.PathLike):
+        from mqstore.rocksdb.checking import diagnoses, wants_database
         from mqstore.rocksdb.losses import end_missing, lost_rows
+
+        if not had_databases and wants_database(config):
+            # A broker of this storeType does not read queues in files.
+            of_files = " --what consumequeue "
+            commands = [one for one in commands if of_files not in one]
+            found = [
+                replace(one, cure=None) if of_files in (one.cure or "") else one for one in found
+            ]
 
         databases = diagnoses(path, given, config)
         damaged = any(one.severity == "error" for one in (*found, *databases))

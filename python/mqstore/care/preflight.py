@@ -16,7 +16,7 @@ import mqstore
 from mqstore import _native
 from mqstore.errors import ConfigError, CorruptionError, StoreError
 from mqstore.results import _Report
-from mqstore.store import _judged_settings
+from mqstore.store import _broker_conf, _judged_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,9 +97,8 @@ def preflight(
     if to not in _RELEASES:
         raise ConfigError(f"to: must be 5.3, 5.4 or 5.5, not {to!r}", "to")
     root = os.fspath(path)
-    conf = config if isinstance(config, (str, os.PathLike)) else None
-    given = f" --config {shlex.quote(os.fspath(conf))}" if conf is not None else ""
-    look = f"mqstore doctor {shlex.quote(root)}{given}"
+    given = _broker_conf(config)
+    look = f"mqstore doctor {shlex.quote(os.path.abspath(root))}{given}"  # noqa: PTH100
     try:
         start = _Start(*_native.next_start(root, to=to, settings=_judged_settings(config)))
     except CorruptionError as error:  # two files claim one part of the log

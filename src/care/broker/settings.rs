@@ -37,7 +37,7 @@ const OF_FOUR: [(&str, &str); 2] = [
 ];
 
 /// Those that stand in nearly every `broker.conf`.
-const OF_BROKER: [&str; 9] = [
+const OF_BROKER: [&str; 10] = [
     "autoCreateSubscriptionGroup",
     "autoCreateTopicEnable",
     "brokerClusterName",
@@ -47,6 +47,7 @@ const OF_BROKER: [&str; 9] = [
     "defaultTopicQueueNums",
     "namesrvAddr",
     "storePathRootDir",
+    "storeType",
 ];
 
 /// Reads a line as `MixAll#properties2Object` does: its parsers take no space around a value, and one

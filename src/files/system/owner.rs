@@ -9,12 +9,14 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::Path;
+use std::time::Duration;
 
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, getegid, geteuid, unlinkat};
+use parking_lot::Mutex;
 
 use super::storage::Foreign;
 
@@ -23,6 +25,9 @@ use super::storage::Foreign;
 const FOLDER: i32 = nix::libc::O_DIRECTORY | nix::libc::O_PATH;
 #[cfg(not(target_os = "linux"))]
 const FOLDER: i32 = nix::libc::O_DIRECTORY;
+/// Held from making a folder until it has its owner: another thread's folder below would get the wrong one.
+static MAKING: Mutex<()> = Mutex::new(());
+const LONGEST_TURN: Duration = Duration::from_secs(1);
 /// Read, write and execute, setgid and sticky.
 const MODE: u32 = 0o3777;
 const SHARED_BY_GROUP: u32 = 0o2020;
@@ -220,6 +225,8 @@ pub(super) fn create(path: &Path, replaced: Option<&Path>, len: u64) -> io::Resu
 
 /// Creates a folder and its parents: each as the one above it, or as the folder `like`.
 pub(super) fn create_dir(dir: &Path, like: Option<&Path>) -> io::Result<()> {
+    // Not for ever: a forked child may find it locked.
+    let _turn = MAKING.try_lock_for(LONGEST_TURN);
     let like = like.map(|like| Folder::open(like).map(|like| like.owner)).transpose()?;
     let mut missing = Vec::new();
     let mut ancestors = dir.ancestors();

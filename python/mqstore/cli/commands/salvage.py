@@ -18,6 +18,7 @@ from mqstore.cli.options import config_option, output_options
 from mqstore.cli.output import Column, note, table_lines
 from mqstore.cli.progress import progress
 from mqstore.files.log_files import log_folders
+from mqstore.store import _broker_conf
 from mqstore.text import count_text, escape, size_text, time_text
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def salvage_command(output: Output, source: str, out: str | None, config: str | 
 def _next(report: SalvageReport, config: str | None, *, in_use: bool) -> list[str]:
     """The commands to go on with, in order."""
     source = Path(report.source)
-    given = f" --config {shlex.quote(config)}" if config is not None else ""
+    given = _broker_conf(config)
     if report.out is None:
         out = shlex.quote(f"{source}.salvaged")
         return [f"mqstore salvage {shlex.quote(report.source)} --out {out}{given}"]

@@ -57,8 +57,13 @@ final class Settings {
         ConcurrentMap<String, TopicConfig> topics = new ConcurrentHashMap<>();
         File saved = new File(root, "config/topics.json");
         if (saved.isFile()) {
-            TopicConfigSerializeWrapper wrapper = RemotingSerializable.fromJson(
-                Files.readString(saved.toPath()), TopicConfigSerializeWrapper.class);
+            TopicConfigSerializeWrapper wrapper = null;
+            try {
+                wrapper = RemotingSerializable.fromJson(
+                    Files.readString(saved.toPath()), TopicConfigSerializeWrapper.class);
+            } catch (RuntimeException e) {
+                // As ConfigManager#load: the broker starts without a table that it cannot read.
+            }
             if (wrapper != null && wrapper.getTopicConfigTable() != null) {
                 topics.putAll(wrapper.getTopicConfigTable());
             }
