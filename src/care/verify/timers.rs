@@ -5,13 +5,14 @@ use super::context::{Context, State, Walked};
 use super::queues::Queues;
 use crate::care::finding::{Code, Severity};
 use crate::error::{Error, Result};
-use crate::files::Access;
+use crate::files::{Access, SystemClock};
 use crate::format::bytes::{i32_at, i64_at};
 use crate::format::checkpoint::TimerCheckpoint;
 use crate::format::file_name;
 use crate::format::message::purpose::TIMER_TOPIC;
 use crate::format::width::{at_least_0, at_most_i64};
 use crate::store::folder::inventory::{self, TIMER_UNIT_LEN};
+use crate::time::Clock;
 
 pub(super) fn check(cx: &Context<'_>, queues: &Queues, walked: &Walked) {
     if cx.state == State::InUse {
@@ -61,11 +62,15 @@ pub(super) fn check(cx: &Context<'_>, queues: &Queues, walked: &Walked) {
     if known.queue_offset > end && !cx.in_database && !resumes {
         let (next, skipped) = (known.queue_offset, known.queue_offset - end);
         let expected = format!("a queue offset up to {end}, the end of the timer's queue");
-        let found =
-            format!("{next}; a broker before 5.3.2 never delivers the next {skipped} timer messages");
+        let found = format!(
+            "{next}; a broker before 5.3.2 never delivers the next {skipped} timer messages"
+        );
         add(Severity::Warning, &path, expected, found);
     }
-    let (slots, waiting) = match slots_beyond(cx, known.last_read_ms, log_end) {
+    let resumes = resumes || known.queue_offset <= first;
+    // A message that is read again when it is due goes into no slot.
+    let after_ms = if resumes { SystemClock.now_ms() } else { known.last_read_ms };
+    let (slots, waiting) = match slots_beyond(cx, after_ms, log_end) {
         Ok(beyond) => beyond,
         Err(error) => return cx.error(&cx.paths.root().join("timerwheel"), error),
     };
@@ -96,8 +101,8 @@ pub(super) fn check(cx: &Context<'_>, queues: &Queues, walked: &Walked) {
     }
 }
 
-/// Counts slots whose time is to come and whose units are all gone, and their messages.
-fn slots_beyond(cx: &Context<'_>, last_read_ms: i64, log_end: i64) -> Result<(u64, u64)> {
+/// Counts slots after a time whose units are all gone, and their messages.
+fn slots_beyond(cx: &Context<'_>, after_ms: i64, log_end: i64) -> Result<(u64, u64)> {
     let path = cx.paths.root().join("timerwheel");
     let file = match cx.storage.open(&path, Access::Read) {
         Ok(file) => file,
@@ -108,7 +113,7 @@ fn slots_beyond(cx: &Context<'_>, last_read_ms: i64, log_end: i64) -> Result<(u6
     let read = inventory::each_slot(&*file, |slot| {
         let (time, first) = (i64_at(slot, 0).unwrap_or(0), i64_at(slot, 8).unwrap_or(0));
         // A start sets the last position of a slot that has a unit.
-        if time.saturating_mul(1000) > last_read_ms && first >= log_end {
+        if time.saturating_mul(1000) > after_ms && first >= log_end {
             slots += 1;
             messages += at_least_0(i32_at(slot, 24).unwrap_or(0));
         }
