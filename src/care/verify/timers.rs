@@ -1,5 +1,4 @@
-//! Checks the timer's files against its queue and each other: `config/timercheck`, `timerwheel`
-//! and `timerlog`.
+//! Checks the timer's files against its queue and each other.
 
 use super::context::{Context, State, Walked};
 use super::queues::Queues;
@@ -27,8 +26,8 @@ pub(super) fn check(cx: &Context<'_>, queues: &Queues, walked: &Walked) {
         Ok((end, unit)) => (at_most_i64(end), unit),
         Err(error) => return cx.error(&cx.paths.root().join("timerlog"), error),
     };
-    // `TimerMessageStore#recover`: the queue is read on behind the last unit's message; only if
-    // there is none, from the offset of `timercheck` on.
+    // `TimerMessageStore#recover` goes on behind the last unit's message, else at `timercheck`'s
+    // offset.
     let resumes = last_unit.is_some_and(|(at, end)| {
         at >= walked.log_start && end <= walked.log_end && !walked.is_damaged(at)
     });
@@ -101,7 +100,7 @@ pub(super) fn check(cx: &Context<'_>, queues: &Queues, walked: &Walked) {
     }
 }
 
-/// Counts slots after a time whose units are all gone, and their messages.
+/// Slots after a time, and their messages, whose units are all gone.
 fn slots_beyond(cx: &Context<'_>, after_ms: i64, log_end: i64) -> Result<(u64, u64)> {
     let path = cx.paths.root().join("timerwheel");
     let file = match cx.storage.open(&path, Access::Read) {
@@ -122,8 +121,7 @@ fn slots_beyond(cx: &Context<'_>, after_ms: i64, log_end: i64) -> Result<(u64, u
     Ok((slots, messages))
 }
 
-/// End of the units in `timerlog`, behind which zeros follow in its last file, and where the
-/// message of the last one lies.
+/// End of the units in `timerlog`, and where the last one's message lies.
 fn log_end(cx: &Context<'_>) -> Result<(u64, Option<(u64, u64)>)> {
     let dir = cx.paths.root().join("timerlog");
     let mut files = inventory::list(&*cx.storage, &dir)?;
