@@ -56,11 +56,12 @@ class Timers:
         rocketmq.start_broker(self.root, {"storeConfig": STORE})
         try:
             rocketmq.produce([{"topic": "T", "op": "create-topic", "queues": 1}])
-            self.due_ms = time.time_ns() // 1_000_000 + 17_000
-            for delay_ms, texts in ((16_000, SOON), (80_000_000, FAR)):
+            # A slot is a second: all of one list are in one.
+            self.due_ms = (time.time_ns() // 10**9 + 17) * 1000
+            for at_ms, texts in ((self.due_ms, SOON), (self.due_ms + 80_000_000, FAR)):
                 rocketmq.produce(
                     [
-                        {"topic": "T", "bodyText": text, "keys": [text[-1]], "delayMs": delay_ms}
+                        {"topic": "T", "bodyText": text, "keys": [text[-1]], "deliverMs": at_ms}
                         for text in texts
                     ]
                 )
