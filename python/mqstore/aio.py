@@ -50,7 +50,7 @@ __all__ = ["AsyncConsumerGroup", "AsyncStore", "AsyncTopic", "Opening", "open"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_C = TypeVar("_C", "AsyncStore", "AsyncConsumerGroup")
+_C = TypeVar("_C", bound="AsyncStore | AsyncConsumerGroup")
 _AT_ONCE = 64
 _THREADS = 8
 _LONGEST_PAUSE_S = 0.01

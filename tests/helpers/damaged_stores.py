@@ -9,6 +9,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -565,3 +566,9 @@ def check_whole(root: Path, conf: Path, before: Counter[Identity]) -> None:
         end = ends.get((topic, queue_id), 0)
         (message,) = store.read(topic, queue_id, end).messages
         assert (message.body, message.queue_offset) == (b"goes on", end)
+
+
+def epoch_lines(*epochs: tuple[int, int]) -> str:
+    """``epochFileCheckpoint`` as RocketMQ writes it: count, checksum, a line an epoch."""
+    lines = "".join(f"{epoch}-{offset}\n" for epoch, offset in epochs)
+    return f"{len(epochs)}\n{zlib.crc32(lines.encode()) & 0x7FFFFFFF}\n{lines}"

@@ -235,8 +235,15 @@ class RocketMQ:
         return [row["result"] for row in rows]
 
     def recover(self, store: Path, params: Row) -> list[Row]:
-        """Load, start, clean stop: what was found and left, in the shape of ``recover.jsonl``."""
+        """Load, start, clean stop: what was found and left, in the shape of ``recover.jsonl``.
+
+        In controller mode the load alone.
+        """
         return self._rows("recover", store, params)
+
+    def truncate(self, store: Path, offset: int) -> None:
+        """Ends the log of a held store as a slave does whose log is not its new master's."""
+        self.call("truncate", store=str(store), offset=offset)
 
     def hold(self, store: Path, params: Row) -> None:
         """Opens a store and keeps it open; the commands above then use it as it is."""

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import shutil
 import struct
-import zlib
 from typing import TYPE_CHECKING
 
 import pytest
 
 import mqstore
+from helpers.damaged_stores import epoch_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 SIZES = {"mapped_file_size_commit_log": 65536, "mapped_file_size_consume_queue": 2000}
 KEPT, TAIL = 300, 40
-
-
-def epoch_lines(*epochs: tuple[int, int]) -> str:
-    """``epochFileCheckpoint`` as RocketMQ writes it: count, checksum, a line an epoch."""
-    lines = "".join(f"{epoch}-{offset}\n" for epoch, offset in epochs)
-    return f"{len(epochs)}\n{zlib.crc32(lines.encode()) & 0x7FFFFFFF}\n{lines}"
 
 
 def confirm(root: Path, offset: int) -> None:

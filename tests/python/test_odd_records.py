@@ -70,18 +70,22 @@ def timer_store(root: Path) -> None:
         store.append_many([mqstore.Message(TIMER, b"%d" % n) for n in range(400)])
     (root / "config").mkdir(exist_ok=True)
     (root / "timerlog").mkdir()
-    unit = struct.pack(">iqiqiqiiq", 52, -1, 1, 1_700_000_000_000, 1, 0, 100, 7, 0)
-    (root / "timerlog" / f"{0:020}").write_bytes((unit * 10).ljust(10_240, b"\0"))
+    timer_log(root, 10)
     wheel(root, 52 * 9)
     check(root, 1_600_000_000_000, 520, 400)
 
 
-def wheel(root: Path, last: int) -> None:
+def timer_log(root: Path, units: int, physical_offset: int = 0) -> None:
+    unit = struct.pack(">iqiqiqiiq", 52, -1, 1, 1_700_000_000_000, 1, physical_offset, 100, 7, 0)
+    (root / "timerlog" / f"{0:020}").write_bytes((unit * units).ljust(10_240, b"\0"))
+
+
+def wheel(root: Path, first: int, due: int = 10**10) -> None:
     slots = bytearray(32 * 100)
     slots[320:352] = struct.pack(">qqqii", 1_700_000_000, 0, 52 * 3, 4, 0)
-    slots[640:672] = struct.pack(">qqqii", 1_700_000_010, 0, last, 3, 0)
+    slots[640:672] = struct.pack(">qqqii", due, first, 52 * 12, 3, 0)
     # Delivered long ago.
-    slots[960:992] = struct.pack(">qqqii", 1_500_000_000, 0, 10**6, 5, 0)
+    slots[960:992] = struct.pack(">qqqii", 1_500_000_000, 10**6, 10**6, 5, 0)
     (root / "timerwheel").write_bytes(slots)
 
 
@@ -93,26 +97,44 @@ def check(root: Path, *fields: int) -> None:
 def test_p14_files_of_the_timer_that_agree_are_no_finding(tmp_path: Path) -> None:
     timer_store(tmp_path)
     assert found(tmp_path) == []
-
-
-def test_p14_a_timer_that_leads_beyond_what_is_there_is_a_finding(tmp_path: Path) -> None:
-    timer_store(tmp_path)
+    # A start goes on behind the message of the last unit, and repairs slots that have a unit.
     check(tmp_path, 1_600_000_000_000, 520, 1000)
-    said = "1000; the next 600 timer messages are never delivered"
-    assert found(tmp_path) == [("MQ-TM-01", "error", said)]
+    assert found(tmp_path) == []
+
+
+def test_p14_timers_whose_units_are_gone_are_read_again(tmp_path: Path) -> None:
+    timer_store(tmp_path)
     check(tmp_path, 1_600_000_000_000, 520 + 52 * 7, 400)
-    said = "884; up to 7 timer messages that waited are never delivered"
-    assert found(tmp_path) == [("MQ-TM-01", "error", said)]
+    said = "884; up to 7 timer messages are read again, and come once more if they were delivered"
+    assert found(tmp_path) == [("MQ-TM-01", "warning", said)]
     check(tmp_path, 1_600_000_000_000, 520, 400)
     wheel(tmp_path, 52 * 10)
-    said = "1 slots beyond; their 3 timer messages are never delivered"
-    assert found(tmp_path) == [("MQ-TM-01", "error", said)]
-    wheel(tmp_path, 52 * 9)
-    (tmp_path / "config" / "timercheck").write_bytes(b"")
-    said = "0; 400 timer messages from 0 on are read again"
-    assert found(tmp_path) == [("MQ-TM-01", "warning", said)]
-    (tmp_path / "config" / "timercheck").unlink()
-    assert found(tmp_path) == [("MQ-TM-01", "warning", said)]
-    shutil.rmtree(tmp_path / "timerlog")
-    (tmp_path / "timerwheel").unlink()
+    said = "1 slots beyond; a broker that starts before their 3 timer messages are due may run out"
+    assert found(tmp_path) == [("MQ-TM-01", "error", f"{said} of memory")]
+    # The time of all others has passed: such a message goes into no slot when it is read again.
+    wheel(tmp_path, 52 * 10, 1_700_000_010)
     assert found(tmp_path) == []
+    said = "0; 400 timer messages from 0 on are read again"
+    for harm in (lambda path: path.write_bytes(b""), lambda path: path.unlink()):
+        harm(tmp_path / "config" / "timercheck")
+        assert found(tmp_path) == [("MQ-TM-01", "warning", said)]
+    shutil.rmtree(tmp_path / "timerlog")
+    assert found(tmp_path) == []
+
+
+def test_p14_timers_are_never_delivered_if_no_unit_leads_to_a_message(tmp_path: Path) -> None:
+    timer_store(tmp_path)
+    with mqstore.open(tmp_path, config=CONFIG) as store:
+        end = store.max_physical_offset
+    timer_log(tmp_path, 10, end)
+    assert found(tmp_path) == []
+    check(tmp_path, 1_600_000_000_000, 520, 1000)
+    said = "1000; a broker before 5.3.2 never delivers the next 600 timer messages"
+    assert found(tmp_path) == [("MQ-TM-01", "warning", said)]
+    check(tmp_path, 1_600_000_000_000, 520, 400)
+    timer_log(tmp_path, 0)
+    said = "2 slots beyond; their 7 timer messages are never delivered"
+    assert found(tmp_path) == [("MQ-TM-01", "error", said)]
+    (tmp_path / "timerwheel").unlink()
+    said = "520; up to 10 timer messages that waited are never delivered"
+    assert found(tmp_path) == [("MQ-TM-01", "error", said)]

@@ -301,7 +301,7 @@ fn conclude(
             queues::report_missing(&cx, queues, is_deleted, trusted_ms, joined.grew);
         }
         queues::report_shifted(&cx, queues);
-        timers::check(&cx, queues);
+        timers::check(&cx, queues, &joined.walked);
         check_behind(&cx, log, queues, index, walks, &joined.walked)?;
     }
     if let Some(fields) = checkpoint {

@@ -1,19 +1,19 @@
-//! Checks the timer's files against its queue and each other: `config/timercheck`, `timerwheel`
-//! and `timerlog`.
+//! Checks the timer's files against its queue and each other.
 
-use super::context::{Context, State};
+use super::context::{Context, State, Walked};
 use super::queues::Queues;
 use crate::care::finding::{Code, Severity};
 use crate::error::{Error, Result};
-use crate::files::Access;
+use crate::files::{Access, SystemClock};
 use crate::format::bytes::{i32_at, i64_at};
 use crate::format::checkpoint::TimerCheckpoint;
 use crate::format::file_name;
 use crate::format::message::purpose::TIMER_TOPIC;
 use crate::format::width::{at_least_0, at_most_i64};
 use crate::store::folder::inventory::{self, TIMER_UNIT_LEN};
+use crate::time::Clock;
 
-pub(super) fn check(cx: &Context<'_>, queues: &Queues) {
+pub(super) fn check(cx: &Context<'_>, queues: &Queues, walked: &Walked) {
     if cx.state == State::InUse {
         return;
     }
@@ -22,10 +22,15 @@ pub(super) fn check(cx: &Context<'_>, queues: &Queues) {
         cx.findings.add(Code::Timer, severity, path, None, expected, found);
     };
     let (first, end) = queues.end_of(TIMER_TOPIC, 0).unwrap_or((0, 0));
-    let log_end = match log_end(cx) {
-        Ok(end) => at_most_i64(end),
+    let (log_end, last_unit) = match log_end(cx) {
+        Ok((end, unit)) => (at_most_i64(end), unit),
         Err(error) => return cx.error(&cx.paths.root().join("timerlog"), error),
     };
+    // `TimerMessageStore#recover` goes on behind the last unit's message, else at `timercheck`'s
+    // offset.
+    let resumes = last_unit.is_some_and(|(at, end)| {
+        at >= walked.log_start && end <= walked.log_end && !walked.is_damaged(at)
+    });
     let mut known = TimerCheckpoint::default();
     match cx.storage.open(&path, Access::Read) {
         // No broker has delivered timers here.
@@ -53,47 +58,67 @@ pub(super) fn check(cx: &Context<'_>, queues: &Queues) {
             known = whole;
         }
     }
-    if known.queue_offset > end && !cx.in_database {
-        let (next, lost) = (known.queue_offset, known.queue_offset - end);
+    if known.queue_offset > end && !cx.in_database && !resumes {
+        let (next, skipped) = (known.queue_offset, known.queue_offset - end);
         let expected = format!("a queue offset up to {end}, the end of the timer's queue");
-        let found = format!("{next}; the next {lost} timer messages are never delivered");
-        add(Severity::Error, &path, expected, found);
+        let found = format!(
+            "{next}; a broker before 5.3.2 never delivers the next {skipped} timer messages"
+        );
+        add(Severity::Warning, &path, expected, found);
     }
-    if known.timer_log_position > log_end {
-        let lost =
-            (known.timer_log_position - log_end).unsigned_abs().div_ceil(TIMER_UNIT_LEN as u64);
-        let expected = format!("a position up to {log_end}, the end of timerlog");
-        let at = known.timer_log_position;
-        let found = format!("{at}; up to {lost} timer messages that waited are never delivered");
-        add(Severity::Error, &path, expected, found);
-    }
-    let path = cx.paths.root().join("timerwheel");
-    let file = match cx.storage.open_if_there(&path, Access::Read) {
-        Ok(Some(file)) => file,
-        Ok(None) => return,
-        Err(error) => return cx.error(&path, error),
+    let resumes = resumes || known.queue_offset <= first;
+    // A message that is read again when it is due goes into no slot.
+    let after_ms = if resumes { SystemClock.now_ms() } else { known.last_read_ms };
+    let (slots, waiting) = match slots_beyond(cx, after_ms, log_end) {
+        Ok(beyond) => beyond,
+        Err(error) => return cx.error(&cx.paths.root().join("timerwheel"), error),
     };
-    let (mut slots, mut lost) = (0_u64, 0);
-    let read = inventory::each_slot(&*file, |slot| {
-        let (time, last) = (i64_at(slot, 0).unwrap_or(0), i64_at(slot, 16).unwrap_or(0));
-        if time.saturating_mul(1000) > known.last_read_ms && last > 0 && last >= log_end {
-            slots += 1;
-            lost += at_least_0(i32_at(slot, 24).unwrap_or(0));
-        }
-    });
-    if let Err(error) = read {
-        cx.error(&path, Error::io("read", &path)(error));
+    let gone = at_least_0(known.timer_log_position.saturating_sub(log_end))
+        .div_ceil(TIMER_UNIT_LEN as u64);
+    if gone > 0 && (resumes || slots == 0) {
+        let at = known.timer_log_position;
+        let expected = format!("a position up to {log_end}, the end of timerlog");
+        let (severity, happens) = if resumes {
+            (Severity::Warning, "are read again, and come once more if they were delivered")
+        } else {
+            (Severity::Error, "that waited are never delivered")
+        };
+        let found = format!("{at}; up to {gone} timer messages {happens}");
+        add(severity, &path, expected, found);
     }
     if slots > 0 {
         let expected = format!("slots up to {log_end}, the end of timerlog");
-        let found =
-            format!("{slots} slots beyond; their {lost} timer messages are never delivered");
-        add(Severity::Error, &path, expected, found);
+        let happens = if resumes {
+            format!(
+                "a broker that starts before their {waiting} timer messages are due may run out of memory"
+            )
+        } else {
+            format!("their {waiting} timer messages are never delivered")
+        };
+        let found = format!("{slots} slots beyond; {happens}");
+        add(Severity::Error, &cx.paths.root().join("timerwheel"), expected, found);
     }
 }
 
-/// End of the units in `timerlog`: zeros follow in its last file.
-fn log_end(cx: &Context<'_>) -> Result<u64> {
+/// Slots after a time, and their messages, whose units are all gone.
+fn slots_beyond(cx: &Context<'_>, after_ms: i64, log_end: i64) -> Result<(u64, u64)> {
+    let path = cx.paths.root().join("timerwheel");
+    let Some(file) = cx.storage.open_if_there(&path, Access::Read)? else { return Ok((0, 0)) };
+    let (mut slots, mut messages) = (0, 0);
+    let read = inventory::each_slot(&*file, |slot| {
+        let (time, first) = (i64_at(slot, 0).unwrap_or(0), i64_at(slot, 8).unwrap_or(0));
+        // A start sets the last position of a slot that has a unit.
+        if time.saturating_mul(1000) > after_ms && first >= log_end {
+            slots += 1;
+            messages += at_least_0(i32_at(slot, 24).unwrap_or(0));
+        }
+    });
+    read.map_err(Error::io("read", &path))?;
+    Ok((slots, messages))
+}
+
+/// End of the units in `timerlog`, and where the last one's message lies.
+fn log_end(cx: &Context<'_>) -> Result<(u64, Option<(u64, u64)>)> {
     let dir = cx.paths.root().join("timerlog");
     let mut files = inventory::list(&*cx.storage, &dir)?;
     files.sort_unstable_by(|a, b| b.name.cmp(&a.name));
@@ -103,14 +128,20 @@ fn log_end(cx: &Context<'_>) -> Result<u64> {
         };
         let path = dir.join(&file.name);
         let measured = cx.storage.open(&path, Access::Read).and_then(|file| {
-            Ok((inventory::timer_units(&*file)? * TIMER_UNIT_LEN as u64, file.length()?))
+            let end = inventory::timer_units(&*file)? * TIMER_UNIT_LEN as u64;
+            let mut unit = [0; TIMER_UNIT_LEN];
+            file.read_at(&mut unit, end.saturating_sub(TIMER_UNIT_LEN as u64))?;
+            Ok((end, file.length()?, unit))
         });
-        let (end, len) = measured.map_err(Error::io("read", &path))?;
+        let (end, len, unit) = measured.map_err(Error::io("read", &path))?;
         if end > 0 {
+            let at = at_least_0(i64_at(&unit, 28).unwrap_or(0));
+            let size = at_least_0(i32_at(&unit, 36).unwrap_or(0));
             // A blank fills a file that has no room for a unit.
             let is_full = len.saturating_sub(end) < 2 * TIMER_UNIT_LEN as u64;
-            return Ok(base.saturating_add(if is_full { len } else { end }));
+            let end = base.saturating_add(if is_full { len } else { end });
+            return Ok((end, Some((at, at.saturating_add(size)))));
         }
     }
-    Ok(0)
+    Ok((0, None))
 }

@@ -203,9 +203,9 @@ pub(crate) fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<DirEntry>> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     None,
-    /// A slot of the timer wheel (`org.apache.rocketmq.store.timer.Slot`).
+    /// `org.apache.rocketmq.store.timer.Slot`.
     Slot,
-    /// A unit of the timer log (`org.apache.rocketmq.store.timer.TimerLog`).
+    /// `org.apache.rocketmq.store.timer.TimerLog`.
     Timer,
     /// An entry of a batch queue, up to the end mark (`SparseConsumeQueue`).
     Sparse,

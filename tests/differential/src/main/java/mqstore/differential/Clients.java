@@ -141,6 +141,9 @@ final class Clients implements AutoCloseable {
         if (line.containsKey("delayMs")) {
             message.setDelayTimeMs(line.getLongValue("delayMs"));
         }
+        if (line.containsKey("deliverMs")) {
+            message.setDeliverTimeMs(line.getLongValue("deliverMs"));
+        }
         return message;
     }
 

@@ -87,6 +87,7 @@ public final class Main {
                 held.remove(root).close();
                 done.put("released", true);
             }
+            case "truncate" -> done.put("truncated", held.get(root).store.truncateFiles(command.getLongValue("offset")));
             case "write" -> write(command, root, parameters, done);
             case "dump" -> with(root, parameters, opened -> Dump.all(opened, this::row));
             case "query" -> with(root, parameters, opened -> {

@@ -7,6 +7,7 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.MessageArrivingListener;
 import org.apache.rocketmq.store.RocksDBMessageStore;
@@ -30,6 +31,7 @@ final class OpenStore implements AutoCloseable {
         config = Settings.store(root, parameters);
         BrokerConfig broker = new BrokerConfig();
         broker.setBrokerIP1("127.0.0.1");
+        MixAll.properties2Object(Settings.properties(parameters, "brokerConfig"), broker);
         statistics = new BrokerStatsManager("differential", true);
         MessageArrivingListener nobody =
             (topic, queueId, logicOffset, tagsCode, storeTime, bitMap, properties) -> { };
@@ -69,6 +71,11 @@ final class OpenStore implements AutoCloseable {
             TimeUnit.MILLISECONDS.sleep(2);
         }
         return true;
+    }
+
+    /** Whether the store is that of a broker in controller mode. */
+    boolean isReplicated() {
+        return store.getBrokerConfig().isEnableControllerMode();
     }
 
     /** All queues by topic, then number. */

@@ -40,6 +40,10 @@ final class Recovery {
             row.put("checkpoint", checkpoint(opened.store.getStoreCheckpoint()));
             rows.accept(row);
             queues(opened, "afterLoad", rows);
+            if (opened.isReplicated()) {
+                // A start would listen for slaves.
+                return;
+            }
             opened.start();
             JSONObject dispatch = Dump.row("dispatch");
             dispatch.put("caughtUp", opened.awaitDispatch());
