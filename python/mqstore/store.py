@@ -112,6 +112,18 @@ def _had_databases(path: str | os.PathLike[str]) -> bool:
     return any(name == "CURRENT" or name.startswith("MANIFEST-") for name in names)
 
 
+def _wants_database(config: ConfigLike) -> bool:
+    """Whether a ``broker.conf`` says that the queues lie in RocksDB."""
+    if not isinstance(config, str | os.PathLike):
+        return False
+    import re
+    from pathlib import Path
+
+    text = Path(config).read_text("latin-1")
+    values = re.findall(r"^[ \t]*storeType[ \t]*[=: \t][ \t]*(.*)$", text, re.MULTILINE)
+    return bool(values) and values[-1].lower() == "defaultrocksdb"
+
+
 def verify(
     path: str | os.PathLike[str],
     *,
@@ -145,7 +157,7 @@ def verify(
         path, level=level, threads=threads, progress=progress, settings=_judged_settings(config)
     )
     findings = tuple(Finding(*row) for row in rows)
-    if _had_databases(path) or isinstance(config, str | os.PathLike):
+    if _had_databases(path) or _wants_database(config):
         from mqstore.rocksdb.checking import check
 
         more, counted = check(path, level=level, config=config)
@@ -211,11 +223,11 @@ def doctor(
     commands = [one for one in map(with_config, verdict["commands"]) if one is not None]
     lost, queues, from_ms, to_ms = verdict["lost"]
     had_databases = _had_databases(path)
-    if had_databases or isinstance(config, str | os.PathLike):
-        from mqstore.rocksdb.checking import diagnoses, wants_database
+    if had_databases or _wants_database(config):
+        from mqstore.rocksdb.checking import diagnoses
         from mqstore.rocksdb.losses import end_missing, lost_rows
 
-        if not had_databases and wants_database(config):
+        if not had_databases:
             # A broker of this storeType does not read queues in files.
             of_files = " --what consumequeue "
             commands = [one for one in commands if of_files not in one]
