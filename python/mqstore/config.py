@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -346,19 +346,7 @@ class StoreConfig(
             ConfigWarning: It has names that mean nothing to a store, or values that RocketMQ reads
                 otherwise than they are meant; each with its line.
         """
-        import javaproperties  # 48 ms that only this needs
-
-        file = os.fspath(path)
-        try:
-            text = Path(file).read_bytes()
-        except OSError as error:
-            raise StoreIOError(
-                f"read {file}: {error.strerror}", error.errno, file, "read"
-            ) from error
-        try:
-            lines = _lines(javaproperties.parse(text))
-        except ValueError as error:
-            raise ConfigError(f"{file}: not a properties file: {error}", "config") from error
+        file, lines = os.fspath(path), broker_conf_lines(path)
         strange: list[str] = []
         given: dict[str, object] = {}
         for name, (number, value) in lines.items():
@@ -425,14 +413,29 @@ def load_config(config: ConfigLike) -> StoreConfig:
     raise TypeError(f"config is a StoreConfig, a mapping or a path, not {type(config).__name__}")
 
 
-def _lines(elements: Iterable[Any]) -> dict[str, tuple[int, str]]:
-    """The last value of each name, and its line in the file."""
+def broker_conf_lines(path: str | os.PathLike[str]) -> dict[str, tuple[int, str]]:
+    """The last value of each name in a ``broker.conf``, and its line.
+
+    Raises:
+        StoreIOError: The file cannot be read.
+        ConfigError: It is not a properties file.
+    """
+    import javaproperties  # 48 ms that only this needs
+
+    file = os.fspath(path)
+    try:
+        text = Path(file).read_bytes()
+    except OSError as error:
+        raise StoreIOError(f"read {file}: {error.strerror}", error.errno, file, "read") from error
     found: dict[str, tuple[int, str]] = {}
     number = 1
-    for element in elements:
-        if (key := getattr(element, "key", None)) is not None:
-            found[key] = number, element.value
-        number += len(element.source.splitlines())
+    try:
+        for element in javaproperties.parse(text):
+            if isinstance(element, javaproperties.KeyValue):
+                found[element.key] = number, element.value
+            number += len(element.source.splitlines())
+    except ValueError as error:
+        raise ConfigError(f"{file}: not a properties file: {error}", "config") from error
     return found
 
 

@@ -190,6 +190,15 @@ def _has_databases(path: str | os.PathLike[str]) -> bool:
     return any(Path(path, folder, "CURRENT").is_file() for folder in _DATABASES)
 
 
+def _wants_database(config: ConfigLike) -> bool:
+    """Whether a ``broker.conf`` says that the queues lie in RocksDB."""
+    if not isinstance(config, str | os.PathLike):
+        return False
+    from mqstore.config import broker_conf_lines
+
+    return broker_conf_lines(config).get("storeType", (0, ""))[1].lower() == "defaultrocksdb"
+
+
 def _broker_conf(config: ConfigLike) -> str:
     """The option that tells a command of the same file, as a shell takes it."""
     import shlex

@@ -387,6 +387,8 @@ class Damage:
     """Beginnings of commands that must be among those printed."""
     never: frozenset[str] = frozenset({"--drop-beyond"})
     """Words that no printed command may hold."""
+    sound: bool = False
+    """Whether the codes are only worth knowing."""
     by_hand: str = ""
     """The command of the finding's page, where none is printed."""
 

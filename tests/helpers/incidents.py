@@ -233,10 +233,10 @@ REBUILT = "mqstore rebuild STORE --apply"
 
 NEW: list[tuple[str, Damage]] = [
     ("closed-53", damage(head_of_file_zeroed, "MQ-LOG-06", lost=True)),
-    ("closed-55", damage(first_file_gone)),
+    ("closed-55", damage(first_file_gone, "MQ-DOC-16", sound=True)),
     ("closed-53", damage(file_also_in_a_second_folder, "MQ-FS-10")),
     ("closed-53", damage(closed_with_abort, "MQ-DOC-02", "MQ-DOC-07")),
-    ("crashed-55", damage(crashed_without_abort)),
+    ("crashed-55", damage(crashed_without_abort, "MQ-CFG-07", sound=True)),
     ("crashed-53", damage(checkpoint_is_noise, "MQ-CK-01", "MQ-CK-02", "MQ-CK-04")),
     ("crashed-55", damage(checkpoint_from_the_future, "MQ-CK-01")),
     ("closed-53", damage(index_file_cut_short, "MQ-DOC-03")),
@@ -247,7 +247,7 @@ NEW: list[tuple[str, Damage]] = [
     ("closed-53", damage(queue_file_shifted, "MQ-DOC-01", "MQ-DOC-04")),
     ("broker-53", damage(topics_cut_short, "MQ-CFG-01")),
     ("broker-55", damage(groups_cut_short, "MQ-CFG-01", by_hand=MOVED_ASIDE)),
-    ("broker-53", damage(delay_offsets_gone)),
+    ("broker-53", damage(delay_offsets_gone, "MQ-OFF-06", sound=True)),
     ("broker-55", damage(timer_files_gone)),
     ("broker-53", damage(disk_was_full, "MQ-CFG-02")),
     ("closed-53", damage(half_of_a_copy, "MQ-DOC-01", "MQ-DOC-03")),
@@ -264,7 +264,7 @@ NEW: list[tuple[str, Damage]] = [
     ("rocksdb-55", damage(queue_database_gone, "MQ-RDB-03")),
     ("closed-53", damage(epoch_ended, "MQ-DOC-19")),
     ("closed-53", damage(log_of_dledger, "MQ-DL-01", curable=False)),
-    ("broker-55", damage(topic_deleted)),
+    ("broker-55", damage(topic_deleted, "MQ-DOC-11", sound=True)),
 ]
 # Of those that have a table of their own.
 CHOSEN = {

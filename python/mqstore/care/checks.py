@@ -16,7 +16,7 @@ from mqstore.results import (
     LostInQueue,
     VerifyReport,
 )
-from mqstore.store import _DATABASES, _broker_conf, _judged_settings
+from mqstore.store import _DATABASES, _broker_conf, _judged_settings, _wants_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +64,7 @@ def verify(
         path, level=level, threads=threads, progress=progress, settings=_judged_settings(config)
     )
     findings = tuple(Finding(*row) for row in rows)
-    if _had_databases(path) or isinstance(config, str | os.PathLike):
+    if _had_databases(path) or _wants_database(config):
         from mqstore.rocksdb.checking import check
 
         more, counted = check(path, level=level, config=config)
@@ -126,11 +126,11 @@ def doctor(
     commands = [one for one in map(with_config, verdict["commands"]) if one is not None]
     lost, queues, from_ms, to_ms = verdict["lost"]
     had_databases = _had_databases(path)
-    if had_databases or isinstance(config, str | os.PathLike):
-        from mqstore.rocksdb.checking import diagnoses, wants_database
+    if had_databases or _wants_database(config):
+        from mqstore.rocksdb.checking import diagnoses
         from mqstore.rocksdb.losses import end_missing, lost_rows
 
-        if not had_databases and wants_database(config):
+        if not had_databases:
             # A broker of this storeType does not read queues in files.
             of_files = " --what consumequeue "
             commands = [one for one in commands if of_files not in one]

@@ -7,7 +7,6 @@ is compared with its entry there.
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import tempfile
 from bisect import bisect_left
@@ -27,7 +26,7 @@ from mqstore.rocksdb.reading import (
     was_database,
 )
 from mqstore.rocksdb.rows import QueueRow
-from mqstore.store import Store
+from mqstore.store import Store, _wants_database
 
 if TYPE_CHECKING:
     from mqstore.config import ConfigLike
@@ -80,15 +79,6 @@ def _count(folder: Path, families: dict[str, str]) -> dict[str, int]:
     return {what: counts[family] for what, family in families.items()}
 
 
-def wants_database(config: ConfigLike) -> bool:
-    """Whether a ``broker.conf`` says that the queues lie in RocksDB."""
-    if not isinstance(config, str | os.PathLike):
-        return False
-    text = Path(config).read_text("latin-1")
-    values = re.findall(r"^[ \t]*storeType[ \t]*[=: \t][ \t]*(.*)$", text, re.MULTILINE)
-    return bool(values) and values[-1].lower() == "defaultrocksdb"
-
-
 def check(
     path: str | os.PathLike[str], *, level: str, config: ConfigLike
 ) -> tuple[list[Finding], dict[str, int]]:
@@ -97,7 +87,8 @@ def check(
     queues = next(filter(was_database, (root / name for name in FOLDERS)), None)
     told = _Findings(root)
     counts = {"rocksdb_rows": 0}
-    if queues is None and level == "full" and wants_database(config):
+    is_gone = queues is None and _wants_database(config)
+    if is_gone and level == "full":
         with queues_of_log(root, config, more=False) as made:
             for (topic, queue_id), (first, end) in made.bounds.items():
                 what = f"{end - first} rows of queue {queue_id} of {topic}, by storeType"
