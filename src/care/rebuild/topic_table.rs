@@ -158,7 +158,7 @@ pub fn rebuild_topics(
 ) -> Result<TopicsReport> {
     let storage: Arc<dyn Storage> = Arc::new(Os);
     let paths = StorePaths::new(path, &config);
-    let lock = lock_target(&*storage, &paths, target)?;
+    let _lock = lock_target(&*storage, &paths, target)?;
     let (table, before) = match config_file::load(&*storage, &paths.topics(), TopicTable::parse) {
         Ok(Some(loaded)) => {
             let table = loaded.table.clone();
