@@ -257,11 +257,6 @@ impl FileRun {
         (offset - file.base_offset < self.file_size()).then(|| Arc::clone(file))
     }
 
-    #[must_use]
-    pub fn find_or_first(&self, offset: u64) -> Option<Arc<RunFile>> {
-        self.find(offset).or_else(|| self.files().first().map(Arc::clone))
-    }
-
     /// Closes cached files of runs that share the cache; holders of an open file keep it.
     pub fn close_files(&self) {
         self.open_files.clear();

@@ -240,12 +240,6 @@ impl BatchQueueEntry {
             && self.base_queue_offset >= 0
             && self.message_count > 0
     }
-
-    /// Queue offset behind the last message; `None` on overflow.
-    #[must_use]
-    pub fn end_queue_offset(&self) -> Option<i64> {
-        self.base_queue_offset.checked_add(i64::from(self.message_count))
-    }
 }
 
 #[cfg(test)]
@@ -364,11 +358,6 @@ mod tests {
         let ends = [7, 11, 19, 27, 35, 37, 41, 45].map(|at| bytes[at]);
         assert_eq!(ends, [1, 2, 0xFD, 4, 5, 6, 0xFF, 0]);
         assert_eq!(BatchQueueEntry::decode(&bytes), ENTRY);
-        assert_eq!(ENTRY.end_queue_offset(), Some(11));
-        assert_eq!(
-            BatchQueueEntry { base_queue_offset: i64::MAX, ..ENTRY }.end_queue_offset(),
-            None
-        );
     }
 
     #[test]
