@@ -336,7 +336,7 @@ def install(extra: str) -> str:
 
 
 @contextlib.contextmanager
-def needs(extra: str, user: str = "this") -> Iterator[None]:
+def needs(extra: str, user: str = "this", where: str = "") -> Iterator[None]:
     """Names the extra that has the packages imported in the block.
 
     Raises:
@@ -349,7 +349,7 @@ def needs(extra: str, user: str = "this") -> Iterator[None]:
         if isinstance(error, MissingPackageError) or name == "mqstore":
             raise
         raise MissingPackageError(
-            f"{user} needs {name}, which is not installed: {install(extra)}", name=name
+            f"{user} needs {name}, which is not installed{where}: {install(extra)}", name=name
         ) from None
 
 

@@ -72,7 +72,7 @@ def _extra() -> Iterator[None]:
             raise UnsupportedError(_SINCE_4, "pipeline", "") from None
         if (error.name or "").partition(".")[0] not in ("pyarrow", "pyspark"):
             raise
-        with needs("spark", f"mqstore.spark ({sys.executable})"):
+        with needs("spark", "mqstore.spark", f" for {sys.executable}"):
             raise
 
 
