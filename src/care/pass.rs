@@ -18,7 +18,6 @@ pub struct Skipped {
     pub bytes: u64,
 }
 
-/// Passes every message to `take` in order.
 pub(super) fn each_message(
     store: &MessageStore,
     on_damage: OnDamage,

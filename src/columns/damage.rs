@@ -35,7 +35,6 @@ impl DamageRows {
         self.rows.push((messages, damage));
     }
 
-    /// Moves the damage into a batch.
     #[cold]
     pub(crate) fn insert(
         &mut self,

@@ -260,7 +260,6 @@ pub(crate) enum Bodies {
 }
 
 impl Bodies {
-    /// An empty column of a binary or view type.
     pub(crate) fn new(data_type: &DataType) -> Result<Self, ArrowError> {
         Ok(match data_type {
             DataType::BinaryView => Self::Shared { views: BinaryViewBuilder::new(), block: None },

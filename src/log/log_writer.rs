@@ -280,7 +280,6 @@ impl LogWriter {
     }
 }
 
-/// Error for a place that the format has no room for.
 fn too_large(active: &Active) -> Error {
     Error::io("write", active.map.path())(std::io::ErrorKind::FileTooLarge.into())
 }

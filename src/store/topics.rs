@@ -45,7 +45,6 @@ impl TopicTable {
         }
     }
 
-    /// Why topics are missing from the file.
     pub(crate) fn left_out(&self) -> Option<&str> {
         self.left_out.as_deref()
     }

@@ -57,7 +57,6 @@ pub struct Verdict {
     pub last_resort: Vec<String>,
 }
 
-/// Commands that are not printed.
 #[derive(Clone, Copy)]
 pub(super) struct Barred {
     pub(super) recovery: bool,

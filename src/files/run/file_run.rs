@@ -475,7 +475,6 @@ impl FileRun {
     }
 }
 
-/// Error for an unlisted file of another process.
 fn in_the_way(error: std::io::Error, path: &Path) -> Error {
     if error.kind() == std::io::ErrorKind::AlreadyExists {
         let found = "a file there, which another process made";

@@ -156,7 +156,6 @@ impl Folder {
         Ok(File::from(openat(&self.dir, name, flags, mode_of(owner))?))
     }
 
-    /// Owner of the file of this name, which is to be replaced.
     fn owner_of(&self, name: &OsStr) -> Option<Owner> {
         let stat = fstatat(&self.dir, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
         let is_file = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;

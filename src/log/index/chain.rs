@@ -33,7 +33,6 @@ impl ChainWalk {
     }
 }
 
-/// Level of trust in the entries of a slot.
 pub(crate) enum Trust {
     RocketMq,
     Checked(Evidence),

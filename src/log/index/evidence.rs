@@ -30,7 +30,6 @@ struct Sample {
 }
 
 impl SampledSlots {
-    /// Evidence for a slot in a file of that count.
     pub(crate) fn evidence<B: IndexBytes>(
         &self,
         reader: &mut IndexReader<'_, B>,

@@ -32,7 +32,6 @@ impl EntryRun {
         self.kind.entry_len() as u64
     }
 
-    /// Positions of the first entry and the end.
     pub(crate) fn places(&self) -> Range<u64> {
         self.bytes.start() / self.entry_len()..self.bytes.tail().end() / self.entry_len()
     }

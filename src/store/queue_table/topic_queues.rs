@@ -16,7 +16,6 @@ impl TopicQueues {
         self.place(id).ok().map(|place| &self.0[place].1)
     }
 
-    /// Enters a queue in place of the one of its number.
     pub(super) fn put(&mut self, queue: Arc<Queue>) {
         let id = queue.queue_id();
         match self.place(id) {

@@ -42,7 +42,6 @@ pub(crate) const QUEUE_BYTES: u64 = 8 << 10;
 const ONE_TIME: usize = 32;
 pub(crate) const CHUNK: usize = 1024;
 
-/// The writer of a store; a reader has none.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) files: Arc<StoreFiles>,

@@ -387,7 +387,6 @@ impl<'a> IndexCheck<'a> {
         Ok(())
     }
 
-    /// Ends a gap at a correct message.
     #[cold]
     fn settle(&mut self) {
         let gap = std::mem::take(&mut self.reach.gap);

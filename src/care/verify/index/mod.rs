@@ -44,7 +44,6 @@ pub(crate) struct IndexSeen {
     in_order: bool,
 }
 
-/// The index as it was when the check began.
 #[derive(Default)]
 pub(crate) struct Index {
     pub(crate) run: Option<IndexRun>,

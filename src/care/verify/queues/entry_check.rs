@@ -339,7 +339,6 @@ impl<'a> ExtCheck<'a> {
         Self { cx, queue: None, from: 0, block: Vec::new() }
     }
 
-    /// Compares an entry's unit with its message.
     pub(crate) fn compare(
         &mut self,
         queue: &Queue,
