@@ -77,7 +77,7 @@ pub enum Error {
         reason: String,
     },
     /// Another process or handle writes to the store.
-    #[error("{}: already open {}; close it there, or read with mode \"r\"", path.display(), by_pid(*pid))]
+    #[error("{}: already open {}", path.display(), by_pid(*pid))]
     Locked {
         /// The lock file.
         path: PathBuf,
@@ -241,7 +241,6 @@ impl Error {
         matches!(self, Self::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
     }
 
-    /// Returns an [`Error::Corrupt`].
     /// A message that RocketMQ refuses too, without a limit to name.
     #[cold]
     pub fn illegal(field: &'static str, reason: impl Into<String>) -> Self {

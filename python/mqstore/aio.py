@@ -24,19 +24,21 @@ import contextlib
 import functools
 import inspect
 import threading
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 import mqstore
-from mqstore.errors import StoreClosedError
+from mqstore.errors import StoreClosedError, StoreLockedError
 from mqstore.groups.delays import seconds_or_ever
 from mqstore.groups.group import ConsumerGroup
 from mqstore.groups.processing import Interrupted, check_handler
+from mqstore.store import PAUSE_S, until
 from mqstore.topic import Topic
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+    from collections.abc import AsyncIterator, Callable, Generator, Iterator
     from datetime import datetime
     from types import TracebackType
 
@@ -50,7 +52,7 @@ __all__ = ["AsyncConsumerGroup", "AsyncStore", "AsyncTopic", "Opening", "open"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_C = TypeVar("_C", bound="AsyncStore | AsyncConsumerGroup")
+_C = TypeVar("_C", bound="AsyncStore | AsyncConsumerGroup", covariant=True)
 _AT_ONCE = 64
 _THREADS = 8
 _LONGEST_PAUSE_S = 0.01
@@ -167,7 +169,7 @@ class AsyncStore(_Threaded):
             )
             return AsyncConsumerGroup(group, self)
 
-        return Opening(opened)
+        return Opening(opened())
 
     async def close(self) -> None:
         """Closes the store after the calls that run; a second call does nothing."""
@@ -411,18 +413,30 @@ class AsyncConsumerGroup(_Threaded):
         return f"<Async{repr(self._inner)[1:]}"
 
 
-class Opening(Generic[_C]):
+class Opening(Coroutine[Any, Any, _C]):
     """A store or group that ``await`` or ``async with`` opens."""
 
-    def __init__(self, make: Callable[[], Coroutine[Any, Any, _C]]) -> None:
-        self._make = make
+    def __init__(self, opened: Coroutine[Any, Any, _C]) -> None:
+        self._opening = opened
         self._opened: _C
 
     def __await__(self) -> Generator[Any, Any, _C]:
-        return self._make().__await__()
+        return self._opening.__await__()
+
+    def send(self, value: Any, /) -> Any:  # noqa: ANN401 - of a coroutine
+        """Goes on, as an event loop does."""
+        return self._opening.send(value)
+
+    def throw(self, *error: Any) -> Any:  # noqa: ANN401 - of a coroutine
+        """Raises an exception where it waits, as an event loop does."""
+        return self._opening.throw(*error)
+
+    def close(self) -> None:
+        """Ends it unopened."""
+        self._opening.close()
 
     async def __aenter__(self) -> _C:
-        self._opened = await self
+        self._opened = await self._opening
         return self._opened
 
     async def __aexit__(self, *error: object) -> None:
@@ -445,12 +459,20 @@ def open(  # noqa: A001 - `mqstore.aio.open`, as `mqstore.open`
     async def opened() -> AsyncStore:
         pool = ThreadPoolExecutor(_THREADS, "mqstore-aio")
         opening = _Threaded(None, pool)
+        call = functools.partial(mqstore.store.open, path, mode, config=config)
+        left = until(timeout)
         try:
-            call = functools.partial(mqstore.store.open, path, mode, config=config, timeout=timeout)
-            store = await opening._run(call, lambda store: store.close())  # noqa: SLF001
+            while True:
+                try:
+                    store = await opening._run(call, lambda store: store.close())  # noqa: SLF001
+                    return AsyncStore(store, pool)
+                except StoreLockedError:
+                    if left() <= 0:
+                        raise
+                # No thread is held, so that a cancelled wait ends at once.
+                await asyncio.sleep(min(PAUSE_S, left()))
         except BaseException:
             pool.shutdown(wait=False)
             raise
-        return AsyncStore(store, pool)
 
-    return Opening(opened)
+    return Opening(opened())

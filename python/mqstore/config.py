@@ -369,7 +369,8 @@ class StoreConfig(
                 _warn(f"{place}: RocketMQ cannot read {value!r} and keeps its default {default}")
             elif taken is not None:
                 given[field] = read(field, taken)
-                if taken.lower() != value.removeprefix("+").lower() or value != value.strip():
+                meant = value.strip() if SETTINGS[field].type is str else value.removeprefix("+")
+                if taken.lower() != meant.lower():
                     _warn(f"{place}: RocketMQ reads {value!r} as {taken.lower()}")
         root = lines.get("storePathRootDir", (0, ""))[1].strip()
         for field in ("store_path_commit_log", "read_only_commit_log_store_paths"):

@@ -345,7 +345,9 @@ def needs(extra: str, user: str = "this", where: str = "") -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        name = (error.name or "").partition(".")[0]
+        name = error.name or ""
+        if not name.startswith("google."):
+            name = name.partition(".")[0]
         if isinstance(error, MissingPackageError) or name == "mqstore":
             raise
         raise MissingPackageError(

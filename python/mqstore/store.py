@@ -11,6 +11,8 @@ from mqstore import _native
 from mqstore.errors import StoreLockedError, expect
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mqstore.config import ConfigLike, StoreConfig
     from mqstore.groups.delays import Seconds
     from mqstore.groups.group import ConsumerGroup
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Store", "open"]
 
-_PAUSE_S = 0.02
+PAUSE_S = 0.02
+"""Between two attempts to take the lock."""
 _DATABASES = (
     "consumequeue",
     "consumequeue_rocksdb",
@@ -136,6 +139,36 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
     expect("path", path, (str, bytes, os.PathLike), "str or os.PathLike")
     expect("mode", mode, str, "str")
     settings = _settings(config)
+    left = until(timeout)
+    while True:
+        try:
+            return _open(path, mode, settings, _broker_conf(config))
+        except StoreLockedError as error:
+            # The lock is RocketMQ's, a record lock, of which no call waits for a time only.
+            if left() <= 0:
+                advice = 'close it there, wait with timeout=, or read with mode "r"'
+                text = f"{error.message}; {advice}"
+                raise StoreLockedError(text, error.path, error.pid) from None
+            time.sleep(min(PAUSE_S, left()))
+
+
+def until(timeout: Seconds | None) -> Callable[[], float]:
+    """The seconds left until a timeout that begins now."""
+    if timeout is None:
+        return lambda: 0.0
+    from mqstore.groups.delays import seconds_or_ever
+
+    end = time.monotonic() + seconds_or_ever(timeout, "timeout")
+    return lambda: end - time.monotonic()
+
+
+def _open(
+    path: str | os.PathLike[str],
+    mode: Literal["r", "r+", "a"],
+    settings: dict[str, Any],
+    broker_conf: str,
+) -> Store:
+    """One attempt; RocksDB is asked each time, as the last writer may have changed it."""
     if mode == "r" and _has_databases(path):
         from mqstore.rocksdb import open_beside
 
@@ -143,33 +176,11 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
     if mode != "r" and _has_databases(path):
         from mqstore.rocksdb import refuse_lost_numbers
 
-        refuse_lost_numbers(path, settings, _broker_conf(config))
-    store = _open_waiting(path, mode, settings, timeout)
+        refuse_lost_numbers(path, settings, broker_conf)
+    store = Store(path, mode, settings)
     if mode != "r" and settings.get("delivery"):
         _start_delivery(store)
     return store
-
-
-def _open_waiting(
-    path: str | os.PathLike[str],
-    mode: Literal["r", "r+", "a"],
-    settings: dict[str, Any],
-    timeout: Seconds | None,
-) -> Store:
-    if timeout is None:
-        return Store(path, mode, settings)
-    from mqstore.groups.delays import seconds_or_ever
-
-    deadline = time.monotonic() + seconds_or_ever(timeout, "timeout")
-    while True:
-        try:
-            return Store(path, mode, settings)
-        except StoreLockedError:
-            # The lock is RocketMQ's, a record lock, of which no call waits for a time only.
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise
-            time.sleep(min(_PAUSE_S, left))
 
 
 def _start_delivery(store: Store) -> None:
@@ -196,7 +207,8 @@ def _wants_database(config: ConfigLike) -> bool:
         return False
     from mqstore.config import broker_conf_lines
 
-    return broker_conf_lines(config).get("storeType", (0, ""))[1].lower() == "defaultrocksdb"
+    _, value = broker_conf_lines(config).get("storeType", (0, ""))
+    return value.strip().lower() == "defaultrocksdb"
 
 
 def _broker_conf(config: ConfigLike) -> str:

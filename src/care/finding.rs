@@ -260,7 +260,7 @@ codes! {
     RocksUnknown "MQ-RDB-05" "a RocksDB database is not looked at, as its package is not installed"
         "install `rocksdict`, as with `mqstore[rocksdb]`, and verify again"
     Timer "MQ-TM-01" "files of the timer contradict the store, so timer messages are never delivered, or once more"
-        "none here: these files are not repaired; put back copies of config/timercheck, timerwheel and timerlog of one time, or move all three away: the whole queue is read again"
+        "none here: these files are not repaired; put back copies of config/timercheck, timerwheel and timerlog of one time, or stop the broker and move all three away: the whole queue is read again"
 }
 
 impl fmt::Display for Code {

@@ -240,8 +240,8 @@ def test_every_promise_names_its_test() -> None:
     page, _, tests = text.partition("## Tests of each promise")
     promises = re.findall(r"^\*\*(.+?)[.,]?\*\*", page, flags=re.MULTILINE | re.DOTALL)
     assert len(promises) >= 10
-    shown = dict(re.findall(r"^\| (.+?) \| (.*`\S+::\w+`.*) \|$", tests, flags=re.MULTILINE))
-    assert [" ".join(one.split()) for one in promises] == list(shown)
+    shown = re.findall(r"^\| (.+?) \| .*`\S+::\w+`.* \|$", tests, flags=re.MULTILINE)
+    assert [" ".join(one.split()) for one in promises] == shown
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:

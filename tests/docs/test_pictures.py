@@ -42,6 +42,8 @@ def test_the_picture_of_doctor_is_made_of_its_output(
         file.unlink()
     (root / "config/topics.json").write_text("")
     monkeypatch.setenv("COLUMNS", "110")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
     code, output, _ = on_terminal(["doctor", str(root)])
     assert code == 1
     text = output.decode().replace(str(root), PLACE).replace("\r\n", "\n")

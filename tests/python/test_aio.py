@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,23 @@ def test_store_and_group_open_with_and_without_await(tmp_path: Path) -> None:
         with pytest.raises(mqstore.NotAStoreError):
             async with mqstore.aio.open(tmp_path / "none"):
                 pass
+
+    asyncio.run(main())
+
+
+def test_opening_is_a_coroutine_that_can_be_cancelled(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = await asyncio.create_task(mqstore.aio.open(tmp_path, "a", config=ROOMY))
+        waiting = asyncio.create_task(mqstore.aio.open(tmp_path, "r+", timeout=math.inf))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        with pytest.raises(mqstore.StoreLockedError):
+            await mqstore.aio.open(tmp_path, "r+", timeout=0.01)
+        await store.close()
+        async with mqstore.aio.open(tmp_path, "r+", timeout=math.inf) as again:
+            assert again.mode == "r+"
 
     asyncio.run(main())
 

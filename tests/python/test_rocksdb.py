@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
+import subprocess
 import sys
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 
@@ -226,6 +230,21 @@ def test_vr23_rows_behind_the_end_and_before_the_log_are_ignored(tmp_path: Path)
         assert 0 < first < last == 20
 
 
+@contextlib.contextmanager
+def holding(lock: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process that has a store's lock until its input ends."""
+    program = (
+        "import fcntl, sys; file = open(sys.argv[1], 'r+b'); fcntl.lockf(file, fcntl.LOCK_EX); "
+        "sys.stdout.write('held'); sys.stdout.flush(); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.read(4) == b"held"
+        yield holder
+
+
 @pytest.mark.parametrize("limit", [-1, queue_files.FROM_LOG])
 @pytest.mark.parametrize("queues", ["file", "rocksdb"])
 def test_a_queue_whose_messages_are_gone_keeps_its_next_number(
@@ -254,6 +273,13 @@ def test_a_queue_whose_messages_are_gone_keeps_its_next_number(
     assert ends() == {"old": 7, "new": 60}
     with pytest.raises(mqstore.UnsupportedError, match=r"goes on at 7.*--queues file"):
         mqstore.open(root, "r+", config=SMALL)
+    # The next number is asked of RocksDB once more when another writer has let go of the lock.
+    with (
+        holding(root / "lock") as holder,
+        mock.patch.object(time, "sleep", side_effect=lambda _: holder.communicate()),
+        pytest.raises(mqstore.UnsupportedError, match="goes on at 7"),
+    ):
+        mqstore.open(root, "r+", config=SMALL, timeout=60)
     mqstore.convert(root, queues=queues, config=SMALL, dry_run=False)
     assert ends() == {"old": 7, "new": 60}
     assert codes(root) == []

@@ -95,6 +95,14 @@ def test_a_database_that_is_gone_and_that_the_settings_name_is_made_again(
         assert mqstore.doctor(root, config=conf).ok
 
 
+def test_a_lost_database_of_a_store_with_wrong_sizes_is_judged(root: Path, tmp_path: Path) -> None:
+    shutil.rmtree(root / "consumequeue")
+    conf = tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeCommitLog=8192\nstoreType=defaultRocksDB\n")
+    assert "MQ-CFG-08" in {one.code for one in mqstore.doctor(root, config=conf)}
+    assert not mqstore.verify(root, config=conf).ok
+
+
 def test_a_new_store_needs_no_database_yet(tmp_path: Path) -> None:
     mqstore.open(tmp_path / "new", "a", config=SMALL).close()
     conf = tmp_path / "broker.conf"

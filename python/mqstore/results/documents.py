@@ -30,6 +30,6 @@ def body_json(message: StoredMessage) -> Any:  # noqa: ANN401 - any JSON
     """The body, parsed."""
     try:
         return json.loads(message.body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         place = f"body of the message at physical offset {message.physical_offset}"
         raise ValueError(f"{place}: expected JSON, got {error}") from None

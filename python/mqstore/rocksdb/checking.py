@@ -10,12 +10,13 @@ import os
 import shlex
 import tempfile
 from bisect import bisect_left
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import mqstore
 from mqstore import _native
-from mqstore.errors import CorruptionError, UnsupportedError
+from mqstore.errors import CorruptionError, StoreError, UnsupportedError
 from mqstore.results import Diagnosis, Finding
 from mqstore.rocksdb.queue_files import FOLDERS, ends_of, rows_of
 from mqstore.rocksdb.reading import (
@@ -89,7 +90,8 @@ def check(
     counts = {"rocksdb_rows": 0}
     is_gone = queues is None and _wants_database(config)
     if is_gone and level == "full":
-        with queues_of_log(root, config, more=False) as made:
+        # A log that cannot be read has findings of its own.
+        with suppress(StoreError), queues_of_log(root, config, more=False) as made:
             for (topic, queue_id), (first, end) in made.bounds.items():
                 what = f"{end - first} rows of queue {queue_id} of {topic}, by storeType"
                 told.add("MQ-RDB-03", "error", root / FOLDERS[0], what, "no database")
@@ -192,8 +194,16 @@ class LogQueues:
     """The queues of a store, made from its log in a folder of their own."""
 
     def __init__(self, root: Path, config: ConfigLike, *, more: bool) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="mqstore-")
-        self.out = Path(self._folder.name, "queues")
+        self._made = ExitStack()
+        try:
+            self._make(root, config, more=more)
+        except BaseException:
+            self._made.close()
+            raise
+
+    def _make(self, root: Path, config: ConfigLike, *, more: bool) -> None:
+        folder = self._made.enter_context(tempfile.TemporaryDirectory(prefix="mqstore-"))
+        self.out = Path(folder, "queues")
         # Rows have the tags' code itself, no place in an extension.
         given = {**mqstore.store._settings(config), "enable_consume_queue_ext": False}  # noqa: SLF001 - our own
         if more:
@@ -205,14 +215,13 @@ class LogQueues:
             if queue.kind == "SimpleCQ"
         }
         self.batches = {queue.topic for queue in self.report.queues if queue.kind == "BatchCQ"}
-        self.store = Store(root, "r", given)
+        self.store = self._made.enter_context(Store(root, "r", given))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.store.close()
-        self._folder.cleanup()
+        self._made.close()
 
     def __getitem__(self, queue: tuple[str, int]) -> LogQueue:
         if queue not in self.bounds:

@@ -50,8 +50,8 @@ const OF_BROKER: [&str; 10] = [
     "storeType",
 ];
 
-/// Reads a line as `MixAll#properties2Object` does: its parsers take no space around a value, and one
-/// that cannot be read changes nothing.
+/// Reads a line as `MixAll#properties2Object` does: numbers and flags take no space around a value, and
+/// one that cannot be read changes nothing.
 pub fn read_line(name: &str, value: &str) -> Line {
     if let Some((_, new)) = OF_FOUR.iter().find(|(old, _)| *old == name) {
         return Line::OfFour(new);
@@ -73,8 +73,10 @@ fn read_value(setting: &Setting, value: &str) -> Option<String> {
             value.parse().ok().map(|number: i64| number.to_string())
         }
         Kind::Number { .. } => value.parse().ok().map(|number: i32| number.to_string()),
-        Kind::Choice { choices, .. } => choices.contains(&value).then(|| value.to_owned()),
-        Kind::Text { .. } => Some(value.to_owned()),
+        Kind::Choice { choices, .. } => {
+            choices.contains(&value.trim()).then(|| value.trim().to_owned())
+        }
+        Kind::Text { .. } => Some(value.trim().to_owned()),
     }
 }
 

@@ -69,10 +69,10 @@ pub(super) fn check(cx: &Context<'_>, queues: &Queues, walked: &Walked) {
     let resumes = resumes || known.queue_offset <= first;
     // A message that is read again when it is due goes into no slot.
     let after_ms = if resumes { SystemClock.now_ms() } else { known.last_read_ms };
-    let (slots, waiting) = match slots_beyond(cx, after_ms, log_end) {
-        Ok(beyond) => beyond,
-        Err(error) => return cx.error(&cx.paths.root().join("timerwheel"), error),
-    };
+    let (slots, waiting) = slots_beyond(cx, after_ms, log_end).unwrap_or_else(|error| {
+        cx.error(&cx.paths.root().join("timerwheel"), error);
+        (0, 0)
+    });
     let gone = at_least_0(known.timer_log_position.saturating_sub(log_end))
         .div_ceil(TIMER_UNIT_LEN as u64);
     if gone > 0 && (resumes || slots == 0) {
