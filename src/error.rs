@@ -248,6 +248,7 @@ impl Error {
         Self::InvalidMessage { field, reason, status, limit: None }
     }
 
+    /// An invalid setting.
     #[cold]
     pub fn config(field: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::InvalidConfig { field: field.into(), reason: reason.into() }
@@ -259,6 +260,7 @@ impl Error {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
+    /// An [`Error::Corrupt`].
     pub fn corrupt(
         path: &Path,
         offset: u64,

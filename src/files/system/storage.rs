@@ -220,6 +220,7 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
 
 /// Calls whose error names the path, and for which a missing file is an answer.
 impl dyn Storage + '_ {
+    /// Opens a file that may be missing.
     pub fn open_if_there(
         &self,
         path: &Path,
@@ -228,14 +229,17 @@ impl dyn Storage + '_ {
         if_there(self.open(path, access)).map_err(Error::io("open", path))
     }
 
+    /// Lists a folder that may be missing.
     pub fn list_if_there(&self, dir: &Path) -> Result<Option<Vec<DirEntry>>> {
         if_there(self.list(dir)).map_err(Error::io("list", dir))
     }
 
+    /// Removes a file that may be missing.
     pub fn remove_if_there(&self, path: &Path) -> Result<()> {
         if_there(self.remove_file(path)).map(drop).map_err(Error::io("remove", path))
     }
 
+    /// Kind of a path that may be missing.
     pub fn kind_of(&self, path: &Path) -> Result<Option<FileKind>> {
         self.kind(path).map_err(Error::io("stat", path))
     }

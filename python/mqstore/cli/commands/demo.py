@@ -1,4 +1,4 @@
-"""Door to the demo, whose program is in the source and not in the wheel."""
+"""Entry point of the demo, whose program is in the source and not in the wheel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 import mqstore
 
-_EXAMPLES = Path(mqstore.__file__).parents[2] / "examples"
+_EXAMPLES = Path(mqstore.__file__).parent.parent.parent / "examples"
 
 if (_EXAMPLES / "mqstore_demo").is_dir():
     sys.path.append(str(_EXAMPLES))
