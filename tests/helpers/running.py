@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -9,9 +10,12 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mqstore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 SETTINGS = {
@@ -108,3 +112,18 @@ def messages() -> list[mqstore.Message]:
         )
         for n in range(40)
     ]
+
+
+@contextlib.contextmanager
+def holding(lock: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process that has a store's lock until its input ends."""
+    program = (
+        "import fcntl, sys; file = open(sys.argv[1], 'r+b'); fcntl.lockf(file, fcntl.LOCK_EX); "
+        "sys.stdout.write('held'); sys.stdout.flush(); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.read(4) == b"held"
+        yield holder

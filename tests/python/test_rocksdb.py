@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import shutil
-import subprocess
 import sys
 import time
 import warnings
@@ -20,6 +18,7 @@ import pytest
 import mqstore
 from helpers.files import copy_store, stamps
 from helpers.golden import Case, read_rows
+from helpers.running import holding
 from helpers.shifted import number, plain
 from mqstore.rocksdb import RocksDBWarning, index, queue_files, reading, tables
 from mqstore.rocksdb.checking import count_rows
@@ -228,21 +227,6 @@ def test_vr23_rows_behind_the_end_and_before_the_log_are_ignored(tmp_path: Path)
     assert codes(root) == []
     for first, last in ((found[0][2], found[0][3]) for found in answers(root, SMALL).values()):
         assert 0 < first < last == 20
-
-
-@contextlib.contextmanager
-def holding(lock: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Another process that has a store's lock until its input ends."""
-    program = (
-        "import fcntl, sys; file = open(sys.argv[1], 'r+b'); fcntl.lockf(file, fcntl.LOCK_EX); "
-        "sys.stdout.write('held'); sys.stdout.flush(); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.read(4) == b"held"
-        yield holder
 
 
 @pytest.mark.parametrize("limit", [-1, queue_files.FROM_LOG])
