@@ -77,7 +77,7 @@ def params_of(base: str, root: Path, folder: Path) -> dict[str, Any]:
 
 
 class Doctor:
-    """What the command prints: its exit code, and its commands line by line."""
+    """Exit code of the command, and the commands that it prints, line by line."""
 
     def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.code = main(["doctor", str(root), "--config", str(root.parent / "broker.conf")])

@@ -266,7 +266,7 @@ NEW: list[tuple[str, Damage]] = [
     ("closed-53", damage(log_of_dledger, "MQ-DL-01", curable=False)),
     ("broker-55", damage(topic_deleted, "MQ-DOC-11", sound=True)),
 ]
-# Of those that have a table of their own.
+# Chosen from the tables of their own.
 CHOSEN = {
     "last_file_gone": "closed-53",
     "last_file_zeroed": "closed-55",

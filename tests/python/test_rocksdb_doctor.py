@@ -100,7 +100,10 @@ def test_a_lost_database_of_a_store_with_wrong_sizes_is_judged(root: Path, tmp_p
     conf = tmp_path / "broker.conf"
     conf.write_text("mappedFileSizeCommitLog=8192\nstoreType=defaultRocksDB\n")
     assert "MQ-CFG-08" in {one.code for one in mqstore.doctor(root, config=conf)}
-    assert not mqstore.verify(root, config=conf).ok
+    report = mqstore.verify(root, config=conf)
+    assert not report.ok
+    (told,) = (one for one in report.findings if one.code == "MQ-RDB-03")
+    assert "8192 bytes are configured" in told.found
 
 
 def test_a_new_store_needs_no_database_yet(tmp_path: Path) -> None:

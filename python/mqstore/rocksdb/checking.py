@@ -10,13 +10,13 @@ import os
 import shlex
 import tempfile
 from bisect import bisect_left
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import mqstore
 from mqstore import _native
-from mqstore.errors import CorruptionError, StoreError, UnsupportedError
+from mqstore.errors import ConfigError, CorruptionError, StoreIOError, UnsupportedError
 from mqstore.results import Diagnosis, Finding
 from mqstore.rocksdb.queue_files import FOLDERS, ends_of, rows_of
 from mqstore.rocksdb.reading import (
@@ -90,11 +90,17 @@ def check(
     counts = {"rocksdb_rows": 0}
     is_gone = queues is None and _wants_database(config)
     if is_gone and level == "full":
-        # A log that cannot be read has findings of its own.
-        with suppress(StoreError), queues_of_log(root, config, more=False) as made:
-            for (topic, queue_id), (first, end) in made.bounds.items():
-                what = f"{end - first} rows of queue {queue_id} of {topic}, by storeType"
-                told.add("MQ-RDB-03", "error", root / FOLDERS[0], what, "no database")
+        try:
+            with queues_of_log(root, config, more=False) as made:
+                for (topic, queue_id), (first, end) in made.bounds.items():
+                    what = f"{end - first} rows of queue {queue_id} of {topic}, by storeType"
+                    told.add("MQ-RDB-03", "error", root / FOLDERS[0], what, "no database")
+        except (ConfigError, CorruptionError, StoreIOError, UnsupportedError) as error:
+            if isinstance(error, StoreIOError) and root not in Path(error.filename).parents:
+                raise
+            # What keeps the log from being read is an error by itself, to be cured first.
+            found = f"no database; its rows are not known: {error}"
+            told.add("MQ-RDB-03", "info", root / FOLDERS[0], "rows, by storeType", found)
     for name, families in _FAMILIES.items():
         folder = root / name
         # Without tables, only RocksDB knows whether there should be any; `rocksdbstore` rarely has.

@@ -68,7 +68,7 @@ pub fn read_line(name: &str, value: &str) -> Line {
 fn read_value(setting: &Setting, value: &str) -> Option<String> {
     match setting.kind {
         Kind::Flag { .. } => Some(value.eq_ignore_ascii_case("true").to_string()),
-        // Java's `int` where no more is allowed. Its sign and digits are those of Rust's parser.
+        // Java's `int` where no more is allowed; its parser takes the same signs and ASCII digits.
         Kind::Number { most, .. } if most > i32::MAX as u64 => {
             value.parse().ok().map(|number: i64| number.to_string())
         }
