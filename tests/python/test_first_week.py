@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -359,9 +358,9 @@ def test_results_name_their_queue(tmp_path: Path) -> None:
         two, three = store.append_many([("a", b"", 1), ("b", b"", None)])
         assert [(r.topic, r.queue_id) for r in (one, two)] == [("a", 2), ("a", 1)]
         assert (three.topic, three.queue_id) == ("b", store.get(three.physical_offset).queue_id)
-        with pytest.raises(mqstore.InvalidMessageError, match="^message 1: "):
+        with pytest.raises(mqstore.InvalidMessageError, match=r"^message 1: "):
             store.append_many([("a", b""), ("a", b"x" * 100_000)])
-        with pytest.raises(TypeError, match="^message 2: "):
+        with pytest.raises(TypeError, match=r"^message 2: "):
             store.append_many([("a", b""), ("a", b""), 3])  # type: ignore[list-item]
 
 
@@ -372,4 +371,4 @@ def test_table_of_offsets_is_a_broker_s(tmp_path: Path) -> None:
             group.ack(group.poll("orders"))
     table = json.loads((tmp_path / "config" / "consumerOffset.json").read_bytes())
     assert table["offsetTable"]["orders@g"] == {"0": 4}
-    assert os.listdir(tmp_path / "mqstore.acks") == []
+    assert list((tmp_path / "mqstore.acks").iterdir()) == []

@@ -180,14 +180,19 @@ class InFlight:
             if place is None:
                 return None
             queue = self._open[key] = TakenQueue(place)
+            if self._places.has_moved:  # what another process acknowledged counts from now on
+                self._commit_late()
         return queue
 
     def _release(self, key: QueueKey) -> None:
         self._drop_flight(key)
         del self._open[key]
         if self._places.release(*key):
-            self._has_left = True
-            self._wake_at(time.monotonic() + _COMMIT_S)
+            self._commit_late()
+
+    def _commit_late(self) -> None:
+        self._has_left = True
+        self._wake_at(time.monotonic() + _COMMIT_S)
 
     def _drop_flight(self, key: QueueKey) -> list[int]:
         """Forgets which messages of a queue are in flight, and gives their physical offsets."""

@@ -443,6 +443,7 @@ impl ConsumerGroup {
     /// Writes acknowledgements of a taken queue, which survive this process from then on.
     pub fn ack(&self, topic: &str, queue_id: i32, acks: &[Ack]) -> Result<()> {
         let mut places = self.places()?;
+        self.check_place_of(&places)?;
         let queue = (topic.to_owned(), queue_id);
         let Some(locks) = &places.locks else { return Ok(()) };
         if !places.acks.contains_key(&queue) {
@@ -539,6 +540,11 @@ impl ConsumerGroup {
             }
         }
         Ok(done)
+    }
+
+    /// Whether places wait for [`ConsumerGroup::commit`].
+    pub fn has_moved(&self) -> bool {
+        !self.places.lock().moved.is_empty()
     }
 
     /// Commits durably, and flushes the messages before the position. Readers can commit too,
