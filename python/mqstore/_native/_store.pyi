@@ -574,7 +574,7 @@ class Store:
         self,
         name: str,
         begin_ms: _Time | None,
-        from_end: bool,  # noqa: FBT001 - positional as in Rust
+        from_end: bool,
         /,
     ) -> _GroupPlaces:
         """A group's places, for this handle alone.
