@@ -163,7 +163,6 @@ class InFlight:
         if on_loss == "error":
             advice = 'nothing was taken: seek to a later place, or go on with on_loss="warn"'
             raise OffsetOutOfRangeError(f"{text}; {advice}", place, *self._bounds(*key))
-        self._store._warn(text)  # noqa: SLF001 - a part of the store
         logging.getLogger("mqstore").warning("%s", text)
 
     def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
