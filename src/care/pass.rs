@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::format::message::MessageView;
 use crate::log::read::scanner::Flow;
 use crate::store::MessageStore;
-use crate::store::progress::{Progress, tell};
+use crate::store::progress::{Progress, report_progress};
 use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
 
 const STEP: u64 = 16 << 20;
@@ -35,7 +35,7 @@ pub(super) fn each_message(
             Ok(if read < STEP { Flow::Continue } else { Flow::Stop })
         })?;
         let done = if more { scan.physical_offset().saturating_sub(begin) } else { total };
-        tell(progress, (done, total), "read", store.path())?;
+        report_progress(progress, (done, total), "read", store.path())?;
         if !more {
             return Ok(Skipped { ranges: scan.skipped_ranges(), bytes: scan.skipped_bytes() });
         }

@@ -10,7 +10,7 @@ mod settings;
 
 use std::path::{Path, PathBuf};
 
-pub(super) use self::access::{give, refused};
+pub(super) use self::access::{owner_command, refused};
 pub use self::recovery::Cut;
 pub(super) use self::recovery::cut;
 pub use self::settings::{Line, read_line};

@@ -64,7 +64,7 @@ impl Times {
     }
 
     /// Older one of the last two times: one message alone may be wrong.
-    pub(crate) fn settled_ms(&self) -> i64 {
+    pub(crate) fn reliable_ms(&self) -> i64 {
         let [before, last] = self.last.map(|stored| stored.map_or(0, |stored| stored.1));
         before.min(last)
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::Storage;
-use crate::format::width::{at_most_i64, to_usize};
+use crate::format::width::{saturating_i64, to_usize};
 use crate::log::folder;
 
 use super::entry_run::EntryRun;
@@ -81,7 +81,7 @@ impl QueueFolder {
         self.places.start = self.entries.head_end(&self.places)?;
         let last = self.len().checked_sub(1).map_or(Ok(None), |last| self.unit(last))?;
         let first = self.unit(0)?;
-        self.min_offset = first.map_or(at_most_i64(self.places.start), |unit| unit.number);
+        self.min_offset = first.map_or(saturating_i64(self.places.start), |unit| unit.number);
         self.max_offset = last.map_or(self.min_offset, |last| last.end());
         self.max_physical_offset = last.map_or(-1, |last| last.physical_end());
         Ok(())
@@ -135,17 +135,18 @@ impl QueueFolder {
 
     /// Position of the first entry at or behind `queue_offset`, or the number of entries.
     pub fn place_of(&self, queue_offset: i64) -> Result<u64> {
-        self.first_not(|unit| unit.number < queue_offset)
+        self.partition_point_by(|unit| unit.number < queue_offset)
     }
 
     /// Position of the first entry that leads to `physical_offset` or behind, or their number.
     pub fn place_at(&self, physical_offset: u64) -> Result<u64> {
-        let limit = at_most_i64(physical_offset);
-        self.first_not(|unit| unit.physical_offset < limit)
+        let limit = saturating_i64(physical_offset);
+        self.partition_point_by(|unit| unit.physical_offset < limit)
     }
 
-    fn first_not(&self, before: impl Fn(&CqUnit) -> bool) -> Result<u64> {
-        let place = self.entries.first_not(self.places.clone(), |unit| Some(before(unit)))?;
+    fn partition_point_by(&self, before: impl Fn(&CqUnit) -> bool) -> Result<u64> {
+        let place =
+            self.entries.partition_point_by(self.places.clone(), |unit| Some(before(unit)))?;
         Ok(place - self.places.start)
     }
 }

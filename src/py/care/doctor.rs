@@ -44,7 +44,9 @@ pub(crate) fn doctor<'py>(
     progress: Option<Py<PyAny>>,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
-    let found = with_progress(py, progress.as_ref(), |tell| care::doctor(&path, &settings, tell))?;
+    let found = with_progress(py, progress.as_ref(), |report_progress| {
+        care::doctor(&path, &settings, report_progress)
+    })?;
     let Verdict { release, in_use, next_start, lost, groups, commands, last_resort } =
         found.verdict;
     let fields = PyDict::new(py);

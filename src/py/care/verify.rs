@@ -51,8 +51,9 @@ pub(crate) fn verify<'py>(
         _ => return Err(not_one_of("level", "quick, full", level)),
     };
     let options = VerifyOptions { level, threads: threads_of(threads)?, ..Default::default() };
-    let report =
-        with_progress(py, progress.as_ref(), |tell| care::verify(&path, settings, &options, tell))?;
+    let report = with_progress(py, progress.as_ref(), |report_progress| {
+        care::verify(&path, settings, &options, report_progress)
+    })?;
     let counts = counts(py, &report)?;
     Ok((report.findings.into_iter().map(row).collect(), counts))
 }
@@ -74,15 +75,15 @@ fn row(finding: Finding) -> Row {
 /// Totals of the check, then the number of findings for each code, including unlisted ones.
 fn counts<'py>(py: Python<'py>, report: &VerifyReport) -> PyResult<Bound<'py, PyDict>> {
     let counts = PyDict::new(py);
-    let looked_at = &report.counts;
+    let checked = &report.counts;
     for (name, count) in [
-        ("messages", looked_at.messages),
-        ("log_bytes", looked_at.log_bytes),
-        ("log_files", looked_at.log_files),
-        ("queues", looked_at.queues),
-        ("queue_entries", looked_at.queue_entries),
-        ("index_files", looked_at.index_files),
-        ("index_entries", looked_at.index_entries),
+        ("messages", checked.messages),
+        ("log_bytes", checked.log_bytes),
+        ("log_files", checked.log_files),
+        ("queues", checked.queues),
+        ("queue_entries", checked.queue_entries),
+        ("index_files", checked.index_files),
+        ("index_entries", checked.index_entries),
     ] {
         counts.set_item(name, count)?;
     }

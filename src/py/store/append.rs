@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -14,7 +13,7 @@ use crate::store::{MessageStore, NewMessage};
 
 use super::Store;
 use super::message::{Arguments, Given, key_list};
-use crate::py::errors::raise;
+use crate::py::errors::{raise, type_error};
 use crate::py::fields::{self, Block, Keys, Named, bytes_of, with_block};
 use crate::py::values::{AppendResult, AppendSummary};
 
@@ -266,7 +265,7 @@ impl Store {
     ) -> PyResult<AppendResult> {
         let store = self.writing()?;
         let (Some(topic), Some(body)) = (&given.topic, &given.body) else {
-            return Err(PyTypeError::new_err("topic, body: expected both"));
+            return Err(type_error("topic, body", "both", "one of them"));
         };
         let body = bytes_of("body", body)?;
         let named = Named {

@@ -18,7 +18,7 @@ use crate::store::{MessageStore, NewMessage};
 
 use super::Store;
 use super::append::{CHUNK, CHUNK_BYTES, PACE};
-use crate::py::errors::{invalid, raise};
+use crate::py::errors::{invalid, raise, value_error};
 use crate::py::fields;
 use crate::py::values::{AppendResult, AppendSummary};
 
@@ -106,9 +106,8 @@ impl Store {
             read += batch.num_rows();
         }
         if resume_from > read {
-            return Err(PyValueError::new_err(format!(
-                "resume_from: expected at most the {read} rows of the stream, got {resume_from}"
-            )));
+            let wanted = format!("at most the {read} rows of the stream");
+            return Err(value_error("resume_from", wanted, resume_from));
         }
         py.detach(|| append_whole(store, host, &kept, &mut written))
             .map_err(|(row, error)| culprit(raise(error, host), &written, row))?;
@@ -151,12 +150,12 @@ fn note(
 }
 
 fn rows_in(py: Python<'_>, error: PyErr, rows: usize) -> PyErr {
-    let told = match rows {
+    let shown = match rows {
         0 => "; no row was written".to_owned(),
         _ => format!("; {rows} rows were written: go on with resume_from={rows}"),
     };
     let value = error.value(py);
-    let text = format!("{value}{told}");
+    let text = format!("{value}{shown}");
     // An exception that takes no attribute is raised unchanged.
     let changed = value.getattr("args").and_then(|args| {
         let args: Vec<Bound<'_, PyAny>> = args.extract()?;
@@ -179,8 +178,7 @@ fn summary(first: u64, written: &Written) -> AppendSummary {
 
 fn reader_of(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn RecordBatchReader + Send>> {
     if !data.hasattr("__arrow_c_stream__")? {
-        let found = data.get_type().name()?;
-        return Err(PyTypeError::new_err(format!("{found} has no __arrow_c_stream__")));
+        return Err(fields::expected("data", "an Arrow stream (__arrow_c_stream__)", data));
     }
     data.extract::<PyRecordBatchReader>()?.into_reader()
 }
@@ -245,11 +243,11 @@ fn refusal(error: &RowsError) -> PyErr {
 fn culprit(py: Python<'_>, error: PyErr, written: &Written, index: usize) -> PyErr {
     let value = error.value(py);
     let results = written.iter().map(|(result, host)| AppendResult::new(result, *host));
-    let told = results
+    let shown = results
         .map(|result| Bound::new(py, result))
         .collect::<PyResult<Vec<_>>>()
         .and_then(|results| value.setattr("results", PyList::new(py, results)?))
         .and_then(|()| value.setattr("index", index));
-    drop(told);
+    drop(shown);
     error
 }

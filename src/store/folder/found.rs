@@ -133,8 +133,6 @@ fn log_files(storage: &Arc<dyn Storage>, paths: &StorePaths) -> Result<Arc<Vec<A
 }
 
 pub(crate) fn differs(field: &str, configured: u64, path: &Path, found: u64) -> Error {
-    Error::config(
-        field,
-        format!("{configured} bytes are configured, but {} has {found}", path.display()),
-    )
+    let wanted = format!("{found} bytes, as {} has", path.display());
+    Error::setting(field, wanted, format!("{configured}; leave the setting out"))
 }

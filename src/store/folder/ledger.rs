@@ -9,7 +9,7 @@ use crate::files::{Access, FileKind, Storage};
 use crate::format::bytes::{i32_at, i64_at};
 use crate::format::file_name::parse_offset_name;
 use crate::format::message::peek;
-use crate::format::width::at_most_i64;
+use crate::format::width::saturating_i64;
 
 /// Bytes of DLedger before each record (`DLedgerEntry`).
 const HEAD_LEN: usize = 48;
@@ -59,7 +59,7 @@ fn is_ledger(storage: &dyn Storage, dir: &Path) -> Result<bool> {
 
 fn is_entry(head: &[u8], place: u64) -> bool {
     let record = head.get(HEAD_LEN..).unwrap_or_default();
-    let is_own = i64_at(head, PLACE_AT) == Some(at_most_i64(place))
+    let is_own = i64_at(head, PLACE_AT) == Some(saturating_i64(place))
         && matches!(i32_at(head, 0), Some(1 | 2))
         && i32_at(head, SIZE_AT).is_some_and(|size| size >= 48);
     !peek::is_record(head) && (peek::is_record(record) || is_own)

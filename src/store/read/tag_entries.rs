@@ -24,22 +24,22 @@ impl TagEntries {
         let mut found = Self::default();
         let count = file.header()?.index_count.unsigned_abs().saturating_sub(1);
         let last = count.saturating_sub(ENTRIES_ASKED).saturating_add(1);
-        found.look(file, log, last, count)?;
+        found.read(file, log, last, count)?;
         if last > 1 {
-            found.look(file, log, 1, count)?;
+            found.read(file, log, 1, count)?;
         }
         Ok(found)
     }
 
-    fn look(&mut self, file: &IndexFile, log: &CommitLog, first: u32, count: u32) -> Result<()> {
-        let asked = count.saturating_sub(first).saturating_add(1).min(ENTRIES_ASKED);
-        let entries = file.entries_from(first, asked)?;
+    fn read(&mut self, file: &IndexFile, log: &CommitLog, first: u32, count: u32) -> Result<()> {
+        let wanted = count.saturating_sub(first).saturating_add(1).min(ENTRIES_ASKED);
+        let entries = file.entries_from(first, wanted)?;
         let mut buffer = Vec::new();
         let mut begin = 0;
         for group in entries.chunk_by(|a, b| a.physical_offset == b.physical_offset) {
             // The first and the last message may have entries that were not read.
             let is_whole = (begin > 0 || first == 1)
-                && (begin + group.len() < entries.len() || first + asked > count);
+                && (begin + group.len() < entries.len() || first + wanted > count);
             begin += group.len();
             let at = group.first().and_then(|entry| u64::try_from(entry.physical_offset).ok());
             let Some(at) = at else { continue };

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use crate::error::Result;
-use crate::format::width::at_least_0;
+use crate::format::width::clamp_u64;
 
 use crate::store::store_files::StoreFiles;
 
@@ -51,7 +51,7 @@ impl StoreFiles {
                 let done = done
                     .iter()
                     .map(|&(from, to)| to.min(end).saturating_sub(from.max(next)).max(0));
-                let messages = at_least_0(end.saturating_sub(next).saturating_sub(done.sum()));
+                let messages = clamp_u64(end.saturating_sub(next).saturating_sub(done.sum()));
                 if messages > 0 {
                     let (group, topic) = (group.to_owned(), topic.to_owned());
                     unread.push(Unread { group, topic, queue_id, messages });
