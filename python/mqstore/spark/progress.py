@@ -18,11 +18,12 @@ import pyarrow as pa
 import mqstore
 from mqstore import _native
 from mqstore._names import nearest
-from mqstore.errors import ConfigError, OffsetOutOfRangeError, UnsupportedError
+from mqstore.errors import ConfigError, OffsetOutOfRangeError
 from mqstore.files.log_files import log_folders, log_paths
 from mqstore.spark.plan import LogRange
 from mqstore.spark.reach import Bounds, Reach
-from mqstore.spark.stores import StoreDir, find_stores, first_time, settings_of
+from mqstore.spark.stores import StoreDir, find_stores, first_time
+from mqstore.store import settings_of
 
 if TYPE_CHECKING:
     from mqstore.spark.options import ReadOptions
@@ -51,22 +52,7 @@ class Progress:
     """
 
     def __init__(self, options: ReadOptions) -> None:
-        ends = (
-            ("endingOffsets", options.ending_offsets or options.ending_at_earliest),
-            ("endingPhysicalOffset", options.ending_physical_offset is not None),
-            ("endingTimestamp", options.ending_timestamp_ms is not None),
-            ("startingOffsets by queue", options.starting_offsets),
-            ("table", options.table != "messages"),
-        )
-        for name, given in ends:
-            if given:
-                raise UnsupportedError(
-                    f"option {name} is for batch reads; a stream is read by physical offset "
-                    "from startingOffsets (earliest, latest), startingPhysicalOffset or "
-                    "startingTimestamp on",
-                    name,
-                    options.paths[0],
-                )
+        options.check_stream()
         self.start_ms = options.starting_timestamp_ms
         # A place from the first batch on: as a filter of rows it would move with each start.
         self.options = dataclasses.replace(options, starting_timestamp_ms=None)
@@ -179,7 +165,7 @@ class Progress:
 
     def marks(self, offset: Offset) -> Marks:
         """Anchors of the stores at an offset: another log in the place of one is noticed."""
-        settings = settings_of(self.options)
+        settings = settings_of(self.options.config)
         return {
             store.broker: _native._anchors(store.path, offset[store.broker], settings=settings)  # noqa: SLF001 - our own
             for store in find_stores(self.options)
@@ -202,7 +188,7 @@ class Progress:
             ConfigError: Marks of a checkpoint that are none.
         """
         same = dict(start)
-        settings = settings_of(self.options)
+        settings = settings_of(self.options.config)
         for store in find_stores(self.options) if marks else ():
             anchors, place = self._anchors(marks.get(store.broker)), start.get(store.broker)
             if not anchors or place is None:
