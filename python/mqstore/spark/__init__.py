@@ -130,14 +130,17 @@ def read(
         return spark.read.format("mqstore").options(**texts).load()
     with _extra():
         from mqstore.spark.mapping import map_parts
-        from mqstore.spark.packing import plan_name
+        from mqstore.spark.packing import plan_name, size_of
+        from mqstore.spark.reader import tell_select
         from mqstore.spark.schema import read_schema
         from mqstore.spark.tables import make_table_reader, table_schema
 
     schema = read_schema(parsed, table_schema(parsed.table))
     reader = make_table_reader(parsed, schema.fieldNames())
     parts = list(reader.partitions())
-    return map_parts(spark, reader, parts, schema, plan_name(parts, parsed))
+    size = size_of(parts, parsed)
+    frame = map_parts(spark, reader, parts, schema, plan_name(parts, parsed), size)
+    return tell_select(frame) if parsed.columns is None and parsed.table == "messages" else frame
 
 
 # Names that need pyspark.

@@ -55,6 +55,11 @@ class LogRange(InputPartition):
     places: tuple[int, ...] | None = None
     by_tags: bool = False
 
+    @property
+    def size(self) -> int:
+        """Bytes of the log between its ends."""
+        return self.end - self.begin
+
     def __str__(self) -> str:
         where = f"{self.store}, physical offsets {self.begin} to {self.end}"
         if self.queue_parts:

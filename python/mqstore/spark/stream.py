@@ -10,6 +10,7 @@ from mqstore.spark.packing import pack, ranges_of
 from mqstore.spark.progress import Progress
 from mqstore.spark.reader import read_range
 from mqstore.spark.shipping import Shipped
+from mqstore.spark.telling import in_one_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import InputPartition
 
+    from mqstore.errors import StoreError
     from mqstore.spark.options import ReadOptions
     from mqstore.spark.progress import Offset
 
@@ -141,6 +143,32 @@ class _Reader(Shipped, DataSourceStreamReader):
         for part in ranges_of(partition):
             self.progress.check_range(part)
             yield from read_range(part, self.progress.options, self.columns)
+
+
+class RefusingReader(DataSourceStreamReader):
+    """Raises an error when the query begins.
+
+    Args:
+        error: The error.
+    """
+
+    def __init__(self, error: StoreError) -> None:
+        self.error = error
+
+    @in_one_sentence()
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's
+        """Raises the error."""
+        raise self.error
+
+    @in_one_sentence()
+    def latestOffset(self) -> Mark:  # type: ignore[override]  # noqa: N802 - Spark's
+        """Raises the error."""
+        raise self.error
+
+    @in_one_sentence()
+    def partitions(self, start: object, end: object) -> Sequence[InputPartition]:  # noqa: ARG002
+        """Raises the error."""
+        raise self.error
 
 
 class StreamReader(_Reader):
