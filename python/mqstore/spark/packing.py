@@ -68,8 +68,7 @@ def plan_name(partitions: Sequence[object], options: ReadOptions) -> str:
         for one in ranges_of(partition)
         if isinstance(one, LogRange)
     ]
-    given = (name for name in _NARROWING if getattr(options, name) not in (None, (), False))
-    narrowing = [name.removesuffix("_ms") for name in given]
+    narrowing = [name.removesuffix("_ms") for name in options.narrowing]
     words = [
         options.table if options.table != "messages" else "",
         *sorted({_access_path(one) for one in ranges}),
@@ -78,14 +77,6 @@ def plan_name(partitions: Sequence[object], options: ReadOptions) -> str:
         *(["by", *narrowing] if narrowing else []),
     ]
     return "_".join(["mqstore", *filter(None, words)])
-
-
-_NARROWING = (
-    *("topics", "topic_pattern", "queues", "tags", "keys"),
-    *("starting_offsets", "ending_offsets", "starting_from_latest", "ending_at_earliest"),
-    *("starting_physical_offset", "ending_physical_offset"),
-    *("starting_timestamp_ms", "ending_timestamp_ms"),
-)
 
 
 def _counted(count: int, what: str) -> str:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import mqstore
 from mqstore import _native
 from mqstore._names import nearest
-from mqstore.errors import ConfigError, OffsetOutOfRangeError, UnsupportedError
+from mqstore.errors import ConfigError, OffsetOutOfRangeError
 from mqstore.files.log_files import log_folders, log_paths
 from mqstore.spark.plan import LogRange
 from mqstore.spark.reach import Bounds, Reach
@@ -51,22 +51,7 @@ class Progress:
     """
 
     def __init__(self, options: ReadOptions) -> None:
-        ends = (
-            ("endingOffsets", options.ending_offsets or options.ending_at_earliest),
-            ("endingPhysicalOffset", options.ending_physical_offset is not None),
-            ("endingTimestamp", options.ending_timestamp_ms is not None),
-            ("startingOffsets by queue", options.starting_offsets),
-            ("table", options.table != "messages"),
-        )
-        for name, given in ends:
-            if given:
-                raise UnsupportedError(
-                    f"option {name} is for batch reads; a stream is read by physical offset "
-                    "from startingOffsets (earliest, latest), startingPhysicalOffset or "
-                    "startingTimestamp on",
-                    name,
-                    options.paths[0],
-                )
+        options.check_stream()
         self.start_ms = options.starting_timestamp_ms
         # A place from the first batch on: as a filter of rows it would move with each start.
         self.options = dataclasses.replace(options, starting_timestamp_ms=None)

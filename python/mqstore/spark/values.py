@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -14,11 +14,10 @@ import pyarrow.compute as pc
 
 from mqstore.errors import ConfigError
 from mqstore.text import is_relative, parse_size, parse_time
+from mqstore.text.zone import parse_zone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from mqstore.text.zone import Zone
 
 EARLIEST: Final = -2
 """In ``startingOffsets`` and ``endingOffsets``: the first queue offset that is held."""
@@ -26,7 +25,6 @@ LATEST: Final = -1
 """The same: one past the last."""
 
 _T = TypeVar("_T")
-_D = TypeVar("_D")
 _INT32_MAX = 2**31 - 1
 _VIEW = (
     "in SQL CREATE TEMPORARY VIEW x USING mqstore OPTIONS (path '...') does, and CREATE TABLE "
@@ -52,7 +50,63 @@ class QueueOffset:
     queue_offset: int
 
 
-def check_names(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
+BATCH: Final = ("batch",)
+STREAM: Final = ("stream",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """A row of a table of options.
+
+    Attributes:
+        name: Its name in Spark.
+        read: Reads its value from a text; a ``ValueError`` says what the text cannot be.
+        default: The value if the option is not given.
+        where: Kinds of queries that take it.
+        narrows: Whether it leaves messages out.
+        shown_default: The default on the pages, if it is no plain value.
+        example: A value, for the pages.
+        meaning: For the pages, as Markdown.
+        in_streams: The meaning in a stream, if it is another one.
+        field: The attribute that holds the value.
+    """
+
+    name: str
+    read: Callable[[str], Any]
+    default: Any = None
+    where: tuple[str, ...] = (*BATCH, *STREAM)
+    narrows: bool = False
+    shown_default: str = ""
+    example: str = ""
+    meaning: str
+    in_streams: str = ""
+    field: str = ""
+
+    def parse(self, text: str, read: Callable[[str], Any] | None = None) -> Any:  # noqa: ANN401
+        """The value of a text, by another function where one is given."""
+        try:
+            return (read or self.read)(text)
+        except ValueError as error:
+            raise ConfigError(f"option {self.name}: {error}", self.name) from None
+
+
+def option(name: str, read: Callable[[str], Any], **row: Any) -> Any:  # noqa: ANN401
+    """A field of a dataclass with its row; the other arguments are those of `Option`."""
+    one = Option(name=name, read=read, **row)
+    return field(default=one.default, metadata={"option": one})
+
+
+def options_of(kind: type[Any]) -> dict[str, Option]:
+    """The rows of a dataclass, by name."""
+    rows = [
+        replace(one.metadata["option"], field=one.name)
+        for one in fields(kind)
+        if "option" in one.metadata
+    ]
+    return {row.name: row for row in rows}
+
+
+def read_given(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
     """The options by their proper names.
 
     Args:
@@ -83,25 +137,9 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
     return f"no {what} {shown!r}; there are {', '.join(by_lower.values())}"
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """The options that were given, by their proper names."""
-
-    texts: Mapping[str, str]
-
-    def get(self, name: str, read: Callable[[str], _T], default: _D) -> _T | _D:
-        """An option parsed by `read`, or its default."""
-        if name not in self.texts:
-            return default
-        try:
-            return read(self.texts[name])
-        except ValueError as error:
-            raise ConfigError(f"option {name}: {error}", name) from None
-
-
-def read_paths(given: Given) -> tuple[str, ...]:
-    """Reads the paths of ``load``."""
-    paths = [*given.get("path", lambda text: [text], []), *given.get("paths", read_texts, [])]
+def read_paths(path: str | None, many: Iterable[str] = ()) -> tuple[str, ...]:
+    """The paths of ``load``, of the options ``path`` and ``paths``."""
+    paths = [*([] if path is None else [path]), *many]
     if not paths:
         text = f"no path was given; load(path) names a store's directory; {_VIEW}"
         raise ConfigError(text, "path")
@@ -116,18 +154,18 @@ def read_paths(given: Given) -> tuple[str, ...]:
     return tuple(re.sub(r"^file:(//)?(?=/)", "", path) for path in paths)
 
 
-def read_texts(text: str) -> list[str]:
+def read_texts(text: str) -> tuple[str, ...]:
     """Reads a JSON array of texts."""
     many = _json(text)
     if not isinstance(many, list) or not all(isinstance(one, str) for one in many):
         raise ValueError(f"{_shown(text)} is no JSON array of texts")
-    return many
+    return tuple(many)
 
 
 def read_names(text: str) -> tuple[str, ...]:
     """Reads ``a,b`` or a JSON array."""
     if text.lstrip().startswith("["):
-        names = tuple(read_texts(text))
+        names = read_texts(text)
     else:
         names = tuple(name.strip() for name in text.split(","))
     if not names or not all(names):
@@ -170,8 +208,15 @@ def read_queues(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
     return tuple(queues)
 
 
-def read_time_in(zone: Zone) -> Callable[[str], int]:
-    """Reads times; one without an offset is in a zone."""
+def read_zone(text: str) -> str:
+    """Reads the name of a zone."""
+    parse_zone(text)
+    return text
+
+
+def read_time_in(name: str) -> Callable[[str], int]:
+    """Reads times; one without an offset is in the zone of that name."""
+    zone = parse_zone(name)
 
     def read(text: str) -> int:
         if re.fullmatch("-?[0-9]+", text.strip()):
@@ -256,7 +301,7 @@ def read_count(text: str) -> int:
     return number
 
 
-def read_some_bytes(text: str) -> int:
+def read_size(text: str) -> int:
     """Reads a size above 0."""
     size = parse_size(text)
     if size == 0:

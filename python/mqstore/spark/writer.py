@@ -27,11 +27,12 @@ from pyspark.sql.types import (
 
 from mqstore.config import load_config
 from mqstore.errors import ConfigError
+from mqstore.spark.options import WriteOptions
 from mqstore.spark.schema import columns_schema
 from mqstore.spark.shipping import Shipped
 from mqstore.spark.source import register_format
 from mqstore.spark.staging import Staging, append, check_out, stores_in
-from mqstore.spark.values import Given, check_names, read_names, unknown_name
+from mqstore.spark.values import unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,10 +42,6 @@ if TYPE_CHECKING:
 
     from mqstore.config import ConfigLike
 
-WRITE_OPTIONS = ("path", "config", "propertiesFrom", "storeBy")
-"""Every option that a write can have."""
-
-WAYS = ("task", "broker")
 _PART = re.compile(r"part-([0-9]+)")
 
 
@@ -57,13 +54,10 @@ def make_writer(
         ConfigError: An unknown option or column, no path, or a path that is a store itself.
         StoreLockedError: ``overwrite`` would replace a store that is being written.
     """
-    given = check_names(options, WRITE_OPTIONS)
-    by = given.get("storeBy", "task").strip().lower()
-    if by not in ("task", "broker"):
-        raise ConfigError(f"option storeBy: {unknown_name('value', by, WAYS)}", "storeBy")
+    by = WriteOptions.parse(options).store_by
     if by == "broker" and "broker" not in schema.fieldNames():
         raise ConfigError("column broker is missing: it says whose store a row goes to", "broker")
-    out, config, extra = write_options(given, schema)
+    out, config, extra = write_options(options, schema)
     if overwrite:
         stores_in(out)
     staging = Staging(str(out.absolute()), config)
@@ -79,13 +73,12 @@ def write_options(
     Raises:
         ConfigError: An unknown option or column, no path, or a path that is a store itself.
     """
-    given = check_names(options, WRITE_OPTIONS)
-    if "path" not in given:
+    parsed = WriteOptions.parse(options)
+    if parsed.path is None:
         raise ConfigError("no path was given; save(path) names the directory", "path")
-    extra = Given(given).get("propertiesFrom", read_names, ())
-    check_columns(schema, extra)
-    out = check_out(re.sub(r"^file:(//)?(?=/)", "", given["path"]))
-    return out, _settings(given.get("config")), tuple(extra)
+    check_columns(schema, parsed.properties_from)
+    out = check_out(re.sub(r"^file:(//)?(?=/)", "", parsed.path))
+    return out, _settings(parsed.config), parsed.properties_from
 
 
 def _settings(config: str | None) -> ConfigLike:
