@@ -63,10 +63,7 @@ def plan_name(partitions: Sequence[object], options: ReadOptions) -> str:
         options: The options.
     """
     ranges = [
-        one
-        for partition in partitions
-        for one in ranges_of(partition)
-        if isinstance(one, LogRange)
+        one for partition in partitions for one in ranges_of(partition) if isinstance(one, LogRange)
     ]
     narrowing = [name.removesuffix("_ms") for name in options.narrowing]
     words = [
@@ -91,12 +88,9 @@ def _access_path(one: LogRange) -> str:
 
 def ranges_of(partition: object) -> Iterable[Any]:
     """The parts of a partition; none of one that Spark made where there is nothing to read."""
-    match partition:
-        case Pack():
-            return partition.ranges
-        case InputPartition(size=_):
-            return (partition,)
-    return ()
+    if isinstance(partition, Pack):
+        return partition.ranges
+    return (partition,) if hasattr(partition, "size") else ()
 
 
 def size_of(partitions: Sequence[object], options: ReadOptions) -> int:

@@ -10,7 +10,7 @@ from mqstore.spark.books import Books
 from mqstore.spark.ingest import PipelineConfig
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.progress import Progress
-from mqstore.spark.stream import FROM, ID
+from mqstore.spark.stream import ID, places
 
 if TYPE_CHECKING:
     import os
@@ -79,8 +79,7 @@ def _begins(settings: PipelineConfig, source: Progress) -> tuple[str, Offset | N
             return "checkpoint", source.first()
         text = (folder / "offsets" / str(max(done))).read_text(encoding="utf-8")
         mark = json.loads(text.splitlines()[-1])
-        places: Offset = {name: at for name, at in mark.items() if name not in (FROM, ID)}
-        return "checkpoint", source.same_stores(places, mark.get(ID, {}))
+        return "checkpoint", source.same_stores(places(mark), mark.get(ID, {}))
     last = Books(settings.books).last()
     if last is None:
         return "beginning", source.first()

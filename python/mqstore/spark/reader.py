@@ -74,7 +74,7 @@ def tell_select(frame: DataFrame) -> DataFrame:
             _tell_selected(len(found.columns), count)
         return found
 
-    frame.select = selecting  # type: ignore[method-assign, assignment]
+    frame.select = selecting  # type: ignore[method-assign]
     return frame
 
 

@@ -264,7 +264,7 @@ def first_time(store: mqstore.Store, base: int) -> int | None:
 
 def _topics(store: mqstore.Store, options: ReadOptions) -> Sequence[str] | None:
     """The topics whose queues matter; ``None`` where no queue does."""
-    named = {one.topic for one in (*options.starting_offsets, *options.ending_offsets)}
+    named = {one.topic for one in (*options.starts, *options.ending_offsets)}
     if options.topics is not None:
         chosen = set(options.topics)
     elif options.topic_pattern is not None:
