@@ -603,6 +603,14 @@ class WriteOptions:
         "for each broker, of rows that come sorted by `broker` (`write_store` sorts them, by store "
         "time too)",
     )
+    bad_rows: Literal["fail", "drop", "quarantine"] = option(
+        "badRows",
+        read_one_of(("fail", "drop", "quarantine")),
+        default="fail",
+        meaning="a row that is no message: `fail` names its number and field; `drop` leaves it out "
+        "and warns; `quarantine` keeps it with both in `_bad_rows` of the target, as Parquet; "
+        "`bad_rows=` of `write_store`",
+    )
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:

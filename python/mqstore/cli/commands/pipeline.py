@@ -82,7 +82,7 @@ def pipeline_command(
         from mqstore.spark.compacting import compact as join
         from mqstore.spark.ingest import PipelineConfig
         from mqstore.spark.starting import start_session
-        from mqstore.spark.telling import PySparkException, jvm_end, reason, sentence
+        from mqstore.spark.telling import Py4JError, PySparkException, jvm_end, reason, sentence
     if dry_run:
         _preview(output, file)
         return 0
@@ -98,8 +98,10 @@ def pipeline_command(
             query = pipeline(spark, file, retire=retire, migrate=migrate, progress=told.tell)
             _wait(query, told)
         except Exception as error:
-            if (end := jvm_end(spark)) is not None:
-                raise StoreError(f"{end}; run the pipeline again: no batch is lost") from error
+            if reason(error) == "JVM gone" and (end := jvm_end(spark)) is not None:
+                raise StoreError(f"{end}; run the pipeline again: no batch is lost") from None
+            if isinstance(error, Py4JError):
+                raise StoreError(sentence(error)) from None
             raise
         finally:
             with suppress(Exception):  # its JVM may be gone
