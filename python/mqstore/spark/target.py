@@ -182,9 +182,12 @@ def check_target(settings: PipelineConfig, spark: SparkSession | None = None) ->
     for name in names:
         if "://" not in name:
             _check_folder(Path(name.removeprefix("file:")).absolute())
+    if spark is not None and needs_session(settings):
+        _check_session(settings, spark)
     TargetLock(settings.books).check(spark)
-    if spark is None:
-        return
+
+
+def _check_session(settings: PipelineConfig, spark: SparkSession) -> None:
     catalog = settings.path.split(".")[0] if settings.is_table else ""
     if settings.path.count(".") > 1 and catalog and catalog != "spark_catalog":
         key = f"spark.sql.catalog.{catalog}"
@@ -194,8 +197,6 @@ def check_target(settings: PipelineConfig, spark: SparkSession | None = None) ->
                 f"{key} and its jars under [spark]",
                 "table",
             )
-    if not needs_session(settings):
-        return
     places = [settings.checkpoint, settings.books, *([] if settings.is_table else [settings.path])]
     far = next((one for one in places if "://" in one), settings.checkpoint)
     try:
