@@ -18,6 +18,7 @@ from mqstore.errors import ConfigError, UnsupportedError
 from mqstore.spark.values import (
     BATCH,
     EARLIEST,
+    LOG,
     STREAM,
     Option,
     QueueOffset,
@@ -29,14 +30,17 @@ from mqstore.spark.values import (
     read_given,
     read_long,
     read_names,
+    read_object,
     read_offsets,
     read_one_of,
     read_paths,
     read_pattern,
+    read_queue_times,
     read_queues,
     read_resume,
     read_size,
     read_some_of,
+    read_tags,
     read_texts,
     read_time_in,
     read_zone,
@@ -80,6 +84,9 @@ class ReadOptions:
         "topics",
         read_names,
         narrows=True,
+        also=("subscribe",),
+        kept=True,
+        tables=(*LOG, "consumequeue", "offsets"),
         example="orders,payments",
         meaning="only these topics",
     )
@@ -87,6 +94,9 @@ class ReadOptions:
         "topicPattern",
         read_pattern,
         narrows=True,
+        also=("subscribePattern",),
+        kept=True,
+        tables=(*LOG, "consumequeue", "offsets"),
         example="orders-.*",
         meaning="only topics that the regular expression (RE2 syntax: no look-around, no "
         "back-references) matches from end to end",
@@ -95,26 +105,32 @@ class ReadOptions:
         "queues",
         read_queues,
         narrows=True,
+        also=("assign",),
+        kept=True,
+        tables=(*LOG, "consumequeue", "offsets"),
         example='{"orders": [0, 1]}',
         meaning="only these queues",
     )
     tags: str | None = option(
         "tags",
-        lambda text: text.strip() or None,
+        read_tags,
         narrows=True,
+        kept=True,
         example="paid || refunded",
-        meaning="a tag expression, as consumers write it",
+        meaning="a tag expression, as consumers write it, or a list: any of these tags",
     )
     keys: tuple[str, ...] | None = option(
         "keys",
         read_names,
         narrows=True,
+        kept=True,
         example="order-17,order-18",
         meaning="only messages with one of these as key or unique key",
     )
     include: tuple[str, ...] = option(
         "include",
         read_some_of(("business", "system", "half", "all")),
+        kept=True,
         default=("system",),
         shown_default="`system`, in a pipeline `business`",
         example="system,half",
@@ -127,9 +143,19 @@ class ReadOptions:
         narrows=True,
         shown_default="`earliest`",
         example='{"orders": {"0": 23, "1": -2}}',
-        meaning="first queue offset; -2 is the earliest, -1 the latest; other queues are read "
-        "from their first",
-        in_streams="`latest` or `earliest`; only without a checkpoint",
+        meaning='first queue offset; -2 is the earliest, -1 the latest, `{"orders": "latest"}` '
+        "that of each queue of a topic; other queues are read from their first",
+        in_streams="`latest`, `earliest`, or by queue (by queue from Spark 4.2 on, and in "
+        "`micro_batch`); only without a checkpoint",
+    )
+    starting_times: tuple[QueueOffset, ...] = option(
+        "startingOffsetsByTimestamp",
+        read_queue_times,
+        default=(),
+        narrows=True,
+        example='{"orders": {"0": 1700000000000}}',
+        meaning="first store time of a queue, in milliseconds, instead of its offset",
+        in_streams="as `startingOffsets` by queue",
     )
     ending_offsets: tuple[QueueOffset, ...] = option(
         "endingOffsets",
@@ -163,16 +189,28 @@ class ReadOptions:
         "startingTimestamp",
         parse_time,
         narrows=True,
+        tables=(*LOG, "consumequeue", "index"),
         example="2026-11-21T00:00:00Z",
         meaning="first store time",
         in_streams="begins with the first message of each store that was stored then or later; "
         "only without a checkpoint",
+    )
+    before_timestamp_ms: int | None = option(
+        "beforeTimestamp",
+        parse_time,
+        narrows=True,
+        where=BATCH,
+        tables=(*LOG, "consumequeue", "index"),
+        example="2026-11-22T00:00:00Z",
+        meaning="instead of `endingTimestamp`: the first store time that is not read; a day is "
+        "`startingTimestamp` at its midnight and `beforeTimestamp` at the next",
     )
     ending_timestamp_ms: int | None = option(
         "endingTimestamp",
         parse_time,
         narrows=True,
         where=BATCH,
+        tables=(*LOG, "consumequeue", "index"),
         example="-2h",
         meaning="last store time",
     )
@@ -218,6 +256,7 @@ class ReadOptions:
         "onError",
         read_one_of(("fail", "skip", "rows")),
         default="fail",
+        kept=True,
         example="rows",
         meaning="at damage: `fail`, `skip`, or `rows`: a row for each damaged range with `error` "
         "set",
@@ -233,6 +272,7 @@ class ReadOptions:
         "decompress",
         read_boolean,
         default=True,
+        kept=True,
         example="false",
         meaning="whether `body` is decompressed",
     )
@@ -268,6 +308,7 @@ class ReadOptions:
     broker_name: str | None = option(
         "brokerName",
         str,
+        kept=True,
         shown_default="the directory's name",
         example="broker-a",
         meaning="value of the column `broker`; the directory's name is `broker-a` for "
@@ -322,6 +363,7 @@ class ReadOptions:
         "maxRowsPerTrigger",
         read_count,
         where=STREAM,
+        also=("maxOffsetsPerTrigger",),
         example="100000",
         meaning="maximum messages in a batch; the driver reads the log once more to count them",
     )
@@ -340,6 +382,14 @@ class ReadOptions:
         where=STREAM,
         example='{"start": {"broker-a": 0}, "end": {"broker-a": 4096}}',
         meaning="first batch where there is no checkpoint; a pipeline sets it",
+    )
+    kept: Mapping[str, Any] | None = option(
+        "kept",
+        read_object,
+        where=STREAM,
+        example='{"layout": {}, "earlier": {}}',
+        meaning="layout of a pipeline's tables, and the options that `--migrate` changed; a "
+        "pipeline sets it",
     )
 
     @classmethod
@@ -379,6 +429,14 @@ class ReadOptions:
         ):
             if isinstance(values.get(field), str):
                 values[flag] = values.pop(field) == word
+        if (before_ms := values.get("before_timestamp_ms")) is not None:
+            if "ending_timestamp_ms" in values:
+                raise ConfigError(
+                    "options endingTimestamp and beforeTimestamp are two ways to say the last "
+                    "time; give one",
+                    "beforeTimestamp",
+                )
+            values["ending_timestamp_ms"] = before_ms - 1
         parsed = cls(**values)
         parsed._check_together()
         if "include" in given and parsed.shows_undelivered and parsed.access_path != "auto":
@@ -399,6 +457,11 @@ class ReadOptions:
         return [name for name in narrow if getattr(self, name) not in (None, ())]
 
     @property
+    def starts(self) -> tuple[QueueOffset, ...]:
+        """Where queues begin."""
+        return (*self.starting_offsets, *self.starting_times)
+
+    @property
     def shows_undelivered(self) -> bool:
         """Whether messages count that no queue names: half messages of RocketMQ before 4.3."""
         return "half" in self.include or "all" in self.include
@@ -413,11 +476,10 @@ class ReadOptions:
         """Refuses options that a stream cannot have.
 
         Raises:
-            UnsupportedError: An option that says where a stream ends, or where a queue begins.
+            UnsupportedError: An option that says where a stream ends, or reads no messages.
         """
         names = [
             *(["endingOffsets"] if self.ending_at_earliest else []),
-            *(["startingOffsets by queue"] if self.starting_offsets else []),
             *(
                 name
                 for name, row in OPTIONS.items()
@@ -426,9 +488,8 @@ class ReadOptions:
         ]
         for name in names[:1]:
             raise UnsupportedError(
-                f"option {name} is for batch reads; a stream is read by physical offset from "
-                "startingOffsets (earliest, latest), startingPhysicalOffset or "
-                "startingTimestamp on",
+                f"option {name} is for batch reads; a stream reads messages, and has no end; it "
+                "begins at startingOffsets, startingPhysicalOffset or startingTimestamp",
                 name,
                 self.paths[0],
             )
@@ -442,6 +503,14 @@ class ReadOptions:
             )
 
     def _check_together(self) -> None:
+        for name in self.narrowing:
+            (row,) = (row for row in OPTIONS.values() if row.field == name)
+            if self.table not in row.tables:
+                raise ConfigError(
+                    f"option {row.name} cannot narrow table={self.table}; leave it out, and filter "
+                    f"the rows; it is for {', '.join(row.tables)}",
+                    row.name,
+                )
         for topic, _ in self.queues or ():
             if self.topics is not None and topic not in self.topics:
                 raise ConfigError(
@@ -533,6 +602,14 @@ class WriteOptions:
         meaning="`task`: a store `part-<number>` for each task that has rows; `broker`: a store "
         "for each broker, of rows that come sorted by `broker` (`write_store` sorts them, by store "
         "time too)",
+    )
+    bad_rows: Literal["fail", "drop", "quarantine"] = option(
+        "badRows",
+        read_one_of(("fail", "drop", "quarantine")),
+        default="fail",
+        meaning="a row that is no message: `fail` names its number and field; `drop` leaves it out "
+        "and warns; `quarantine` keeps it with both in `_bad_rows` of the target, as Parquet; "
+        "`bad_rows=` of `write_store`",
     )
 
     @classmethod
