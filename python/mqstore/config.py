@@ -358,8 +358,8 @@ class StoreConfig(
             elif kind == "of_four":
                 # A file for both has both names.
                 if field not in lines:
-                    told = f"is a name of 4.x, which 5.x passes over; it takes {field}"
-                    _warn(f"{place} {told}={value.strip()}")
+                    setting_text = f"is a name of 4.x, which 5.x passes over; it takes {field}"
+                    _warn(f"{place} {setting_text}={value.strip()}")
             elif kind == "ours":
                 try:
                     given[field] = read(field, value.strip())

@@ -86,7 +86,7 @@ def check(
     """Checks the databases of a store; gives findings, and counts for the report of ``verify``."""
     root = Path(path)
     queues = next(filter(was_database, (root / name for name in FOLDERS)), None)
-    told = _Findings(root)
+    reported = _Findings(root)
     counts = {"rocksdb_rows": 0}
     is_gone = queues is None and _wants_database(config)
     if is_gone and level == "full":
@@ -94,24 +94,24 @@ def check(
             with queues_of_log(root, config, more=False) as made:
                 for (topic, queue_id), (first, end) in made.bounds.items():
                     what = f"{end - first} rows of queue {queue_id} of {topic}, by storeType"
-                    told.add("MQ-RDB-03", "error", root / FOLDERS[0], what, "no database")
+                    reported.add("MQ-RDB-03", "error", root / FOLDERS[0], what, "no database")
         except (ConfigError, CorruptionError, StoreIOError, UnsupportedError) as error:
             if isinstance(error, StoreIOError) and root not in Path(error.filename).parents:
                 raise
             # What keeps the log from being read is an error by itself, to be cured first.
             found = f"no database; its rows are not known: {error}"
-            told.add("MQ-RDB-03", "info", root / FOLDERS[0], "rows, by storeType", found)
+            reported.add("MQ-RDB-03", "info", root / FOLDERS[0], "rows, by storeType", found)
     for name, families in _FAMILIES.items():
         folder = root / name
         # Without tables, only RocksDB knows whether there should be any; `rocksdbstore` rarely has.
         if not was_database(folder) or (name == "rocksdbstore" and not has_rows(folder)):
             continue
         if not is_installed():
-            told.add("MQ-RDB-05", "info", folder, "the package rocksdict", "none")
+            reported.add("MQ-RDB-05", "info", folder, "the package rocksdict", "none")
             continue
         try:
             if folder == queues:
-                counts["rocksdb_rows"] += _check(root, folder, told, level, config)
+                counts["rocksdb_rows"] += _check(root, folder, reported, level, config)
             else:
                 counts["rocksdb_rows"] += sum(_count(folder, families).values())
         except (CorruptionError, UnsupportedError) as error:
@@ -122,9 +122,9 @@ def check(
             severity = "warning" if name == "rocksdbstore" else "error"
             found = error.found if isinstance(error, CorruptionError) else str(error)
             expected = error.expected if isinstance(error, CorruptionError) else "rows"
-            told.add("MQ-RDB-01", severity, Path(error.path or folder), expected, found)
-    found_of = {code: number for code, number in told.counts.items() if number}
-    return told.findings, {**counts, **found_of}
+            reported.add("MQ-RDB-01", severity, Path(error.path or folder), expected, found)
+    found_of = {code: number for code, number in reported.counts.items() if number}
+    return reported.findings, {**counts, **found_of}
 
 
 def diagnoses(path: str | os.PathLike[str], given: str, config: ConfigLike) -> list[Diagnosis]:
@@ -145,11 +145,11 @@ def diagnoses(path: str | os.PathLike[str], given: str, config: ConfigLike) -> l
     return list(found.values())
 
 
-def _check(root: Path, folder: Path, told: _Findings, level: str, config: ConfigLike) -> int:
+def _check(root: Path, folder: Path, reported: _Findings, level: str, config: ConfigLike) -> int:
     if level == "quick":
         return len(ends_of(folder)[0])
     with queues_of_log(root, config, more=_has_light_queues(folder)) as queues:
-        return check_queues(folder, queues, told)
+        return check_queues(folder, queues, reported)
 
 
 def _has_light_queues(folder: Path) -> bool:
@@ -247,13 +247,13 @@ def queues_of_log(root: Path, config: ConfigLike, *, more: bool) -> LogQueues:
     return LogQueues(root, config, more=more)
 
 
-def check_queues(folder: Path, queues: LogQueues, told: _Findings) -> int:
+def check_queues(folder: Path, queues: LogQueues, reported: _Findings) -> int:
     """Holds each row of the queues of a database against the log; gives the number of rows."""
     ends, checkpoint = ends_of(folder)
     log = range(queues.report.log_start, queues.report.log_end)
     if checkpoint > log.stop:
         what = f"a message that ends at physical offset {checkpoint}"
-        told.add("MQ-RDB-02", "warning", folder, what, f"the log's end {log.stop}")
+        reported.add("MQ-RDB-02", "warning", folder, what, f"the log's end {log.stop}")
     total, tail, reach = 0, 0, 0
     held: dict[tuple[str, int], int] = {}
     current: tuple[str, int] | None = None
@@ -270,7 +270,7 @@ def check_queues(folder: Path, queues: LogQueues, told: _Findings) -> int:
         if wrong is None:
             held[name] = held.get(name, 0) + 1
         else:
-            told.add("MQ-RDB-02", "error", folder, *wrong)
+            reported.add("MQ-RDB-02", "error", folder, *wrong)
     for name, end in ends.items():
         entry = queues[name].at(end.queue_offset)
         is_ahead = end.queue_offset >= queues.bounds.get(name, (0, 2**63))[1]
@@ -279,10 +279,10 @@ def check_queues(folder: Path, queues: LogQueues, told: _Findings) -> int:
             end.physical_offset < log.start and is_ahead
         ):
             what = f"a greatest offset of queue {name[1]} of {name[0]} that leads to its message"
-            told.add("MQ-RDB-02", "error", folder, what, f"{end.queue_offset}")
+            reported.add("MQ-RDB-02", "error", folder, what, f"{end.queue_offset}")
     if reach > checkpoint:
         what = f"CHECKPOINT_TOPIC at the end of the last row's message, {reach}"
-        told.add("MQ-RDB-02", "error", folder, what, str(checkpoint))
+        reported.add("MQ-RDB-02", "error", folder, what, str(checkpoint))
     for name in queues.bounds:
         queue = queues[name]
         known = queue.before(checkpoint)
@@ -291,10 +291,10 @@ def check_queues(folder: Path, queues: LogQueues, told: _Findings) -> int:
         known -= queue.entries[: known * 20].count(_FILLER)
         if held.get(name, 0) < known:
             what = f"{known} rows of queue {name[1]} of {name[0]}"
-            told.add("MQ-RDB-03", "error", folder, what, f"{held.get(name, 0)}")
+            reported.add("MQ-RDB-03", "error", folder, what, f"{held.get(name, 0)}")
     if tail:
         what = f"rows up to physical offset {log.stop}"
-        told.add("MQ-RDB-04", "info", folder, what, f"rows up to {checkpoint}, {tail} less")
+        reported.add("MQ-RDB-04", "info", folder, what, f"rows up to {checkpoint}, {tail} less")
     return total
 
 

@@ -114,7 +114,7 @@ def convert(
     root = Path(path).absolute()
     if not dry_run:
         _refuse_in_use(root)
-    ends, told, reach = _old_ends(root, config)
+    ends, reported, reach = _old_ends(root, config)
     if ends and reach == 0:
         message = (
             f"{root}: the log has no messages, and {len(ends)} queues go on at a number above 0,"
@@ -126,9 +126,9 @@ def convert(
     with queues_of_log(root, config, more=more) as made:
         work = _Work(root, config, made, _lone_ends(made, ends), reach, more=more)
         if queues is not None:
-            _check_old(root, made, told)
+            _check_old(root, made, reported)
         if index is not None:
-            _check_old_index(root, made, told)
+            _check_old_index(root, made, reported)
         kept = () if dry_run else work.apply(queues, index)
         return ConvertReport(
             path=os.fspath(path),
@@ -137,7 +137,7 @@ def convert(
             applied=not dry_run,
             queue_count=len(made.bounds.keys() | work.ends.keys()),
             messages=sum(end - first for first, end in made.bounds.values()),
-            findings=tuple(told.findings),
+            findings=tuple(reported.findings),
             quarantine=kept[-1] if kept else None,
             quarantines=kept,
         )
@@ -153,14 +153,16 @@ def _refuse_in_use(root: Path) -> None:
 
 def _old_ends(root: Path, config: ConfigLike) -> tuple[Ends, _Findings, int]:
     """The ends of the queues as they are, and of the log: a next number must not go back."""
-    told = _Findings(root)
+    reported = _Findings(root)
     ends: Ends = {}
     database = database_of(root)
     if database is not None and has_rows(database):
         try:
             ends_of(database, ends)
         except CorruptionError as error:
-            told.add("MQ-RDB-01", "error", Path(error.path or root), error.expected, error.found)
+            reported.add(
+                "MQ-RDB-01", "error", Path(error.path or root), error.expected, error.found
+            )
     with Store(root, "r", mqstore.store.settings_of(config)) as store:
         store._check_end()  # noqa: SLF001
         for queue in store.queues():
@@ -168,7 +170,7 @@ def _old_ends(root: Path, config: ConfigLike) -> tuple[Ends, _Findings, int]:
             known = ends.get(name)
             if queue.max_offset > (known.queue_offset + 1 if known else 0):
                 ends[name] = OffsetRow(*name, True, 0, queue.max_offset - 1)  # noqa: FBT003
-        return ends, told, store.max_physical_offset
+        return ends, reported, store.max_physical_offset
 
 
 def _lone_ends(made: LogQueues, ends: Ends) -> Ends:
@@ -185,24 +187,24 @@ def _lone_ends(made: LogQueues, ends: Ends) -> Ends:
     }
 
 
-def _check_old(root: Path, made: LogQueues, told: _Findings) -> None:
+def _check_old(root: Path, made: LogQueues, reported: _Findings) -> None:
     database = database_of(root)
-    if database is None or not has_rows(database) or told.findings:
+    if database is None or not has_rows(database) or reported.findings:
         return
     try:
-        check_queues(database, made, told)
+        check_queues(database, made, reported)
     except CorruptionError as error:
-        told.add("MQ-RDB-01", "error", Path(error.path or root), error.expected, error.found)
+        reported.add("MQ-RDB-01", "error", Path(error.path or root), error.expected, error.found)
 
 
-def _check_old_index(root: Path, made: LogQueues, told: _Findings) -> None:
+def _check_old_index(root: Path, made: LogQueues, reported: _Findings) -> None:
     database = root / DATABASE
     if not is_database(database) or not has_rows(database):
         return
     try:
-        check_index(database, made.store, told.add)
+        check_index(database, made.store, reported.add)
     except CorruptionError as error:
-        told.add("MQ-RDB-01", "warning", Path(error.path or root), error.expected, error.found)
+        reported.add("MQ-RDB-01", "warning", Path(error.path or root), error.expected, error.found)
 
 
 class _Work:
@@ -298,10 +300,10 @@ class _Work:
             message = f"{self._root}: {what}; nothing was changed"
             raise UnsupportedError(message, what, str(self._root))
         write_database(new, ("default", "offset"), _rows(made, self.ends))
-        told = _Findings(self._root)
-        check_queues(new, made, told)
-        if told.findings:
-            raise _does_not_hold(self._root, told.findings[0].message)
+        reported = _Findings(self._root)
+        check_queues(new, made, reported)
+        if reported.findings:
+            raise _does_not_hold(self._root, reported.findings[0].message)
         return new
 
     def _index_database(self, new: Path) -> Path:

@@ -179,7 +179,7 @@ def _frames(command: list[str], folder: Path) -> Generator[Row]:
                 elif kind == b"F":
                     family = key.decode()
                 elif kind == b"E":
-                    raise _told(folder, key.decode(errors="replace"))
+                    raise _rocksdb_error(folder, key.decode(errors="replace"))
                 else:
                     return
             pending = pending[at:]
@@ -199,7 +199,7 @@ def _next_bytes(pipe: int, folder: Path) -> bytes:
     return os.read(pipe, 1 << 20)
 
 
-def _told(folder: Path, text: str) -> Exception:
+def _rocksdb_error(folder: Path, text: str) -> Exception:
     """The error for RocksDB's own words, with the file that they name."""
     if "No space left" in text or "Too many open files" in text:
         return StoreIOError(f"{folder}: RocksDB: {text}", None, str(folder), "read")
