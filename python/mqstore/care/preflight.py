@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import mqstore
 from mqstore import _native
-from mqstore.errors import ConfigError, CorruptionError, StoreError
+from mqstore.errors import ConfigError, CorruptionError, StoreError, expected
 from mqstore.results import _Report
 from mqstore.store import _broker_conf, _judged_settings
 
@@ -95,7 +95,7 @@ def preflight(
         StoreIOError: The operating system refused something.
     """
     if to not in _RELEASES:
-        raise ConfigError(f"to: must be 5.3, 5.4 or 5.5, not {to!r}", "to")
+        raise ConfigError(expected("to", "5.3, 5.4 or 5.5", repr(to)), "to")
     root = os.fspath(path)
     given = _broker_conf(config)
     advice = f"mqstore doctor {shlex.quote(os.path.abspath(root))}{given}"  # noqa: PTH100

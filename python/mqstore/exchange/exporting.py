@@ -10,7 +10,7 @@ import msgspec
 
 import mqstore
 from mqstore._settings import OWN_FILE
-from mqstore.errors import ConfigError, CorruptionError
+from mqstore.errors import ConfigError, CorruptionError, expected
 from mqstore.exchange.folder import new_folder
 from mqstore.exchange.formats import need_pyarrow, writer
 from mqstore.exchange.manifest import FORMATS, Format, Manifest, exported_settings
@@ -76,7 +76,7 @@ def export_store(
         raise ConfigError(text, "format")
     need_pyarrow(format)
     if Path(target).absolute().is_relative_to(Path(path).absolute()):
-        raise ConfigError(f"target: {target} lies inside of the store", "target")
+        raise ConfigError(expected("target", "a path outside of the store", target), "target")
     asked: dict[str, Any] = {
         "topics": None if topics is None else sorted(topics),
         "tags": tags,

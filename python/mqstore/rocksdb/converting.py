@@ -23,6 +23,8 @@ from mqstore.errors import (
     StoreIOError,
     StoreLockedError,
     UnsupportedError,
+    damaged,
+    expected,
 )
 from mqstore.results import Finding, _Report
 from mqstore.rocksdb.checking import LogQueues, _Findings, check_queues, queues_of_log
@@ -108,9 +110,9 @@ def convert(
     """
     for name, value in (("queues", queues), ("index", index)):
         if value not in (None, "file", "rocksdb"):
-            raise ConfigError(f"{name}: must be 'file' or 'rocksdb', not {value!r}", name)
+            raise ConfigError(expected(name, "'file' or 'rocksdb'", repr(value)), name)
     if queues is None and index is None:
-        raise ConfigError("queues, index: expected at least one of them, found none", "queues")
+        raise ConfigError("queues, index: expected at least one of them, got none", "queues")
     root = Path(path).absolute()
     if not dry_run:
         _refuse_in_use(root)
@@ -332,8 +334,7 @@ def _partly(error: StoreError | OSError, kept: list[str]) -> StoreError:
 
 
 def _does_not_hold(root: Path, found: str) -> CorruptionError:
-    message = f"{root}: the new rows do not hold against the log: {found}; nothing was changed"
-    return CorruptionError(message, str(root), 0, "rocksdb", "rows as of the log", found)
+    return damaged(root, "rocksdb", "new rows as of the log", found, "nothing was changed")
 
 
 def _rows(made: LogQueues, ends: Ends) -> Iterator[tuple[str, bytes, bytes]]:

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, TypeVar
 
 from mqstore import _native
-from mqstore.errors import CorruptionError
+from mqstore.errors import damaged
 from mqstore.rocksdb.reading import has_rows, is_database, read_rows
 from mqstore.rocksdb.rows import CHECKPOINT_TOPIC, OffsetRow, QueueRow
 from mqstore.store import Store
@@ -205,11 +205,10 @@ class QueueFiles:
     def check(self, queue: Name) -> None:
         """Refuses a queue whose name no folder can have."""
         if not names_folders(queue):
-            expected = "a queue whose name can be a folder's"
+            wanted = "a queue whose name can be a folder's"
             found = f"queue {queue[1]} of {queue[0]!r}"[:300]
-            path = str(self._database)
-            message = f"{path}: expected {expected}, found {found}; nothing was written for it"
-            raise CorruptionError(message, path, 0, "rocksdb", expected, found)
+            advice = "nothing was written for it"
+            raise damaged(self._database, "rocksdb", wanted, found, advice)
 
     def close(self) -> None:
         """Writes the file in work."""
@@ -235,6 +234,5 @@ def _decoded(kind: type[_Row], folder: Path, key: bytes, value: bytes) -> _Row:
     try:
         return kind.decode(key, value)
     except ValueError as error:
-        message = f"{folder}: a row that RocketMQ does not write: {error}"
-        expected = f"key and value of a {kind.__name__}"
-        raise CorruptionError(message, str(folder), 0, "rocksdb", expected, str(error)) from error
+        wanted = f"a row as RocketMQ writes a {kind.__name__}"
+        raise damaged(folder, "rocksdb", wanted, error) from error

@@ -17,7 +17,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING
 
-from mqstore.errors import CorruptionError, StoreIOError, UnsupportedError, install
+from mqstore.errors import CorruptionError, StoreIOError, UnsupportedError, damaged, install
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -211,11 +211,11 @@ def _rocksdb_error(folder: Path, text: str) -> Exception:
 
 
 def _damaged(path: Path, expected: str, found: str) -> CorruptionError:
-    message = (
-        f"{path}: expected {expected}, found {found}; nothing was changed, and messages are still"
-        " read from the log; make the rows again: mqstore convert STORE --queues rocksdb --apply"
+    advice = (
+        "nothing was changed, and messages are still read from the log; make the rows again: "
+        "mqstore convert STORE --queues rocksdb --apply"
     )
-    return CorruptionError(message, str(path), 0, "rocksdb", expected, found)
+    return damaged(path, "rocksdb", expected, found, advice)
 
 
 def _refused(error: OSError, folder: Path, op: str) -> StoreIOError:
