@@ -70,7 +70,11 @@ def field_at(found: mqstore.StoredMessage, name: str) -> int:
             "its properties have zeros, as where they did not come to the disk",
         ),
         ("body", b"?", "its body is not the one that was stored"),
-        ("queue_id", struct.pack(">i", -1), "its queue, one of its offsets or its store time is negative"),
+        (
+            "queue_id",
+            struct.pack(">i", -1),
+            "its queue, one of its offsets or its store time is negative",
+        ),
     ],
 )
 def test_a_message_that_is_not_taken_is_named_with_its_reason(
