@@ -14,4 +14,5 @@ pub mod index;
 pub mod java;
 pub mod message;
 pub mod release;
+pub mod rocksdb;
 pub mod width;

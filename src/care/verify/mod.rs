@@ -30,6 +30,7 @@ pub(crate) use self::tables::topic_with_queues;
 use super::broker::{self, WrongSize};
 use super::finding::{Code, Finding, Findings, Severity};
 use super::meter::{Meter, both, thread_count, watched};
+use super::rocksdb::{self, Databases};
 use crate::config::StoreConfig;
 use crate::error::{Corruption, Result, named};
 use crate::files::threads::each;
@@ -93,6 +94,8 @@ pub struct VerifyCounts {
     pub index_files: u64,
     /// Index entries.
     pub index_entries: u64,
+    /// Rows in RocksDB, if databases were checked.
+    pub rocksdb_rows: Option<u64>,
 }
 
 /// Result of [`verify`].
@@ -120,6 +123,27 @@ pub fn verify(
     progress: &mut Progress<'_>,
 ) -> Result<VerifyReport> {
     verify_on(Arc::new(Os), path, config, options, progress)
+}
+
+/// [`verify`] of a store with databases in RocksDB, whose findings are the last.
+pub fn verify_with(
+    path: &Path,
+    config: StoreConfig,
+    options: &VerifyOptions,
+    databases: Option<&dyn Databases>,
+    progress: &mut Progress<'_>,
+) -> Result<VerifyReport> {
+    let mut report = verify(path, config.clone(), options, progress)?;
+    if let Some(databases) = databases {
+        let (storage, is_full): (Arc<dyn Storage>, _) =
+            (Arc::new(Os), options.level == Level::Full);
+        let told = rocksdb::check(&storage, path, &config, is_full, databases)?;
+        report.ok &= told.findings.iter().all(|found| found.severity == Severity::Info);
+        report.findings.extend(told.findings);
+        report.found.extend(told.found);
+        report.counts.rocksdb_rows = Some(told.rows);
+    }
+    Ok(report)
 }
 
 /// [`verify`] on another storage.
@@ -333,6 +357,7 @@ fn conclude(
         queue_entries,
         index_files: index.file_count,
         index_entries: index.entry_count,
+        rocksdb_rows: None,
     };
     let path = cx.paths.root().to_owned();
     let (findings, found, wrong) = cx.findings.into_parts();

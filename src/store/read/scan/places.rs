@@ -11,9 +11,7 @@ use crate::error::{Error, Result};
 use crate::files::{Access, FileRun, Roots, Storage};
 use crate::format::message::tag_filter::TagFilter;
 use crate::format::queue::consume_queue::{self, SCHEDULE_TOPIC};
-use crate::log::CqUnit;
-use crate::log::queue::queue_folder::QueueFolder;
-use crate::log::{CommitLog, QueueKind};
+use crate::log::{CommitLog, CqUnit, Queue, QueueKind};
 
 use crate::store::folder::found;
 use crate::store::folder::paths::{BATCH_CONSUME_QUEUE, StorePaths};
@@ -65,7 +63,8 @@ pub fn places_of(
             let folder = root.join(kind.folder()).join(topic).join(part.queue_id.to_string());
             let Some(queue) = queue_at(storage, &folder, config)? else { continue };
             // An earlier batch may reach into the part.
-            queue.each_from(queue.place_of(part.begin)?.saturating_sub(1), |unit| {
+            let place = queue.first_not(|unit| unit.number < part.begin)?;
+            queue.each_from(place.saturating_sub(1), |unit| {
                 if unit.number >= part.end {
                     return ControlFlow::Break(());
                 }
@@ -89,12 +88,12 @@ pub(super) fn queue_at(
     storage: &Arc<dyn Storage>,
     folder: &Path,
     config: &StoreConfig,
-) -> Result<Option<QueueFolder>> {
+) -> Result<Option<Queue>> {
     let is_batch = folder.ancestors().nth(2).is_some_and(|dir| dir.ends_with(BATCH_CONSUME_QUEUE));
     let entry = consume_queue::ENTRY_LEN as u64;
     let given = config.mapped_file_size_consume_queue.filter(|_| !is_batch);
     let file_size = given.map(|size| size.div_ceil(entry) * entry);
-    match QueueFolder::open(Arc::clone(storage), folder, file_size) {
+    match Queue::open_folder(Arc::clone(storage), folder, file_size) {
         Err(Error::NotAStore { .. }) => Ok(None),
         queue => queue.map(Some),
     }
@@ -108,9 +107,9 @@ pub(super) fn led_to(unit: &CqUnit) -> Option<(u64, u32)> {
 }
 
 /// Whether an entry's message may match. Batches, delivery times and extension addresses tell nothing.
-pub(super) fn may_match(filter: &TagFilter, queue: &QueueFolder, unit: &CqUnit) -> bool {
+pub(super) fn may_match(filter: &TagFilter, queue: &Queue, unit: &CqUnit) -> bool {
     queue.kind() == QueueKind::Batch
-        || queue.topic.as_bytes() == SCHEDULE_TOPIC
+        || queue.topic() == SCHEDULE_TOPIC
         || i32::try_from(unit.tags_code).is_err()
         || filter.matches_code(unit.tags_code)
 }

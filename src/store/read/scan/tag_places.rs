@@ -8,6 +8,7 @@ use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::{FileKind, Storage};
 use crate::format::message::tag_filter::TagFilter;
+use crate::format::width::at_most_i64;
 use crate::log::commit_log::Found;
 use crate::log::{CommitLog, QueueKind};
 
@@ -36,7 +37,9 @@ pub fn tag_places(
             Ok(None) | Err(Error::Corrupt(_)) => continue,
             Err(error) => return Err(error),
         };
-        queue.each_from(queue.place_at(within.start)?.saturating_sub(1), |unit| {
+        let start = at_most_i64(within.start);
+        let place = queue.first_not(|unit| unit.physical_offset < start)?;
+        queue.each_from(place.saturating_sub(1), |unit| {
             let Some((at, size)) = led_to(unit) else { return ControlFlow::Continue(()) };
             if at >= within.end {
                 return ControlFlow::Break(());
