@@ -1,12 +1,12 @@
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, Protocol, final, type_check_only
+from typing import Literal, Protocol, TypeAlias, final, type_check_only
 
 from mqstore._native._stored import StoredMessage
 from mqstore._native._types import _Path
 from mqstore.errors import CorruptionError
 
-type _End = tuple[str, int, int, int]
-type _FindingRow = tuple[
+_End: TypeAlias = tuple[str, int, int, int]
+_FindingRow: TypeAlias = tuple[
     str, Literal["error", "warning", "info"], str, int | None, str, str, str, str
 ]
 

@@ -29,7 +29,7 @@ pub fn write_files(
     for name in ends.last.keys() {
         if !names_folders(name) {
             let expected = "a queue whose name can be a folder's";
-            let found = format!("queue {} of {:?}; nothing was written", name.1, shown(&name.0));
+            let found = format!("queue {} of '{}'", name.1, shown(&name.0));
             return Err(Error::corrupt(database, 0, CorruptionKind::RocksDb, expected, found));
         }
     }

@@ -35,7 +35,7 @@ type Row = (PyBackedStr, PyBackedBytes, PyBackedBytes);
 /// An object of class ``Databases`` in ``mqstore.rocksdb.reading``.
 pub(crate) struct PythonDatabases {
     object: Py<PyAny>,
-    /// An exception that is no error of the core.
+    /// The exception of the last call.
     raised: Mutex<Option<PyErr>>,
 }
 
@@ -44,13 +44,13 @@ impl PythonDatabases {
         Self { object, raised: Mutex::default() }
     }
 
-    /// The result of the core's work; an exception of Python comes first.
+    /// The result of the core's work; an error is the exception that it came from.
     pub(crate) fn outcome<T, E: Into<PyErr>>(
         databases: Option<&Self>,
         outcome: std::result::Result<T, E>,
     ) -> PyResult<T> {
-        let raised = databases.and_then(|databases| databases.raised.lock().take());
-        raised.map_or_else(|| outcome.map_err(Into::into), Err)
+        let raised = || databases.and_then(|databases| databases.raised.lock().take());
+        outcome.map_err(|error| raised().unwrap_or_else(|| error.into()))
     }
 
     fn is(&self, name: &str) -> bool {
@@ -73,13 +73,9 @@ impl PythonDatabases {
         };
         let is_known = error.is_instance_of::<CorruptionError>(py)
             || error.is_instance_of::<UnsupportedError>(py);
-        match is_known.then(found) {
-            Some(Ok(known)) => known,
-            _ => {
-                *self.raised.lock() = Some(error);
-                interrupted("read", path)
-            }
-        }
+        let known = is_known.then(found).and_then(PyResult::ok);
+        *self.raised.lock() = Some(error);
+        known.unwrap_or_else(|| interrupted("read", path))
     }
 }
 
@@ -105,6 +101,7 @@ impl Databases for PythonDatabases {
         families: &[&str],
         take: &mut dyn FnMut(&str, &[u8], &[u8]) -> Result<()>,
     ) -> Result<()> {
+        self.raised.lock().take();
         let rows = Python::attach(|py| {
             let arguments = (database.as_os_str(), families);
             let rows = self.object.call_method1(py, "rows", arguments);
