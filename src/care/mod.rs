@@ -8,7 +8,6 @@ pub mod broker;
 pub mod doctor;
 pub mod finding;
 mod meter;
-mod pass;
 pub mod rebuild;
 pub mod rocksdb;
 pub mod salvage;
@@ -23,7 +22,7 @@ pub use self::doctor::{
     Diagnosis, DoctorReport, Fate, GroupFate, Lost, LostInQueue, Verdict, doctor, next_start,
 };
 pub use self::finding::{Code, Finding, Severity};
-pub use self::pass::Skipped;
+pub use self::meter::Skipped;
 pub use self::rebuild::{
     RebuildOptions, RebuildReport, RebuiltQueue, Target as RebuildTarget, What as RebuildWhat,
     rebuild,

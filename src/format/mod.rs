@@ -8,7 +8,6 @@ pub mod body;
 pub mod bytes;
 pub mod checkpoint;
 pub mod crc;
-pub mod digest;
 pub mod file_name;
 pub mod index;
 pub mod java;

@@ -18,7 +18,7 @@ use crate::format::config::json;
 use crate::format::java;
 use crate::format::message::host::{self, Host};
 use crate::format::queue::consume_queue;
-use crate::format::queue::names::names_a_folder;
+use crate::format::queue::names_a_folder;
 use crate::log::CommitLog;
 use crate::log::read::anchor::Anchor;
 use crate::py::errors::invalid;

@@ -8,7 +8,7 @@ use crate::error::{CorruptionKind, Error, Result};
 use crate::files::Storage;
 use crate::format::file_name::offset_name;
 use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry};
-use crate::format::queue::names::names_a_folder;
+use crate::format::queue::names_a_folder;
 use crate::format::width::to_usize;
 use crate::log::CqUnit;
 

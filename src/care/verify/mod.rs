@@ -13,7 +13,6 @@ mod oddities;
 pub mod queues;
 mod tables;
 mod timers;
-mod times;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -38,7 +37,6 @@ use crate::files::{Access, FileKind, FileRun, Os, Resting, Storage, SystemClock}
 use crate::format::checkpoint::CheckpointFields;
 use crate::store::folder::found;
 use crate::store::folder::inventory;
-use crate::store::folder::ledger;
 use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::mark::Flushed;
 use crate::store::folder::paths::StorePaths;
@@ -259,8 +257,8 @@ fn prepare<'a>(
         Access::Read,
     )?;
     strays.iter().for_each(|stray| cx.stray(stray));
-    if let Some(dir) = ledger::find(&*cx.storage, &cx.paths)? {
-        let Corruption { expected, found, .. } = ledger::damage(&dir);
+    if let Some(dir) = found::find_ledger(&*cx.storage, &cx.paths)? {
+        let Corruption { expected, found, .. } = found::ledger_damage(&dir);
         cx.findings.add(Code::Ledger, Severity::Error, &dir, None, expected, found);
     }
     cx.check_files(&log);

@@ -17,7 +17,7 @@ use crate::store::folder::config_file;
 use crate::store::folder::lock::{OffsetsLock, QueueLocks};
 use crate::store::message_store::MessageStore;
 use crate::store::read::queue_read::GetStatus;
-use crate::store::store_files::group_offsets::OffsetsStamps;
+use crate::store::store_files::OffsetsStamps;
 
 /// Maximum length of a group's name: with `%RETRY%` it names a topic.
 const LONGEST_NAME: usize = 248;

@@ -12,7 +12,7 @@ use crate::format::message::host::Host;
 use crate::format::message::properties::{self, Indexed};
 use crate::format::message::sys_flag::{self, Transaction};
 use crate::format::message::{self, BLANK_LEN, Lengths, Record, Version};
-use crate::format::queue::names::{is_broker_topic, names_a_folder};
+use crate::format::queue::{is_broker_topic, names_a_folder};
 use crate::format::width::{at_most_u32, to_usize};
 use crate::log::Queue;
 use crate::log::log_writer::LogWriter;
