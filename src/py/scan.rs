@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, StructArray};
 use arrow_schema::{ArrowError, Field, SchemaRef};
+use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict, PyIterator, PyString};
-use pyo3_arrow::PySchema;
+use pyo3::types::{PyCapsule, PyDict, PyString};
 use pyo3_arrow::ffi::{ArrayIterator, to_schema_pycapsule, to_stream_pycapsule};
+use pyo3_arrow::{PyRecordBatch, PySchema};
 
 use crate::columns::{
     BatchBuilder, BatchError, BatchLimits, BatchesAhead, Column, MessageBatches, makers,
@@ -194,13 +195,47 @@ impl ArrowScan {
     }
 
     /// Batches of rows, one at a time: each a ``pyarrow.RecordBatch``.
-    fn __iter__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyIterator>> {
-        let reader = package(slf.py(), "pyarrow", "parquet")?.getattr("RecordBatchReader")?;
-        reader.call_method1("from_stream", (&slf,))?.try_iter()
+    ///
+    /// Raises:
+    ///     ModuleNotFoundError: pyarrow is not installed.
+    fn __iter__(&self, py: Python<'_>) -> PyResult<BatchIterator> {
+        package(py, "pyarrow", "parquet")?;
+        let signals = Signals::new();
+        let (schema, halt) = (Arc::clone(&self.schema), signals.halt());
+        let batches = py.detach(|| (self.open)(schema, &halt)).map_err(exception)?;
+        Ok(BatchIterator { batches: Mutex::new(Some(batches)), signals })
     }
 
     fn __repr__(&self) -> String {
         format!("<ArrowScan of {} columns>", self.schema.fields().len())
+    }
+}
+
+/// Batches for a loop in Python. It raises the store's own errors, which a C stream cannot carry.
+#[pyclass(module = "mqstore", frozen)]
+struct BatchIterator {
+    batches: Mutex<Option<Batches>>,
+    signals: Arc<Signals>,
+}
+
+#[pymethods]
+impl BatchIterator {
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.signals.is_called();
+        let next = py.detach(|| {
+            let mut batches = self.batches.lock();
+            let next = batches.as_mut()?.next();
+            if !matches!(next, Some(Ok(_))) {
+                *batches = None;
+            }
+            next
+        });
+        self.signals.check()?;
+        next.map(|batch| PyRecordBatch::new(batch.map_err(exception)?).into_pyarrow(py)).transpose()
     }
 }
 

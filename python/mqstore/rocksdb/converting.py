@@ -159,7 +159,7 @@ def _old_ends(root: Path, config: ConfigLike) -> tuple[Ends, _Findings, int]:
         ends, _, error = ends_of(database)
         if error is not None:
             told.add("MQ-RDB-01", "error", Path(error.path or root), error.expected, error.found)
-    with Store(root, "r", mqstore.store._settings(config)) as store:  # noqa: SLF001 - our own
+    with Store(root, "r", mqstore.store.settings_of(config)) as store:
         store._check_end()  # noqa: SLF001
         for queue in store.queues():
             name = (queue.topic, queue.queue_id)
@@ -206,7 +206,7 @@ class LogQueues:
     def __init__(self, root: Path, config: ConfigLike, *, more: bool) -> None:
         with ExitStack() as made:
             self._databases = made.enter_context(Databases())
-            settings = mqstore.store._settings(config)  # noqa: SLF001 - our own
+            settings = mqstore.store.settings_of(config)
             self.queues = _native._LogQueues(  # noqa: SLF001 - our own
                 root, self._databases, settings=settings, has_lights=more
             )
@@ -234,7 +234,7 @@ class _Work:
     ) -> None:
         self.ends = ends
         self._root, self._made, self._reach = root, made, reach
-        self._given: Mapping[str, object] = mqstore.store._settings(config)  # noqa: SLF001 - our own
+        self._given: Mapping[str, object] = mqstore.store.settings_of(config)
         if more:
             self._given = {**self._given, "enable_lmq": True, "enable_multi_dispatch": True}
 

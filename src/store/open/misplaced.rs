@@ -213,6 +213,10 @@ fn files_in(storage: &dyn Storage, dir: &Path, file_size: u64) -> Result<Vec<Fil
             let path = dir.join(&entry.name);
             let named = entry.name.to_str().and_then(parse_offset_name);
             let open = storage.open(&path, Access::Read);
+            // An empty file under another name has no part of the log.
+            if named.is_none() && matches!(open.as_ref().map(|open| open.length()), Ok(Ok(0))) {
+                continue;
+            }
             let stated = open.and_then(|open| stated(&*open, file_size));
             let (stated, is_blank) = stated.unwrap_or_default();
             files.push(File { path, named, stated, is_blank });
