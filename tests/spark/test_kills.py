@@ -85,6 +85,8 @@ class Changes:
                 root.rename(self.folder / side / name)
             case "restored":
                 copy = self.folder / "copies" / name
+                if not copy.exists():
+                    return
                 with mqstore.open(copy) as store:
                     if ends.get(name, 0) <= store.max_physical_offset:
                         return
