@@ -43,6 +43,8 @@ class Setting(msgspec.Struct, frozen=True, tag_field="kind"):
     """Name in a ``broker.conf``; empty for a setting that is not read there."""
     doc: str
     """Meaning, without the default; empty for a setting that has no effect here."""
+    heading: str
+    """Heading above this setting and those that follow; empty for the heading before."""
     type_name: ClassVar[str]
 
 

@@ -236,12 +236,13 @@ class FlushTimeoutError(StoreError, TimeoutError):
 class OffsetOutOfRangeError(StoreError, IndexError):
     """The log does not reach there: ``OffsetOutOfRangeError(message, physical_offset, min, max)``.
 
-    Also where another log lies than the one that was read up to there.
+    Also where another log lies than the one that was read up to there, and where retention deleted
+    messages that a group had not read: then the numbers are queue offsets.
 
     Attributes:
         physical_offset: The offset that was asked for.
-        min: The first offset of the log.
-        max: One past the last byte of the log.
+        min: The first offset of the log, or of the queue.
+        max: One past the last byte of the log, or the end of the queue.
     """
 
     def __init__(self, message: str, physical_offset: int, min: int, max: int) -> None:  # noqa: A002

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::path::PathBuf;
 
+use arrow_array::timezone::Tz;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyUnicodeEncodeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
@@ -15,6 +16,7 @@ use crate::config::StoreConfig;
 use crate::error::Error;
 use crate::format::message::host::Host;
 use crate::store::write::property_block::PropertyBlock;
+use crate::time::other_unit;
 
 use super::errors::invalid;
 
@@ -158,6 +160,7 @@ arguments! {
     now_ms = optional("now_ms", time) -> Option<i64>;
     begin_ms = optional("begin_ms", time) -> Option<i64>;
     end_ms = optional("end_ms", time) -> Option<i64>;
+    group_begin = optional("begin", time) -> Option<i64>;
     timeout_s = seconds("timeout_s") -> f64;
     topic_if_given = optional("topic", utf8) -> Option<PyBackedStr>;
     index_timestamp_ms = number("store_timestamp_ms") -> i64;
@@ -193,11 +196,31 @@ fn host(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Host> {
     text.parse().map_err(|error| invalid(field, format!("{:?} is {error}", &*text)))
 }
 
-/// Unix milliseconds in a record: any `int`.
+/// Unix milliseconds in a record.
 fn record_time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
     match value.is_exact_instance_of::<PyInt>() {
-        true => number(field, value),
+        true => number(field, value).and_then(|given| milliseconds(field, given)),
         false => time(field, value),
+    }
+}
+
+/// A record's time as an argument that [`record_time`] takes unchanged.
+pub(super) fn kept_time(py: Python<'_>, ms: i64) -> PyResult<Bound<'_, PyAny>> {
+    let ms = ms.into_pyobject(py)?.into_any();
+    if record_time("born_timestamp_ms", &ms).is_ok() {
+        return Ok(ms);
+    }
+    py.import("mqstore.text")?.getattr("Milliseconds")?.call1((ms,))
+}
+
+/// Refuses a number that can only be meant in another unit than milliseconds.
+fn milliseconds(field: &'static str, given: i64) -> PyResult<i64> {
+    match other_unit(given) {
+        None => Ok(given),
+        Some((unit, cure)) => Err(PyValueError::new_err(format!(
+            "{field}: expected milliseconds since 1970, got {given}, which looks like {unit}; \
+             {cure}, or give a datetime"
+        ))),
     }
 }
 
@@ -239,16 +262,20 @@ fn time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
     let given = saturated(value)
         .map_err(|error| wrong_type(field, "int (milliseconds) or datetime", value, error))?;
     let is_plain = !value.is_instance_of::<PyInt>() || value.is_exact_instance_of::<PyInt>();
-    if SECONDS.contains(&given) && is_plain {
-        return Err(PyValueError::new_err(format!(
-            "{field}: expected milliseconds since 1970, got {given}, which looks like seconds; \
-             multiply it by 1000, or give a datetime"
-        )));
-    }
-    Ok(given)
+    if is_plain { milliseconds(field, given) } else { Ok(given) }
 }
 
-const SECONDS: std::ops::RangeInclusive<i64> = 1_000_000_000..=9_999_999_999;
+/// Refuses the name of a time zone that Arrow does not know.
+pub(super) fn zone(name: Option<&str>) -> PyResult<()> {
+    match name.map(str::parse::<Tz>) {
+        Some(Err(_)) => Err(PyValueError::new_err(format!(
+            "assume_timezone: expected a time zone, such as \"UTC\", \"Europe/Berlin\" or \
+             \"+08:00\", got {:?}",
+            name.unwrap_or_default()
+        ))),
+        _ => Ok(()),
+    }
+}
 
 fn seconds(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<f64> {
     let wanted = "a number of seconds or timedelta";

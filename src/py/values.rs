@@ -1,5 +1,7 @@
 //! Values of results, and shared methods of value classes.
 
+use std::sync::Arc;
+
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
@@ -85,7 +87,7 @@ enum Id {
     Text(Box<str>),
 }
 
-/// Result of an append: offsets, size, id and time of the message.
+/// Result of an append: where the message is, its size, id and time.
 #[pyclass(module = "mqstore", frozen)]
 #[derive(Clone, Debug)]
 pub(crate) struct AppendResult {
@@ -102,12 +104,23 @@ pub(crate) struct AppendResult {
     /// Its store time.
     #[pyo3(get)]
     store_timestamp_ms: i64,
+    topic: Arc<str>,
+    /// Number of its queue.
+    #[pyo3(get)]
+    queue_id: i32,
 }
 
 impl AppendResult {
     #[inline]
-    pub(crate) fn new(result: &error::AppendResult, store_host: Host) -> Self {
+    pub(crate) fn new(
+        result: &error::AppendResult,
+        store_host: Host,
+        topic: &Arc<str>,
+        queue_id: i32,
+    ) -> Self {
         Self {
+            topic: Arc::clone(topic),
+            queue_id,
             physical_offset: result.physical_offset,
             store_size: result.store_size,
             queue_offset: result.queue_offset,
@@ -120,15 +133,25 @@ impl AppendResult {
 #[pymethods]
 impl AppendResult {
     #[new]
+    #[pyo3(signature = (physical_offset, store_size, queue_offset, message_id, store_timestamp_ms,
+        topic="", queue_id=0))]
     fn __new__(
         physical_offset: i64,
         store_size: u32,
         queue_offset: i64,
         message_id: String,
         store_timestamp_ms: i64,
+        topic: &str,
+        queue_id: i32,
     ) -> Self {
-        let id = Id::Text(message_id.into());
-        Self { physical_offset, store_size, queue_offset, id, store_timestamp_ms }
+        let (id, topic) = (Id::Text(message_id.into()), topic.into());
+        Self { physical_offset, store_size, queue_offset, id, store_timestamp_ms, topic, queue_id }
+    }
+
+    /// Name of its topic.
+    #[getter]
+    fn topic(&self) -> &str {
+        &self.topic
     }
 
     /// Its id: the store's address and the physical offset in hex.
@@ -147,7 +170,17 @@ value_methods!(AppendResult {
     "queue_offset",
     "message_id",
     "store_timestamp_ms",
+    "topic",
+    "queue_id",
 });
+
+/// The topic of a result as text, shared with the result before where it is the same.
+pub(crate) fn topic_of(topic: &[u8], last: Option<&Arc<str>>) -> Arc<str> {
+    match last {
+        Some(last) if last.as_bytes() == topic => Arc::clone(last),
+        _ => String::from_utf8_lossy(topic).into(),
+    }
+}
 
 /// Result of ``Store.append_arrow``, and of ``Store.append_many`` with ``summary=True``.
 #[pyclass(module = "mqstore", frozen, get_all, new = "from_fields")]

@@ -1,11 +1,7 @@
 """Settings: from keywords, from a mapping, from a broker.conf."""
 
-import inspect
 import pickle
-import re
-import typing
 import warnings
-from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -13,7 +9,7 @@ import pytest
 
 import mqstore
 from mqstore import ConfigError, ConfigWarning, StoreConfig, StoreIOError
-from mqstore._settings import DEFAULTS, FIELD_OF, SETTINGS, Choice, Number
+from mqstore._settings import DEFAULTS, FIELD_OF, SETTINGS, Number
 from mqstore.config import load_config
 
 
@@ -21,57 +17,6 @@ def test_every_setting_has_a_default_and_is_documented():
     assert set(DEFAULTS) == set(StoreConfig.__struct_fields__)
     for name in DEFAULTS:
         assert name in StoreConfig.__doc__, name
-
-
-def documented():
-    """The docstring's paragraphs by setting, and the names that it says have no effect."""
-    text, _, _ = inspect.cleandoc(StoreConfig.__doc__).partition("Raises:")
-    found = re.findall(r"^    (\w+): (.*(?:\n        .*)*)", text, re.MULTILINE)
-    _, _, unused = text.partition("without effect here")
-    said = set(re.findall(r"\w+", unused)) & set(DEFAULTS)
-    return {name: " ".join(paragraph.split()) for name, paragraph in found}, said
-
-
-def test_settings_without_effect_have_none_and_the_others_have():
-    used = {name for name, setting in SETTINGS.items() if setting.doc}
-    _, said = documented()
-    assert used | said == set(DEFAULTS)
-    assert used & said == set()
-
-
-def shown(setting):
-    """A default as the docstring ends with it."""
-    match setting.default:
-        case "":
-            return "None."
-        case bool() as default:
-            return f"{default}."
-        case int() as default:
-            return f"{default}." if setting.unit == "port" else f"{default:,}."
-    return f"``{setting.default}``."
-
-
-def test_the_docstring_says_what_the_cores_table_says():
-    paragraphs, _ = documented()
-    for name, setting in SETTINGS.items():
-        if setting.doc:
-            # A default that depends on more is part of the meaning.
-            told = setting.default is None
-            expected = setting.doc if told else f"{setting.doc} {shown(setting)}"
-            assert paragraphs.pop(name).replace('"', "") == expected.replace('"', ""), name
-    assert paragraphs == {}
-
-
-def test_the_fields_are_the_rows_of_the_cores_table():
-    hints = typing.get_type_hints(StoreConfig)
-    assert list(hints) == list(SETTINGS)
-    for name, setting in SETTINGS.items():
-        expected = setting.type
-        if isinstance(setting, Choice):
-            expected = typing.Literal[setting.choices]
-        if setting.doc and getattr(setting, "unit", "") in {"milliseconds", "hours"}:
-            expected |= timedelta
-        assert hints[name] == expected | None, name
 
 
 @pytest.mark.parametrize("name", [n for n, s in SETTINGS.items() if isinstance(s, Number)])

@@ -184,6 +184,10 @@ class Store:
         """
 
     def _keep_delivery(self, delivery: Delivery) -> None: ...
+    @property
+    def _delivers(self) -> bool:
+        """Whether delayed messages are delivered."""
+
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -228,7 +232,13 @@ class Store:
     # append_arrow.rs
 
     def append_arrow(
-        self, data: _ArrowStream, /, *, atomic: bool = False, resume_from: int = 0
+        self,
+        data: _ArrowStream,
+        /,
+        *,
+        atomic: bool = False,
+        resume_from: int = 0,
+        assume_timezone: str | None = None,
     ) -> AppendSummary:
         """Writes the rows of an Arrow stream.
 
@@ -243,6 +253,8 @@ class Store:
                 leaves nothing behind. The whole stream is held in memory. A crash or a full disk
                 may keep a part.
             resume_from: Skips so many rows: those that an error said were written.
+            assume_timezone: Zone of timestamps without one, such as ``"UTC"`` or
+                ``"Europe/Berlin"``. ``None``: they are refused.
 
         Raises:
             InvalidMessageError: As ``append_many``. The message says how many rows were written.
@@ -556,8 +568,12 @@ class Store:
         The offsets are those of ``config/consumerOffset.json``.
         """
 
-    def _group_places(self, name: str, /) -> _GroupPlaces:
-        """A group's places, for this handle alone."""
+    def _group_places(self, name: str, begin_ms: int | None, from_end: bool, /) -> _GroupPlaces:
+        """A group's places, for this handle alone.
+
+        A new topic begins at the time ``begin_ms``, without it behind what is there if
+        ``from_end``.
+        """
 
     def _keep_group(self, group: ConsumerGroup) -> None: ...
     def versions(self) -> dict[str, Any]:

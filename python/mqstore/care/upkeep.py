@@ -15,7 +15,7 @@ from mqstore.results.upkeep import (
     RebuiltTopic,
     UnreadMessages,
 )
-from mqstore.store import _settings
+from mqstore.store import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -86,7 +86,7 @@ def rebuild(
             out=out,
             dry_run=dry_run,
             progress=progress,
-            settings=_settings(config),
+            settings=settings_of(config),
         )
         kept = told.pop("quarantine")
         return RebuildReport(
@@ -106,7 +106,7 @@ def rebuild(
         dry_run=dry_run,
         threads=threads,
         progress=progress,
-        settings=_settings(config),
+        settings=settings_of(config),
     )
     quarantine = fields["quarantine"]
     return RebuildReport(
@@ -177,7 +177,7 @@ def recover(
         dry_run=dry_run,
         drop_beyond=drop_beyond,
         progress=progress,
-        settings=_settings(config),
+        settings=settings_of(config),
     )
     return RecoveryReport(*row)
 
@@ -223,7 +223,7 @@ def clean(
         'the last file is always kept'
     """
     # Not needed to import mqstore.
-    rows, counts = _native.clean(path, now_ms=now_ms, dry_run=dry_run, settings=_settings(config))
+    rows, counts = _native.clean(path, now_ms=now_ms, dry_run=dry_run, settings=settings_of(config))
     unread = tuple(UnreadMessages(*row) for row in counts["unread"])
     fields: dict[str, Any] = {**counts, "unread": unread}
     return CleanReport(

@@ -18,7 +18,7 @@ from mqstore.exchange.matching import (
 )
 from mqstore.exchange.redaction import load_rules
 from mqstore.exchange.reports import CopyReport, Difference, DiffReport, LeftAsIs, QueueDiff
-from mqstore.store import _settings
+from mqstore.store import settings_of
 
 if TYPE_CHECKING:
     import os
@@ -121,7 +121,7 @@ def copy(
         rules=rules,
         salt=salt,
         progress=progress,
-        settings=_settings(config),
+        settings=settings_of(config),
     )
     return CopyReport(
         path=str(path),
@@ -163,7 +163,7 @@ def diff(
         NotDispatchedError: Too much of a log is in no queue; the text names what helps.
         StoreIOError: The system refused something.
     """
-    found = _native.diff_stores(a, b, progress=progress, settings=_settings(config))
+    found = _native.diff_stores(a, b, progress=progress, settings=settings_of(config))
     differing = tuple(QueueDiff(*row) for row in found["differing"])
     differences = tuple(
         Difference(kind, topic, queue_id, queue_offset, tuple(fields))

@@ -13,7 +13,7 @@ from mqstore._settings import OWN_FILE
 from mqstore.errors import ConfigError, CorruptionError
 from mqstore.exchange.folder import new_folder
 from mqstore.exchange.formats import need_pyarrow, writer
-from mqstore.exchange.manifest import FORMATS, Format, Manifest, settings_of
+from mqstore.exchange.manifest import FORMATS, Format, Manifest, exported_settings
 from mqstore.exchange.matching import Choice, check_choice
 from mqstore.exchange.reports import ExportReport
 
@@ -169,7 +169,7 @@ def _write(
         filters=filters,
         min_physical_offset=store.min_physical_offset,
         max_physical_offset=store.max_physical_offset,
-        settings=settings_of(store.config),
+        settings=exported_settings(store.config),
         written_by=mqstore.__version__,
     )
     return manifest, scan.skipped_ranges, scan.skipped_bytes

@@ -142,7 +142,7 @@ def _unreadable(path: Path, expected: str, found: str) -> CorruptionError:
     return CorruptionError(text, str(path), 0, "json", expected, found)
 
 
-def settings_of(config: StoreConfig) -> dict[str, bool | int | str]:
+def exported_settings(config: StoreConfig) -> dict[str, bool | int | str]:
     """The settings that an export takes along."""
     given = config.given()
     return {name: given[name] for name in _SETTINGS if name in given}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mqstore import _native
 from mqstore.results import _Report as Report
+from mqstore.store import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -198,12 +199,7 @@ def salvage(
         UnsupportedError: More loose pieces than can be put in order.
         StoreIOError: Something is at `out` already, or the system refused something.
     """
-    settings: dict[str, bool | int | str] = {}
-    if config is not None:
-        from mqstore.config import load_config
-
-        settings = load_config(config).given()
-    found = _native.salvage(source, out, progress=progress, settings=settings)
+    found = _native.salvage(source, out, progress=progress, settings=settings_of(config))
     if out is not None:
         _keep_owner(Path(source), Path(out))
     files = tuple(SalvagedFile(*row) for row in found["files"])

@@ -96,15 +96,17 @@ def level_for(levels: list[int], delay: Seconds, argument: str) -> int:
 
 def append_delayed(store: Store, delay: Seconds, given: dict[str, Any]) -> AppendResult:
     """Appends a message that is delivered after `delay`; `given` are arguments of ``append``."""
+    wanted = milliseconds(delay, "delay")
+    if wanted == 0:
+        return store.append(given.pop("topic"), given.pop("body"), **given)
     settings = store.config
-    if store.mode != "r" and not settings.delivery:
+    if store.mode != "r" and not store._begin_delivery():  # noqa: SLF001 - of this package
         raise ConfigError(
             "delay: this writer delivers no delayed messages, and nothing was written; open the "
             "store with StoreConfig(delivery=True)",
             "delivery",
         )
     levels = levels_ms(store)
-    wanted = milliseconds(delay, "delay")
     if wanted not in levels:
         longer = [ms for ms in levels if ms > wanted]
         hint = f"; the next longer one is {_span(min(longer))}" if longer else ""

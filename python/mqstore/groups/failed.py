@@ -65,9 +65,9 @@ def check_delivery(store: Store) -> None:
     """Refuses a writer that would leave retries where they are.
 
     Raises:
-        ConfigError: It was opened without ``delivery=True``.
+        ConfigError: ``delivery=False``, or a broker's store without ``delivery=True``.
     """
-    if store.mode != "r" and not store.config.delivery:
+    if store.mode != "r" and not store._begin_delivery():  # noqa: SLF001 - of this package
         raise ConfigError(
             "delivery: this writer delivers no retries, and nothing was changed; open the store "
             "with StoreConfig(delivery=True)",

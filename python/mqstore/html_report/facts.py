@@ -17,7 +17,7 @@ from mqstore.care.pending import PendingMessages
 from mqstore.files.layout import index_files, list_files, open_index_file
 from mqstore.html_report.now import LagRow, Mood, Now, lags, look
 from mqstore.html_report.timeline import Timeline, make_timeline
-from mqstore.store import _settings
+from mqstore.store import settings_of
 from mqstore.text import count_text, size_text
 from mqstore.text.zone import zone
 
@@ -182,7 +182,7 @@ def gather(
     began = time.monotonic()
     halves = _Halves(progress)
     report = mqstore.verify(path, config=config, progress=halves.first)
-    found = _survey(path, progress=halves.second, settings=_settings(config))
+    found = _survey(path, progress=halves.second, settings=settings_of(config))
     with mqstore.open(path, config=config) as store:
         facts = _facts(store, report, found, config)
     facts.took_s = time.monotonic() - began

@@ -211,7 +211,7 @@ class LogQueues:
         folder = self._made.enter_context(tempfile.TemporaryDirectory(prefix="mqstore-"))
         self.out = Path(folder, "queues")
         # Rows have the tags' code itself, no place in an extension.
-        given = {**mqstore.store._settings(config), "enable_consume_queue_ext": False}  # noqa: SLF001 - our own
+        given = {**mqstore.store.settings_of(config), "enable_consume_queue_ext": False}
         if more:
             given = {**given, "enable_lmq": True, "enable_multi_dispatch": True}
         self.report = mqstore.rebuild(root, what=("consumequeue",), out=self.out, config=given)

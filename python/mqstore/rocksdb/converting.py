@@ -161,7 +161,7 @@ def _old_ends(root: Path, config: ConfigLike) -> tuple[Ends, _Findings, int]:
             ends_of(database, ends)
         except CorruptionError as error:
             told.add("MQ-RDB-01", "error", Path(error.path or root), error.expected, error.found)
-    with Store(root, "r", mqstore.store._settings(config)) as store:  # noqa: SLF001 - our own
+    with Store(root, "r", mqstore.store.settings_of(config)) as store:
         store._check_end()  # noqa: SLF001
         for queue in store.queues():
             name = (queue.topic, queue.queue_id)
@@ -213,7 +213,7 @@ class _Work:
     ) -> None:
         self.ends = ends
         self._root, self._made, self._reach = root, made, reach
-        self._given: Mapping[str, object] = mqstore.store._settings(config)  # noqa: SLF001 - our own
+        self._given: Mapping[str, object] = mqstore.store.settings_of(config)
         if more:
             self._given = {**self._given, "enable_lmq": True, "enable_multi_dispatch": True}
 

@@ -316,7 +316,7 @@ class ReadOptions:
     )
     config: str | None = option(
         "config",
-        str,
+        lambda text: text or None,
         example="/etc/rocketmq/broker.conf",
         meaning="settings of the stores, in a file that every worker can read",
     )

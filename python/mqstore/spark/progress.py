@@ -23,7 +23,8 @@ from mqstore.files.log_files import log_folders, log_paths
 from mqstore.spark.bounds import INT64_MAX, QueuePart, bounds_of, check_queues_known
 from mqstore.spark.plan import LogRange
 from mqstore.spark.reach import Bounds, Reach
-from mqstore.spark.stores import StoreDir, find_stores, first_time, settings_of, summarize_all
+from mqstore.spark.stores import StoreDir, find_stores, first_time, summarize_all
+from mqstore.store import settings_of
 
 if TYPE_CHECKING:
     from mqstore.spark.options import ReadOptions
@@ -190,7 +191,7 @@ class Progress:
 
     def marks(self, offset: Offset) -> Marks:
         """Anchors of the stores at an offset: another log in the place of one is noticed."""
-        settings = settings_of(self.options)
+        settings = settings_of(self.options.config)
         return {
             store.broker: _native._anchors(store.path, offset[store.broker], settings=settings)  # noqa: SLF001 - our own
             for store in find_stores(self.options)
@@ -213,7 +214,7 @@ class Progress:
             ConfigError: Marks of a checkpoint that are none.
         """
         same = dict(start)
-        settings = settings_of(self.options)
+        settings = settings_of(self.options.config)
         for store in find_stores(self.options) if marks else ():
             anchors, place = self._anchors(marks.get(store.broker)), start.get(store.broker)
             if not anchors or place is None:

@@ -19,9 +19,9 @@ from mqstore.spark.packing import pack, ranges_of
 from mqstore.spark.plan import plan
 from mqstore.spark.schema import usual_columns
 from mqstore.spark.shipping import Shipped
-from mqstore.spark.stores import settings_of
 from mqstore.spark.telling import in_one_sentence
 from mqstore.spark.values import topics_matching
+from mqstore.store import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -156,7 +156,7 @@ def _pieces(part: LogRange, options: ReadOptions) -> list[LogRange]:
             part.begin,
             part.end,
             log_end=part.log_end,
-            settings=settings_of(options),
+            settings=settings_of(options.config),
             tags=options.tags or "*",
         )
     pieces = [dataclasses.replace(part, begin=begin, end=end) for begin, end in gaps]
@@ -172,7 +172,7 @@ def _read_piece(
             part.begin,
             part.end,
             log_end=part.log_end,
-            settings=settings_of(options),
+            settings=settings_of(options.config),
             columns=columns,
             batch_rows=BATCH_ROWS,
             batch_bytes=BATCH_BYTES,

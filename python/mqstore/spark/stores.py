@@ -17,7 +17,6 @@ import pyarrow as pa
 import mqstore
 from mqstore import _native
 from mqstore._names import table_names
-from mqstore.config import load_config
 from mqstore.errors import NotAStoreError, StoreError
 from mqstore.files.log_files import log_folders, log_paths
 from mqstore.spark.values import topics_matching
@@ -191,11 +190,6 @@ def _is_store(path: str, options: ReadOptions) -> bool:
     return (Path(path) / "commitlog").is_dir() or (
         options.config is not None and Path(path).is_dir()
     )
-
-
-def settings_of(options: ReadOptions) -> dict[str, bool | int | str]:
-    """The settings of the stores, as the extension takes them."""
-    return load_config(options.config).given() if options.config else {}
 
 
 def summarize_all(options: ReadOptions, *, reads_time: bool | None = None) -> list[Summary]:

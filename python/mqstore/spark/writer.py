@@ -25,7 +25,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from mqstore.config import load_config
 from mqstore.errors import ConfigError
 from mqstore.spark.options import WriteOptions
 from mqstore.spark.schema import columns_schema
@@ -33,6 +32,7 @@ from mqstore.spark.shipping import Shipped
 from mqstore.spark.source import register_format
 from mqstore.spark.staging import Rows, Staging, check_out, stores_in
 from mqstore.spark.values import unknown_name
+from mqstore.store import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -87,10 +87,9 @@ def _settings(config: str | None) -> ConfigLike:
     if config is None or not config.lstrip().startswith("{"):
         return config
     try:
-        settings = load_config(json.loads(config))
+        return settings_of(json.loads(config))
     except ValueError as error:
         raise ConfigError(f"option config: {error}", "config") from None
-    return settings.given()
 
 
 def check_columns(schema: StructType, properties_from: Sequence[str] = ()) -> None:
@@ -309,7 +308,7 @@ def write_store(
     """
     given = {"path": os.fspath(out), "storeBy": "broker", "badRows": bad_rows}
     if config is not None:
-        given["config"] = json.dumps(load_config(config).given())
+        given["config"] = json.dumps(settings_of(config))
     if names := list(properties_from):
         given["propertiesFrom"] = json.dumps(names)
     # Here the user's own call is in the traceback.

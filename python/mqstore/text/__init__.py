@@ -51,7 +51,7 @@ UNSAFE = re.compile(
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
-class _Milliseconds(int):
+class Milliseconds(int):
     """Milliseconds from a text with a date, which cannot be seconds by mistake."""
 
     __slots__ = ()
@@ -94,7 +94,7 @@ def parse_time(text: str, now_ms: Callable[[], int] | None = None) -> int:
             "or a time relative to now (-2h)"
         ) from None
     number = since // timedelta(milliseconds=1)
-    return _Milliseconds(number) if number in _SECONDS else number
+    return Milliseconds(number) if number in _SECONDS else number
 
 
 # As the store refuses them: milliseconds of these were stored in 1970 or never.

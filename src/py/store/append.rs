@@ -1,5 +1,6 @@
 //! Appends of single and many messages.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::exceptions::PyTypeError;
@@ -7,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
+use crate::error;
 use crate::format::message::host::Host;
 use crate::format::message::properties::{self, names};
 use crate::store::write::property_block::check_inner_batch;
@@ -14,9 +16,9 @@ use crate::store::{MessageStore, NewMessage};
 
 use super::Store;
 use super::message::{Arguments, Given, key_list};
-use crate::py::errors::raise;
+use crate::py::errors::{raise, raise_at, with_text};
 use crate::py::fields::{self, Block, Keys, Named, bytes_of, with_block};
-use crate::py::values::{AppendResult, AppendSummary};
+use crate::py::values::{AppendResult, AppendSummary, topic_of};
 
 /// Messages, and bytes of bodies, that are checked before any is written, and written between
 /// signal checks. The last body may exceed it.
@@ -167,6 +169,7 @@ impl Store {
             let _ = value.setattr("results", results).and_then(|()| value.setattr("index", index));
             error
         };
+        let mut topic = None;
         let wanted = "an iterable of messages";
         let mut rest = messages
             .try_iter()
@@ -175,7 +178,11 @@ impl Store {
             let done = sum.len();
             let (mut chunk, mut bytes, mut more) = (Vec::new(), 0, false);
             for message in rest.by_ref() {
-                match message.and_then(Given::of) {
+                let numbered = |error| {
+                    let index = done + chunk.len();
+                    with_text(py, error, |text| format!("message {index}: {text}"))
+                };
+                match message.and_then(|message| Given::of(message).map_err(numbered)) {
                     Ok(message) => {
                         bytes += message.get().view().body.len();
                         chunk.push(message);
@@ -201,11 +208,14 @@ impl Store {
             };
             written.iter().for_each(|result| sum.add(result));
             for (result, view) in written.iter().zip(&views).filter(|_| !summary) {
-                let host = view.store_host.unwrap_or_else(|| self.host());
-                results.append(Bound::new(py, AppendResult::new(result, host))?)?;
+                results.append(self.result(py, result, view, &mut topic)?)?;
             }
             if let Some((error, index)) = failure {
-                return Err(culprit(raise(error, self.host()), &results, index));
+                let view = views.get(index - done);
+                let (topic, queue_id) = view.map_or((&b""[..], 0), |at| (at.topic, at.queue_id));
+                let error = raise_at(error, self.host(), topic, queue_id);
+                let error = with_text(py, error, |text| format!("message {index}: {text}"));
+                return Err(culprit(error, &results, index));
             }
             py.check_signals().map_err(|error| culprit(error, &results, sum.len()))?;
             if !more {
@@ -249,15 +259,28 @@ impl Store {
         let written =
             py.detach(|| store.append_batch(&views)).map_err(|error| raise(error, self.host()))?;
         let results = PyList::empty(py);
+        let mut topic = None;
         for (result, view) in written.iter().zip(&views) {
-            let host = view.store_host.unwrap_or_else(|| self.host());
-            results.append(Bound::new(py, AppendResult::new(result, host))?)?;
+            results.append(self.result(py, result, view, &mut topic)?)?;
         }
         Ok(results)
     }
 }
 
 impl Store {
+    /// A result of one of many messages; `last` is the topic of the one before.
+    fn result<'py>(
+        &self,
+        py: Python<'py>,
+        result: &error::AppendResult,
+        view: &NewMessage<'_>,
+        last: &mut Option<Arc<str>>,
+    ) -> PyResult<Bound<'py, AppendResult>> {
+        let host = view.store_host.unwrap_or_else(|| self.host());
+        let topic = &*last.insert(topic_of(view.topic, last.as_ref()));
+        Bound::new(py, AppendResult::new(result, host, topic, view.queue_id))
+    }
+
     #[inline]
     pub(super) fn append_given(
         &self,
@@ -293,9 +316,12 @@ impl Store {
                 ..NewMessage::new(topic.as_bytes(), body.as_bytes())
             };
             pace(py, store, std::slice::from_ref(&message))?;
+            let queue_id = message.queue_id;
             match py.detach(|| store.append(&message)) {
-                Ok(result) => Ok(AppendResult::new(&result, self.host())),
-                Err(error) => Err(raise(error, self.host())),
+                Ok(result) => {
+                    Ok(AppendResult::new(&result, self.host(), &Arc::from(&**topic), queue_id))
+                }
+                Err(error) => Err(raise_at(error, self.host(), topic.as_bytes(), queue_id)),
             }
         })
     }

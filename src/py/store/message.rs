@@ -542,7 +542,8 @@ impl StoredMessage {
         given.set_item("properties", PyBytes::new(py, view.raw_properties()))?;
         given.set_item("flag", view.flag())?;
         given.set_item("sys_flag", view.sys_flag() & COMPRESSION)?;
-        given.set_item("born_timestamp_ms", view.born_timestamp_ms())?;
+        let born = fields::kept_time(py, view.born_timestamp_ms())?;
+        given.set_item("born_timestamp_ms", born)?;
         given.set_item("born_host", view.born_host().to_string())?;
         given.set_item("reconsume_times", view.reconsume_times())?;
         if let Some(changes) = changes {

@@ -254,6 +254,12 @@ impl Store {
         *self.delivery.lock() = Some(delivery);
     }
 
+    /// Whether delayed messages are delivered.
+    #[getter]
+    fn _delivers(&self) -> bool {
+        self.delivery.lock().is_some()
+    }
+
     fn __enter__(slf: Py<Self>, py: Python<'_>) -> PyResult<Py<Self>> {
         if slf.get().store.is_closed() { Err(Error::Closed.into()) } else { Ok(slf.clone_ref(py)) }
     }

@@ -73,6 +73,14 @@ impl Drop for OffsetsLock {
 impl OffsetsLock {
     /// Waits for the lock, beside a writer of this library or none.
     pub fn take_beside(storage: &dyn Storage, paths: &StorePaths) -> Result<Self> {
+        Self::wait(Self::refuse_broker(storage, paths)?, &paths.lock())
+    }
+
+    /// Fails while a broker has the store open; returns the file of the locks.
+    pub fn refuse_broker(
+        storage: &dyn Storage,
+        paths: &StorePaths,
+    ) -> Result<Arc<dyn StorageFile>> {
         let path = paths.lock();
         let file = open_or_create(storage, &path)?;
         if Holder::of(&*file) == Some(Holder::Broker) {
@@ -80,7 +88,7 @@ impl OffsetsLock {
                         nothing was committed: commit through the broker, or stop it first";
             return Err(Error::Unsupported { what: what.to_owned(), path });
         }
-        Self::wait(file, &path)
+        Ok(file)
     }
 
     fn wait(file: Arc<dyn StorageFile>, path: &Path) -> Result<Self> {

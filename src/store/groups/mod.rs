@@ -17,7 +17,13 @@ use crate::store::folder::config_file;
 use crate::store::folder::lock::{OffsetsLock, QueueLocks};
 use crate::store::message_store::MessageStore;
 use crate::store::read::queue_read::GetStatus;
+use crate::store::read::time_search::Boundary;
 use crate::store::store_files::group_offsets::OffsetsStamps;
+
+mod acks;
+
+pub use acks::Ack;
+use acks::AckFile;
 
 /// Maximum length of a group's name: with `%RETRY%` it names a topic.
 const LONGEST_NAME: usize = 248;
@@ -95,6 +101,14 @@ impl MessageStore {
         Ok(self.queue(topic.as_bytes(), queue_id)?.map_or(0, |queue| queue.max_offset))
     }
 
+    /// Lets queues reach what other processes may have read of the log.
+    fn catch_up(&self) -> Result<()> {
+        match &self.writer {
+            Some(_) => self.wait_dispatched(),
+            None => self.refresh_if_grown(),
+        }
+    }
+
     fn queues_of(&self, topic: &str) -> Result<Vec<i32>> {
         let names = self.queue_names()?;
         Ok(names
@@ -125,7 +139,20 @@ pub struct Delivery {
 pub struct ConsumerGroup {
     store: Arc<MessageStore>,
     name: String,
+    begin: Begin,
+    /// Ends of the queues when a group with [`Begin::Latest`] was opened.
+    ends: BTreeMap<Queue, i64>,
     places: Mutex<Places>,
+}
+
+/// First message of a group in a topic that it has no place in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    Earliest,
+    /// Behind the messages that are there when the group is opened.
+    Latest,
+    /// Store time in milliseconds.
+    Time(i64),
 }
 
 #[derive(Debug, Default)]
@@ -136,6 +163,8 @@ struct Places {
     moved: BTreeMap<Queue, i64>,
     /// Queues that no other process of the group may take now, with the ranges at that time.
     taken: BTreeMap<Queue, Done>,
+    /// Acknowledgements since the last commit, of queues that are taken or moved.
+    acks: BTreeMap<Queue, AckFile>,
     locks: Option<QueueLocks>,
     /// Files of the committed offsets when they were read.
     read_at: Option<OffsetsStamps>,
@@ -144,8 +173,29 @@ struct Places {
     closed: bool,
 }
 
+impl Places {
+    /// Whether the group has a place in any queue of a topic.
+    fn knows(&self, topic: &str) -> bool {
+        let first = self.next.range((topic.to_owned(), i32::MIN)..).next();
+        first.is_some_and(|((known, _), _)| known == topic)
+    }
+
+    fn has_acks(&self, queue: &Queue) -> bool {
+        self.moved.contains_key(queue) && self.acks.contains_key(queue)
+    }
+
+    /// Forgets a place that was not committed.
+    fn forget(&mut self, queue: &Queue) {
+        self.moved.remove(queue);
+        self.next.remove(queue);
+        self.done.remove(queue);
+        self.acks.remove(queue);
+        self.read_at = None;
+    }
+}
+
 impl ConsumerGroup {
-    pub fn open(store: Arc<MessageStore>, name: &str) -> Result<Self> {
+    pub fn open(store: Arc<MessageStore>, name: &str, begin: Begin) -> Result<Self> {
         store.check_open()?;
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"%|_-".contains(&byte);
         if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(legal) {
@@ -165,15 +215,24 @@ impl ConsumerGroup {
             let pid = i32::try_from(std::process::id()).ok();
             return Err(Error::Locked { path, pid });
         }
-        let group =
-            Self { store: Arc::clone(&store), name: name.to_owned(), places: Mutex::default() };
+        let mut ends = BTreeMap::new();
+        if begin == Begin::Latest {
+            store.catch_up()?;
+            for (topic, queue_id) in store.queue_names()? {
+                let topic = String::from_utf8_lossy(&topic).into_owned();
+                let end = store.max_offset(&topic, queue_id)?;
+                ends.insert((topic, queue_id), end);
+            }
+        }
+        let (name, places) = (name.to_owned(), Mutex::default());
+        let group = Self { store: Arc::clone(&store), name, begin, ends, places };
         let loaded = group.load(&mut group.places.lock());
         if let Err(error) = loaded {
             // Dropping it would release the name, which another may have.
             group.places.lock().closed = true;
             return Err(error);
         }
-        live.insert(name.to_owned());
+        live.insert(group.name.clone());
         drop(live);
         Ok(group)
     }
@@ -262,45 +321,162 @@ impl ConsumerGroup {
         {
             return Ok(None);
         }
-        // Another process may have moved on.
-        let place = self.load(&mut places).and_then(|()| match places.next.get(&queue) {
-            Some(&place) => Ok(place),
-            None => self.least(topic, queue_id),
-        });
+        let place = self.find(&mut places, &queue);
         match (&place, &places.locks) {
             (Ok(_), _) => {
                 let done = places.done.get(&queue).cloned().unwrap_or_default();
                 places.taken.insert(queue, done);
             }
-            (Err(_), Some(locks)) => locks.release(&self.name, topic, queue_id),
-            (Err(_), None) => {}
+            (Err(_), locks) => {
+                if let Some(locks) = locks {
+                    locks.release(&self.name, topic, queue_id);
+                }
+                places.taken.remove(&queue);
+            }
         }
         place.map(Some)
     }
 
-    fn least(&self, topic: &str, queue_id: i32) -> Result<i64> {
-        let queue = self.store.queue(topic.as_bytes(), queue_id)?;
-        Ok(queue.map_or(0, |queue| queue.min_offset))
+    /// The group's place in a queue whose lock is held. Another process may have moved on since.
+    fn find(&self, places: &mut Places, queue: &Queue) -> Result<i64> {
+        if !Self::is_current(places, queue) {
+            places.forget(queue);
+        }
+        places.taken.insert(queue.clone(), Vec::new());
+        self.load(places)?;
+        let place = match places.next.get(queue) {
+            Some(&place) => place,
+            None => self.first(places, queue)?,
+        };
+        let is_known = places.has_acks(queue) || places.locks.is_none();
+        if is_known { Ok(place) } else { self.take_over(places, queue, place) }
     }
 
-    /// Lets others take a queue, and forgets a place that was not committed.
-    pub fn release(&self, topic: &str, queue_id: i32) {
+    /// Whether no other process had a released queue since.
+    fn is_current(places: &Places, queue: &Queue) -> bool {
+        match places.acks.get(queue) {
+            Some(acks) => acks.is_unchanged(),
+            None => !places.moved.contains_key(queue),
+        }
+    }
+
+    /// Adds what was acknowledged and not committed, by another process that may be gone.
+    fn take_over(&self, places: &mut Places, queue: &Queue, place: i64) -> Result<i64> {
+        let (topic, queue_id) = (&queue.0, queue.1);
+        let path = self.ack_path(queue);
+        let mut rows = AckFile::read(self.storage(places), &path)?.into_iter();
+        // A group that was set back has its messages again.
+        if rows.next().is_none_or(|(committed, ..)| committed > place) {
+            self.storage(places).remove_if_there(&path).map_err(Moved::end_writing)?;
+            return Ok(place);
+        }
+        let rows: Vec<_> = rows.filter(|&(from, to, _)| from < to && to > place).collect();
+        let end = rows.iter().map(|&(_, to, _)| to).max().unwrap_or(place);
+        if self.store.max_offset(topic, queue_id)? < end {
+            self.store.catch_up()?;
+        }
+        let mut ranges = places.done.remove(queue).unwrap_or_default();
+        for (from, to, stored_ms) in rows {
+            // After a power cut another message may have the number.
+            let found = self.store.stored_at(topic.as_bytes(), queue_id, to.saturating_sub(1))?;
+            if found == Some(stored_ms) {
+                ranges.push((from.max(place), to));
+            }
+        }
+        ranges.sort_unstable();
+        let (mut next, mut done): (i64, Done) = (place, Vec::new());
+        for (from, to) in ranges {
+            match done.last_mut() {
+                _ if to <= next => {}
+                None if from <= next => next = to,
+                Some(last) if from <= last.1 => last.1 = last.1.max(to),
+                _ => done.push((from, to)),
+            }
+        }
+        let end = done.last().map_or(next, |last| last.1);
+        if end > place {
+            let file = AckFile::create(self.storage(places), path, place);
+            places.acks.insert(queue.clone(), file.map_err(Moved::end_writing)?);
+            places.moved.insert(queue.clone(), end);
+        }
+        if !done.is_empty() {
+            places.done.insert(queue.clone(), done);
+        }
+        places.next.insert(queue.clone(), next);
+        Ok(next)
+    }
+
+    /// First place in a queue without a committed one.
+    fn first(&self, places: &mut Places, queue: &Queue) -> Result<i64> {
+        let (topic, queue_id) = (queue.0.as_bytes(), queue.1);
+        let view = self.store.queue(topic, queue_id)?;
+        let least = view.map_or(0, |queue| queue.min_offset);
+        // A queue that a topic got later is read from its start.
+        if self.begin == Begin::Earliest || places.knows(&queue.0) {
+            return Ok(least);
+        }
+        let mut starts = Vec::new();
+        for queue_id in self.store.queues_of(&queue.0)? {
+            let key = (queue.0.clone(), queue_id);
+            let start = match self.begin {
+                Begin::Time(ms) => self.store.offset_at(topic, queue_id, ms, Boundary::Lower)?,
+                Begin::Earliest | Begin::Latest => self.ends.get(&key).copied().unwrap_or(0),
+            };
+            starts.push((key, start));
+        }
+        for (key, start) in starts {
+            places.next.insert(key.clone(), start);
+            places.moved.insert(key, start);
+        }
+        // Where nothing can be committed, the places count while the group is open.
+        match self.commit_places(places) {
+            Err(error @ Error::Poisoned { .. }) => return Err(error),
+            Err(_) | Ok(()) => {}
+        }
+        Ok(places.next.get(queue).copied().unwrap_or(least))
+    }
+
+    fn ack_path(&self, queue: &Queue) -> PathBuf {
+        AckFile::path(&self.store.files.paths, &self.name, &queue.0, queue.1)
+    }
+
+    /// Writes acknowledgements of a taken queue, which survive this process from then on.
+    pub fn ack(&self, topic: &str, queue_id: i32, acks: &[Ack]) -> Result<()> {
+        let mut places = self.places()?;
+        let queue = (topic.to_owned(), queue_id);
+        let Some(locks) = &places.locks else { return Ok(()) };
+        if !places.acks.contains_key(&queue) {
+            if self.store.writer.is_none() {
+                OffsetsLock::refuse_broker(locks.storage(), &self.store.files.paths)?;
+            }
+            let committed = places.next.get(&queue).copied().unwrap_or(0);
+            let file = AckFile::create(locks.storage(), self.ack_path(&queue), committed)
+                .map_err(Moved::end_writing)?;
+            places.acks.insert(queue.clone(), file);
+        }
+        places.acks.get_mut(&queue).map_or(Ok(()), |file| file.put(acks))
+    }
+
+    /// Lets others take a queue. Acknowledged places count for them, and for a later commit here;
+    /// returns whether there are any. Other places that were not committed are forgotten.
+    pub fn release(&self, topic: &str, queue_id: i32) -> bool {
         let mut places = self.places.lock();
         let queue = (topic.to_owned(), queue_id);
         if places.taken.remove(&queue).is_none() {
-            return;
+            return false;
         }
-        if places.moved.remove(&queue).is_some() {
-            places.next.remove(&queue);
-            places.done.remove(&queue);
-            places.read_at = None;
+        let is_left = places.has_acks(&queue);
+        if !is_left && places.moved.contains_key(&queue) {
+            places.forget(&queue);
         }
         if let (false, Some(locks)) = (self.store.is_of_parent(), &places.locks) {
             locks.release(&self.name, topic, queue_id);
         }
+        is_left
     }
 
-    /// Reads messages of a queue from a place on; returns them and the place behind them.
+    /// Reads messages of a queue from a place on; returns them, the place behind them, and how many
+    /// that the group had not done retention deleted at `start`.
     pub fn read(
         &self,
         topic: &str,
@@ -308,8 +484,13 @@ impl ConsumerGroup {
         start: i64,
         most: usize,
         filter: &TagFilter,
-    ) -> Result<(Vec<Delivery>, i64)> {
+    ) -> Result<(Vec<Delivery>, i64, i64)> {
         let done = self.begin(topic, queue_id, start)?;
+        let view = self.store.queue(topic.as_bytes(), queue_id)?;
+        let least = view.map_or(start, |queue| queue.min_offset.max(start));
+        let taken: i64 =
+            done.iter().map(|&(from, to)| (to.min(least) - from.max(start)).max(0)).sum();
+        let lost = least - start - taken;
         let mut found = Vec::new();
         let (mut place, mut after) = (start, start);
         let mut looked_again = false;
@@ -319,10 +500,7 @@ impl ConsumerGroup {
             let next = answer.next_queue_offset;
             if next < place && !looked_again {
                 // Others of the group may have read what is not dispatched, or not in this view.
-                match &self.store.writer {
-                    Some(_) => self.store.wait_dispatched()?,
-                    None => self.store.refresh_if_grown()?,
-                }
+                self.store.catch_up()?;
                 looked_again = true;
                 continue;
             }
@@ -342,7 +520,7 @@ impl ConsumerGroup {
             }
             place = next;
         }
-        Ok((found, place))
+        Ok((found, place, lost))
     }
 
     /// Enters the group in the table before its first message of a topic; returns what is done.
@@ -350,8 +528,7 @@ impl ConsumerGroup {
         let mut places = self.places()?;
         let queue = (topic.to_owned(), queue_id);
         let done = places.taken.get(&queue).cloned().unwrap_or_default();
-        let first = places.next.range((topic.to_owned(), i32::MIN)..).next();
-        if first.is_none_or(|((known, _), _)| known != topic) {
+        if !places.knows(topic) {
             places.next.insert(queue.clone(), start);
             places.moved.insert(queue.clone(), start);
             match self.commit_places(&mut places) {
@@ -383,6 +560,43 @@ impl ConsumerGroup {
         let live = self.store.groups.lock();
         self.store.check_open()?;
         self.check_place_of(places)?;
+        let held = self.take_moved(places)?;
+        let outcome = self.write_places(places);
+        for (topic, queue_id) in held {
+            if let Some(locks) = &places.locks {
+                locks.release(&self.name, &topic, queue_id);
+            }
+        }
+        drop(live);
+        outcome
+    }
+
+    /// Locks moved queues that were released; those of them that others have now are theirs.
+    fn take_moved(&self, places: &mut Places) -> Result<Vec<Queue>> {
+        let mut held = Vec::new();
+        let moved = places.moved.keys().filter(|queue| !places.taken.contains_key(*queue));
+        for queue in moved.cloned().collect::<Vec<_>>() {
+            let Some(locks) = &places.locks else { continue };
+            let is_ours = locks.try_take(&self.name, &queue.0, queue.1)?;
+            // Places of a new group have no acknowledgements.
+            let is_new = !places.acks.contains_key(&queue);
+            if is_ours && !is_new && !Self::is_current(places, &queue) {
+                locks.release(&self.name, &queue.0, queue.1);
+                places.forget(&queue);
+            } else if is_ours {
+                held.push(queue);
+            } else {
+                places.forget(&queue);
+            }
+        }
+        Ok(held)
+    }
+
+    fn write_places(&self, places: &mut Places) -> Result<()> {
+        let files = &*self.store.files;
+        if places.moved.is_empty() {
+            return Ok(());
+        }
         self.make_durable(places)?;
         let storage = self.storage(places);
         let _offsets = match &self.store.writer {
@@ -393,8 +607,19 @@ impl ConsumerGroup {
         };
         let (path, mut table, before) = files.to_commit()?;
         let now_ms = files.clock.now_ms();
+        let known = |queue: &Queue, table: &OffsetTable| {
+            let is_it = |at: &tables::GroupOffset<'_>| {
+                at.group == self.name && at.topic == queue.0 && at.queue_id == queue.1
+            };
+            table.iter().any(|at| is_it(&at))
+        };
         for queue in places.moved.keys() {
             let (topic, queue_id) = (&queue.0, queue.1);
+            // Another process began the group at the same time.
+            if !places.taken.contains_key(queue) && !places.has_acks(queue) && known(queue, &table)
+            {
+                continue;
+            }
             let queue_offset = places.next.get(queue).copied().unwrap_or(0);
             let at = tables::GroupOffset { topic, group: &self.name, queue_id, queue_offset };
             table.put(&at, now_ms);
@@ -404,8 +629,12 @@ impl ConsumerGroup {
         }
         config_file::write(storage, &path, before.as_deref(), &table.to_bytes())
             .map_err(Moved::end_writing)?;
-        drop(live);
-        places.moved.clear();
+        for queue in places.moved.keys() {
+            storage.remove_if_there(&self.ack_path(queue))?;
+        }
+        let Places { moved, acks, .. } = places;
+        acks.retain(|queue, _| !moved.contains_key(queue));
+        moved.clear();
         Ok(())
     }
 
@@ -463,7 +692,11 @@ impl ConsumerGroup {
                 return Err(Error::InvalidMessage { field, reason, status, limit: None });
             }
         }
+        // What was acknowledged before counts if this process ends before the next commit.
         let queue = (topic.to_owned(), queue_id);
+        if places.has_acks(&queue) {
+            self.commit_places(&mut places)?;
+        }
         let had_done = places.done.remove(&queue).is_some();
         places.taken.entry(queue.clone()).and_modify(Vec::clear);
         if places.next.insert(queue.clone(), queue_offset) != Some(queue_offset) || had_done {
