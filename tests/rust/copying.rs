@@ -414,7 +414,10 @@ fn names_that_no_rule_may_have_are_refused_with_the_reason() {
         ("", "expected a property's name, got \"\""),
         ("a\u{1}b", "expected a property's name, got \"a\\u{1}b\""),
         ("a\u{2}", "expected a property's name, got \"a\\u{2}\""),
-        ("INNER_NUM", "expected a property that readers of the message do not need, got \"INNER_NUM\""),
+        (
+            "INNER_NUM",
+            "expected a property that readers of the message do not need, got \"INNER_NUM\"",
+        ),
     ] {
         match check_property(name).unwrap_err() {
             Error::InvalidConfig { field, reason: found } => {

@@ -12,7 +12,7 @@ use crate::files::StorageFile;
 use crate::format::message::elided::{HEAD_MOST, body_place, without_body};
 use crate::format::message::peek;
 use crate::format::message::{BLANK_LEN, Frame, MIN_RECORD_LEN, MessageView, Record, read_frame};
-use crate::format::queue::names::names_a_folder;
+use crate::format::queue::names_a_folder;
 use crate::format::width::{clamp_u64, to_usize};
 
 const BLOCK: usize = 1 << 20;
@@ -355,7 +355,7 @@ const LOOK_COST: u64 = 256;
 fn flaw(view: &MessageView<'_>) -> Option<&'static str> {
     let numbers = [view.physical_offset(), view.queue_offset(), view.store_timestamp_ms()];
     if view.queue_id() < 0 || numbers.iter().any(|number| *number < 0) {
-        return Some("its queue, one of its offsets or its store time is negative");
+        return Some("queue, queue offset or physical offset is negative");
     }
     if view.check_body_crc().is_err() {
         return Some("its body is not the one that was stored");

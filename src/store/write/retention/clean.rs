@@ -9,7 +9,7 @@ use crate::files::RunFile;
 use crate::format::width::saturating_i64;
 use crate::log::index::run::IndexRunFile;
 
-use super::pending_notices::Deletion;
+use super::unread::Deletion;
 use super::unread::{self, Unread};
 use super::{Levels, Occasion, Pressure, Verdict};
 use crate::store::store_files::StoreFiles;

@@ -7,7 +7,6 @@
 
 pub mod clean;
 pub mod clock;
-pub mod pending_notices;
 pub mod unread;
 
 use std::path::{Path, PathBuf};
@@ -22,9 +21,9 @@ use crate::log::CommitLog;
 use crate::time::{CalendarTime, FAR_MS, utc_text};
 
 use self::clock::{FileTimes, HOUR_MS, age_ms, is_possible, newest_believable};
-use self::pending_notices::PendingNotices;
+use self::unread::PendingNotices;
 use crate::store::folder::paths::StorePaths;
-use crate::store::store_files::file_ages::FileAges;
+use crate::store::store_files::FileAges;
 
 #[derive(Debug, Default)]
 pub(crate) struct Cleaning {
