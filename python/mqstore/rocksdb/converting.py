@@ -24,10 +24,19 @@ from mqstore.errors import (
     StoreIOError,
     StoreLockedError,
     UnsupportedError,
+    expected,
 )
 from mqstore.results import Finding, _Report
 from mqstore.rocksdb.index import DATABASE, check_index, count_index_rows, index_rows, sum_of_log
-from mqstore.rocksdb.queue_files import FOLDERS, End, Ends, database_of, ends_of, names_folders, write_files
+from mqstore.rocksdb.queue_files import (
+    FOLDERS,
+    End,
+    Ends,
+    database_of,
+    ends_of,
+    names_folders,
+    write_files,
+)
 from mqstore.rocksdb.reading import Databases, has_rows, is_database, was_database
 from mqstore.rocksdb.tables import move_tables
 from mqstore.rocksdb.writing import write_database
@@ -158,7 +167,9 @@ def _old_ends(root: Path, config: ConfigLike) -> tuple[Ends, _Findings, int]:
     if database is not None and has_rows(database):
         ends, _, error = ends_of(database)
         if error is not None:
-            reported.add("MQ-RDB-01", "error", Path(error.path or root), error.expected, error.found)
+            reported.add(
+                "MQ-RDB-01", "error", Path(error.path or root), error.expected, error.found
+            )
     with Store(root, "r", mqstore.store.settings_of(config)) as store:
         store._check_end()  # noqa: SLF001
         for queue in store.queues():
