@@ -179,7 +179,7 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
     """
     expect("path", path, (str, bytes, os.PathLike), "str or os.PathLike")
     expect("mode", mode, str, "str")
-    settings = _settings(config)
+    settings = settings_of(config)
     left = until(timeout)
     while True:
         try:
@@ -279,7 +279,8 @@ def _broker_conf(config: ConfigLike) -> str:
     return f" --config {shlex.quote(os.path.abspath(config))}"  # noqa: PTH100
 
 
-def _settings(config: ConfigLike) -> dict[str, bool | int | str]:
+def settings_of(config: ConfigLike) -> dict[str, bool | int | str]:
+    """The settings that `config` has, by name, as the extension takes them."""
     if config is None:
         return {}
     from mqstore.config import load_config  # 20 ms that a plain open need not spend
@@ -290,4 +291,4 @@ def _settings(config: ConfigLike) -> dict[str, bool | int | str]:
 def _judged_settings(config: ConfigLike) -> dict[str, bool | int | str]:
     """Settings for a verdict: what a ``broker.conf`` leaves out is the broker's default."""
     is_brokers = isinstance(config, str | os.PathLike)
-    return _settings(config) | ({"broker_conf": True} if is_brokers else {})
+    return settings_of(config) | ({"broker_conf": True} if is_brokers else {})

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::error::{CorruptionKind, Error, Result};
-use crate::files::run::file_run::OpenFiles;
+use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::{Access, FileKind, FileRun, Storage, folder_at};
 
 const OPEN_FILES: usize = 16;
@@ -22,17 +22,17 @@ pub fn open(
     file_size: Option<u64>,
     otherwise: u64,
 ) -> Result<FileRun> {
-    // Beside a writer only a fault that stays is one.
+    // ConcurrentWriter a writer only a fault that stays is one.
     for _ in 1..LOOKS {
-        match look(&storage, path, file_size, otherwise) {
+        match open_run(&storage, path, file_size, otherwise) {
             Err(Error::Corrupt(_)) => thread::sleep(PAUSE),
             opened => return opened,
         }
     }
-    look(&storage, path, file_size, otherwise)
+    open_run(&storage, path, file_size, otherwise)
 }
 
-fn look(
+fn open_run(
     storage: &Arc<dyn Storage>,
     path: &Path,
     file_size: Option<u64>,
@@ -52,6 +52,12 @@ fn look(
         FileRun::load(Arc::clone(storage), open_files, dirs, size, Access::Read)
     };
     let (run, mut strays) = load(file_size.unwrap_or(otherwise))?;
+    // An empty file has no part of what the folder holds.
+    let is_empty = |stray: &Stray| {
+        let open = storage.open(&stray.path, Access::Read).and_then(|file| file.length());
+        stray.kind == FileKind::File && matches!(open, Ok(0))
+    };
+    strays.retain(|stray| !is_empty(stray));
     strays.sort_by(|a, b| a.path.cmp(&b.path));
     if let Some(stray) = strays.first() {
         let found = match stray.kind {

@@ -5,17 +5,19 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, StructArray};
 use arrow_schema::{ArrowError, Field, SchemaRef};
+use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict, PyIterator, PyString};
-use pyo3_arrow::PySchema;
+use pyo3::types::{PyCapsule, PyDict, PyString};
 use pyo3_arrow::ffi::{ArrayIterator, to_schema_pycapsule, to_stream_pycapsule};
+use pyo3_arrow::{PyRecordBatch, PySchema};
 
 use crate::columns::{
     BatchBuilder, BatchError, BatchLimits, BatchesAhead, Column, MessageBatches, makers,
     schema_like, schema_of,
 };
 use crate::error::Error;
+use crate::py::errors::{shown, type_error, value_error};
 use crate::store::LogSource;
 use crate::store::progress::Halt;
 use crate::store::read::scan::{OnDamage, Scan};
@@ -194,13 +196,47 @@ impl ArrowScan {
     }
 
     /// Batches of rows, one at a time: each a ``pyarrow.RecordBatch``.
-    fn __iter__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyIterator>> {
-        let reader = package(slf.py(), "pyarrow", "parquet")?.getattr("RecordBatchReader")?;
-        reader.call_method1("from_stream", (&slf,))?.try_iter()
+    ///
+    /// Raises:
+    ///     ModuleNotFoundError: pyarrow is not installed.
+    fn __iter__(&self, py: Python<'_>) -> PyResult<BatchIterator> {
+        package(py, "pyarrow", "parquet")?;
+        let signals = Signals::new();
+        let (schema, halt) = (Arc::clone(&self.schema), signals.halt());
+        let batches = py.detach(|| (self.open)(schema, &halt)).map_err(exception)?;
+        Ok(BatchIterator { batches: Mutex::new(Some(batches)), signals })
     }
 
     fn __repr__(&self) -> String {
         format!("<ArrowScan of {} columns>", self.schema.fields().len())
+    }
+}
+
+/// Batches for a loop in Python. It raises the store's own errors, which a C stream cannot carry.
+#[pyclass(module = "mqstore", frozen)]
+struct BatchIterator {
+    batches: Mutex<Option<Batches>>,
+    signals: Arc<Signals>,
+}
+
+#[pymethods]
+impl BatchIterator {
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.signals.is_called();
+        let next = py.detach(|| {
+            let mut batches = self.batches.lock();
+            let next = batches.as_mut()?.next();
+            if !matches!(next, Some(Ok(_))) {
+                *batches = None;
+            }
+            next
+        });
+        self.signals.check()?;
+        next.map(|batch| PyRecordBatch::new(batch.map_err(exception)?).into_pyarrow(py)).transpose()
     }
 }
 
@@ -295,7 +331,7 @@ impl Messages {
         if threads == 0 {
             return Ok(Box::new(self.batches(schema, &scan)?));
         }
-        scan.settle(log)?;
+        scan.find_start(log)?;
         // One more than threads, for rebuilding parts.
         let batches = (0..=threads).map(|_| self.batches(schema, &scan));
         let batches = batches.collect::<Result<_, _>>()?;
@@ -317,21 +353,19 @@ pub(crate) fn named_columns(
 ) -> PyResult<Vec<Column>> {
     let Some(names) = names else { return Ok(Column::usual().collect()) };
     if names.is_instance_of::<PyString>() {
-        return Err(PyValueError::new_err("columns are several names, not one text"));
+        return Err(type_error("columns", "a list of names", "str; write [\"body\"]"));
     }
     let mut columns = Vec::new();
     crate::py::fields::each_text("columns", names, |name| {
         let Some(column) = by_name(name) else {
-            let shown: String = name.chars().take(64).collect();
             let all = Column::ALL.map(Column::name).join(", ");
-            let near = shown.strip_suffix("_ms").filter(|name| by_name(name).is_some());
-            let near = near.map_or_else(String::new, |name| format!(" (its name is {name})"));
-            return Err(PyValueError::new_err(format!(
-                "no column {shown:?}{near}; there are {all}"
-            )));
+            let near = name.strip_suffix("_ms").filter(|name| by_name(name).is_some());
+            let near = near.map_or_else(String::new, |name| format!("; its name is {name}"));
+            let got = format!("{}{near}", shown(name));
+            return Err(value_error("columns", format!("names of {all}"), got));
         };
         if columns.contains(&column) {
-            return Err(PyValueError::new_err(format!("column {name} is named twice")));
+            return Err(value_error("columns", "each name once", format!("{name} twice")));
         }
         columns.push(column);
         Ok(())
@@ -342,7 +376,7 @@ pub(crate) fn named_columns(
 pub(crate) fn limits(batch_rows: usize, batch_bytes: usize) -> PyResult<BatchLimits> {
     for (argument, value) in [("batch_rows", batch_rows), ("batch_bytes", batch_bytes)] {
         if value == 0 {
-            return Err(PyValueError::new_err(format!("{argument} is 1 or more, not {value}")));
+            return Err(value_error(argument, "1 or more", value));
         }
     }
     Ok(BatchLimits { rows: batch_rows, body_bytes: batch_bytes })

@@ -63,6 +63,7 @@ def test_p2_a_start_on_stray_files_is_foreseen(
         gone = not stray.exists()
         told = [note for note in report.notes if "deletes" in note.what and name in note.what]
         assert bool(told) == gone, place
+        assert report.ok or not gone, f"{place}: {report.notes}"
 
 
 @pytest.mark.parametrize(

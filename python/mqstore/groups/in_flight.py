@@ -283,7 +283,7 @@ class InFlight:
             if taken and queue is not None:
                 queue.is_in_hand = ordered
             elif queue is not None and not queue.waiting:
-                self._settle(key, queue)
+                self._commit_and_release(key, queue)
             return taken
 
     def _finish(self, messages: list[StoredMessage]) -> None:
@@ -303,7 +303,7 @@ class InFlight:
             if queue is not None:
                 queue.is_in_hand = False
                 if len(queue.returned) == len(queue.waiting):
-                    self._settle(key, queue)
+                    self._commit_and_release(key, queue)
 
     def _hide(self, messages: list[StoredMessage], tags: str | None, seconds: float) -> None:
         """Gives messages in flight a deadline."""
@@ -353,14 +353,14 @@ class InFlight:
                 self.give_back([message], tags=tags)
                 queue.has_late = True
             if late:
-                self._settle_late(key, queue)
+                self._release_late(key, queue)
 
-    def _settle_late(self, key: QueueKey, queue: TakenQueue) -> None:
+    def _release_late(self, key: QueueKey, queue: TakenQueue) -> None:
         """Lets any process take a queue of which no message is in flight but late ones."""
         if queue.has_late and 0 < len(queue.returned) == len(queue.waiting):
-            self._settle(key, queue)
+            self._commit_and_release(key, queue)
 
-    def _settle(self, key: QueueKey, queue: TakenQueue) -> None:
+    def _commit_and_release(self, key: QueueKey, queue: TakenQueue) -> None:
         """Lets other processes take a queue; what is done counts for them, too."""
         if queue.has_progress or (not queue.waiting and queue.place != queue.began):
             self._advance(key, queue, queue.waiting.values())

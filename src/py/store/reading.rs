@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashSet;
 use pyo3::call::PyCallArgs;
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::sync::PyOnceLock;
@@ -12,14 +11,14 @@ use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 
 use crate::error::Result;
 use crate::format::queue::consume_queue::TagFilter;
-use crate::format::width::at_least_0;
+use crate::format::width::clamp_u64;
 use crate::log::QueueKind;
 use crate::store::read::scan::{OnDamage, ScanFilter};
 use crate::store::{Boundary, KeyQuery, MessageStore};
 
 use super::Store;
 use super::stored::StoredMessage;
-use crate::py::errors::not_one_of;
+use crate::py::errors::{not_one_of, type_error};
 use crate::py::fields;
 use crate::py::process::{Signals, drop_aside};
 use crate::py::values::{QueueInfo, value_methods};
@@ -173,7 +172,7 @@ pub(crate) fn on_damage(on_error: &str) -> PyResult<OnDamage> {
 
 /// A bound of the log, at least its beginning.
 pub(crate) fn bound(offset: Option<i64>, otherwise: u64) -> u64 {
-    offset.map_or(otherwise, at_least_0)
+    offset.map_or(otherwise, clamp_u64)
 }
 
 #[pymethods]
@@ -367,10 +366,11 @@ impl Store {
         let (by_tags, text) = match (&key, &tags) {
             (Some(key), None) => (false, key),
             (None, Some(tags)) => (true, tags),
-            _ => return Err(PyTypeError::new_err("query takes either a key or tags")),
+            (None, None) => return Err(type_error("key, tags", "one of them", "none")),
+            (Some(_), Some(_)) => return Err(type_error("key, tags", "one of them", "both")),
         };
         if topic.is_none() && !exact {
-            return Err(PyTypeError::new_err("exact=False, as RocketMQ asks, needs a topic"));
+            return Err(type_error("topic", "str beside exact=False", "None"));
         }
         let query = KeyQuery {
             topic: topic.as_ref().map_or(&[], |topic| topic.as_bytes()),

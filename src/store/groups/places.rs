@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::acks::AckFile;
 use crate::store::folder::lock::QueueLocks;
-use crate::store::store_files::group_offsets::OffsetsStamps;
+use crate::store::store_files::OffsetsStamps;
 
 pub(super) type Queue = (String, i32);
 

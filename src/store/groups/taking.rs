@@ -9,7 +9,7 @@ use super::places::{Begin, Done, Places, Queue};
 use crate::error::{Error, Result};
 use crate::files::Moved;
 use crate::store::folder::lock::OffsetsLock;
-use crate::store::read::time_search::Boundary;
+use crate::store::read::queue_read::Boundary;
 
 impl ConsumerGroup {
     /// The group's place in a queue whose lock is held. Another process may have moved on since.

@@ -61,7 +61,7 @@ impl KnownQueues {
     ) -> Result<(&Arc<Queue>, bool)> {
         let (place, new) = match self.find(topic, queue_id) {
             Some(place) => (place, false),
-            None => self.meet(topic, queue_id, queues)?,
+            None => self.enter(topic, queue_id, queues)?,
         };
         Ok((&self.queues[place], new))
     }
@@ -78,7 +78,7 @@ impl KnownQueues {
     }
 
     #[cold]
-    fn meet(&mut self, topic: &[u8], queue_id: i32, queues: &QueueTable) -> Result<(usize, bool)> {
+    fn enter(&mut self, topic: &[u8], queue_id: i32, queues: &QueueTable) -> Result<(usize, bool)> {
         let new = queues.get(topic, queue_id).is_none();
         let queue = queues.get_or_create(topic, queue_id)?;
         self.latest = *self.numbers.entry(topic.into()).or_insert_with(|| {
@@ -90,6 +90,50 @@ impl KnownQueues {
         self.queues.push(queue);
         self.topics[self.latest].put(queue_id, place);
         Ok((place, new))
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct TopicQueues(Vec<(i32, Arc<Queue>)>);
+
+impl TopicQueues {
+    fn place(&self, id: i32) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&id, |&(id, _)| id)
+    }
+
+    pub(super) fn get(&self, id: i32) -> Option<&Arc<Queue>> {
+        self.place(id).ok().map(|place| &self.0[place].1)
+    }
+
+    pub(super) fn put(&mut self, queue: Arc<Queue>) {
+        let id = queue.queue_id();
+        match self.place(id) {
+            Ok(place) => self.0[place].1 = queue,
+            Err(place) => {
+                if self.0.is_empty() {
+                    self.0.reserve_exact(1);
+                }
+                self.0.insert(place, (id, queue));
+            }
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Queue>> {
+        self.0.iter().map(|(_, queue)| queue)
+    }
+
+    pub(super) fn highest(&self) -> Option<i32> {
+        self.0.last().map(|&(id, _)| id)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(i32) -> bool) -> bool {
+        let known = self.0.len();
+        self.0.retain(|&(id, _)| keep(id));
+        self.0.len() < known
     }
 }
 
