@@ -15,7 +15,7 @@ import pyarrow as pa
 
 import mqstore
 from mqstore import _native
-from mqstore._names import table_names
+from mqstore._names import broker_of, table_names
 from mqstore.config import load_config
 from mqstore.errors import NotAStoreError, StoreError
 from mqstore.files.log_files import log_folders, log_paths
@@ -145,12 +145,6 @@ def find_stores(options: ReadOptions) -> list[StoreDir]:
             raise error
         _log.warning("%s; missingStores=%s goes on without it", error, options.missing_stores)
     return [StoreDir(path, options.broker_name or broker_of(path)) for path in found]
-
-
-def broker_of(path: str) -> str:
-    """The name of a broker by its store's directory: of ``/data/broker-a/store``, ``broker-a``."""
-    parts = [part for part in Path(path).parts if part not in ("store", os.sep)]
-    return parts[-1] if parts else "store"
 
 
 def _is_store(path: str, options: ReadOptions) -> bool:
