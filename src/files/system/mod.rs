@@ -4,7 +4,7 @@
 //! `anchored.rs` refuses once the store's folders were moved or replaced. `locks.rs` knows the lock
 //! files for forked children, `clock.rs` the time, `memory.rs` the machine's memory, `owner.rs`
 //! makes files and folders with owner, group and mode of their folder, `resting.rs` reads a log that nobody
-//! writes.
+//! writes, `sparing.rs` leaves no pages in the cache.
 
 pub mod anchored;
 pub mod clock;
@@ -13,4 +13,5 @@ pub mod memory;
 pub mod os;
 mod owner;
 pub mod resting;
+pub mod sparing;
 pub mod storage;

@@ -18,6 +18,7 @@ import click
 import msgspec
 
 import mqstore
+from mqstore import _native
 from mqstore.cli.options import config_option, output_options
 from mqstore.cli.output import Column, note, on_terminal
 from mqstore.cli.progress import progress
@@ -110,6 +111,8 @@ def sql_command(
     form = _form(output, out, as_csv=as_csv, as_markdown=as_markdown)
     with needs("sql", "mqstore sql"):
         from mqstore.database import Session
+    # A broker that runs here needs its own pages.
+    _native._spare_page_cache()  # noqa: SLF001 - our own
     session = Session(
         given,
         allow_files=allow_files,
