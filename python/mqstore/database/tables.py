@@ -166,7 +166,8 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
                 )
                 begin = max(store.min_physical_offset, asked.get("start_physical_offset") or 0)
                 end = min(store.max_physical_offset, asked.get("stop_physical_offset") or _MOST)
-            pushed = ", ".join(f"{name}={value}" for name, value in asked.items()) or "nothing"
+            pushed = ", ".join(f"{name}={value}" for name, value in sorted(asked.items()))
+            pushed = pushed or "nothing"
             reads = f"at most the log from {begin} to {end}, {max(end - begin, 0)} bytes"
             batches = self._messages(broker, scan, schema, begin, end)
         else:

@@ -180,16 +180,20 @@ def _show(
         contextlib.closing(_Running(session, query, form)) as running,
     ):
         session.stores.tell = bar.enter_context(progress("reading"))
-        for names, kinds, batches in running.results():
+        for schema, kinds, batches in running.results():
             first = list(islice(batches, 1))
             if on_terminal() and target is None:
                 bar.close()
             each = chain(first, batches)
             if form == "parquet":
-                _write_parquet(each, target)
+                import pyarrow.parquet as pq
+
+                with pq.ParquetWriter(target, schema) as writer:
+                    for batch in each:
+                        writer.write_batch(batch)
             else:
                 rows = chain.from_iterable(zip(*batch.to_pydict().values()) for batch in each)
-                _print(output, form, names, kinds, rows)
+                _print(output, form, schema.names, kinds, rows)
     return int(session.stores.warned)
 
 
@@ -203,8 +207,8 @@ class _Running:
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
-    def results(self) -> Iterator[tuple[list[str], list[str], Iterator[pa.RecordBatch]]]:
-        """Names, types and rows of each statement that has rows."""
+    def results(self) -> Iterator[tuple[pa.Schema, list[str], Iterator[pa.RecordBatch]]]:
+        """Schema, DuckDB's types and rows of each statement that has rows."""
         while (head := self._take()) is not None:
             yield *head, iter(self._take, None)
 
@@ -221,8 +225,9 @@ class _Running:
                 relation = self._session.run(statement)
                 if relation is None:
                     continue
-                self._put((relation.columns, [str(kind) for kind in relation.types]))
-                for batch in _shaped(relation, self._form).to_arrow_reader(_BATCH_ROWS):
+                reader = _shaped(relation, self._form).to_arrow_reader(_BATCH_ROWS)
+                self._put((reader.schema, [str(kind) for kind in relation.types]))
+                for batch in reader:
                     self._put(batch)
                 self._put(None)
             self._put(None)
@@ -337,12 +342,3 @@ def _cut_to(width: int) -> Callable[[str], str]:
 
     return cut
 
-
-def _write_parquet(batches: Iterator[pa.RecordBatch], target: Path | None) -> None:
-    import pyarrow.parquet as pq
-
-    assert target is not None  # noqa: S101 - the form is that of -o
-    first = next(batches)
-    with pq.ParquetWriter(target, first.schema) as writer:
-        for batch in chain([first], batches):
-            writer.write_batch(batch)
