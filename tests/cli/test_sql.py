@@ -187,7 +187,9 @@ def test_bodies_and_properties(mq, root):
     assert [row["a"] for row in found] == list("012345")
     ids = rows(mq, root, "select body->>'$.id' i from messages_text where body[1:2] = '{\"'")
     assert {row["i"] for row in ids} == {"7"}
-    assert "Malformed JSON" in mq("sql", root, "select body->>'$.id' from messages_text", code=2).err
+    assert (
+        "Malformed JSON" in mq("sql", root, "select body->>'$.id' from messages_text", code=2).err
+    )
 
 
 @pytest.mark.filterwarnings("ignore::mqstore.config.ConfigWarning")
@@ -344,7 +346,9 @@ def test_tables_and_columns_are_explained(mq, root):
         assert described == session.run(f".schema {name}").fetchall()
         assert all(meaning for _, _, meaning in described)
         relation = session.connection.sql(f"from {name}")
-        kinds = [str(kind).replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ") for kind in relation.types]
+        kinds = [
+            str(kind).replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ") for kind in relation.types
+        ]
         found = list(zip(relation.columns, kinds, strict=True))
         assert found == [(column, kind) for column, kind, _ in described]
     assert len(session.run(".schema").fetchall()) > 100
@@ -432,7 +436,7 @@ def test_a_long_query_stays_within_its_memory(tmp_path):
 def test_pages_that_only_the_query_read_leave_the_cache(root, tmp_path):
     path = tmp_path / "store"
     with mqstore.open(path, "a", config={"mapped_file_size_commit_log": 8 << 20}) as store:
-        store.append_many((("t", bytes(1000)) for _ in range(6000)), summary=True)
+        store.append_many((("t", bytes(1000)) for _ in range(2000)), summary=True)
     file = max((path / "commitlog").iterdir(), key=lambda one: one.stat().st_blocks)
 
     def cached() -> int:
@@ -450,8 +454,8 @@ def test_pages_that_only_the_query_read_leave_the_cache(root, tmp_path):
         env=environment(),
     )
     assert cached() < 64
-    subprocess.run([*command_line(), "cat", path], check=True, capture_output=True)
-    assert cached() > 1000
+    subprocess.run([*command_line(), "stats", path], check=True, capture_output=True)
+    assert cached() > 300
 
 
 def resident(path: Path) -> int:

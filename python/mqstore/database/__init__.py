@@ -138,7 +138,7 @@ class Session:
         """The statements of a text."""
         if query.lstrip().startswith("."):
             return [query]
-        return [one.query for one in self.connection.extract_statements(query)]
+        return [_without_end(one.query) for one in self.connection.extract_statements(query)]
 
     def run(self, query: str) -> duckdb.DuckDBPyRelation | None:
         """The rows of a query; ``None`` where a statement has none."""
@@ -175,6 +175,17 @@ class Session:
         each = ", ".join([f"({', '.join('?' * len(names))})"] * len(rows))
         text = f"select * from (values {each}) t({', '.join(names)})"
         return self.connection.sql(text, params=[cell for row in rows for cell in row])
+
+
+def _without_end(statement: str) -> str:
+    """A statement without its semicolon, and comments behind it."""
+    tokens = duckdb.tokenize(statement)
+    while tokens and tokens[-1][1] == duckdb.token_type.comment:
+        tokens.pop()
+    end = tokens[-1][0] if tokens else len(statement)
+    # Offsets are those of bytes.
+    raw = statement.encode()
+    return raw[:end].decode() if raw[end : end + 1] == b";" else statement
 
 
 def _described(table: str) -> list[tuple[str, ...]]:

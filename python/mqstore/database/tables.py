@@ -171,7 +171,10 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
             reads = f"at most the log from {begin} to {end}, {max(end - begin, 0)} bytes"
             batches = self._messages(broker, scan, schema, begin, end)
         else:
-            pushed, reads = "nothing", f"what `mqstore {_COMMANDS.get(self._name, self._name)}` reads"
+            pushed, reads = (
+                "nothing",
+                f"what `mqstore {_COMMANDS.get(self._name, self._name)}` reads",
+            )
             rows = self._rows(path, set(schema.names))
             batches = (_batch(schema, broker, some) for some in _chunks(rows))
         columns = ", ".join(schema.names)
@@ -210,7 +213,10 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
             for state in ("half", "overdue", "dead_letters", "retries"):
                 yield from (row | {"state": state} for row in lists[state])
             stores.warn(report.unread)
-            for state, count in (("half", report.half_messages), ("overdue", report.overdue_messages)):
+            for state, count in (
+                ("half", report.half_messages),
+                ("overdue", report.overdue_messages),
+            ):
                 if count > len(lists[state]):
                     stores.warn([f"{path}: pending has {len(lists[state])} of {count} {state}"])
             return

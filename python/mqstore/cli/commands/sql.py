@@ -121,28 +121,42 @@ def sql_command(
         spill=spill,
         config=config,
     )
-    if query is None and sys.stdin.isatty():
+    if query is None and sys.stdin.isatty() and out is None:
         from mqstore.cli.sql_prompt import prompt
 
         prompt(session, lambda text: _show(session, text, output, form))
         return 0
-    query = sys.stdin.read() if query is None else query
-    if out is None:
-        return _show(session, query, output, form)
-    for path in given:
-        if Path(out).resolve().is_relative_to(Path(path).resolve()):
+    try:
+        query = sys.stdin.read() if query is None else query
+        if out is None:
+            return _show(session, query, output, form)
+        return _write(session, query, output, form, Path(out), overwrite=overwrite)
+    except KeyboardInterrupt:
+        # A thread of DuckDB may still read, and Python would wait for it.
+        note("interrupted")
+        sys.stdout.flush()
+        os._exit(130)
+
+
+def _write(
+    session: Session, query: str, output: Output, form: str, out: Path, *, overwrite: bool
+) -> int:
+    """Writes the rows of a query to a file; the exit code."""
+    for path in session.stores.paths.values():
+        if out.resolve().is_relative_to(Path(path).resolve()):
             raise ConfigError(f"out: {out} lies inside of the store {path}", "out")
     if os.path.lexists(out) and not overwrite:
-        raise FileExistsError(17, "the file is there already; --overwrite replaces it", out)
-    with new_file(Path(out), overwrite=overwrite) as temporary:
+        text = "the file is there already; --overwrite replaces it"
+        raise FileExistsError(17, text, str(out))
+    with new_file(out, overwrite=overwrite) as temporary:
         if form == "parquet":
-            code = _show(session, query, output, form, temporary)
-        else:
-            with temporary.open("w", encoding="utf-8", newline="") as file:
-                output.pager = None
-                with contextlib.redirect_stdout(file):
-                    code = _show(session, query, output, form)
-    return code
+            return _show(session, query, output, form, temporary)
+        output.pager = None
+        with (
+            temporary.open("w", encoding="utf-8", newline="") as file,
+            contextlib.redirect_stdout(file),
+        ):
+            return _show(session, query, output, form)
 
 
 def _split(words: tuple[str, ...]) -> tuple[list[str], str | None]:
@@ -163,7 +177,9 @@ def _form(output: Output, out: str | None, *, as_csv: bool, as_markdown: bool) -
     if out is not None:
         forms.append(Path(out).suffix.removeprefix("."))
         if forms[-1] not in _SUFFIXES:
-            raise click.UsageError(f"-o: expected a suffix of {', '.join(_SUFFIXES)}; found {out!r}")
+            raise click.UsageError(
+                f"-o: expected a suffix of {', '.join(_SUFFIXES)}; found {out!r}"
+            )
         if forms[-1] in {"json", "jsonl"}:
             output.form = forms[-1]  # type: ignore[assignment]
     if len(forms) > 1:
@@ -341,4 +357,3 @@ def _cut_to(width: int) -> Callable[[str], str]:
         return text if not on_terminal() or len(text) <= width else f"{text[: width - 1]}…"
 
     return cut
-
