@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
@@ -21,6 +21,9 @@ import pytest
 import mqstore
 from helpers.running import command_line, environment, messages, on_terminal, read_terminal
 from helpers.stores import TINY
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SEED = int(os.environ.get("MQSTORE_SEED", "45"))
 # For a long run: MQSTORE_SQL_MESSAGES=10000000.
@@ -398,7 +401,7 @@ def test_interrupt_ends_a_query_at_once(root):
     )
     assert process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=10)
+    _out, err = process.communicate(timeout=10)
     assert process.returncode == 130
     assert err == b"interrupted\n"
 
