@@ -27,7 +27,15 @@ from mqstore.errors import (
 )
 from mqstore.results import Finding, _Report
 from mqstore.rocksdb.index import DATABASE, check_index, count_index_rows, index_rows, sum_of_log
-from mqstore.rocksdb.queue_files import FOLDERS, End, Ends, database_of, ends_of, names_folders, write_files
+from mqstore.rocksdb.queue_files import (
+    FOLDERS,
+    End,
+    Ends,
+    database_of,
+    ends_of,
+    names_folders,
+    write_files,
+)
 from mqstore.rocksdb.reading import Databases, has_rows, is_database, was_database
 from mqstore.rocksdb.tables import move_tables
 from mqstore.rocksdb.writing import write_database

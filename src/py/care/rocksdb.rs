@@ -300,7 +300,7 @@ impl PythonLogQueues {
         Ok(told.findings.into_iter().map(finding_row).collect())
     }
 
-    /// The next queue offset, and rows up to it: key, value, queue offset, message's begin and end.
+    /// The next queue offset; up to it rows of key, value, queue offset, begin and end.
     fn rows(
         &self,
         py: Python<'_>,
