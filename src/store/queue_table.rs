@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use hashbrown::{HashMap, HashSet};
 
-use self::known::TopicQueues;
+use self::topic_queues::TopicQueues;
 use crate::error::{Error, PutStatus, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::run::new_files;

@@ -21,7 +21,7 @@ use crate::log::CqUnit;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::progress::interrupted;
 
-use super::verify::{FindingRow, finding_row};
+use super::{FindingRow, finding_row};
 use crate::py::errors::{CorruptionError, UnsupportedError};
 use crate::py::fields;
 use crate::py::store::stored::StoredMessage;
