@@ -1,6 +1,7 @@
 //! The table of consume queues (`ConsumeQueueStore`).
 
 pub(crate) mod known;
+mod topic_queues;
 
 use parking_lot::RwLock;
 use std::ops::ControlFlow;
