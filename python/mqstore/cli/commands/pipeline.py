@@ -78,7 +78,7 @@ def pipeline_command(
     behind the batch that runs. With --jsonl each batch is a line.
     """
     with needs("spark"):
-        from py4j.protocol import Py4JError
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
         from mqstore.spark import pipeline
         from mqstore.spark.compacting import compact as join
