@@ -361,6 +361,8 @@ named! {
         Batch = "batch",
         /// A malformed queue extension unit.
         Ext = "ext",
+        /// Damage in a RocksDB database, or a row with another layout.
+        RocksDb = "rocksdb",
     }
 }
 

@@ -7,7 +7,6 @@
 
 mod ahead;
 mod builder;
-mod damage;
 mod derived;
 mod functions;
 pub mod rows;

@@ -18,7 +18,7 @@ use crate::format::config::json;
 use crate::format::java;
 use crate::format::message::host::{self, Host};
 use crate::format::queue::consume_queue;
-use crate::format::queue::names::names_a_folder;
+use crate::format::queue::names_a_folder;
 use crate::log::CommitLog;
 use crate::log::read::anchor::Anchor;
 use crate::py::errors::invalid;
@@ -363,34 +363,6 @@ pub(crate) fn _check_owner(
 ) -> PyResult<()> {
     let paths = StorePaths::new(&path, &settings);
     Ok(py.detach(|| owner::check(&Os, &paths))?)
-}
-
-/// Makes a file of zeros and its folders, and writes bytes into it.
-///
-/// Args:
-///     path: The file, which must not exist.
-///     data: The bytes.
-///     position: Where they begin.
-///     size: Length of the file.
-///
-/// Raises:
-///     StoreIOError: The operating system refused something.
-#[pyfunction]
-#[pyo3(signature = (path, data, /, *, position, size))]
-pub(crate) fn _make_file(
-    py: Python<'_>,
-    path: PathBuf,
-    data: PyBackedBytes,
-    position: u64,
-    size: u64,
-) -> PyResult<()> {
-    Ok(py.detach(|| -> Result<()> {
-        // A folder that is swapped in is flushed as a whole.
-        let above = path.parent().unwrap_or(&path);
-        Os.create_dir(above).map_err(Error::io("create", above))?;
-        let file = Os.create(&path, size).map_err(Error::io("create", &path))?;
-        file.write_at(&data, position).map_err(Error::io("write", &path))
-    })?)
 }
 
 /// Replaces a file, or makes it and its folders: atomically and durably.

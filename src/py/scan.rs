@@ -24,7 +24,7 @@ use crate::store::read::scan::{OnDamage, Scan};
 use crate::py::fields;
 use crate::py::process::{Signals, drop_aside};
 use crate::py::store::Store;
-use crate::py::store::reading::{bound, on_damage, scan_filter};
+use crate::py::store::reading::{bound, name_missing, on_damage, scan_filter};
 
 /// An Arrow schema, for anything that takes ``__arrow_c_schema__``.
 #[pyclass(module = "mqstore", frozen)]
@@ -453,6 +453,7 @@ impl Store {
         }
         let store = self.reading()?;
         store.check_open()?;
+        name_missing(&store, &filter, on_damage)?;
         let end = store.end_offset();
         let stop = bound(stop_physical_offset, end);
         let start = bound(start_physical_offset, 0);

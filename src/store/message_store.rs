@@ -2,7 +2,6 @@
 
 mod by_id;
 
-use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -10,6 +9,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
+use super::open::version::Versions;
+use super::open::{OpenMode, Opened, version};
+use super::progress::{Halt, Progress};
+use super::read::key_query::{IndexType, KeyQuery, QueryResult};
+use super::read::queue_read::Boundary;
+use super::read::queue_read::{ReadRequest, ReadResult};
+use super::read::reader::Reader;
+use super::read::view::queue_view::QueueView;
+use super::read::{key_query, queue_read};
+use super::recovery_report::RecoveryReport;
+use super::store_files::{Notices, StoreFiles};
+use super::write::append::{BatchError, NewMessage, Sum};
+use super::write::background::Services;
+use super::write::retention::clean::{Cleaned, Judgement};
+use super::write::retention::{DiskUse, Occasion};
+use super::write::writer::{CHUNK, Writer};
+use super::{open, topics};
 use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{AppendResult, Error, Result};
 use crate::files::{Storage, memory_bytes};
@@ -19,25 +37,6 @@ use crate::log::CommitLog;
 use crate::log::index::query::ExternalIndex;
 use crate::log::read::scanner::Scanner;
 use crate::time::Clock;
-
-use super::open::version::{self, Versions};
-use super::open::{self, OpenMode, Opened};
-use super::progress::Halt;
-use super::progress::Progress;
-use super::read::key_query::{self, IndexType, KeyQuery, QueryResult};
-use super::read::queue_read::{self, ReadRequest, ReadResult};
-use super::read::reader::Reader;
-use super::read::time_search::{self, Boundary};
-use super::read::view::queue_view::QueueView;
-use super::recovery_report::RecoveryReport;
-use super::store_files::StoreFiles;
-use super::store_files::notices::Notices;
-use super::topics;
-use super::write::append::{BatchError, NewMessage, Sum};
-use super::write::background::Services;
-use super::write::retention::clean::{Cleaned, Judgement};
-use super::write::retention::{DiskUse, Occasion};
-use super::write::writer::{CHUNK, Writer};
 
 /// A store of messages.
 #[derive(Debug)]
@@ -333,7 +332,7 @@ impl MessageStore {
     ) -> Result<i64> {
         self.check_open()?;
         self.reader.ask(topic, queue_id, |view| {
-            time_search::offset_at(&self.files.log, view, timestamp_ms, boundary)
+            queue_read::offset_at(&self.files.log, view, timestamp_ms, boundary)
         })
     }
 
@@ -341,7 +340,7 @@ impl MessageStore {
     pub fn stored_at(&self, topic: &[u8], queue_id: i32, number: i64) -> Result<Option<i64>> {
         self.check_open()?;
         self.reader.ask(topic, queue_id, |view| match view {
-            Some(view) => time_search::stored_at(&self.files.log, view, number),
+            Some(view) => queue_read::stored_at(&self.files.log, view, number),
             None => Ok(None),
         })
     }
@@ -544,6 +543,21 @@ impl Drop for MessageStore {
         }
         // On an error `abort` stays, and the next open recovers.
         let _ = self.close();
+    }
+}
+
+#[derive(Clone, Debug)]
+pub enum LogSource {
+    Store(Arc<MessageStore>),
+    Log(Arc<CommitLog>),
+}
+
+impl LogSource {
+    pub fn log(&self) -> Result<&CommitLog> {
+        match self {
+            Self::Store(store) => store.check_open().map(|()| store.log()),
+            Self::Log(log) => Ok(log),
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! The table of consume queues (`ConsumeQueueStore`).
 
 pub(crate) mod known;
-mod topic_queues;
 
 use parking_lot::RwLock;
 use std::ops::ControlFlow;
@@ -11,14 +10,14 @@ use std::sync::{Arc, OnceLock};
 
 use hashbrown::{HashMap, HashSet};
 
-use self::topic_queues::TopicQueues;
+use self::known::TopicQueues;
 use crate::error::{Error, PutStatus, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::run::new_files;
 use crate::files::threads::{self, in_order, processors};
 use crate::files::{Access, DirEntry, FileKind, FileRun, Room, Storage, folder_at};
 use crate::format::queue::consume_queue::DelayLevels;
-use crate::format::queue::names::{names_a_folder, parse_queue_id};
+use crate::format::queue::{names_a_folder, parse_queue_id};
 use crate::format::width::at_most_i64;
 use crate::log::{ConsumeQueueExt, Queue, QueueKind};
 

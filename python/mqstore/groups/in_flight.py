@@ -98,6 +98,7 @@ class InFlight:
         with self._lock:
             self._expire()
             queues = self._places.queues(topic)
+            self._name_missing(topic, queues)
             last = self._turn.get(topic, -1)
             for queue_id in sorted(queues, key=lambda queue_id: (queue_id <= last, queue_id)):
                 if found and len(found) >= max_messages:
@@ -107,6 +108,20 @@ class InFlight:
                 if got:
                     self._turn[topic] = queue_id
         return found
+
+    def _name_missing(self, topic: str, queues: list[int]) -> None:
+        """Warns, once, of a topic that is not there while others have near names."""
+        if queues or topic in self._turn:
+            return
+        from mqstore._names import nearest
+
+        self._turn[topic] = -1
+        hint = nearest(topic, self._store.topics())
+        if hint:
+            text = "group %s: no topic %r in %s yet%s"
+            logging.getLogger("mqstore").warning(
+                text, self._places.name, topic, self._store.path, hint
+            )
 
     def _next_of(
         self,

@@ -178,6 +178,8 @@ class Processing:
         group, found = self._group, False
         for topic in self._topics:
             queues = group._places.queues(topic)  # noqa: SLF001 - of this package
+            if topic == self._topic:
+                group._name_missing(topic, queues)  # noqa: SLF001 - of this package
             first = number % len(queues) if queues else 0
             for queue_id in queues[first:] + queues[:first]:
                 # Retries come from other topics of the group, too.

@@ -15,7 +15,7 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 from stat import S_ISREG
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from mqstore.errors import CorruptionError, StoreIOError, UnsupportedError, install
 
@@ -36,6 +36,41 @@ _FRAME = struct.Struct(">cII")
 _LONGEST = 64 << 20
 _CURRENT = re.compile(rb"MANIFEST-[0-9]{1,20}\n")
 _FILE = re.compile(r"[0-9]{6,20}\.(?:sst|log|blob)|MANIFEST-[0-9]+|CURRENT")
+
+
+class Databases:
+    """Reads databases for the extension, which has no RocksDB; a context manager.
+
+    Args:
+        wanted: Whether the broker's settings ask for queues in RocksDB.
+    """
+
+    def __init__(self, *, wanted: bool = False) -> None:
+        self._wanted = wanted
+        self._made = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._made.close()
+
+    def is_installed(self) -> bool:
+        """Whether databases can be read."""
+        return is_installed()
+
+    def is_wanted(self) -> bool:
+        """Whether the broker's settings ask for queues in RocksDB."""
+        return self._wanted
+
+    def scratch(self) -> str:
+        """A new folder, which goes at the end of the block."""
+        made = self._made.enter_context(tempfile.TemporaryDirectory(prefix="mqstore-"))
+        return str(Path(made, "queues"))
+
+    def rows(self, folder: str, families: Sequence[str]) -> Iterator[Row]:
+        """As ``read_rows``."""
+        return read_rows(Path(folder), families)
 
 
 def is_installed() -> bool:

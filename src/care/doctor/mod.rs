@@ -2,6 +2,7 @@
 //! finding outside the known states is its own diagnosis.
 
 mod cure;
+mod databases;
 mod groups;
 mod log_facts;
 mod losses;
@@ -51,6 +52,8 @@ pub struct DoctorReport {
     /// Verdict.
     pub verdict: Verdict,
 }
+
+pub use self::databases::with_databases;
 
 /// Diagnoses the store at `path`. `progress` is called on the calling thread.
 pub fn doctor(

@@ -6,15 +6,14 @@
 
 mod build;
 mod topic_table;
-mod walk;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use self::build::Build;
+use self::build::LogSummary;
 pub use self::build::{RebuiltQueue, What};
 pub use self::topic_table::{RebuiltTopic, TopicsReport, rebuild_topics};
-use self::walk::LogSummary;
 use super::meter::{Meter, thread_count, watched};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::{Target, lock_target};
-use crate::care::pass::{Skipped, each_message};
+use crate::care::meter::{Skipped, each_message};
 use crate::care::topics::{is_deleted, is_system};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
@@ -14,7 +14,7 @@ use crate::files::{Access, Os, Storage, SystemClock, make_folder_outside};
 use crate::format::config::tables::{TopicConfig, TopicTable};
 use crate::format::message::purpose::{Purpose, real_queue_id, real_topic};
 use crate::format::message::sys_flag;
-use crate::format::queue::names::is_broker_topic;
+use crate::format::queue::is_broker_topic;
 use crate::log::QueueKind;
 use crate::store::dispatch::lmq;
 use crate::store::folder::config_file;

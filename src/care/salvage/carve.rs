@@ -12,7 +12,7 @@ use crate::files::StorageFile;
 use crate::format::message::elided::{HEAD_MOST, body_place, without_body};
 use crate::format::message::peek;
 use crate::format::message::{BLANK_LEN, Frame, MIN_RECORD_LEN, MessageView, Record, read_frame};
-use crate::format::queue::names::names_a_folder;
+use crate::format::queue::names_a_folder;
 use crate::format::width::{at_least_0, to_usize};
 
 const BLOCK: usize = 1 << 20;

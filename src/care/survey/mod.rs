@@ -8,7 +8,7 @@ use std::path::Path;
 use hashbrown::HashMap;
 
 use self::stats::Totals;
-use super::pass::{Skipped, each_message};
+use super::meter::{Skipped, each_message};
 use crate::config::StoreConfig;
 use crate::error::Result;
 use crate::format::width::{at_most_i64, at_most_u32, to_usize};

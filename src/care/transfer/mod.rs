@@ -25,7 +25,7 @@ use crate::format::config::tables::{GroupOffset, OffsetTable, TopicConfig, Topic
 use crate::format::message::Record;
 use crate::format::message::sys_flag::{BORN_HOST_V6, STORE_HOST_V6};
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
-use crate::format::queue::names::is_broker_topic;
+use crate::format::queue::is_broker_topic;
 use crate::format::width::at_least_0;
 use crate::log::QueueKind;
 use crate::store::dispatch::lmq;

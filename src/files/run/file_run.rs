@@ -14,7 +14,7 @@ use super::folder::make_folder;
 pub use super::open_files::OpenFiles;
 use super::open_files::{RunFile, file_size_of};
 use super::roots::Roots;
-use super::twins::Twin;
+use super::roots::Twin;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::map::ahead::Ahead;
 use crate::files::system::storage::{Access, FileKind, Storage, StorageFile, if_there};

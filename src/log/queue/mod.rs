@@ -4,7 +4,7 @@
 
 pub mod consume_queue_ext;
 pub(crate) mod entry_run;
-pub mod queue_folder;
+mod queue_folder;
 pub mod seen_codes;
 pub(crate) mod tail_run;
 pub mod unit;
@@ -43,10 +43,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Opens a queue without changing it; its end is searched from the third last file on
-    /// (`ConsumeQueue.recover`).
-    pub fn load(kind: QueueKind, topic: &[u8], queue_id: i32, run: FileRun) -> Result<Self> {
-        let queue = Self {
+    fn new(kind: QueueKind, topic: &[u8], queue_id: i32, run: FileRun) -> Self {
+        Self {
             topic: topic.into(),
             queue_id,
             entries: EntryRun::new(kind, run),
@@ -58,7 +56,13 @@ impl Queue {
             next_offset: AtomicI64::new(0),
             first: AtomicI64::new(-1),
             seen_codes: SeenCodes::default(),
-        };
+        }
+    }
+
+    /// Opens a queue without changing it; its end is searched from the third last file on
+    /// (`ConsumeQueue.recover`).
+    pub fn load(kind: QueueKind, topic: &[u8], queue_id: i32, run: FileRun) -> Result<Self> {
+        let queue = Self::new(kind, topic, queue_id, run);
         queue.find_end()?;
         if kind == QueueKind::Batch {
             queue.correct_min_offset(0)?;

@@ -7,7 +7,6 @@
 
 pub mod anchor;
 pub mod block;
-pub mod damage;
 pub mod end;
 pub mod evidence;
 pub mod file_walk;

@@ -2,6 +2,7 @@
 
 pub(crate) mod doctor;
 pub(crate) mod rebuild;
+pub(crate) mod rocksdb;
 pub(crate) mod salvage;
 pub(crate) mod stats;
 pub(crate) mod transfer;

@@ -14,7 +14,7 @@ use crate::store::LogSource;
 use crate::store::read::scan::{self, OnDamage, Scan};
 
 use super::Store;
-use super::reading::{bound, on_damage, scan_filter};
+use super::reading::{bound, name_missing, on_damage, scan_filter};
 use super::stored::{MOST_BODY, Record, StoredMessage};
 use crate::py::fields;
 use crate::py::process::Signals;
@@ -249,6 +249,7 @@ impl Store {
         let on_damage = on_damage(on_error)?;
         let store = self.reading()?;
         store.check_open()?;
+        name_missing(&store, &filter, on_damage)?;
         let end = store.end_offset();
         let start = bound(start_physical_offset, 0).max(store.log().min_offset());
         let scan = Scan::new(start, bound(stop_physical_offset, end), end, filter, on_damage);

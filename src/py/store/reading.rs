@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use hashbrown::HashSet;
+use pyo3::call::PyCallArgs;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
@@ -96,7 +97,43 @@ pub(crate) fn messages<'py>(
 }
 
 pub(crate) fn filter_of(tags: Option<&str>) -> TagFilter {
+    if let Some(tags) = tags.filter(|tags| tags.contains("&&")) {
+        name_in_python("report_and", (tags,));
+    }
     tags.map_or(TagFilter::ALL, TagFilter::parse)
+}
+
+/// Warns of topics that a scan asks for and no queue of the store has.
+pub(crate) fn name_missing(
+    store: &MessageStore,
+    filter: &ScanFilter,
+    on_damage: OnDamage,
+) -> PyResult<()> {
+    // A scan that skips damage may search for what the queues lost.
+    let (Some(topics), false) = (&filter.topics, on_damage == OnDamage::Skip) else {
+        return Ok(());
+    };
+    let names = store.queue_names()?;
+    let known: HashSet<_> = names.iter().map(|(topic, _)| &**topic).collect();
+    let text = |topic: &[u8]| String::from_utf8_lossy(topic).into_owned();
+    let missing = topics.iter().filter(|topic| !known.contains(&***topic));
+    let missing: Vec<_> = missing.map(|topic| text(topic)).collect();
+    if !missing.is_empty() {
+        let known: Vec<_> = known.into_iter().map(text).collect();
+        name_in_python("report_topics", (store.path().as_os_str(), missing, known));
+    }
+    Ok(())
+}
+
+/// Calls a function of `mqstore._names` that logs a warning.
+fn name_in_python(name: &str, arguments: impl for<'py> PyCallArgs<'py>) {
+    Python::attach(|py| {
+        let called = py.import("mqstore._names");
+        let called = called.and_then(|names| names.getattr(name)?.call1(arguments));
+        if let Err(error) = called {
+            error.write_unraisable(py, None);
+        }
+    });
 }
 
 pub(crate) fn scan_filter(

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::paths::StorePaths;
 use crate::error::{Error, Result};
 use crate::files::{Access, Anchored, FileKind, Storage, StorageFile};
-use crate::format::digest::sha256;
+use crate::format::crc::sha256;
 
 #[derive(Debug)]
 pub struct StoreLock {

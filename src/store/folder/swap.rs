@@ -14,7 +14,7 @@ use super::paths::{BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX,
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{Access, DirEntry, FileKind, Storage, copy_file, copy_tree};
 use crate::format::file_name::parse_index_name;
-use crate::format::queue::names::is_broker_topic;
+use crate::format::queue::is_broker_topic;
 use crate::format::width::to_usize;
 
 const DERIVED: [&str; 6] = [

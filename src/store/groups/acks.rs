@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::files::{Access, Storage, StorageFile, make_folder};
 use crate::format::bytes::i64_at;
 use crate::format::crc::body_crc;
-use crate::format::digest::sha256;
+use crate::format::crc::sha256;
 use crate::store::folder::paths::StorePaths;
 
 /// An acknowledged message: the places before and behind it, and its store time.

@@ -16,9 +16,8 @@ use crate::format::width::at_least_0;
 use crate::store::folder::config_file;
 use crate::store::folder::lock::{OffsetsLock, QueueLocks};
 use crate::store::message_store::MessageStore;
-use crate::store::read::queue_read::GetStatus;
-use crate::store::read::time_search::Boundary;
-use crate::store::store_files::group_offsets::OffsetsStamps;
+use crate::store::read::queue_read::{Boundary, GetStatus};
+use crate::store::store_files::OffsetsStamps;
 
 mod acks;
 

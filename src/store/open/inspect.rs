@@ -11,7 +11,7 @@ use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::run::open_files::Votes;
 use crate::files::{Access, FileKind, FileRun, Roots, Storage, folder_at};
 use crate::format::index::IndexLayout;
-use crate::format::queue::names::most_queue_id;
+use crate::format::queue::most_queue_id;
 use crate::format::queue::{batch, consume_queue};
 use crate::log::CommitLog;
 

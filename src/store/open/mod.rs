@@ -8,7 +8,6 @@
 //! detects the RocketMQ release.
 
 pub mod analysis;
-pub(crate) mod epoch;
 pub mod index_settings;
 pub mod inspect;
 pub(crate) mod misplaced;
@@ -34,7 +33,7 @@ use crate::time::Clock;
 use self::inspect::{Parts, layout_to_read, load_parts};
 pub(super) use self::to_write::Opened;
 use self::to_write::Opening;
-use super::folder::ledger;
+use super::folder::found;
 use super::folder::lock::{self, StoreLock};
 use super::folder::owner;
 use super::folder::paths::StorePaths;
@@ -43,11 +42,10 @@ use super::progress::Progress;
 use super::read::reader::Reader;
 use super::read::view::follower::{Beside, Follower};
 use super::recovery_report::RecoveryMode;
+use super::store_files::FileAges;
+use super::store_files::Notices;
 use super::store_files::StoreFiles;
-use super::store_files::file_ages::FileAges;
-use super::store_files::notices::Notices;
-use super::write::retention::untold::Untold;
-use crate::store::folder::found;
+use super::write::retention::unread::Untold;
 
 /// Purpose of opening a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +70,7 @@ pub(super) fn open(
     config.check_retention()?;
     let paths = StorePaths::new(path, &config);
     let there = found::is_store(&*storage, &paths)?;
-    if !there && (mode != OpenMode::Create || ledger::find(&*storage, &paths)?.is_some()) {
+    if !there && (mode != OpenMode::Create || found::find_ledger(&*storage, &paths)?.is_some()) {
         return Err(found::not_a_store(&*storage, &paths));
     }
     if mode == OpenMode::Read {

@@ -7,10 +7,10 @@ use hashbrown::HashSet;
 use parking_lot::Mutex;
 
 use super::analysis::{Analysis, FoundStore};
-use super::epoch::EndedEpoch;
 use super::inspect::{self, Parts, layout_to_write, load_parts};
 use super::misplaced;
 use super::recover;
+use super::refusal::EndedEpoch;
 use super::version;
 use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{Error, Result};
@@ -28,18 +28,18 @@ use crate::store::folder::seal::Seal;
 use crate::store::progress::{Halt, Progress};
 use crate::store::queue_table::QueueTable;
 use crate::store::read::reader::Reader;
-use crate::store::read::view::log_end;
+use crate::store::read::view::queue_view;
 use crate::store::recovery_report::{RecoveryMode, RecoveryReport};
+use crate::store::store_files;
+use crate::store::store_files::FileAges;
+use crate::store::store_files::Notices;
 use crate::store::store_files::StoreFiles;
-use crate::store::store_files::file_ages::FileAges;
-use crate::store::store_files::group_offsets;
-use crate::store::store_files::notices::Notices;
 use crate::store::topics::TopicTable;
 use crate::store::write::append::Appender;
 use crate::store::write::group_commit::FlushGate;
 use crate::store::write::new_queues::NewQueues;
 use crate::store::write::retention::Cleaning;
-use crate::store::write::retention::untold::Untold;
+use crate::store::write::retention::unread::Untold;
 use crate::store::write::spread::Spread;
 use crate::store::write::writer::{QUEUE_BYTES, Writer};
 use crate::time::{Clock, FAR_MS};
@@ -159,7 +159,7 @@ impl Opening {
             queue.set_next_offset(queue.max_offset());
         }
         writer.topics = Mutex::new(TopicTable::lacking(&files.queues, &small_topics));
-        warnings.extend(group_offsets::set_offsets_back(&files));
+        warnings.extend(store_files::set_offsets_back(&files));
         reckon_room(&files);
         let writer = Arc::new(writer);
         let reader = Reader::of_writer(Arc::clone(&writer));
@@ -234,7 +234,7 @@ impl Opening {
         let mut report = recover::repair(analysis, *mode, log, queues, &**storage, paths, now_ms)?;
         if *mode == RecoveryMode::Crash {
             // Checkpoint and seal vouch for the queues after the next flush.
-            let from = log_end::start_of_doubt(log, queues, &checkpoint.fields, true)?;
+            let from = queue_view::start_of_doubt(log, queues, &checkpoint.fields, true)?;
             let unproven = |queue: &&Arc<Queue>| at_least_0(queue.reach()) >= from;
             queues.all().iter().filter(unproven).for_each(|queue| queue.distrust());
         }

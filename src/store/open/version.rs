@@ -4,20 +4,20 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::index_settings::{NoLayout, index_layout};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::{Access, FileKind, FileRun, Storage};
 use crate::format::file_name::parse_index_name;
+use crate::format::java::TopicHash;
 use crate::format::release::Release;
+use crate::log::commit_log::Found;
 use crate::log::index::file::IndexOpen;
-use crate::log::{CommitLog, IndexRun, StoreCheckpoint};
-
-use super::index_settings::{NoLayout, index_layout};
-use crate::store::folder::config_file;
-use crate::store::folder::found;
+use crate::log::{CommitLog, IndexFile, IndexRun, StoreCheckpoint};
+use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::folder::paths::StorePaths;
 use crate::store::folder::remembered::Remembered;
-use crate::store::read::tag_entries::TagEntries;
+use crate::store::folder::{config_file, found};
 
 /// Database that RocketMQ creates at every start from 5.4 on (`MessageRocksDBStorage`).
 pub const DATABASE: &str = "rocksdbstore";
@@ -254,6 +254,57 @@ fn look_at_index(index: &IndexRun, log: &CommitLog, found: &mut Versions) -> Res
 fn asked(files: usize) -> impl Iterator<Item = usize> {
     let newest = files.saturating_sub(INDEX_FILES_ASKED).max(INDEX_FILES_ASKED);
     (0..files.min(INDEX_FILES_ASKED)).chain(newest..files)
+}
+
+/// Entries examined at each end of a file.
+const ENTRIES_ASKED: u32 = 64;
+
+/// Result for the messages at both ends of an index file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TagEntries {
+    /// Offset of a message whose tags have an entry.
+    pub(crate) with: Option<u64>,
+    pub(crate) without: Option<u64>,
+}
+
+impl TagEntries {
+    pub(crate) fn of(file: &IndexFile, log: &CommitLog) -> Result<Self> {
+        let mut found = Self::default();
+        let count = file.header()?.index_count.unsigned_abs().saturating_sub(1);
+        let last = count.saturating_sub(ENTRIES_ASKED).saturating_add(1);
+        found.look(file, log, last, count)?;
+        if last > 1 {
+            found.look(file, log, 1, count)?;
+        }
+        Ok(found)
+    }
+
+    fn look(&mut self, file: &IndexFile, log: &CommitLog, first: u32, count: u32) -> Result<()> {
+        let asked = count.saturating_sub(first).saturating_add(1).min(ENTRIES_ASKED);
+        let entries = file.entries_from(first, asked)?;
+        let mut buffer = Vec::new();
+        let mut begin = 0;
+        for group in entries.chunk_by(|a, b| a.physical_offset == b.physical_offset) {
+            // The first and the last message may have entries that were not read.
+            let is_whole = (begin > 0 || first == 1)
+                && (begin + group.len() < entries.len() || first + asked > count);
+            begin += group.len();
+            let at = group.first().and_then(|entry| u64::try_from(entry.physical_offset).ok());
+            let Some(at) = at else { continue };
+            let Found::Message(view) = log.read(at, 0, &mut buffer)? else { continue };
+            let request = DispatchRequest::of(&view);
+            let hash = request.tag_hash_of(TopicHash::of(request.topic));
+            // A key may have the text of a tag entry.
+            let hash = hash.filter(|hash| request.key_hashes().all(|key| key != *hash));
+            let Some(hash) = hash else { continue };
+            if group.iter().any(|entry| entry.key_hash == hash) {
+                self.with.get_or_insert(at);
+            } else if is_whole {
+                self.without.get_or_insert(at);
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

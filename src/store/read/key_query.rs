@@ -14,10 +14,10 @@ use crate::format::message::{Frame, MessageView, read_frame};
 use crate::format::release::Release;
 use crate::format::width::{at_least_0, or_nowhere};
 use crate::log::commit_log::Found;
+use crate::log::commit_log::join;
 use crate::log::index::file::IndexPut;
 use crate::log::index::query::{Candidate, ExternalOffsets, ExternalQuery};
 use crate::log::index::run::Between;
-use crate::log::losses::join;
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner, Stop};
 use crate::log::{CommitLog, IndexRun};
 

@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::format::width::at_least_0;
 use crate::log::IndexRun;
 use crate::log::commit_log::Found;
+use crate::log::commit_log::join;
 use crate::log::index::run::Between;
-use crate::log::losses::join;
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner, Stop};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 

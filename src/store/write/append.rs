@@ -12,7 +12,7 @@ use crate::format::message::host::Host;
 use crate::format::message::properties::{self, Indexed};
 use crate::format::message::sys_flag::{self, Transaction};
 use crate::format::message::{self, BLANK_LEN, Lengths, Record, Version};
-use crate::format::queue::names::{is_broker_topic, names_a_folder};
+use crate::format::queue::{is_broker_topic, names_a_folder};
 use crate::format::width::{at_most_u32, to_usize};
 use crate::log::Queue;
 use crate::log::log_writer::LogWriter;
@@ -191,7 +191,8 @@ impl<'a> Checked<'a> {
         use PutStatus::MessageIllegal;
         let topic = message.topic;
         if config.validate_topic_names {
-            if !is_broker_topic(topic) {
+            // A store keeps the topics that it has.
+            if !is_broker_topic(topic) && queues.highest(topic).is_none() {
                 return Err(bad_topic(topic, true));
             }
         } else if !names_a_folder(topic) {

@@ -18,7 +18,7 @@ use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::{Access, FileKind, FileRun};
 use crate::format::queue::batch::{self, BatchQueueEntry, InnerRange};
 use crate::format::queue::consume_queue::{QueueEntry, dispatch_tags_code};
-use crate::format::queue::names::{names_a_folder, parse_queue_id};
+use crate::format::queue::{names_a_folder, parse_queue_id};
 use crate::format::width::{at_least_0, at_most_i64, at_most_u32, to_usize};
 use crate::log::queue::entry_run::EntryRun;
 use crate::log::read::evidence::first_nonzero;

@@ -4,7 +4,6 @@
 
 pub mod filter;
 pub mod places;
-mod tag_places;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,16 +12,16 @@ use crate::error::{Error, FormatError, Result};
 use crate::format::message::MessageView;
 use crate::format::width::{at_least_0, to_usize};
 use crate::log::commit_log::Found;
-use crate::log::read::damage::{in_file, zeros};
 use crate::log::read::evidence::Budget;
+use crate::log::read::frames::{in_file, zeros};
 use crate::log::read::range_scan::RangeScan;
 use crate::log::read::resync;
 use crate::log::read::scanner::{Flow, Item, Lost, Visit, gone};
 use crate::log::{Block, CommitLog};
 
 pub use self::filter::ScanFilter;
-pub use self::tag_places::{TagPlaces, tag_places};
-pub use crate::log::read::damage::Damage;
+pub use self::places::{TagPlaces, tag_places};
+pub use crate::log::read::frames::Damage;
 use crate::store::progress::{ASK_EVERY, Halt};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use crate::files::RunFile;
 use crate::format::width::at_most_i64;
 use crate::log::index::run::IndexRunFile;
 
+use super::unread::Deletion;
 use super::unread::{self, Unread};
-use super::untold::Deletion;
 use super::{Levels, Occasion, Pressure, Verdict};
 use crate::store::store_files::StoreFiles;
 use crate::store::write::retention;

@@ -8,7 +8,6 @@
 pub mod clean;
 pub mod clock;
 pub mod unread;
-pub mod untold;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,9 +21,9 @@ use crate::log::CommitLog;
 use crate::time::{CalendarTime, FAR_MS, utc_text};
 
 use self::clock::{FileTimes, HOUR_MS, age_ms, is_possible, newest_believable};
-use self::untold::Untold;
+use self::unread::Untold;
 use crate::store::folder::paths::StorePaths;
-use crate::store::store_files::file_ages::FileAges;
+use crate::store::store_files::FileAges;
 
 #[derive(Debug, Default)]
 pub(crate) struct Cleaning {
