@@ -147,8 +147,8 @@ def report_and(tags: str) -> None:
     """Logs that ``&&`` joins no tags, once for each expression."""
     one = " || ".join(part.strip() for part in tags.split("&&"))
     _LOG.warning(
-        "tags: expected tags joined by ||, got %r: && is a part of a tag here, and a message has one "
-        "tag; for messages with any of them give %r",
+        "tags: expected tags joined by ||, got %r: && is a part of a tag here, and a message has "
+        "one tag; for messages with any of them give %r",
         tags,
         one,
     )
