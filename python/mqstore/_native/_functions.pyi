@@ -196,19 +196,6 @@ def _check_owner(path: _Path, /, *, settings: Mapping[str, object]) -> None:
         StoreIOError: They would not, or the operating system refused something.
     """
 
-def _make_file(path: _Path, data: bytes, /, *, position: int, size: int) -> None:
-    """Makes a file of zeros and its folders, and writes bytes into it.
-
-    Args:
-        path: The file, which must not exist.
-        data: The bytes.
-        position: Where they begin.
-        size: Length of the file.
-
-    Raises:
-        StoreIOError: The operating system refused something.
-    """
-
 def _replace_file(path: _Path, data: bytes, /) -> None:
     """Replaces a file, or makes it and its folders: atomically and durably.
 

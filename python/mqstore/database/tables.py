@@ -70,7 +70,7 @@ class Stores:
     Attributes:
         paths: Their root folders by broker.
         config: As for ``mqstore.open``.
-        tell: Called with bytes read and bytes in all of the log that is scanned.
+        advance: Called with bytes read and bytes in all of the log that is scanned.
         failure: The first error of a store in the last query.
         warned: Whether the rows of the last query lack something that could not be read.
         scans: The scans of the last query, as lines of text.
@@ -80,7 +80,7 @@ class Stores:
 
     paths: dict[str, str]
     config: ConfigLike = None
-    tell: Callable[[int, int], object] = lambda _done, _total: None
+    advance: Callable[[int, int], object] = lambda _done, _total: None
     failure: Exception | None = None
     warned: bool = False
     scans: list[str] = field(default_factory=list)
@@ -190,7 +190,7 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         for batch in scan:
             offsets = batch.column("physical_offset")
             if len(offsets):
-                self._stores.tell(max(offsets[-1].as_py() - begin, 0), max(end - begin, 1))
+                self._stores.advance(max(offsets[-1].as_py() - begin, 0), max(end - begin, 1))
             if "broker" in schema.names:
                 at = batch.schema.get_field_index("broker")
                 names = pa.repeat(broker, batch.num_rows)

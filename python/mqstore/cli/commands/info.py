@@ -94,7 +94,7 @@ def _stand_ins(store: Store, config: str | None) -> int | None:
 
 def _rocksdb(path: str) -> dict[str, dict[str, int]] | None:
     """Rows of each RocksDB database; ``None`` where they cannot be read."""
-    from mqstore.rocksdb.checking import count_rows
+    from mqstore.rocksdb import count_rows
 
     try:
         return count_rows(path)

@@ -56,9 +56,9 @@ def topics_command(output: Output, store: str, config: str | None, with_bytes: b
     Exits with 1 where the files of a queue are damaged, so that bytes cannot be added up.
     """
     damaged: list[str] = []
-    with open_store(store, config) as opened, _progress() as tell:
+    with open_store(store, config) as opened, _progress() as advance:
         output.rows(
-            topic_rows(opened, damaged, with_bytes=with_bytes, tell=tell),
+            topic_rows(opened, damaged, with_bytes=with_bytes, advance=advance),
             (
                 Column("topic"),
                 Column("type"),
@@ -68,7 +68,7 @@ def topics_command(output: Output, store: str, config: str | None, with_bytes: b
                 *_TIMES,
             ),
         )
-    return _told(damaged)
+    return _report_damaged(damaged)
 
 
 @click.command("queues")
@@ -89,10 +89,10 @@ def queues_command(
     Exits with 1 where the files of a queue are damaged, so that bytes cannot be added up.
     """
     damaged: list[str] = []
-    with open_store(store, config) as opened, _progress() as tell:
+    with open_store(store, config) as opened, _progress() as advance:
         check_topics(opened, topics)
         output.rows(
-            queue_rows(opened, topics, damaged, with_bytes=with_bytes, tell=tell),
+            queue_rows(opened, topics, damaged, with_bytes=with_bytes, advance=advance),
             (
                 Column("topic"),
                 Column("queue_id", right=True, title="QUEUE"),
@@ -104,14 +104,14 @@ def queues_command(
                 *_TIMES,
             ),
         )
-    return _told(damaged)
+    return _report_damaged(damaged)
 
 
 def _progress() -> AbstractContextManager[Callable[[int, int], None]]:
     return progress("reading queues", unit="entries", beside_output=True)
 
 
-def _told(damaged: list[str]) -> int:
+def _report_damaged(damaged: list[str]) -> int:
     """Says what is damaged, behind what could be listed; the exit code."""
     for text in damaged:
         note(f"mqstore: {text}")
@@ -131,10 +131,10 @@ def topic_rows(
     damaged: list[str],
     *,
     with_bytes: bool,
-    tell: Callable[[int, int], object] = lambda _done, _total: None,
+    advance: Callable[[int, int], object] = lambda _done, _total: None,
 ) -> Iterator[dict[str, object]]:
     """A row for each topic, as ``mqstore topics --json`` lists it."""
-    rows = queue_rows(store, (), damaged, with_bytes=with_bytes, tell=tell)
+    rows = queue_rows(store, (), damaged, with_bytes=with_bytes, advance=advance)
     types = message_types(store)
     return (_topic_row(topic, list(queues), types) for topic, queues in groupby(rows, _topic_of))
 
@@ -145,7 +145,7 @@ def queue_rows(
     damaged: list[str],
     *,
     with_bytes: bool,
-    tell: Callable[[int, int], object] = lambda _done, _total: None,
+    advance: Callable[[int, int], object] = lambda _done, _total: None,
 ) -> Iterator[dict[str, object]]:
     """A row for each queue, as ``mqstore queues --json`` lists it.
 
@@ -154,7 +154,7 @@ def queue_rows(
         topics: Only these; empty is all.
         damaged: Gets a sentence for each queue whose entries cannot be read.
         with_bytes: Whether bytes of records are added up.
-        tell: Called with entries read, and entries in all.
+        advance: Called with entries read, and entries in all.
     """
     queues = [queue for queue in store.queues() if not topics or queue.topic in topics]
     if not with_bytes:
@@ -170,7 +170,7 @@ def queue_rows(
             damaged.append(str(error))
         yield _queue_row(queue) | {"bytes": size}
         read += queue.max_offset - queue.min_offset
-        tell(read, entries)
+        advance(read, entries)
 
 
 def _queue_row(queue: QueueInfo) -> dict[str, object]:

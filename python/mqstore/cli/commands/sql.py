@@ -195,7 +195,7 @@ def _show(
         contextlib.ExitStack() as bar,
         contextlib.closing(_Running(session, query, form)) as running,
     ):
-        session.stores.tell = bar.enter_context(progress("reading"))
+        session.stores.advance = bar.enter_context(progress("reading"))
         for schema, kinds, batches in running.results():
             first = list(islice(batches, 1))
             if on_terminal() and target is None:

@@ -1,7 +1,6 @@
 """Keys and values of RocketMQ's rows in RocksDB, to the byte.
 
-The layouts are those of ``RocksDBConsumeQueueTable``, ``RocksDBConsumeQueueOffsetTable``,
-``IndexRocksDBRecord``, ``TimerRocksDBRecord`` and ``TransRocksDBRecord``.
+The layouts are those of ``RocksDBConsumeQueueTable`` and ``RocksDBConsumeQueueOffsetTable``.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import struct
 from typing import NamedTuple
 
 CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
-HOUR_MS = 3_600_000
 _CTRL = b"\x01"
 _QUEUE_TAIL = struct.Struct(">cicq")
 _QUEUE_VALUE = struct.Struct(">qiqq")
@@ -83,30 +81,6 @@ class OffsetRow(NamedTuple):
         if self.topic == CHECKPOINT_TOPIC:
             value = value[:8]
         return _head(self.topic) + _CTRL + kind + _CTRL + queue_id, value
-
-
-class IndexRow(NamedTuple):
-    """A row of the index: a key (``K``), the tags (``T``) or unique key (``U``) of a message."""
-
-    topic: str
-    kind: str
-    text: str
-    unique_key: str
-    physical_offset: int
-    store_timestamp_ms: int
-
-    def encode(self) -> tuple[bytes, bytes]:
-        """Key and value."""
-        head = index_prefix(self.topic, self.kind, self.text, self.store_timestamp_ms)
-        unique = b"" if self.kind == "U" else _text(self.unique_key) + b"@"
-        key = head + unique + self.physical_offset.to_bytes(8, "big")
-        return key, self.store_timestamp_ms.to_bytes(8, "big", signed=True)
-
-
-def index_prefix(topic: str, kind: str, text: str, store_timestamp_ms: int) -> bytes:
-    """First bytes of the index rows of a key in the hour of a store time."""
-    hour = store_timestamp_ms - store_timestamp_ms % HOUR_MS
-    return hour.to_bytes(8, "big", signed=True) + _text(f"@{topic}@{kind}@{text}@")
 
 
 def _head(topic: str) -> bytes:
