@@ -38,6 +38,7 @@ from mqstore._native._functions import (
 )
 from mqstore._native._functions import (
     _is_system_topic as _is_system_topic,
+    _spare_page_cache as _spare_page_cache,
 )
 from mqstore._native._functions import (
     _keep_config as _keep_config,
