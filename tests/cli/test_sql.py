@@ -8,12 +8,13 @@ import json
 import os
 import pty
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -21,9 +22,6 @@ import pytest
 import mqstore
 from helpers.running import command_line, environment, messages, on_terminal, read_terminal
 from helpers.stores import TINY
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SEED = int(os.environ.get("MQSTORE_SEED", "45"))
 # For a long run: MQSTORE_SQL_MESSAGES=10000000.
@@ -473,3 +471,16 @@ def resident(path: Path) -> int:
         begin = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
         assert libc.mincore(ctypes.c_void_p(begin), ctypes.c_size_t(len(mapped)), found) == 0
         return sum(one & 1 for one in found)
+
+
+@pytest.mark.filterwarnings("ignore::mqstore.config.ConfigWarning")
+def test_recipes_run_on_a_store_of_rocketmq(rocketmq_store):
+    path, conf = rocketmq_store
+    page = Path(__file__).parents[2] / "docs/sql.md"
+    recipes = re.findall(r'^\$ mqstore sql .*? "(.*?)"', page.read_text("utf-8"), re.MULTILINE)
+    assert len(recipes) >= 22
+    connection = mqstore.sql(path, config=conf)
+    for recipe in recipes:
+        if not recipe.startswith(("describe", "explain")):
+            assert connection.sql(recipe).columns
+            connection.sql(recipe).fetchall()
