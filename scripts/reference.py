@@ -21,7 +21,7 @@ from mqstore import _native
 from mqstore._settings import SETTINGS, Choice, Flag, Number, Text
 from mqstore.cli import command
 from mqstore.spark.options import OPTIONS, WRITE_OPTIONS
-from mqstore.spark.values import STREAM, Option
+from mqstore.spark.values import BATCH, LOG, STREAM, Option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -70,13 +70,27 @@ def default(row: Option) -> str:
     return f"`{str(row.default).lower()}`"
 
 
+def name(row: Option) -> str:
+    """An option's name, and that in Spark's Kafka source."""
+    return f"`{row.name}`" + "".join(f" (`{also}`)" for also in row.also)
+
+
+def where(row: Option) -> str:
+    """Where an option works."""
+    if row.where == STREAM:
+        return "streams"
+    structures = [f"`{one}`" for one in row.tables if row.narrows and one not in LOG]
+    return ", ".join(["batch", *(["streams"] if row.where != BATCH else []), *structures])
+
+
 def options() -> str:
     """The options of reads and streams."""
     return table(
-        ("option", "example", "default", "meaning"),
+        ("option", "works in", "example", "default", "meaning"),
         *(
             (
-                f"`{row.name}`",
+                name(row),
+                where(row),
                 f"`{row.name}={row.example}`",
                 default(row),
                 "streams only: see [spark-jobs.md](spark-jobs.md#streams)"

@@ -29,7 +29,7 @@ from mqstore._settings import (
     read,
     unknown,
 )
-from mqstore.errors import ConfigError, StoreIOError
+from mqstore.errors import ConfigError, StoreIOError, expected
 
 __all__ = ["ConfigLike", "ConfigWarning", "StoreConfig", "load_config"]
 
@@ -313,13 +313,13 @@ class StoreConfig(
         for name, value in settings.items():
             if not isinstance(name, str):
                 raise ConfigError(
-                    f"names of settings are text, not {type(name).__name__}", str(name)
+                    expected("config", "str as names of settings", type(name).__name__), str(name)
                 )
             field = name if name in DEFAULTS else FIELD_OF.get(name)
             if field is None:
                 raise ConfigError(unknown(name), name)
             if field in given:
-                raise ConfigError(f"{field}: given twice, as {name} too", field)
+                raise ConfigError(f"{field}: expected once, got {name} too", field)
             given[field] = read(field, value)
         return cls(**given)  # type: ignore[arg-type] # each was read as its field's type
 
@@ -358,8 +358,8 @@ class StoreConfig(
             elif kind == "of_four":
                 # A file for both has both names.
                 if field not in lines:
-                    told = f"is a name of 4.x, which 5.x passes over; it takes {field}"
-                    _warn(f"{place} {told}={value.strip()}")
+                    setting_text = f"is a name of 4.x, which 5.x passes over; it takes {field}"
+                    _warn(f"{place} {setting_text}={value.strip()}")
             elif kind == "ours":
                 try:
                     given[field] = read(field, value.strip())
@@ -412,7 +412,7 @@ def load_config(config: ConfigLike) -> StoreConfig:
         return StoreConfig.from_broker_conf(config)
     if isinstance(config, Mapping):
         return StoreConfig.from_mapping(config)
-    raise TypeError(f"config is a StoreConfig, a mapping or a path, not {type(config).__name__}")
+    raise TypeError(expected("config", "a StoreConfig, a mapping or a path", type(config).__name__))
 
 
 def broker_conf_lines(path: str | os.PathLike[str]) -> dict[str, tuple[int, str]]:

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -218,6 +219,8 @@ def _open(
 
         refuse_lost_numbers(path, settings, broker_conf)
     store = Store(path, mode, settings)
+    if mode != "r" and "keep_bytes" in settings:
+        _check_keep_bytes(store)
     if mode != "r" and settings.get("delivery"):
         try:
             store._begin_delivery()  # noqa: SLF001 - of this package
@@ -225,6 +228,20 @@ def _open(
             store.close()
             raise
     return store
+
+
+def _check_keep_bytes(store: Store) -> None:
+    """Warns of a limit that whole files cannot keep to."""
+    from mqstore.config import ConfigWarning
+
+    keep, size = store.config.keep_bytes, store.config.mapped_file_size_commit_log
+    if keep is not None and size is not None and keep < size:
+        text = (
+            f"keep_bytes: expected at least {size}, the bytes of a file of the log "
+            f"(mapped_file_size_commit_log), got {keep}: whole files are deleted, so up to "
+            f"{size + keep} bytes stay; a new store can have smaller files"
+        )
+        warnings.warn(text, ConfigWarning, stacklevel=4)
 
 
 def _is_own(root: str) -> bool:

@@ -11,7 +11,7 @@ use crate::files::threads::{beside, processors};
 use crate::format::message::MessageView;
 use crate::log::read::scanner::Flow;
 use crate::store::MessageStore;
-use crate::store::progress::{Halt, Progress, interrupted, tell};
+use crate::store::progress::{Halt, Progress, interrupted, report_progress};
 use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
 
 const EVERY: Duration = Duration::from_millis(100);
@@ -125,7 +125,7 @@ pub(super) fn each_message(
             Ok(if read < STEP { Flow::Continue } else { Flow::Stop })
         })?;
         let done = if more { scan.physical_offset().saturating_sub(begin) } else { total };
-        tell(progress, (done, total), "read", store.path())?;
+        report_progress(progress, (done, total), "read", store.path())?;
         if !more {
             return Ok(Skipped { ranges: scan.skipped_ranges(), bytes: scan.skipped_bytes() });
         }

@@ -9,7 +9,7 @@ use super::ahead::BatchError;
 use super::derived::Times;
 use super::schema::Column;
 use crate::care::survey::stats::{Group, Grouping, Stats, Totals};
-use crate::format::width::{at_most_i64, to_usize};
+use crate::format::width::{saturating_i64, to_usize};
 use crate::log::{CqUnit, Queue, QueueKind};
 
 /// One row for each group: the grouping columns, then `messages`, `bytes`, `first_store_timestamp`,
@@ -22,7 +22,7 @@ pub fn stats_batch(stats: &Stats) -> Result<RecordBatch, ArrowError> {
     }
     let totals = || stats.groups.iter().map(|(_, totals)| totals);
     let count = |value: fn(&Totals) -> u64| -> ArrayRef {
-        let values = totals().map(|totals| at_most_i64(value(totals)));
+        let values = totals().map(|totals| saturating_i64(value(totals)));
         Arc::new(Int64Array::from_iter_values(values))
     };
     columns.push(("messages", count(|totals| totals.messages)));

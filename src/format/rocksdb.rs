@@ -145,7 +145,7 @@ fn shown(key: &[u8]) -> String {
 }
 
 fn head(topic: &[u8]) -> Vec<u8> {
-    let len = super::width::at_most_u32(topic.len());
+    let len = super::width::saturating_u32(topic.len());
     let mut key = len.to_be_bytes().to_vec();
     key.push(CTRL);
     key.extend(topic);

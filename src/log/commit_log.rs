@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 use super::read::frames;
 use super::read::frames::{FrameAt, Record};
 use crate::error::{Error, FormatError, Result};
-use crate::files::{Ahead, FileRun, Room, StorageFile};
+use crate::files::{Ahead, DiskReserve, FileRun, StorageFile};
 use crate::format::message;
 use crate::format::message::{Frame, FrameError, MessageView, peek};
-use crate::format::width::{at_least_0, at_most_i64, to_usize};
+use crate::format::width::{clamp_u64, saturating_i64, to_usize};
 
 const WRITTEN_AGAIN: usize = 1 << 20;
 const PART: u64 = 8 << 20;
@@ -28,7 +28,7 @@ pub struct CommitLog {
     run: FileRun,
     wrote: AtomicU64,
     flushed: AtomicU64,
-    room: OnceLock<Arc<Room>>,
+    room: OnceLock<Arc<DiskReserve>>,
     losses: Losses,
 }
 
@@ -84,12 +84,12 @@ impl CommitLog {
 
     /// Disk space that appends leave free.
     #[must_use]
-    pub fn room(&self) -> Option<&Arc<Room>> {
+    pub fn room(&self) -> Option<&Arc<DiskReserve>> {
         self.room.get()
     }
 
     /// Sets the disk space that appends leave free.
-    pub fn leave(&self, room: Arc<Room>) {
+    pub fn leave(&self, room: Arc<DiskReserve>) {
         self.room.get_or_init(|| room);
     }
 
@@ -242,8 +242,8 @@ impl CommitLog {
         let Some(at) = at else {
             return Err(Error::OffsetOutOfRange {
                 physical_offset,
-                min: at_most_i64(min),
-                max: at_most_i64(end),
+                min: saturating_i64(min),
+                max: saturating_i64(end),
             });
         };
         let nothing = |what: String| Error::MessageNotFound {
@@ -268,7 +268,7 @@ impl CommitLog {
     /// Checks a record's body checksum.
     pub fn check_body(&self, view: &MessageView<'_>) -> Result<()> {
         view.check_body_crc().map_err(|error| {
-            let at = at_least_0(view.physical_offset());
+            let at = clamp_u64(view.physical_offset());
             match self.run.find(at) {
                 Some(file) => error.in_file(&file.path, at - file.base_offset),
                 None => error.into(),

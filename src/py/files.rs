@@ -189,7 +189,7 @@ impl ConsumeQueue {
         start: Option<i64>,
         stop: Option<i64>,
     ) -> PyResult<QueueEntries> {
-        let place_of = |number| self.queue.first_not(|unit| unit.number < number);
+        let place_of = |number| self.queue.partition_point_by(|unit| unit.number < number);
         let (start, stop) = py.detach(|| -> Result<_> {
             let start = start.map_or(Ok(0), place_of)?.max(self.places.start);
             Ok((start, stop.map_or(Ok(self.places.end), place_of)?))

@@ -270,7 +270,7 @@ pub(crate) fn scan_queue(
     let (queue, begin, end) = py.detach(|| {
         let queue = Queue::open_folder(Arc::new(Os), &path, None)?;
         let first = queue.leading_places()?.start;
-        let place_of = |number| queue.first_not(|unit| unit.number < number);
+        let place_of = |number| queue.partition_point_by(|unit| unit.number < number);
         let (begin, end) = (place_of(begin)?.max(first), place_of(end)?);
         Ok::<_, Error>((Arc::new(queue), begin, end))
     })?;

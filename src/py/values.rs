@@ -8,7 +8,8 @@ use pyo3::types::{PyString, PyTuple};
 
 use crate::error;
 use crate::format::message::host::{self, Host};
-use crate::format::width::{at_most_i64, to_usize};
+use crate::format::width::{saturating_i64, to_usize};
+use crate::py::errors::{shown, value_error};
 
 /// A value's fields by `__match_args__`.
 pub(crate) fn parts<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
@@ -196,7 +197,7 @@ pub(crate) struct AppendSummary {
 
 impl AppendSummary {
     pub(super) fn before(end: u64) -> Self {
-        let end = at_most_i64(end);
+        let end = saturating_i64(end);
         Self { count: 0, first_physical_offset: end, end_physical_offset: end }
     }
 
@@ -229,9 +230,8 @@ pub(crate) struct MessageId(pub(super) host::MessageId);
 impl MessageId {
     #[new]
     fn __new__(host: &str, port: i32, physical_offset: i64) -> PyResult<Self> {
-        let address = host.parse().map_err(|_| {
-            pyo3::exceptions::PyValueError::new_err(format!("not an IP address: {host:?}"))
-        })?;
+        let address = host.parse();
+        let address = address.map_err(|_| value_error("host", "an IP address", shown(host)))?;
         Ok(Self(host::MessageId { host: Host::new(address, port), physical_offset }))
     }
 

@@ -32,7 +32,7 @@ use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{AppendResult, Error, Result};
 use crate::files::{Storage, memory_bytes};
 use crate::format::queue::consume_queue::TagFilter;
-use crate::format::width::at_least_0;
+use crate::format::width::clamp_u64;
 use crate::log::CommitLog;
 use crate::log::index::query::ExternalIndex;
 use crate::log::read::scanner::Scanner;
@@ -318,8 +318,8 @@ impl MessageStore {
             limits,
             halt,
         };
-        let ask = |view: Option<&QueueView>| queue_read::read(&self.files.log, view, &request);
-        self.noting(self.reader.ask(topic, queue_id, ask))
+        let read = |view: Option<&QueueView>| queue_read::read(&self.files.log, view, &request);
+        self.noting(self.reader.read_queue(topic, queue_id, read))
     }
 
     /// Finds the queue offset for a time.
@@ -331,7 +331,7 @@ impl MessageStore {
         boundary: Boundary,
     ) -> Result<i64> {
         self.check_open()?;
-        self.reader.ask(topic, queue_id, |view| {
+        self.reader.read_queue(topic, queue_id, |view| {
             queue_read::offset_at(&self.files.log, view, timestamp_ms, boundary)
         })
     }
@@ -339,7 +339,7 @@ impl MessageStore {
     /// Store time of a message; `None` if there is none.
     pub fn stored_at(&self, topic: &[u8], queue_id: i32, number: i64) -> Result<Option<i64>> {
         self.check_open()?;
-        self.reader.ask(topic, queue_id, |view| match view {
+        self.reader.read_queue(topic, queue_id, |view| match view {
             Some(view) => queue_read::stored_at(&self.files.log, view, number),
             None => Ok(None),
         })
@@ -355,7 +355,7 @@ impl MessageStore {
     pub fn versions(&self) -> Result<Versions> {
         self.files.check_open()?;
         let StoreFiles { storage, paths, log, index, .. } = &*self.files;
-        version::look(&**storage, paths, log, index.as_deref())
+        version::read_marks(&**storage, paths, log, index.as_deref())
     }
 
     /// Queries messages by the whole text of their tags, given as the key. If the index has no
@@ -390,7 +390,7 @@ impl MessageStore {
     /// One queue as it is now.
     pub fn queue(&self, topic: &[u8], queue_id: i32) -> Result<Option<QueueView>> {
         self.files.check_open()?;
-        self.reader.ask(topic, queue_id, |view| Ok(view.cloned()))
+        self.reader.read_queue(topic, queue_id, |view| Ok(view.cloned()))
     }
 
     /// All queues, sorted.
@@ -508,7 +508,7 @@ impl MessageStore {
         let queues = if start == 0 { Vec::new() } else { self.files.queues.all() };
         let messages = queues.iter().try_fold(0_u64, |sum, queue| {
             let first = queue.first_at_or_behind(start)?;
-            Ok::<_, Error>(sum.saturating_add(at_least_0(first)))
+            Ok::<_, Error>(sum.saturating_add(clamp_u64(first)))
         })?;
         Ok((messages, start))
     }

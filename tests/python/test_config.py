@@ -27,7 +27,7 @@ def test_the_limits_are_those_of_the_core(name):
         if name not in {"max_hash_slot_num", "max_index_num"} or value < number.most:
             assert getattr(StoreConfig(**{name: value}), name) == value
     for value in (number.least - 1, number.most + 1):
-        with pytest.raises(ConfigError, match=f"must be {number.least} to {number.most}, not"):
+        with pytest.raises(ConfigError, match=f"expected {number.least} to {number.most}, got"):
             StoreConfig(**{name: value})
 
 
@@ -43,7 +43,7 @@ def test_text_is_read_as_the_core_reads_it(field, value, tmp_path):
     config = StoreConfig(**{field: value})
     with mqstore.open(tmp_path / "store", "a", config=config) as store:
         store.append("T", b"")
-    with pytest.raises(ConfigError, match=f"{field}: must be"):
+    with pytest.raises(ConfigError, match=f"{field}: expected"):
         StoreConfig(**{field: value + "x"})
 
 
@@ -115,7 +115,7 @@ def test_a_bad_value_names_the_setting_and_what_it_must_be(field, value, must_be
     with pytest.raises(ConfigError) as caught:
         StoreConfig(**{field: value})
     assert caught.value.field == field
-    assert str(caught.value) == f"{field}: must be {must_be}, not {value!r}"
+    assert str(caught.value) == f"{field}: expected {must_be}, got {value!r}"
 
 
 def test_hi08_an_index_file_past_32_bits_is_refused_with_its_size():
@@ -151,12 +151,12 @@ def test_a_mapping_with_an_unknown_name_is_refused_and_near_ones_are_offered():
     with pytest.raises(ConfigError, match=r"^qzx: no such setting$") as caught:
         StoreConfig.from_mapping({"qzx": 5})
     assert caught.value.field == "qzx"
-    with pytest.raises(ConfigError, match="names of settings are text, not int"):
+    with pytest.raises(ConfigError, match="expected str as names of settings, got int"):
         StoreConfig.from_mapping({5: 5})
 
 
 def test_a_mapping_with_one_setting_under_two_names_is_refused():
-    with pytest.raises(ConfigError, match="max_index_num: given twice, as maxIndexNum too"):
+    with pytest.raises(ConfigError, match="max_index_num: expected once, got maxIndexNum too"):
         StoreConfig.from_mapping({"max_index_num": 5, "maxIndexNum": 6})
 
 

@@ -148,7 +148,7 @@ def test_a_delay_that_is_no_level_is_refused(
         ("a b", {}, "^topic: 'a b' is no name of a topic"),
         ("t", {"delay_level": 1}, "^delay_level: cannot stand beside delay"),
         ("t", {"properties": b""}, "^properties: given as bytes cannot stand beside delay"),
-        ("t", {"queue_id": -1}, "^queue_id: -1 is below 0"),
+        ("t", {"queue_id": -1}, "^queue_id: expected 0 or more, got -1"),
     ],
 )
 def test_a_delay_that_cannot_be_delivered_is_refused_at_once(

@@ -153,7 +153,7 @@ def test_a_schema_of_the_users_is_a_projection(store) -> None:
         ({"startingTimestamp": "soon"}, "option startingTimestamp: 'soon' is no time"),
         ({"startingTimestamp": "5", "endingTimestamp": "4"}, "lies behind endingTimestamp"),
         ({"startingPhysicalOffset": "-1"}, "'-1' is no number from 0"),
-        ({"splitBytes": "many"}, "'many' is no size"),
+        ({"splitBytes": "many"}, "got 'many'"),
         ({"splitBytes": "0"}, "at least 1 byte"),
         ({"minPartitions": "0"}, "at least 1"),
         ({"pushdown": "yes"}, "'yes' is neither true nor false"),

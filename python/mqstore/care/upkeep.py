@@ -80,7 +80,7 @@ def rebuild(
     if "topics" in wanted:
         if len(wanted) > 1:
             raise ValueError("what: 'topics' goes alone; rebuild the others in a call of their own")
-        found, told = _native._rebuild_topics(  # noqa: SLF001 - this package's own
+        found, counts = _native._rebuild_topics(  # noqa: SLF001 - this package's own
             path,
             topics=names,
             out=out,
@@ -88,7 +88,7 @@ def rebuild(
             progress=progress,
             settings=settings_of(config),
         )
-        kept = told.pop("quarantine")
+        kept = counts.pop("quarantine")
         return RebuildReport(
             path=os.fspath(path),
             what=wanted,
@@ -96,7 +96,7 @@ def rebuild(
             out=None if out is None else os.fspath(out),
             topics=tuple(RebuiltTopic(*row) for row in found),
             quarantine=None if kept is None else os.fspath(kept),
-            **told,
+            **counts,
         )
     rows, fields = _native.rebuild(
         path,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import mqstore
 from mqstore import _native
-from mqstore.errors import ConfigError
+from mqstore.errors import ConfigError, expected
 from mqstore.exchange.matching import (
     Choice,
     check_choice,
@@ -86,9 +86,9 @@ def copy(
     """
     rules, salt = load_rules(redact)
     if Path(out).absolute().is_relative_to(Path(path).absolute()):
-        raise ConfigError(f"out: {out} lies inside of the store", "out")
+        raise ConfigError(expected("out", "a folder outside of the store", out), "out")
     if redact_default not in {None, "zeros", "drop"}:
-        text = f"redact_default: expected zeros or drop, found {redact_default!r}"
+        text = expected("redact_default", "zeros or drop", repr(redact_default))
         raise ConfigError(text, "redact_default")
     choice = Choice(
         topics=None if topics is None else list(topics),

@@ -145,7 +145,7 @@ def _keep_owner(source: Path, out: Path) -> None:
     inside = sorted(source.rglob("*")) if source.is_dir() else []
     first = next((path for path in inside if path.is_file()), source)
 
-    def give(descriptor: int, path: Path, *, is_folder: bool) -> None:
+    def apply_owner(descriptor: int, path: Path, *, is_folder: bool) -> None:
         like = source / path.relative_to(out)
         if like.is_symlink() or not like.exists() or like.is_dir() != is_folder:
             like = source if is_folder else first
@@ -161,10 +161,10 @@ def _keep_owner(source: Path, out: Path) -> None:
         for name in names:
             file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=descriptor)
             try:
-                give(file, Path(folder, name), is_folder=False)
+                apply_owner(file, Path(folder, name), is_folder=False)
             finally:
                 os.close(file)
-        give(descriptor, Path(folder), is_folder=True)
+        apply_owner(descriptor, Path(folder), is_folder=True)
 
 
 def salvage(

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from mqstore._native import Message, _load_config_json, _names_a_folder, _write_config_json
 from mqstore.errors import (
     ConfigError,
-    CorruptionError,
     InvalidMessageError,
     StoreClosedError,
     StoreError,
     StorePoisonedError,
+    damaged,
 )
 from mqstore.groups.failed import append_but_refused, take_mail
 from mqstore.groups.schedule import SCHEDULE_TOPIC, levels_ms, without
@@ -174,16 +174,9 @@ class Delivery:
             version["counter"] = int(version.get("counter") or 0)
             version.setdefault("stateVersion", 0)
         except (AttributeError, TypeError, ValueError, RecursionError) as error:
-            expected = "numbers of levels and entries, and a dataVersion with a counter"
-            raise CorruptionError(
-                f"{self._path}: offsetTable: expected {expected}: {error}; nothing is delivered "
-                "until the file is mended or moved away",
-                str(self._path),
-                0,
-                "json",
-                expected,
-                str(error),
-            ) from None
+            wanted = "an offsetTable of levels and entries, and a dataVersion with a counter"
+            advice = "nothing is delivered until the file is mended or moved away"
+            raise damaged(self._path, "json", wanted, error, advice) from None
 
     def start(self) -> None:
         """Starts the thread."""

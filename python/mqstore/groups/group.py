@@ -178,10 +178,10 @@ class ConsumerGroup(InFlight):
             for key in landed - {None}:
                 queue = self._open[key]
                 if not queue.waiting:
-                    self._settle(key, queue)
+                    self._commit_and_release(key, queue)
                 else:
                     self._wake_at(time.monotonic() + _COMMIT_S)
-                    self._settle_late(key, queue)
+                    self._release_late(key, queue)
             return None not in landed
 
     def nack(self, message: StoredMessage, delay_s: Seconds | None = None) -> bool:

@@ -98,6 +98,7 @@ class InFlight:
         with self._lock:
             self._expire()
             queues = self._places.queues(topic)
+            self._name_missing(topic, queues)
             last = self._turn.get(topic, -1)
             for queue_id in sorted(queues, key=lambda queue_id: (queue_id <= last, queue_id)):
                 if found and len(found) >= max_messages:
@@ -107,6 +108,20 @@ class InFlight:
                 if got:
                     self._turn[topic] = queue_id
         return found
+
+    def _name_missing(self, topic: str, queues: list[int]) -> None:
+        """Warns, once, of a topic that is not there while others have near names."""
+        if queues or topic in self._turn:
+            return
+        from mqstore._names import nearest
+
+        self._turn[topic] = -1
+        hint = nearest(topic, self._store.topics())
+        if hint:
+            text = "group %s: no topic %r in %s yet%s"
+            logging.getLogger("mqstore").warning(
+                text, self._places.name, topic, self._store.path, hint
+            )
 
     def _next_of(
         self,
@@ -264,7 +279,7 @@ class InFlight:
             if taken and queue is not None:
                 queue.is_in_hand = ordered
             elif queue is not None and not queue.waiting:
-                self._settle(key, queue)
+                self._commit_and_release(key, queue)
             return taken
 
     def _finish(self, messages: list[StoredMessage]) -> None:
@@ -284,7 +299,7 @@ class InFlight:
             if queue is not None:
                 queue.is_in_hand = False
                 if len(queue.returned) == len(queue.waiting):
-                    self._settle(key, queue)
+                    self._commit_and_release(key, queue)
 
     def _hide(self, messages: list[StoredMessage], tags: str | None, seconds: float) -> None:
         """Gives messages in flight a deadline."""
@@ -334,14 +349,14 @@ class InFlight:
                 self.give_back([message], tags=tags)
                 queue.has_late = True
             if late:
-                self._settle_late(key, queue)
+                self._release_late(key, queue)
 
-    def _settle_late(self, key: QueueKey, queue: TakenQueue) -> None:
+    def _release_late(self, key: QueueKey, queue: TakenQueue) -> None:
         """Lets any process take a queue of which no message is in flight but late ones."""
         if queue.has_late and 0 < len(queue.returned) == len(queue.waiting):
-            self._settle(key, queue)
+            self._commit_and_release(key, queue)
 
-    def _settle(self, key: QueueKey, queue: TakenQueue) -> None:
+    def _commit_and_release(self, key: QueueKey, queue: TakenQueue) -> None:
         """Lets other processes take a queue; what is done counts for them, too."""
         if queue.has_progress or (not queue.waiting and queue.place != queue.began):
             self._advance(key, queue, queue.waiting.values())

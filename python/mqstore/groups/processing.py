@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _COMMIT_S = 1.0
 _SLICE_S = 0.05
 # A look at all queues though the log did not grow: another process may have released one.
-_LOOK_S = 0.5
+_CHECK_S = 0.5
 _NOT_AWAITED = (
     "handler: expected a function, got one whose coroutine nobody would run; mqstore.aio.open "
     "gives groups that await it"
@@ -102,7 +102,7 @@ class Processing:
         self._batches: set[_Batch] = set()
         self._error: BaseException | None = None
         self._last_s = time.monotonic()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def run(self, concurrency: int, stop: threading.Event, idle_s: float) -> Processed:
         """Works until it is told to stop, the store is closed, or nothing came for `idle_s`."""
@@ -155,12 +155,12 @@ class Processing:
             stops[-1].set()
 
     def _work(self, number: int, stops: Sequence[threading.Event], idle_s: float) -> None:
-        looked_s = 0.0
+        checked_s = 0.0
         try:
             while not any(stop.is_set() for stop in stops):
                 end = self._store._readable_end  # noqa: SLF001 - a part of the store
                 self._store._refresh_if_grown()  # noqa: SLF001 - a part of the store
-                looked_s = time.monotonic()
+                checked_s = time.monotonic()
                 if self._take_turns(number, stops):
                     self._last_s = time.monotonic()
                     continue
@@ -168,7 +168,7 @@ class Processing:
                     if time.monotonic() - self._last_s >= idle_s:
                         return
                     grown = self._store.wait(end, timeout_s=min(_SLICE_S, idle_s))
-                    if grown or time.monotonic() - looked_s > _LOOK_S:
+                    if grown or time.monotonic() - checked_s > _CHECK_S:
                         break
         except StoreClosedError:
             return
@@ -178,6 +178,8 @@ class Processing:
         group, found = self._group, False
         for topic in self._topics:
             queues = group._places.queues(topic)  # noqa: SLF001 - of this package
+            if topic == self._topic:
+                group._name_missing(topic, queues)  # noqa: SLF001 - of this package
             first = number % len(queues) if queues else 0
             for queue_id in queues[first:] + queues[:first]:
                 # Retries come from other topics of the group, too.
@@ -203,8 +205,8 @@ class Processing:
             return True
         if origin in self._group._handled:  # noqa: SLF001 - of this package
             return False
-        if origin not in self._told:
-            self._told.add(origin)
+        if origin not in self._reported:
+            self._reported.add(origin)
             _LOG.warning(
                 "group %s: the handler of topic %s gets retries of topic %s: all topics of a group "
                 "share %s, so each of its processes must handle the same topics, as in RocketMQ (one "
@@ -246,7 +248,7 @@ class Processing:
                     break
                 message = left.pop()
                 if failed is None:
-                    self._settle([message], handled=1)
+                    self._finish([message], handled=1)
                     continue
                 with batch.lock:
                     batch.failed.append(failed)
@@ -301,13 +303,13 @@ class Processing:
             self._group._places.check_place()  # noqa: SLF001 - of this package
             dead = send_back(self._store, self._group.name, batch.failed)
             sent, batch.failed = [one.message for one in batch.failed], []
-            self._settle(sent, retried=len(sent) - dead, dead=dead)
+            self._finish(sent, retried=len(sent) - dead, dead=dead)
         except BaseException as error:
             batch.error = error
             raise
         batch.sent_s = time.monotonic()
 
-    def _settle(
+    def _finish(
         self, messages: list[StoredMessage], handled: int = 0, retried: int = 0, dead: int = 0
     ) -> None:
         self._group._finish(messages)  # noqa: SLF001 - of this package

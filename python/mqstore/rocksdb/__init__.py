@@ -62,7 +62,7 @@ def open_beside(path: str | os.PathLike[str], settings: Mapping[str, object]) ->
     aside = tempfile.mkdtemp(prefix="mqstore-")
     try:
         writers = (write_queues, write_tables)
-        written = [_told(write, root, Path(aside), settings) for write in writers]
+        written = [_is_written(write, root, Path(aside), settings) for write in writers]
         other = KeyIndex(root.absolute(), RocksDBWarning) if is_database(root / DATABASE) else None
         more = aside if any(written) else None
         store = Store(path, "r", settings, aside=more, other_index=other)
@@ -133,7 +133,7 @@ def count_rows(root: str | os.PathLike[str]) -> dict[str, dict[str, int]]:
     return {name: dict(counts) for name, counts in rows}
 
 
-def _told(write: _Writer, root: Path, aside: Path, settings: Mapping[str, object]) -> bool:
+def _is_written(write: _Writer, root: Path, aside: Path, settings: Mapping[str, object]) -> bool:
     part = Path(tempfile.mkdtemp(dir=aside))
     try:
         written = write(root, part, settings)

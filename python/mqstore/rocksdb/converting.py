@@ -24,6 +24,7 @@ from mqstore.errors import (
     StoreIOError,
     StoreLockedError,
     UnsupportedError,
+    expected,
 )
 from mqstore.results import Finding, _Report
 from mqstore.rocksdb.index import DATABASE, check_index, count_index_rows, index_rows, sum_of_log
@@ -115,13 +116,13 @@ def convert(
     """
     for name, value in (("queues", queues), ("index", index)):
         if value not in (None, "file", "rocksdb"):
-            raise ConfigError(f"{name}: must be 'file' or 'rocksdb', not {value!r}", name)
+            raise ConfigError(expected(name, "'file' or 'rocksdb'", repr(value)), name)
     if queues is None and index is None:
-        raise ConfigError("queues, index: expected at least one of them, found none", "queues")
+        raise ConfigError("queues, index: expected at least one of them, got none", "queues")
     root = Path(path).absolute()
     if not dry_run:
         _refuse_in_use(root)
-    ends, told, reach = _old_ends(root, config)
+    ends, reported, reach = _old_ends(root, config)
     if ends and reach == 0:
         message = (
             f"{root}: the log has no messages, and {len(ends)} queues go on at a number above 0,"
@@ -133,9 +134,9 @@ def convert(
     with LogQueues(root, config, more=more) as made:
         work = _Work(root, config, made, _lone_ends(made, ends), reach, more=more)
         if queues is not None:
-            _check_old(root, made, told)
+            _check_old(root, made, reported)
         if index is not None:
-            _check_old_index(root, made, told)
+            _check_old_index(root, made, reported)
         kept = () if dry_run else work.apply(queues, index)
         return ConvertReport(
             path=os.fspath(path),
@@ -144,7 +145,7 @@ def convert(
             applied=not dry_run,
             queue_count=len(made.bounds.keys() | work.ends.keys()),
             messages=sum(end - first for first, end in made.bounds.values()),
-            findings=tuple(told.findings),
+            findings=tuple(reported.findings),
             quarantine=kept[-1] if kept else None,
             quarantines=kept,
         )
@@ -160,13 +161,15 @@ def _refuse_in_use(root: Path) -> None:
 
 def _old_ends(root: Path, config: ConfigLike) -> tuple[Ends, _Findings, int]:
     """The ends of the queues as they are, and of the log: a next number must not go back."""
-    told = _Findings(root)
+    reported = _Findings(root)
     ends: Ends = {}
     database = database_of(root)
     if database is not None and has_rows(database):
         ends, _, error = ends_of(database)
         if error is not None:
-            told.add("MQ-RDB-01", "error", Path(error.path or root), error.expected, error.found)
+            reported.add(
+                "MQ-RDB-01", "error", Path(error.path or root), error.expected, error.found
+            )
     with Store(root, "r", mqstore.store.settings_of(config)) as store:
         store._check_end()  # noqa: SLF001
         for queue in store.queues():
@@ -174,7 +177,7 @@ def _old_ends(root: Path, config: ConfigLike) -> tuple[Ends, _Findings, int]:
             known = ends.get(name)
             if queue.max_offset > (known.queue_offset + 1 if known else 0):
                 ends[name] = End(0, queue.max_offset - 1)
-        return ends, told, store.max_physical_offset
+        return ends, reported, store.max_physical_offset
 
 
 def _lone_ends(made: LogQueues, ends: Ends) -> Ends:
@@ -191,21 +194,21 @@ def _lone_ends(made: LogQueues, ends: Ends) -> Ends:
     }
 
 
-def _check_old(root: Path, made: LogQueues, told: _Findings) -> None:
+def _check_old(root: Path, made: LogQueues, reported: _Findings) -> None:
     database = database_of(root)
-    if database is None or not has_rows(database) or told.findings:
+    if database is None or not has_rows(database) or reported.findings:
         return
-    told.findings += made.check(database)
+    reported.findings += made.check(database)
 
 
-def _check_old_index(root: Path, made: LogQueues, told: _Findings) -> None:
+def _check_old_index(root: Path, made: LogQueues, reported: _Findings) -> None:
     database = root / DATABASE
     if not is_database(database) or not has_rows(database):
         return
     try:
-        check_index(database, made.store, told.add)
+        check_index(database, made.store, reported.add)
     except CorruptionError as error:
-        told.add("MQ-RDB-01", "warning", Path(error.path or root), error.expected, error.found)
+        reported.add("MQ-RDB-01", "warning", Path(error.path or root), error.expected, error.found)
 
 
 class LogQueues:

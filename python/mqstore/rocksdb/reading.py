@@ -17,7 +17,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Self
 
-from mqstore.errors import CorruptionError, StoreIOError, UnsupportedError, install
+from mqstore.errors import CorruptionError, StoreIOError, UnsupportedError, damaged, install
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -214,7 +214,7 @@ def _frames(command: list[str], folder: Path) -> Generator[Row]:
                 elif kind == b"F":
                     family = key.decode()
                 elif kind == b"E":
-                    raise _told(folder, key.decode(errors="replace"))
+                    raise _rocksdb_error(folder, key.decode(errors="replace"))
                 else:
                     return
             pending = pending[at:]
@@ -234,7 +234,7 @@ def _next_bytes(pipe: int, folder: Path) -> bytes:
     return os.read(pipe, 1 << 20)
 
 
-def _told(folder: Path, text: str) -> Exception:
+def _rocksdb_error(folder: Path, text: str) -> Exception:
     """The error for RocksDB's own words, with the file that they name."""
     if "No space left" in text or "Too many open files" in text:
         return StoreIOError(f"{folder}: RocksDB: {text}", None, str(folder), "read")
@@ -246,11 +246,11 @@ def _told(folder: Path, text: str) -> Exception:
 
 
 def _damaged(path: Path, expected: str, found: str) -> CorruptionError:
-    message = (
-        f"{path}: expected {expected}, found {found}; nothing was changed, and messages are still"
-        " read from the log; make the rows again: mqstore convert STORE --queues rocksdb --apply"
+    advice = (
+        "nothing was changed, and messages are still read from the log; make the rows again: "
+        "mqstore convert STORE --queues rocksdb --apply"
     )
-    return CorruptionError(message, str(path), 0, "rocksdb", expected, found)
+    return damaged(path, "rocksdb", expected, found, advice)
 
 
 def _refused(error: OSError, folder: Path, op: str) -> StoreIOError:

@@ -59,9 +59,7 @@ class TargetLock:
         Raises:
             StoreLockedError: Another pipeline has it.
         """
-        before = _held.get(self.path)
-        if before is not None and before.query is not None and not before.query.isActive:
-            before.release()
+        self._free_ended()
         if self.is_local:
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
             self._file = Path(self.path).open("a+", encoding="utf-8")  # noqa: SIM115 - held
@@ -86,6 +84,7 @@ class TargetLock:
         Raises:
             StoreLockedError: Another pipeline has it.
         """
+        self._free_ended()
         if self.is_local:
             with contextlib.suppress(FileNotFoundError), Path(self.path).open("rb") as file:
                 try:
@@ -122,6 +121,12 @@ class TargetLock:
             self._file.close()
         if _held.get(self.path) is self:
             del _held[self.path]
+
+    def _free_ended(self) -> None:
+        """Releases the lock of an ended query of this process before its thread does."""
+        before = _held.get(self.path)
+        if before is not None and before.query is not None and not before.query.isActive:
+            before.release()
 
     def _lease(self, spark: SparkSession | None) -> dict[str, Any]:
         if spark is None:

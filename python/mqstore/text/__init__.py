@@ -120,7 +120,7 @@ def parse_size(text: str) -> int:
     """
     match = _SIZE.fullmatch(text.strip())
     if not match:
-        raise ValueError(f"{text!r} is no size: say bytes (4096), or 64k, 16m, 1g")
+        raise ValueError(f"expected bytes (4096), or 64k, 16m, 1g, got {text!r}")
     value = int(match[1]) * _UNIT_SIZE[match[2].lower()]
     if value > _INT64_MAX:
         raise ValueError(f"{text!r} does not fit into 64 bits of bytes")

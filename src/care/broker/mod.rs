@@ -276,7 +276,7 @@ pub(in crate::care) fn obstacle(path: &Path, paths: &StorePaths) -> String {
 }
 
 /// The command that gives what lies in the store to its owner; root can run it.
-pub(in crate::care) fn give(path: &Path, paths: &StorePaths) -> Option<String> {
+pub(in crate::care) fn owner_command(path: &Path, paths: &StorePaths) -> Option<String> {
     if path == paths.root() {
         return None;
     }

@@ -10,7 +10,7 @@ use crate::care::rocksdb::{self, Databases};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result, quoted};
 use crate::files::{Access, FileRun, Storage};
-use crate::format::width::{at_least_0, at_most_i64};
+use crate::format::width::{clamp_u64, saturating_i64};
 use crate::log::{CommitLog, CqUnit};
 use crate::store::folder::found;
 use crate::store::folder::paths::StorePaths;
@@ -159,14 +159,14 @@ fn count(
     is_damaged: bool,
 ) -> Result<(Vec<LostInQueue>, bool)> {
     let ends = rocksdb::ends_of(databases, database)?;
-    if !is_damaged && at_least_0(ends.checkpoint) <= log.end_offset() {
+    if !is_damaged && clamp_u64(ends.checkpoint) <= log.end_offset() {
         return Ok((Vec::new(), false));
     }
     let mut lost: Vec<LostInQueue> = Vec::new();
     let (mut first_lost, mut last_whole) = (i64::MAX, -1);
     rocksdb::each_row(databases, database, &ends, |(topic, queue_id), row| {
         let at = row.physical_offset;
-        if at < at_most_i64(log.min_offset()) {
+        if at < saturating_i64(log.min_offset()) {
             return Ok(());
         }
         if is_whole(log, &row) {

@@ -12,7 +12,7 @@ use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::{Storage, SystemClock};
 use crate::format::message::peek::store_timestamp_ms;
-use crate::format::width::{at_least_0, at_most_i64, to_usize};
+use crate::format::width::{clamp_u64, saturating_i64, to_usize};
 use crate::log::{CommitLog, CqUnit, Queue, QueueKind};
 use crate::store::folder::paths::CONSUME_QUEUE;
 use crate::store::read::scan::places;
@@ -71,7 +71,7 @@ impl LogQueues {
         Ok(Self {
             bounds: bounds.collect(),
             batches: batches.into_iter().map(|queue| queue.topic).collect(),
-            span: at_most_i64(report.log_start)..at_most_i64(report.log_end),
+            span: saturating_i64(report.log_start)..saturating_i64(report.log_end),
             log: places::open_log(&storage, root, &config, report.log_end)?,
             storage,
             dir,
@@ -93,7 +93,7 @@ impl LogQueues {
     /// Store time of the message at a place in the log.
     pub fn store_time_ms(&self, physical_offset: i64) -> Result<i64> {
         let record = self.log.get(physical_offset, self.log.end_offset())?;
-        let time_ms = store_timestamp_ms(&record, at_least_0(physical_offset));
+        let time_ms = store_timestamp_ms(&record, clamp_u64(physical_offset));
         time_ms.ok_or_else(|| Error::MessageNotFound {
             what: format!("no message begins at physical offset {physical_offset}"),
         })
@@ -225,7 +225,7 @@ impl Entries {
         };
         let holds = |block: &[CqUnit]| {
             let first = block.first()?.number;
-            block.get(to_usize(at_least_0(number - first))).copied()
+            block.get(to_usize(clamp_u64(number - first))).copied()
         };
         let before = self.block.first().is_some_and(|first| number < first.number);
         if before || holds(&self.block).is_none() {

@@ -266,7 +266,7 @@ impl RecordCheck<'_> {
         }
         let has_checksum = property_crc(view).is_some();
         if self.cx.config.force_verify_prop_crc && !has_checksum {
-            self.result.oddities.see_checksum(self.base.saturating_add(at));
+            self.result.oddities.count_checksum(self.base.saturating_add(at));
         }
         if let Some(faults) = record.faults {
             self.checksums(faults, at);
@@ -293,10 +293,10 @@ impl RecordCheck<'_> {
         }
         if request.properties.multi_dispatch.is_some() {
             let lights = self.queues.has_lights();
-            self.result.oddities.see_lists(&request, self.result.messages, lights);
+            self.result.oddities.check_lists(&request, self.result.messages, lights);
         }
         if sys_flag::compression(view.sys_flag()) != Some(Compression::None) {
-            self.result.oddities.see_body(self.log, record)?;
+            self.result.oddities.check_body(self.log, record)?;
         }
         if let Some(delay) = request.properties.delay
             && delay_level(delay).is_none()

@@ -426,8 +426,8 @@ fn check_behind(
     // A message in two files may have matched twice.
     let doubtful = !log.check().is_empty();
     each(queues.list.iter(), cx.threads, |queue| {
-        let all_met = queue.met.load(Ordering::Relaxed) == queue.live;
-        if (doubtful || !all_met)
+        let all_there = queue.matched.load(Ordering::Relaxed) == queue.live;
+        if (doubtful || !all_there)
             && let Err(error) = queues::entry_check::check_entries(cx, queue, log, walked)
         {
             cx.error(&queue.dir(), error);

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::files::FileRun;
 use crate::format::body;
 use crate::format::message::{Frame, MessageView, read_frame};
-use crate::format::width::at_least_0;
+use crate::format::width::clamp_u64;
 use crate::log::read::frames::Record;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
@@ -22,7 +22,7 @@ pub(super) fn with_body<T>(
     take: impl FnOnce(MessageView<'_>) -> T,
 ) -> Result<T> {
     let mut whole = vec![0; if record.is_elided { record.size as usize } else { 0 }];
-    let read = log.read_at(&mut whole, at_least_0(record.view.physical_offset()))?;
+    let read = log.read_at(&mut whole, clamp_u64(record.view.physical_offset()))?;
     Ok(take(match read_frame(whole.get(..read).unwrap_or_default()) {
         Ok(Frame::Message(view)) => view,
         _ => record.view,
@@ -41,18 +41,18 @@ pub(super) struct Oddities {
 
 impl Oddities {
     #[cold]
-    pub(super) fn see_lists(&mut self, request: &DispatchRequest<'_>, messages: u64, on: bool) {
+    pub(super) fn check_lists(&mut self, request: &DispatchRequest<'_>, messages: u64, on: bool) {
         if let (None, true, true) = (&self.end, on, request.is_queued())
             && let Some(text) = lmq::end_of_dispatch(request)
         {
             let text = String::from_utf8_lossy(text).chars().take(MOST_SHOWN).collect();
-            self.end = Some((at_least_0(request.physical_offset), text, messages));
+            self.end = Some((clamp_u64(request.physical_offset), text, messages));
         }
     }
 
     #[cold]
-    pub(super) fn see_body(&mut self, log: &FileRun, record: &Record<'_>) -> Result<()> {
-        let place = at_least_0(record.view.physical_offset());
+    pub(super) fn check_body(&mut self, log: &FileRun, record: &Record<'_>) -> Result<()> {
+        let place = clamp_u64(record.view.physical_offset());
         let is_wrong = record.faults.is_some_and(|faults| faults.body.is_some());
         if is_wrong || record.size as usize > MOST_BODY {
             return Ok(());
@@ -69,7 +69,7 @@ impl Oddities {
     }
 
     #[cold]
-    pub(super) fn see_checksum(&mut self, place: u64) {
+    pub(super) fn count_checksum(&mut self, place: u64) {
         self.checksums.get_or_insert((0, place)).0 += 1;
     }
 
@@ -170,7 +170,7 @@ impl Times {
     }
 
     /// Older one of the last two times: one message alone may be wrong.
-    pub(crate) fn settled_ms(&self) -> i64 {
+    pub(crate) fn reliable_ms(&self) -> i64 {
         let [before, last] = self.last.map(|stored| stored.map_or(0, |stored| stored.1));
         before.min(last)
     }

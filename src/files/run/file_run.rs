@@ -363,7 +363,7 @@ impl FileRun {
         // Unknown disk usage counts as empty.
         let used_percent = |dir: &Path| self.storage.used_percent(dir).unwrap_or(0);
         let dir = self.roots.of_file(which, used_percent).ok_or_else(|| {
-            Error::config("store_path_commit_log", "names no folder that takes files")
+            Error::setting("store_path_commit_log", "a folder that takes new files", "none")
         })?;
         Ok(dir.join(file_name::offset_name(base_offset)))
     }

@@ -6,11 +6,11 @@
 //! makes files and folders with owner, group and mode of their folder, `resting.rs` reads a log that nobody
 //! writes.
 
-pub mod anchored;
 pub mod locks;
 pub mod memory;
 pub mod os;
 mod owner;
+pub mod pinned_storage;
 pub mod resting;
 pub mod storage;
 

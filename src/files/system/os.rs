@@ -18,7 +18,7 @@ use super::storage::{
 };
 use crate::error::{Error, Result};
 use crate::files::map::mapped_file::MappedFile;
-use crate::format::width::{at_least_0, at_most_i64, to_usize};
+use crate::format::width::{clamp_u64, saturating_i64, to_usize};
 
 /// Milliseconds until file times must have advanced: twice the longest tick of Linux.
 const STAMP_TICKS: u32 = 20;
@@ -60,13 +60,13 @@ impl Storage for Os {
         for entry in fs::read_dir(dir)? {
             let entry = entry?;
             // Most systems return the kind with the name, which saves a call for each entry.
-            let looked = entry.file_type().and_then(|file_type| match kind_of(file_type) {
+            let kind = entry.file_type().and_then(|file_type| match kind_of(file_type) {
                 FileKind::File => {
                     entry.metadata().map(|file| (kind_of(file.file_type()), Some(stamp_of(&file))))
                 }
                 kind => Ok((kind, None)),
             });
-            match looked {
+            match kind {
                 Ok((kind, stamp)) => entries.push(DirEntry {
                     name: entry.file_name(),
                     kind,
@@ -432,9 +432,9 @@ impl StorageFile for OsFile {
 
     fn locked(&self, bytes: Range<u64>) -> Option<Range<u64>> {
         let lock = conflicting_lock(&self.file, bytes)?;
-        let start = at_least_0(lock.l_start);
+        let start = clamp_u64(lock.l_start);
         // Without a length it reaches to the end of any file.
-        let end = if lock.l_len == 0 { u64::MAX } else { start + at_least_0(lock.l_len) };
+        let end = if lock.l_len == 0 { u64::MAX } else { start + clamp_u64(lock.l_len) };
         Some(start..end)
     }
 
@@ -450,8 +450,8 @@ fn lock_on(bytes: Range<u64>, kind: i32) -> nix::libc::flock {
     nix::libc::flock {
         l_type: kind as nix::libc::c_short,
         l_whence: nix::libc::SEEK_SET as nix::libc::c_short,
-        l_start: at_most_i64(bytes.start),
-        l_len: at_most_i64(bytes.end - bytes.start),
+        l_start: saturating_i64(bytes.start),
+        l_len: saturating_i64(bytes.end - bytes.start),
         l_pid: 0,
     }
 }

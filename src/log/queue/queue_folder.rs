@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::Storage;
-use crate::format::width::{at_most_i64, to_usize};
+use crate::format::width::{saturating_i64, to_usize};
 use crate::log::folder;
 
 use super::{CqUnit, Queue, QueueKind};
@@ -53,7 +53,7 @@ impl Queue {
         queue.entries.find_end(CqUnit::is_valid)?;
         let places = queue.leading_places()?;
         let (first, last) = (queue.units_at(places.start, 1)?.pop(), queue.last()?);
-        let min = first.map_or(at_most_i64(places.start), |unit| unit.number);
+        let min = first.map_or(saturating_i64(places.start), |unit| unit.number);
         queue.min_offset.store(min, Ordering::Release);
         let last = last.filter(|_| first.is_some());
         queue.max_offset.store(last.map_or(min, |last| last.end()), Ordering::Release);
@@ -90,8 +90,8 @@ impl Queue {
     }
 
     /// Position of the first entry for which `before` is false, or the end.
-    pub fn first_not(&self, before: impl Fn(&CqUnit) -> bool) -> Result<u64> {
-        self.entries.first_not(self.places(), |unit| Some(before(unit)))
+    pub fn partition_point_by(&self, before: impl Fn(&CqUnit) -> bool) -> Result<u64> {
+        self.entries.partition_point_by(self.places(), |unit| Some(before(unit)))
     }
 }
 
@@ -131,7 +131,11 @@ mod tests {
 
     fn assert_places(queue: &Queue, places: &[(i64, u64)]) {
         for (offset, place) in places {
-            assert_eq!(queue.first_not(|unit| unit.number < *offset).unwrap(), *place, "{offset}");
+            assert_eq!(
+                queue.partition_point_by(|unit| unit.number < *offset).unwrap(),
+                *place,
+                "{offset}"
+            );
         }
     }
 

@@ -51,8 +51,8 @@ pub(crate) fn doctor<'py>(
     databases: Option<Py<PyAny>>,
 ) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
     let databases = databases.map(PythonDatabases::new);
-    let found = with_progress(py, progress.as_ref(), |tell| {
-        let report = care::doctor(&path, &settings, tell)?;
+    let found = with_progress(py, progress.as_ref(), |report_progress| {
+        let report = care::doctor(&path, &settings, report_progress)?;
         let (storage, databases): (Arc<dyn Storage>, _) =
             (Arc::new(Os), databases.as_ref().map(|of| of as _));
         care::doctor::with_databases(report, &storage, &path, &settings, databases, option)

@@ -52,8 +52,14 @@ pub(crate) fn verify<'py>(
     };
     let options = VerifyOptions { level, threads: threads_of(threads)?, ..Default::default() };
     let databases = databases.map(PythonDatabases::new);
-    let report = with_progress(py, progress.as_ref(), |tell| {
-        care::verify_with(&path, settings, &options, databases.as_ref().map(|of| of as _), tell)
+    let report = with_progress(py, progress.as_ref(), |report_progress| {
+        care::verify_with(
+            &path,
+            settings,
+            &options,
+            databases.as_ref().map(|of| of as _),
+            report_progress,
+        )
     });
     let report = PythonDatabases::outcome(databases.as_ref(), report)?;
     let counts = counts(py, &report)?;
@@ -70,19 +76,19 @@ pub(crate) fn _code_text(code: &str) -> Option<(&'static str, &'static str)> {
 /// Totals of the check, then the number of findings for each code, including unlisted ones.
 fn counts<'py>(py: Python<'py>, report: &VerifyReport) -> PyResult<Bound<'py, PyDict>> {
     let counts = PyDict::new(py);
-    let looked_at = &report.counts;
+    let checked = &report.counts;
     for (name, count) in [
-        ("messages", looked_at.messages),
-        ("log_bytes", looked_at.log_bytes),
-        ("log_files", looked_at.log_files),
-        ("queues", looked_at.queues),
-        ("queue_entries", looked_at.queue_entries),
-        ("index_files", looked_at.index_files),
-        ("index_entries", looked_at.index_entries),
+        ("messages", checked.messages),
+        ("log_bytes", checked.log_bytes),
+        ("log_files", checked.log_files),
+        ("queues", checked.queues),
+        ("queue_entries", checked.queue_entries),
+        ("index_files", checked.index_files),
+        ("index_entries", checked.index_entries),
     ] {
         counts.set_item(name, count)?;
     }
-    if let Some(rows) = looked_at.rocksdb_rows {
+    if let Some(rows) = checked.rocksdb_rows {
         counts.set_item("rocksdb_rows", rows)?;
     }
     for (code, count) in &report.found {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -16,7 +15,7 @@ use crate::store::{MessageStore, NewMessage};
 
 use super::Store;
 use super::message::{Arguments, Given, key_list};
-use crate::py::errors::{raise, raise_at, with_text};
+use crate::py::errors::{raise, raise_at, type_error, with_text};
 use crate::py::fields::{self, Block, Keys, Named, bytes_of, with_block};
 use crate::py::values::{AppendResult, AppendSummary, topic_of};
 
@@ -289,7 +288,7 @@ impl Store {
     ) -> PyResult<AppendResult> {
         let store = self.writing()?;
         let (Some(topic), Some(body)) = (&given.topic, &given.body) else {
-            return Err(PyTypeError::new_err("topic, body: expected both"));
+            return Err(type_error("topic, body", "both", "one of them"));
         };
         let body = bytes_of("body", body)?;
         let named = Named {

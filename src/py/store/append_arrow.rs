@@ -19,7 +19,7 @@ use crate::store::{MessageStore, NewMessage};
 
 use super::Store;
 use super::append::{CHUNK, CHUNK_BYTES, PACE};
-use crate::py::errors::{invalid, raise, with_text};
+use crate::py::errors::{invalid, raise, value_error, with_text};
 use crate::py::fields;
 use crate::py::values::{AppendResult, AppendSummary, topic_of};
 
@@ -111,9 +111,8 @@ impl Store {
             read += batch.num_rows();
         }
         if resume_from > read {
-            return Err(PyValueError::new_err(format!(
-                "resume_from: expected at most the {read} rows of the stream, got {resume_from}"
-            )));
+            let wanted = format!("at most the {read} rows of the stream");
+            return Err(value_error("resume_from", wanted, resume_from));
         }
         py.detach(|| append_whole(store, host, &kept, &mut written))
             .map_err(|(row, error)| culprit(raise(error, host), &written, row))?;
@@ -173,8 +172,7 @@ fn summary(first: u64, written: &Written) -> AppendSummary {
 
 fn reader_of(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn RecordBatchReader + Send>> {
     if !data.hasattr("__arrow_c_stream__")? {
-        let found = data.get_type().name()?;
-        return Err(PyTypeError::new_err(format!("{found} has no __arrow_c_stream__")));
+        return Err(fields::expected("data", "an Arrow stream (__arrow_c_stream__)", data));
     }
     data.extract::<PyRecordBatchReader>()?.into_reader()
 }
@@ -242,11 +240,11 @@ fn culprit(py: Python<'_>, error: PyErr, written: &Written, index: usize) -> PyE
         AppendResult::new(result, *host, topic, *queue_id)
     };
     let results = written.iter().map(result);
-    let told = results
+    let shown = results
         .map(|result| Bound::new(py, result))
         .collect::<PyResult<Vec<_>>>()
         .and_then(|results| value.setattr("results", PyList::new(py, results)?))
         .and_then(|()| value.setattr("index", index));
-    drop(told);
+    drop(shown);
     error
 }

@@ -14,19 +14,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 use serde_json::Value;
 
 use super::care::upkeep::recovery_report;
-use super::errors::StoreClosedError;
 use super::{fields, process};
 use crate::config::{DeleteRules, StoreConfig};
 use crate::error::Error;
 use crate::format::message::host::Host;
 use crate::format::release::Release;
 use crate::log::index::query::{ExternalIndex, ExternalOffsets, ExternalQuery};
+use crate::py::errors::{StoreClosedError, shown, value_error};
 use crate::store::folder::remembered;
 use crate::store::{MessageStore, OpenMode};
 
@@ -140,7 +139,7 @@ fn forked() -> PyErr {
 struct AskedInPython(Py<PyAny>);
 
 impl ExternalIndex for AskedInPython {
-    fn ask(&self, query: &ExternalQuery<'_>) -> Option<ExternalOffsets> {
+    fn query(&self, query: &ExternalQuery<'_>) -> Option<ExternalOffsets> {
         let ExternalQuery { topic, text, is_tags, span, log } = *query;
         let arguments = (topic, text, is_tags, span, log);
         Python::attach(|py| {
@@ -182,10 +181,7 @@ impl Store {
             "r" => (OpenMode::Read, "r"),
             "r+" => (OpenMode::ReadWrite, "r+"),
             "a" => (OpenMode::Create, "a"),
-            _ => {
-                let shown: String = mode.chars().take(64).collect();
-                return Err(PyValueError::new_err(format!("mode is r, r+ or a, not {shown:?}")));
-            }
+            _ => return Err(value_error("mode", "\"r\", \"r+\" or \"a\"", shown(mode))),
         };
         let given = PyDict::new(py);
         given.update(settings.cast()?)?;

@@ -14,7 +14,7 @@ use crate::files::{Access, FileKind, FileRun, RunFile, Storage, folder_at};
 use crate::format::bytes::{i32_at, i64_at};
 use crate::format::file_name::parse_offset_name;
 use crate::format::message::peek;
-use crate::format::width::at_most_i64;
+use crate::format::width::saturating_i64;
 
 const PARTS: [&str; 5] = [CONSUME_QUEUE, INDEX, "config", "checkpoint", "abort"];
 
@@ -136,10 +136,8 @@ fn log_files(storage: &Arc<dyn Storage>, paths: &StorePaths) -> Result<Arc<Vec<A
 }
 
 pub(crate) fn differs(field: &str, configured: u64, path: &Path, found: u64) -> Error {
-    Error::config(
-        field,
-        format!("{configured} bytes are configured, but {} has {found}", path.display()),
-    )
+    let wanted = format!("{found} bytes, as {} has", path.display());
+    Error::setting(field, wanted, format!("{configured}; leave the setting out"))
 }
 
 /// Bytes of DLedger before each record (`DLedgerEntry`).
@@ -190,7 +188,7 @@ fn is_ledger(storage: &dyn Storage, dir: &Path) -> Result<bool> {
 
 fn is_entry(head: &[u8], place: u64) -> bool {
     let record = head.get(HEAD_LEN..).unwrap_or_default();
-    let is_own = i64_at(head, PLACE_AT) == Some(at_most_i64(place))
+    let is_own = i64_at(head, PLACE_AT) == Some(saturating_i64(place))
         && matches!(i32_at(head, 0), Some(1 | 2))
         && i32_at(head, SIZE_AT).is_some_and(|size| size >= 48);
     !peek::is_record(head) && (peek::is_record(record) || is_own)

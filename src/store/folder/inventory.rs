@@ -11,7 +11,7 @@ use crate::format::bytes::{i32_at, i64_at};
 use crate::format::file_name::{parse_index_name, parse_offset_name};
 use crate::format::message::MAGIC_BLANK;
 use crate::format::queue::batch::{self, BatchQueueEntry};
-use crate::format::width::at_least_0;
+use crate::format::width::clamp_u64;
 
 use super::paths;
 
@@ -380,7 +380,7 @@ fn count(unit: Unit, block: &[u8], sums: &mut Sums) -> bool {
                     return false;
                 }
                 sums.units += 1;
-                sums.messages += at_least_0(entry.message_count);
+                sums.messages += clamp_u64(entry.message_count);
             }
         }
     }

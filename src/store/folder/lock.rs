@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::paths::StorePaths;
 use crate::error::{Error, Result};
-use crate::files::{Access, Anchored, FileKind, Storage, StorageFile};
+use crate::files::{Access, FileKind, PinnedStorage, Storage, StorageFile};
 use crate::format::crc::sha256;
 
 #[derive(Debug)]
@@ -107,7 +107,7 @@ impl OffsetsLock {
 pub struct QueueLocks {
     file: Arc<dyn StorageFile>,
     path: PathBuf,
-    storage: Anchored,
+    storage: PinnedStorage,
 }
 
 impl QueueLocks {
@@ -116,7 +116,7 @@ impl QueueLocks {
         let file = open_or_create(&**storage, &path)?;
         // While the file is open, no other has its inode.
         let anchors = [paths.root().to_owned(), path.clone()];
-        let storage = Anchored::new(Arc::clone(storage), anchors)?;
+        let storage = PinnedStorage::new(Arc::clone(storage), anchors)?;
         Ok(Self { file, path, storage })
     }
 

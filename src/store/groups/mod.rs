@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::error::{Error, FormatError, PutStatus, Result};
+use crate::error::{Error, FormatError, PutStatus, Result, expected_got};
 use crate::files::{Moved, Storage};
 use crate::format::config::json;
 use crate::format::config::tables::{self, OffsetTable};
 use crate::format::queue::consume_queue::TagFilter;
-use crate::format::width::at_least_0;
+use crate::format::width::clamp_u64;
 
 use crate::store::folder::config_file;
 use crate::store::folder::lock::{OffsetsLock, QueueLocks};
@@ -201,8 +201,9 @@ impl ConsumerGroup {
             let shown: String = name.chars().take(64).collect();
             return Err(Error::InvalidMessage {
                 field: "group",
-                reason: format!(
-                    "{shown:?} is no name of 1 to {LONGEST_NAME} letters, digits, %, |, _ and -"
+                reason: expected_got(
+                    format!("1 to {LONGEST_NAME} letters, digits, %, |, _ and -"),
+                    format!("{shown:?}"),
                 ),
                 status: PutStatus::MessageIllegal,
                 limit: Some(LONGEST_NAME as u64),
@@ -680,15 +681,14 @@ impl ConsumerGroup {
             });
         }
         let unit = view.map(|view| view.unit(place.saturating_sub(1))).transpose()?.flatten();
-        Ok(unit.map_or(0, |unit| at_least_0(unit.physical_end())))
+        Ok(unit.map_or(0, |unit| clamp_u64(unit.physical_end())))
     }
 
     pub fn seek(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<()> {
         let mut places = self.places()?;
         for (field, number) in [("queue_id", i64::from(queue_id)), ("queue_offset", queue_offset)] {
             if number < 0 {
-                let (reason, status) = (format!("{number} is below 0"), PutStatus::MessageIllegal);
-                return Err(Error::InvalidMessage { field, reason, status, limit: None });
+                return Err(Error::argument(field, "0 or more", number));
             }
         }
         // What was acknowledged before counts if this process ends before the next commit.

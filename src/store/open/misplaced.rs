@@ -85,7 +85,7 @@ fn contradiction(storage: &dyn Storage, log: &FileRun) -> Option<Corruption> {
     })
 }
 
-pub(crate) fn look(
+pub(crate) fn find(
     storage: &dyn Storage,
     paths: &StorePaths,
     file_size: u64,

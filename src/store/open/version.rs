@@ -75,15 +75,15 @@ impl Versions {
 }
 
 /// Looks for the marks of a store whose log and index are open.
-pub fn look(
+pub fn read_marks(
     storage: &dyn Storage,
     paths: &StorePaths,
     log: &CommitLog,
     index: Option<&IndexRun>,
 ) -> Result<Versions> {
-    let mut found = look_at_files(storage, paths)?;
+    let mut found = read_marks_of_files(storage, paths)?;
     if let Some(index) = index {
-        look_at_index(index, log, &mut found)?;
+        read_marks_of_index(index, log, &mut found)?;
         let dir = paths.index();
         let there = storage.list(&dir).unwrap_or_default();
         let files = index.files();
@@ -95,7 +95,7 @@ pub fn look(
     Ok(found)
 }
 
-fn look_at_files(storage: &dyn Storage, paths: &StorePaths) -> Result<Versions> {
+fn read_marks_of_files(storage: &dyn Storage, paths: &StorePaths) -> Result<Versions> {
     let mut found = Versions::default();
     let last = Release::V5_5;
     let dir = paths.root().join(DATABASE);
@@ -149,7 +149,7 @@ pub fn versions_of(
         Err(_) => None,
     };
     let has_unread_index = index.is_none();
-    let found = look(&**storage, paths, &log, index.as_ref())?;
+    let found = read_marks(&**storage, paths, &log, index.as_ref())?;
     Ok(Versions { has_unread_index: found.has_unread_index || has_unread_index, ..found })
 }
 
@@ -158,21 +158,14 @@ pub fn versions_of(
 ///
 /// # Errors
 /// [`Error::InvalidConfig`] if the configured release is older than the marks: its files hold less.
-pub fn settle(config: &mut StoreConfig, found: &Versions) -> Result<Release> {
+pub fn choose(config: &mut StoreConfig, found: &Versions) -> Result<Release> {
     let release = match config.rocketmq_version {
         Some(given) if config.given.contains("rocketmq_version") => {
             let newest = found.marks.iter().max_by_key(|mark| mark.since);
             if let Some(mark) = newest.filter(|mark| mark.since > given) {
-                return Err(Error::config(
-                    "rocketmq_version",
-                    format!(
-                        "{:?} is given, but {} shows {} or later: {}; give that or leave it out",
-                        given.name(),
-                        mark.path,
-                        mark.since.name(),
-                        mark.what
-                    ),
-                ));
+                let wanted = format!("{:?} or later, as {} shows", mark.since.name(), mark.path);
+                let got = format!("{:?}: {}; give that or leave it out", given.name(), mark.what);
+                return Err(Error::setting("rocketmq_version", wanted, got));
             }
             given
         }
@@ -197,11 +190,11 @@ pub fn release_of(
     let found = match config.rocketmq_version {
         // No index can have more.
         Some(known) if known.has_tag_entries() && !config.given.contains("rocketmq_version") => {
-            look_at_files(&**storage, paths)?
+            read_marks_of_files(&**storage, paths)?
         }
         _ => versions_of(storage, paths, &config)?,
     };
-    settle(&mut config, &found)
+    choose(&mut config, &found)
 }
 
 fn has_bytes(bytes: &[u8], wanted: &[u8]) -> bool {
@@ -223,7 +216,7 @@ fn newest_options(storage: &dyn Storage, dir: &Path) -> Result<Option<(String, V
 }
 
 /// Adds marks of the index: tags have an entry from 5.4 on, and none in 5.3.
-fn look_at_index(index: &IndexRun, log: &CommitLog, found: &mut Versions) -> Result<()> {
+fn read_marks_of_index(index: &IndexRun, log: &CommitLog, found: &mut Versions) -> Result<()> {
     let (mut with, mut without) = (None, None);
     let files = index.files();
     for file in asked(files.len()).filter_map(|number| files.get(number)) {
@@ -272,14 +265,20 @@ impl TagEntries {
         let mut found = Self::default();
         let count = file.header()?.index_count.unsigned_abs().saturating_sub(1);
         let last = count.saturating_sub(ENTRIES_ASKED).saturating_add(1);
-        found.look(file, log, last, count)?;
+        found.read_marks(file, log, last, count)?;
         if last > 1 {
-            found.look(file, log, 1, count)?;
+            found.read_marks(file, log, 1, count)?;
         }
         Ok(found)
     }
 
-    fn look(&mut self, file: &IndexFile, log: &CommitLog, first: u32, count: u32) -> Result<()> {
+    fn read_marks(
+        &mut self,
+        file: &IndexFile,
+        log: &CommitLog,
+        first: u32,
+        count: u32,
+    ) -> Result<()> {
         let asked = count.saturating_sub(first).saturating_add(1).min(ENTRIES_ASKED);
         let entries = file.entries_from(first, asked)?;
         let mut buffer = Vec::new();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLockReadGuard};
 
 use super::entry_search::EntrySearch;
-use super::view::follower::Follower;
+use super::view::follower::SharedView;
 use super::view::overlay::Overlay;
 use super::view::queue_view::QueueView;
 use crate::error::{Error, Result};
@@ -43,7 +43,7 @@ pub(crate) struct Reader {
 #[derive(Debug)]
 pub(crate) enum Source {
     Writer(Arc<Writer>, Mutex<Option<Arc<Overlay>>>),
-    Files(Follower),
+    Files(SharedView),
 }
 
 impl Reader {
@@ -59,7 +59,7 @@ impl Reader {
         }
     }
 
-    pub(crate) fn of_files(follower: Follower, missing_end: Option<MissingFiles>) -> Self {
+    pub(crate) fn of_files(follower: SharedView, missing_end: Option<MissingFiles>) -> Self {
         let (files, external_index) = (Arc::clone(&follower.files), OnceLock::new());
         if missing_end.is_some() {
             let end = files.log.end_offset();
@@ -188,7 +188,7 @@ impl Reader {
             match (waiters.take(), has_grown) {
                 (Some(asked), false) => Waiters::wait(&asked, left.min(LONGEST_SLEEP)),
                 // Looks once more after asking.
-                (None, false) if self.ask_to_be_woken(&mut waiters) => {}
+                (None, false) if self.register_waiter(&mut waiters) => {}
                 _ => {
                     std::thread::sleep(pause.min(left));
                     pause = (pause * 2).min(LONGEST_PAUSE);
@@ -198,26 +198,26 @@ impl Reader {
     }
 
     /// `false` beside a broker or no writer, and where the store cannot be written.
-    fn ask_to_be_woken(&self, asked: &mut Option<Waiters>) -> bool {
+    fn register_waiter(&self, asked: &mut Option<Waiters>) -> bool {
         let StoreFiles { storage, paths, .. } = &*self.files;
         if self.is_writers() || StoreLock::holder(&**storage, paths) == Some(Holder::Writer) {
             let waiters = Waiters::open(&**storage, &paths.waiters()).ok();
-            *asked = waiters.filter(|waiters| waiters.ask().is_ok());
+            *asked = waiters.filter(|waiters| waiters.register().is_ok());
         }
         asked.is_some()
     }
 
     /// Reads one queue. If another process removed or swapped files meanwhile, lists them again and
     /// retries.
-    pub(crate) fn ask<T>(
+    pub(crate) fn read_queue<T>(
         &self,
         topic: &[u8],
         queue_id: i32,
-        ask: impl Fn(Option<&QueueView>) -> Result<T>,
+        read: impl Fn(Option<&QueueView>) -> Result<T>,
     ) -> Result<T> {
         for _ in 0..ATTEMPTS {
             let view = self.queue(topic, queue_id)?;
-            let answer = ask(view.as_ref());
+            let answer = read(view.as_ref());
             if !view.is_some_and(|view| view.has_lost_files()) {
                 return answer;
             }
@@ -226,13 +226,13 @@ impl Reader {
         Err(self.never_still())
     }
 
-    pub(crate) fn ask_index<T>(&self, ask: impl Fn() -> Result<T>) -> Result<T> {
+    pub(crate) fn read_index<T>(&self, read: impl Fn() -> Result<T>) -> Result<T> {
         let (Source::Files(follower), Some(index)) = (&self.source, &self.files.index) else {
-            return ask();
+            return read();
         };
         for _ in 0..ATTEMPTS {
             let lost = index.lost();
-            let answer = ask();
+            let answer = read();
             if index.lost() == lost {
                 return answer;
             }

@@ -69,7 +69,7 @@ def topics_command(output: Output, store: str, config: str | None, with_bytes: b
                 *_TIMES,
             ),
         )
-    return _told(damaged)
+    return _report_damaged(damaged)
 
 
 @click.command("queues")
@@ -105,10 +105,10 @@ def queues_command(
                 *_TIMES,
             ),
         )
-    return _told(damaged)
+    return _report_damaged(damaged)
 
 
-def _told(damaged: list[str]) -> int:
+def _report_damaged(damaged: list[str]) -> int:
     """Says what is damaged, behind what could be listed; the exit code."""
     for text in damaged:
         note(f"mqstore: {text}")
@@ -131,7 +131,7 @@ def _queue_rows(
         yield from (_queue_row(queue) for queue in queues)
         return
     entries = sum(queue.max_offset - queue.min_offset for queue in queues)
-    with progress("reading queues", unit="entries", beside_output=True) as tell:
+    with progress("reading queues", unit="entries", beside_output=True) as advance:
         read = 0
         for queue in queues:
             try:
@@ -141,7 +141,7 @@ def _queue_rows(
                 damaged.append(str(error))
             yield _queue_row(queue) | {"bytes": size}
             read += queue.max_offset - queue.min_offset
-            tell(read, entries)
+            advance(read, entries)
 
 
 def _queue_row(queue: QueueInfo) -> dict[str, object]:

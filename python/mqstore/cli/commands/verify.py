@@ -60,8 +60,10 @@ def verify_command(
     Never writes. Exits with 1 where something is wrong; lists every damage, not only the first.
     """
     began = time.monotonic()
-    with progress("verifying") as tell:
-        report = mqstore.verify(store, level=level, threads=threads, progress=tell, config=config)
+    with progress("verifying") as advance:
+        report = mqstore.verify(
+            store, level=level, threads=threads, progress=advance, config=config
+        )
     took = time.monotonic() - began
     document = {
         "path": report.path,

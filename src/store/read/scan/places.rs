@@ -12,7 +12,7 @@ use crate::files::{Access, FileKind, FileRun, Roots, Storage};
 use crate::format::message::tag_filter::TagFilter;
 use crate::format::queue::consume_queue;
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
-use crate::format::width::at_most_i64;
+use crate::format::width::saturating_i64;
 use crate::log::commit_log::Found;
 use crate::log::{CommitLog, CqUnit, Queue, QueueKind};
 use crate::store::folder::found;
@@ -65,7 +65,7 @@ pub fn places_of(
             let folder = root.join(kind.folder()).join(topic).join(part.queue_id.to_string());
             let Some(queue) = queue_at(storage, &folder, config)? else { continue };
             // An earlier batch may reach into the part.
-            let place = queue.first_not(|unit| unit.number < part.begin)?;
+            let place = queue.partition_point_by(|unit| unit.number < part.begin)?;
             queue.each_from(place.saturating_sub(1), |unit| {
                 if unit.number >= part.end {
                     return ControlFlow::Break(());
@@ -139,8 +139,8 @@ pub fn tag_places(
             Ok(None) | Err(Error::Corrupt(_)) => continue,
             Err(error) => return Err(error),
         };
-        let start = at_most_i64(within.start);
-        let place = queue.first_not(|unit| unit.physical_offset < start)?;
+        let start = saturating_i64(within.start);
+        let place = queue.partition_point_by(|unit| unit.physical_offset < start)?;
         queue.each_from(place.saturating_sub(1), |unit| {
             let Some((at, size)) = led_to(unit) else { return ControlFlow::Continue(()) };
             if at >= within.end {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::Storage;
 use crate::format::config::json;
-use crate::format::width::at_least_0;
+use crate::format::width::clamp_u64;
 use crate::store::folder::config_file::read_json;
 use crate::store::folder::lock;
 use crate::store::folder::paths::StorePaths;
@@ -58,7 +58,7 @@ impl StoreFiles {
                 let done = done
                     .iter()
                     .map(|&(from, to)| to.min(end).saturating_sub(from.max(next)).max(0));
-                let messages = at_least_0(end.saturating_sub(next).saturating_sub(done.sum()));
+                let messages = clamp_u64(end.saturating_sub(next).saturating_sub(done.sum()));
                 if messages > 0 {
                     let (group, topic) = (group.to_owned(), topic.to_owned());
                     unread.push(Unread { group, topic, queue_id, messages });
@@ -103,7 +103,7 @@ pub(crate) struct Deletion {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Untold(Mutex<Kept>);
+pub(crate) struct PendingNotices(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
@@ -111,8 +111,8 @@ struct Kept {
     in_file: usize,
 }
 
-impl Untold {
-    pub(crate) fn announce(&self, files: &StoreFiles, deletion: Deletion) -> Result<()> {
+impl PendingNotices {
+    pub(crate) fn record(&self, files: &StoreFiles, deletion: Deletion) -> Result<()> {
         let mut kept = self.0.lock();
         let before = kept.deletions.iter().map(|(_, deletion)| deletion);
         let all: Vec<_> = before.chain([&deletion]).collect();
@@ -129,7 +129,7 @@ impl Untold {
         kept.deletions.drain(..more);
     }
 
-    pub(crate) fn forget_told(&self, files: &StoreFiles) -> Result<()> {
+    pub(crate) fn clear_delivered(&self, files: &StoreFiles) -> Result<()> {
         let mut kept = self.0.lock();
         kept.deletions.retain(|(number, _)| !files.notices.is_taken(*number));
         if kept.deletions.len() != kept.in_file {
@@ -141,25 +141,25 @@ impl Untold {
     }
 
     pub(crate) fn of_earlier(files: &StoreFiles) -> Self {
-        let untold = Self::default();
+        let pending_notices = Self::default();
         match load(&*files.storage, &files.paths) {
             Ok(deletions) => {
-                untold.0.lock().in_file = deletions.len();
+                pending_notices.0.lock().in_file = deletions.len();
                 let begin = files.log.min_offset();
                 for mut deletion in deletions.into_iter().filter(|one| one.from < begin) {
                     if begin < deletion.to {
                         deletion.text += &format!("; done up to {begin}");
                     }
-                    untold.notify(&files.notices, deletion);
+                    pending_notices.notify(&files.notices, deletion);
                 }
             }
             Err(error) => {
-                untold.0.lock().in_file = 1;
+                pending_notices.0.lock().in_file = 1;
                 let text = format!("{error}; which deletions it told of is unknown");
-                untold.notify(&files.notices, Deletion { from: 0, to: 0, text });
+                pending_notices.notify(&files.notices, Deletion { from: 0, to: 0, text });
             }
         }
-        untold
+        pending_notices
     }
 }
 

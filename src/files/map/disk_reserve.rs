@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::files::system::storage::Storage;
 
 #[derive(Debug)]
-pub struct Room {
+pub struct DiskReserve {
     storage: Arc<dyn Storage>,
     /// Root folder; its disk holds all but the log.
     root: PathBuf,
@@ -25,7 +25,7 @@ pub struct Room {
 /// Inodes of the small files and of the next files of log and index.
 const SMALL_FILES: u64 = 24;
 
-impl Room {
+impl DiskReserve {
     /// Reserves `given` bytes, or else the need of closing: among that `per_mille` bytes of entries
     /// per thousand bytes of the log from `entered` on.
     #[must_use]
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use crate::files::Os;
 
-    fn message(room: &Room, taking: u64) -> Option<String> {
+    fn message(room: &DiskReserve, taking: u64) -> Option<String> {
         let refused = room.check(&room.root, taking, 2000).err()?;
         assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
         Some(refused.to_string())
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_given_reserve_is_left_free_and_else_what_closing_needs() {
         let dir = tempfile::tempdir().unwrap();
-        let room = |given| Room::new(Arc::new(Os), dir.path(), given, 400, 1000);
+        let room = |given| DiskReserve::new(Arc::new(Os), dir.path(), given, 400, 1000);
         assert_eq!(message(&room(Some(0)), 1), None);
         let given = room(Some(u64::MAX >> 1));
         given.needs(5);

@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 
 use super::CqUnit;
 use crate::error::Result;
-use crate::format::width::{at_least_0, to_usize};
+use crate::format::width::{clamp_u64, to_usize};
 
 const IN_BLOCK: i64 = 256;
 /// Maximum blocks of a queue: four million entries, 9 MiB.
@@ -17,27 +17,27 @@ const MOST_BLOCKS: usize = 1 << 14;
 
 /// Takes memory for the first entry: most of very many queues are never filtered.
 #[derive(Debug, Default)]
-pub struct SeenCodes(OnceLock<Box<Seen>>);
+pub struct VerifiedTags(OnceLock<Box<VerifiedBlocks>>);
 
 #[derive(Debug, Default)]
-struct Seen {
-    blocks: Mutex<HashMap<i64, Seen256>>,
+struct VerifiedBlocks {
+    blocks: Mutex<HashMap<i64, VerifiedBlock>>,
     /// Start of the log, and the queue offset of its first message.
     first: Mutex<Option<(u64, i64)>>,
 }
 
-impl SeenCodes {
-    fn seen(&self) -> &Seen {
+impl VerifiedTags {
+    fn blocks_or_new(&self) -> &VerifiedBlocks {
         self.0.get_or_init(Box::default)
     }
 
-    fn blocks(&self) -> MutexGuard<'_, HashMap<i64, Seen256>> {
-        self.seen().blocks.lock()
+    fn blocks(&self) -> MutexGuard<'_, HashMap<i64, VerifiedBlock>> {
+        self.blocks_or_new().blocks.lock()
     }
 
     /// Queue offset of the first message in a log that begins at `log_start`, found once.
     pub fn first_in(&self, log_start: u64, find: impl FnOnce() -> Result<i64>) -> Result<i64> {
-        let first = || self.seen().first.lock();
+        let first = || self.blocks_or_new().first.lock();
         if let Some((_, known)) = first().filter(|(start, _)| *start == log_start) {
             return Ok(known);
         }
@@ -48,12 +48,12 @@ impl SeenCodes {
 
     /// The block that holds `number`.
     #[must_use]
-    pub fn get(&self, number: i64) -> Seen256 {
+    pub fn get(&self, number: i64) -> VerifiedBlock {
         self.blocks().get(&number.div_euclid(IN_BLOCK)).cloned().unwrap_or_default()
     }
 
     /// Remembers the block that holds `number`.
-    pub fn put(&self, number: i64, seen: Seen256) {
+    pub fn put(&self, number: i64, seen: VerifiedBlock) {
         let mut blocks = self.blocks();
         if blocks.len() >= MOST_BLOCKS {
             blocks.clear();
@@ -65,15 +65,15 @@ impl SeenCodes {
 /// A digest for each of 256 checked entries, else 0. An entry that changed by one bit has another
 /// digest.
 #[derive(Clone, Debug)]
-pub struct Seen256(Box<[u16; IN_BLOCK as usize]>);
+pub struct VerifiedBlock(Box<[u16; IN_BLOCK as usize]>);
 
-impl Default for Seen256 {
+impl Default for VerifiedBlock {
     fn default() -> Self {
         Self(Box::new([0; IN_BLOCK as usize]))
     }
 }
 
-impl Seen256 {
+impl VerifiedBlock {
     /// First queue offset of the block that holds `number`.
     #[must_use]
     pub const fn first(number: i64) -> i64 {
@@ -96,7 +96,7 @@ impl Seen256 {
 }
 
 fn place(unit: &CqUnit) -> usize {
-    to_usize(at_least_0(unit.number.rem_euclid(IN_BLOCK)))
+    to_usize(clamp_u64(unit.number.rem_euclid(IN_BLOCK)))
 }
 
 /// Digest in which each single bit of an entry counts.
@@ -120,7 +120,7 @@ mod tests {
     fn an_entry_that_changed_by_one_bit_was_not_seen() {
         let entry = QueueEntry { physical_offset: 123_456, store_size: 789, tags_code: 0 };
         let unit = CqUnit::plain(300, entry);
-        let seen = SeenCodes::default();
+        let seen = VerifiedTags::default();
         let mut block = seen.get(300);
         assert!(!block.has(&unit, 5));
         block.add(&unit, 5);

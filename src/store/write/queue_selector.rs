@@ -13,12 +13,12 @@ use crate::store::store_files::StoreFiles;
 use crate::store::topics::LEAST_QUEUES;
 
 #[derive(Debug, Default)]
-pub(crate) struct Spread {
+pub(crate) struct QueueSelector {
     counts: Mutex<HashMap<Box<[u8]>, i32>>,
     turn: AtomicI32,
 }
 
-impl Spread {
+impl QueueSelector {
     /// The queue of a key (`SelectMessageQueueByHash`); without a key the queues in turn.
     pub(crate) fn queue(
         &self,

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 /// Storage that compares some paths with their identity at open before it changes names or opens
 /// for writing.
 #[derive(Debug)]
-pub struct Anchored {
+pub struct PinnedStorage {
     storage: Arc<dyn Storage>,
     anchors: Vec<(PathBuf, Identity)>,
 }
@@ -45,7 +45,7 @@ impl std::error::Error for Moved {}
 impl Moved {
     /// Returns the moved path if `error` reports one.
     #[must_use]
-    pub fn told_by(error: &Error) -> Option<&Self> {
+    pub fn from_error(error: &Error) -> Option<&Self> {
         match error {
             Error::Io { source, .. } => source.get_ref()?.downcast_ref(),
             _ => None,
@@ -55,14 +55,14 @@ impl Moved {
     /// Says that writing has ended if `error` reports a moved path.
     #[must_use]
     pub fn end_writing(error: Error) -> Error {
-        match Self::told_by(&error) {
+        match Self::from_error(&error) {
             Some(moved) => Error::Poisoned { path: moved.path.clone(), reason: moved.to_string() },
             None => error,
         }
     }
 }
 
-impl Anchored {
+impl PinnedStorage {
     /// Guards `storage` by the identity of these paths: the root and paths in it that exist. Storage
     /// without identities is never refused.
     pub fn new(
@@ -96,7 +96,7 @@ fn identity_of(storage: &dyn Storage, path: &Path) -> io::Result<Option<Identity
     }
 }
 
-impl Storage for Anchored {
+impl Storage for PinnedStorage {
     fn check_place(&self) -> io::Result<()> {
         self.storage.check_place()?;
         if self.moved_of(self.anchors.get(1..).unwrap_or_default())?.is_none() {
@@ -221,7 +221,8 @@ mod tests {
             lines.map(|line| line.split('(').next().unwrap().to_owned()).collect()
         };
         let mut declared = calls(include_str!("storage.rs"), "pub trait Storage:");
-        let mut forwarded = calls(include_str!("anchored.rs"), "impl Storage for Anchored");
+        let mut forwarded =
+            calls(include_str!("pinned_storage.rs"), "impl Storage for PinnedStorage");
         declared.sort();
         forwarded.sort();
         assert_eq!(forwarded, declared);
