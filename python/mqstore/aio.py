@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from mqstore._native import StoredMessage
     from mqstore.config import ConfigLike, StoreConfig
     from mqstore.groups.delays import Seconds
+    from mqstore.groups.in_flight import OnLoss
     from mqstore.groups.processing import Processed
     from mqstore.results import RecoveryReport
 

@@ -21,6 +21,7 @@ pub use self::system::memory::memory_bytes;
 pub use self::system::os::Os;
 pub use self::system::pinned_storage::{Moved, PinnedStorage};
 pub use self::system::resting::Resting;
+pub use self::system::sparing::spare_page_cache;
 pub use self::system::storage::{
     Access, DirEntry, FileKind, FileStat, Foreign, LARGEST_PAGE, Stamp, Storage, StorageFile,
     if_there,

@@ -232,6 +232,14 @@ pub(crate) fn _store_name(path: &str) -> Option<(&'static str, &'static str, boo
     Some((known.name, known.what, known.below.is_some()))
 }
 
+/// Makes this process leave no page of a file that it reads in the page cache.
+///
+/// Pages that another process has mapped and touched stay. Read-ahead is off then.
+#[pyfunction]
+pub(crate) fn _spare_page_cache() {
+    crate::files::spare_page_cache();
+}
+
 /// Whether a broker creates the topic for itself.
 #[pyfunction]
 #[pyo3(signature = (topic, /))]

@@ -16,8 +16,8 @@ use crate::log::read::end::{self, Left};
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 use crate::log::{CommitLog, StoreCheckpoint};
 
+use super::log_end;
 use super::overlay::Overlay;
-use super::queue_view;
 use crate::store::folder::lock::{self, Holder, StoreLock};
 use crate::store::folder::mark::{Flushed, Mark};
 use crate::store::folder::paths::StorePaths;
@@ -236,7 +236,7 @@ impl SharedView {
             Some(written) => Left::InUse(written),
             None => Left::Open,
         };
-        let left_out = queue_view::find_end(log, queues, left)?;
+        let left_out = log_end::find_end(log, queues, left)?;
         unread.extend(left_out.map(|at| half_there(log, at)));
         let unread = self.judge(is_open_or_crashed, left_out, unread, beside)?;
         let anchor = Anchor::before(log, log.end_offset())?;
@@ -316,7 +316,7 @@ impl SharedView {
                 // That process was killed; the next writer finishes the swap.
                 break;
             }
-            let doubt = queue_view::start_of_doubt(log, queues, checkpoint, crashed)?;
+            let doubt = log_end::start_of_doubt(log, queues, checkpoint, crashed)?;
             if !is_swapping && !queues.have_lost_files() {
                 return Ok(doubt);
             }
