@@ -10,6 +10,7 @@ use crate::config::StoreConfig;
 use crate::error::{Corruption, Error, FormatError};
 use crate::format::message::host::Host;
 
+use super::store::remote::Raised;
 use super::values::AppendResult;
 
 pyo3::import_exception!(mqstore.errors, StoreError);
@@ -36,6 +37,9 @@ pub(crate) fn raise(error: Error, store_host: Host) -> PyErr {
     let message = error.to_string();
     match error {
         Error::Io { op, path, source } => {
+            if let Some(raised) = Raised::take(&source) {
+                return raised;
+            }
             let errno = source.raw_os_error().or_else(|| errno_of(source.kind()));
             StoreIOError::new_err((message, errno, text(path), op.to_string()))
         }

@@ -34,6 +34,8 @@ class Store:
             tags, whether it is tags, the first and last store time, and the begin and end of the
             log; gives physical offsets and the offset from which on it has none, or ``None`` where
             the log is to be read.
+        objects: For mode ``"r"``: the objects below the URL ``path``, as `mqstore.files.remote`
+            gives them.
 
     Raises:
         NotAStoreError: No such folder, or no store in it (modes ``"r"`` and ``"r+"``).
@@ -55,6 +57,7 @@ class Store:
             [bytes, bytes, bool, tuple[int, int], tuple[int, int]], tuple[list[int], int] | None
         ]
         | None = None,
+        objects: Any = None,
     ) -> Self: ...
 
     # store/append.rs
@@ -198,6 +201,8 @@ class Store:
     @property
     def mode(self) -> Literal["r", "r+", "a"]:
         """How it was opened."""
+    @property
+    def _objects(self) -> Any: ...
     @property
     def _settings(self) -> dict[str, Any]:
         """The settings in use that are no defaults."""
