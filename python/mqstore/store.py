@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from mqstore.config import ConfigLike, StoreConfig
-    from mqstore.groups.delays import Seconds
     from mqstore.files.remote import IoCounts
+    from mqstore.groups.delays import Seconds
     from mqstore.groups.group import ConsumerGroup
     from mqstore.results import RecoveryReport
     from mqstore.topic import Topic

@@ -6,10 +6,12 @@ use std::ffi::OsString;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
+use std::iter;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use lru::LruCache;
@@ -22,6 +24,8 @@ use crate::format::width::to_usize;
 
 const BLOCK: u64 = 64 << 10;
 const MOST_BLOCKS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
+/// Bytes of a look for data behind zeros.
+const LOOK: u64 = 4 << 10;
 /// Length of the parts in which much is read, several at once.
 const PART: u64 = 8 << 20;
 /// Bytes read ahead at once; less than the cache holds.
@@ -155,6 +159,7 @@ impl Storage for Remote {
             object: Arc::clone(object),
             blocks: Arc::clone(&self.blocks),
             ends: Mutex::new(LruCache::new(MOST_ENDS)),
+            empty_from: AtomicU64::new(u64::MAX),
         }))
     }
 
@@ -233,6 +238,8 @@ struct RemoteFile {
     blocks: Arc<Blocks>,
     /// Ends of what was read, each with the bytes to read if reading goes on there.
     ends: Mutex<LruCache<u64, u64>>,
+    /// Position from which on only zeros were found.
+    empty_from: AtomicU64,
 }
 
 impl RemoteFile {
@@ -322,8 +329,33 @@ impl StorageFile for RemoteFile {
         read_only()
     }
 
+    /// Zeros at the end are not read: looks ever further apart decide. Data between two looks, behind
+    /// a whole block of zeros, may be overlooked.
     fn next_data(&self, position: u64) -> io::Result<Option<u64>> {
-        Ok((position < self.object.len).then_some(position))
+        let len = self.object.len;
+        if position >= len.min(self.empty_from.load(Ordering::Relaxed)) {
+            return Ok(None);
+        }
+        let end = (position / BLOCK + 1).saturating_mul(BLOCK).min(len);
+        let mut bytes = vec![0; to_usize(end - position)];
+        let read = self.read_at(&mut bytes, position)?;
+        if let Some(at) = bytes[..read].iter().position(|byte| *byte != 0) {
+            return Ok(Some(position + at as u64));
+        }
+        if end == len || end - position < LOOK {
+            return Ok((end < len).then_some(end));
+        }
+        let distances = iter::successors(Some(4 * BLOCK), |distance| distance.checked_mul(4));
+        let looks = distances.map(|distance| position.saturating_add(distance));
+        let last = end.max(len.saturating_sub(LOOK));
+        let looks = looks.take_while(|look| *look < last && len > PART).chain([last]);
+        let looks: Vec<_> = looks.map(|look| look..look.saturating_add(LOOK).min(len)).collect();
+        let seen = self.objects.ranges(&self.object, &looks)?;
+        if seen.iter().flatten().any(|byte| *byte != 0) {
+            return Ok(Some(end));
+        }
+        self.empty_from.fetch_min(position, Ordering::Relaxed);
+        Ok(None)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -344,5 +376,149 @@ impl StorageFile for RemoteFile {
 
     fn lock_holder(&self) -> Option<i32> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objects in memory, which note each range that is read.
+    #[derive(Debug, Default)]
+    struct Memory {
+        objects: Mutex<Vec<(Object, Vec<u8>)>>,
+        read: Mutex<Vec<Range<u64>>>,
+    }
+
+    impl Memory {
+        fn put(&self, key: &str, bytes: Vec<u8>, etag: &str) {
+            let (key, len, etag) = (key.to_owned(), bytes.len() as u64, Some(etag.to_owned()));
+            let object = Object { key, len, etag, modified_ms: 7 };
+            let mut objects = self.objects.lock();
+            objects.retain(|(known, _)| known.key != object.key);
+            objects.push((object, bytes));
+        }
+    }
+
+    impl Objects for Memory {
+        fn list(&self) -> io::Result<Vec<Object>> {
+            Ok(self.objects.lock().iter().map(|(object, _)| object.clone()).collect())
+        }
+
+        fn ranges(&self, object: &Object, parts: &[Range<u64>]) -> io::Result<Vec<Vec<u8>>> {
+            let objects = self.objects.lock();
+            let there = |(known, _): &&(Object, Vec<u8>)| {
+                known.key == object.key && known.etag == object.etag
+            };
+            let Some((_, bytes)) = objects.iter().find(there) else {
+                return Err(io::Error::other("changed"));
+            };
+            self.read.lock().extend(parts.iter().cloned());
+            Ok(parts.iter().map(|p| bytes[p.start as usize..p.end as usize].to_vec()).collect())
+        }
+    }
+
+    fn remote(memory: &Arc<Memory>) -> Remote {
+        Remote::new(Arc::clone(memory) as Arc<dyn Objects>, "s3://b/p".into()).unwrap()
+    }
+
+    #[test]
+    fn keys_become_folders_and_files() {
+        let memory = Arc::new(Memory::default());
+        for key in ["a/b/c", "a/", "d/", "e", "e/f", "x//y", "../z", "a/b/%R G"] {
+            memory.put(key, vec![1; key.len()], "1");
+        }
+        let remote = remote(&memory);
+        let names = |dir: &str| {
+            let entries = remote.list(Path::new(dir)).unwrap();
+            entries.into_iter().map(|e| (e.name.into_string().unwrap(), e.kind)).collect::<Vec<_>>()
+        };
+        let (file, folder) = (FileKind::File, FileKind::Directory);
+        let expected = ["a", "d", "e"].map(|name| (name.to_owned(), folder));
+        assert_eq!(names("s3://b/p"), expected);
+        assert_eq!(names("s3://b/p/a/b"), [("%R G".to_owned(), file), ("c".to_owned(), file)]);
+        assert_eq!(names("s3://b/p/d"), []);
+        let missing = remote.list(Path::new("s3://b/p/q")).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        // A folder of that name counts.
+        assert!(remote.open(Path::new("s3://b/p/e"), Access::Read).is_err());
+        let written = remote.open(Path::new("s3://b/p/a/b/c"), Access::ReadWrite).unwrap_err();
+        assert_eq!(written.kind(), io::ErrorKind::ReadOnlyFilesystem);
+    }
+
+    #[test]
+    fn every_read_is_the_bytes_there_and_reading_on_reads_ahead() {
+        let memory = Arc::new(Memory::default());
+        let len = 40 * PART / 10 + 77;
+        let bytes: Vec<u8> = (0..len).map(|at| (at * 31 >> 7) as u8).collect();
+        memory.put("f", bytes.clone(), "1");
+        let remote = remote(&memory);
+        let file = remote.open(Path::new("s3://b/p/f"), Access::Read).unwrap();
+        assert!(memory.read.lock().is_empty());
+        let mut seed = 7_u64;
+        for _ in 0..300 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let position = (seed >> 20) % (len + 1000);
+            let mut buffer = vec![0; (seed >> 50) as usize * 20];
+            let read = file.read_at(&mut buffer, position).unwrap();
+            let expected = bytes.get(position as usize..).unwrap_or_default();
+            assert_eq!(read, expected.len().min(buffer.len()), "{position}");
+            assert!(buffer[..read] == expected[..read], "{position}");
+        }
+        memory.read.lock().clear();
+        let file = remote.open(Path::new("s3://b/p/f"), Access::Read).unwrap();
+        remote.blocks.lock().clear();
+        let mut buffer = vec![0; 100_000];
+        for position in (0..len).step_by(buffer.len()) {
+            let read = file.read_at(&mut buffer, position).unwrap();
+            assert!(buffer[..read] == bytes[position as usize..][..read], "{position}");
+        }
+        let read = memory.read.lock();
+        // Each byte once, in few parts.
+        assert_eq!(read.iter().map(|part| part.end - part.start).sum::<u64>(), len);
+        assert!(read.len() < 10, "{read:?}");
+    }
+
+    #[test]
+    fn zeros_at_the_end_are_not_read() {
+        let memory = Arc::new(Memory::default());
+        let mut bytes = vec![0; 5 * PART as usize];
+        bytes[..100].fill(1);
+        memory.put("f", bytes.clone(), "1");
+        bytes[3 * PART as usize..].fill(2);
+        memory.put("g", bytes, "1");
+        let remote = remote(&memory);
+        let open = |name: &str| remote.open(&Path::new("s3://b/p").join(name), Access::Read);
+        let (f, g) = (open("f").unwrap(), open("g").unwrap());
+        assert_eq!(f.next_data(7).unwrap(), Some(7));
+        assert_eq!(f.next_data(100).unwrap(), None);
+        let read: u64 = memory.read.lock().iter().map(|part| part.end - part.start).sum();
+        assert!(read < 2 * BLOCK, "{read}");
+        let asked = memory.read.lock().len();
+        assert_eq!(f.next_data(PART).unwrap(), None);
+        assert_eq!(memory.read.lock().len(), asked);
+        assert_eq!(g.next_data(100).unwrap(), Some(BLOCK));
+        assert_eq!(g.next_data(3 * PART - 1).unwrap(), Some(3 * PART));
+        assert_eq!(g.next_data(5 * PART).unwrap(), None);
+    }
+
+    #[test]
+    fn a_changed_object_is_another_file_once_listed_again() {
+        let memory = Arc::new(Memory::default());
+        memory.put("f", vec![1; 3 * BLOCK as usize], "1");
+        let remote = remote(&memory);
+        let path = Path::new("s3://b/p/f");
+        let (before, stamp) = (remote.open(path, Access::Read).unwrap(), remote.stamp(path));
+        let mut byte = [0];
+        before.read_at(&mut byte, 0).unwrap();
+        memory.put("f", vec![2; 3 * BLOCK as usize], "2");
+        assert!(before.read_at(&mut byte, 2 * BLOCK).is_err());
+        remote.renew(Duration::from_secs(3600)).unwrap();
+        assert_eq!(remote.stamp(path).unwrap(), stamp.unwrap());
+        remote.renew(Duration::ZERO).unwrap();
+        let after = remote.open(path, Access::Read).unwrap();
+        after.read_at(&mut byte, 0).unwrap();
+        assert_eq!(byte, [2]);
+        assert_ne!(after.stat().unwrap().inode, before.stat().unwrap().inode);
     }
 }

@@ -16,7 +16,7 @@ from mqstore.results import (
     LostInQueue,
     VerifyReport,
 )
-from mqstore.store import _DATABASES, _broker_conf, _judged_settings, _wants_database
+from mqstore.store import _DATABASES, _broker_conf, _judged_settings, _wants_database, local
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +60,7 @@ def verify(
         StoreIOError: The operating system refused something.
         ValueError: No such level, or fewer than 1 thread.
     """
+    local(path, "mqstore.verify")
     rows, counts = _native.verify(
         path, level=level, threads=threads, progress=progress, settings=_judged_settings(config)
     )
@@ -110,6 +111,7 @@ def doctor(
         >>> [diagnosis.code for diagnosis in report], report.will_start, report.lost
         (['MQ-DOC-01'], True, 0)
     """
+    local(path, "mqstore.doctor")
     rows, verdict = _native.doctor(path, progress=progress, settings=_judged_settings(config))
     given = _broker_conf(config)
 

@@ -16,7 +16,7 @@ import mqstore
 from mqstore import _native
 from mqstore.errors import ConfigError, CorruptionError, StoreError
 from mqstore.results import _Report
-from mqstore.store import _broker_conf, _judged_settings
+from mqstore.store import _broker_conf, _judged_settings, local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,6 +94,7 @@ def preflight(
         ConfigError: No such release, or a setting that cannot be.
         StoreIOError: The operating system refused something.
     """
+    local(path, "mqstore.preflight")
     if to not in _RELEASES:
         raise ConfigError(f"to: must be 5.3, 5.4 or 5.5, not {to!r}", "to")
     root = os.fspath(path)

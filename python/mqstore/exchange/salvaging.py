@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mqstore import _native
 from mqstore.results import _Report as Report
+from mqstore.store import local
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -198,6 +199,7 @@ def salvage(
         UnsupportedError: More loose pieces than can be put in order.
         StoreIOError: Something is at `out` already, or the system refused something.
     """
+    local(source, "mqstore.salvage")
     settings: dict[str, bool | int | str] = {}
     if config is not None:
         from mqstore.config import load_config

@@ -10,7 +10,6 @@ import os
 import random
 import re
 import threading
-import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -33,10 +32,8 @@ _PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 3.0
 _PAGE = 1000
 """Objects that one list request names."""
-_CLIENT_OPTIONS = (
-    "allow_http allow_invalid_certificates connect_timeout default_content_type http1_only "
-    "http2_only pool_idle_timeout pool_max_idle_per_host proxy_url read_timeout timeout user_agent"
-).split()
+_CLIENT_OPTIONS = ["allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "http1_only", "http2_only", "pool_idle_timeout", "pool_max_idle_per_host", "proxy_url", "read_timeout", "timeout", "user_agent"]
+_STATUS = re.compile(r"status code: (\d{3})")
 _SECRET = re.compile("key|token|secret|pass|sas|credential|signature|account", re.IGNORECASE)
 _SECRETS_OF_ENVIRONMENT = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_KEY")
 _DATABASES = ("consumequeue", "consumequeue_rocksdb", "rocksdbstore")
@@ -61,7 +58,7 @@ class IoCounts(NamedTuple):
 
 
 def _forget() -> None:
-    global _is_forked  # noqa: PLW0603 - of this process
+    global _is_forked
     _is_forked = _was_used
 
 
@@ -70,7 +67,7 @@ os.register_at_fork(after_in_child=_forget)
 
 def _threads() -> ThreadPoolExecutor:
     """The threads that send requests."""
-    global _pool, _was_used  # noqa: PLW0603 - of this process
+    global _pool, _was_used
     if _is_forked:
         what = (
             "this process was forked off one that had read behind a URL, and the network's threads "
@@ -172,7 +169,7 @@ class _Objects:
                 status = None
                 try:
                     return ask()
-                except Exception as error:  # noqa: BLE001 - each client has errors of its own
+                except Exception as error:
                     refused = error if isinstance(error, _Refused) else self._refused(op, error)
                     if refused is not None:
                         what, status = str(refused), refused.status
@@ -180,8 +177,8 @@ class _Objects:
                         pause = min(pause * 2, _LONGEST_PAUSE_S)
                         continue
                     else:
-                        what = f"asked {attempts} times, the last time: {error or type(error)}"
-                del error  # pyright: ignore[reportPossiblyUnbound]
+                        last = _first_part(error)
+                        what = f"asked {attempts} times, the last time: {last}"
                 break
             text = self._clean(f"{op} {url}: {what}; nothing was changed")
             raise StoreIOError(text, {403: 13, 404: 2}.get(status or 0), url, op)
@@ -200,9 +197,9 @@ class _Objects:
         root = self.url.removesuffix(above).rstrip("/") if above else self.url
         reason = "no object lies below it, nor in the bucket"
         while above:
-            above = above.rpartition("/")[0]
+            above = above.strip("/").rpartition("/")[0]
             if _wait([self._task("list", "", lambda at=above: self._has_objects(at))])[0]:
-                nearest = f"{root}/{above}" if above else root
+                nearest = f"{root}/{above}" if above else f"{root}/"
                 reason = f"no object lies below it; the nearest prefix that has some is {nearest}"
                 break
         return NotAStoreError(f"{self.url}: {reason}", self.url, reason)
@@ -213,9 +210,7 @@ class _Objects:
     def _has_objects(self, prefix: str) -> bool:
         raise NotImplementedError
 
-    def _read(
-        self, name: str, listed: tuple[int, str | None, int], start: int, end: int
-    ) -> Buffer:
+    def _read(self, name: str, listed: tuple[int, str | None, int], start: int, end: int) -> Buffer:
         raise NotImplementedError
 
     def _refused(self, op: str, error: Exception) -> _Refused | None:
@@ -225,6 +220,11 @@ class _Objects:
 
 _GONE = "the object is gone since the store was listed (404): call refresh(), or open it again"
 _CHANGED = "the object was replaced since the store was listed: call refresh(), or open it again"
+
+
+def _first_part(error: Exception) -> str:
+    """An error's text without obstore's source of it."""
+    return str(error).partition("\n\nDebug source")[0] or type(error).__name__
 
 
 def _denied(op: str) -> str:
@@ -269,9 +269,7 @@ class _ObstoreObjects(_Objects):
         self._count(1)
         return any(page for page in obstore.list(self._store, prefix or None, chunk_size=1))
 
-    def _read(
-        self, name: str, listed: tuple[int, str | None, int], start: int, end: int
-    ) -> Buffer:
+    def _read(self, name: str, listed: tuple[int, str | None, int], start: int, end: int) -> Buffer:
         import obstore
 
         self._count(1)
@@ -287,14 +285,23 @@ class _ObstoreObjects(_Objects):
         from obstore import exceptions
 
         if isinstance(error, (exceptions.NotFoundError, FileNotFoundError)):
-            gone = "no such bucket or prefix (404)" if op == "list" else _GONE
-            return _Refused(gone, 404)
-        if isinstance(error, exceptions.PreconditionError):
-            return _Refused(f"{_CHANGED} (412)", 412)
-        if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):
+            status = 404
+        elif isinstance(error, exceptions.PreconditionError):
+            status = 412
+        elif isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):
+            status = 403
+        else:
+            # A list request has no errors of its own.
+            found = _STATUS.search(str(error))
+            status = int(found[1]) if found else 0
+        if status in (401, 403):
             return _Refused(_denied(op), 403)
-        # A refusal of the signature, which no repetition cures.
-        return _Refused(_denied(op), 403) if " 403 " in str(error) else None
+        if status == 404:
+            return _Refused("there is no such bucket (404)" if op == "list" else _GONE, 404)
+        if status == 412:
+            return _Refused(f"{_CHANGED} (412)", 412)
+        is_final = 400 <= status < 500 and status not in (408, 429)
+        return _Refused(_first_part(error), status) if is_final else None
 
 
 class _FsspecObjects(_Objects):
@@ -356,9 +363,7 @@ class _FsspecObjects(_Objects):
         _wait([self._task("read", key, check)])
         return found
 
-    def _read(
-        self, name: str, listed: tuple[int, str | None, int], start: int, end: int
-    ) -> Buffer:
+    def _read(self, name: str, listed: tuple[int, str | None, int], start: int, end: int) -> Buffer:
         self._count(1)
         received: bytes = self._system.cat_file(name, start=start, end=end)
         return received
@@ -409,8 +414,10 @@ def objects_of(
     user, at, _ = rest.partition("/")[0].rpartition("@")
     if at and (":" in user or scheme not in ("abfs", "abfss")):
         shown = f"{scheme}://{rest.rpartition('@')[2]}"
-        raise ValueError(f"path: expected a URL without credentials, got some for {shown}: "
-                         "give them as storage_options")
+        raise ValueError(
+            f"path: expected a URL without credentials, got some for {shown}: "
+            "give them as storage_options"
+        )
     if scheme in ("http", "https"):
         what = (
             "a web server cannot list a store's files; nothing was read: give the URL of the "
@@ -464,7 +471,7 @@ def _by_obstore(
             f"{scheme}://{bucket}", config=options, client_options=client, retry_config=retry
         )
     except exceptions.BaseError as error:
-        raise ValueError(str(error)) from None
+        raise ValueError(_first_part(error)) from None
     prefix = prefix.strip("/")
     return url.rstrip("/"), _ObstoreObjects(store, url.rstrip("/"), prefix, secrets)
 
@@ -493,9 +500,11 @@ def _given(prefix: str, storage: object, secrets: list[str]) -> tuple[str, _Obje
     if "://" in prefix:
         raise ValueError(f"path: expected a prefix beside storage, got the URL {_shown(prefix)}")
     name = prefix.strip("/")
-    if type(storage).__module__.partition(".")[0] in ("obstore", "_obstore", "builtins") and hasattr(
-        storage, "list_with_delimiter"
-    ):
+    if type(storage).__module__.partition(".")[0] in (
+        "obstore",
+        "_obstore",
+        "builtins",
+    ) and hasattr(storage, "list_with_delimiter"):
         config: Mapping[str, Any] = getattr(storage, "config", None) or {}
         bucket = config.get("bucket") or config.get("container_name") or ""
         kind = type(storage).__name__.lower().removesuffix("store")

@@ -25,6 +25,7 @@ import mqstore
 from mqstore.errors import StoreIOError, needs
 from mqstore.html_report.facts import gather
 from mqstore.html_report.figures import figures
+from mqstore.store import local
 from mqstore.text import (
     age_text,
     count_text,
@@ -84,6 +85,7 @@ def report(
         ConfigError: A setting that cannot be.
         StoreIOError: The operating system refused something, or the page cannot be written.
     """
+    local(path, "mqstore.report")
     out = Path(out_html)
     if not overwrite and os.path.lexists(out):
         raise FileExistsError(17, "the report is there already", str(out))
