@@ -257,7 +257,8 @@ impl RemoteFile {
         if !read.iter().map(|bytes| bytes.len() as u64).eq(parts.iter().map(|p| p.end - p.start)) {
             return Err(io::Error::other("expected the bytes asked for, found fewer or more"));
         }
-        self.ends.lock().put(end, (least.max(ahead) * 4).min(MOST_AHEAD.max(least)));
+        let next = if ahead == 0 { least } else { least.max(ahead).saturating_mul(4) };
+        self.ends.lock().put(end, next.min(MOST_AHEAD));
         let mut blocks = Vec::new();
         for (part, bytes) in parts.iter().zip(&read) {
             let numbers = part.start / BLOCK..;

@@ -13,13 +13,21 @@ import urllib.request
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 KEY, SECRET = "mqstore-test", "planted-secret-6f1c"
 WAIT_S = 60
+
+
+def connect(bucket: str, options: dict[str, str]) -> Any:
+    """The bucket, as obstore has it."""
+    from obstore.store import S3Store
+
+    config = {name: value for name, value in options.items() if name != "allow_http"}
+    return S3Store(bucket, config=config, client_options={"allow_http": True})
 
 
 @dataclass(frozen=True)
@@ -37,13 +45,8 @@ class Bucket:
     def put(self, folder: Path, prefix: str) -> str:
         """Uploads a folder; returns its URL."""
         import obstore
-        from obstore.store import from_url
 
-        store = from_url(
-            f"s3://{self.name}",
-            config={k: v for k, v in self.options.items() if k != "allow_http"},
-            client_options={"allow_http": True},
-        )
+        store = connect(self.name, self.options)
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 obstore.put(store, f"{prefix}/{path.relative_to(folder)}", path.read_bytes())
@@ -100,7 +103,6 @@ def s3_server(folder: Path) -> Iterator[Bucket]:
 def _make_bucket(options: dict[str, str], server: subprocess.Popen[bytes], log: Path) -> None:
     """Waits for the server, and makes the bucket by a first object."""
     import obstore
-    from obstore.store import from_url
 
     end = time.monotonic() + WAIT_S
     while True:
@@ -115,8 +117,7 @@ def _make_bucket(options: dict[str, str], server: subprocess.Popen[bytes], log: 
             time.sleep(0.05)
             continue
         break
-    config = {k: v for k, v in options.items() if k != "allow_http"}
-    store = from_url("s3://stores", config=config, client_options={"allow_http": True})
+    store = connect("stores", options)
     while True:
         try:
             obstore.put(store, "ready", b"1")

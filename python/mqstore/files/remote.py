@@ -32,11 +32,32 @@ _PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 3.0
 _PAGE = 1000
 """Objects that one list request names."""
-_CLIENT_OPTIONS = ["allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "http1_only", "http2_only", "pool_idle_timeout", "pool_max_idle_per_host", "proxy_url", "read_timeout", "timeout", "user_agent"]
+_CLIENT_OPTIONS = [
+    "allow_http",
+    "allow_invalid_certificates",
+    "connect_timeout",
+    "default_content_type",
+    "http1_only",
+    "http2_only",
+    "pool_idle_timeout",
+    "pool_max_idle_per_host",
+    "proxy_url",
+    "read_timeout",
+    "timeout",
+    "user_agent",
+]
 _STATUS = re.compile(r"status code: (\d{3})")
 _SECRET = re.compile("key|token|secret|pass|sas|credential|signature|account", re.IGNORECASE)
 _SECRETS_OF_ENVIRONMENT = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_KEY")
-_DATABASES = ("consumequeue", "consumequeue_rocksdb", "rocksdbstore")
+# Databases of queues and of the broker's tables: without them answers would lack something.
+_DATABASES = (
+    "consumequeue",
+    "consumequeue_rocksdb",
+    "config/topics",
+    "config/subscriptionGroups",
+    "config/consumerOffsets",
+    "config/metadata",
+)
 
 _ending = threading.Event()
 _was_used = False
@@ -124,7 +145,7 @@ class _Objects:
         database = next((name for name in _DATABASES if f"{name}/CURRENT" in names), None)
         if database is not None:
             what = (
-                f"the queues lie in RocksDB ({database}), which is not read behind a URL; nothing "
+                f"queues or tables lie in RocksDB ({database}), not read behind a URL; nothing "
                 "was read: copy the whole store to a local folder, and open it there"
             )
             raise UnsupportedError(f"{self.url}: {what}", what, self.url)
