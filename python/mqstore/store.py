@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -179,6 +180,11 @@ def has_scheme(path: object) -> bool:
     return isinstance(path, str) and "://" in path
 
 
+def _shown(url: object) -> str:
+    """A URL without what may be a secret in it."""
+    return re.sub(r"//[^/]*@", "//", str(url)).partition("?")[0]
+
+
 def local(path: _P, call: str) -> _P:
     """Returns a path that a call reads by the operating system.
 
@@ -191,7 +197,7 @@ def local(path: _P, call: str) -> _P:
         f"{call} does not read URLs; nothing was read or changed: copy the store to a local folder "
         "first, with the tools of the object store"
     )
-    raise UnsupportedError(f"{path}: {what}", what, str(path))
+    raise UnsupportedError(f"{_shown(path)}: {what}", what, _shown(path))
 
 
 def _open_remote(
@@ -204,11 +210,12 @@ def _open_remote(
     from mqstore.files.remote import objects_of
 
     if mode in ("r+", "a"):
+        url = _shown(path)
         text = (
-            f'{path}: a store behind a URL is read-only, and nothing was changed: open it with mode "r", '
-            "or copy it to a local folder first"
+            f"{url}: a store behind a URL is read-only, and nothing was changed: open it with mode "
+            '"r", or copy it to a local folder first'
         )
-        raise StoreReadOnlyError(text, str(path))
+        raise StoreReadOnlyError(text, url)
     url, objects = objects_of(path, storage, options)
     return Store(url, mode, settings, objects=objects)
 

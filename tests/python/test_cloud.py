@@ -445,3 +445,11 @@ def test_package_is_named_where_it_is_missing() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "needs obstore, which is not installed" in done.stderr
     assert "mqstore[cloud]" in done.stderr
+
+
+def test_polars_and_duckdb_read_urls(usual: Path, s3: Bucket) -> None:
+    url = s3.put(usual, "frames")
+    frame = mqstore.polars.scan(url, storage_options=s3.options).select("keys").collect()
+    assert frame.height == 1500
+    relation = mqstore.duckdb.relation(url, storage_options=s3.options)
+    assert relation.aggregate("count(*)").fetchone() == (1500,)

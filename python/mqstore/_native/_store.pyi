@@ -12,6 +12,7 @@ from mqstore._native._scan import ArrowScan
 from mqstore._native._stored import StoredMessage
 from mqstore._native._types import _ArrowStream, _Given, _Keys, _Path, _Properties, _Tags, _Time
 from mqstore._native._values import AppendResult, AppendSummary, GroupOffset, QueueInfo
+from mqstore.files.remote import _Objects
 from mqstore.groups.delays import Delivery
 from mqstore.groups.group import ConsumerGroup
 from mqstore.results import QueryResult
@@ -57,7 +58,7 @@ class Store:
             [bytes, bytes, bool, tuple[int, int], tuple[int, int]], tuple[list[int], int] | None
         ]
         | None = None,
-        objects: Any = None,
+        objects: _Objects | None = None,
     ) -> Self: ...
 
     # store/append.rs
@@ -202,7 +203,7 @@ class Store:
     def mode(self) -> Literal["r", "r+", "a"]:
         """How it was opened."""
     @property
-    def _objects(self) -> Any: ...
+    def _objects(self) -> _Objects | None: ...
     @property
     def _settings(self) -> dict[str, Any]:
         """The settings in use that are no defaults."""

@@ -1,7 +1,7 @@
 """Objects behind a URL, as the extension lists and reads them.
 
-obstore reads ``s3://``, ``gs://``, ``az://`` and their like, fsspec every other scheme. Requests run
-on threads of this module, so that an interrupt ends the wait for them.
+obstore reads ``s3://``, ``gs://``, ``az://`` and their like, fsspec every other scheme. Requests
+run on threads of this module, so that an interrupt ends the wait for them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from mqstore.errors import ConfigError, NotAStoreError, StoreIOError, UnsupportedError, needs
+from mqstore.store import _shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -32,11 +33,10 @@ _PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 3.0
 _PAGE = 1000
 """Objects that one list request names."""
-_CLIENT_OPTIONS = [
+_CLIENT_OPTIONS = (
     "allow_http",
     "allow_invalid_certificates",
     "connect_timeout",
-    "default_content_type",
     "http1_only",
     "http2_only",
     "pool_idle_timeout",
@@ -45,7 +45,7 @@ _CLIENT_OPTIONS = [
     "read_timeout",
     "timeout",
     "user_agent",
-]
+)
 _STATUS = re.compile(r"status code: (\d{3})")
 _SECRET = re.compile("key|token|secret|pass|sas|credential|signature|account", re.IGNORECASE)
 _SECRETS_OF_ENVIRONMENT = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_KEY")
@@ -104,7 +104,7 @@ def _threads() -> ThreadPoolExecutor:
     return _pool
 
 
-class _Refused(Exception):
+class _RefusedError(Exception):
     """A request that is not repeated: its meaning, the status, and advice."""
 
     def __init__(self, what: str, status: int | None = None) -> None:
@@ -191,7 +191,9 @@ class _Objects:
                 try:
                     return ask()
                 except Exception as error:
-                    refused = error if isinstance(error, _Refused) else self._refused(op, error)
+                    refused = (
+                        error if isinstance(error, _RefusedError) else self._refused(op, error)
+                    )
                     if refused is not None:
                         what, status = str(refused), refused.status
                     elif attempts < _ATTEMPTS and not _ending.wait(pause * random.uniform(0.5, 1)):  # noqa: S311
@@ -234,7 +236,7 @@ class _Objects:
     def _read(self, name: str, listed: tuple[int, str | None, int], start: int, end: int) -> Buffer:
         raise NotImplementedError
 
-    def _refused(self, op: str, error: Exception) -> _Refused | None:
+    def _refused(self, op: str, error: Exception) -> _RefusedError | None:
         """The meaning of an error, or None where the request is to be repeated."""
         raise NotImplementedError
 
@@ -268,11 +270,10 @@ class _ObstoreObjects(_Objects):
 
         found: list[tuple[str, int, str | None, int]] = []
         skip = len(self._prefix) + 1 if self._prefix else 0
-        requests = 0
         self._count(1)
-        for page in obstore.list(self._store, self._prefix or None, chunk_size=_PAGE):
-            requests += 1
-            self._count(int(requests > 1))
+        pages = obstore.list(self._store, self._prefix or None, chunk_size=_PAGE)
+        for number, page in enumerate(pages):
+            self._count(int(number > 0))
             found += [
                 (
                     meta["path"][skip:],
@@ -299,10 +300,10 @@ class _ObstoreObjects(_Objects):
             options["if_match"] = listed[1]
         got = obstore.get(self._store, name, options=options)
         if got.meta["size"] != listed[0]:
-            raise _Refused(_CHANGED, 412)
+            raise _RefusedError(_CHANGED, 412)
         return got.bytes()
 
-    def _refused(self, op: str, error: Exception) -> _Refused | None:
+    def _refused(self, op: str, error: Exception) -> _RefusedError | None:
         from obstore import exceptions
 
         if isinstance(error, (exceptions.NotFoundError, FileNotFoundError)):
@@ -316,13 +317,13 @@ class _ObstoreObjects(_Objects):
             found = _STATUS.search(str(error))
             status = int(found[1]) if found else 0
         if status in (401, 403):
-            return _Refused(_denied(op), 403)
+            return _RefusedError(_denied(op), 403)
         if status == 404:
-            return _Refused("there is no such bucket (404)" if op == "list" else _GONE, 404)
+            return _RefusedError("there is no such bucket (404)" if op == "list" else _GONE, 404)
         if status == 412:
-            return _Refused(f"{_CHANGED} (412)", 412)
+            return _RefusedError(f"{_CHANGED} (412)", 412)
         is_final = 400 <= status < 500 and status not in (408, 429)
-        return _Refused(_first_part(error), status) if is_final else None
+        return _RefusedError(_first_part(error), status) if is_final else None
 
 
 class _FsspecObjects(_Objects):
@@ -377,7 +378,7 @@ class _FsspecObjects(_Objects):
             self._count(1)
             self._system.invalidate_cache()
             if self._state(self._system.info(name)) != (length, etag, modified_ms):
-                raise _Refused(_CHANGED, 412)
+                raise _RefusedError(_CHANGED, 412)
 
         _wait([self._task("read", key, check)])
         found = super().ranges(key, length, etag, modified_ms, parts)
@@ -385,14 +386,15 @@ class _FsspecObjects(_Objects):
         return found
 
     def _read(self, name: str, listed: tuple[int, str | None, int], start: int, end: int) -> Buffer:
+        del listed  # `ranges` compares it
         self._count(1)
         received: bytes = self._system.cat_file(name, start=start, end=end)
         return received
 
-    def _refused(self, op: str, error: Exception) -> _Refused | None:
+    def _refused(self, op: str, error: Exception) -> _RefusedError | None:
         if isinstance(error, FileNotFoundError):
-            return _Refused("no such path (404)" if op == "list" else _GONE, 404)
-        return _Refused(_denied(op), 403) if isinstance(error, PermissionError) else None
+            return _RefusedError("no such path (404)" if op == "list" else _GONE, 404)
+        return _RefusedError(_denied(op), 403) if isinstance(error, PermissionError) else None
 
 
 def _wait(tasks: Sequence[Callable[[], _T]]) -> list[_T]:
@@ -454,10 +456,6 @@ def objects_of(
             raise
         text = _Objects(url, "", secrets)._clean(f"storage_options: {error}")  # noqa: SLF001
     raise ConfigError(text, "storage_options")
-
-
-def _shown(url: str) -> str:
-    return url.partition("?")[0]
 
 
 def _secrets(options: Mapping[str, Any], is_inside: bool = False) -> list[str]:  # noqa: FBT001, FBT002
