@@ -355,8 +355,9 @@ def test_requests_are_repeated(
 
 def test_an_interrupt_ends_a_read(usual: Path) -> None:
     code = f"""
-import time, mqstore
+import signal, time, mqstore
 from mqstore.files import remote
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
 store = mqstore.open({usual.as_uri()!r})
 def slow(self, *given):
     print("reads", flush=True)
@@ -368,15 +369,16 @@ try:
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "reads\n"
-    process.send_signal(signal.SIGINT)
-    began = time.monotonic()
-    assert process.stdout.readline() == "interrupted\n"
-    assert time.monotonic() - began < 1
-    # The request in flight ends, and is not repeated.
-    assert process.wait(timeout=20) == 0
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "reads\n"
+        process.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        assert process.stdout.readline() == "interrupted\n"
+        assert time.monotonic() - began < 1
+        # The request in flight ends, and is not repeated.
+        assert process.wait(timeout=20) == 0
 
 
 def test_forked_child_is_refused(usual: Path) -> None:

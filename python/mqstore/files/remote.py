@@ -11,7 +11,7 @@ import random
 import re
 import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from mqstore.errors import ConfigError, NotAStoreError, StoreIOError, UnsupportedError, needs
@@ -30,6 +30,7 @@ _OBSTORE = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
 _MOST_IN_FLIGHT = 32
 _ATTEMPTS = 6
 _PAUSE_S = 0.1
+_LOOK_S = 0.2
 _LONGEST_PAUSE_S = 3.0
 _PAGE = 1000
 """Objects that one list request names."""
@@ -402,6 +403,9 @@ def _wait(tasks: Sequence[Callable[[], _T]]) -> list[_T]:
     threads = _threads()
     futures = [threads.submit(task) for task in tasks]
     try:
+        # A signal that comes just before an endless wait would not end it.
+        while wait(futures, timeout=_LOOK_S).not_done:
+            pass
         return [future.result() for future in futures]
     except BaseException:
         for future in futures:
