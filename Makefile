@@ -248,8 +248,8 @@ docs: $(MADE)/venv ## The documentation site into site/, the Rust documentation 
 	@echo site/index.html target/doc/mqstore/index.html
 
 .PHONY: reference
-reference: $(MADE)/native ## Write docs/commands.md from the commands
-	@$(PY) scripts/command_reference.py
+reference: $(MADE)/native ## Write the generated parts of docs/ from the code
+	@$(PY) scripts/reference.py
 
 .PHONY: lock
 lock: $(MADE)/venv ## Write requirements-dev.lock from pyproject.toml

@@ -74,7 +74,7 @@ def share(counts: list[int]) -> float:
     return 100 * sum(count > 0 for count in counts) / len(counts) if counts else 100.0
 
 
-def tell(text: str) -> None:
+def report(text: str) -> None:
     """One line, or a few, to stdout."""
     sys.stdout.write(text + "\n")
 
@@ -93,15 +93,15 @@ def main() -> int:
     branches = [count for covered in files.values() for count in covered.branches.values()]
     for name, covered in sorted(files.items()):
         of_lines, of_branches = list(covered.lines.values()), list(covered.branches.values())
-        tell(
+        report(
             f"{name:44} {share(of_lines):6.1f} % of {len(of_lines):5} lines"
             f" {share(of_branches):6.1f} % of {len(of_branches):5} branches"
         )
         if options.missed:
             missed = [line for line, count in sorted(covered.lines.items()) if not count]
             half = sorted({key[0] for key, count in covered.branches.items() if not count})
-            tell(f"    lines {missed}\n    branches {half}")
-    tell(
+            report(f"    lines {missed}\n    branches {half}")
+    report(
         f"{'the core':44} {share(lines):6.1f} % of {len(lines):5} lines"
         f" {share(branches):6.1f} % of {len(branches):5} branches"
     )

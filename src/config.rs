@@ -338,12 +338,10 @@ impl StoreConfig {
         let given = [("keep_hours", self.keep_hours), ("keep_bytes", self.keep_bytes)];
         match given.into_iter().find(|(_, limit)| limit.is_some()) {
             None => Ok(()),
-            Some((field, _)) => Err(Error::config(
+            Some((field, _)) => Err(Error::setting(
                 field,
-                format!(
-                    "cannot be given with retention={:?}; leave out one of them",
-                    retention.name()
-                ),
+                "no limit beside retention",
+                format!("retention={:?} too; leave out one of them", retention.name()),
             )),
         }
     }
@@ -360,7 +358,7 @@ impl StoreConfig {
 }
 
 fn invalid(name: &str, wanted: &str, value: &str) -> Error {
-    Error::config(name, format!("expected {wanted}, found {value:?}"))
+    Error::setting(name, wanted, format!("{value:?}"))
 }
 
 fn parsed<T: Value>(setting: &Setting, value: &str) -> Result<T> {

@@ -177,6 +177,11 @@ pub enum Error {
     },
 }
 
+/// The form of all errors about an argument, behind its name.
+pub(crate) fn expected_got(expected: impl fmt::Display, got: impl fmt::Display) -> String {
+    format!("expected {expected}, got {got}")
+}
+
 /// A word as a shell reads it; `None` for one with control characters.
 pub(crate) fn quoted(word: &str) -> Option<String> {
     if word.chars().any(char::is_control) {
@@ -246,6 +251,26 @@ impl Error {
     pub fn illegal(field: &'static str, reason: impl Into<String>) -> Self {
         let (reason, status) = (reason.into(), PutStatus::MessageIllegal);
         Self::InvalidMessage { field, reason, status, limit: None }
+    }
+
+    /// [`Error::illegal`] for a value other than the expected one.
+    #[cold]
+    pub fn argument(
+        field: &'static str,
+        expected: impl fmt::Display,
+        got: impl fmt::Display,
+    ) -> Self {
+        Self::illegal(field, expected_got(expected, got))
+    }
+
+    /// [`Error::config`] for a value other than the expected one.
+    #[cold]
+    pub fn setting(
+        field: impl Into<String>,
+        expected: impl fmt::Display,
+        got: impl fmt::Display,
+    ) -> Self {
+        Self::config(field, expected_got(expected, got))
     }
 
     /// An invalid setting.
@@ -361,6 +386,8 @@ named! {
         Batch = "batch",
         /// A malformed queue extension unit.
         Ext = "ext",
+        /// Damage in a RocksDB database, or a row with another layout.
+        RocksDb = "rocksdb",
     }
 }
 

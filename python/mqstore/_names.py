@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
     from mqstore import Store
 
+_LOG = logging.getLogger("mqstore")
 # The newest part of the log, whose keys are compared with a key that is not found.
 _RECENT_BYTES = 16 << 20
 _RECENT_MESSAGES = 5_000
@@ -32,6 +35,12 @@ def is_system_topic(topic: str) -> bool:
 def is_system_group(group: str) -> bool:
     """Whether a consumer group is a broker's own."""
     return _native._is_system_group(group)  # noqa: SLF001 - our own
+
+
+def broker_of(path: str) -> str:
+    """The name of a broker by its store's directory: of ``/data/broker-a/store``, ``broker-a``."""
+    parts = [part for part in Path(path).parts if part not in ("store", "/")]
+    return parts[-1] if parts else "store"
 
 
 def lite_names(name: str) -> tuple[str, str] | None:
@@ -137,3 +146,21 @@ def recent_keys(store: Store, topics: Iterable[str] | None = None) -> set[tuple[
         if len(found) > _RECENT_MESSAGES:
             break
     return found
+
+
+@functools.lru_cache(maxsize=64)
+def report_and(tags: str) -> None:
+    """Logs that ``&&`` joins no tags, once for each expression."""
+    one = " || ".join(part.strip() for part in tags.split("&&"))
+    _LOG.warning(
+        "tags: expected tags joined by ||, got %r: && is a part of a tag here, and a message has "
+        "one tag; for messages with any of them give %r",
+        tags,
+        one,
+    )
+
+
+def report_topics(path: str, missing: list[str], known: list[str]) -> None:
+    """Logs that no queue of a store has these topics, with the nearest names."""
+    for name in sorted(missing):
+        _LOG.warning("topics: no topic %r in %s%s", name, path, nearest(name, known))

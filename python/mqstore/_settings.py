@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, cast
 import msgspec
 
 from mqstore._native import _setting_refusal, _settings
-from mqstore.errors import ConfigError
+from mqstore.errors import ConfigError, expected
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -43,6 +43,8 @@ class Setting(msgspec.Struct, frozen=True, tag_field="kind"):
     """Name in a ``broker.conf``; empty for a setting that is not read there."""
     doc: str
     """Meaning, without the default; empty for a setting that has no effect here."""
+    heading: str
+    """Heading above this setting and those that follow; empty for the heading before."""
     type_name: ClassVar[str]
 
 
@@ -144,11 +146,9 @@ def check_index_file(slots: int | None, entries: int | None) -> None:
     entries = entries or cast("int", DEFAULTS["max_index_num"])
     size = 40 + 4 * slots + 20 * entries
     if size > _INT_MAX:
-        raise ConfigError(
-            f"{field}: an index file of {slots} slots and {entries} entries "
-            f"has {size} bytes, more than {_INT_MAX}",
-            field,
-        )
+        got = f"{size}, of {slots} slots and {entries} entries"
+        wanted = f"an index file of at most {_INT_MAX} bytes"
+        raise ConfigError(expected(field, wanted, got), field)
 
 
 def check_retention(retention: str | None, **limits: int | timedelta | None) -> None:
@@ -159,9 +159,9 @@ def check_retention(retention: str | None, **limits: int | timedelta | None) -> 
     """
     for name, limit in limits.items():
         if retention is not None and limit is not None:
-            raise ConfigError(
-                f'{name}: cannot be given with retention="{retention}"; leave out one of them', name
-            )
+            got = f'retention="{retention}" too'
+            text = expected(name, "no limit beside retention", got, "leave out one of them")
+            raise ConfigError(text, name)
 
 
 def _type_name(setting: Setting) -> str:
@@ -171,7 +171,7 @@ def _type_name(setting: Setting) -> str:
 
 
 def _must_be(name: str, what: str, value: object) -> str:
-    return f"{name}: must be {what}, not {value!r}"
+    return expected(name, what, repr(value))
 
 
 def unknown(name: str) -> str:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from mqstore._native import StoredMessage
     from mqstore.config import ConfigLike, StoreConfig
     from mqstore.groups.delays import Seconds
+    from mqstore.groups.in_flight import OnLoss
     from mqstore.groups.processing import Processed
     from mqstore.results import RecoveryReport
 
@@ -160,12 +161,14 @@ class AsyncStore(_Threaded):
         """One topic as a whole; see ``mqstore.Store.topic``."""
         return AsyncTopic(self._inner.topic(name), self._pool)
 
-    def group(self, name: str, /) -> Opening[AsyncConsumerGroup]:
+    def group(
+        self, name: str, /, *, begin: Literal["earliest", "latest"] | datetime | int = "earliest"
+    ) -> Opening[AsyncConsumerGroup]:
         """A consumer group of this store; see ``mqstore.Store.group``."""
 
         async def opened() -> AsyncConsumerGroup:
             group = await self._run(
-                functools.partial(self._inner.group, name), lambda group: group.close()
+                functools.partial(self._inner.group, name, begin=begin), lambda group: group.close()
             )
             return AsyncConsumerGroup(group, self)
 
@@ -314,6 +317,7 @@ class AsyncConsumerGroup(_Threaded):
         tags: str | None = None,
         timeout_s: Seconds = 0,
         visibility_s: Seconds | None = None,
+        on_loss: OnLoss = "warn",
     ) -> list[StoredMessage]:
         """Returns the next messages of a topic; see ``mqstore.ConsumerGroup.poll``.
 
@@ -327,6 +331,7 @@ class AsyncConsumerGroup(_Threaded):
             max_messages=max_messages,
             tags=tags,
             visibility_s=visibility_s,
+            on_loss=on_loss,
         )
         while True:
             end = self._store._inner._readable_end  # noqa: SLF001 - a part of the store

@@ -29,7 +29,7 @@ from mqstore._settings import (
     read,
     unknown,
 )
-from mqstore.errors import ConfigError, StoreIOError
+from mqstore.errors import ConfigError, StoreIOError, expected
 
 __all__ = ["ConfigLike", "ConfigWarning", "StoreConfig", "load_config"]
 
@@ -79,8 +79,8 @@ class StoreConfig(
             6,000,000.
         mapper_file_size_batch_consume_queue: Bytes of one batch queue file, rounded down to a
             multiple of 46. 13,800,000.
-        enable_consume_queue_ext: Write the queues' extension files. False.
         mapped_file_size_consume_queue_ext: Bytes of one of these. 50,331,648.
+        enable_consume_queue_ext: Write the queues' extension files. False.
         enable_lmq: Give light queues (``%LMQ%...``) their offsets. False.
         enable_multi_dispatch: Enter a message in each queue that it names. False.
 
@@ -98,8 +98,8 @@ class StoreConfig(
         enabled_append_prop_crc: End the properties with a checksum of the record. False.
         force_verify_prop_crc: In recovery, check that checksum and not the body's. False.
         check_crc_on_recover: Check checksums in recovery. True.
-        message_delay_level: The delays of the levels that property ``DELAY`` names.
-            ``1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h``.
+        message_delay_level: The delays of the levels that property ``DELAY`` names. ``1s 5s 10s 30s
+            1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h``.
         broker_ip1: The store's address, in message ids and as ``store_host``: an IPv4 or IPv6
             address. ``127.0.0.1``.
         listen_port: The port beside it. 10911.
@@ -134,15 +134,15 @@ class StoreConfig(
 
     RocketMQ's rules, under ``retention="rocketmq"`` and ``mqstore clean``:
         file_reserved_time: Hours that a commit log file is kept. 72.
-        delete_when: Hours of the day at which files are deleted, joined by ``;``. ``"04"``.
+        delete_when: Hours of the day at which files are deleted, joined by ``;``. ``04``.
         disk_max_used_space_ratio: Per cent of the disk in use past which expired files go at any
             hour. 75.
         disk_space_clean_forcibly_ratio: Per cent past which files go though not expired, 30 to 85.
             85.
         disk_space_warning_level_ratio: Per cent past which nothing is appended, 35 to 90. 90.
-        clean_file_forcibly_enable: Whether files may go though not expired. True.
-        delete_file_batch_max: How many files of the log go in one round. 10.
         clean_resource_interval: Milliseconds between two rounds. 10,000.
+        delete_file_batch_max: How many files of the log go in one round. 10.
+        clean_file_forcibly_enable: Whether files may go though not expired. True.
 
     Ours:
         rocketmq_version: Whose files are written: ``"5.3"``, ``"5.4"`` or ``"5.5"``. From 5.4 on
@@ -156,14 +156,15 @@ class StoreConfig(
             as a mistake: a broker would be given all queues below it. Without effect where topic
             names are not validated. 1,023.
         delivery: Deliver delayed messages when they are due, and the failed messages of consumer
-            groups, while this writer has the store open. A broker does it by itself. False.
+            groups, while this writer has the store open. ``None``: from the first ``group()`` or
+            ``delay=`` on in a store that mqstore made, and not in a broker's. A broker does it by
+            itself.
         emulate_transfer_limits: Keep to RocketMQ's limits of one read. False.
 
     Of RocketMQ's, and without effect here; taken so that a ``broker.conf`` serves both:
         bit_map_length_consume_queue_ext, commit_commit_log_least_pages,
         commit_commit_log_thorough_interval, commit_interval_commit_log, default_query_max_num,
-        delete_commit_log_files_interval, destroy_maped_file_interval_forcibly,
-        duplication_enable,
+        delete_commit_log_files_interval, destroy_maped_file_interval_forcibly, duplication_enable,
         flush_commit_log_timed, flush_consume_queue_least_pages, flush_consumer_offset_interval,
         flush_delay_offset_interval, max_topic_length, os_page_cache_busy_time_out_mills,
         put_consume_queue_data_by_file_channel, read_un_committed, recheck_reput_offset_from_cq,
@@ -176,6 +177,7 @@ class StoreConfig(
         TypeError: An unknown name; the text has near ones.
     """
 
+    # Written by `make reference` from the core's table, as are the names above.
     store_path_commit_log: str | None = None
     read_only_commit_log_store_paths: str | None = None
     mapped_file_size_commit_log: int | None = None
@@ -240,6 +242,7 @@ class StoreConfig(
     keep_hours: int | timedelta | None = None
     keep_bytes: int | None = None
     disk_reserve_bytes: int | None = None
+
     file_reserved_time: int | timedelta | None = None
     delete_when: str | None = None
     disk_max_used_space_ratio: int | None = None
@@ -312,13 +315,13 @@ class StoreConfig(
         for name, value in settings.items():
             if not isinstance(name, str):
                 raise ConfigError(
-                    f"names of settings are text, not {type(name).__name__}", str(name)
+                    expected("config", "str as names of settings", type(name).__name__), str(name)
                 )
             field = name if name in DEFAULTS else FIELD_OF.get(name)
             if field is None:
                 raise ConfigError(unknown(name), name)
             if field in given:
-                raise ConfigError(f"{field}: given twice, as {name} too", field)
+                raise ConfigError(f"{field}: expected once, got {name} too", field)
             given[field] = read(field, value)
         return cls(**given)  # type: ignore[arg-type] # each was read as its field's type
 
@@ -357,8 +360,8 @@ class StoreConfig(
             elif kind == "of_four":
                 # A file for both has both names.
                 if field not in lines:
-                    told = f"is a name of 4.x, which 5.x passes over; it takes {field}"
-                    _warn(f"{place} {told}={value.strip()}")
+                    setting_text = f"is a name of 4.x, which 5.x passes over; it takes {field}"
+                    _warn(f"{place} {setting_text}={value.strip()}")
             elif kind == "ours":
                 try:
                     given[field] = read(field, value.strip())
@@ -411,7 +414,7 @@ def load_config(config: ConfigLike) -> StoreConfig:
         return StoreConfig.from_broker_conf(config)
     if isinstance(config, Mapping):
         return StoreConfig.from_mapping(config)
-    raise TypeError(f"config is a StoreConfig, a mapping or a path, not {type(config).__name__}")
+    raise TypeError(expected("config", "a StoreConfig, a mapping or a path", type(config).__name__))
 
 
 def broker_conf_lines(path: str | os.PathLike[str]) -> dict[str, tuple[int, str]]:

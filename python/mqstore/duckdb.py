@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
+    from mqstore import ArrowScan
     from mqstore.config import ConfigLike
     from mqstore.exchange.narrowing import Filters
 
@@ -95,18 +96,28 @@ class _Messages(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         filter: ds.Expression | None = None,  # noqa: A002 - pyarrow's name
         **options: Any,  # noqa: ANN401 - of pyarrow's scanners
     ) -> ds.Scanner:
-        names = self._schema.names
-        wanted = set(names if columns is None else columns)
-        asked: dict[str, Any] = {**self._filters}
-        if filter is not None:
-            wanted |= {name for name in names if re.search(rf"\b{name}\b", str(filter))}
-            asked = _narrow(asked, filter)
-        # A scan without a column has no rows.
-        columns_read = [name for name in names if name in wanted] or ["physical_offset"]
-        store = self._opened()
-        scan = store.scan_arrow(columns=columns_read, **asked)
+        scan, _ = scan_of(self._opened(), self._filters, columns, filter)
         reader = pa.RecordBatchReader.from_stream(scan)
         return ds.Scanner.from_batches(reader, columns=columns, filter=filter, **options)
+
+
+def scan_of(
+    store: mqstore.Store,
+    filters: Filters,
+    columns: list[str] | None,
+    condition: ds.Expression | None,
+    *more: str,
+) -> tuple[ArrowScan, dict[str, Any]]:
+    """The scan for a query's columns (and `more`) and condition, and the filters that reach it."""
+    names = pa.schema(store.scan_arrow(**filters).schema).names
+    wanted = {*more, *(names if columns is None else columns)}
+    asked: dict[str, Any] = {**filters}
+    if condition is not None:
+        wanted |= {name for name in names if re.search(rf"\b{name}\b", str(condition))}
+        asked = _narrow(asked, condition)
+    # A scan without a column has no rows.
+    columns_read = [name for name in names if name in wanted] or ["physical_offset"]
+    return store.scan_arrow(columns=columns_read, **asked), asked
 
 
 def _narrow(asked: dict[str, Any], condition: ds.Expression) -> dict[str, Any]:

@@ -236,12 +236,13 @@ class FlushTimeoutError(StoreError, TimeoutError):
 class OffsetOutOfRangeError(StoreError, IndexError):
     """The log does not reach there: ``OffsetOutOfRangeError(message, physical_offset, min, max)``.
 
-    Also where another log lies than the one that was read up to there.
+    Also where another log lies than the one that was read up to there, and where retention deleted
+    messages that a group had not read: then the numbers are queue offsets.
 
     Attributes:
         physical_offset: The offset that was asked for.
-        min: The first offset of the log.
-        max: One past the last byte of the log.
+        min: The first offset of the log, or of the queue.
+        max: One past the last byte of the log, or the end of the queue.
     """
 
     def __init__(self, message: str, physical_offset: int, min: int, max: int) -> None:  # noqa: A002
@@ -300,6 +301,27 @@ class UnsupportedError(StoreError, NotImplementedError):
         self.path = path
 
 
+def expected(argument: str, wanted: str, got: object, advice: str = "") -> str:
+    """The text of an error about an argument: ``argument: expected …, got …``."""
+    return f"{argument}: expected {wanted}, got {got}{advice and '; '}{advice}"
+
+
+def damaged(
+    path: str | os.PathLike[str],
+    kind: str,
+    wanted: str,
+    found: object,
+    advice: str = "",
+    *,
+    offset: int = 0,
+) -> CorruptionError:
+    """The error for bytes on disk: ``file: byte …: kind: expected …, found …``."""
+    place = os.fspath(path)
+    text = f"{place}: byte {offset}: {kind}: expected {wanted}, found {found}"
+    text += advice and f"; {advice}"
+    return CorruptionError(text, place, offset, kind, wanted, str(found))
+
+
 def expect(argument: str, value: object, kind: type | tuple[type, ...], wanted: str) -> None:
     """Refuses a value of another type.
 
@@ -307,7 +329,7 @@ def expect(argument: str, value: object, kind: type | tuple[type, ...], wanted: 
         TypeError: It names the argument, what was expected and what was found.
     """
     if not (hasattr(value, "__index__") if kind is int else isinstance(value, kind)):
-        raise TypeError(f"{argument}: expected {wanted}, got {type(value).__name__}")
+        raise TypeError(expected(argument, wanted, type(value).__name__))
 
 
 def unexpected(function: str, name: object) -> TypeError:

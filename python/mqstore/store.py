@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import threading
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from mqstore import _native
-from mqstore.errors import StoreLockedError, StoreReadOnlyError, UnsupportedError, expect
+from mqstore.errors import (
+    CorruptionError,
+    StoreLockedError,
+    StoreReadOnlyError,
+    UnsupportedError,
+    expect,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import datetime
 
     from mqstore.config import ConfigLike, StoreConfig
     from mqstore.files.remote import IoCounts
@@ -26,6 +36,7 @@ __all__ = ["Store", "open"]
 _P = TypeVar("_P")
 PAUSE_S = 0.02
 """Between two attempts to take the lock."""
+_BEGINNING = threading.Lock()
 _DATABASES = (
     "consumequeue",
     "consumequeue_rocksdb",
@@ -84,18 +95,54 @@ class Store(_native.Store):
 
         return Topic(self, name)
 
-    def group(self, name: str, /) -> ConsumerGroup:
+    def group(
+        self, name: str, /, *, begin: Literal["earliest", "latest"] | datetime | int = "earliest"
+    ) -> ConsumerGroup:
         """A consumer group of this store, to read and to keep its place.
+
+        In a store that mqstore made, the first group of a writer begins to deliver retries and
+        delayed messages, unless ``StoreConfig(delivery=False)``. A broker's store needs
+        ``StoreConfig(delivery=True)`` for it.
+
+        Args:
+            name: Name of the group.
+            begin: First message of a topic in which the group has no place yet: ``"earliest"``,
+                ``"latest"`` for those that are appended from now on, or the first one stored at a
+                time or later, a ``datetime`` or Unix milliseconds.
 
         Raises:
             StoreLockedError: This group is in use already; one live group of a name.
             InvalidMessageError: Not a name that RocketMQ takes for a group.
+            ValueError: ``begin`` is neither of them.
         """
         from mqstore.groups.group import ConsumerGroup
 
-        group = ConsumerGroup(self, self._group_places(name))
+        if isinstance(begin, str) and begin not in {"earliest", "latest"}:
+            raise ValueError(f'begin: expected "earliest", "latest" or a time, got {begin!r}')
+        at = None if isinstance(begin, str) else begin
+        group = ConsumerGroup(self, self._group_places(name, at, begin == "latest"))
         self._keep_group(group)
+        if self.mode != "r":
+            try:
+                self._begin_delivery()
+            except CorruptionError as error:
+                self._warn(f"delivery of delayed messages: {error}")
         return group
+
+    def _begin_delivery(self) -> bool:
+        """Delivers from now on, in a store that mqstore made or if asked; whether it does."""
+        with _BEGINNING:
+            wanted = self._settings.get("delivery")
+            if self._delivers or wanted is False:
+                return self._delivers
+            if wanted is None and not _is_own(self.path):
+                return False
+            from mqstore.groups.delays import Delivery  # most stores have none
+
+            delivery = Delivery(self)
+            self._keep_delivery(delivery)
+            delivery.start()
+            return True
 
     def _append_delayed(self, delay: Any, given: dict[str, Any]) -> _native.AppendResult:  # noqa: ANN401
         """Called by ``append`` where it has a delay."""
@@ -157,7 +204,7 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
     """
     expect("path", path, (str, bytes, os.PathLike), "str or os.PathLike")
     expect("mode", mode, str, "str")
-    settings = _settings(config)
+    settings = settings_of(config)
     if storage is not None or has_scheme(path):
         return _open_remote(path, mode, settings, storage, storage_options)
     if storage_options is not None:
@@ -246,22 +293,40 @@ def _open(
 
         refuse_lost_numbers(path, settings, broker_conf)
     store = Store(path, mode, settings)
+    if mode != "r" and "keep_bytes" in settings:
+        _check_keep_bytes(store)
     if mode != "r" and settings.get("delivery"):
-        _start_delivery(store)
+        try:
+            store._begin_delivery()  # noqa: SLF001 - of this package
+        except BaseException:
+            store.close()
+            raise
     return store
 
 
-def _start_delivery(store: Store) -> None:
-    """Starts the delivery of delayed and failed messages, which ``close`` stops."""
-    from mqstore.groups.delays import Delivery  # most stores have none
+def _check_keep_bytes(store: Store) -> None:
+    """Warns of a limit that whole files cannot keep to."""
+    from mqstore.config import ConfigWarning
+
+    keep, size = store.config.keep_bytes, store.config.mapped_file_size_commit_log
+    if keep is not None and size is not None and keep < size:
+        text = (
+            f"keep_bytes: expected at least {size}, the bytes of a file of the log "
+            f"(mapped_file_size_commit_log), got {keep}: whole files are deleted, so up to "
+            f"{size + keep} bytes stay; a new store can have smaller files"
+        )
+        warnings.warn(text, ConfigWarning, stacklevel=4)
+
+
+def _is_own(root: str) -> bool:
+    """Whether mqstore made a store: then its settings are all there."""
+    from mqstore._settings import OWN_FILE
 
     try:
-        delivery = Delivery(store)
-    except BaseException:
-        store.close()
-        raise
-    store._keep_delivery(delivery)  # noqa: SLF001 - of this package
-    delivery.start()
+        kept = json.loads(Path(root, "config", OWN_FILE).read_bytes())["settings"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+    return "delete_when" in kept
 
 
 def _has_databases(path: str | os.PathLike[str]) -> bool:
@@ -288,7 +353,8 @@ def _broker_conf(config: ConfigLike) -> str:
     return f" --config {shlex.quote(os.path.abspath(config))}"  # noqa: PTH100
 
 
-def _settings(config: ConfigLike) -> dict[str, bool | int | str]:
+def settings_of(config: ConfigLike) -> dict[str, bool | int | str]:
+    """The settings that `config` has, by name, as the extension takes them."""
     if config is None:
         return {}
     from mqstore.config import load_config  # 20 ms that a plain open need not spend
@@ -299,4 +365,4 @@ def _settings(config: ConfigLike) -> dict[str, bool | int | str]:
 def _judged_settings(config: ConfigLike) -> dict[str, bool | int | str]:
     """Settings for a verdict: what a ``broker.conf`` leaves out is the broker's default."""
     is_brokers = isinstance(config, str | os.PathLike)
-    return _settings(config) | ({"broker_conf": True} if is_brokers else {})
+    return settings_of(config) | ({"broker_conf": True} if is_brokers else {})

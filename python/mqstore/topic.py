@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
-from mqstore.errors import expect
+from mqstore.errors import expect, expected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +76,7 @@ class Topic:
         """
         expect("n", n, int, "int")
         if n < 0:
-            raise ValueError(f"n: expected 0 or more, got {n}")
+            raise ValueError(expected("n", "0 or more", n))
         found: list[StoredMessage] = []
         for queue in self.queues:
             found += self._latest_of(queue, n, tags)

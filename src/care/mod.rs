@@ -8,8 +8,8 @@ pub mod broker;
 pub mod doctor;
 pub mod finding;
 mod meter;
-mod pass;
 pub mod rebuild;
+pub mod rocksdb;
 pub mod salvage;
 pub mod survey;
 pub mod topics;
@@ -22,7 +22,7 @@ pub use self::doctor::{
     Diagnosis, DoctorReport, Fate, GroupFate, Lost, LostInQueue, Verdict, doctor, next_start,
 };
 pub use self::finding::{Code, Finding, Severity};
-pub use self::pass::Skipped;
+pub use self::meter::Skipped;
 pub use self::rebuild::{
     RebuildOptions, RebuildReport, RebuiltQueue, Target as RebuildTarget, What as RebuildWhat,
     rebuild,
@@ -32,4 +32,4 @@ pub use self::survey::stats::{Stats, StatsOptions, stats};
 pub use self::transfer::copy::{CopyOptions, CopyReport, copy};
 pub use self::transfer::diff::{DiffReport, DifferenceKind, diff};
 pub use self::upkeep::{CleanReport, Recover, clean, recover};
-pub use self::verify::{Level, VerifyOptions, VerifyReport, verify};
+pub use self::verify::{Level, VerifyOptions, VerifyReport, verify, verify_with};

@@ -4,7 +4,7 @@
 use crate::files::Storage;
 use crate::format::config::tables::TopicTable;
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
-use crate::format::queue::names::is_broker_topic;
+use crate::format::queue::is_broker_topic;
 use crate::store::dispatch::lmq;
 use crate::store::folder::paths::StorePaths;
 

@@ -119,11 +119,11 @@ pub fn makers(bytes: u64, threads: Option<usize>) -> usize {
 struct Step(AtomicU64);
 
 impl Step {
-    fn adapt(&self, rows: usize, has_more: bool, met_damage: bool) {
+    fn adapt(&self, rows: usize, has_more: bool, found_damage: bool) {
         let step = self.0.load(Ordering::Relaxed);
         let next = match has_more {
             // Each search behind damage may start at a file's beginning.
-            _ if met_damage => (step * 2).min(PART.end),
+            _ if found_damage => (step * 2).min(PART.end),
             true => (step / 2).max(PART.start).min(step),
             false if rows < FEW_ROWS => (step * 2).min(PART.end),
             false => step,
@@ -162,7 +162,7 @@ fn build(
     }
     if !begins {
         let rows = |batch: &Result<RecordBatch, _>| batch.as_ref().map_or(0, RecordBatch::num_rows);
-        step.adapt(batches.iter().map(rows).sum(), !scan.is_over(), scan.scan.met_damage());
+        step.adapt(batches.iter().map(rows).sum(), !scan.is_over(), scan.scan.found_damage());
     }
     let Range { start, end } = scan.scan.places();
     let is_there = !batches.is_empty() || start < end;

@@ -10,7 +10,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::interleave::interleave_record_batch;
 
 use super::schema::Column;
-use crate::format::width::at_most_i64;
+use crate::format::width::saturating_i64;
 use crate::store::read::scan::Damage;
 
 /// Maximum in a batch: each has a text.
@@ -70,7 +70,7 @@ impl DamageRows {
                     Arc::new(named().map(|m| m.map(|m| m.2)).collect::<Int64Array>())
                 }
                 Some(Column::PhysicalOffset) => Arc::new(
-                    damage().map(|one| Some(at_most_i64(one.begin))).collect::<Int64Array>(),
+                    damage().map(|one| Some(saturating_i64(one.begin))).collect::<Int64Array>(),
                 ),
                 Some(Column::StoreSize) => Arc::new(
                     damage().map(|one| i32::try_from(one.length()).ok()).collect::<Int32Array>(),

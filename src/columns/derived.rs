@@ -13,7 +13,7 @@ use super::variable::{Gathered, VariableColumn};
 use crate::format::message::MessageView;
 use crate::format::message::host::{Host, message_id};
 use crate::format::message::properties::{self, split_keys};
-use crate::format::width::at_most_i32;
+use crate::format::width::saturating_i32;
 
 const USUAL_PROPERTIES: usize = 6;
 /// Up to this number duplicates are found without a table.
@@ -139,7 +139,7 @@ impl Ends {
 
     #[inline]
     fn push(&mut self, values: usize) {
-        self.0.push(at_most_i32(values));
+        self.0.push(saturating_i32(values));
     }
 
     fn finish(&mut self) -> OffsetBuffer<i32> {

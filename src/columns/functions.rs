@@ -21,7 +21,7 @@ use super::builder::{BatchBuilder, BatchLimits};
 use super::derived::Properties;
 use super::rows::{MessageRows, RowsError, is_text, kind};
 use super::schema::{Column, schema_of};
-use crate::error::{Error, PutStatus, named};
+use crate::error::{Error, named};
 use crate::format::body;
 use crate::format::crc;
 use crate::format::java;
@@ -29,7 +29,7 @@ use crate::format::message::properties::{MAX_LEN, names};
 use crate::format::message::sys_flag::{self, Compression, Transaction};
 use crate::format::message::{Frame, MessageView, read_frame};
 use crate::format::queue::consume_queue;
-use crate::format::width::at_most_u32;
+use crate::format::width::saturating_u32;
 use crate::log::read::scanner::Flow;
 use crate::store::write::append;
 
@@ -261,7 +261,7 @@ impl Function {
 }
 
 fn places(nulls: Option<&NullBuffer>, rows: usize) -> UInt32Array {
-    let number = |row: usize| at_most_u32(row);
+    let number = |row: usize| saturating_u32(row);
     match nulls {
         Some(nulls) => nulls.valid_indices().map(number).collect::<Vec<_>>().into(),
         None => (0..number(rows)).collect::<Vec<_>>().into(),
@@ -284,8 +284,7 @@ fn at(numbers: &Int64Array, row: usize, column: Column) -> std::result::Result<i
     if row < numbers.len() && numbers.is_valid(row) {
         return Ok(numbers.value(row));
     }
-    let (reason, status) = ("is null".to_owned(), PutStatus::MessageIllegal);
-    Err(Error::InvalidMessage { field: column.name(), reason, status, limit: None })
+    Err(Error::argument(column.name(), "a number", "null"))
 }
 
 fn decoded() -> Vec<Column> {

@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::format::message::host::{Host, ParseHostError};
 use crate::format::message::properties::{names, split_keys};
 use crate::format::message::sys_flag::{COMPRESSED, COMPRESSION_MASK};
-use crate::format::width::{at_least_0, to_usize};
+use crate::format::width::{clamp_u64, to_usize};
 use crate::store::NewMessage;
 use crate::store::write::property_block::PropertyBlock;
 
@@ -359,7 +359,7 @@ struct Rows {
 
 impl Rows {
     fn of(array: &ArrayRef) -> Self {
-        let place = |end: i64| to_usize(at_least_0(end));
+        let place = |end: i64| to_usize(clamp_u64(end));
         if array.is_empty() {
             // Its only end may be behind all values.
             return Self { ends: Vec::new(), nulls: None };
@@ -454,7 +454,7 @@ fn copied<O: OffsetSizeTrait + Into<i64>>(
 ) -> Result<LargeStringArray, RowsError> {
     // Read once.
     let mut ends: Vec<i64> = texts.value_offsets().iter().map(|end| (*end).into()).collect();
-    let place = |end: i64| to_usize(at_least_0(end));
+    let place = |end: i64| to_usize(clamp_u64(end));
     let first = ends.first().copied().unwrap_or(0);
     let whole = place(first)..place(ends.last().copied().unwrap_or(0));
     ends.iter_mut().for_each(|end| *end -= first);
@@ -560,5 +560,6 @@ fn maps((column, array): Given) -> Result<Maps, RowsError> {
     Ok(Maps { rows, names, values })
 }
 
+mod given;
 #[cfg(test)]
 mod tests;

@@ -9,9 +9,8 @@ use super::ahead::BatchError;
 use super::derived::Times;
 use super::schema::Column;
 use crate::care::survey::stats::{Group, Grouping, Stats, Totals};
-use crate::format::width::{at_most_i64, to_usize};
-use crate::log::queue::queue_folder::QueueFolder;
-use crate::log::{CqUnit, QueueKind};
+use crate::format::width::{saturating_i64, to_usize};
+use crate::log::{CqUnit, Queue, QueueKind};
 
 /// One row for each group: the grouping columns, then `messages`, `bytes`, `first_store_timestamp`,
 /// `last_store_timestamp`. Times outside the years 1 to 9999 are null.
@@ -23,7 +22,7 @@ pub fn stats_batch(stats: &Stats) -> Result<RecordBatch, ArrowError> {
     }
     let totals = || stats.groups.iter().map(|(_, totals)| totals);
     let count = |value: fn(&Totals) -> u64| -> ArrayRef {
-        let values = totals().map(|totals| at_most_i64(value(totals)));
+        let values = totals().map(|totals| saturating_i64(value(totals)));
         Arc::new(Int64Array::from_iter_values(values))
     };
     columns.push(("messages", count(|totals| totals.messages)));
@@ -81,15 +80,15 @@ pub fn queue_schema() -> SchemaRef {
     ]))
 }
 
-/// The entries `next..end` of a queue, counted from its first, by [`queue_schema`].
+/// The entries of a queue at the positions `next..end`, by [`queue_schema`].
 pub fn queue_batches(
-    queue: Arc<QueueFolder>,
+    queue: Arc<Queue>,
     mut next: u64,
     end: u64,
     schema: SchemaRef,
 ) -> impl Iterator<Item = Result<RecordBatch, BatchError>> {
     std::iter::from_fn(move || {
-        let units = match queue.units(next, to_usize(end.saturating_sub(next))) {
+        let units = match queue.units_at(next, to_usize(end.saturating_sub(next))) {
             Ok(units) => units,
             Err(error) => return Some(Err(error.into())),
         };

@@ -15,7 +15,7 @@ use arrow_schema::{ArrowError, DataType};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::format::width::{at_most_i32, at_most_u32};
+use crate::format::width::{saturating_i32, saturating_u32};
 use crate::log::Block;
 
 #[derive(Debug)]
@@ -71,10 +71,10 @@ impl VariableColumn {
         match &mut self.layout {
             Layout::Offsets(ends) => {
                 self.values.extend_from_slice(value);
-                ends.push(at_most_i32(self.values.len()));
+                ends.push(saturating_i32(self.values.len()));
             }
             Layout::Views(views) => {
-                let place = at_most_u32(self.values.len());
+                let place = saturating_u32(self.values.len());
                 views.push(make_view(value, 0, place));
                 if value.len() > INLINE {
                     self.values.extend_from_slice(value);
@@ -92,14 +92,14 @@ impl VariableColumn {
                 let (all, ends): (&mut Vec<u8>, &mut Vec<i32>) = (&mut self.values, ends);
                 for value in values {
                     all.extend_from_slice(value);
-                    ends.push(at_most_i32(all.len()));
+                    ends.push(saturating_i32(all.len()));
                 }
                 ends.len() - 1 - before
             }
             Layout::Views(views) => {
                 let (all, views): (&mut Vec<u8>, &mut Vec<u128>) = (&mut self.values, views);
                 for value in values {
-                    let place = at_most_u32(all.len());
+                    let place = saturating_u32(all.len());
                     views.push(make_view(value, 0, place));
                     if value.len() > INLINE {
                         all.extend_from_slice(value);
@@ -126,7 +126,7 @@ impl VariableColumn {
     #[inline]
     pub(crate) fn push_null(&mut self) {
         match &mut self.layout {
-            Layout::Offsets(ends) => ends.push(at_most_i32(self.values.len())),
+            Layout::Offsets(ends) => ends.push(saturating_i32(self.values.len())),
             Layout::Views(views) => views.push(0),
         }
         self.nulls.append_null();
@@ -373,7 +373,7 @@ impl<T> Pool<T> {
         self.spare.lock().pop().unwrap_or_default()
     }
 
-    fn give(&self, mut values: Vec<T>) {
+    fn put(&self, mut values: Vec<T>) {
         values.clear();
         let mut spare = self.spare.lock();
         if values.capacity().saturating_mul(size_of::<T>()) <= MOST_KEPT && spare.len() < SPARE {
@@ -396,7 +396,7 @@ impl<T: ArrowNativeType> AsRef<[u8]> for Lent<T> {
 impl<T> Drop for Lent<T> {
     fn drop(&mut self) {
         if let Some(pool) = self.pool.upgrade() {
-            pool.give(std::mem::take(&mut self.values));
+            pool.put(std::mem::take(&mut self.values));
         }
     }
 }

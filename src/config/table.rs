@@ -17,6 +17,8 @@ pub struct Setting {
     pub kind: Kind,
     /// Meaning, without the default; empty for a setting of RocketMQ that has no effect here.
     pub doc: &'static str,
+    /// Heading above this setting and those that follow; empty for the heading before.
+    pub heading: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -81,6 +83,10 @@ impl Setting {
     const fn doc(self, doc: &'static str) -> Self {
         Self { doc, ..self }
     }
+
+    const fn under(self, heading: &'static str) -> Self {
+        Self { heading, ..self }
+    }
 }
 
 fn either(choices: &[&str]) -> String {
@@ -125,7 +131,7 @@ const fn is_same(a: &[u8], b: &[u8]) -> bool {
 }
 
 const fn setting(name: &'static str, conf_name: &'static str, kind: Kind) -> Setting {
-    Setting { name, conf_name, kind, doc: "" }
+    Setting { name, conf_name, kind, doc: "", heading: "" }
 }
 
 const fn flag(name: &'static str, conf_name: &'static str, default: bool) -> Setting {
@@ -186,8 +192,8 @@ const INT_MAX: u64 = (1 << 31) - 1;
 /// All settings, in the order of Python's `StoreConfig`.
 #[rustfmt::skip]
 pub const SETTINGS: &[Setting] = &[
-    // Files.
     text("store_path_commit_log", "storePathCommitLog", "commitlog", is_path, "a path")
+        .under("Files:")
         .doc("Folders of the commit log, joined by commas; a relative one counts from the store."),
     text("read_only_commit_log_store_paths", "readOnlyCommitLogStorePaths", "", is_path, "a path")
         .doc("Those of them that take no new files."),
@@ -210,11 +216,11 @@ pub const SETTINGS: &[Setting] = &[
         .doc("Give light queues (``%LMQ%...``) their offsets."),
     flag("enable_multi_dispatch", "enableMultiDispatch", false)
         .doc("Enter a message in each queue that it names."),
-    // Index.
     number("max_hash_slot_num", "maxHashSlotNum", Some(IndexLayout::DEFAULT.slots() as u64), (1, 1 << 29), "slots")
+        .under("Index:")
         .doc("Hash slots of an index file."),
     number("max_index_num", "maxIndexNum", Some(IndexLayout::DEFAULT.entries() as u64), (2, 1 << 27), "entries")
-        .doc("Room for entries in an index file, one of which is never used."),
+        .doc("DiskReserve for entries in an index file, one of which is never used."),
     flag("message_index_enable", "messageIndexEnable", true)
         .doc("Build the index."),
     flag("message_index_safe", "messageIndexSafe", false)
@@ -222,8 +228,8 @@ pub const SETTINGS: &[Setting] = &[
     number("max_msgs_num_batch", "maxMsgsNumBatch", Some(64), (1, 65_536), "messages")
         .doc("Most messages of a key query by RocketMQ's rules (``exact=False``)."),
     number("default_query_max_num", "defaultQueryMaxNum", Some(32), (0, INT_MAX), "messages"),
-    // Messages.
     number("max_message_size", "maxMessageSize", Some(4_194_304), (1, 1 << 30), BYTES)
+        .under("Messages:")
         .doc("Most bytes of a body."),
     flag("auto_message_version_on_topic_len", "autoMessageVersionOnTopicLen", true)
         .doc("Write the second record version where a topic is longer than 127 characters."),
@@ -241,8 +247,8 @@ pub const SETTINGS: &[Setting] = &[
         .doc("The store's address, in message ids and as ``store_host``: an IPv4 or IPv6 address."),
     number("listen_port", "listenPort", Some(10_911), (0, 65_535), "port")
         .doc("The port beside it."),
-    // Flush.
     choice("flush_disk_type", "flushDiskType", Some("ASYNC_FLUSH"), &["ASYNC_FLUSH", "SYNC_FLUSH"])
+        .under("Flush:")
         .doc("``\"ASYNC_FLUSH\"`` or ``\"SYNC_FLUSH\"``."),
     number("sync_flush_timeout", "syncFlushTimeout", Some(5_000), (1, DAY_MS), MS)
         .doc("Milliseconds that an append waits for its flush."),
@@ -268,8 +274,8 @@ pub const SETTINGS: &[Setting] = &[
         .doc("Milliseconds after which they are made durable."),
     flag("put_consume_queue_data_by_file_channel", "putConsumeQueueDataByFileChannel", true),
     flag("read_un_committed", "readUnCommitted", false),
-    // One read of a queue.
     number("max_transfer_bytes_on_message_in_memory", "maxTransferBytesOnMessageInMemory", Some(262_144), (1, INT_MAX), BYTES)
+        .under("One read of a queue, under ``emulate_transfer_limits``:")
         .doc("Bytes of recent messages."),
     number("max_transfer_count_on_message_in_memory", "maxTransferCountOnMessageInMemory", Some(32), (1, INT_MAX), "messages")
         .doc("How many of them."),
@@ -284,8 +290,8 @@ pub const SETTINGS: &[Setting] = &[
     number("travel_cq_file_num_when_get_message", "travelCqFileNumWhenGetMessage", Some(1), (0, INT_MAX), "files"),
     flag("recheck_reput_offset_from_cq", "recheckReputOffsetFromCq", false),
     number("os_page_cache_busy_time_out_mills", "osPageCacheBusyTimeOutMills", Some(1_000), (0, INT_MAX), MS),
-    // Retention.
     choice("retention", "retention", Some("off"), &["off", "rocketmq"])
+        .under("Retention. No file is deleted unless ``retention``, ``keep_hours`` or ``keep_bytes`` is given:")
         .doc("``\"off\"`` keeps every file; ``\"rocketmq\"`` deletes by RocketMQ's rules and the \
              settings below."),
     number("keep_hours", "keep_hours", None, (1, 1 << 24), "hours")
@@ -297,8 +303,8 @@ pub const SETTINGS: &[Setting] = &[
     number("disk_reserve_bytes", "disk_reserve_bytes", None, (0, 1 << 62), BYTES)
         .doc("Bytes that appends leave free on the disk; an append that would leave less fails \
              with ``StoreIOError``, ``ENOSPC``. By default what a clean close needs."),
-    // RocketMQ's rules of retention.
     number("file_reserved_time", "fileReservedTime", Some(72), (0, 1 << 24), "hours")
+        .under("RocketMQ's rules, under ``retention=\"rocketmq\"`` and ``mqstore clean``:")
         .doc("Hours that a commit log file is kept."),
     text("delete_when", "deleteWhen", "04", are_hours, "hours 00 to 23 joined by ;")
         .doc("Hours of the day at which files are deleted, joined by ``;``."),
@@ -318,8 +324,8 @@ pub const SETTINGS: &[Setting] = &[
         .doc("Whether files may go though not expired."),
     number("flush_delay_offset_interval", "flushDelayOffsetInterval", Some(10_000), (0, INT_MAX), MS),
     number("flush_consumer_offset_interval", "flushConsumerOffsetInterval", Some(5_000), (0, INT_MAX), MS),
-    // Ours.
     choice("rocketmq_version", "rocketmq_version", None, &["5.3", "5.4", "5.5"])
+        .under("Ours:")
         .doc("Whose files are written: ``\"5.3\"``, ``\"5.4\"`` or ``\"5.5\"``. From 5.4 on the \
              index has an entry for the tags of each message, from 5.5 on the checkpoint says up \
              to which message the queues are flushed. An older one than the store shows is \
@@ -333,7 +339,8 @@ pub const SETTINGS: &[Setting] = &[
              names are not validated."),
     flag("delivery", "", false)
         .doc("Deliver delayed messages when they are due, and the failed messages of consumer \
-             groups, while this writer has the store open. A broker does it by itself."),
+             groups, while this writer has the store open: in a store that mqstore made from the \
+             first group or delay on, unless false. A broker does it by itself."),
     flag("emulate_transfer_limits", "", false)
         .doc("Keep to RocketMQ's limits of one read."),
 ];

@@ -1,5 +1,7 @@
 //! The two checksums of a record: CRC-32 (IEEE 802.3, as in zlib) without the top bit.
 
+use sha2::{Digest, Sha256};
+
 /// Keeps a checksum from being a negative Java `int`.
 const MASK: u32 = 0x7FFF_FFFF;
 
@@ -100,6 +102,26 @@ pub fn parse_property_crc(text: &[u8; PROPERTY_CRC_LEN]) -> Option<u32> {
     u32::try_from(value).ok().filter(|value| *value <= MASK)
 }
 
+/// SHA-256 of a salt and a value, as hex. The salt's length is hashed first, so two pairs never
+/// give the same input.
+#[must_use]
+pub fn salted_hex(salt: &[u8], value: &[u8]) -> String {
+    let mut sum = Sha256::new();
+    sum.update((salt.len() as u64).to_be_bytes());
+    sum.update(salt);
+    sum.update(value);
+    sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[must_use]
+pub fn sha256(parts: &[&[u8]]) -> [u8; 32] {
+    let mut sum = Sha256::new();
+    for part in parts {
+        sum.update(part);
+    }
+    sum.finalize().into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,5 +169,24 @@ mod tests {
         }
         assert_eq!(parse_property_crc(b"__CRC32#\x019999999999\x02"), None);
         assert_eq!(parse_property_crc(b"__CRC32#\x018463847412\x02"), None);
+    }
+}
+
+#[cfg(test)]
+mod digest_tests {
+    use super::*;
+
+    #[test]
+    fn it_is_sha_256() {
+        let hex: String = sha256(&[b"a", b"bc"]).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+
+    #[test]
+    fn salt_and_value_are_told_apart() {
+        assert_eq!(salted_hex(b"a", b"b"), salted_hex(b"a", b"b"));
+        assert_ne!(salted_hex(b"a", b"b"), salted_hex(b"ab", b""));
+        assert_ne!(salted_hex(b"", b"b"), salted_hex(b"x", b"b"));
+        assert_eq!(salted_hex(b"", b"").len(), 64);
     }
 }

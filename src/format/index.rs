@@ -20,7 +20,7 @@
 //! | 16 | i32 | previous entry | number of the next older one of the slot, 0 for none |
 
 use super::bytes::{i32_in, i64_in, put_i32_in, put_i64_in};
-use crate::format::width::{at_least_0, at_most_i32};
+use crate::format::width::{clamp_u64, saturating_i32};
 
 const BEGIN_TIMESTAMP_AT: usize = 0;
 const END_TIMESTAMP_AT: usize = BEGIN_TIMESTAMP_AT + 8;
@@ -218,7 +218,7 @@ pub fn seconds_since(begin_ms: i64, time_ms: i64) -> i32 {
         return 0;
     }
     // Wraps as in Java.
-    at_most_i32(at_least_0(time_ms.wrapping_sub(begin_ms)) / 1000)
+    saturating_i32(clamp_u64(time_ms.wrapping_sub(begin_ms)) / 1000)
 }
 
 #[cfg(test)]

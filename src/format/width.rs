@@ -46,42 +46,42 @@ pub fn to_usize(number: impl Unsigned) -> usize {
 /// The number, or the largest of Java's `long`.
 #[inline]
 #[must_use]
-pub fn at_most_i64(number: impl Unsigned) -> i64 {
+pub fn saturating_i64(number: impl Unsigned) -> i64 {
     number.widen().min(i64::MAX.cast_unsigned()).cast_signed()
 }
 
 /// The number, or the largest of Java's `int`.
 #[inline]
 #[must_use]
-pub fn at_most_i32(number: impl Unsigned) -> i32 {
+pub fn saturating_i32(number: impl Unsigned) -> i32 {
     i32::try_from(number.widen()).unwrap_or(i32::MAX)
 }
 
 /// The number, or the largest of 32 bits.
 #[inline]
 #[must_use]
-pub fn at_most_u32(number: impl Unsigned) -> u32 {
+pub fn saturating_u32(number: impl Unsigned) -> u32 {
     u32::try_from(number.widen()).unwrap_or(u32::MAX)
 }
 
 /// The number, or 0 for a negative one.
 #[inline]
 #[must_use]
-pub fn at_least_0(number: impl Into<i64>) -> u64 {
+pub fn clamp_u64(number: impl Into<i64>) -> u64 {
     number.into().max(0).cast_unsigned()
 }
 
 /// The offset; for a negative one the largest, which no log holds.
 #[inline]
 #[must_use]
-pub fn or_nowhere(offset: i64) -> u64 {
+pub fn offset_or_max(offset: i64) -> u64 {
     u64::try_from(offset).unwrap_or(u64::MAX)
 }
 
-/// [`at_least_0`] in 32 bits.
+/// [`clamp_u64`] in 32 bits.
 #[inline]
 #[must_use]
-pub const fn at_least_0_u32(number: i32) -> u32 {
+pub const fn clamp_u32(number: i32) -> u32 {
     if number < 0 { 0 } else { number.cast_unsigned() }
 }
 
@@ -119,12 +119,12 @@ mod tests {
         assert_eq!(to_usize(u64::MAX), usize::MAX);
         assert_eq!(to_usize(7u32), 7);
         assert_eq!([7u128.widen(), u128::MAX.widen()], [7, u64::MAX]);
-        assert_eq!([at_most_i64(7u32), at_most_i64(u64::MAX)], [7, i64::MAX]);
-        assert_eq!([at_most_i32(7u64), at_most_i32(1u64 << 31)], [7, i32::MAX]);
-        assert_eq!([at_most_u32(7usize), at_most_u32(1u64 << 32)], [7, u32::MAX]);
-        assert_eq!([at_least_0(7i64), at_least_0(-1i32), at_least_0(i64::MIN)], [7, 0, 0]);
-        assert_eq!([or_nowhere(7), or_nowhere(-1)], [7, u64::MAX]);
-        assert_eq!([at_least_0_u32(7), at_least_0_u32(i32::MIN)], [7, 0]);
+        assert_eq!([saturating_i64(7u32), saturating_i64(u64::MAX)], [7, i64::MAX]);
+        assert_eq!([saturating_i32(7u64), saturating_i32(1u64 << 31)], [7, i32::MAX]);
+        assert_eq!([saturating_u32(7usize), saturating_u32(1u64 << 32)], [7, u32::MAX]);
+        assert_eq!([clamp_u64(7i64), clamp_u64(-1i32), clamp_u64(i64::MIN)], [7, 0, 0]);
+        assert_eq!([offset_or_max(7), offset_or_max(-1)], [7, u64::MAX]);
+        assert_eq!([clamp_u32(7), clamp_u32(i32::MIN)], [7, 0]);
     }
 
     #[test]

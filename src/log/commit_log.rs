@@ -5,17 +5,18 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::error::{Error, FormatError, Result};
-use crate::files::{Ahead, FileRun, Room, StorageFile};
-use crate::format::message::peek;
-use crate::format::message::{self, Frame, FrameError, MessageView};
-use crate::format::width::{at_least_0, at_most_i64, to_usize};
+use parking_lot::Mutex;
 
-use super::losses::Losses;
-use super::read::frames::{self, FrameAt, Record};
+use super::read::frames;
+use super::read::frames::{FrameAt, Record};
+use crate::error::{Error, FormatError, Result};
+use crate::files::{Ahead, DiskReserve, FileRun, StorageFile};
+use crate::format::message;
+use crate::format::message::{Frame, FrameError, MessageView, peek};
+use crate::format::width::{clamp_u64, saturating_i64, to_usize};
 
 const WRITTEN_AGAIN: usize = 1 << 20;
 const PART: u64 = 8 << 20;
@@ -27,7 +28,7 @@ pub struct CommitLog {
     run: FileRun,
     wrote: AtomicU64,
     flushed: AtomicU64,
-    room: OnceLock<Arc<Room>>,
+    room: OnceLock<Arc<DiskReserve>>,
     losses: Losses,
 }
 
@@ -83,12 +84,12 @@ impl CommitLog {
 
     /// Disk space that appends leave free.
     #[must_use]
-    pub fn room(&self) -> Option<&Arc<Room>> {
+    pub fn room(&self) -> Option<&Arc<DiskReserve>> {
         self.room.get()
     }
 
     /// Sets the disk space that appends leave free.
-    pub fn leave(&self, room: Arc<Room>) {
+    pub fn leave(&self, room: Arc<DiskReserve>) {
         self.room.get_or_init(|| room);
     }
 
@@ -241,8 +242,8 @@ impl CommitLog {
         let Some(at) = at else {
             return Err(Error::OffsetOutOfRange {
                 physical_offset,
-                min: at_most_i64(min),
-                max: at_most_i64(end),
+                min: saturating_i64(min),
+                max: saturating_i64(end),
             });
         };
         let nothing = |what: String| Error::MessageNotFound {
@@ -267,7 +268,7 @@ impl CommitLog {
     /// Checks a record's body checksum.
     pub fn check_body(&self, view: &MessageView<'_>) -> Result<()> {
         view.check_body_crc().map_err(|error| {
-            let at = at_least_0(view.physical_offset());
+            let at = clamp_u64(view.physical_offset());
             match self.run.find(at) {
                 Some(file) => error.in_file(&file.path, at - file.base_offset),
                 None => error.into(),
@@ -333,4 +334,73 @@ fn write_part_again(
         wrote = true;
     }
     Ok(wrote)
+}
+
+/// More are joined with what lies between them.
+const MOST: usize = 64;
+
+#[derive(Debug, Default)]
+pub(crate) struct Losses {
+    is_any: AtomicBool,
+    ranges: Mutex<Vec<Range<u64>>>,
+}
+
+impl Losses {
+    pub(crate) fn add(&self, range: Range<u64>) -> bool {
+        let mut ranges = self.ranges.lock();
+        let is_known = |known: &Range<u64>| known.start <= range.start && range.end <= known.end;
+        if range.is_empty() || ranges.iter().any(is_known) {
+            return false;
+        }
+        join(&mut ranges, range);
+        if ranges.len() > MOST
+            && let Some(last) = ranges.pop()
+            && let Some(before) = ranges.last_mut()
+        {
+            before.end = last.end;
+        }
+        self.is_any.store(true, Ordering::Release);
+        true
+    }
+
+    #[inline]
+    pub(crate) fn behind(&self, begin: u64) -> Vec<Range<u64>> {
+        if !self.is_any.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        self.ranges.lock().iter().filter(|range| range.end > begin).cloned().collect()
+    }
+}
+
+/// Adds a range to sorted ones, as one with those that it touches.
+pub(crate) fn join(ranges: &mut Vec<Range<u64>>, mut range: Range<u64>) {
+    ranges.retain(|known| {
+        let touches = known.start <= range.end && range.start <= known.end;
+        if touches {
+            range = range.start.min(known.start)..range.end.max(known.end);
+        }
+        !touches
+    });
+    let at = ranges.partition_point(|known| known.start < range.start);
+    ranges.insert(at, range);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_that_touch_are_one_and_few_are_kept() {
+        let losses = Losses::default();
+        assert!(losses.behind(0).is_empty());
+        assert!(losses.add(10..20) && losses.add(30..40) && losses.add(20..25));
+        assert!(!losses.add(12..25) && !losses.add(7..7));
+        assert_eq!(losses.behind(0), [10..25, 30..40]);
+        assert_eq!(losses.behind(25), std::slice::from_ref(&(30..40)));
+        for number in 10..200 {
+            losses.add(number * 10..number * 10 + 1);
+        }
+        let kept = losses.behind(0);
+        assert_eq!((kept.len(), kept[MOST - 1].end), (MOST, 1991));
+    }
 }

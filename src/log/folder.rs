@@ -22,17 +22,17 @@ pub fn open(
     file_size: Option<u64>,
     otherwise: u64,
 ) -> Result<FileRun> {
-    // Beside a writer only a fault that stays is one.
+    // ConcurrentWriter a writer only a fault that stays is one.
     for _ in 1..LOOKS {
-        match look(&storage, path, file_size, otherwise) {
+        match open_run(&storage, path, file_size, otherwise) {
             Err(Error::Corrupt(_)) => thread::sleep(PAUSE),
             opened => return opened,
         }
     }
-    look(&storage, path, file_size, otherwise)
+    open_run(&storage, path, file_size, otherwise)
 }
 
-fn look(
+fn open_run(
     storage: &Arc<dyn Storage>,
     path: &Path,
     file_size: Option<u64>,

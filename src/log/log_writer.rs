@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::error::{CorruptionKind, Error, Result};
-use crate::files::{Access, Ahead, Bell, Front, FrontFiles, MappedFile, fill_holes};
+use crate::files::{Access, ActiveFiles, Ahead, Front, MappedFile, Wakeup, fill_holes};
 use crate::format::message::{self, BLANK_LEN};
 use crate::format::width::PhysicalOffset;
 
@@ -14,7 +14,7 @@ use super::commit_log::CommitLog;
 pub const RESERVE_STEP: usize = 64 << 20;
 /// Bytes after which the writer first wakes the thread ahead of it; the distance doubles each time.
 const FIRST_TOLD: u64 = 128 << 10;
-const TOLD_EVERY: u64 = 16 << 20;
+const MOST_UNDISPATCHED: u64 = 16 << 20;
 /// Maximum bytes of the next record prefetched.
 const FETCHED: usize = 2 << 10;
 /// Distance from the end at which the next file is loaded into memory.
@@ -26,9 +26,9 @@ pub struct LogWriter {
     log: Arc<CommitLog>,
     active: Option<Active>,
     end: u64,
-    tell_at: u64,
-    tell_after: u64,
-    bell: Arc<Bell>,
+    wake_at: u64,
+    wake_after: u64,
+    bell: Arc<Wakeup>,
     front: Arc<Front>,
     /// A record to be written by a system call instead of the map.
     staged: Option<Vec<u8>>,
@@ -69,8 +69,8 @@ impl Active {
         let position = position as usize;
         fill_holes(&**map.file(), &file.path, position..position)?;
         map.assume_reserved(position);
-        map.ahead().went_to(position);
-        map.ahead().look();
+        map.ahead().advance_to(position);
+        map.ahead().sample_position();
         Ok(Active { base_offset, map })
     }
 
@@ -84,13 +84,13 @@ impl LogWriter {
     #[must_use]
     pub fn new(log: Arc<CommitLog>) -> Self {
         let end = log.end_offset();
-        let (bell, front, tell_at) = (Arc::default(), Arc::default(), end);
+        let (bell, front, wake_at) = (Arc::default(), Arc::default(), end);
         Self {
             log,
             active: None,
             end,
-            tell_at,
-            tell_after: FIRST_TOLD,
+            wake_at,
+            wake_after: FIRST_TOLD,
             bell,
             front,
             staged: None,
@@ -111,11 +111,11 @@ impl LogWriter {
     #[must_use]
     pub fn through_the_file(self) -> Self {
         // No pages to prepare.
-        Self { staged: Some(Vec::new()), tell_at: u64::MAX, ..self }
+        Self { staged: Some(Vec::new()), wake_at: u64::MAX, ..self }
     }
 
     #[must_use]
-    pub fn bell(&self) -> &Arc<Bell> {
+    pub fn bell(&self) -> &Arc<Wakeup> {
         &self.bell
     }
 
@@ -176,7 +176,7 @@ impl LogWriter {
                 written.map_err(Error::io("write", active.map.path()))?;
             }
             let next = position as usize + len;
-            active.ahead().went_to(next);
+            active.ahead().advance_to(next);
             if self.staged.is_none() {
                 // The next record is likely as long. Otherwise the following lock would wait for
                 // this memory.
@@ -185,16 +185,16 @@ impl LogWriter {
         }
         self.end += len as u64;
         self.log.publish(self.end);
-        if self.end >= self.tell_at {
-            self.tell();
+        if self.end >= self.wake_at {
+            self.wake_dispatch();
         }
         Ok(())
     }
 
     #[cold]
-    fn tell(&mut self) {
-        self.tell_at = self.end.saturating_add(self.tell_after);
-        self.tell_after = TOLD_EVERY.min(self.tell_after * 2);
+    fn wake_dispatch(&mut self) {
+        self.wake_at = self.end.saturating_add(self.wake_after);
+        self.wake_after = MOST_UNDISPATCHED.min(self.wake_after * 2);
         self.bell.ring();
     }
 
@@ -209,7 +209,7 @@ impl LogWriter {
                 active.ahead().prepare_rest();
             }
             self.active = Some(active);
-            self.tell_front();
+            self.publish_active_files();
             return Ok(());
         }
         // Without the next file the last must not be closed.
@@ -219,7 +219,7 @@ impl LogWriter {
         if self.active.as_ref().is_none_or(|active| active.base_offset != base) {
             self.active = Some(Active::open(&self.log, base, position)?);
         }
-        self.tell_front();
+        self.publish_active_files();
         let Some(last) = &mut self.active else { return Err(Error::Closed) };
         let blank = u32::try_from(size - position).map_err(|_| too_large(last))?;
         let window = last.map.window(position as usize, BLANK_LEN)?;
@@ -227,12 +227,12 @@ impl LogWriter {
         self.end = base + size;
         self.log.publish(self.end);
         self.full = std::mem::replace(&mut self.active, self.next.take());
-        self.tell_front();
+        self.publish_active_files();
         Ok(())
     }
 
-    fn tell_front(&self) {
-        self.front.set(FrontFiles {
+    fn publish_active_files(&self) {
+        self.front.set(ActiveFiles {
             active: self.mapped().map(|(_, ahead)| ahead),
             next: self.next.as_ref().map(|next| Arc::clone(next.ahead())),
             has_full: self.full.is_some(),
@@ -261,7 +261,7 @@ impl LogWriter {
     pub fn take_full(&mut self) -> Option<Active> {
         let full = self.full.take();
         if full.is_some() {
-            self.tell_front();
+            self.publish_active_files();
         }
         full
     }
@@ -269,14 +269,14 @@ impl LogWriter {
     /// Sets the prepared next file; returns whether it is in time.
     pub fn set_next(&mut self, next: Active) -> bool {
         self.next = Some(next).filter(|next| next.base_offset > self.end);
-        self.tell_front();
+        self.publish_active_files();
         self.next.is_some()
     }
 
     /// Releases the map; the next append maps again.
     pub fn release(&mut self) {
         (self.active, self.next, self.full) = (None, None, None);
-        self.tell_front();
+        self.publish_active_files();
     }
 }
 
@@ -308,7 +308,7 @@ mod tests {
         let mut writer = writer(dir.path());
         let front = Arc::clone(writer.front());
         let known = || {
-            let FrontFiles { active, next, has_full } = front.files();
+            let ActiveFiles { active, next, has_full } = front.files();
             (active.map(|active| active.position()), next.is_some(), has_full)
         };
         assert_eq!(known(), (None, false, false));

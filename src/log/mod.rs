@@ -8,7 +8,6 @@ pub mod read;
 pub mod commit_log;
 pub mod folder;
 pub mod log_writer;
-pub(crate) mod losses;
 pub mod queue;
 pub mod store_checkpoint;
 

@@ -13,13 +13,12 @@ use pyo3_arrow::PyArray;
 use pyo3_arrow::error::PyArrowError;
 use pyo3_arrow::input::AnyArray;
 
-use super::errors::invalid;
 use super::fields::{number, text_bytes, too_wide};
 use crate::columns::{Function, FunctionError, RowsError};
 use crate::error::Result;
 use crate::format::java::key_hash_of;
 use crate::format::message::host::Host;
-use crate::py::errors::raise;
+use crate::py::errors::{invalid, raise, shown, type_error, value_error};
 
 /// Keys hashed at a time, so that hashes stay in the cache.
 pub(super) const HASH_CHUNK: usize = 1024;
@@ -38,7 +37,7 @@ fn chunks_of(argument: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Ar
         .collect::<Result<Vec<_>, _>>()
         .map_err(PyArrowError::from)?;
     if chunks.iter().any(|chunk| chunk.null_count() > 0) {
-        return Err(PyValueError::new_err(format!("{argument} has a null")));
+        return Err(value_error(argument, "no null", "one; drop it or fill it"));
     }
     Ok(Some(chunks))
 }
@@ -55,14 +54,13 @@ impl IndexKeys {
             for chunk in &chunks {
                 let texts = [DataType::Utf8, DataType::LargeUtf8, DataType::Utf8View];
                 if !texts.contains(chunk.data_type()) {
-                    let found = chunk.data_type();
-                    return Err(PyTypeError::new_err(format!("{argument} are texts, not {found}")));
+                    return Err(type_error(argument, "texts", chunk.data_type()));
                 }
             }
             return Ok(Self::Texts(chunks));
         }
         if keys.is_instance_of::<PyString>() {
-            return Err(PyTypeError::new_err(format!("{argument} are several texts, not one")));
+            return Err(type_error(argument, "a list of texts", "str; write [key]"));
         }
         let mut hashes = Vec::with_capacity(keys.len().unwrap_or(0));
         let mut take = |key: Bound<'_, PyAny>| {
@@ -168,8 +166,7 @@ impl Numbers {
 
 fn int64(argument: &'static str, chunk: &ArrayRef) -> PyResult<Int64Array> {
     if !chunk.data_type().is_integer() {
-        let found = chunk.data_type();
-        return Err(PyTypeError::new_err(format!("{argument} are int64, not {found}")));
+        return Err(type_error(argument, "int64", chunk.data_type()));
     }
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     let numbers = cast_with_options(chunk, &DataType::Int64, &strict);
@@ -191,7 +188,7 @@ pub(crate) fn _array_function<'py>(
     arguments: Vec<PyArray>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let Some(function) = Function::by_name(name) else {
-        return Err(PyValueError::new_err(format!("there is no function {name:?}")));
+        return Err(value_error("name", "a function's name", shown(name)));
     };
     let arguments: Vec<ArrayRef> =
         arguments.into_iter().map(|array| array.into_inner().0).collect();

@@ -1,17 +1,19 @@
 //! Maps the crate's errors to the exceptions in `mqstore/errors.py`.
 
+use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
 use crate::config::StoreConfig;
-use crate::error::{Corruption, Error, FormatError};
+use crate::error::{Corruption, Error, FormatError, expected_got};
 use crate::format::message::host::Host;
 
 use super::store::remote::Raised;
-use super::values::AppendResult;
+use super::values::{AppendResult, topic_of};
 
 pyo3::import_exception!(mqstore.errors, StoreError);
 pyo3::import_exception!(mqstore.errors, NotAStoreError);
@@ -34,6 +36,12 @@ pyo3::import_exception!(mqstore.errors, UnsupportedError);
 /// The match is exhaustive, so a new variant needs a class to compile.
 #[cold]
 pub(crate) fn raise(error: Error, store_host: Host) -> PyErr {
+    raise_at(error, store_host, b"", 0)
+}
+
+/// [`raise`] for the append of a message to a queue.
+#[cold]
+pub(crate) fn raise_at(error: Error, store_host: Host, topic: &[u8], queue_id: i32) -> PyErr {
     let message = error.to_string();
     match error {
         Error::Io { op, path, source } => {
@@ -56,7 +64,8 @@ pub(crate) fn raise(error: Error, store_host: Host) -> PyErr {
             StorePoisonedError::new_err((message, text(path), reason))
         }
         Error::FlushTimeout { result, timeout_ms } => {
-            let result = AppendResult::new(&result, store_host);
+            let topic = topic_of(topic, None);
+            let result = AppendResult::new(&result, store_host, &topic, queue_id);
             FlushTimeoutError::new_err((message, result, timeout_ms))
         }
         Error::OffsetOutOfRange { physical_offset, min, max } => {
@@ -71,6 +80,26 @@ pub(crate) fn raise(error: Error, store_host: Host) -> PyErr {
         }
         Error::Unsupported { what, path } => UnsupportedError::new_err((message, what, text(path))),
     }
+}
+
+/// The exception with another text.
+pub(crate) fn with_text(
+    py: Python<'_>,
+    error: PyErr,
+    change: impl FnOnce(String) -> String,
+) -> PyErr {
+    let value = error.value(py);
+    let text = change(value.to_string());
+    // An exception that takes no attribute is raised unchanged.
+    let changed = value.getattr("args").and_then(|args| {
+        let args: Vec<Bound<'_, PyAny>> = args.extract()?;
+        let text = text.into_pyobject(py)?.into_any();
+        let all: Vec<_> = std::iter::once(text.clone()).chain(args.into_iter().skip(1)).collect();
+        value.setattr("args", PyTuple::new(py, all)?)?;
+        if value.hasattr("message")? { value.setattr("message", text) } else { Ok(()) }
+    });
+    drop(changed);
+    error
 }
 
 fn errno_of(kind: io::ErrorKind) -> Option<i32> {
@@ -106,8 +135,24 @@ pub(crate) fn invalid(field: &'static str, reason: impl Into<String>) -> PyErr {
     Error::illegal(field, reason).into()
 }
 
+/// A value other than the expected one.
+#[cold]
+pub(crate) fn value_error(argument: &str, expected: impl Display, got: impl Display) -> PyErr {
+    PyValueError::new_err(format!("{argument}: {}", expected_got(expected, got)))
+}
+
+/// A value of another type than the expected one.
+#[cold]
+pub(crate) fn type_error(argument: &str, expected: impl Display, got: impl Display) -> PyErr {
+    PyTypeError::new_err(format!("{argument}: {}", expected_got(expected, got)))
+}
+
+/// A text as an error shows it.
+pub(crate) fn shown(text: &str) -> String {
+    format!("{:?}", text.chars().take(64).collect::<String>())
+}
+
 #[cold]
 pub(crate) fn not_one_of(argument: &str, words: &str, found: &str) -> PyErr {
-    let found: String = found.chars().take(64).collect();
-    PyValueError::new_err(format!("{argument} is one of {words}, not {found:?}"))
+    value_error(argument, format!("one of {words}"), shown(found))
 }

@@ -3,7 +3,8 @@
 use std::cell::Cell;
 use std::path::PathBuf;
 
-use pyo3::exceptions::{PyOverflowError, PyTypeError, PyUnicodeEncodeError, PyValueError};
+use arrow_array::timezone::Tz;
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyUnicodeEncodeError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{
@@ -15,8 +16,9 @@ use crate::config::StoreConfig;
 use crate::error::Error;
 use crate::format::message::host::Host;
 use crate::store::write::property_block::PropertyBlock;
+use crate::time::other_unit;
 
-use super::errors::invalid;
+use crate::py::errors::{invalid, shown, type_error, value_error};
 
 /// The path from the root; the working folder may change later.
 pub(super) fn absolute(path: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
@@ -44,8 +46,7 @@ pub(super) fn config_of(settings: &Bound<'_, PyAny>) -> PyResult<StoreConfig> {
         } else if value.is_instance_of::<PyInt>() || value.is_instance_of::<PyString>() {
             value.str()?.to_str()?.to_owned()
         } else {
-            let found = value.get_type().name()?;
-            return Err(PyTypeError::new_err(format!("{name} is bool, int or str, not {found}")));
+            return Err(expected(name.to_str()?, "bool, int or str", &value));
         };
         if name == StoreConfig::BROKER_CONF {
             config.given.insert(StoreConfig::BROKER_CONF.to_owned());
@@ -60,7 +61,7 @@ pub(super) fn config_of(settings: &Bound<'_, PyAny>) -> PyResult<StoreConfig> {
 pub(super) fn expected(argument: &str, wanted: &str, found: &Bound<'_, PyAny>) -> PyErr {
     let found = found.get_type();
     let found = found.name().map_or_else(|_| String::new(), |name| name.to_string());
-    PyTypeError::new_err(format!("{argument}: expected {wanted}, got {found}"))
+    type_error(argument, wanted, found)
 }
 
 /// Bytes of a buffer; only `bytes` is not copied.
@@ -114,7 +115,7 @@ pub(super) fn too_wide(
         return wrong_type(field, "int", value, error);
     }
     let shown: String = value.to_string().chars().take(64).collect();
-    invalid(field, format!("{shown} does not fit {bits} bits"))
+    Error::argument(field, format!("a number of {bits} bits"), shown).into()
 }
 
 #[inline]
@@ -133,7 +134,7 @@ fn utf8(field: &'static str, text: &Bound<'_, PyAny>) -> PyResult<PyBackedStr> {
 
 fn not_utf8(py: Python<'_>, field: &'static str, error: PyErr) -> PyErr {
     if error.is_instance_of::<PyUnicodeEncodeError>(py) {
-        invalid(field, format!("is no text in UTF-8: {}", error.value(py)))
+        Error::argument(field, "text in UTF-8", error.value(py)).into()
     } else {
         error
     }
@@ -163,6 +164,7 @@ arguments! {
     now_ms = optional("now_ms", time) -> Option<i64>;
     begin_ms = optional("begin_ms", time) -> Option<i64>;
     end_ms = optional("end_ms", time) -> Option<i64>;
+    group_begin = optional("begin", time) -> Option<i64>;
     timeout_s = seconds("timeout_s") -> f64;
     topic_if_given = optional("topic", utf8) -> Option<PyBackedStr>;
     index_timestamp_ms = number("store_timestamp_ms") -> i64;
@@ -195,14 +197,36 @@ fn optional<'py, T>(
 
 fn host(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Host> {
     let text = utf8(field, value)?;
-    text.parse().map_err(|error| invalid(field, format!("{:?} is {error}", &*text)))
+    text.parse().map_err(|_| {
+        Error::argument(field, "an address such as 10.0.0.1:10911", shown(&text)).into()
+    })
 }
 
-/// Unix milliseconds in a record: any `int`.
+/// Unix milliseconds in a record.
 fn record_time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
     match value.is_exact_instance_of::<PyInt>() {
-        true => number(field, value),
+        true => number(field, value).and_then(|given| milliseconds(field, given)),
         false => time(field, value),
+    }
+}
+
+/// A record's time as an argument that [`record_time`] takes unchanged.
+pub(super) fn kept_time(py: Python<'_>, ms: i64) -> PyResult<Bound<'_, PyAny>> {
+    let ms = ms.into_pyobject(py)?.into_any();
+    if record_time("born_timestamp_ms", &ms).is_ok() {
+        return Ok(ms);
+    }
+    py.import("mqstore.text")?.getattr("Milliseconds")?.call1((ms,))
+}
+
+/// Refuses a number that can only be meant in another unit than milliseconds.
+fn milliseconds(field: &'static str, given: i64) -> PyResult<i64> {
+    match other_unit(given) {
+        None => Ok(given),
+        Some((unit, cure)) => {
+            let got = format!("{given}, which looks like {unit}; {cure}, or give a datetime");
+            Err(value_error(field, "milliseconds since 1970", got))
+        }
     }
 }
 
@@ -225,10 +249,11 @@ pub(super) fn unexpected(function: &str, name: &Bound<'_, PyAny>) -> PyErr {
 fn time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
     if let Ok(at) = value.cast::<PyDateTime>() {
         if at.call_method0("utcoffset")?.is_none() {
-            return Err(PyValueError::new_err(format!(
-                "{field}: expected a datetime with a time zone, got one without; for example \
-                 datetime.now(timezone.utc), or .astimezone() for local time"
-            )));
+            return Err(value_error(
+                field,
+                "a datetime with a time zone",
+                "one without; for example datetime.now(timezone.utc), or .astimezone() for local time",
+            ));
         }
         let utc = PyTzInfo::utc(value.py())?;
         let since = at.sub(PyDateTime::from_timestamp(value.py(), 0.0, Some(&utc))?)?;
@@ -244,16 +269,19 @@ fn time(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
     let given = saturated(value)
         .map_err(|error| wrong_type(field, "int (milliseconds) or datetime", value, error))?;
     let is_plain = !value.is_instance_of::<PyInt>() || value.is_exact_instance_of::<PyInt>();
-    if SECONDS.contains(&given) && is_plain {
-        return Err(PyValueError::new_err(format!(
-            "{field}: expected milliseconds since 1970, got {given}, which looks like seconds; \
-             multiply it by 1000, or give a datetime"
-        )));
-    }
-    Ok(given)
+    if is_plain { milliseconds(field, given) } else { Ok(given) }
 }
 
-const SECONDS: std::ops::RangeInclusive<i64> = 1_000_000_000..=9_999_999_999;
+/// Refuses the name of a time zone that Arrow does not know.
+pub(super) fn zone(name: Option<&str>) -> PyResult<()> {
+    match name.map(str::parse::<Tz>) {
+        Some(Err(_)) => {
+            let wanted = "a time zone, such as \"UTC\", \"Europe/Berlin\" or \"+08:00\"";
+            Err(value_error("assume_timezone", wanted, shown(name.unwrap_or_default())))
+        }
+        _ => Ok(()),
+    }
+}
 
 fn seconds(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<f64> {
     let wanted = "a number of seconds or timedelta";
@@ -264,7 +292,7 @@ fn seconds(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<f64> {
     if given >= 0.0 {
         return Ok(given);
     }
-    Err(PyValueError::new_err(format!("{field}: expected 0 s or more, got {given} s")))
+    Err(value_error(field, "0 s or more", format!("{given} s")))
 }
 
 fn saturated_as(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
@@ -282,8 +310,7 @@ pub(super) fn saturated(value: &Bound<'_, PyAny>) -> PyResult<i64> {
 
 fn most<T: TryFrom<i64>>(name: &'static str, value: &Bound<'_, PyAny>) -> PyResult<T> {
     let number = saturated_as(name, value)?;
-    T::try_from(number)
-        .map_err(|_| PyValueError::new_err(format!("{name} is 0 or more, not {number}")))
+    T::try_from(number).map_err(|_| value_error(name, "0 or more", number))
 }
 
 pub(super) enum Keys<'a, 'py> {
@@ -351,7 +378,12 @@ impl<'a, 'py> Named<'a, 'py> {
         let Some((beside, _)) = others.into_iter().find(|(_, given)| *given) else {
             return Ok(whole);
         };
-        Err(invalid(beside, "cannot stand beside properties given as bytes, which are all of them"))
+        Err(Error::argument(
+            beside,
+            "nothing beside properties given as bytes",
+            "both; put it into the properties",
+        )
+        .into())
     }
 }
 

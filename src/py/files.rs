@@ -1,8 +1,10 @@
 //! Read-only views of a consume queue, a commit log, a checkpoint.
 
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,9 +18,8 @@ use crate::files::{Access, Os, Storage};
 use crate::format::checkpoint::{CheckpointFields, FIELDS_LEN};
 use crate::format::file_name::offset_name;
 use crate::format::width::to_usize;
-use crate::log::queue::queue_folder::QueueFolder;
 use crate::log::read::end::{self, Left};
-use crate::log::{self, CqUnit, QueueKind, folder};
+use crate::log::{self, CqUnit, Queue, QueueKind, folder};
 use crate::store::LogSource;
 use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
 
@@ -82,7 +83,7 @@ value_methods!(QueueEntry {
 });
 
 impl QueueEntry {
-    fn of(queue: &QueueFolder, unit: CqUnit) -> Self {
+    fn of(queue: &Queue, unit: CqUnit) -> Self {
         let is_batch = queue.kind() == QueueKind::Batch;
         Self {
             queue_offset: unit.number,
@@ -111,7 +112,9 @@ impl QueueEntry {
 ///     CorruptionError: A file name or length that cannot be, or files that leave a gap.
 #[pyclass(module = "mqstore", frozen)]
 pub(crate) struct ConsumeQueue {
-    queue: Arc<QueueFolder>,
+    queue: Arc<Queue>,
+    /// Positions of the first entry that counts, and the end.
+    places: Range<u64>,
 }
 
 #[pymethods]
@@ -123,26 +126,29 @@ impl ConsumeQueue {
         #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
         file_size: Option<u64>,
     ) -> PyResult<Self> {
-        let queue = py.detach(|| QueueFolder::open(Arc::new(Os), &path, file_size))?;
-        Ok(Self { queue: Arc::new(queue) })
+        py.detach(|| -> Result<_> {
+            let queue = Queue::open_folder(Arc::new(Os), &path, file_size)?;
+            Ok(Self { places: queue.leading_places()?, queue: Arc::new(queue) })
+        })
+        .map_err(PyErr::from)
     }
 
     /// The queue's folder.
     #[getter]
     fn path(&self) -> OsString {
-        self.queue.path.as_os_str().to_owned()
+        self.queue.run().dir().into_os_string()
     }
 
     /// The topic, as the folder above is named.
     #[getter]
-    fn topic(&self) -> &str {
-        &self.queue.topic
+    fn topic(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(self.queue.topic())
     }
 
     /// The queue's number, as its folder is named.
     #[getter]
     fn queue_id(&self) -> i32 {
-        self.queue.queue_id
+        self.queue.queue_id()
     }
 
     /// Which kind of queue it is (``CQType``).
@@ -154,25 +160,25 @@ impl ConsumeQueue {
     /// Bytes of one file.
     #[getter]
     fn file_size(&self) -> u64 {
-        self.queue.file_size()
+        self.queue.run().file_size()
     }
 
     /// Queue offset of the first entry.
     #[getter]
     fn min_offset(&self) -> i64 {
-        self.queue.min_offset
+        self.queue.min_offset()
     }
 
     /// One past the queue offset of the last entry.
     #[getter]
     fn max_offset(&self) -> i64 {
-        self.queue.max_offset
+        self.queue.max_offset()
     }
 
     /// Where the last entry's record ends in the commit log; -1 in an empty queue.
     #[getter]
     fn max_physical_offset(&self) -> i64 {
-        self.queue.max_physical_offset
+        self.queue.reach()
     }
 
     /// The entries in a half-open range of queue offsets; ``None`` is the queue's bound.
@@ -183,24 +189,23 @@ impl ConsumeQueue {
         start: Option<i64>,
         stop: Option<i64>,
     ) -> PyResult<QueueEntries> {
-        let queue = &self.queue;
+        let place_of = |number| self.queue.partition_point_by(|unit| unit.number < number);
         let (start, stop) = py.detach(|| -> Result<_> {
-            let start = start.map_or(Ok(0), |start| queue.place_of(start))?;
-            let stop = stop.map_or(Ok(queue.len()), |stop| queue.place_of(stop))?;
-            Ok((start, stop))
+            let start = start.map_or(Ok(0), place_of)?.max(self.places.start);
+            Ok((start, stop.map_or(Ok(self.places.end), place_of)?))
         })?;
-        Ok(QueueEntries::new(queue, start, stop))
+        Ok(QueueEntries::new(&self.queue, start, stop))
     }
 
     fn __len__(&self) -> usize {
-        to_usize(self.queue.len())
+        to_usize(self.places.end.saturating_sub(self.places.start))
     }
 
     fn __getitem__(&self, py: Python<'_>, index: isize) -> PyResult<QueueEntry> {
-        let from_end = || self.queue.len().checked_sub(index.unsigned_abs() as u64);
-        let place = u64::try_from(index).ok().or_else(from_end);
+        let from = if index < 0 { self.places.end } else { self.places.start };
+        let place = from.checked_add_signed(index as i64).filter(|at| self.places.contains(at));
         let unit = match place {
-            Some(place) => py.detach(|| self.queue.unit(place))?,
+            Some(place) => py.detach(|| self.queue.units_at(place, 1))?.pop(),
             None => None,
         };
         match unit {
@@ -210,18 +215,18 @@ impl ConsumeQueue {
     }
 
     fn __iter__(&self) -> QueueEntries {
-        QueueEntries::new(&self.queue, 0, self.queue.len())
+        QueueEntries::new(&self.queue, self.places.start, self.places.end)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let path = self.path().into_pyobject(py)?;
-        Ok(format!("<ConsumeQueue {} of {} entries>", path.repr()?, self.queue.len()))
+        Ok(format!("<ConsumeQueue {} of {} entries>", path.repr()?, self.__len__()))
     }
 }
 
 #[pyclass(module = "mqstore", frozen)]
 pub(crate) struct QueueEntries {
-    queue: Arc<QueueFolder>,
+    queue: Arc<Queue>,
     state: Mutex<Ahead>,
 }
 
@@ -233,17 +238,17 @@ struct Ahead {
 }
 
 impl QueueEntries {
-    fn new(queue: &Arc<QueueFolder>, next: u64, stop: u64) -> Self {
+    fn new(queue: &Arc<Queue>, next: u64, stop: u64) -> Self {
         let state = Mutex::new(Ahead { ready: VecDeque::new(), next, stop });
         Self { queue: Arc::clone(queue), state }
     }
 }
 
 impl Ahead {
-    fn next(&mut self, queue: &QueueFolder) -> Result<Option<CqUnit>> {
+    fn next(&mut self, queue: &Queue) -> Result<Option<CqUnit>> {
         if self.ready.is_empty() && self.next < self.stop {
             let left = to_usize(self.stop - self.next);
-            self.ready.extend(queue.units(self.next, left)?);
+            self.ready.extend(queue.units_at(self.next, left)?);
             self.next = self.next.saturating_add(self.ready.len() as u64);
         }
         Ok(self.ready.pop_front())

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyKeyError, PyValueError};
+use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyList};
@@ -18,10 +18,10 @@ use crate::format::config::json;
 use crate::format::java;
 use crate::format::message::host::{self, Host};
 use crate::format::queue::consume_queue;
-use crate::format::queue::names::names_a_folder;
+use crate::format::queue::names_a_folder;
 use crate::log::CommitLog;
 use crate::log::read::anchor::Anchor;
-use crate::py::errors::invalid;
+use crate::py::errors::{invalid, shown, value_error};
 use crate::py::fields;
 use crate::py::store::message::Message;
 use crate::py::values::MessageId;
@@ -62,10 +62,9 @@ pub(crate) fn tags_code(tags: Option<&str>) -> i64 {
 #[pyfunction]
 #[pyo3(signature = (text, /))]
 pub(crate) fn parse_message_id(text: &str) -> PyResult<MessageId> {
-    host::parse_message_id(text).map(MessageId).ok_or_else(|| {
-        let shown: String = text.chars().take(64).collect();
-        PyValueError::new_err(format!("a message id has 32 or 56 hex digits, {shown:?} has not"))
-    })
+    host::parse_message_id(text)
+        .map(MessageId)
+        .ok_or_else(|| value_error("text", "a message id of 32 or 56 hex digits", shown(text)))
 }
 
 /// Writes one record, as the commit log would hold it.
@@ -97,7 +96,8 @@ pub(crate) fn encode<'py>(
     let given = message.get().view();
     let store_host = given.store_host.or(store_host);
     let store_timestamp_ms = given.store_timestamp_ms.or(store_timestamp_ms);
-    let missing = |field| move || invalid(field, "given neither by the message nor by argument");
+    let missing =
+        |field| move || Error::argument(field, "it in the message or as argument", "neither");
     let whole = NewMessage {
         store_host: Some(store_host.ok_or_else(missing("store_host"))?),
         store_timestamp_ms: Some(store_timestamp_ms.ok_or_else(missing("store_timestamp_ms"))?),
@@ -232,6 +232,14 @@ pub(crate) fn _store_name(path: &str) -> Option<(&'static str, &'static str, boo
     Some((known.name, known.what, known.below.is_some()))
 }
 
+/// Makes this process leave no page of a file that it reads in the page cache.
+///
+/// Pages that another process has mapped and touched stay. Read-ahead is off then.
+#[pyfunction]
+pub(crate) fn _spare_page_cache() {
+    crate::files::spare_page_cache();
+}
+
 /// Whether a broker creates the topic for itself.
 #[pyfunction]
 #[pyo3(signature = (topic, /))]
@@ -363,34 +371,6 @@ pub(crate) fn _check_owner(
 ) -> PyResult<()> {
     let paths = StorePaths::new(&path, &settings);
     Ok(py.detach(|| owner::check(&Os, &paths))?)
-}
-
-/// Makes a file of zeros and its folders, and writes bytes into it.
-///
-/// Args:
-///     path: The file, which must not exist.
-///     data: The bytes.
-///     position: Where they begin.
-///     size: Length of the file.
-///
-/// Raises:
-///     StoreIOError: The operating system refused something.
-#[pyfunction]
-#[pyo3(signature = (path, data, /, *, position, size))]
-pub(crate) fn _make_file(
-    py: Python<'_>,
-    path: PathBuf,
-    data: PyBackedBytes,
-    position: u64,
-    size: u64,
-) -> PyResult<()> {
-    Ok(py.detach(|| -> Result<()> {
-        // A folder that is swapped in is flushed as a whole.
-        let above = path.parent().unwrap_or(&path);
-        Os.create_dir(above).map_err(Error::io("create", above))?;
-        let file = Os.create(&path, size).map_err(Error::io("create", &path))?;
-        file.write_at(&data, position).map_err(Error::io("write", &path))
-    })?)
 }
 
 /// Replaces a file, or makes it and its folders: atomically and durably.

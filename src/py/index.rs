@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use pyo3::exceptions::{PyIndexError, PyOverflowError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyOverflowError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::files::{Os, StorageFile};
 use crate::format::index::{self as format, ENTRY_LEN, IndexLayout};
 use crate::format::java::key_hash_of;
-use crate::format::width::{at_least_0, to_usize};
+use crate::format::width::{clamp_u64, to_usize};
 use crate::log;
 use crate::log::index::file;
 use crate::log::index::file::{IndexOpen, IndexPut};
@@ -22,7 +22,7 @@ use crate::log::index::layout::{Detection, detect_layout};
 
 use super::index_arrow::{self, OffsetLists, read_entries};
 use crate::py::arrays::{HASH_CHUNK, IndexKeys, Numbers};
-use crate::py::errors::{StoreClosedError, not_one_of};
+use crate::py::errors::{StoreClosedError, not_one_of, value_error};
 use crate::py::fields;
 use crate::py::process;
 use crate::py::scan::ArrowScan;
@@ -90,7 +90,7 @@ impl From<(u32, format::IndexEntry)> for IndexEntry {
 ///         when missing.
 ///     slots: Hash slots of the file; neither number is recorded in it, so they must be the right
 ///         ones.
-///     entries: Room for entries, of which number 0 is never used.
+///     entries: DiskReserve for entries, of which number 0 is never used.
 ///
 /// Raises:
 ///     ConfigError: Slots or entries of 0, or a size of 2 GiB and more.
@@ -119,10 +119,13 @@ fn layout_of(slots: i64, entries: i64) -> Result<IndexLayout> {
         .ok()
         .zip(u32::try_from(entries).ok())
         .and_then(|(slots, entries)| IndexLayout::new(slots, entries));
-    layout.ok_or_else(|| Error::config("slots, entries", format!(
-            "{slots} and {entries}: each is 1 or more, and 40 + 4 * slots + 20 * entries less than \
-             2 GiB"
-        )))
+    layout.ok_or_else(|| {
+        Error::setting(
+            "slots, entries",
+            "1 or more each, and 40 + 4 * slots + 20 * entries less than 2 GiB",
+            format!("{slots} and {entries}"),
+        )
+    })
 }
 
 /// Opens for writing; `create` allows a new file.
@@ -154,7 +157,7 @@ fn take_lock(file: &dyn StorageFile, path: &Path) -> Result<()> {
     Err(Error::Locked { path: path.to_owned(), pid: file.lock_holder() })
 }
 
-fn told(error: Error) -> PyErr {
+fn index_error(error: Error) -> PyErr {
     match error {
         Error::Closed => StoreClosedError::new_err(("the index file is closed",)),
         other => other.into(),
@@ -171,7 +174,7 @@ impl IndexFile {
             let state = self.state.read();
             read(state.file.as_ref().ok_or(Error::Closed)?)
         })
-        .map_err(told)
+        .map_err(index_error)
     }
 
     fn write<T: Send>(
@@ -191,7 +194,7 @@ impl IndexFile {
             }
             write(state.file.as_mut().ok_or(Error::Closed)?)
         })
-        .map_err(told)
+        .map_err(index_error)
     }
 
     /// Flushes a writable file; after a failure puts are refused.
@@ -274,7 +277,7 @@ impl IndexFile {
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let header = self.read(py, file::IndexFile::header)?;
-        Ok(to_usize(at_least_0(header.index_count.saturating_sub(1))))
+        Ok(to_usize(clamp_u64(header.index_count.saturating_sub(1))))
     }
 
     /// Adds one key (``IndexFile#putKey``).
@@ -326,12 +329,12 @@ impl IndexFile {
         let offsets = Numbers::of("physical_offsets", physical_offsets)?;
         let times = Numbers::of("store_timestamps_ms", store_timestamps_ms)?;
         if offsets.len() != keys.len() || times.len() != keys.len() {
-            return Err(PyValueError::new_err(format!(
-                "{} keys, {} physical offsets and {} store times: they go together one by one",
-                keys.len(),
-                offsets.len(),
-                times.len()
-            )));
+            let (keys, offsets, times) = (keys.len(), offsets.len(), times.len());
+            return Err(value_error(
+                "keys, physical_offsets, store_timestamps_ms",
+                "equal lengths",
+                format!("{keys}, {offsets} and {times}"),
+            ));
         }
         self.write(py, |file| put_all(file, &keys, &offsets, &times))
     }
@@ -355,7 +358,7 @@ impl IndexFile {
         #[pyo3(from_py_with = fields::saturated)] max_entries: i64,
     ) -> PyResult<Vec<i64>> {
         let key_hash = key_hash_of(key.as_bytes());
-        let max = to_usize(at_least_0(max_entries));
+        let max = to_usize(clamp_u64(max_entries));
         self.read(py, |file| {
             // An invalid entry ends its chain; `verify` reports it.
             let (mut found, mut findings) = (Vec::new(), Vec::new());
@@ -375,7 +378,7 @@ impl IndexFile {
         #[pyo3(from_py_with = fields::saturated)] max_entries: i64,
     ) -> PyResult<OffsetLists> {
         let keys = IndexKeys::of("keys", keys)?;
-        let max = to_usize(at_least_0(max_entries));
+        let max = to_usize(clamp_u64(max_entries));
         let lists = self.read(py, |file| {
             // Capacity for the usual answer, to avoid moving it.
             let mut lists = log::OffsetLists::with_capacity(keys.len());

@@ -17,7 +17,7 @@ use crate::columns::BatchError;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::Os;
 use crate::format::index::{self as format, ENTRY_LEN, IndexLayout};
-use crate::format::width::{at_least_0_u32, at_most_i32, to_usize};
+use crate::format::width::{clamp_u32, saturating_i32, to_usize};
 use crate::log;
 use crate::log::index::file::{IndexFile, IndexOpen};
 
@@ -50,7 +50,7 @@ pub(crate) fn entries(path: PathBuf, layout: IndexLayout) -> ArrowScan {
     ]);
     ArrowScan::new(Arc::new(schema), move |schema, _| {
         let file = IndexFile::open(&Os, &path, layout, IndexOpen::Read)?;
-        let end = at_least_0_u32(file.header()?.index_count);
+        let end = clamp_u32(file.header()?.index_count);
         let starts = (1..end).step_by(BATCH_ROWS);
         let batch = move |first| {
             let rows = to_usize(end - first).min(BATCH_ROWS);
@@ -102,7 +102,7 @@ impl OffsetLists {
         i32::try_from(offsets.len()).ok()?;
         let mut ends = Vec::with_capacity(list_ends.len() + 1);
         ends.push(0);
-        ends.extend(list_ends.iter().map(|&end| at_most_i32(end)));
+        ends.extend(list_ends.iter().map(|&end| saturating_i32(end)));
         let offsets = PrimitiveArray::<Int64Type>::from(offsets);
         let ends = OffsetBuffer::new(ScalarBuffer::from(ends));
         Some(Self { lists: ListArray::new(item(), ends, Arc::new(offsets), None) })

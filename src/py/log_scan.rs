@@ -12,7 +12,7 @@ use crate::config::StoreConfig;
 use crate::error::Error;
 use crate::files::{Os, Storage};
 use crate::format::message::purpose::Purpose;
-use crate::log::queue::queue_folder::QueueFolder;
+use crate::log::Queue;
 use crate::log::read::range_scan::RangeScan;
 use crate::log::read::scanner::Lost;
 use crate::store::LogSource;
@@ -268,8 +268,10 @@ pub(crate) fn scan_queue(
     end: i64,
 ) -> PyResult<ArrowScan> {
     let (queue, begin, end) = py.detach(|| {
-        let queue = QueueFolder::open(Arc::new(Os), &path, None)?;
-        let (begin, end) = (queue.place_of(begin)?, queue.place_of(end)?);
+        let queue = Queue::open_folder(Arc::new(Os), &path, None)?;
+        let first = queue.leading_places()?.start;
+        let place_of = |number| queue.partition_point_by(|unit| unit.number < number);
+        let (begin, end) = (place_of(begin)?.max(first), place_of(end)?);
         Ok::<_, Error>((Arc::new(queue), begin, end))
     })?;
     Ok(ArrowScan::new(queue_schema(), move |schema, _| {

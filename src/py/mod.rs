@@ -71,6 +71,8 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     // Internal, so not in `__all__`.
     let places = module.py().get_type::<store::group::GroupPlaces>();
     module.setattr("_GroupPlaces", places)?;
+    let log_queues = module.py().get_type::<care::rocksdb::PythonLogQueues>();
+    module.setattr("_LogQueues", log_queues)?;
     for function in [
         wrap_pyfunction!(arrays::_array_function, module)?,
         wrap_pyfunction!(care::stats::_survey, module)?,
@@ -79,11 +81,17 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(store::stored::_stored_message, module)?,
         wrap_pyfunction!(care::rebuild::_rebuild_topics, module)?,
         wrap_pyfunction!(care::rebuild::_replace_folders, module)?,
+        wrap_pyfunction!(care::rocksdb::_count_rows, module)?,
+        wrap_pyfunction!(care::rocksdb::_offset_row, module)?,
+        wrap_pyfunction!(care::rocksdb::_queue_ends, module)?,
+        wrap_pyfunction!(care::rocksdb::_queue_files, module)?,
+        wrap_pyfunction!(care::rocksdb::_index_rows, module)?,
         wrap_pyfunction!(functions::_anchors, module)?,
         wrap_pyfunction!(functions::_other_than, module)?,
         wrap_pyfunction!(functions::_names_a_folder, module)?,
         wrap_pyfunction!(functions::_store_name, module)?,
         wrap_pyfunction!(functions::_is_system_topic, module)?,
+        wrap_pyfunction!(functions::_spare_page_cache, module)?,
         wrap_pyfunction!(functions::_timer_check, module)?,
         wrap_pyfunction!(functions::_is_system_group, module)?,
         wrap_pyfunction!(functions::_settings, module)?,
@@ -95,7 +103,6 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(care::doctor::_swap_commands, module)?,
         wrap_pyfunction!(functions::_check_owner, module)?,
         wrap_pyfunction!(functions::_copy_folder, module)?,
-        wrap_pyfunction!(functions::_make_file, module)?,
         wrap_pyfunction!(functions::_replace_file, module)?,
     ] {
         module.setattr(function.getattr("__name__")?.cast::<PyString>()?, &function)?;

@@ -18,6 +18,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::error::Result;
+use crate::py::errors::value_error;
 use crate::store::MessageStore;
 use crate::store::progress::{Halt, Progress};
 
@@ -127,7 +128,7 @@ pub(super) fn with_progress<T: Send>(
     let mut raised = None;
     let outcome = py.detach(|| {
         work(&mut |done, total| {
-            let told = Python::attach(|py| {
+            let answer = Python::attach(|py| {
                 // An interrupt must not wait for the end of a large store.
                 py.check_signals()?;
                 match progress {
@@ -135,7 +136,7 @@ pub(super) fn with_progress<T: Send>(
                     None => Ok(()),
                 }
             });
-            match told {
+            match answer {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(error) => {
                     raised = Some(error);
@@ -154,7 +155,7 @@ pub(super) fn threads_of(threads: Option<i64>) -> PyResult<Option<usize>> {
     match threads.map(usize::try_from) {
         None => Ok(None),
         Some(Ok(count)) if count > 0 => Ok(Some(count)),
-        Some(_) => Err(pyo3::exceptions::PyValueError::new_err("threads is 1 or more")),
+        Some(_) => Err(value_error("threads", "1 or more", threads.unwrap_or_default())),
     }
 }
 

@@ -17,6 +17,7 @@ use crate::columns::{
     schema_like, schema_of,
 };
 use crate::error::Error;
+use crate::py::errors::{shown, type_error, value_error};
 use crate::store::LogSource;
 use crate::store::progress::Halt;
 use crate::store::read::scan::{OnDamage, Scan};
@@ -24,7 +25,7 @@ use crate::store::read::scan::{OnDamage, Scan};
 use crate::py::fields;
 use crate::py::process::{Signals, drop_aside};
 use crate::py::store::Store;
-use crate::py::store::reading::{bound, on_damage, scan_filter};
+use crate::py::store::reading::{bound, name_missing, on_damage, scan_filter};
 
 /// An Arrow schema, for anything that takes ``__arrow_c_schema__``.
 #[pyclass(module = "mqstore", frozen)]
@@ -330,7 +331,7 @@ impl Messages {
         if threads == 0 {
             return Ok(Box::new(self.batches(schema, &scan)?));
         }
-        scan.settle(log)?;
+        scan.find_start(log)?;
         // One more than threads, for rebuilding parts.
         let batches = (0..=threads).map(|_| self.batches(schema, &scan));
         let batches = batches.collect::<Result<_, _>>()?;
@@ -352,21 +353,19 @@ pub(crate) fn named_columns(
 ) -> PyResult<Vec<Column>> {
     let Some(names) = names else { return Ok(Column::usual().collect()) };
     if names.is_instance_of::<PyString>() {
-        return Err(PyValueError::new_err("columns are several names, not one text"));
+        return Err(type_error("columns", "a list of names", "str; write [\"body\"]"));
     }
     let mut columns = Vec::new();
     crate::py::fields::each_text("columns", names, |name| {
         let Some(column) = by_name(name) else {
-            let shown: String = name.chars().take(64).collect();
             let all = Column::ALL.map(Column::name).join(", ");
-            let near = shown.strip_suffix("_ms").filter(|name| by_name(name).is_some());
-            let near = near.map_or_else(String::new, |name| format!(" (its name is {name})"));
-            return Err(PyValueError::new_err(format!(
-                "no column {shown:?}{near}; there are {all}"
-            )));
+            let near = name.strip_suffix("_ms").filter(|name| by_name(name).is_some());
+            let near = near.map_or_else(String::new, |name| format!("; its name is {name}"));
+            let got = format!("{}{near}", shown(name));
+            return Err(value_error("columns", format!("names of {all}"), got));
         };
         if columns.contains(&column) {
-            return Err(PyValueError::new_err(format!("column {name} is named twice")));
+            return Err(value_error("columns", "each name once", format!("{name} twice")));
         }
         columns.push(column);
         Ok(())
@@ -377,7 +376,7 @@ pub(crate) fn named_columns(
 pub(crate) fn limits(batch_rows: usize, batch_bytes: usize) -> PyResult<BatchLimits> {
     for (argument, value) in [("batch_rows", batch_rows), ("batch_bytes", batch_bytes)] {
         if value == 0 {
-            return Err(PyValueError::new_err(format!("{argument} is 1 or more, not {value}")));
+            return Err(value_error(argument, "1 or more", value));
         }
     }
     Ok(BatchLimits { rows: batch_rows, body_bytes: batch_bytes })
@@ -453,6 +452,7 @@ impl Store {
         }
         let store = self.reading()?;
         store.check_open()?;
+        name_missing(&store, &filter, on_damage)?;
         let end = store.end_offset();
         let stop = bound(stop_physical_offset, end);
         let start = bound(start_physical_offset, 0);

@@ -1,12 +1,15 @@
 //! Values of results, and shared methods of value classes.
 
+use std::sync::Arc;
+
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
 use crate::error;
 use crate::format::message::host::{self, Host};
-use crate::format::width::{at_most_i64, to_usize};
+use crate::format::width::{saturating_i64, to_usize};
+use crate::py::errors::{shown, value_error};
 
 /// A value's fields by `__match_args__`.
 pub(crate) fn parts<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
@@ -85,7 +88,7 @@ enum Id {
     Text(Box<str>),
 }
 
-/// Result of an append: offsets, size, id and time of the message.
+/// Result of an append: where the message is, its size, id and time.
 #[pyclass(module = "mqstore", frozen)]
 #[derive(Clone, Debug)]
 pub(crate) struct AppendResult {
@@ -102,12 +105,23 @@ pub(crate) struct AppendResult {
     /// Its store time.
     #[pyo3(get)]
     store_timestamp_ms: i64,
+    topic: Arc<str>,
+    /// Number of its queue.
+    #[pyo3(get)]
+    queue_id: i32,
 }
 
 impl AppendResult {
     #[inline]
-    pub(crate) fn new(result: &error::AppendResult, store_host: Host) -> Self {
+    pub(crate) fn new(
+        result: &error::AppendResult,
+        store_host: Host,
+        topic: &Arc<str>,
+        queue_id: i32,
+    ) -> Self {
         Self {
+            topic: Arc::clone(topic),
+            queue_id,
             physical_offset: result.physical_offset,
             store_size: result.store_size,
             queue_offset: result.queue_offset,
@@ -120,15 +134,25 @@ impl AppendResult {
 #[pymethods]
 impl AppendResult {
     #[new]
+    #[pyo3(signature = (physical_offset, store_size, queue_offset, message_id, store_timestamp_ms,
+        topic="", queue_id=0))]
     fn __new__(
         physical_offset: i64,
         store_size: u32,
         queue_offset: i64,
         message_id: String,
         store_timestamp_ms: i64,
+        topic: &str,
+        queue_id: i32,
     ) -> Self {
-        let id = Id::Text(message_id.into());
-        Self { physical_offset, store_size, queue_offset, id, store_timestamp_ms }
+        let (id, topic) = (Id::Text(message_id.into()), topic.into());
+        Self { physical_offset, store_size, queue_offset, id, store_timestamp_ms, topic, queue_id }
+    }
+
+    /// Name of its topic.
+    #[getter]
+    fn topic(&self) -> &str {
+        &self.topic
     }
 
     /// Its id: the store's address and the physical offset in hex.
@@ -147,7 +171,17 @@ value_methods!(AppendResult {
     "queue_offset",
     "message_id",
     "store_timestamp_ms",
+    "topic",
+    "queue_id",
 });
+
+/// The topic of a result as text, shared with the result before where it is the same.
+pub(crate) fn topic_of(topic: &[u8], last: Option<&Arc<str>>) -> Arc<str> {
+    match last {
+        Some(last) if last.as_bytes() == topic => Arc::clone(last),
+        _ => String::from_utf8_lossy(topic).into(),
+    }
+}
 
 /// Result of ``Store.append_arrow``, and of ``Store.append_many`` with ``summary=True``.
 #[pyclass(module = "mqstore", frozen, get_all, new = "from_fields")]
@@ -163,7 +197,7 @@ pub(crate) struct AppendSummary {
 
 impl AppendSummary {
     pub(super) fn before(end: u64) -> Self {
-        let end = at_most_i64(end);
+        let end = saturating_i64(end);
         Self { count: 0, first_physical_offset: end, end_physical_offset: end }
     }
 
@@ -196,9 +230,8 @@ pub(crate) struct MessageId(pub(super) host::MessageId);
 impl MessageId {
     #[new]
     fn __new__(host: &str, port: i32, physical_offset: i64) -> PyResult<Self> {
-        let address = host.parse().map_err(|_| {
-            pyo3::exceptions::PyValueError::new_err(format!("not an IP address: {host:?}"))
-        })?;
+        let address = host.parse();
+        let address = address.map_err(|_| value_error("host", "an IP address", shown(host)))?;
         Ok(Self(host::MessageId { host: Host::new(address, port), physical_offset }))
     }
 

@@ -2,7 +2,6 @@
 
 mod by_id;
 
-use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -10,34 +9,34 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::config::{FlushDiskType, StoreConfig};
-use crate::error::{AppendResult, Error, Result};
-use crate::files::{Storage, memory_bytes};
-use crate::format::queue::consume_queue::TagFilter;
-use crate::format::width::at_least_0;
-use crate::log::CommitLog;
-use crate::log::index::query::ExternalIndex;
-use crate::log::read::scanner::Scanner;
-use crate::time::Clock;
+use parking_lot::Mutex;
 
-use super::open::version::{self, Versions};
-use super::open::{self, OpenMode, Opened};
-use super::progress::Halt;
-use super::progress::Progress;
-use super::read::key_query::{self, IndexType, KeyQuery, QueryResult};
-use super::read::queue_read::{self, ReadRequest, ReadResult};
+use super::open::version::Versions;
+use super::open::{OpenMode, Opened, version};
+use super::progress::{Halt, Progress};
+use super::read::key_query::{IndexType, KeyQuery, QueryResult};
+use super::read::queue_read::Boundary;
+use super::read::queue_read::{ReadRequest, ReadResult};
 use super::read::reader::Reader;
-use super::read::time_search::{self, Boundary};
 use super::read::view::queue_view::QueueView;
+use super::read::{key_query, queue_read};
 use super::recovery_report::RecoveryReport;
-use super::store_files::StoreFiles;
-use super::store_files::notices::Notices;
-use super::topics;
+use super::store_files::{Notices, StoreFiles};
 use super::write::append::{BatchError, NewMessage, Sum};
 use super::write::background::Services;
 use super::write::retention::clean::{Cleaned, Judgement};
 use super::write::retention::{DiskUse, Occasion};
 use super::write::writer::{CHUNK, Writer};
+use super::{open, topics};
+use crate::config::{FlushDiskType, StoreConfig};
+use crate::error::{AppendResult, Error, Result};
+use crate::files::{Storage, memory_bytes};
+use crate::format::queue::consume_queue::TagFilter;
+use crate::format::width::clamp_u64;
+use crate::log::CommitLog;
+use crate::log::index::query::ExternalIndex;
+use crate::log::read::scanner::Scanner;
+use crate::time::Clock;
 
 /// A store of messages.
 #[derive(Debug)]
@@ -319,8 +318,8 @@ impl MessageStore {
             limits,
             halt,
         };
-        let ask = |view: Option<&QueueView>| queue_read::read(&self.files.log, view, &request);
-        self.noting(self.reader.ask(topic, queue_id, ask))
+        let read = |view: Option<&QueueView>| queue_read::read(&self.files.log, view, &request);
+        self.noting(self.reader.read_queue(topic, queue_id, read))
     }
 
     /// Finds the queue offset for a time.
@@ -332,16 +331,16 @@ impl MessageStore {
         boundary: Boundary,
     ) -> Result<i64> {
         self.check_open()?;
-        self.reader.ask(topic, queue_id, |view| {
-            time_search::offset_at(&self.files.log, view, timestamp_ms, boundary)
+        self.reader.read_queue(topic, queue_id, |view| {
+            queue_read::offset_at(&self.files.log, view, timestamp_ms, boundary)
         })
     }
 
     /// Store time of a message; `None` if there is none.
     pub fn stored_at(&self, topic: &[u8], queue_id: i32, number: i64) -> Result<Option<i64>> {
         self.check_open()?;
-        self.reader.ask(topic, queue_id, |view| match view {
-            Some(view) => time_search::stored_at(&self.files.log, view, number),
+        self.reader.read_queue(topic, queue_id, |view| match view {
+            Some(view) => queue_read::stored_at(&self.files.log, view, number),
             None => Ok(None),
         })
     }
@@ -356,7 +355,7 @@ impl MessageStore {
     pub fn versions(&self) -> Result<Versions> {
         self.files.check_open()?;
         let StoreFiles { storage, paths, log, index, .. } = &*self.files;
-        version::look(&**storage, paths, log, index.as_deref())
+        version::read_marks(&**storage, paths, log, index.as_deref())
     }
 
     /// Queries messages by the whole text of their tags, given as the key. If the index has no
@@ -391,7 +390,7 @@ impl MessageStore {
     /// One queue as it is now.
     pub fn queue(&self, topic: &[u8], queue_id: i32) -> Result<Option<QueueView>> {
         self.files.check_open()?;
-        self.reader.ask(topic, queue_id, |view| Ok(view.cloned()))
+        self.reader.read_queue(topic, queue_id, |view| Ok(view.cloned()))
     }
 
     /// All queues, sorted.
@@ -509,7 +508,7 @@ impl MessageStore {
         let queues = if start == 0 { Vec::new() } else { self.files.queues.all() };
         let messages = queues.iter().try_fold(0_u64, |sum, queue| {
             let first = queue.first_at_or_behind(start)?;
-            Ok::<_, Error>(sum.saturating_add(at_least_0(first)))
+            Ok::<_, Error>(sum.saturating_add(clamp_u64(first)))
         })?;
         Ok((messages, start))
     }
@@ -544,6 +543,21 @@ impl Drop for MessageStore {
         }
         // On an error `abort` stays, and the next open recovers.
         let _ = self.close();
+    }
+}
+
+#[derive(Clone, Debug)]
+pub enum LogSource {
+    Store(Arc<MessageStore>),
+    Log(Arc<CommitLog>),
+}
+
+impl LogSource {
+    pub fn log(&self) -> Result<&CommitLog> {
+        match self {
+            Self::Store(store) => store.check_open().map(|()| store.log()),
+            Self::Log(log) => Ok(log),
+        }
     }
 }
 

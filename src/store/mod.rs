@@ -8,7 +8,6 @@
 pub mod dispatch;
 pub mod folder;
 pub mod groups;
-mod log_source;
 mod message_store;
 pub mod open;
 pub mod progress;
@@ -19,11 +18,11 @@ pub(crate) mod store_files;
 pub mod topics;
 pub mod write;
 
-pub use self::log_source::LogSource;
+pub use self::message_store::LogSource;
 pub use self::message_store::MessageStore;
 pub use self::open::OpenMode;
 pub use self::read::key_query::{KeyQuery, QueryResult};
+pub use self::read::queue_read::Boundary;
 pub use self::read::queue_read::{GetStatus, ReadResult};
-pub use self::read::time_search::Boundary;
 pub use self::recovery_report::{RecoveryMode, RecoveryReport};
 pub use self::write::append::{BatchError, NewMessage};

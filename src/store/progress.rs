@@ -16,7 +16,7 @@ pub type Progress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;
 ///
 /// # Errors
 /// [`interrupted`] when `progress` ends the work.
-pub fn tell(
+pub fn report_progress(
     progress: &mut Progress<'_>,
     (done, total): (u64, u64),
     op: &'static str,

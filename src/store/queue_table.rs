@@ -12,14 +12,14 @@ use std::sync::{Arc, OnceLock};
 use hashbrown::{HashMap, HashSet};
 
 use self::topic_queues::TopicQueues;
-use crate::error::{Error, PutStatus, Result};
+use crate::error::{Error, PutStatus, Result, expected_got};
 use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::run::new_files;
 use crate::files::threads::{self, in_order, processors};
-use crate::files::{Access, DirEntry, FileKind, FileRun, Room, Storage, folder_at};
+use crate::files::{Access, DirEntry, DiskReserve, FileKind, FileRun, Storage, folder_at};
 use crate::format::queue::consume_queue::DelayLevels;
-use crate::format::queue::names::{names_a_folder, parse_queue_id};
-use crate::format::width::at_most_i64;
+use crate::format::queue::{names_a_folder, parse_queue_id};
+use crate::format::width::saturating_i64;
 use crate::log::{ConsumeQueueExt, Queue, QueueKind};
 
 /// Queues whose files are created together, which takes memory for each.
@@ -78,7 +78,7 @@ pub struct QueueTable {
     /// Whether a reader found damage in the files alone.
     is_unsound: AtomicBool,
     has_ext: AtomicBool,
-    room: OnceLock<Arc<Room>>,
+    room: OnceLock<Arc<DiskReserve>>,
 }
 
 #[derive(Default)]
@@ -388,7 +388,7 @@ impl QueueTable {
             QueueKind::Plain => 1,
             QueueKind::Batch => i64::from(i16::MAX),
         };
-        let entries = at_most_i64(self.file_size(kind) / kind.entry_len() as u64);
+        let entries = saturating_i64(self.file_size(kind) / kind.entry_len() as u64);
         entries.saturating_mul(in_entry)
     }
 
@@ -400,7 +400,7 @@ impl QueueTable {
         }
         Err(Error::InvalidMessage {
             field: "queue_id",
-            reason: format!("expected 0 to {most}, found {queue_id}"),
+            reason: expected_got(format!("0 to {most}"), queue_id),
             status: PutStatus::MessageIllegal,
             limit: u64::try_from(most).ok(),
         })
@@ -426,7 +426,7 @@ impl QueueTable {
         Err(Error::InvalidMessage {
             field: "queue_id",
             reason: format!(
-                "expected at most {most}, found {queue_id}: {has}; the setting max_queue_id={queue_id} allows it"
+                "expected at most {most}, got {queue_id}: {has}; the setting max_queue_id={queue_id} allows it"
             ),
             status: PutStatus::MessageIllegal,
             limit: u64::try_from(most).ok(),
@@ -444,7 +444,7 @@ impl QueueTable {
         table.get(topic)?.get(queue_id).map(Arc::clone)
     }
 
-    pub fn leave(&self, room: &Arc<Room>) {
+    pub fn leave(&self, room: &Arc<DiskReserve>) {
         self.room.get_or_init(|| Arc::clone(room));
     }
 
@@ -576,13 +576,7 @@ pub type TopicKinds = HashMap<Box<[u8]>, QueueKind>;
 
 #[cold]
 fn wrong_kind(topic: &[u8], kind: QueueKind, dir: &Path) -> Error {
-    Error::config(
-        "queue.type",
-        format!(
-            "topic {:?} has queues of type {}, but {} holds queues of another type",
-            String::from_utf8_lossy(topic),
-            kind.name(),
-            dir.display()
-        ),
-    )
+    let topic = String::from_utf8_lossy(topic);
+    let wanted = format!("queues of type {} for topic {topic:?}", kind.name());
+    Error::setting("queue.type", wanted, format!("others in {}", dir.display()))
 }

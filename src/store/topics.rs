@@ -8,7 +8,7 @@ use hashbrown::HashSet;
 use crate::error::{Error, Result};
 use crate::files::Storage;
 use crate::format::config::tables::{self, TopicConfig};
-use crate::format::queue::names::is_broker_topic;
+use crate::format::queue::is_broker_topic;
 use crate::log::QueueKind;
 
 use crate::store::folder::config_file;

@@ -206,7 +206,7 @@ def test_cat_refuses_a_template_that_means_nothing(mq, store, template, complain
         (["--grep", "("], "not a regular expression"),
         (["-n", 0], "0 is not in the range"),
         (["--from", "yesterday"], "is no time"),
-        (["--preview", "much"], "is no size"),
+        (["--preview", "much"], "expected bytes"),
         (["--json", "--jsonl"], "exclude each other"),
     ],
 )

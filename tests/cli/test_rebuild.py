@@ -59,8 +59,8 @@ def test_an_impossible_call_is_refused(mq, store, conf, tmp_path):
     (tmp_path / "full" / "x").touch()
     refused = {
         ("-t", "nope"): (1, "no topic 'nope' in "),
-        ("--out", tmp_path / "full"): (2, "is not empty: x is there"),
-        ("--out", store / "index" / "x"): (2, "lies in the store itself"),
+        ("--out", tmp_path / "full"): (2, "which has x"),
+        ("--out", store / "index" / "x"): (2, "outside of the store"),
         ("--out", tmp_path / "y", "--apply"): (2, "--apply and --out exclude each other"),
         ("--what", "commitlog"): (2, "is not one of"),
         ("--threads", 0): (2, "not in the range"),

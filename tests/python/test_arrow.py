@@ -137,12 +137,12 @@ def test_columns_are_those_asked_for_in_that_order(store: mqstore.Store) -> None
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"columns": ["topic", "colour"]}, "no column 'colour'|no column \"colour\""),
+        ({"columns": ["topic", "colour"]}, "columns: expected names of .*, got .colour."),
         ({"columns": ["topic", "topic"]}, "named twice"),
-        ({"columns": "topic"}, "several names"),
-        ({"batch_rows": 0}, "batch_rows is 1 or more"),
-        ({"batch_bytes": 0}, "batch_bytes is 1 or more"),
-        ({"on_error": "ignore"}, "on_error is one of raise, skip"),
+        ({"columns": "topic"}, "columns: expected a list of names, got str"),
+        ({"batch_rows": 0}, "batch_rows: expected 1 or more"),
+        ({"batch_bytes": 0}, "batch_bytes: expected 1 or more"),
+        ({"on_error": "ignore"}, "on_error: expected one of raise, skip"),
     ],
 )
 def test_words_that_mean_nothing(store: mqstore.Store, wrong: Any, said: str) -> None:
@@ -517,7 +517,9 @@ def test_a_number_that_is_too_wide_for_its_column_names_it(store: mqstore.Store)
 def test_nulls_where_a_value_must_be(store: mqstore.Store) -> None:
     for name in ("topic", "body"):
         rows = [{"topic": "T", "body": b"b"}, {"topic": "T", "body": b"b", name: None}]
-        with pytest.raises(mqstore.InvalidMessageError, match=f"{name}: is null") as refused:
+        with pytest.raises(
+            mqstore.InvalidMessageError, match=f"{name}: (is|expected .*, got) null"
+        ) as refused:
             store.append_arrow(pa.Table.from_pylist(rows))
         assert (refused.value.field, refused.value.index) == (name, 1)
 
@@ -531,7 +533,7 @@ def test_columns_and_properties_may_not_contradict_each_other(store: mqstore.Sto
 
 def test_data_that_is_no_stream_is_refused(store: mqstore.Store) -> None:
     for nothing in (None, [{"topic": "T", "body": b"b"}], {"topic": ["T"]}):
-        with pytest.raises(TypeError, match="has no __arrow_c_stream__"):
+        with pytest.raises(TypeError, match="data: expected an Arrow stream"):
             store.append_arrow(nothing)  # type: ignore[arg-type]
 
     class Broken:

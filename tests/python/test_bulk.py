@@ -108,7 +108,7 @@ def test_atomic_writes_all_rows_or_none(store) -> None:
     with pytest.raises(mqstore.InvalidMessageError, match="no row was written") as caught:
         store.append_arrow(bad_row(2500, 2400), atomic=True)
     assert (caught.value.index, store.max_physical_offset) == (2400, end)
-    with pytest.raises(ValueError, match="resume_from is 0 or more, not -1"):
+    with pytest.raises(ValueError, match="resume_from: expected 0 or more, got -1"):
         store.append_arrow(bad_row(1, 1), resume_from=-1)
     assert store.append_arrow(bad_row(450, 450), atomic=True).count == 450
     assert bodies(store) == [b"%d" % n for n in range(450)]

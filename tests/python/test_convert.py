@@ -17,10 +17,10 @@ import pytest
 
 import mqstore
 from helpers.files import copy_store, digests
+from helpers.rocksdb_rows import OffsetRow, QueueRow
 from mqstore.rocksdb import RocksDBWarning, converting, queue_files, reading
 from mqstore.rocksdb.index import DATABASE
 from mqstore.rocksdb.queue_files import ends_of
-from mqstore.rocksdb.rows import OffsetRow, QueueRow
 from mqstore.rocksdb.writing import write_database
 
 if TYPE_CHECKING:

@@ -420,7 +420,7 @@ def test_damage_of_an_unknown_policy_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "store")
     with mqstore.open(tmp_path / "store") as store:
         for read in (store.scan, store.scan_arrow):
-            with pytest.raises(ValueError, match="on_error is one of raise, skip, report"):
+            with pytest.raises(ValueError, match="on_error: expected one of raise, skip, report"):
                 read(on_error="rows")  # type: ignore[call-overload]
-    with pytest.raises(ValueError, match="on_error is one of raise, skip"):
+    with pytest.raises(ValueError, match="on_error: expected one of raise, skip"):
         mqstore.stats(tmp_path / "store", on_error="report")  # type: ignore[arg-type]

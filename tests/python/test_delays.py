@@ -148,7 +148,7 @@ def test_a_delay_that_is_no_level_is_refused(
         ("a b", {}, "^topic: 'a b' is no name of a topic"),
         ("t", {"delay_level": 1}, "^delay_level: cannot stand beside delay"),
         ("t", {"properties": b""}, "^properties: given as bytes cannot stand beside delay"),
-        ("t", {"queue_id": -1}, "^queue_id: -1 is below 0"),
+        ("t", {"queue_id": -1}, "^queue_id: expected 0 or more, got -1"),
     ],
 )
 def test_a_delay_that_cannot_be_delivered_is_refused_at_once(
@@ -161,7 +161,7 @@ def test_a_delay_that_cannot_be_delivered_is_refused_at_once(
 
 def test_a_writer_that_delivers_nothing_refuses_delays(tmp_path: Path) -> None:
     with (
-        mqstore.open(tmp_path, "a", config=TINY) as store,
+        mqstore.open(tmp_path, "a", config={**TINY, "delivery": False}) as store,
         pytest.raises(mqstore.ConfigError, match=r"StoreConfig\(delivery=True\)"),
     ):
         store.append("orders", b"", delay=1)

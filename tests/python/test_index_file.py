@@ -183,19 +183,27 @@ def test_a_full_file_says_how_many_fitted(tmp_path: Path) -> None:
     ("arguments", "error", "said"),
     [
         ((["a", "b"], [1], [1, 2]), ValueError, "2 keys, 1 physical offsets and 2 store times"),
-        ((pa.array(["a", None]), [1, 2], [1, 2]), ValueError, "keys has a null"),
-        ((["a"], pa.array([None], pa.int64()), [1]), ValueError, "physical_offsets has a null"),
-        ((["a"], [1], pa.array([None], pa.int64())), ValueError, "store_timestamps_ms has a null"),
-        ((pa.array([b"a"]), [1], [1]), TypeError, "keys are texts, not Binary"),
+        ((pa.array(["a", None]), [1, 2], [1, 2]), ValueError, "keys: expected no null"),
+        (
+            (["a"], pa.array([None], pa.int64()), [1]),
+            ValueError,
+            "physical_offsets: expected no null",
+        ),
+        (
+            (["a"], [1], pa.array([None], pa.int64())),
+            ValueError,
+            "store_timestamps_ms: expected no null",
+        ),
+        ((pa.array([b"a"]), [1], [1]), TypeError, "keys: expected texts, got Binary"),
         ((["a"], pa.array([1.0]), [1]), TypeError, "physical_offsets are int64, not Float64"),
         ((["a"], pa.array([2**63], pa.uint64()), [1]), ValueError, "physical_offsets"),
-        ((["a"], [2**63], [1]), ValueError, "physical_offsets: .* does not fit 64 bits"),
-        ((["a"], (1,), (2**63,)), ValueError, "store_timestamps_ms: .* does not fit 64 bits"),
-        (("ab", [1, 2], [1, 2]), TypeError, "keys are several texts, not one"),
+        ((["a"], [2**63], [1]), ValueError, "physical_offsets: expected a number of 64 bits"),
+        ((["a"], (1,), (2**63,)), ValueError, "store_timestamps_ms: expected a number of 64 bits"),
+        (("ab", [1, 2], [1, 2]), TypeError, "keys: expected a list of texts, got str"),
         (([b"a"], [1], [1]), TypeError, "bytes"),
         ((["a"], ["1"], [1]), TypeError, "str"),
         ((7, [1], [1]), TypeError, "int"),
-        ((["\ud800"], [1], [1]), ValueError, "keys: is no text in UTF-8"),
+        ((["\ud800"], [1], [1]), ValueError, "keys: expected text in UTF-8"),
     ],
 )
 def test_an_impossible_put_changes_nothing(
@@ -407,7 +415,7 @@ def test_a_file_cut_short_while_it_is_open(tmp_path: Path) -> None:
 def test_hi07_and_hi08_sizes_that_cannot_be(
     tmp_path: Path, sizes: dict[str, int], mode: str
 ) -> None:
-    with pytest.raises(mqstore.ConfigError, match="each is 1 or more"):
+    with pytest.raises(mqstore.ConfigError, match="expected 1 or more each"):
         mqstore.IndexFile(tmp_path / "one", mode, **sizes)
     assert not (tmp_path / "one").exists()
 
@@ -433,7 +441,7 @@ def test_modes(tmp_path: Path) -> None:
         with pytest.raises(mqstore.StoreIOError) as missing:
             mqstore.IndexFile(path, mode, **SMALL)
         assert (missing.value.errno, missing.value.filename) == (2, str(path))
-    with pytest.raises(ValueError, match="mode is one of r, r"):
+    with pytest.raises(ValueError, match="mode: expected one of r, r"):
         mqstore.IndexFile(path, "w", **SMALL)
     with pytest.raises(mqstore.StoreIOError):
         mqstore.IndexFile(tmp_path / "none" / "one", "a", **SMALL)

@@ -110,9 +110,9 @@ def test_max_messages_is_a_count(store: mqstore.Store) -> None:
         lambda: store.query("T", "k", max_messages=-1),
         lambda: store.group("g").poll("T", max_messages=-1),
     ):
-        with pytest.raises(ValueError, match="max_messages is 0 or more, not -1"):
+        with pytest.raises(ValueError, match="max_messages: expected 0 or more, got -1"):
             refuse()
-    with pytest.raises(ValueError, match="max_bytes is 0 or more, not -1"):
+    with pytest.raises(ValueError, match="max_bytes: expected 0 or more, got -1"):
         store.read("T", 0, 0, max_bytes=-1)
     assert len(store.read("T", 0, 0, max_bytes=HUGE).messages) == 3
     assert len(store.group("h").poll("T", max_messages=HUGE)) == 3

@@ -138,7 +138,7 @@ def test_a_log_with_a_hole_starts(tmp_path: Path) -> None:
 
 
 def test_another_release_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(mqstore.ConfigError, match=r"to: must be 5\.3, 5\.4 or 5\.5"):
+    with pytest.raises(mqstore.ConfigError, match=r"to: expected 5\.3, 5\.4 or 5\.5"):
         mqstore.preflight(tmp_path, to="5.6")
 
 

@@ -72,11 +72,11 @@ def test_an_exception_from_progress_ends_it(root: Path) -> None:
 def test_wrong_arguments(root: Path) -> None:
     with pytest.raises(ValueError, match='not "commitlog"'):
         mqstore.rebuild(root, what=["commitlog"], config=TINY)
-    with pytest.raises(ValueError, match="what names nothing"):
+    with pytest.raises(ValueError, match="what: expected consumequeue, index, or both"):
         mqstore.rebuild(root, what=(), config=TINY)
     with pytest.raises(ValueError, match="topics is empty"):
         mqstore.rebuild(root, topics=[], config=TINY)
-    with pytest.raises(ValueError, match="threads is 1 or more"):
+    with pytest.raises(ValueError, match="threads: expected 1 or more"):
         mqstore.rebuild(root, threads=0, config=TINY)
     with pytest.raises(mqstore.MessageNotFoundError, match='topic "V" has no message'):
         mqstore.rebuild(root, topics="V", config=TINY)

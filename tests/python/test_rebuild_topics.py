@@ -112,5 +112,5 @@ def test_names_and_locks_are_respected(store, tmp_path):
         mqstore.rebuild(store, what=["topics", "index"])
     with mqstore.open(store, "r+"), pytest.raises(mqstore.StoreLockedError):
         rebuilt(store)
-    with pytest.raises(mqstore.ConfigError, match="lies in the store itself"):
+    with pytest.raises(mqstore.ConfigError, match="outside of the store"):
         rebuilt(store, out=store / "out")

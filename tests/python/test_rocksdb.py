@@ -18,12 +18,11 @@ import pytest
 import mqstore
 from helpers.files import copy_store, stamps
 from helpers.golden import Case, read_rows
+from helpers.rocksdb_rows import OffsetRow, QueueRow
 from helpers.running import holding
 from helpers.shifted import number, plain
-from mqstore.rocksdb import RocksDBWarning, index, queue_files, reading, tables
-from mqstore.rocksdb.checking import count_rows
+from mqstore.rocksdb import RocksDBWarning, count_rows, index, queue_files, reading, tables
 from mqstore.rocksdb.queue_files import ends_of
-from mqstore.rocksdb.rows import CHECKPOINT_TOPIC, OffsetRow, QueueRow
 from mqstore.rocksdb.writing import write_database
 
 if TYPE_CHECKING:
@@ -467,11 +466,7 @@ def test_without_the_package_the_log_answers_and_the_rest_says_how(
 ) -> None:
     root, settings = in_rocksdb
     expected = answers(root, settings)
-    for module in (
-        reading,
-        sys.modules["mqstore.rocksdb"],
-        sys.modules["mqstore.rocksdb.checking"],
-    ):
+    for module in (reading, sys.modules["mqstore.rocksdb"]):
         monkeypatch.setattr(module, "is_installed", lambda: False, raising=False)
     monkeypatch.setattr(reading, "find_spec", lambda name: None)
     with pytest.warns(RocksDBWarning, match=r"pip install 'mqstore\[rocksdb\]'"):
@@ -560,24 +555,6 @@ def test_any_damage_is_an_error_or_the_right_rows(in_rocksdb, monkeypatch) -> No
         mqstore.verify(root, config=settings)
 
 
-def test_codec_of_rows() -> None:
-    key = bytes.fromhex("00000001 01 54 01 00000000 01 0000000000000002".replace(" ", ""))
-    value = bytes.fromhex("00000000000001570000006300000000000000000000018bcfe575ac")
-    row = QueueRow("T", 0, 2, 343, 99, 0, 1700000008620)
-    assert QueueRow.decode(key, value)._replace(store_timestamp_ms=0) == row._replace(
-        store_timestamp_ms=0
-    )
-    assert QueueRow.decode(key, value).encode() == (key, value)
-    end = OffsetRow(CHECKPOINT_TOPIC, 0, True, 1148, 0)
-    assert end.encode()[
-        0
-    ].hex() == "00000010 01 434845434b504f494e545f544f504943 01 6d6178 01 00000000".replace(" ", "")
-    assert OffsetRow.decode(*end.encode()) == end
-    for wrong in (b"", key[:-1], b"\xff" * 30, key.replace(b"\x01", b"\x02")):
-        with pytest.raises(ValueError, match=r"key|utf-8"):
-            QueueRow.decode(wrong, value)
-
-
 def test_a_store_without_rows_for_its_last_messages_is_told(tmp_path: Path) -> None:
     root = made_in_rocksdb(tmp_path / "store", 30)
     kept = copy_store(root, tmp_path / "kept")
@@ -587,7 +564,7 @@ def test_a_store_without_rows_for_its_last_messages_is_told(tmp_path: Path) -> N
             store.append("T", bytes(200), queue_id=number % 3, tags="ab"[number % 2])
     shutil.rmtree(root / "consumequeue")
     shutil.copytree(kept / "consumequeue", root / "consumequeue")
-    ends, checkpoint = ends_of(root / "consumequeue")
+    ends, checkpoint, _ = ends_of(root / "consumequeue")
     assert {end.queue_offset for end in ends.values()} == {9}
     with mqstore.open(root, config=SMALL) as store:
         assert checkpoint < store.max_physical_offset

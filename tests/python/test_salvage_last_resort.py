@@ -63,14 +63,18 @@ def field_at(found: mqstore.StoredMessage, name: str) -> int:
 @pytest.mark.parametrize(
     ("field", "data", "reason"),
     [
-        ("topic", b"\0", "its topic has a zero byte, as where it did not come to the disk"),
+        ("topic", b"\0", "its topic has a zero byte: the page was never written"),
         (
             "properties_end",
             b"\0",
             "its properties have zeros, as where they did not come to the disk",
         ),
         ("body", b"?", "its body is not the one that was stored"),
-        ("queue_id", struct.pack(">i", -1), "a number in its head is negative"),
+        (
+            "queue_id",
+            struct.pack(">i", -1),
+            "its queue, one of its offsets or its store time is negative",
+        ),
     ],
 )
 def test_a_message_that_is_not_taken_is_named_with_its_reason(

@@ -110,7 +110,7 @@ def test_a_timedelta_is_taken_in_the_unit_of_the_setting(
 def test_a_timedelta_that_is_no_such_number_is_refused(
     setting: str, span: timedelta, expected: str
 ) -> None:
-    with pytest.raises(mqstore.ConfigError, match=f"{setting}: must be {expected}"):
+    with pytest.raises(mqstore.ConfigError, match=f"{setting}: expected {expected}"):
         StoreConfig.from_mapping({setting: span})
 
 

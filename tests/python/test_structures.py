@@ -236,7 +236,7 @@ def test_a_log_over_damage(root: Path) -> None:
     scan = log.scan(on_error="skip")
     assert list(scan) == found[:9] + found[10:]
     assert (scan.skipped_ranges, scan.skipped_bytes) == (1, found[9].store_size)
-    with pytest.raises(ValueError, match="on_error is one of raise, skip"):
+    with pytest.raises(ValueError, match="on_error: expected one of raise, skip"):
         log.scan(on_error="stop")  # type: ignore[arg-type]
 
 

@@ -212,5 +212,5 @@ def test_names_that_are_not_there_are_refused_with_near_ones(broker):
     with pytest.raises(mqstore.MessageNotFoundError, match="there are 0, 1, 2"):
         mqstore.why(broker, group="group-pull-some", **place)
     for asked in ({}, {"key": "a", "id": "b"}, {"topic": "OrderTopic", "queue_id": 0}):
-        with pytest.raises(ValueError, match="expected either key, id, or topic"):
+        with pytest.raises(ValueError, match="expected key, id, or topic"):
             mqstore.why(broker, group="group-pull-some", **asked)

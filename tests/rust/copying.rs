@@ -411,10 +411,13 @@ fn each_message_of_a_batch_is_changed_and_one_that_cannot_be_read_is_refused() {
 fn names_that_no_rule_may_have_are_refused_with_the_reason() {
     assert!(check_property("customer").is_ok());
     for (name, reason) in [
-        ("", "\"\" can be no property's name"),
-        ("a\u{1}b", "\"a\\u{1}b\" can be no property's name"),
-        ("a\u{2}", "\"a\\u{2}\" can be no property's name"),
-        ("INNER_NUM", "INNER_NUM says how the message is to be read, and is kept"),
+        ("", "expected a property's name, got \"\""),
+        ("a\u{1}b", "expected a property's name, got \"a\\u{1}b\""),
+        ("a\u{2}", "expected a property's name, got \"a\\u{2}\""),
+        (
+            "INNER_NUM",
+            "expected a property that readers of the message do not need, got \"INNER_NUM\"",
+        ),
     ] {
         match check_property(name).unwrap_err() {
             Error::InvalidConfig { field, reason: found } => {

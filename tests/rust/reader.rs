@@ -476,7 +476,7 @@ fn every_append_wakes_who_asked() {
             ("append_batch", &|| drop(store.append_batch(&[message; 3]).unwrap())),
         ];
         for (name, append) in appends {
-            waiters.ask().unwrap();
+            waiters.register().unwrap();
             append();
             assert_eq!(fs::read(&path).unwrap()[..4], [0; 4], "{name}, {flush_disk_type:?}");
             waiters.wait(EVER);

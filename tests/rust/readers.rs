@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use mqstore::care::rebuild::{RebuildOptions, Target, What, rebuild};
 use mqstore::care::{VerifyOptions, salvage, verify};
-use mqstore::format::width::at_least_0;
+use mqstore::format::width::clamp_u64;
 use mqstore::log::read::range_scan::RangeScan;
 use mqstore::log::read::scanner::{Flow, Item, Lost};
 use mqstore::store::MessageStore;
@@ -24,7 +24,7 @@ fn scanned(store: &MessageStore, beside: &mut dyn FnMut()) -> Vec<u64> {
     let mut scan = Scan::new(begin, end, end, ScanFilter::ALL, OnDamage::Skip);
     while scan
         .run(store.log(), |view, _| {
-            found.push(at_least_0(view.physical_offset()));
+            found.push(clamp_u64(view.physical_offset()));
             beside();
             Ok(Flow::Continue)
         })
@@ -37,7 +37,7 @@ fn scanned(store: &MessageStore, beside: &mut dyn FnMut()) -> Vec<u64> {
 fn by_parts(store: &MessageStore, beside: &mut dyn FnMut()) -> Vec<u64> {
     let (begin, end) = (store.log().min_offset(), store.end_offset());
     let mut parts = Scan::new(begin, end, end, ScanFilter::ALL, OnDamage::Skip);
-    parts.settle(store.log()).unwrap();
+    parts.find_start(store.log()).unwrap();
     let mut found = Vec::new();
     let mut at = parts.bytes().start;
     while at < parts.bytes().end {
@@ -45,7 +45,7 @@ fn by_parts(store: &MessageStore, beside: &mut dyn FnMut()) -> Vec<u64> {
         let mut part = parts.part(at..to, false);
         while part
             .run(store.log(), |view, _| {
-                found.push(at_least_0(view.physical_offset()));
+                found.push(clamp_u64(view.physical_offset()));
                 beside();
                 Ok(Flow::Continue)
             })
@@ -66,7 +66,7 @@ fn by_ranges(store: &MessageStore, beside: &mut dyn FnMut()) -> Vec<u64> {
         while range
             .run(store.log(), |_, item| {
                 if let Item::Record(view, _) = item {
-                    found.push(at_least_0(view.physical_offset()));
+                    found.push(clamp_u64(view.physical_offset()));
                     beside();
                 }
                 Ok(Flow::Continue)

@@ -42,7 +42,7 @@ fn run(log: &CommitLog, mut scan: Scan) -> Result<Taker> {
         }
         Ok(Flow::Continue)
     })?;
-    assert!(!more && !scan.met_damage(), "damage of a range");
+    assert!(!more && !scan.found_damage(), "damage of a range");
     Ok(taker)
 }
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.dataset as ds
@@ -16,8 +19,6 @@ from helpers.stores import TINY, message
 from mqstore.spark.ingest import pipeline
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 CONFIG = """
@@ -93,6 +94,7 @@ def test_a_store_that_is_gone_fails_is_retired_and_its_batches_are_joined(
     _, told = run(file, "--health", str(health), code=1)
     found = json.loads(health.read_text(encoding="utf-8"))
     assert (found["state"], found["last_batch"]) == ("failed", None)
+    assert found["reason"] == "store gone"
     assert found["error"].startswith("broker x-b: its store is gone; it was read up to ")
     assert told[-1] == f"mqstore: {found['error']}"
 
@@ -122,3 +124,39 @@ def test_a_configuration_that_is_refused_is_in_the_health_file(tmp_path: Path) -
     assert told["state"] == "failed"
     assert "partition_bye" in told["error"]
     assert "partition_bye" in error
+
+
+def test_a_jvm_that_is_killed_is_named_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    file, health = tmp_path / "ingest.toml", tmp_path / "health.json"
+    fill(tmp_path / "x-a", range(10))
+    text = CONFIG.format(root=tmp_path)
+    file.write_text(text.replace("available_now = true", 'interval = "1 second"'))
+    command = [sys.executable, "-m", "mqstore", "pipeline", str(file), "--health", str(health)]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True
+    ) as process:
+        assert process.stderr is not None
+        assert any(line.startswith("batch 0: done, 10 messages") for line in process.stderr)
+        (jvm,) = children(process.pid)
+        os.kill(jvm, signal.SIGKILL)
+        told = process.stderr.read().splitlines()
+        assert process.wait() == 1
+    says = "Spark's JVM ended (signal 9); run the pipeline again: no batch is lost"
+    assert told[-1] == f"mqstore: {says}"
+    found = json.loads(health.read_text(encoding="utf-8"))
+    assert (found["state"], found["reason"], found["error"]) == ("failed", "JVM gone", says)
+    file.write_text(text)
+    fill(tmp_path / "x-a", range(10, 20))
+    shown, told = run(file, "--quiet", "--json")
+    assert [one["messages"] for one in json.loads(shown)["brokers"]] == [10]
+    assert told == []
+    table = ds.dataset(tmp_path / "lake" / "messages", partitioning="hive").to_table(["body"])
+    assert sorted(int(body) for body in table["body"].to_pylist()) == list(range(20))
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process started and that run java."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    found = [int(child) for task in tasks for child in task.read_text().split()]
+    java = [one for one in found if "java" in Path(f"/proc/{one}/cmdline").read_text()]
+    return java or [two for one in found for two in children(one)]

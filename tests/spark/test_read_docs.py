@@ -11,8 +11,8 @@ import mqstore
 from mqstore.spark.options import OPTIONS, TABLES, ReadOptions
 from mqstore.spark.schema import message_schema
 from mqstore.spark.tables import table_schema
+from mqstore.spark.values import STREAM
 
-STREAMS = ("until", "flushedAfter", "resume", "retire", "maxBytesPerTrigger", "maxRowsPerTrigger")
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
 
@@ -23,7 +23,7 @@ def test_every_option_has_an_example_that_is_taken() -> None:
     for name, shown, value in rows:
         assert name == shown
         given = {"path": "/data/store", "keys": "k"} | {name: value.replace("\\|", "|")}
-        ReadOptions.parse(given, streaming=name in STREAMS)
+        ReadOptions.parse(given, streaming=OPTIONS[name].where == STREAM)
 
 
 def test_every_table_and_column_is_named() -> None:

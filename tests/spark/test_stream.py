@@ -126,7 +126,6 @@ def test_starts_are_earliest_latest_or_a_place(tmp_path: Path) -> None:
     for options in (
         {"endingOffsets": '{"T": {"0": 5}}'},
         {"endingPhysicalOffset": "9"},
-        {"startingOffsets": '{"T": {"0": 5}}'},
         {"table": "files"},
     ):
         with pytest.raises(mqstore.UnsupportedError, match=next(iter(options))):
@@ -216,7 +215,7 @@ def test_limits_need_a_spark_that_has_them(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(mqstore.UnsupportedError, match=f"{name} needs Spark 4.2"):
             mqstore.spark.pipeline(session, config)
     reader: Any = stream.make_stream_reader(progress(root).options, COLUMNS)
-    assert stream._places(reader.latestOffset()) == progress(root).last()
+    assert stream.places(reader.latestOffset()) == progress(root).last()
 
 
 WRITER = """

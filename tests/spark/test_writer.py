@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 from pyspark.sql.types import StructField, StructType
@@ -366,3 +367,62 @@ def test_a_stream_through_spark_becomes_stores(
     found = sorted(out.glob("batch-*"))
     assert [path.name[:14] for path in found] == ["batch-00000000", "batch-00000001"]
     assert bodies(*found) == sent(range(25))
+
+
+def with_bad_rows(numbers: range) -> list[pa.RecordBatch]:
+    """Batches of 7 rows, of which rows 3, 4 and 12 of the task are no messages."""
+    table = pa.Table.from_pylist(
+        [
+            {**row, **{3: {"topic": ""}, 4: {"queue_id": -1}, 12: {"topic": ""}}.get(n, {})}
+            for n, row in enumerate(rows(numbers))
+        ],
+        batches(range(1))[0].schema,
+    )
+    return table.to_batches(max_chunksize=7)
+
+
+@pytest.mark.parametrize("by", ["task", "broker", "stream"])
+def test_bad_rows_are_named_dropped_or_kept(
+    tmp_path: Path, conf: str, as_task: Any, by: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = with_bad_rows(range(20))
+    if by == "broker":
+        whole = pa.Table.from_batches(given)
+        given = whole.set_column(
+            whole.schema.get_field_index("broker"), "broker", pa.array(["b"] * 20)
+        ).to_batches(max_chunksize=7)
+
+    def write(out: Path, bad_rows: str) -> Any:
+        (tmp_path / "checkpoint").mkdir(exist_ok=True)
+        if by == "stream":
+            made: Any = stream_writer(out, conf, tmp_path / "checkpoint", badRows=bad_rows)
+        else:
+            options = {"path": str(out), "config": conf, "badRows": bad_rows, "storeBy": by}
+            made = make_writer(options, columns_schema(COLUMNS), overwrite=False)
+        message = as_task(made, 0, 1, given)
+        made.commit([message], 0) if by == "stream" else made.commit([message])
+        return made
+
+    says = r"^row 3 of task 0: topic: is empty; rows are counted from 0; option badRows=drop"
+    with pytest.raises(mqstore.InvalidMessageError, match=says):
+        write(tmp_path / "fail", "fail")
+    good = sorted(b"body %d" % n for n in range(20) if n not in (3, 4, 12))
+    for bad_rows in ("drop", "quarantine"):
+        out = tmp_path / bad_rows
+        write(out, bad_rows)
+        (store,) = (path for path in out.iterdir() if path.is_dir() and path.name[0] != "_")
+        assert bodies(store) == good
+        kept = [path for path in (out / "_bad_rows").glob("*.parquet") if bad_rows != "drop"]
+        if bad_rows == "drop":
+            assert "badRows=drop left out 3 rows" in caplog.text
+            assert not (out / "_bad_rows").exists()
+            continue
+        (file,) = kept
+        found = pq.read_table(file).to_pylist()
+        assert [(row["row"], row["body"]) for row in found] == [
+            (n, b"body %d" % n) for n in (3, 4, 12)
+        ]
+        assert found[0]["error"] == "topic: is empty"
+        assert found[1]["error"].startswith("queue_id: expected 0 to ")
+    for name in ("drop", "quarantine"):
+        assert not [one for one in (tmp_path / name).glob("_mqstore-*") if one.is_dir()]

@@ -38,6 +38,7 @@ from mqstore._native._functions import (
 )
 from mqstore._native._functions import (
     _is_system_topic as _is_system_topic,
+    _spare_page_cache as _spare_page_cache,
 )
 from mqstore._native._functions import (
     _keep_config as _keep_config,
@@ -45,7 +46,6 @@ from mqstore._native._functions import (
 from mqstore._native._functions import (
     _load_config_json as _load_config_json,
 )
-from mqstore._native._functions import _make_file as _make_file
 from mqstore._native._functions import (
     _names_a_folder as _names_a_folder,
 )
@@ -91,6 +91,12 @@ from mqstore._native._reading import ReadResult
 from mqstore._native._rebuild import _rebuild_topics as _rebuild_topics
 from mqstore._native._rebuild import _replace_folders as _replace_folders
 from mqstore._native._rebuild import rebuild
+from mqstore._native._rocksdb import _count_rows as _count_rows
+from mqstore._native._rocksdb import _index_rows as _index_rows
+from mqstore._native._rocksdb import _LogQueues as _LogQueues
+from mqstore._native._rocksdb import _offset_row as _offset_row
+from mqstore._native._rocksdb import _queue_ends as _queue_ends
+from mqstore._native._rocksdb import _queue_files as _queue_files
 from mqstore._native._salvage import salvage
 from mqstore._native._scan import ARROW_SCHEMA, ArrowScan, ArrowSchema
 from mqstore._native._stats import _Survey as _Survey

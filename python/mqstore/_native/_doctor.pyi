@@ -1,6 +1,7 @@
 from collections.abc import Callable, Mapping
 from typing import Literal, TypedDict, type_check_only
 
+from mqstore._native._rocksdb import _Databases
 from mqstore._native._types import _Path
 
 @type_check_only
@@ -21,6 +22,8 @@ def doctor(
     *,
     progress: Callable[[int, int], object] | None,
     settings: Mapping[str, object],
+    option: str,
+    databases: _Databases | None,
 ) -> tuple[
     list[
         tuple[
@@ -42,10 +45,12 @@ def doctor(
         progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
             exception from it ends the examination.
         settings: As for ``Store``.
+        option: The option that names the configuration in a command, or nothing.
+        databases: Reader of databases in RocksDB; ``None`` without any.
 
     Returns:
         The diagnoses, each ``(code, severity, title, evidence, cure, fix, follows)``, sorted by
-        code, and the verdict's fields by name.
+        code, those of databases last, and the verdict's fields by name.
     """
 
 def _swap_commands(path: _Path, new: _Path, /) -> list[str]:

@@ -114,6 +114,12 @@ def _timer_check(path: _Path, /) -> tuple[int, int] | None:
     Returns the time before which timers are delivered, and the next entry of the timer's topic.
     """
 
+def _spare_page_cache() -> None:
+    """Makes this process leave no page of a file that it reads in the page cache.
+
+    Pages that another process has mapped and touched stay. Read-ahead is off then.
+    """
+
 def _is_system_topic(topic: str, /) -> bool:
     """Whether a broker creates the topic for itself."""
 
@@ -188,19 +194,6 @@ def _check_owner(path: _Path, /, *, settings: Mapping[str, object]) -> None:
 
     Raises:
         StoreIOError: They would not, or the operating system refused something.
-    """
-
-def _make_file(path: _Path, data: bytes, /, *, position: int, size: int) -> None:
-    """Makes a file of zeros and its folders, and writes bytes into it.
-
-    Args:
-        path: The file, which must not exist.
-        data: The bytes.
-        position: Where they begin.
-        size: Length of the file.
-
-    Raises:
-        StoreIOError: The operating system refused something.
     """
 
 def _replace_file(path: _Path, data: bytes, /) -> None:

@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import final
 
 from mqstore._native._stored import StoredMessage
@@ -18,13 +18,26 @@ class _GroupPlaces:
     def take(self, topic: str, queue_id: int) -> int | None:
         """Takes a queue for this handle alone; its place, or ``None`` while another has it."""
 
-    def release(self, topic: str, queue_id: int) -> None:
-        """Lets other processes take a queue."""
+    @property
+    def has_moved(self) -> bool:
+        """Whether places wait for a commit."""
+
+    def release(self, topic: str, queue_id: int) -> bool:
+        """Lets other processes take a queue; whether acknowledgements of it wait for a commit."""
+
+    def ack(self, topic: str, queue_id: int, acks: Sequence[tuple[int, int, int]]) -> None:
+        """Writes acknowledged messages, so that a kill does not lose them.
+
+        Each has the places before and behind it, and its store time.
+        """
 
     def read(
         self, topic: str, queue_id: int, place: int, max_messages: int, tags: str | None
-    ) -> tuple[list[StoredMessage], list[tuple[int, int]], int]:
-        """Reads messages from a place on: they, the span of each, and the place behind all."""
+    ) -> tuple[list[StoredMessage], list[tuple[int, int]], int, int]:
+        """Reads messages from a place on: they, the span of each, the place behind all, and a loss.
+
+        The loss is how many messages retention deleted there.
+        """
 
     def seek(self, topic: str, queue_id: int, queue_offset: int) -> None:
         """Sets the group's place in one queue."""

@@ -100,12 +100,14 @@ class Store:
             delay_level: Stored as property ``DELAY`` unless 0; the message is not delayed.
             delay: Keeps the message back for so long: a ``timedelta``, or seconds, of the store's
                 delay levels (``message_delay_level``). It waits in ``SCHEDULE_TOPIC_XXXX``, where
-                the result leads, until a broker or a writer with ``delivery=True`` delivers it.
+                the result leads, until a broker or a writer that delivers appends it. 0 is a plain
+                append.
 
         Raises:
             InvalidMessageError: The message cannot be stored; ``.status`` is RocketMQ's status
                 for the reason. Nothing was written.
-            ConfigError: ``delay`` in a store opened without ``delivery=True``; nothing was written.
+            ConfigError: ``delay`` with ``delivery=False``, or in a broker's store without
+                ``delivery=True``; nothing was written.
             ValueError: ``delay`` is none of the delay levels; nothing was written.
             FlushTimeoutError: It is stored, but was not flushed in ``sync_flush_timeout``;
                 ``.result`` says where.
@@ -188,6 +190,10 @@ class Store:
         """
 
     def _keep_delivery(self, delivery: Delivery) -> None: ...
+    @property
+    def _delivers(self) -> bool:
+        """Whether delayed messages are delivered."""
+
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -234,7 +240,13 @@ class Store:
     # append_arrow.rs
 
     def append_arrow(
-        self, data: _ArrowStream, /, *, atomic: bool = False, resume_from: int = 0
+        self,
+        data: _ArrowStream,
+        /,
+        *,
+        atomic: bool = False,
+        resume_from: int = 0,
+        assume_timezone: str | None = None,
     ) -> AppendSummary:
         """Writes the rows of an Arrow stream.
 
@@ -249,6 +261,8 @@ class Store:
                 leaves nothing behind. The whole stream is held in memory. A crash or a full disk
                 may keep a part.
             resume_from: Skips so many rows: those that an error said were written.
+            assume_timezone: Zone of timestamps without one, such as ``"UTC"`` or
+                ``"Europe/Berlin"``. ``None``: they are refused.
 
         Raises:
             InvalidMessageError: As ``append_many``. The message says how many rows were written.
@@ -562,8 +576,18 @@ class Store:
         The offsets are those of ``config/consumerOffset.json``.
         """
 
-    def _group_places(self, name: str, /) -> _GroupPlaces:
-        """A group's places, for this handle alone."""
+    def _group_places(
+        self,
+        name: str,
+        begin_ms: _Time | None,
+        from_end: bool,
+        /,
+    ) -> _GroupPlaces:
+        """A group's places, for this handle alone.
+
+        A new topic begins at the time ``begin_ms``, without it behind what is there if
+        ``from_end``.
+        """
 
     def _keep_group(self, group: ConsumerGroup) -> None: ...
     def versions(self) -> dict[str, Any]:

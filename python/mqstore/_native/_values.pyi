@@ -26,7 +26,7 @@ class MessageId:
 
 @final
 class AppendResult:
-    """Result of an append: offsets, size, id and time of the message."""
+    """Result of an append: where the message is, its size, id and time."""
 
     __match_args__: Final = (
         "physical_offset",
@@ -34,6 +34,8 @@ class AppendResult:
         "queue_offset",
         "message_id",
         "store_timestamp_ms",
+        "topic",
+        "queue_id",
     )
     def __new__(
         cls,
@@ -42,6 +44,8 @@ class AppendResult:
         queue_offset: int,
         message_id: str,
         store_timestamp_ms: int,
+        topic: str = "",
+        queue_id: int = 0,
     ) -> Self: ...
     @property
     def physical_offset(self) -> int:
@@ -58,6 +62,12 @@ class AppendResult:
     @property
     def store_timestamp_ms(self) -> int:
         """Its store time."""
+    @property
+    def topic(self) -> str:
+        """Name of its topic."""
+    @property
+    def queue_id(self) -> int:
+        """Number of its queue."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 

@@ -1,6 +1,7 @@
 from collections.abc import Callable, Mapping
 from typing import Literal
 
+from mqstore._native._rocksdb import _Databases, _FindingRow
 from mqstore._native._types import _Path
 
 def verify(
@@ -11,10 +12,8 @@ def verify(
     threads: int | None,
     progress: Callable[[int, int], object] | None,
     settings: Mapping[str, object],
-) -> tuple[
-    list[tuple[str, Literal["error", "warning", "info"], str, int | None, str, str, str, str]],
-    dict[str, int],
-]:
+    databases: _Databases | None,
+) -> tuple[list[_FindingRow], dict[str, int]]:
     """Checks a store; ``mqstore.verify`` is the public door to this. Never writes.
 
     Args:
@@ -26,13 +25,15 @@ def verify(
         progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
             exception from it ends the check.
         settings: As for ``Store``.
+        databases: Reader of databases in RocksDB; ``None`` without any.
 
     Returns:
         The findings, each ``(code, severity, path, offset, expected, found, message, fix)`` with
         severity ``"error"``, ``"warning"`` or ``"info"`` and ``path`` relative to the store, sorted
-        by path and offset; and counts by name: ``messages``, ``log_bytes``, ``log_files``,
-        ``queues``, ``queue_entries``, ``index_files``, ``index_entries``, and behind it how many
-        findings there are of each code, listed or not.
+        by path and offset, those of databases last; and counts by name: ``messages``,
+        ``log_bytes``, ``log_files``, ``queues``, ``queue_entries``, ``index_files``,
+        ``index_entries``, with databases ``rocksdb_rows``, and behind it how many findings there
+        are of each code, listed or not.
     """
 
 def _code_text(code: str) -> tuple[str, str] | None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from mqstore import _native
 from mqstore.results import (
@@ -20,17 +19,27 @@ from mqstore.store import _DATABASES, _broker_conf, _judged_settings, _wants_dat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from mqstore.config import ConfigLike
+    from mqstore.rocksdb.reading import Databases
 
 
-def _had_databases(path: str | os.PathLike[str]) -> bool:
-    """The same of what may be damaged; lists the folders."""
+def _databases(
+    path: str | os.PathLike[str], config: ConfigLike
+) -> AbstractContextManager[Databases | None]:
+    """The reader of a store's databases; ``None`` where there are none, nor should be."""
     names: list[str] = []
     for folder in _DATABASES:
         with contextlib.suppress(OSError):
             names += os.listdir(os.path.join(path, folder))  # noqa: PTH118, PTH208
-    return any(name == "CURRENT" or name.startswith("MANIFEST-") for name in names)
+    is_there = any(name == "CURRENT" or name.startswith("MANIFEST-") for name in names)
+    is_wanted = _wants_database(config)
+    if not is_there and not is_wanted:
+        return contextlib.nullcontext()
+    from mqstore.rocksdb.reading import Databases
+
+    return Databases(wanted=is_wanted)
 
 
 def verify(
@@ -61,16 +70,16 @@ def verify(
         ValueError: No such level, or fewer than 1 thread.
     """
     local(path, "mqstore.verify")
-    rows, counts = _native.verify(
-        path, level=level, threads=threads, progress=progress, settings=_judged_settings(config)
-    )
+    with _databases(path, config) as databases:
+        rows, counts = _native.verify(
+            path,
+            level=level,
+            threads=threads,
+            progress=progress,
+            settings=_judged_settings(config),
+            databases=databases,
+        )
     findings = tuple(Finding(*row) for row in rows)
-    if _had_databases(path) or _wants_database(config):
-        from mqstore.rocksdb.checking import check
-
-        more, counted = check(path, level=level, config=config)
-        findings += tuple(more)
-        counts |= counted
     ok = all(finding.severity == "info" for finding in findings)
     return VerifyReport(str(path), level, ok, findings, counts)
 
@@ -112,53 +121,21 @@ def doctor(
         (['MQ-DOC-01'], True, 0)
     """
     local(path, "mqstore.doctor")
-    rows, verdict = _native.doctor(path, progress=progress, settings=_judged_settings(config))
-    given = _broker_conf(config)
-
-    def with_config(command: str) -> str | None:
-        is_ours = command.rpartition(" && ")[2].startswith("mqstore ")
-        return _with(given, command) if is_ours else command
-
-    def diagnosis(row: tuple[Any, ...]) -> Diagnosis:
-        code, severity, title, evidence, cure, fix, follows = row
-        cure = cure and with_config(cure)
-        return Diagnosis(code, severity, title, tuple(evidence), cure, fix, tuple(follows))
-
-    found = list(map(diagnosis, rows))
-    commands = [one for one in map(with_config, verdict["commands"]) if one is not None]
+    with _databases(path, config) as databases:
+        rows, verdict = _native.doctor(
+            path,
+            progress=progress,
+            settings=_judged_settings(config),
+            option=_broker_conf(config),
+            databases=databases,
+        )
     lost, queues, from_ms, to_ms = verdict["lost"]
-    had_databases = _had_databases(path)
-    if had_databases or _wants_database(config):
-        from mqstore.rocksdb.checking import diagnoses
-        from mqstore.rocksdb.losses import end_missing, lost_rows
-
-        if not had_databases:
-            # A broker of this storeType does not read queues in files.
-            of_files = " --what consumequeue "
-            commands = [one for one in commands if of_files not in one]
-            found = [
-                replace(one, cure=None) if of_files in (one.cure or "") else one for one in found
-            ]
-
-        databases = diagnoses(path, given, config)
-        damaged = any(one.severity == "error" for one in (*found, *databases))
-        of_rows, behind = ([], False) if lost else lost_rows(path, config, damaged=damaged)
-        if of_rows and not verdict["in_use"]:
-            lost, queues = sum(row.messages for row in of_rows), [*of_rows]
-            if behind:
-                # Rows made again from the log would hide what is missing.
-                databases = [*(replace(one, cure=None) for one in databases), end_missing(of_rows)]
-                found = [replace(one, cure=None) for one in found]
-                commands = []
-        found += databases
-        unread = [one for one in databases if (one.code, one.severity) == ("MQ-RDB-01", "error")]
-        verdict["obstacles"].extend(line for one in unread for line in one.evidence)
-        if not verdict["in_use"]:
-            cures = dict.fromkeys(one.cure for one in databases if one.cure)
-            commands += [cure for cure in cures if not any(one.endswith(cure) for one in commands)]
     return DoctorReport(
         path=str(path),
-        diagnoses=tuple(found),
+        diagnoses=tuple(
+            Diagnosis(code, severity, title, tuple(evidence), cure, fix, tuple(follows))
+            for code, severity, title, evidence, cure, fix, follows in rows
+        ),
         release=verdict["release"],
         in_use=verdict["in_use"],
         will_start=not verdict["obstacles"],
@@ -168,12 +145,6 @@ def doctor(
         lost_from_ms=from_ms,
         lost_to_ms=to_ms,
         groups=tuple(GroupFate(*row) for row in verdict["groups"]),
-        commands=tuple(commands),
-        last_resort=tuple(one for one in map(with_config, verdict["last_resort"]) if one),
+        commands=tuple(verdict["commands"]),
+        last_resort=tuple(verdict["last_resort"]),
     )
-
-
-def _with(given: str, cure: str) -> str | None:
-    """A cure with the configuration that was given; ``None`` where it needs one and has none."""
-    asks = " --config broker.conf"
-    return None if cure.endswith(asks) and not given else cure.removesuffix(asks) + given

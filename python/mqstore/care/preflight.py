@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import mqstore
 from mqstore import _native
-from mqstore.errors import ConfigError, CorruptionError, StoreError
+from mqstore.errors import ConfigError, CorruptionError, StoreError, expected
 from mqstore.results import _Report
 from mqstore.store import _broker_conf, _judged_settings, local
 
@@ -96,27 +96,29 @@ def preflight(
     """
     local(path, "mqstore.preflight")
     if to not in _RELEASES:
-        raise ConfigError(f"to: must be 5.3, 5.4 or 5.5, not {to!r}", "to")
+        raise ConfigError(expected("to", "5.3, 5.4 or 5.5", repr(to)), "to")
     root = os.fspath(path)
     given = _broker_conf(config)
-    look = f"mqstore doctor {shlex.quote(os.path.abspath(root))}{given}"  # noqa: PTH100
+    advice = f"mqstore doctor {shlex.quote(os.path.abspath(root))}{given}"  # noqa: PTH100
     try:
         start = _Start(*_native.next_start(root, to=to, settings=_judged_settings(config)))
     except CorruptionError as error:  # two files claim one part of the log
-        unknown = PreflightNote("error", f"what it makes of the log is not foreseen: {error}", look)
+        unknown = PreflightNote(
+            "error", f"what it makes of the log is not foreseen: {error}", advice
+        )
         return PreflightReport(root, to, False, True, 0, 0, (unknown,))  # noqa: FBT003
     found = mqstore.doctor(root, config=config)
     obstacles = list(dict.fromkeys([*start.obstacles, *found.obstacles]))
     if obstacles:
-        none = [PreflightNote("error", f"it does not start: {why}", look) for why in obstacles]
+        none = [PreflightNote("error", f"it does not start: {why}", advice) for why in obstacles]
         return PreflightReport(root, to, False, False, start.begin, 0, tuple(none))  # noqa: FBT003
     with mqstore.open(root, config=config) as store:
         flight = _Flight(store, root, to, given, start)
         notes = [
             *flight.lost(),
-            *flight.cut(look),
-            *flight.unreadable(found, look),
-            *flight.wrong_entries(found, look),
+            *flight.cut(advice),
+            *flight.unreadable(found, advice),
+            *flight.wrong_entries(found, advice),
             *flight.others(),
         ]
         begin = flight.begin
@@ -194,7 +196,7 @@ class _Flight:
                     )
                     yield PreflightNote("error", what, cure)
 
-    def unreadable(self, found: DoctorReport, look: str) -> Iterator[PreflightNote]:
+    def unreadable(self, found: DoctorReport, advice: str) -> Iterator[PreflightNote]:
         """Messages that queues and index know, and that the log does not hold any more."""
         unnamed = found.lost - sum(queue.messages for queue in found.lost_queues)
         places = [
@@ -207,23 +209,25 @@ class _Flight:
         for one in found:
             if one.code in _UNFORESEEN and one.severity == "error":
                 what = f"what it makes of the log is not foreseen: {one.title}"
-                yield PreflightNote("error", what, look)
+                yield PreflightNote("error", what, advice)
         self.missing += found.lost
         for count, where in [*places, (unnamed, "that queues or index know")]:
             if count:
                 what = f"{count} messages {where} cannot be read from the log"
-                yield PreflightNote("error", what, look)
+                yield PreflightNote("error", what, advice)
 
-    def wrong_entries(self, found: DoctorReport, look: str) -> Iterator[PreflightNote]:
+    def wrong_entries(self, found: DoctorReport, advice: str) -> Iterator[PreflightNote]:
         """Entries in the files that a start leaves as they are."""
         for one in found:
             is_misplaced = one.code in _WRONG_PLACES
             if one.severity == "error" and (is_misplaced or one.code.startswith("MQ-CQ-")):
                 what = f"it leaves the queues as they are: {one.title}"
                 # Otherwise each message is in its place, and only filters by tag or time go wrong.
-                yield PreflightNote("error" if is_misplaced else "warning", what, one.cure or look)
+                yield PreflightNote(
+                    "error" if is_misplaced else "warning", what, one.cure or advice
+                )
 
-    def cut(self, look: str) -> Iterator[PreflightNote]:
+    def cut(self, advice: str) -> Iterator[PreflightNote]:
         """Whole messages behind the place where a start would end the log."""
         if self.start.cut is not None:
             at, messages, reason = self.start.cut
@@ -232,7 +236,7 @@ class _Flight:
                 f"it ends the log at physical offset {at} and drops {messages} messages from there"
                 f" on: at the first, {reason}"
             )
-            yield PreflightNote("error", what, look)
+            yield PreflightNote("error", what, advice)
 
     def _first_from(self, queue: QueueInfo, low: int) -> int:
         """The first queue offset from `low` on whose message a start would enter."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, final
 
 from mqstore import _native
 from mqstore.errors import expect
-from mqstore.store import _settings
+from mqstore.store import settings_of
 
 if TYPE_CHECKING:
     import os
@@ -190,6 +190,6 @@ def stats(
         end_ms=end_ms,
         on_error=on_error,
         progress=progress,
-        settings=_settings(config),
+        settings=settings_of(config),
     )
     return StoreStats(groupings, scan, rows, Totals(*others), skipped, deleted, stand_ins)

@@ -15,7 +15,7 @@ from mqstore.results.upkeep import (
     RebuiltTopic,
     UnreadMessages,
 )
-from mqstore.store import _settings, local
+from mqstore.store import local, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -81,15 +81,15 @@ def rebuild(
     if "topics" in wanted:
         if len(wanted) > 1:
             raise ValueError("what: 'topics' goes alone; rebuild the others in a call of their own")
-        found, told = _native._rebuild_topics(  # noqa: SLF001 - this package's own
+        found, counts = _native._rebuild_topics(  # noqa: SLF001 - this package's own
             path,
             topics=names,
             out=out,
             dry_run=dry_run,
             progress=progress,
-            settings=_settings(config),
+            settings=settings_of(config),
         )
-        kept = told.pop("quarantine")
+        kept = counts.pop("quarantine")
         return RebuildReport(
             path=os.fspath(path),
             what=wanted,
@@ -97,7 +97,7 @@ def rebuild(
             out=None if out is None else os.fspath(out),
             topics=tuple(RebuiltTopic(*row) for row in found),
             quarantine=None if kept is None else os.fspath(kept),
-            **told,
+            **counts,
         )
     rows, fields = _native.rebuild(
         path,
@@ -107,7 +107,7 @@ def rebuild(
         dry_run=dry_run,
         threads=threads,
         progress=progress,
-        settings=_settings(config),
+        settings=settings_of(config),
     )
     quarantine = fields["quarantine"]
     return RebuildReport(
@@ -179,7 +179,7 @@ def recover(
         dry_run=dry_run,
         drop_beyond=drop_beyond,
         progress=progress,
-        settings=_settings(config),
+        settings=settings_of(config),
     )
     return RecoveryReport(*row)
 
@@ -226,7 +226,7 @@ def clean(
     """
     local(path, "mqstore.clean")
     # Not needed to import mqstore.
-    rows, counts = _native.clean(path, now_ms=now_ms, dry_run=dry_run, settings=_settings(config))
+    rows, counts = _native.clean(path, now_ms=now_ms, dry_run=dry_run, settings=settings_of(config))
     unread = tuple(UnreadMessages(*row) for row in counts["unread"])
     fields: dict[str, Any] = {**counts, "unread": unread}
     return CleanReport(

@@ -81,7 +81,9 @@ def why(
     if (key is not None) + (id is not None) + by_place != 1 or (
         not by_place and (queue_id is not None or queue_offset is not None)
     ):
-        raise ValueError("expected either key, id, or topic with queue_id and queue_offset")
+        raise ValueError(
+            "key, id, topic: expected key, id, or topic with queue_id and queue_offset, got others"
+        )
     with mqstore.open(path, config=config) as store:
         asked = _Question(store, group, tags, now_ms)
         if topic is not None and (missing := missing_topics(store, [topic])):

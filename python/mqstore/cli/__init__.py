@@ -61,6 +61,7 @@ _COMMANDS = {
     "copy": "copying",
     "diff": "copying",
     "clean": "clean",
+    "sql": "sql",
     "demo": "demo",
 }
 
@@ -223,7 +224,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         return 130
     except (OutputClosedError, BrokenPipeError):
         # The reader has seen enough.
-        _give_up_output()
+        _close_output()
         return 0
     except click.ClickException as error:
         _show_click_error(error)
@@ -235,13 +236,13 @@ def _run(arguments: Sequence[str] | None) -> int:
         try:
             sys.stdout.flush()
         except OSError:
-            _give_up_output()
+            _close_output()
         note(f"mqstore: {error}")
         return next(code for kind, code in _EXIT_CODES if isinstance(error, kind))
     return code if isinstance(code, int) else 0
 
 
-def _give_up_output() -> None:
+def _close_output() -> None:
     """Lets go of what is held back, so that it is not tried again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

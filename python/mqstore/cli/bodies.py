@@ -10,7 +10,7 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,7 +20,7 @@ from mqstore.errors import needs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-BodyForm: TypeAlias = Literal["text", "hex", "json", "protobuf", "avro", "none"]
+    from mqstore.results.documents import BodyForm
 
 # Deeper messages are shown as bytes.
 _DEEPEST = 16

@@ -73,7 +73,7 @@ def _check_reader() -> None:
     Raises:
         OutputClosedError: It is.
     """
-    look = select.poll()
-    look.register(sys.stdout, 0)
-    if any(event & (select.POLLERR | select.POLLNVAL) for _, event in look.poll(0)):
+    poller = select.poll()
+    poller.register(sys.stdout, 0)
+    if any(event & (select.POLLERR | select.POLLNVAL) for _, event in poller.poll(0)):
         raise OutputClosedError

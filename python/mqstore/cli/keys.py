@@ -130,9 +130,9 @@ def _from_log(
     )
     begin = scan.physical_offset
     newest: deque[StoredMessage] = deque(maxlen=most + 1)
-    with progress("reading the log") as tell:
+    with progress("reading the log") as advance:
         for message in scan:
-            tell(scan.physical_offset - begin, scan.stop_physical_offset - begin)
+            advance(scan.physical_offset - begin, scan.stop_physical_offset - begin)
             if _has(message, key, tags):
                 newest.append(message)
     messages = list(newest)[::-1]

@@ -35,7 +35,7 @@ class Lost(NamedTuple):
 
 
 def lost_messages(
-    source: str, tell: Callable[[int, int], None], config: str | None = None
+    source: str, advance: Callable[[int, int], None], config: str | None = None
 ) -> Iterator[Lost]:
     """Compares each queue entry of a store with the log, without opening the store.
 
@@ -44,13 +44,13 @@ def lost_messages(
 
     Args:
         source: The store's root folder; nothing is lost in what has no queues.
-        tell: Called with how many queues were compared and how many there are.
+        advance: Called with how many queues were compared and how many there are.
         config: Path of the ``broker.conf`` that says where the log is.
     """
     folders = _queue_folders(Path(source))
     with closing(LogFiles(log_folders(source, config))) as log:
         for done, folder in enumerate(folders):
-            tell(done, len(folders))
+            advance(done, len(folders))
             try:
                 yield from _lost_of_queue(folder, log)
             except (mqstore.StoreError, OSError):

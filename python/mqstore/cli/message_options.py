@@ -15,7 +15,7 @@ from mqstore.cli.units import SIZE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mqstore.cli.bodies import BodyForm
+    from mqstore.results.documents import BodyForm
 
 P = ParamSpec("P")
 R = TypeVar("R")

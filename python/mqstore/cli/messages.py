@@ -4,60 +4,26 @@ from __future__ import annotations
 
 import difflib
 import re
-from base64 import b64encode
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from mqstore.cli.bodies import Decoder
 from mqstore.cli.output import note
-from mqstore.errors import CorruptionError
+from mqstore.results.documents import FIELDS, body_of, document, members_of, packed
 from mqstore.text import count_text, escape, size_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from mqstore import StoredMessage
-    from mqstore.cli.bodies import BodyForm
     from mqstore.cli.output import Output
+    from mqstore.results.documents import BodyForm
 
 STAND_INS = "stand in for lost messages: consumers get them as empty messages"
 
-FIELDS = (
-    "topic",
-    "queue_id",
-    "queue_offset",
-    "physical_offset",
-    "store_size",
-    "message_id",
-    "store_timestamp_ms",
-    "store_host",
-    "born_timestamp_ms",
-    "born_host",
-    "tags",
-    "keys",
-    "unique_key",
-    "properties",
-    "purpose",
-    "transaction",
-    "delay_level",
-    "real_topic",
-    "real_queue_id",
-    "deliver_timestamp_ms",
-    "multi_dispatch",
-    "lite_topic",
-    "priority",
-    "flag",
-    "sys_flag",
-    "reconsume_times",
-    "prepared_transaction_offset",
-    "body_crc",
-)
-"""Fields of a message's JSON document, in order; the body follows."""
-
 _TEMPLATE_NAMES = (*FIELDS, "store_time", "born_time", "body")
 _BEGIN_MARK, _END_MARK = "\x1b[1;31m", "\x1b[0m"
-_MEMBER_FIELDS = ("queue_offset", "flag", "tags", "keys", "unique_key", "properties")
 # Not shown to people where a message has none.
 _RARE = {
     "real_topic",
@@ -96,26 +62,8 @@ class MessageView:
         self.highlight = highlight
 
     def document(self, message: StoredMessage) -> dict[str, object]:
-        """The message for programs: every field, the body whole.
-
-        ``batch`` has the messages of a batch that is kept together, and is null for any other
-        message; ``batch_error`` says why they cannot be told apart.
-        Of ``body``, ``body_base64`` (no UTF-8), ``body_hex``, ``body_json``, ``body_protobuf`` and
-        ``body_avro`` it has one, or
-        ``body_error`` with ``raw_body_base64``. Where topic or properties are no UTF-8, their text
-        has marks for it and ``record_base64`` has the exact bytes.
-        """
-        document: dict[str, object] = {field: getattr(message, field) for field in FIELDS}
-        document["multi_dispatch"] = _light_queues(message)
-        members, failure = _members(message)
-        document["batch"] = None if members is None else [self._member(one) for one in members]
-        if failure:
-            document["batch_error"] = failure
-        if self.body != "none":
-            document.update(self._body_fields(message))
-        if not _is_exact(message):
-            document["record_base64"] = _base64(message.record)
-        return document
+        """The message for programs."""
+        return document(message, self.body, self.decode)
 
     def line(self, message: StoredMessage) -> str:
         """The message in one line."""
@@ -152,12 +100,12 @@ class MessageView:
             yield f"{'property':<28} {self._safe(name)} = {self._safe(value)}"
         if self.body == "none":
             return
-        members, failure = _members(message)
+        members, failure = members_of(message)
         if failure:
             yield f"{'batch':<28} {escape(failure)}"
         for member in members or ():
             yield f"{'batch':<28} {self._member_line(member)}"
-        body, failure = _body(message)
+        body, failure = body_of(message)
         yield f"{'body':<28} {len(body)} bytes" + (f", {escape(failure)}" if failure else "")
         if self.body == "hex":
             yield from _hex_dump(body[: self.preview])
@@ -174,15 +122,11 @@ class MessageView:
             yield self._safe(line)
 
     def _packed(self, body: bytes) -> bytes | None:
-        """The body as JSON in one line; ``None`` where its form is another one, or it has none."""
-        if self.decode is not None:
-            found = self.decode(body)
-            return None if found is None else _encoded(found)
-        return _as_json(body) if self.body == "json" else None
+        return packed(body, self.body, self.decode)
 
     def body_text(self, message: StoredMessage) -> str:
         """The body in one line, cut after the preview's bytes."""
-        body, failure = _body(message)
+        body, failure = body_of(message)
         packed = None if failure else self._packed(body)
         if failure or self.body == "hex":
             text = self._marked(body, bytes.hex)
@@ -211,13 +155,6 @@ class MessageView:
     def _safe(self, text: str) -> str:
         return text if self.raw else escape(text)
 
-    def _member(self, member: StoredMessage) -> dict[str, object]:
-        """A message of a batch: what it does not have of the batch."""
-        document: dict[str, object] = {field: getattr(member, field) for field in _MEMBER_FIELDS}
-        if self.body != "none":
-            document.update(self._body_fields(member))
-        return document
-
     def _member_line(self, member: StoredMessage) -> str:
         parts = [f"@{member.queue_offset}"]
         if member.tags is not None:
@@ -226,27 +163,6 @@ class MessageView:
             parts.append(f"keys={self._safe(' '.join(member.keys))}")
         parts.append(self.body_text(member))
         return "  ".join(filter(None, parts))
-
-    def _body_fields(self, message: StoredMessage) -> dict[str, object]:
-        body, failure = _body(message)
-        if failure:
-            return {"body_error": failure, "raw_body_base64": _base64(body)}
-        if self.body == "hex":
-            return {"body_hex": body.hex()}
-        if self.body == "json":
-            try:
-                # Taken over as it stands, so that numbers keep their digits; in one line.
-                msgspec.json.decode(body)
-                return {"body_json": msgspec.Raw(msgspec.json.format(body, indent=-1))}
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                pass
-        packed = None if self.decode is None else self._packed(body)
-        if packed is not None:
-            return {f"body_{self.body}": msgspec.Raw(packed)}
-        try:
-            return {"body": body.decode("utf-8")}
-        except UnicodeDecodeError:
-            return {"body_base64": _base64(body)}
 
 
 class Template:
@@ -387,64 +303,13 @@ def _kind(message: StoredMessage) -> Iterator[tuple[str, str]]:
         yield "priority", str(message.priority)
     if message.multi_dispatch:
         yield "also", _places(message.multi_dispatch)
-    members, failure = _members(message)
+    members, failure = members_of(message)
     if members is not None or failure:
         yield "batch", failure or f"{len(members or ())} messages"
 
 
-def _light_queues(message: StoredMessage) -> list[dict[str, object]]:
-    return [{"topic": name, "queue_offset": at} for name, at in message.multi_dispatch]
-
-
 def _places(queues: tuple[tuple[str, int], ...]) -> str:
     return " ".join(f"{name}@{at}" for name, at in queues)
-
-
-def _members(message: StoredMessage) -> tuple[tuple[StoredMessage, ...] | None, str]:
-    """The messages of a batch and no complaint, or none and why they cannot be told apart."""
-    try:
-        return message.batch, ""
-    except CorruptionError as error:
-        return None, error.message
-
-
-def _body(message: StoredMessage) -> tuple[bytes, str]:
-    """The body and no complaint, or what is stored and why it cannot be read."""
-    try:
-        return message.body, ""
-    except CorruptionError as error:
-        return message.raw_body, error.message
-
-
-def _is_exact(message: StoredMessage) -> bool:
-    """Whether topic and properties are text, so that nothing is lost in a document."""
-    if "\ufffd" in message.topic:
-        return False
-    try:
-        message.raw_properties.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _base64(data: bytes) -> str:
-    return b64encode(data).decode("ascii")
-
-
-def _as_json(body: bytes) -> bytes | None:
-    try:
-        packed = msgspec.json.format(body, indent=-1)
-        packed.decode()
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    return packed
-
-
-def _encoded(value: object) -> bytes | None:
-    try:
-        return msgspec.json.encode(value, enc_hook=str)
-    except (TypeError, ValueError, RecursionError):
-        return None
 
 
 def _hex_dump(data: bytes) -> Iterator[str]:

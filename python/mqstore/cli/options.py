@@ -11,7 +11,7 @@ from mqstore import _native
 from mqstore.cli.output import Format, Output
 from mqstore.cli.pager import Pager
 from mqstore.cli.units import TIME
-from mqstore.store import _settings, local
+from mqstore.store import local, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -181,7 +181,7 @@ def print_report(
 
 def open_to_change(path: str, config: str | None) -> mqstore.Store:
     """The store to be changed by a command, which refuses to make files of another owner."""
-    settings = _settings(config)
+    settings = settings_of(config)
     _native._check_owner(path, settings=settings)  # noqa: SLF001 - our own
     return mqstore.open(path, "r+", config=config)
 

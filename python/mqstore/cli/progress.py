@@ -42,8 +42,8 @@ def progress(
         return rate_text(done, seconds, unit)
 
     shown = _with_rich(escape(label), rate) or _with_click(escape(label), rate)
-    with shown as tell:
-        yield tell
+    with shown as advance:
+        yield advance
 
 
 def _with_rich(
@@ -81,11 +81,11 @@ def _with_click(label: str, rate: Callable[[int], str]) -> Iterator[Callable[[in
         length=1, label=label, file=sys.stderr, item_show_func=_item_rate(rate)
     ) as bar:
 
-        def tell(done: int, total: int) -> None:
+        def advance(done: int, total: int) -> None:
             bar.length = max(total, 1)
             bar.update(max(done - bar.pos, 0), done)
 
-        yield tell
+        yield advance
 
 
 def _item_rate(rate: Callable[[int], str]) -> Callable[[int | None], str | None]:

@@ -211,10 +211,10 @@ def _forwards(
 ) -> Generator[StoredMessage, None, None]:
     scan = found.follow(_scan(store, what, what.offset, None))
     begin = scan.physical_offset
-    with progress("reading the log", beside_output=True) as tell:
+    with progress("reading the log", beside_output=True) as advance:
         for message in scan:
             yield message
-            tell(scan.physical_offset - begin, scan.stop_physical_offset - begin)
+            advance(scan.physical_offset - begin, scan.stop_physical_offset - begin)
 
 
 def _backwards(
@@ -223,9 +223,9 @@ def _backwards(
     """The same, from the end: a window of the log at a time, so that memory stays bounded."""
     begin = store.min_physical_offset if what.offset is None else what.offset
     end = store.max_physical_offset
-    with progress("reading the log", beside_output=True) as tell:
+    with progress("reading the log", beside_output=True) as advance:
         for start in reversed(range(begin, end, _WINDOW_BYTES)):
             window = list(found.follow(_scan(store, what, start, min(start + _WINDOW_BYTES, end))))
             while window:
                 yield window.pop()
-            tell(end - start, end - begin)
+            advance(end - start, end - begin)

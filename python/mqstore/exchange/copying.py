@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import mqstore
 from mqstore import _native
-from mqstore.errors import ConfigError
+from mqstore.errors import ConfigError, expected
 from mqstore.exchange.matching import (
     Choice,
     check_choice,
@@ -18,7 +18,7 @@ from mqstore.exchange.matching import (
 )
 from mqstore.exchange.redaction import load_rules
 from mqstore.exchange.reports import CopyReport, Difference, DiffReport, LeftAsIs, QueueDiff
-from mqstore.store import _settings, local
+from mqstore.store import local, settings_of
 
 if TYPE_CHECKING:
     import os
@@ -87,9 +87,9 @@ def copy(
     local(path, "mqstore.copy")
     rules, salt = load_rules(redact)
     if Path(out).absolute().is_relative_to(Path(path).absolute()):
-        raise ConfigError(f"out: {out} lies inside of the store", "out")
+        raise ConfigError(expected("out", "a folder outside of the store", out), "out")
     if redact_default not in {None, "zeros", "drop"}:
-        text = f"redact_default: expected zeros or drop, found {redact_default!r}"
+        text = expected("redact_default", "zeros or drop", repr(redact_default))
         raise ConfigError(text, "redact_default")
     choice = Choice(
         topics=None if topics is None else list(topics),
@@ -122,7 +122,7 @@ def copy(
         rules=rules,
         salt=salt,
         progress=progress,
-        settings=_settings(config),
+        settings=settings_of(config),
     )
     return CopyReport(
         path=str(path),
@@ -166,7 +166,7 @@ def diff(
     """
     for path in (a, b):
         local(path, "mqstore.diff")
-    found = _native.diff_stores(a, b, progress=progress, settings=_settings(config))
+    found = _native.diff_stores(a, b, progress=progress, settings=settings_of(config))
     differing = tuple(QueueDiff(*row) for row in found["differing"])
     differences = tuple(
         Difference(kind, topic, queue_id, queue_offset, tuple(fields))

@@ -10,10 +10,10 @@ import msgspec
 
 import mqstore
 from mqstore._settings import OWN_FILE
-from mqstore.errors import ConfigError, CorruptionError
+from mqstore.errors import ConfigError, CorruptionError, expected
 from mqstore.exchange.folder import new_folder
 from mqstore.exchange.formats import need_pyarrow, writer
-from mqstore.exchange.manifest import FORMATS, Format, Manifest, settings_of
+from mqstore.exchange.manifest import FORMATS, Format, Manifest, exported_settings
 from mqstore.exchange.matching import Choice, check_choice
 from mqstore.exchange.reports import ExportReport
 from mqstore.store import local
@@ -78,7 +78,7 @@ def export_store(
         raise ConfigError(text, "format")
     need_pyarrow(format)
     if Path(target).absolute().is_relative_to(Path(path).absolute()):
-        raise ConfigError(f"target: {target} lies inside of the store", "target")
+        raise ConfigError(expected("target", "a path outside of the store", target), "target")
     asked: dict[str, Any] = {
         "topics": None if topics is None else sorted(topics),
         "tags": tags,
@@ -86,11 +86,11 @@ def export_store(
         "end_ms": end_ms,
     }
     filters = {name: value for name, value in asked.items() if value is not None}
-    tell = progress or (lambda _done, _total: None)
+    advance = progress or (lambda _done, _total: None)
     with mqstore.open(path, "r", config=config) as store:
         if not allow_empty:
             check_choice(store, Choice(**filters))
-        return _export(store, path, target, format, filters, on_error, tell)
+        return _export(store, path, target, format, filters, on_error, advance)
 
 
 def _export(
@@ -100,10 +100,10 @@ def _export(
     format: Format,  # noqa: A002
     filters: dict[str, Any],
     on_error: Literal["raise", "skip", "report"],
-    tell: Callable[[int, int], object],
+    advance: Callable[[int, int], object],
 ) -> ExportReport:
     with new_folder(Path(target)) as folder:
-        manifest, ranges, skipped = _write(store, folder, format, filters, on_error, tell)
+        manifest, ranges, skipped = _write(store, folder, format, filters, on_error, advance)
         files = _copy_config(Path(store.path), folder / "config")
         manifest.write(folder)
     return ExportReport(
@@ -125,7 +125,7 @@ def _write(
     format: Format,  # noqa: A002
     filters: dict[str, Any],
     on_error: Literal["raise", "skip", "report"],
-    tell: Callable[[int, int], object],
+    advance: Callable[[int, int], object],
 ) -> tuple[Manifest, int, int]:
     misses_end = False
     try:
@@ -140,7 +140,7 @@ def _write(
         store.scan(on_error=on_error, decompress=False, **filters),
     )
     begin, end = scan.physical_offset, scan.stop_physical_offset
-    messages = written = told = 0
+    messages = written = reported = 0
     with (
         writer(format, folder / f"messages.{format}") as write,
         _damage_file(folder, on_error) as report,
@@ -152,10 +152,10 @@ def _write(
             write(message)
             messages += 1
             written += message.store_size
-            if scan.physical_offset - told >= _TELL_EVERY:
-                told = scan.physical_offset
-                tell(told - begin, end - begin)
-    tell(end - begin, end - begin)
+            if scan.physical_offset - reported >= _TELL_EVERY:
+                reported = scan.physical_offset
+                advance(reported - begin, end - begin)
+    advance(end - begin, end - begin)
     manifest = Manifest(
         mqstore_export=1,
         format=format,
@@ -171,7 +171,7 @@ def _write(
         filters=filters,
         min_physical_offset=store.min_physical_offset,
         max_physical_offset=store.max_physical_offset,
-        settings=settings_of(store.config),
+        settings=exported_settings(store.config),
         written_by=mqstore.__version__,
     )
     return manifest, scan.skipped_ranges, scan.skipped_bytes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 import msgspec
 
-from mqstore.errors import ConfigError, CorruptionError, InvalidMessageError, install
+from mqstore.errors import ConfigError, CorruptionError, InvalidMessageError, damaged, install
 from mqstore.exchange.rows import json_row, message_of
 
 if TYPE_CHECKING:
@@ -186,5 +186,4 @@ def _batches(format: Format, path: Path) -> Iterator[pa.RecordBatch]:  # noqa: A
 
 def _not(path: Path, at: int, kind: str, expected: str, error: Exception) -> CorruptionError:
     found = str(error).splitlines()[0] if str(error) else type(error).__name__
-    text = f"{path}: byte {at}: {kind}: expected {expected}, found {found}"
-    return CorruptionError(text, str(path), at, kind, expected, found)
+    return damaged(path, kind, expected, found, offset=at)

@@ -14,7 +14,7 @@ from mqstore.errors import ConfigError, InvalidMessageError, StoreIOError
 from mqstore.exchange.formats import need_pyarrow, place_of, read_messages
 from mqstore.exchange.manifest import FORMATS, NAME, Format, Manifest
 from mqstore.exchange.reports import ImportReport
-from mqstore.store import local
+from mqstore.store import local, settings_of
 
 if TYPE_CHECKING:
     from mqstore.config import ConfigLike
@@ -80,12 +80,7 @@ def import_store(
         _check_kind(folder, folder.stat().st_mode)
         renumber = False
     need_pyarrow(kind)
-    if config is not None:
-        from mqstore.config import StoreConfig, load_config
-
-        defaults = StoreConfig().given()
-        given = load_config(config).given()
-        settings |= {name: value for name, value in given.items() if value != defaults.get(name)}
+    settings |= settings_of(config)
     try:
         count, size, stand_ins, in_place = import_messages(
             path,

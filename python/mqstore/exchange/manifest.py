@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from mqstore.errors import ConfigError, CorruptionError
+from mqstore.errors import ConfigError, CorruptionError, damaged
 
 if TYPE_CHECKING:
     import builtins
@@ -138,11 +138,10 @@ class Manifest:
 
 
 def _unreadable(path: Path, expected: str, found: str) -> CorruptionError:
-    text = f"{path}: expected {expected}, found {found}"
-    return CorruptionError(text, str(path), 0, "json", expected, found)
+    return damaged(path, "json", expected, found)
 
 
-def settings_of(config: StoreConfig) -> dict[str, bool | int | str]:
+def exported_settings(config: StoreConfig) -> dict[str, bool | int | str]:
     """The settings that an export takes along."""
     given = config.given()
     return {name: given[name] for name in _SETTINGS if name in given}

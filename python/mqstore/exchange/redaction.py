@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias, TypeGuard
 
-from mqstore.errors import ConfigError, StoreIOError
+from mqstore.errors import ConfigError, StoreIOError, expected
 
 Rules: TypeAlias = "Mapping[str, object] | str | os.PathLike[str] | None"
 """Argument of ``redact=``: rules, the path of a TOML file, or nothing."""
@@ -47,7 +47,7 @@ def load_rules(given: Rules) -> tuple[list[Rule], bytes]:
     if isinstance(given, str | os.PathLike):
         given = _read(given)
     if not isinstance(given, Mapping):
-        raise TypeError(f"redact is a mapping or a path, not {type(given).__name__}")
+        raise TypeError(expected("redact", "a mapping or a path", type(given).__name__))
     unknown = sorted(set(given) - {"rule", "salt"})
     if unknown:
         raise _wrong("", f"unknown name {unknown[0]!r}; there are rule and salt")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mqstore import _native
 from mqstore.results import _Report as Report
-from mqstore.store import local
+from mqstore.store import local, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,7 +145,7 @@ def _keep_owner(source: Path, out: Path) -> None:
     inside = sorted(source.rglob("*")) if source.is_dir() else []
     first = next((path for path in inside if path.is_file()), source)
 
-    def give(descriptor: int, path: Path, *, is_folder: bool) -> None:
+    def apply_owner(descriptor: int, path: Path, *, is_folder: bool) -> None:
         like = source / path.relative_to(out)
         if like.is_symlink() or not like.exists() or like.is_dir() != is_folder:
             like = source if is_folder else first
@@ -161,10 +161,10 @@ def _keep_owner(source: Path, out: Path) -> None:
         for name in names:
             file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=descriptor)
             try:
-                give(file, Path(folder, name), is_folder=False)
+                apply_owner(file, Path(folder, name), is_folder=False)
             finally:
                 os.close(file)
-        give(descriptor, Path(folder), is_folder=True)
+        apply_owner(descriptor, Path(folder), is_folder=True)
 
 
 def salvage(
@@ -200,12 +200,7 @@ def salvage(
         StoreIOError: Something is at `out` already, or the system refused something.
     """
     local(source, "mqstore.salvage")
-    settings: dict[str, bool | int | str] = {}
-    if config is not None:
-        from mqstore.config import load_config
-
-        settings = load_config(config).given()
-    found = _native.salvage(source, out, progress=progress, settings=settings)
+    found = _native.salvage(source, out, progress=progress, settings=settings_of(config))
     if out is not None:
         _keep_owner(Path(source), Path(out))
     files = tuple(SalvagedFile(*row) for row in found["files"])

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from mqstore._native import Message, _load_config_json, _names_a_folder, _write_config_json
 from mqstore.errors import (
     ConfigError,
-    CorruptionError,
     InvalidMessageError,
     StoreClosedError,
     StoreError,
     StorePoisonedError,
+    damaged,
 )
 from mqstore.groups.failed import append_but_refused, take_mail
 from mqstore.groups.schedule import SCHEDULE_TOPIC, levels_ms, without
@@ -96,15 +96,17 @@ def level_for(levels: list[int], delay: Seconds, argument: str) -> int:
 
 def append_delayed(store: Store, delay: Seconds, given: dict[str, Any]) -> AppendResult:
     """Appends a message that is delivered after `delay`; `given` are arguments of ``append``."""
+    wanted = milliseconds(delay, "delay")
+    if wanted == 0:
+        return store.append(given.pop("topic"), given.pop("body"), **given)
     settings = store.config
-    if store.mode != "r" and not settings.delivery:
+    if store.mode != "r" and not store._begin_delivery():  # noqa: SLF001 - of this package
         raise ConfigError(
             "delay: this writer delivers no delayed messages, and nothing was written; open the "
             "store with StoreConfig(delivery=True)",
             "delivery",
         )
     levels = levels_ms(store)
-    wanted = milliseconds(delay, "delay")
     if wanted not in levels:
         longer = [ms for ms in levels if ms > wanted]
         hint = f"; the next longer one is {_span(min(longer))}" if longer else ""
@@ -172,16 +174,9 @@ class Delivery:
             version["counter"] = int(version.get("counter") or 0)
             version.setdefault("stateVersion", 0)
         except (AttributeError, TypeError, ValueError, RecursionError) as error:
-            expected = "numbers of levels and entries, and a dataVersion with a counter"
-            raise CorruptionError(
-                f"{self._path}: offsetTable: expected {expected}: {error}; nothing is delivered "
-                "until the file is mended or moved away",
-                str(self._path),
-                0,
-                "json",
-                expected,
-                str(error),
-            ) from None
+            wanted = "an offsetTable of levels and entries, and a dataVersion with a counter"
+            advice = "nothing is delivered until the file is mended or moved away"
+            raise damaged(self._path, "json", wanted, error, advice) from None
 
     def start(self) -> None:
         """Starts the thread."""

@@ -65,9 +65,9 @@ def check_delivery(store: Store) -> None:
     """Refuses a writer that would leave retries where they are.
 
     Raises:
-        ConfigError: It was opened without ``delivery=True``.
+        ConfigError: ``delivery=False``, or a broker's store without ``delivery=True``.
     """
-    if store.mode != "r" and not store.config.delivery:
+    if store.mode != "r" and not store._begin_delivery():  # noqa: SLF001 - of this package
         raise ConfigError(
             "delivery: this writer delivers no retries, and nothing was changed; open the store "
             "with StoreConfig(delivery=True)",
@@ -189,7 +189,7 @@ def _leave_mail(store: Store, group: str, failed: Sequence[Failed]) -> None:
 
 
 def _leave_note(folder: Path, group: str, failed: Sequence[Failed]) -> None:
-    _tell_of_old_notes(folder)
+    _report_old_notes(folder)
     name = f"{time.time_ns():020}-{os.getpid()}-{next(_NUMBERS)}"
     # With the record, which retention may delete before a writer takes the note.
     rows = [
@@ -214,7 +214,7 @@ def _write_note(note: Path, group: str, rows: list[dict[str, Any]]) -> None:
     _native._replace_file(note, text.encode())  # noqa: SLF001 - our own
 
 
-def _tell_of_old_notes(folder: Path) -> None:
+def _report_old_notes(folder: Path) -> None:
     before_ns = time.time_ns() - _LONG_S * 10**9
     old = [note for note in folder.glob("*.json") if note.name[:20] < f"{before_ns:020}"]
     if old:
@@ -278,8 +278,8 @@ def _level(given: object) -> int:
 
 
 def _read_note(note: Path) -> tuple[str, list[Any]]:
-    told = json.loads(note.read_bytes())
-    group, rows = str(told["group"]), list(told["messages"])
+    note_fields = json.loads(note.read_bytes())
+    group, rows = str(note_fields["group"]), list(note_fields["messages"])
     if not _GROUP.fullmatch(group):
         raise ValueError(f"group: {group!r} is no name of a group")
     return group, rows

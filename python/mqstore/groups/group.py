@@ -8,6 +8,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
+from mqstore._native import StoredMessage
 from mqstore.errors import (
     InvalidMessageError,
     StoreClosedError,
@@ -21,12 +22,12 @@ from mqstore.groups.in_flight import _COMMIT_S, InFlight, TakenQueue
 from mqstore.groups.schedule import levels_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
-    from mqstore._native import GroupOffset, StoredMessage
+    from mqstore._native import GroupOffset
     from mqstore.groups.delays import Seconds
-    from mqstore.groups.in_flight import QueueKey, Span
+    from mqstore.groups.in_flight import OnLoss, QueueKey, Span
     from mqstore.groups.processing import Processed
 
 _AHEAD = 32
@@ -74,6 +75,7 @@ class ConsumerGroup(InFlight):
         tags: str | None = None,
         timeout_s: Seconds = 0,
         visibility_s: Seconds | None = None,
+        on_loss: OnLoss = "warn",
     ) -> list[StoredMessage]:
         """Returns the next messages of a topic, its queues in turn.
 
@@ -84,14 +86,18 @@ class ConsumerGroup(InFlight):
             timeout_s: Waits up to so many seconds for the first message, of any process.
             visibility_s: After so many seconds messages in flight come again, to any process.
                 ``None``: not while this group is open.
+            on_loss: Where retention deleted messages before the group read them: ``"warn"`` says
+                how many in a warning, ``"error"`` raises. Then nothing is taken; ``seek`` to go on.
 
         Returns:
             The messages, in order in each queue; empty after a timeout, and while other processes
             have the queues.
 
         Raises:
+            OffsetOutOfRangeError: Messages were deleted, with ``on_loss="error"``.
             ValueError: ``max_messages`` below 0.
         """
+        _check_on_loss(on_loss)
         expect("topic", topic, str, "str")
         expect("max_messages", max_messages, int, "int")
         if max_messages < 0:
@@ -101,7 +107,7 @@ class ConsumerGroup(InFlight):
         while True:
             end = self._store._readable_end  # noqa: SLF001 - a part of the store
             with self._lock:
-                found = self._next(topic, max_messages, tags)
+                found = self._next(topic, max_messages, tags, on_loss)
                 if found:
                     messages = [self._fly(*one) for one in found]
                     if visible_ms is not None:
@@ -128,7 +134,7 @@ class ConsumerGroup(InFlight):
             while True:
                 end = self._store._readable_end  # noqa: SLF001 - a part of the store
                 if not ahead:
-                    ahead.extend(self._next(topic, _AHEAD, tags))
+                    ahead.extend(self._next(topic, _AHEAD, tags, "warn"))
                 while ahead:
                     key, message, span, after = ahead.popleft()
                     with self._lock:
@@ -145,40 +151,46 @@ class ConsumerGroup(InFlight):
         except StoreClosedError:
             return
 
-    def ack(self, message: StoredMessage) -> bool:
-        """Counts a message as done, which is committed within a second, and by ``close``.
+    def ack(self, messages: StoredMessage | Iterable[StoredMessage]) -> bool:
+        """Counts messages as done: they do not come again, however this process ends.
 
-        The last message in flight of its queue is committed at once. A crash before the commit
-        brings the message again. The committed offset is that of the queue's first message in
+        They are durable within a second, and by ``commit`` and ``close``; a power cut before brings
+        them again. ``consumerOffset.json`` has by then the offset of each queue's first message in
         flight; what is done behind it stands beside it.
 
+        Args:
+            messages: A message, or many.
+
         Returns:
-            ``False`` if the message is not in flight, such as after ``visibility_s``: it comes, or
-            came, again.
+            ``False`` if one of them is not in flight, such as after ``visibility_s``: it comes, or
+            came, again. The others count as done.
 
         Raises:
             StorePoisonedError: Another store lies at the path by now. Nothing was written to it,
-                and the message stays in flight.
+                and the messages stay in flight.
+            UnsupportedError: A broker has the store open; the messages stay in flight.
         """
+        many = [messages] if isinstance(messages, StoredMessage) else list(messages)
         with self._lock:
-            self._places.check_place()
             self._expire()
-            key = self._land(message)
-            if key is None:
-                return False
-            queue = self._open[key]
-            if not queue.waiting:
-                self._settle(key, queue)
-            else:
-                self._wake_at(time.monotonic() + _COMMIT_S)
-                self._settle_late(key, queue)
-            return True
+            self._keep_acks(many)
+            landed = {self._land(message) for message in many}
+            for key in landed:
+                if key is None:
+                    continue
+                queue = self._open[key]
+                if not queue.waiting:
+                    self._commit_and_release(key, queue)
+                else:
+                    self._wake_at(time.monotonic() + _COMMIT_S)
+                    self._release_late(key, queue)
+            return None not in landed
 
     def nack(self, message: StoredMessage, delay_s: Seconds | None = None) -> bool:
         """Gives a failed message back: it comes again in ``retry_topic``, and counts as done here.
 
-        After 16 attempts it goes to ``dead_letter_topic`` instead. A writer needs
-        ``delivery=True``; with a store in mode ``"r"`` the writer beside it does the work.
+        After 16 attempts it goes to ``dead_letter_topic`` instead. A writer of a broker's store
+        needs ``delivery=True``; with a store in mode ``"r"`` the writer beside it does the work.
 
         Args:
             message: A message in flight.
@@ -189,7 +201,7 @@ class ConsumerGroup(InFlight):
             ``False`` if the message is not in flight; nothing was changed.
 
         Raises:
-            ConfigError: The store was opened for writing without ``delivery=True``.
+            ConfigError: This writer delivers no retries: ``delivery=False``, or a broker's store.
             ValueError: ``delay_s`` is longer than every delay level.
         """
         with self._lock:
@@ -221,17 +233,21 @@ class ConsumerGroup(InFlight):
         tags: str | None = None,
         stop: threading.Event | None = None,
         idle_s: Seconds | None = None,
+        ordered: bool = True,
+        on_loss: OnLoss = "warn",
     ) -> Processed:
         """Calls `handler` with each message of a topic, and of ``retry_topic``.
 
         A message is done when `handler` returns. If it raises an ``Exception``, the message comes
         again in ``retry_topic`` after a delay, and goes to ``dead_letter_topic`` after
         `max_attempts`. ``reconsume_times`` counts its failures, and property ``RETRY_TOPIC`` names
-        its first topic. All topics of a group share ``retry_topic``: give them one handler.
+        its first topic. All topics of a group share ``retry_topic``: of the calls in one process
+        each gets the retries of its own topic; several processes need one handler, or a group for
+        each topic.
 
-        Each queue is handled in order by one thread of one process at a time. Offsets are committed
-        after `max_messages`, and each second: a process that is killed repeats at most the messages
-        in hand and those of the last second.
+        Each queue is handled in order by one thread of one process at a time, beside messages that
+        ``poll`` returned. A process that is killed repeats at most the message in hand of each
+        thread, and failed messages of the last second.
 
         Args:
             topic: Name of the topic.
@@ -239,24 +255,28 @@ class ConsumerGroup(InFlight):
             max_attempts: How often a message is tried before it is a dead letter.
             backoff: Gives the delay before the next attempt, for the number of failed ones: the
                 next delay level that is as long counts, else the longest. ``None``: as in RocketMQ.
-            concurrency: Number of threads; more than queues have nothing to do.
+            concurrency: Number of threads; in order, more than queues have nothing to do.
             max_messages: How many messages to take from a queue at once.
             tags: A tag expression; other messages are skipped.
             stop: Set it to end; messages that were not begun stay for the next call.
             idle_s: End when no message came for so long. ``None``: wait for more.
+            ordered: ``False`` lets all threads work on one queue, in any order.
+            on_loss: As for ``poll``.
 
         Returns:
             How many messages were handled, retried, and dead, when `stop` is set, the store is
             closed, or after `idle_s`.
 
         Raises:
-            ConfigError: The store was opened for writing without ``delivery=True``.
+            ConfigError: This writer delivers no retries: ``delivery=False``, or a broker's store.
             TypeError: `handler` cannot be called, or gives a coroutine, as for ``mqstore.aio``; the
                 message is not done.
+            OffsetOutOfRangeError: Messages were deleted, with ``on_loss="error"``.
             ValueError: `max_attempts`, `concurrency` or `max_messages` below 1.
         """
         from mqstore.groups.processing import Processing, check_handler
 
+        _check_on_loss(on_loss)
         expect("topic", topic, str, "str")
         check_handler(handler, is_awaited=False)
         check_delivery(self._store)
@@ -277,10 +297,9 @@ class ConsumerGroup(InFlight):
                 delay = min(milliseconds(delay, "backoff"), max(levels_ms(self._store))) / 1000
             return self._level(message, delay, "backoff")
 
-        self._hand_over({topic, self.retry_topic})
-        topics = [topic] if topic == self.retry_topic else [topic, self.retry_topic]
         idle = seconds_or_ever(math.inf if idle_s is None else idle_s, "idle_s")
-        work = Processing(self._store, self._places, topics, handler, level, max_messages, tags)
+        most = max_messages if ordered else 1
+        work = Processing(self, topic, handler, level, most, tags, ordered=ordered, on_loss=on_loss)
         return work.run(concurrency, stop or threading.Event(), idle)
 
     def commit(self) -> None:
@@ -300,6 +319,7 @@ class ConsumerGroup(InFlight):
                 if returned or queue.has_progress or queue.place != queue.began:
                     self._advance(key, queue, returned)
             self._places.commit()
+            self._has_left = False
             for key, queue in list(self._open.items()):
                 if queue.returned:
                     for physical_offset in self._drop_flight(key):
@@ -332,6 +352,8 @@ class ConsumerGroup(InFlight):
                     self._store.path,
                 )
             try:
+                if queue.has_progress:
+                    self._advance(key, queue, queue.waiting.values())
                 self._places.seek(topic, queue_id, queue_offset)
             except StoreError:
                 if not was_open and key in self._open:
@@ -345,12 +367,7 @@ class ConsumerGroup(InFlight):
     def _check_bounds(self, topic: str, queue_id: int, queue_offset: int) -> None:
         if self._store.mode == "r":
             self._store.refresh()
-        bounds = [
-            (queue.min_offset, queue.max_offset)
-            for queue in self._store.queues(topic)
-            if queue.queue_id == queue_id
-        ]
-        least, most = bounds[0] if bounds else (0, 0)
+        least, most = self._bounds(topic, queue_id)
         if not least <= queue_offset <= most:
             raise InvalidMessageError(
                 f"queue_offset: queue {queue_id} of topic {topic}: expected {least} to {most}, got "
@@ -395,3 +412,8 @@ class ConsumerGroup(InFlight):
 
     def __repr__(self) -> str:
         return f'<ConsumerGroup "{self.name}">'
+
+
+def _check_on_loss(on_loss: str) -> None:
+    if on_loss not in {"warn", "error"}:
+        raise ValueError(f'on_loss: expected "warn" or "error", got {on_loss!r}')

@@ -6,9 +6,10 @@ import logging
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from mqstore.errors import StoreClosedError, StoreError
+from mqstore.errors import OffsetOutOfRangeError, StoreClosedError, StoreError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,15 +20,27 @@ if TYPE_CHECKING:
 QueueKey = tuple[str, int]
 # The places before and behind a message.
 Span = tuple[int, int]
+OnLoss: TypeAlias = Literal["warn", "error"]
 
 # Acknowledged places are committed after this time.
 _COMMIT_S = 1.0
+# Messages of one queue that wait for another call of ``process`` before no more are read.
+_MOST_RETURNED = 1024
 
 
 class TakenQueue:
     """A queue that the group has taken: the next place to read, and messages in flight."""
 
-    __slots__ = ("began", "has_late", "has_progress", "hidden", "place", "returned", "waiting")
+    __slots__ = (
+        "began",
+        "has_late",
+        "has_progress",
+        "hidden",
+        "is_in_hand",
+        "place",
+        "returned",
+        "waiting",
+    )
 
     def __init__(self, place: int) -> None:
         self.began = self.place = place
@@ -41,6 +54,8 @@ class TakenQueue:
         self.has_late = False
         # Whether a message was done since the last commit.
         self.has_progress = False
+        # Whether a thread of ``process`` handles the queue in order.
+        self.is_in_hand = False
 
 
 class InFlight:
@@ -49,6 +64,8 @@ class InFlight:
     __slots__ = (
         "__weakref__",
         "_flight",
+        "_handled",
+        "_has_left",
         "_lock",
         "_open",
         "_places",
@@ -67,9 +84,13 @@ class InFlight:
         self._lock = threading.RLock()
         self._timer: threading.Timer | None = None
         self._timer_due = float("inf")
+        # Topics of running calls of ``process``, as often as there are calls.
+        self._handled: list[str] = []
+        # Whether acknowledgements of released queues wait for a commit.
+        self._has_left = False
 
     def _next(
-        self, topic: str, max_messages: int, tags: str | None
+        self, topic: str, max_messages: int, tags: str | None, on_loss: OnLoss
     ) -> list[tuple[QueueKey, StoredMessage, Span, int]]:
         """Reads messages without moving: queue, message, its span, and the next place to read."""
         found: list[tuple[QueueKey, StoredMessage, Span, int]] = []
@@ -77,29 +98,79 @@ class InFlight:
         with self._lock:
             self._expire()
             queues = self._places.queues(topic)
+            self._name_missing(topic, queues)
             last = self._turn.get(topic, -1)
             for queue_id in sorted(queues, key=lambda queue_id: (queue_id <= last, queue_id)):
                 if found and len(found) >= max_messages:
                     break
-                key = (topic, queue_id)
-                queue = self._take(key)
-                if queue is None:
-                    continue
-                for message, of_tags, after in list(queue.returned.values()):
-                    if of_tags == tags and len(found) < max_messages:
-                        found.append((key, message, queue.waiting[message.physical_offset], after))
-                room = max_messages - len(found)
-                got, spans, end = self._places.read(topic, queue_id, queue.place, room, tags)
+                got = self._next_of((topic, queue_id), max_messages - len(found), tags, on_loss)
+                found += got
                 if got:
-                    queue.place = spans[0][0]  # what was done before is passed over
-                    places = [*(before for before, _ in spans[1:]), end]
-                    found += zip([key] * len(got), got, spans, places, strict=True)
                     self._turn[topic] = queue_id
-                elif end != queue.place:
-                    queue.place = end  # all that was there is skipped
-                elif not queue.waiting and queue.place == queue.began:
-                    self._release(key)
         return found
+
+    def _name_missing(self, topic: str, queues: list[int]) -> None:
+        """Warns, once, of a topic that is not there while others have near names."""
+        if queues or topic in self._turn:
+            return
+        from mqstore._names import nearest
+
+        self._turn[topic] = -1
+        hint = nearest(topic, self._store.topics())
+        if hint:
+            text = "group %s: no topic %r in %s yet%s"
+            logging.getLogger("mqstore").warning(
+                text, self._places.name, topic, self._store.path, hint
+            )
+
+    def _next_of(
+        self,
+        key: QueueKey,
+        max_messages: int,
+        tags: str | None,
+        on_loss: OnLoss,
+        wanted: Callable[[StoredMessage], bool] = lambda _: True,
+    ) -> list[tuple[QueueKey, StoredMessage, Span, int]]:
+        """``_next`` for one queue; messages that were given back only if they are `wanted`."""
+        queue = self._take(key)
+        if queue is None:
+            return []
+        found = [
+            (key, message, queue.waiting[message.physical_offset], after)
+            for message, of_tags, after in queue.returned.values()
+            if of_tags == tags and wanted(message)
+        ][:max_messages]
+        room = max_messages - len(found)
+        got, spans, end, lost = self._places.read(*key, queue.place, room, tags)
+        if lost and room:
+            self._report_loss(key, queue.place, lost, on_loss)
+        if got:
+            queue.place = spans[0][0]  # what was done before is passed over
+            places = [*(before for before, _ in spans[1:]), end]
+            found += zip([key] * len(got), got, spans, places, strict=True)
+        elif end != queue.place:
+            queue.place = end  # all that was there is skipped
+        elif not queue.waiting and queue.place == queue.began:
+            self._release(key)
+        return found
+
+    def _report_loss(self, key: QueueKey, place: int, lost: int, on_loss: OnLoss) -> None:
+        topic, queue_id = key
+        text = (
+            f"group {self._places.name}: queue {queue_id} of topic {topic}: retention deleted "
+            f"{lost} messages from queue offset {place} on before the group read them"
+        )
+        if on_loss == "error":
+            advice = 'nothing was taken: seek to a later place, or go on with on_loss="warn"'
+            raise OffsetOutOfRangeError(f"{text}; {advice}", place, *self._bounds(*key))
+        logging.getLogger("mqstore").warning("%s", text)
+
+    def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """First queue offset and end of a queue; of a missing one 0."""
+        for queue in self._store.queues(topic):
+            if queue.queue_id == queue_id:
+                return queue.min_offset, queue.max_offset
+        return 0, 0
 
     def _take(self, key: QueueKey) -> TakenQueue | None:
         queue = self._open.get(key)
@@ -108,12 +179,19 @@ class InFlight:
             if place is None:
                 return None
             queue = self._open[key] = TakenQueue(place)
+            if self._places.has_moved:  # what another process acknowledged counts from now on
+                self._commit_late()
         return queue
 
     def _release(self, key: QueueKey) -> None:
         self._drop_flight(key)
         del self._open[key]
-        self._places.release(*key)
+        if self._places.release(*key):
+            self._commit_late()
+
+    def _commit_late(self) -> None:
+        self._has_left = True
+        self._wake_at(time.monotonic() + _COMMIT_S)
 
     def _drop_flight(self, key: QueueKey) -> list[int]:
         """Forgets which messages of a queue are in flight, and gives their physical offsets."""
@@ -140,9 +218,22 @@ class InFlight:
             queue.has_progress = True
         return key
 
+    def _keep_acks(self, messages: Iterable[StoredMessage]) -> None:
+        """Writes that messages in flight are done, which outlives this process."""
+        acks: dict[QueueKey, list[tuple[int, int, int]]] = {}
+        for message in messages:
+            key = self._flight.get(message.physical_offset)
+            if key is not None:
+                span = self._open[key].waiting[message.physical_offset]
+                acks.setdefault(key, []).append((*span, message.store_timestamp_ms))
+        for key, rows in acks.items():
+            self._places.ack(*key, rows)
+
     def skip(self, message: StoredMessage) -> None:
         """Counts a message as done; it is committed within a second."""
         with self._lock:
+            with suppress(UnsupportedError):  # a broker's consumers have places of their own
+                self._keep_acks([message])
             if self._land(message) is not None:
                 self._wake_at(time.monotonic() + _COMMIT_S)
 
@@ -161,6 +252,58 @@ class InFlight:
                     before, _ = queue.waiting[message.physical_offset]
                     queue.returned[before] = (message, tags, queue.place)
                     queue.hidden.pop(message.physical_offset, None)
+
+    def _take_in_hand(
+        self,
+        key: QueueKey,
+        max_messages: int,
+        tags: str | None,
+        on_loss: OnLoss,
+        wanted: Callable[[StoredMessage], bool],
+        *,
+        ordered: bool,
+    ) -> list[StoredMessage]:
+        """The next messages of a queue for ``process``, until ``_put_down``.
+
+        In order, one thread has the queue. Messages that are not wanted wait for another call.
+        """
+        with self._lock:
+            self._expire()
+            queue = self._open.get(key)
+            if queue is not None and (
+                (ordered and queue.is_in_hand) or len(queue.returned) >= _MOST_RETURNED
+            ):
+                return []
+            found = self._next_of(key, max_messages, tags, on_loss, wanted)
+            messages = [self._fly(*one) for one in found]
+            others = [message for message in messages if not wanted(message)]
+            self.give_back(others, tags=tags)
+            taken = [message for message in messages if message not in others]
+            queue = self._open.get(key)
+            if taken and queue is not None:
+                queue.is_in_hand = ordered
+            elif queue is not None and not queue.waiting:
+                self._commit_and_release(key, queue)
+            return taken
+
+    def _finish(self, messages: list[StoredMessage]) -> None:
+        """Counts messages of ``process`` as done, whose queue stays in hand."""
+        with self._lock:
+            self._keep_acks(messages)
+            for message in messages:
+                self._land(message)
+            self._wake_at(time.monotonic() + _COMMIT_S)
+
+    def _put_down(self, one: StoredMessage, left: list[StoredMessage], tags: str | None) -> None:
+        """Ends the work on the queue of `one`; messages that are `left` come again."""
+        with self._lock:
+            self.give_back(left, tags=tags)
+            key = (one.topic, one.queue_id)
+            queue = self._open.get(key)
+            if queue is not None:
+                queue.is_in_hand = False
+                if len(queue.returned) == len(queue.waiting):
+                    self._commit_and_release(key, queue)
 
     def _hide(self, messages: list[StoredMessage], tags: str | None, seconds: float) -> None:
         """Gives messages in flight a deadline."""
@@ -184,11 +327,12 @@ class InFlight:
     def _expire_late(self) -> None:
         try:
             with self._lock:
-                self._timer, self._timer_due = None, float("inf")
+                self._timer = None
                 try:
                     self._expire()
                     self._commit_progress()
                 finally:
+                    self._timer_due = float("inf")
                     hidden = [one for queue in self._open.values() for one in queue.hidden.values()]
                     if hidden:
                         self._wake_at(min(deadline for *_, deadline in hidden))
@@ -200,6 +344,8 @@ class InFlight:
     def _expire(self) -> None:
         """Gives back messages whose deadline has passed."""
         now = time.monotonic()
+        if now < self._timer_due:
+            return
         for key, queue in list(self._open.items()):
             late = [at for at, (*_, deadline) in queue.hidden.items() if deadline <= now]
             for at in late:
@@ -207,25 +353,19 @@ class InFlight:
                 self.give_back([message], tags=tags)
                 queue.has_late = True
             if late:
-                self._settle_late(key, queue)
+                self._release_late(key, queue)
 
-    def _settle_late(self, key: QueueKey, queue: TakenQueue) -> None:
+    def _release_late(self, key: QueueKey, queue: TakenQueue) -> None:
         """Lets any process take a queue of which no message is in flight but late ones."""
         if queue.has_late and 0 < len(queue.returned) == len(queue.waiting):
-            self._settle(key, queue)
+            self._commit_and_release(key, queue)
 
-    def _hand_over(self, topics: set[str]) -> None:
-        """Commits and releases queues without a message in flight, for ``process`` to take."""
-        with self._lock:
-            for key, queue in list(self._open.items()):
-                if key[0] in topics and not queue.waiting:
-                    self._settle(key, queue)
-
-    def _settle(self, key: QueueKey, queue: TakenQueue) -> None:
-        """Commits a queue's progress, and lets other processes take it."""
+    def _commit_and_release(self, key: QueueKey, queue: TakenQueue) -> None:
+        """Lets other processes take a queue; what is done counts for them, too."""
         if queue.has_progress or (not queue.waiting and queue.place != queue.began):
             self._advance(key, queue, queue.waiting.values())
-            self._places.commit()
+            if not queue.has_progress:
+                self._places.commit()  # nothing else tells what a filter passed over
         self._release(key)
 
     def _advance(self, key: QueueKey, queue: TakenQueue, in_flight: Iterable[Span]) -> int:
@@ -245,10 +385,11 @@ class InFlight:
         """Commits what is done, up to the first message in flight of each queue."""
         with self._lock:
             queues = [(key, queue) for key, queue in self._open.items() if queue.has_progress]
-            if not queues:
+            if not queues and not self._has_left:
                 return
             firsts = [self._advance(key, queue, queue.waiting.values()) for key, queue in queues]
             self._places.commit()
+            self._has_left = False
             for (_, queue), first in zip(queues, firsts, strict=True):
                 queue.began, queue.has_progress = first, False
 

@@ -16,13 +16,14 @@ from mqstore.groups.failed import Failed, send_back
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mqstore._native import StoredMessage, _GroupPlaces
-    from mqstore.store import Store
+    from mqstore._native import StoredMessage
+    from mqstore.groups.group import ConsumerGroup
+    from mqstore.groups.in_flight import OnLoss
 
 _COMMIT_S = 1.0
 _SLICE_S = 0.05
 # A look at all queues though the log did not grow: another process may have released one.
-_LOOK_S = 0.5
+_CHECK_S = 0.5
 _NOT_AWAITED = (
     "handler: expected a function, got one whose coroutine nobody would run; mqstore.aio.open "
     "gives groups that await it"
@@ -65,27 +66,13 @@ def check_handler(handler: object, *, is_awaited: bool) -> None:
 class _Batch:
     """Messages of one queue in hand; all use is under its lock."""
 
-    __slots__ = (
-        "committed_s",
-        "done",
-        "error",
-        "failed",
-        "handled",
-        "lock",
-        "place",
-        "queue_id",
-        "topic",
-    )
+    __slots__ = ("error", "failed", "lock", "sent_s")
 
-    def __init__(self, topic: str, queue_id: int, place: int, done: int) -> None:
-        self.topic, self.queue_id = topic, queue_id
+    def __init__(self) -> None:
         self.lock = threading.Lock()
-        # The committed place, and the one behind the last message that was handled.
-        self.place, self.done = place, done
         self.failed: list[Failed] = []
-        self.handled = 0
-        self.committed_s = time.monotonic()
-        # The error of a failed commit, which is not tried again.
+        self.sent_s = time.monotonic()
+        # The error of failures that could not be sent back, which is not tried again.
         self.error: BaseException | None = None
 
 
@@ -94,26 +81,34 @@ class Processing:
 
     def __init__(
         self,
-        store: Store,
-        places: _GroupPlaces,
-        topics: Sequence[str],
+        group: ConsumerGroup,
+        topic: str,
         handler: Callable[[StoredMessage], object],
         level: Callable[[StoredMessage], int],
         max_messages: int,
         tags: str | None,
+        *,
+        ordered: bool,
+        on_loss: OnLoss,
     ) -> None:
-        self._store, self._places, self._topics = store, places, topics
+        self._group, self._topic = group, topic
+        self._store = group._store  # noqa: SLF001 - of this package
+        self._topics = list(dict.fromkeys([topic, group.retry_topic]))
         self._handler, self._level = handler, level
         self._max_messages, self._tags = max_messages, tags
+        self._ordered, self._on_loss = ordered, on_loss
         self._done = Processed()
         self._lock = threading.Lock()
         self._batches: set[_Batch] = set()
         self._error: BaseException | None = None
         self._last_s = time.monotonic()
+        self._reported: set[str] = set()
 
     def run(self, concurrency: int, stop: threading.Event, idle_s: float) -> Processed:
         """Works until it is told to stop, the store is closed, or nothing came for `idle_s`."""
         halt = threading.Event()  # `stop` is the caller's
+        self._threads = concurrency
+        self._group._handled.append(self._topic)  # noqa: SLF001 - of this package
         commits = threading.Thread(target=self._commit_by_time, args=(halt,), daemon=True)
         commits.start()
         try:
@@ -124,6 +119,9 @@ class Processing:
         finally:
             halt.set()
             commits.join()
+            self._group._handled.remove(self._topic)  # noqa: SLF001 - of this package
+            with contextlib.suppress(StoreClosedError):
+                self._group._commit_progress()  # noqa: SLF001 - of this package
         return self._done
 
     def _run_threads(
@@ -157,12 +155,12 @@ class Processing:
             stops[-1].set()
 
     def _work(self, number: int, stops: Sequence[threading.Event], idle_s: float) -> None:
-        looked_s = 0.0
+        checked_s = 0.0
         try:
             while not any(stop.is_set() for stop in stops):
                 end = self._store._readable_end  # noqa: SLF001 - a part of the store
                 self._store._refresh_if_grown()  # noqa: SLF001 - a part of the store
-                looked_s = time.monotonic()
+                checked_s = time.monotonic()
                 if self._take_turns(number, stops):
                     self._last_s = time.monotonic()
                     continue
@@ -170,57 +168,101 @@ class Processing:
                     if time.monotonic() - self._last_s >= idle_s:
                         return
                     grown = self._store.wait(end, timeout_s=min(_SLICE_S, idle_s))
-                    if grown or time.monotonic() - looked_s > _LOOK_S:
+                    if grown or time.monotonic() - checked_s > _CHECK_S:
                         break
         except StoreClosedError:
             return
 
     def _take_turns(self, number: int, stops: Sequence[threading.Event]) -> bool:
         """Takes each queue that no other thread or process has; whether there was a message."""
-        found = False
+        group, found = self._group, False
         for topic in self._topics:
-            queues = self._places.queues(topic)
+            queues = group._places.queues(topic)  # noqa: SLF001 - of this package
+            if topic == self._topic:
+                group._name_missing(topic, queues)  # noqa: SLF001 - of this package
             first = number % len(queues) if queues else 0
             for queue_id in queues[first:] + queues[:first]:
-                place = self._places.take(topic, queue_id)
-                if place is not None:
-                    try:
-                        found |= self._handle(topic, queue_id, place, stops)
-                    finally:
-                        self._places.release(topic, queue_id)
+                # Retries come from other topics of the group, too.
+                tags = self._tags if topic == self._topic else None
+                taken = group._take_in_hand(  # noqa: SLF001 - of this package
+                    (topic, queue_id),
+                    self._max_messages,
+                    tags,
+                    self._on_loss,
+                    self._is_wanted,
+                    ordered=self._ordered,
+                )
+                if taken:
+                    found = True
+                    self._tell_of_idle_threads(topic, len(queues))
+                    self._handle(taken, tags, stops)
         return found
 
+    def _is_wanted(self, message: StoredMessage) -> bool:
+        """Whether no other call of ``process`` in this group has the message's topic."""
+        origin = message.properties.get("RETRY_TOPIC", self._topic)
+        if origin == self._topic or self._topic == self._group.retry_topic:
+            return True
+        if origin in self._group._handled:  # noqa: SLF001 - of this package
+            return False
+        if origin not in self._reported:
+            self._reported.add(origin)
+            _LOG.warning(
+                "group %s: the handler of topic %s gets retries of topic %s: all topics of a group "
+                "share %s, so each of its processes must handle the same topics, as in RocketMQ "
+                "(one group, one subscription); give each topic a group of its own",
+                self._group.name,
+                self._topic,
+                origin,
+                self._group.retry_topic,
+            )
+        return True
+
+    def _tell_of_idle_threads(self, topic: str, queues: int) -> None:
+        if topic != self._topic or not self._ordered or self._threads <= queues:
+            return
+        with self._lock:
+            threads, self._threads = self._threads, 0
+        if threads:
+            _LOG.warning(
+                "group %s: concurrency=%d: topic %s has messages in %d queues, each of which one "
+                "thread handles in order; append with queue_id=None to use more queues, or give "
+                "ordered=False",
+                self._group.name,
+                threads,
+                topic,
+                queues,
+            )
+
     def _handle(
-        self, topic: str, queue_id: int, place: int, stops: Sequence[threading.Event]
-    ) -> bool:
-        # Retries come from other topics of the group, too.
-        tags = self._tags if topic == self._topics[0] else None
-        read = self._places.read(topic, queue_id, place, self._max_messages, tags)
-        messages, spans, end = read
-        batch = _Batch(topic, queue_id, place, place if messages else end)
+        self, messages: list[StoredMessage], tags: str | None, stops: Sequence[threading.Event]
+    ) -> None:
+        batch, left = _Batch(), list(reversed(messages))
         with self._lock:
             self._batches.add(batch)
         try:
-            places = [*(before for before, _ in spans[1:]), end]
-            for message, after in zip(messages, places, strict=False):
-                if self._must_end(stops):
-                    break
+            while left and not self._must_end(stops):
                 try:
-                    failed = self._call(message)
+                    failed = self._call(left[-1])
                 except Interrupted:
                     break
+                message = left.pop()
+                if failed is None:
+                    self._finish([message], handled=1)
+                    continue
                 with batch.lock:
-                    batch.done = after
-                    batch.handled += failed is None
-                    batch.failed += [] if failed is None else [failed]
-                    if time.monotonic() - batch.committed_s > _COMMIT_S:
-                        self._commit(batch)
+                    batch.failed.append(failed)
+                    if time.monotonic() - batch.sent_s > _COMMIT_S:
+                        self._send(batch)
         finally:
             with batch.lock:
                 with self._lock:
                     self._batches.discard(batch)
-                self._commit(batch)
-        return bool(messages)
+                try:
+                    self._send(batch)
+                finally:
+                    rest = [one.message for one in batch.failed] + left[::-1]
+                    self._group._put_down(messages[0], rest, tags)  # noqa: SLF001 - of this package
 
     def _must_end(self, stops: Sequence[threading.Event]) -> bool:
         closed = self._store._is_closed  # noqa: SLF001 - a part of the store
@@ -248,31 +290,29 @@ class Processing:
                 # The thread that handles the queue raises the error again.
                 with batch.lock, contextlib.suppress(Exception):
                     if batch in self._batches:
-                        self._commit(batch)
+                        self._send(batch)
 
-    def _commit(self, batch: _Batch) -> None:
+    def _send(self, batch: _Batch) -> None:
+        """Sends failed messages back, which are done then."""
         if batch.error is not None:
             raise batch.error
+        if not batch.failed:
+            return
         try:
-            self._commit_once(batch)
+            # Retries are durable before the offset that passes their messages.
+            self._group._places.check_place()  # noqa: SLF001 - of this package
+            dead = send_back(self._store, self._group.name, batch.failed)
+            sent, batch.failed = [one.message for one in batch.failed], []
+            self._finish(sent, retried=len(sent) - dead, dead=dead)
         except BaseException as error:
             batch.error = error
             raise
+        batch.sent_s = time.monotonic()
 
-    def _commit_once(self, batch: _Batch) -> None:
-        # Retries are durable before the offset that passes their messages.
-        retried = dead = 0
-        if batch.failed:
-            self._places.check_place()
-            dead = send_back(self._store, self._places.name, batch.failed)
-            retried = len(batch.failed) - dead
-            batch.failed = []
-        if batch.done != batch.place:
-            self._places.advance(batch.topic, batch.queue_id, batch.done, [], batch.done)
-            self._places.commit()
-            batch.place = batch.done
-        handled, batch.handled = batch.handled, 0
-        batch.committed_s = time.monotonic()
+    def _finish(
+        self, messages: list[StoredMessage], handled: int = 0, retried: int = 0, dead: int = 0
+    ) -> None:
+        self._group._finish(messages)  # noqa: SLF001 - of this package
         with self._lock:
             was = self._done
             self._done = Processed(was.handled + handled, was.retried + retried, was.dead + dead)

@@ -15,9 +15,9 @@ from mqstore._names import is_system_topic, lite_names, message_types
 from mqstore._native import _survey
 from mqstore.care.pending import PendingMessages
 from mqstore.files.layout import index_files, list_files, open_index_file
-from mqstore.html_report.now import LagRow, Mood, Now, lags, look
+from mqstore.html_report.now import LagRow, Mood, Now, lags, present_state
 from mqstore.html_report.timeline import Timeline, make_timeline
-from mqstore.store import _settings
+from mqstore.store import settings_of
 from mqstore.text import count_text, size_text
 from mqstore.text.zone import zone
 
@@ -71,7 +71,7 @@ class Health:
     mood: Mood
     verdict: str
     text: str
-    looked_at: list[tuple[str, str]]
+    checked: list[tuple[str, str]]
     kinds: list[FindingKind]
 
 
@@ -182,7 +182,7 @@ def gather(
     began = time.monotonic()
     halves = _Halves(progress)
     report = mqstore.verify(path, config=config, progress=halves.first)
-    found = _survey(path, progress=halves.second, settings=_settings(config))
+    found = _survey(path, progress=halves.second, settings=settings_of(config))
     with mqstore.open(path, config=config) as store:
         facts = _facts(store, report, found, config)
     facts.took_s = time.monotonic() - began
@@ -230,7 +230,9 @@ def _facts(store: Store, report: VerifyReport, found: _Survey, config: ConfigLik
         marks=[mark["path"] for mark in versions["marks"]],
         messages=sum(queue.max_offset - queue.min_offset for queue in store.queues()),
         records=sum(topic.messages for topic in topics) + other_messages,
-        now=look(store.path, config, groups, PendingMessages(store).report(), files.groups),
+        now=present_state(
+            store.path, config, groups, PendingMessages(store).report(), files.groups
+        ),
         min_physical_offset=store.min_physical_offset,
         max_physical_offset=end,
         unflushed_bytes=max(end - store.flushed_offset, 0),
@@ -279,7 +281,7 @@ def _health(report: VerifyReport) -> Health:
         "bad": f"Damaged: {_findings(total)}",
     }[worst]
     counts = report.counts
-    looked_at = [
+    checked = [
         (text, size_text(counts[name]) if name == "log_bytes" else count_text(counts[name]))
         for name, text in (
             ("log_bytes", "Log"),
@@ -294,7 +296,7 @@ def _health(report: VerifyReport) -> Health:
         text += " No damage was found."
     elif not report.ok:
         text += " Nothing was changed; each cure says what to do."
-    return Health(worst, verdict, text, looked_at, sorted_kinds)
+    return Health(worst, verdict, text, checked, sorted_kinds)
 
 
 def _findings(count: int) -> str:

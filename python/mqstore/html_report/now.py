@@ -73,7 +73,7 @@ class Now:
     store_bytes: int = 0
 
 
-def look(
+def present_state(
     path: str | os.PathLike[str],
     config: ConfigLike,
     groups: Sequence[LagRow],

@@ -2,10 +2,10 @@
 
 Needs ``rocksdict`` (``pip install 'mqstore[rocksdb]'``). ``mqstore.open`` calls it by itself.
 
-Open this file first; `reading.py` reads a database and changes nothing in its folder, `rows.py`
-has the layout of rows, `queue_files.py`, `tables.py` and `index.py` give them to the store,
-`checking.py` compares them with the log, and `converting.py` moves queues and index between files
-and RocksDB.
+Open this file first; `reading.py` reads a database and changes nothing in its folder,
+`queue_files.py`, `tables.py` and `index.py` give the rows to the store, and `converting.py` moves
+queues and index between files and RocksDB. The layout of rows, and their comparison with the log,
+are the extension's.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from mqstore.rocksdb.queue_files import (
     needed_database,
     write_queues,
 )
-from mqstore.rocksdb.reading import INSTALL, has_rows, is_database, is_installed
+from mqstore.rocksdb.reading import INSTALL, Databases, has_rows, is_database, is_installed
 from mqstore.rocksdb.tables import databases_of, read_tables, write_tables
 from mqstore.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["RocksDBWarning", "open_beside", "read_tables", "refuse_lost_numbers"]
+__all__ = ["RocksDBWarning", "count_rows", "open_beside", "read_tables", "refuse_lost_numbers"]
 
 
 class RocksDBWarning(UserWarning):
@@ -62,7 +62,7 @@ def open_beside(path: str | os.PathLike[str], settings: Mapping[str, object]) ->
     aside = tempfile.mkdtemp(prefix="mqstore-")
     try:
         writers = (write_queues, write_tables)
-        written = [_told(write, root, Path(aside), settings) for write in writers]
+        written = [_is_written(write, root, Path(aside), settings) for write in writers]
         other = KeyIndex(root.absolute(), RocksDBWarning) if is_database(root / DATABASE) else None
         more = aside if any(written) else None
         store = Store(path, "r", settings, aside=more, other_index=other)
@@ -121,7 +121,19 @@ def refuse_lost_numbers(
         raise UnsupportedError(f"{root}: {what}", what, str(root))
 
 
-def _told(write: _Writer, root: Path, aside: Path, settings: Mapping[str, object]) -> bool:
+def count_rows(root: str | os.PathLike[str]) -> dict[str, dict[str, int]]:
+    """Counts the rows of each database of a store by what they are.
+
+    Raises:
+        CorruptionError: Damage in a file of a database.
+        StoreIOError: The operating system refused something.
+        UnsupportedError: The package ``rocksdict`` is not installed.
+    """
+    rows = _native._count_rows(root, Databases())  # noqa: SLF001 - our own
+    return {name: dict(counts) for name, counts in rows}
+
+
+def _is_written(write: _Writer, root: Path, aside: Path, settings: Mapping[str, object]) -> bool:
     part = Path(tempfile.mkdtemp(dir=aside))
     try:
         written = write(root, part, settings)

@@ -10,9 +10,10 @@ import os
 import shutil
 import tempfile
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 import mqstore
 from mqstore import _native
@@ -23,13 +24,20 @@ from mqstore.errors import (
     StoreIOError,
     StoreLockedError,
     UnsupportedError,
+    expected,
 )
 from mqstore.results import Finding, _Report
-from mqstore.rocksdb.checking import LogQueues, _Findings, check_queues, queues_of_log
 from mqstore.rocksdb.index import DATABASE, check_index, count_index_rows, index_rows, sum_of_log
-from mqstore.rocksdb.queue_files import FOLDERS, QueueFiles, database_of, ends_of
-from mqstore.rocksdb.reading import has_rows, is_database, was_database
-from mqstore.rocksdb.rows import CHECKPOINT_TOPIC, OffsetRow, QueueRow
+from mqstore.rocksdb.queue_files import (
+    FOLDERS,
+    End,
+    Ends,
+    database_of,
+    ends_of,
+    names_folders,
+    write_files,
+)
+from mqstore.rocksdb.reading import Databases, has_rows, is_database, was_database
 from mqstore.rocksdb.tables import move_tables
 from mqstore.rocksdb.writing import write_database
 from mqstore.store import Store, local
@@ -40,8 +48,8 @@ if TYPE_CHECKING:
     from mqstore.config import ConfigLike
 
 Kind = Literal["file", "rocksdb"]
-Ends = dict[tuple[str, int], OffsetRow]
 _PLAIN_SIZE = 6_000_000
+_MOST = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +117,13 @@ def convert(
     local(path, "mqstore.convert")
     for name, value in (("queues", queues), ("index", index)):
         if value not in (None, "file", "rocksdb"):
-            raise ConfigError(f"{name}: must be 'file' or 'rocksdb', not {value!r}", name)
+            raise ConfigError(expected(name, "'file' or 'rocksdb'", repr(value)), name)
     if queues is None and index is None:
-        raise ConfigError("queues, index: expected at least one of them, found none", "queues")
+        raise ConfigError("queues, index: expected at least one of them, got none", "queues")
     root = Path(path).absolute()
     if not dry_run:
         _refuse_in_use(root)
-    ends, told, reach = _old_ends(root, config)
+    ends, reported, reach = _old_ends(root, config)
     if ends and reach == 0:
         message = (
             f"{root}: the log has no messages, and {len(ends)} queues go on at a number above 0,"
@@ -124,12 +132,12 @@ def convert(
         )
         raise UnsupportedError(message, "next numbers without a log", str(root))
     more = any(topic.startswith("%LMQ%") for topic, _ in ends)
-    with queues_of_log(root, config, more=more) as made:
+    with LogQueues(root, config, more=more) as made:
         work = _Work(root, config, made, _lone_ends(made, ends), reach, more=more)
         if queues is not None:
-            _check_old(root, made, told)
+            _check_old(root, made, reported)
         if index is not None:
-            _check_old_index(root, made, told)
+            _check_old_index(root, made, reported)
         kept = () if dry_run else work.apply(queues, index)
         return ConvertReport(
             path=os.fspath(path),
@@ -138,7 +146,7 @@ def convert(
             applied=not dry_run,
             queue_count=len(made.bounds.keys() | work.ends.keys()),
             messages=sum(end - first for first, end in made.bounds.values()),
-            findings=tuple(told.findings),
+            findings=tuple(reported.findings),
             quarantine=kept[-1] if kept else None,
             quarantines=kept,
         )
@@ -154,22 +162,23 @@ def _refuse_in_use(root: Path) -> None:
 
 def _old_ends(root: Path, config: ConfigLike) -> tuple[Ends, _Findings, int]:
     """The ends of the queues as they are, and of the log: a next number must not go back."""
-    told = _Findings(root)
+    reported = _Findings(root)
     ends: Ends = {}
     database = database_of(root)
     if database is not None and has_rows(database):
-        try:
-            ends_of(database, ends)
-        except CorruptionError as error:
-            told.add("MQ-RDB-01", "error", Path(error.path or root), error.expected, error.found)
-    with Store(root, "r", mqstore.store._settings(config)) as store:  # noqa: SLF001 - our own
+        ends, _, error = ends_of(database)
+        if error is not None:
+            reported.add(
+                "MQ-RDB-01", "error", Path(error.path or root), error.expected, error.found
+            )
+    with Store(root, "r", mqstore.store.settings_of(config)) as store:
         store._check_end()  # noqa: SLF001
         for queue in store.queues():
             name = (queue.topic, queue.queue_id)
             known = ends.get(name)
             if queue.max_offset > (known.queue_offset + 1 if known else 0):
-                ends[name] = OffsetRow(*name, True, 0, queue.max_offset - 1)  # noqa: FBT003
-        return ends, told, store.max_physical_offset
+                ends[name] = End(0, queue.max_offset - 1)
+        return ends, reported, store.max_physical_offset
 
 
 def _lone_ends(made: LogQueues, ends: Ends) -> Ends:
@@ -178,7 +187,7 @@ def _lone_ends(made: LogQueues, ends: Ends) -> Ends:
     Where the log has messages of a queue, it tells the next number: an end that leads behind them
     is one that a truncation of the log left.
     """
-    start = made.report.log_start
+    start = made.queues.log_start
     return {
         name: end._replace(physical_offset=min(max(0, end.physical_offset), start - 1))
         for name, end in ends.items()
@@ -186,24 +195,47 @@ def _lone_ends(made: LogQueues, ends: Ends) -> Ends:
     }
 
 
-def _check_old(root: Path, made: LogQueues, told: _Findings) -> None:
+def _check_old(root: Path, made: LogQueues, reported: _Findings) -> None:
     database = database_of(root)
-    if database is None or not has_rows(database) or told.findings:
+    if database is None or not has_rows(database) or reported.findings:
         return
-    try:
-        check_queues(database, made, told)
-    except CorruptionError as error:
-        told.add("MQ-RDB-01", "error", Path(error.path or root), error.expected, error.found)
+    reported.findings += made.check(database)
 
 
-def _check_old_index(root: Path, made: LogQueues, told: _Findings) -> None:
+def _check_old_index(root: Path, made: LogQueues, reported: _Findings) -> None:
     database = root / DATABASE
     if not is_database(database) or not has_rows(database):
         return
     try:
-        check_index(database, made.store, told.add)
+        check_index(database, made.store, reported.add)
     except CorruptionError as error:
-        told.add("MQ-RDB-01", "warning", Path(error.path or root), error.expected, error.found)
+        reported.add("MQ-RDB-01", "warning", Path(error.path or root), error.expected, error.found)
+
+
+class LogQueues:
+    """The queues of a store, made from its log in a folder of their own, and the log."""
+
+    def __init__(self, root: Path, config: ConfigLike, *, more: bool) -> None:
+        with ExitStack() as made:
+            self._databases = made.enter_context(Databases())
+            settings = mqstore.store.settings_of(config)
+            self.queues = _native._LogQueues(  # noqa: SLF001 - our own
+                root, self._databases, settings=settings, has_lights=more
+            )
+            self.bounds = {row[:2]: row[2:] for row in self.queues.bounds}
+            self.batches = set(self.queues.batches)
+            self.store = made.enter_context(Store(root, "r", settings))
+            self._made = made.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._made.close()
+
+    def check(self, database: Path) -> list[Finding]:
+        """Compares the rows of the queues in a database with the log."""
+        return [Finding(*row) for row in self.queues.check(database, self._databases)]
 
 
 class _Work:
@@ -214,7 +246,7 @@ class _Work:
     ) -> None:
         self.ends = ends
         self._root, self._made, self._reach = root, made, reach
-        self._given: Mapping[str, object] = mqstore.store._settings(config)  # noqa: SLF001 - our own
+        self._given: Mapping[str, object] = mqstore.store.settings_of(config)
         if more:
             self._given = {**self._given, "enable_lmq": True, "enable_multi_dispatch": True}
 
@@ -275,19 +307,22 @@ class _Work:
     def _put_first(self, staging: Path) -> list[str]:
         """Puts what only databases tell: tables, and queues whose next number the log lacks."""
         database = database_of(self._root)
-        size = self._made.store.config.mapped_file_size_consume_queue or _PLAIN_SIZE
-        files = QueueFiles(staging / "consumequeue", size, database or self._root / FOLDERS[0])
         topics = []
         for topic, queue_id in sorted(self.ends):
-            files.check((topic, queue_id))
-            if topic not in topics:
+            if topic not in topics and names_folders((topic, queue_id)):
                 topics.append(topic)
                 old = self._root / "consumequeue" / topic
                 if old.is_dir():
                     new = staging / "consumequeue" / topic
                     _native._copy_folder(old, new)  # noqa: SLF001 - our own
             shutil.rmtree(staging / "consumequeue" / topic / str(queue_id), ignore_errors=True)
-            files.put_end((topic, queue_id), self.ends[topic, queue_id])
+        write_files(
+            database or self._root / FOLDERS[0],
+            staging / "consumequeue",
+            self.ends,
+            file_size=self._made.store.config.mapped_file_size_consume_queue or _PLAIN_SIZE,
+            with_rows=False,
+        )
         if database is not None:
             move_tables(self._root)
         return [f"consumequeue/{topic}" for topic in topics]
@@ -299,10 +334,8 @@ class _Work:
             message = f"{self._root}: {what}; nothing was changed"
             raise UnsupportedError(message, what, str(self._root))
         write_database(new, ("default", "offset"), _rows(made, self.ends))
-        told = _Findings(self._root)
-        check_queues(new, made, told)
-        if told.findings:
-            raise _does_not_hold(self._root, told.findings[0].message)
+        if findings := made.check(new):
+            raise _does_not_hold(self._root, findings[0].message)
         return new
 
     def _index_database(self, new: Path) -> Path:
@@ -339,17 +372,28 @@ def _rows(made: LogQueues, ends: Ends) -> Iterator[tuple[str, bytes, bytes]]:
     """The rows of all queues, from the log, and the `ends` of those without messages there."""
     reach = 0
     for name in sorted(made.bounds.keys() | ends.keys()):
-        queue = made[name]
+        number, end = made.bounds.get(name, (0, 0))
         last = ends.get(name)
-        for at in range(0, len(queue.entries), 20):
-            entry = queue.entries[at : at + 20]
-            place = int.from_bytes(entry[:8], "big")
-            time_ms = made.store.get(place).store_timestamp_ms
-            number = queue.first + at // 20
-            key, _ = QueueRow(*name, number, 0, 0, 0, 0).encode()
-            yield "default", key, entry + time_ms.to_bytes(8, "big", signed=True)
-            last = OffsetRow(*name, True, place, number)  # noqa: FBT003
-            reach = max(reach, place + int.from_bytes(entry[8:12], "big"))
+        while number < end:
+            number, rows = made.queues.rows(*name, number)
+            for key, value, at, place, behind in rows:
+                yield "default", key, value
+                last = End(place, at)
+                reach = max(reach, behind)
         if last is not None:
-            yield "offset", *last.encode()
-    yield "offset", *OffsetRow(CHECKPOINT_TOPIC, 0, True, reach, 0).encode()  # noqa: FBT003
+            yield "offset", *_native._offset_row(*name, *last)  # noqa: SLF001 - our own
+    yield "offset", *_native._offset_row("CHECKPOINT_TOPIC", 0, reach, 0)  # noqa: SLF001 - our own
+
+
+class _Findings:
+    def __init__(self, root: Path) -> None:
+        self.findings: list[Finding] = []
+        self._root = root
+
+    def add(self, code: str, severity: str, path: Path, expected: str, found: str) -> None:
+        if sum(one.code == code for one in self.findings) == _MOST:
+            return
+        title, fix = _native._code_text(code) or ("", "")  # noqa: SLF001 - our own
+        name = os.path.relpath(path, self._root)
+        message = f"{name}: {title}: expected {expected}, found {found}"
+        self.findings.append(Finding(code, severity, name, None, expected, found, message, fix))  # type: ignore[arg-type]

@@ -10,9 +10,9 @@ import heapq
 import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
+from mqstore import _native
 from mqstore.errors import StoreError
 from mqstore.rocksdb.reading import has_rows, is_database, read_rows
-from mqstore.rocksdb.rows import HOUR_MS, IndexRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -29,6 +29,7 @@ _OFFSET = 8
 # Candidates of one query that are kept, the newest.
 _MOST = 100_000
 _LATEST = 2**63 - 1
+_HOUR_MS = 3_600_000
 
 
 class Sum(NamedTuple):
@@ -45,17 +46,7 @@ class Sum(NamedTuple):
 
 def rows_of(message: StoredMessage) -> dict[bytes, bytes]:
     """The rows that RocketMQ puts for a message."""
-    unique = message.unique_key
-    if not unique or message.transaction == "rollback":
-        return {}
-    keys = [("K", key) for key in dict.fromkeys(message.keys) if key]
-    tags = [("T", message.tags)] if message.tags else []
-    place, time_ms = message.physical_offset, message.store_timestamp_ms
-    rows = [
-        IndexRow(message.topic, kind, text, unique, place, time_ms).encode()
-        for kind, text in [*keys, *tags, ("U", unique)]
-    ]
-    return dict(rows)
+    return dict(_native._index_rows(message))  # noqa: SLF001 - our own
 
 
 def index_rows(store: Store, old: Path) -> Iterator[tuple[str, bytes, bytes]]:
@@ -147,7 +138,7 @@ class KeyIndex:
         if log[1] - log[0] <= FROM_LOG or not has_rows(self._folder):
             return None
         begin, end = max(0, times[0]), min(times[1], _LATEST)
-        hours = (begin - begin % HOUR_MS, end)
+        hours = (begin - begin % _HOUR_MS, end)
         kinds = (b"T",) if by_tags else (b"K", b"U")
         prefixes = [b"@%b@%b@%b@" % (topic, kind, text) for kind in kinds]
         until = None

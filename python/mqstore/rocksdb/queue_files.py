@@ -8,32 +8,36 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from mqstore import _native
-from mqstore.errors import CorruptionError
-from mqstore.rocksdb.reading import has_rows, is_database, read_rows
-from mqstore.rocksdb.rows import CHECKPOINT_TOPIC, OffsetRow, QueueRow
+from mqstore.rocksdb.reading import Databases, has_rows, is_database
 from mqstore.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
-_Row = TypeVar("_Row", QueueRow, OffsetRow)
+    from mqstore.errors import CorruptionError
+
+
+class End(NamedTuple):
+    """The last entry of a queue."""
+
+    physical_offset: int
+    queue_offset: int
+
+
 Name = tuple[str, int]
-Ends = dict[Name, OffsetRow]
+Ends = dict[Name, End]
 FOLDERS = ("consumequeue", "consumequeue_rocksdb")
-_ENTRY = 20
 _LOG_NAME = 20
-_VALUE = 28
 # Bytes of log that the reader walks sooner than rows are read.
 NO_LOG = 2**63 - 1
 """The beginning of a log without files, behind every message."""
 FROM_LOG = 64 << 20
 # The reader expects files of this size aside (`queue_table.rs`).
 FILE_SIZE = 80_000
-_PRE_BLANK = bytes(8) + (2**31 - 1).to_bytes(4, "big") + bytes(8)
 
 
 def database_of(root: Path) -> Path | None:
@@ -41,38 +45,43 @@ def database_of(root: Path) -> Path | None:
     return next((root / name for name in FOLDERS if is_database(root / name)), None)
 
 
-def ends_of(folder: Path, into: Ends | None = None) -> tuple[Ends, int]:
-    """The greatest offset of each queue, and the end of the last message with a row.
+def ends_of(folder: Path) -> tuple[Ends, int, CorruptionError | None]:
+    """Reads the last entry of each queue.
 
-    `into` has those that were read where the database is damaged.
+    Returns:
+        The entries, the end of the last message with a row, and the error after which no more could
+        be read.
     """
-    ends: Ends = {} if into is None else into
-    checkpoint = 0
-    for _, key, value in read_rows(folder, ["offset"]):
-        row = _decoded(OffsetRow, folder, key, value)
-        if row.topic == CHECKPOINT_TOPIC:
-            checkpoint = row.physical_offset
-        elif row.is_max:
-            ends[row.topic, row.queue_id] = row
-    return ends, checkpoint
+    rows, checkpoint, error = _native._queue_ends(folder, Databases())  # noqa: SLF001 - our own
+    ends = {(topic, queue_id): End(place, at) for topic, queue_id, place, at in rows}
+    return ends, checkpoint, error
 
 
-def rows_of(folder: Path, ends: Ends) -> Iterator[tuple[Name, int, bytes]]:
-    """The rows of the queues: queue, queue offset, value.
+def sound_ends(folder: Path) -> Ends:
+    """Reads the last entry of each queue; raises what `ends_of` returns."""
+    ends, _, error = ends_of(folder)
+    if error is not None:
+        raise error
+    return ends
 
-    Those behind a queue's end, which a truncation leaves, are skipped.
+
+def write_files(
+    database: Path, folder: Path, ends: Ends, *, file_size: int, with_rows: bool
+) -> bool:
+    """Writes files of queues: their rows, and the last entry of those without one.
+
+    Raises:
+        CorruptionError: Damage in the database, or no folder can have a queue's name.
+        StoreIOError: The operating system refused something.
     """
-    prefix, name, last = b"", ("", 0), -1
-    for _, key, value in read_rows(folder, ["default"]):
-        if key[:-8] != prefix:
-            row = _decoded(QueueRow, folder, key, value)
-            prefix, name = key[:-8], (row.topic, row.queue_id)
-            last = ends[name].queue_offset if name in ends else -1
-        elif len(value) != _VALUE:
-            _decoded(QueueRow, folder, key, value)
-        number = int.from_bytes(key[-8:], "big", signed=True)
-        if number <= last:
-            yield name, number, value
+    return _native._queue_files(  # noqa: SLF001 - our own
+        database,
+        Databases(),
+        folder=folder,
+        file_size=file_size,
+        ends=[(*name, *end) for name, end in ends.items()],
+        with_rows=with_rows,
+    )
 
 
 def write_queues(root: Path, aside: Path, settings: Mapping[str, object]) -> bool:
@@ -89,19 +98,13 @@ def write_queues(root: Path, aside: Path, settings: Mapping[str, object]) -> boo
     folder = database_of(root)
     if folder is None or not has_rows(folder):
         return False
-    missing = _without_files(root, folder)
-    files = QueueFiles(aside / "consumequeue", FILE_SIZE, folder)
+    ends = _without_files(root, folder)
     start, length = log_of(root, settings)
-    if length > FROM_LOG or _has_files(root / "consumequeue"):
-        for name, number, value in rows_of(folder, missing):
-            files.put(name, number, value)
-    else:
-        missing = _before(start, missing)
-    files.close()
-    # Where retention took every message, the end alone tells the next offset.
-    for name in missing.keys() - files.queues:
-        files.put_end(name, missing[name])
-    return bool(files.queues)
+    with_rows = length > FROM_LOG or _has_files(root / "consumequeue")
+    if not with_rows:
+        ends = _before(start, ends)
+    files = aside / "consumequeue"
+    return write_files(folder, files, ends, file_size=FILE_SIZE, with_rows=with_rows)
 
 
 def needed_database(root: Path, settings: Mapping[str, object]) -> Path | None:
@@ -115,7 +118,7 @@ def needed_database(root: Path, settings: Mapping[str, object]) -> Path | None:
 def lost_ends(root: Path, folder: Path, start: int, settings: Mapping[str, object]) -> Ends:
     """The ends of queues that neither the log, which begins at `start`, nor files tell."""
     ends = {
-        name: end for name, end in _before(start, ends_of(folder)[0]).items() if names_folders(name)
+        name: end for name, end in _before(start, sound_ends(folder)).items() if names_folders(name)
     }
     if not ends:
         return {}
@@ -135,7 +138,7 @@ def _before(start: int, ends: Ends) -> Ends:
 def _without_files(root: Path, folder: Path) -> Ends:
     return {
         (topic, queue_id): end
-        for (topic, queue_id), end in ends_of(folder)[0].items()
+        for (topic, queue_id), end in sound_ends(folder).items()
         if names_folders((topic, queue_id))
         and not os.path.isdir(root / "consumequeue" / topic / str(queue_id))  # noqa: PTH112 - no name is too long for it
     }
@@ -163,78 +166,7 @@ def log_of(root: Path, settings: Mapping[str, object]) -> tuple[int, int]:
     return NO_LOG, FROM_LOG + 1
 
 
-class QueueFiles:
-    """Writes rows of a database, sorted by queue and offset, as files of queues."""
-
-    def __init__(self, folder: Path, file_size: int, database: Path) -> None:
-        self.queues: set[Name] = set()
-        self._folder = folder
-        self._database = database
-        self._size = file_size
-        self._queue: Name | None = None
-        self._begin = 0
-        self._bytes = bytearray()
-
-    def put(self, queue: Name, queue_offset: int, value: bytes) -> None:
-        """Adds an entry; a gap before it stays zero, and the reader fills it from the log.
-
-        Raises:
-            CorruptionError: No folder can have the queue's name.
-        """
-        position = queue_offset * _ENTRY
-        # No number beyond that names a file.
-        if not 0 <= position < 2**62:
-            return
-        if queue != self._queue or position >= self._begin + self._size:
-            self.check(queue)
-            self.close()
-            self._begin = position - position % self._size
-            if queue not in self.queues:
-                self._bytes += _PRE_BLANK * ((position - self._begin) // _ENTRY)
-            self._queue = queue
-            self.queues.add(queue)
-        self._bytes += bytes(position - self._begin - len(self._bytes))
-        self._bytes += value[:_ENTRY]
-
-    def put_end(self, queue: Name, end: OffsetRow) -> None:
-        """Adds the last entry of a queue without messages and ends its file."""
-        row = QueueRow(*queue, end.queue_offset, end.physical_offset, 1, 0, 0)
-        self.put(queue, end.queue_offset, row.encode()[1])
-        self.close()
-
-    def check(self, queue: Name) -> None:
-        """Refuses a queue whose name no folder can have."""
-        if not names_folders(queue):
-            expected = "a queue whose name can be a folder's"
-            found = f"queue {queue[1]} of {queue[0]!r}"[:300]
-            path = str(self._database)
-            message = f"{path}: expected {expected}, found {found}; nothing was written for it"
-            raise CorruptionError(message, path, 0, "rocksdb", expected, found)
-
-    def close(self) -> None:
-        """Writes the file in work."""
-        if self._queue is None:
-            return
-        topic, queue_id = self._queue
-        path = self._folder / topic / str(queue_id) / f"{self._begin:020}"
-        # Far rows leave holes, no zeros on the disk.
-        entries = self._bytes.lstrip(b"\0")
-        position = len(self._bytes) - len(entries)
-        _native._make_file(path, bytes(entries), position=position, size=self._size)  # noqa: SLF001 - our own
-        self._bytes.clear()
-        self._queue = None
-
-
 def names_folders(queue: Name) -> bool:
     """Whether a queue's name and number may be those of folders."""
     topic = queue[0].encode("utf-8", "surrogateescape")
     return queue[1] >= 0 and _native._names_a_folder(topic)  # noqa: SLF001 - our own
-
-
-def _decoded(kind: type[_Row], folder: Path, key: bytes, value: bytes) -> _Row:
-    try:
-        return kind.decode(key, value)
-    except ValueError as error:
-        message = f"{folder}: a row that RocketMQ does not write: {error}"
-        expected = f"key and value of a {kind.__name__}"
-        raise CorruptionError(message, str(folder), 0, "rocksdb", expected, str(error)) from error

@@ -15,9 +15,9 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 from stat import S_ISREG
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from mqstore.errors import CorruptionError, StoreIOError, UnsupportedError, install
+from mqstore.errors import CorruptionError, StoreIOError, UnsupportedError, damaged, install
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -36,6 +36,41 @@ _FRAME = struct.Struct(">cII")
 _LONGEST = 64 << 20
 _CURRENT = re.compile(rb"MANIFEST-[0-9]{1,20}\n")
 _FILE = re.compile(r"[0-9]{6,20}\.(?:sst|log|blob)|MANIFEST-[0-9]+|CURRENT")
+
+
+class Databases:
+    """Reads databases for the extension, which has no RocksDB; a context manager.
+
+    Args:
+        wanted: Whether the broker's settings ask for queues in RocksDB.
+    """
+
+    def __init__(self, *, wanted: bool = False) -> None:
+        self._wanted = wanted
+        self._made = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._made.close()
+
+    def is_installed(self) -> bool:
+        """Whether databases can be read."""
+        return is_installed()
+
+    def is_wanted(self) -> bool:
+        """Whether the broker's settings ask for queues in RocksDB."""
+        return self._wanted
+
+    def scratch(self) -> str:
+        """A new folder, which goes at the end of the block."""
+        made = self._made.enter_context(tempfile.TemporaryDirectory(prefix="mqstore-"))
+        return str(Path(made, "queues"))
+
+    def rows(self, folder: str, families: Sequence[str]) -> Iterator[Row]:
+        """As ``read_rows``."""
+        return read_rows(Path(folder), families)
 
 
 def is_installed() -> bool:
@@ -179,7 +214,7 @@ def _frames(command: list[str], folder: Path) -> Generator[Row]:
                 elif kind == b"F":
                     family = key.decode()
                 elif kind == b"E":
-                    raise _told(folder, key.decode(errors="replace"))
+                    raise _rocksdb_error(folder, key.decode(errors="replace"))
                 else:
                     return
             pending = pending[at:]
@@ -199,7 +234,7 @@ def _next_bytes(pipe: int, folder: Path) -> bytes:
     return os.read(pipe, 1 << 20)
 
 
-def _told(folder: Path, text: str) -> Exception:
+def _rocksdb_error(folder: Path, text: str) -> Exception:
     """The error for RocksDB's own words, with the file that they name."""
     if "No space left" in text or "Too many open files" in text:
         return StoreIOError(f"{folder}: RocksDB: {text}", None, str(folder), "read")
@@ -211,11 +246,11 @@ def _told(folder: Path, text: str) -> Exception:
 
 
 def _damaged(path: Path, expected: str, found: str) -> CorruptionError:
-    message = (
-        f"{path}: expected {expected}, found {found}; nothing was changed, and messages are still"
-        " read from the log; make the rows again: mqstore convert STORE --queues rocksdb --apply"
+    advice = (
+        "nothing was changed, and messages are still read from the log; make the rows again: "
+        "mqstore convert STORE --queues rocksdb --apply"
     )
-    return CorruptionError(message, str(path), 0, "rocksdb", expected, found)
+    return damaged(path, "rocksdb", expected, found, advice)
 
 
 def _refused(error: OSError, folder: Path, op: str) -> StoreIOError:

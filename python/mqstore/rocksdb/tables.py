@@ -12,7 +12,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from mqstore import _native
-from mqstore.errors import CorruptionError, StoreError
+from mqstore.errors import StoreError, damaged
 from mqstore.rocksdb.reading import has_rows, is_database, read_rows
 
 if TYPE_CHECKING:
@@ -156,10 +156,8 @@ class _checked:  # noqa: N801 - read as a word: `with _checked(...)`
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
         wrong = (ValueError, IndexError, TypeError, RecursionError)
         if kind is not None and issubclass(kind, wrong):
-            found = repr(self._row[:80])
-            message = f"{self._folder}: a row that RocketMQ does not write: {found}"
-            path = str(self._folder)
-            raise CorruptionError(message, path, 0, "rocksdb", "a row of a table", found)
+            wanted = "a row as RocketMQ writes a table"
+            raise damaged(self._folder, "rocksdb", wanted, repr(self._row[:80]))
 
 
 def _parsed(folder: Path, value: bytes) -> Table:

@@ -30,7 +30,16 @@ if TYPE_CHECKING:
     from mqstore.spark.verifying import verify
     from mqstore.spark.writer import write_store
 
-__all__ = ["micro_batch", "pipeline", "read", "rebuild", "register", "verify", "write_store"]
+__all__ = [
+    "count",
+    "micro_batch",
+    "pipeline",
+    "read",
+    "rebuild",
+    "register",
+    "verify",
+    "write_store",
+]
 
 
 _SINCE_4 = (
@@ -130,14 +139,61 @@ def read(
         return spark.read.format("mqstore").options(**texts).load()
     with _extra():
         from mqstore.spark.mapping import map_parts
-        from mqstore.spark.packing import plan_name
+        from mqstore.spark.packing import plan_name, size_of
+        from mqstore.spark.reader import tell_select
         from mqstore.spark.schema import read_schema
         from mqstore.spark.tables import make_table_reader, table_schema
 
     schema = read_schema(parsed, table_schema(parsed.table))
     reader = make_table_reader(parsed, schema.fieldNames())
     parts = list(reader.partitions())
-    return map_parts(spark, reader, parts, schema, plan_name(parts, parsed))
+    size = size_of(parts, parsed)
+    frame = map_parts(spark, reader, parts, schema, plan_name(parts, parsed), size)
+    return tell_select(frame) if parsed.columns is None and parsed.table == "messages" else frame
+
+
+def count(
+    spark: SparkSession,
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    **options: object,
+) -> int:
+    """How many messages a read has, without decoding any.
+
+    With no narrowing option but ``topics`` and ``queues`` the queues of these are asked in the
+    driver, which then must see the stores; otherwise tasks count records.
+
+    Args:
+        spark: The session.
+        paths: As for ``read``.
+        **options: As for ``read``.
+
+    Returns:
+        The number of messages; by topic or queue the number that its queues hold, whether or not
+        each record is whole.
+
+    Raises:
+        ConfigError, NotAStoreError: As for ``read``.
+
+    Examples:
+        >>> count(spark, "/data/*/store", topics=["orders"])  # doctest: +SKIP
+    """
+    with _extra():
+        from mqstore.spark.options import ReadOptions, as_texts
+        from mqstore.spark.plan import summaries
+
+    parsed = ReadOptions.parse(as_texts(paths, options))
+    if parsed.table != "messages" or not {"topics", "queues"} >= set(parsed.narrowing) > set():
+        few = {"columns": ["physical_offset"], "verifyCrc": False, "decompress": False}
+        if parsed.table != "messages" or parsed.on_error == "rows":
+            few = {}
+        return read(spark, paths, **{**options, **few}).count()  # type: ignore[arg-type]
+    chosen = None if parsed.queues is None else dict(parsed.queues)
+    return sum(
+        queue.max_offset - queue.min_offset
+        for store in summaries(parsed)
+        for queue in store.queues or ()
+        if chosen is None or queue.queue_id in chosen.get(queue.topic, ())
+    )
 
 
 # Names that need pyspark.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mqstore.spark.progress import Marks
+    from mqstore.spark.purpose import Purpose
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class Entry:
         end: Where it ends.
         marks: Records before the end, by broker; ``None`` in books that were made before these were
             kept.
+        of: Purpose of the pipeline, likewise.
+        earlier: The purpose that ``migrate`` changed.
     """
 
     pipeline: str
@@ -43,6 +46,8 @@ class Entry:
     start: dict[str, int]
     end: dict[str, int]
     marks: Marks | None = None
+    of: Purpose | None = None
+    earlier: Purpose | None = None
 
 
 @dataclass(frozen=True, slots=True)

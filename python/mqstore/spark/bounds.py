@@ -6,6 +6,7 @@ import difflib
 import logging
 from typing import TYPE_CHECKING
 
+import mqstore
 from mqstore._names import nearest
 from mqstore.errors import ConfigError
 from mqstore.spark.values import EARLIEST, LATEST, topics_matching
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from mqstore.spark.options import ReadOptions
     from mqstore.spark.stores import Queue, Summary
+    from mqstore.spark.values import QueueOffset
 
 _log = logging.getLogger("mqstore.spark")
 
@@ -60,17 +62,15 @@ def bounds_of(store: Summary, options: ReadOptions) -> tuple[QueuePart, ...]:
         for queue_id in ids:
             bounds[topic, queue_id] = [0, INT64_MAX]
     for side, option, given in (
-        (0, "startingOffsets", options.starting_offsets),
+        (0, "startingOffsets", options.starts),
         (1, "endingOffsets", options.ending_offsets),
     ):
         for one in given:
-            queue = known.get((one.topic, one.queue_id))
-            if queue is None:
-                continue
-            if options.queues is not None and (one.topic, one.queue_id) not in bounds:
-                continue
-            pair = bounds.setdefault((one.topic, one.queue_id), [0, INT64_MAX])
-            pair[side] = _resolve(store, option, queue, one.queue_offset, options)
+            for named, queue in known.items():
+                if not one.names(*named) or (options.queues is not None and named not in bounds):
+                    continue
+                pair = bounds.setdefault(named, [0, INT64_MAX])
+                pair[side] = _resolve(store, option, queue, one, options)
     for (topic, queue_id), (begin, end) in bounds.items():
         if begin > end:
             raise ConfigError(
@@ -82,8 +82,12 @@ def bounds_of(store: Summary, options: ReadOptions) -> tuple[QueuePart, ...]:
 
 
 def _resolve(
-    store: Summary, option: str, queue: Queue, queue_offset: int, options: ReadOptions
+    store: Summary, option: str, queue: Queue, given: QueueOffset, options: ReadOptions
 ) -> int:
+    if given.timestamp_ms is not None:
+        with mqstore.open(store.store.path, config=options.config) as opened:
+            return opened.offset_at(queue.topic, queue.queue_id, given.timestamp_ms)
+    queue_offset = given.queue_offset
     if queue_offset == EARLIEST:
         return queue.min_offset
     if queue_offset == LATEST:
@@ -103,11 +107,11 @@ def check_queues_known(stores: Sequence[Summary], options: ReadOptions) -> None:
     """Refuses offsets of queues that are in no store: they are misspelt."""
     known = {(one.topic, one.queue_id) for store in stores for one in store.queues or ()}
     for option, given in (
-        ("startingOffsets", options.starting_offsets),
+        ("startingOffsets", options.starts),
         ("endingOffsets", options.ending_offsets),
     ):
         for one in given:
-            if (one.topic, one.queue_id) in known:
+            if any(one.names(*queue) for queue in known):
                 continue
             topics = sorted({topic for topic, _ in known})
             if one.topic in topics:
@@ -117,6 +121,8 @@ def check_queues_known(stores: Sequence[Summary], options: ReadOptions) -> None:
                 near = difflib.get_close_matches(one.topic, topics, n=3)
                 there = f"did you mean {' or '.join(near)}?" if near else "no store has the topic"
             raise ConfigError(
-                f"option {option}: no store has topic {one.topic}, queue {one.queue_id}; {there}",
+                f"option {option}: no store has topic {one.topic}"
+                + (f", queue {one.queue_id}; " if one.queue_id >= 0 else "; ")
+                + there,
                 option,
             )

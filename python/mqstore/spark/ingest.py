@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,14 +22,16 @@ from pyspark.errors import AnalysisException
 from mqstore.errors import ConfigError, UnsupportedError
 from mqstore.spark.books import Books
 from mqstore.spark.compat import is_connect
+from mqstore.spark.migrating import check_books, migrated
 from mqstore.spark.options import ReadOptions, as_texts, session_zone
 from mqstore.spark.progress import Progress
-from mqstore.spark.schema import columns_schema, message_schema
+from mqstore.spark.purpose import purpose_of
+from mqstore.spark.schema import columns_schema, message_schema, read_schema
 from mqstore.spark.sinks import Place, Sinks, counts
 from mqstore.spark.source import register_format
 from mqstore.spark.stream import check_limits
-from mqstore.spark.values import read_names, unknown_name
-from mqstore.text import parse_size
+from mqstore.spark.target import TargetLock, check_target
+from mqstore.spark.values import read_names, read_size, read_zone, unknown_name
 
 if TYPE_CHECKING:
     import os
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from mqstore.spark.purpose import Purpose
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +57,8 @@ class PipelineConfig:
         quarantine: The table of damaged ranges; ``<path>_quarantine`` where left out.
         metrics: The table of counts, bytes and lag; ``<path>_metrics`` where left out.
         format: ``parquet``, or ``delta`` or ``iceberg`` where the session has it.
-        partition_by: Columns that partition the table of messages; ``date`` is the day in UTC.
+        partition_by: Columns that partition the table of messages; ``date`` is the day.
+        date_zone: Zone of ``date``; ``session`` is that of the session.
         file_bytes: Bytes of the log that go to one file.
         available_now: Whether the pipeline ends when it has read what there is now.
         interval: How often a batch begins, such as ``"30 seconds"``; ``None`` is at once.
@@ -68,6 +74,7 @@ class PipelineConfig:
     format: str = "parquet"
     is_table: bool = False
     partition_by: tuple[str, ...] = ("date", "topic", "broker")
+    date_zone: str = "UTC"
     file_bytes: int = 256 << 20
     available_now: bool = False
     interval: str | None = None
@@ -97,6 +104,18 @@ class PipelineConfig:
             _check(name, section, sections[name])
             given[name] = section
         source, sink, trigger = given["source"], given["sink"], given["trigger"]
+        if trigger.get("available_now") and "interval" in trigger:
+            raise ConfigError(
+                "[trigger] available_now ends when it has read what there is, and interval begins "
+                "batches for ever: give one",
+                "interval",
+            )
+        if "interval" in trigger and not _INTERVAL.fullmatch(str(trigger["interval"]).strip()):
+            raise ConfigError(
+                f'[trigger] interval: expected a duration such as "30 seconds" or "1 minute", got '
+                f"{trigger['interval']!r}",
+                "interval",
+            )
         if not (source.get("paths") or source.get("path")):
             raise ConfigError("[source] paths says which stores are read; it is missing", "paths")
         return cls(
@@ -111,6 +130,17 @@ class PipelineConfig:
         """Where a table lies: ``messages``, ``quarantine`` or ``metrics``."""
         names = {"messages": self.path, "quarantine": self.quarantine, "metrics": self.metrics}
         return Place(names[table], self.is_table)
+
+    def layout(self, options: ReadOptions) -> dict[str, Any]:
+        """Layout of the tables, which stands in the checkpoint."""
+        columns = read_schema(options, message_schema()).fieldNames()
+        return {
+            "columns": sorted(columns),
+            "date_zone": self.date_zone,
+            "format": self.format,
+            "partition_by": list(self.partition_by),
+            "table" if self.is_table else "path": self.path,
+        }
 
     def options(self) -> dict[str, str]:
         """The options of the source, as texts."""
@@ -139,8 +169,9 @@ class PipelineConfig:
 
 _SINK = (
     *("path", "table", "checkpoint", "books", "quarantine", "metrics", "format"),
-    *("partition_by", "file_bytes"),
+    *("partition_by", "date_zone", "file_bytes"),
 )
+_INTERVAL = re.compile(r"(\d+\s*(milli|micro)?(second|minute|hour|day)s?\s*)+", re.IGNORECASE)
 _PARTS = ("broker", "topic", "queue_id", "tags", "flag", "sys_flag")
 _TRIGGER = ("available_now", "interval")
 _NEEDED = {"broker", "topic", "physical_offset", "store_size", "store_timestamp", "error"}
@@ -163,9 +194,14 @@ def _sink(sink: Mapping[str, object]) -> dict[str, Any]:
     path = str(sink.get("path", sink.get("table"))).rstrip("/")
     checkpoint = str(sink.get("checkpoint", f"{path}/_checkpoint")).rstrip("/")
     by = sink.get("partition_by", ["date", "topic", "broker"])
-    size = parse_size(str(sink.get("file_bytes", "256m")))
-    if size < 1:
-        raise ConfigError(f"[sink] file_bytes: {size} is not positive", "file_bytes")
+    try:
+        size = read_size(str(sink.get("file_bytes", "256m")))
+        zone = str(sink.get("date_zone", "UTC"))
+        if zone != "session":
+            read_zone(zone)
+    except ValueError as error:
+        name = "date_zone" if "zone" in str(error) else "file_bytes"
+        raise ConfigError(f"[sink] {name}: {error}", name) from None
     return {
         "path": path,
         "is_table": "table" in sink,
@@ -175,6 +211,7 @@ def _sink(sink: Mapping[str, object]) -> dict[str, Any]:
         "metrics": str(sink.get("metrics", f"{path}_metrics")),
         "format": kind,
         "partition_by": read_names(by) if isinstance(by, str) else tuple(map(str, _list(by))),
+        "date_zone": zone,
         "file_bytes": size,
     }
 
@@ -202,6 +239,7 @@ def pipeline(
     config: str | os.PathLike[str] | Mapping[str, object],
     *,
     retire: Iterable[str] = (),
+    migrate: bool = False,
     progress: Callable[[Mapping[str, object]], object] | None = None,
 ) -> StreamingQuery:
     """Starts continuous ingest of stores into tables.
@@ -214,10 +252,12 @@ def pipeline(
         spark: The session.
         config: A TOML file or a mapping of the same form: ``[source]`` has the options of the
             format, ``paths`` among them; ``[sink]`` ``path`` or ``table``, ``format``,
-            ``partition_by``, ``file_bytes``, ``checkpoint``, ``books``, ``quarantine``,
-            ``metrics``; ``[trigger]`` ``available_now``, ``interval``; ``[spark]``
+            ``partition_by``, ``date_zone``, ``file_bytes``, ``checkpoint``, ``books``,
+            ``quarantine``, ``metrics``; ``[trigger]`` ``available_now``, ``interval``; ``[spark]``
             settings of a session that the command starts.
         retire: Brokers whose stores are gone for good: they are taken out of the checkpoint.
+        migrate: Takes over changes of the options that narrow the read, of columns of a table of
+            Parquet files, and of the table's place, from the next batch on.
         progress: Called in the driver when a batch begins (``{"batch": n, "state": "begun"}``),
             after each sink, and with its metrics when it is done. Not in a Connect session, whose
             server writes the batches.
@@ -226,7 +266,9 @@ def pipeline(
         The running query: ``awaitTermination()`` waits for it, ``stop()`` ends it.
 
     Raises:
-        ConfigError: A name or value in `config` that cannot be.
+        ConfigError: A name or value in `config` that cannot be, a change that the checkpoint does
+            not allow, or tables that the session cannot reach.
+        StoreLockedError: Another pipeline writes to the target.
         NotAStoreError: A path that is no store, or a glob that no store matches, unless
             ``missingStores`` says otherwise.
         UnsupportedError: A limit of a batch's size where Spark is older than 4.2, or `progress` in
@@ -250,14 +292,48 @@ def pipeline(
     texts |= {"retire": json.dumps(sorted(retire))} if (retire := set(retire)) else {}
     if zone := session_zone(spark):
         texts.setdefault("timeZone", zone)
+    if settings.date_zone == "session":
+        settings = dataclasses.replace(settings, date_zone=zone or "UTC")
     options = ReadOptions.parse(texts, streaming=True)
+    layout = settings.layout(options)
+    purpose = purpose_of(options, layout)
     # In the user's own call, and not where the query has begun.
     check_limits(options)
     # Only the stream's own process flushes: of a disk's error the system tells one process.
     source = Progress(dataclasses.replace(options, until="end"))
     source.reaches()
+    check_target(settings, spark)
+    lock = TargetLock(settings.books)
+    lock.take(spark)
+    try:
+        query = _start(spark, settings, texts, source, purpose, migrate, progress)
+    except BaseException:
+        lock.release()
+        raise
+    lock.hold(query, spark)
+    return query
+
+
+def _start(
+    spark: SparkSession,
+    settings: PipelineConfig,
+    texts: dict[str, str],
+    source: Progress,
+    purpose: Purpose,
+    migrate: bool,  # noqa: FBT001
+    progress: Callable[[Mapping[str, object]], object] | None,
+) -> StreamingQuery:
     register_format(spark)
-    last = Books(settings.books).last(spark)
+    books = Books(settings.books)
+    last = books.last(spark)
+    if last is not None and migrate:
+        last = migrated(last, purpose, settings, spark)
+        books.write(spark, last)
+    kept: dict[str, Any] = {"layout": purpose["layout"]}
+    if last is not None:
+        check_books(last, purpose, settings)
+        kept["earlier"] = last.earlier
+    texts["kept"] = json.dumps(kept)
     if last is not None:
         resume = {"start": last.start, "end": last.end, "marks": last.marks}
         texts["resume"] = json.dumps(resume)
@@ -268,7 +344,7 @@ def pipeline(
             "was written. Bring one of them back, or name a new table",
             "path",
         )
-    sinks = Sinks(settings, source, progress or (lambda _: None))
+    sinks = Sinks(settings, source, progress or (lambda _: None), purpose)
     stream = spark.readStream.format("mqstore").options(**texts).load()
     # `lastProgress` has them: Spark gives a Python source no place for metrics of its own.
     stream = stream.observe("mqstore", *counts())

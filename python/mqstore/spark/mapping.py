@@ -32,6 +32,7 @@ def map_parts(
     parts: Sequence[object],
     schema: StructType,
     name: str = "mqstore",
+    size: int = 0,
 ) -> DataFrame:
     """A frame of the rows of some partitions, a task each.
 
@@ -41,12 +42,17 @@ def map_parts(
         parts: The partitions.
         schema: The columns.
         name: What Spark's plan calls the work.
+        size: Bytes of the rows, about, so that Spark does not broadcast what is large.
     """
     payload: bytes = cloudpickle.dumps(reader)  # type: ignore[no-untyped-call]
-    read = _reading(payload, [pickle.dumps(part) for part in parts])
-    read.__name__ = name
     count = len(parts)
-    numbers = spark.range(0, count, 1, max(count, 1))
+    # To Spark the rows have the size of the numbers, 8 bytes each; a task gets its first one.
+    each = max(size // (8 * max(count, 1)), 1)
+    read = _reading(payload, [pickle.dumps(part) for part in parts], each)
+    read.__name__ = name
+    numbers = spark.range(0, count * each, 1, max(count, 1))
+    if each > 1:
+        numbers = numbers.where(f"id % {each} = 0")
     try:
         return numbers.mapInArrow(read, schema)
     except ImportError as error:
@@ -58,13 +64,13 @@ def map_parts(
 
 
 def _reading(
-    payload: bytes, parts: list[bytes]
+    payload: bytes, parts: list[bytes], each: int = 1
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     # A nested function travels by its code: it can tell a worker without the package.
     def read(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reader = pickle.loads(payload)  # noqa: S301 - our own
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield from reader.read(pickle.loads(parts[number]))  # noqa: S301 - our own
+                yield from reader.read(pickle.loads(parts[number // each]))  # noqa: S301 - our own
 
     return read

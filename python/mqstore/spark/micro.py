@@ -13,7 +13,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mqstore.errors import ConfigError, StoreError
 from mqstore.files.durable import sync
@@ -21,6 +21,7 @@ from mqstore.spark.mapping import map_parts
 from mqstore.spark.options import ReadOptions, as_texts, session_zone
 from mqstore.spark.packing import pack, plan_name, ranges_of
 from mqstore.spark.progress import Progress
+from mqstore.spark.purpose import check_purpose, purpose_of
 from mqstore.spark.reader import read_range
 from mqstore.spark.schema import message_schema, read_schema
 from mqstore.spark.shipping import Shipped
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from mqstore.spark.progress import Marks, Offset
+    from mqstore.spark.progress import Offset
 
 _PLANNED = re.compile(r"planned-([0-9]{8})\.json")
 _KEPT = 100
@@ -79,6 +80,9 @@ def micro_batch(
     reader = _Reader(progress, schema.fieldNames())
     count = 0
     with _Books.open(Path(folder)) as books:
+        if (last := books.last()) is not None:
+            kept = books.page(last[0]).get("of")
+            check_purpose(kept, purpose_of(parsed), str(books.folder), "or name a new folder")
         final = progress.last()
         while True:
             batch = books.interrupted() or _next(books, progress, final)
@@ -87,8 +91,9 @@ def micro_batch(
             number, start, end = batch
             if parsed.fail_on_data_loss:
                 # A batch that runs again has the rows that it had.
-                progress.same_stores(end, books.marks(number))
-            parts = pack(progress.ranges(start, end), parsed)
+                progress.same_stores(end, books.page(number).get("id", {}))
+            starts = books.page(number).get("queues", {})
+            parts = pack(progress.ranges(start, end, starts), parsed)
             name = plan_name(parts, parsed)
             write(map_parts(spark, reader, parts, schema, name), number)
             books.write("done", number, {})
@@ -97,9 +102,11 @@ def micro_batch(
 
 def _next(books: _Books, progress: Progress, final: Offset) -> tuple[int, Offset, Offset] | None:
     last = books.last()
-    start = (
-        progress.first() if last is None else progress.same_stores(last[2], books.marks(last[0]))
-    )
+    if last is None:
+        start, queues = progress.first(), progress.queue_starts()
+    else:
+        page = books.page(last[0])
+        start, queues = progress.same_stores(last[2], page.get("id", {})), page.get("queues", {})
     options = progress.options
     end = progress.next(
         start,
@@ -111,7 +118,8 @@ def _next(books: _Books, progress: Progress, final: Offset) -> tuple[int, Offset
     if end == start and last is not None:
         return None
     number = 0 if last is None else last[0] + 1
-    books.write("planned", number, {"start": start, "end": end, "id": progress.marks(end)})
+    page = {"start": start, "end": end, "id": progress.marks(end), "queues": queues}
+    books.write("planned", number, {**page, "of": purpose_of(options)})
     return None if end == start else (number, start, end)
 
 
@@ -156,11 +164,10 @@ class _Books:
         except (ValueError, LookupError, TypeError) as error:
             raise ConfigError(f"{path}: not of a micro batch: {error}", "folder") from None
 
-    def marks(self, number: int) -> Marks:
-        """Identities of a batch's stores."""
-        books = json.loads(self._path("planned", number).read_text(encoding="utf-8"))
-        marks: Marks = books.get("id", {})
-        return marks
+    def page(self, number: int) -> dict[str, Any]:
+        """The page of a batch that was planned."""
+        page: dict[str, Any] = json.loads(self._path("planned", number).read_text(encoding="utf-8"))
+        return page
 
     def interrupted(self) -> tuple[int, Offset, Offset] | None:
         """The newest batch, if it has rows and is not done."""
@@ -169,7 +176,7 @@ class _Books:
             return None
         return last
 
-    def write(self, kind: str, number: int, content: Mapping[str, Mapping[str, object]]) -> None:
+    def write(self, kind: str, number: int, content: Mapping[str, object]) -> None:
         """Writes a page, whole and durable; pages of long ago go."""
         path = self._path(kind, number)
         new = path.with_suffix(".tmp")

@@ -1,7 +1,8 @@
-"""The options of the format ``mqstore``: names, defaults, and what a value may be.
+"""The options of the format ``mqstore``: one row each, and the checks across them.
 
-Everything is checked in the driver. What is parsed holds primitives only, so that it travels to
-workers; nothing here needs Spark.
+A row drives an option's name, parsing, default, errors and its line in ``docs/spark.md`` or
+``docs/spark-jobs.md``, which `make reference` writes. Everything is checked in the driver. Parsed
+options hold primitives only, so that they travel to workers; nothing here needs Spark.
 """
 
 from __future__ import annotations
@@ -13,85 +14,41 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-from mqstore.errors import ConfigError
+from mqstore.errors import ConfigError, UnsupportedError
 from mqstore.spark.values import (
+    BATCH,
     EARLIEST,
-    Given,
+    LOG,
+    STREAM,
+    Option,
     QueueOffset,
-    check_names,
+    option,
+    options_of,
     read_boolean,
     read_count,
     read_flushed_after,
+    read_given,
     read_long,
     read_names,
+    read_object,
     read_offsets,
     read_one_of,
     read_paths,
     read_pattern,
+    read_queue_times,
     read_queues,
     read_resume,
-    read_some_bytes,
+    read_size,
     read_some_of,
+    read_tags,
+    read_texts,
     read_time_in,
+    read_zone,
 )
 from mqstore.text import parse_time
-from mqstore.text.zone import parse_zone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-OPTIONS: Final = (
-    "accessPath",
-    "brokerName",
-    "columns",
-    "config",
-    "decompress",
-    "endingOffsets",
-    "endingPhysicalOffset",
-    "endingTimestamp",
-    "failOnDataLoss",
-    "flushedAfter",
-    "include",
-    "keys",
-    "maxBytesPerTrigger",
-    "maxRowsPerTrigger",
-    "minPartitions",
-    "missingStores",
-    "onError",
-    "path",
-    "paths",
-    "pushdown",
-    "queues",
-    "resume",
-    "retire",
-    "splitBytes",
-    "startingOffsets",
-    "startingPhysicalOffset",
-    "startingTimestamp",
-    "strict",
-    "table",
-    "tags",
-    "timeZone",
-    "topicPattern",
-    "topics",
-    "until",
-    "verifyCrc",
-)
-"""Every option that a read or a stream can have."""
-
-_ACCESS_PATHS: Final[tuple[Literal["auto", "scan", "consumequeue", "index"], ...]] = (
-    "auto",
-    "scan",
-    "consumequeue",
-    "index",
-)
-_INCLUDE: Final = ("business", "system", "half", "all")
-_ON_ERROR: Final[tuple[Literal["fail", "skip", "rows"], ...]] = ("fail", "skip", "rows")
-_STREAM_ONLY = (
-    *("flushedAfter", "maxBytesPerTrigger", "maxRowsPerTrigger"),
-    *("resume", "retire", "until"),
-)
-_MISSING: Final[tuple[Literal["fail", "wait", "drop"], ...]] = ("fail", "wait", "drop")
 
 TABLES: Final = (
     "messages",
@@ -109,83 +66,331 @@ TABLES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """The options of a read, parsed; names in snake_case, units at their end.
+    """The options of a read, parsed: a field each, with its row.
 
     Attributes:
-        paths: Directories and globs, as they were given.
-        topics: Only these; ``None`` is every topic.
-        topic_pattern: Only topics that this regular expression matches from end to end.
-        queues: Only these queues, by topic.
-        tags: A tag expression.
-        keys: Only messages with one of these keys, ``KEYS`` or ``UNIQ_KEY``.
-        include: Kinds of messages: ``business``, and ``system``, ``half`` or ``all`` beside it.
-        starting_offsets: By queue, where it says; others are read from their first.
-        ending_offsets: By queue, one past the last; others are read to their end.
         starting_from_latest: Whether ``startingOffsets`` is the word ``latest``.
         ending_at_earliest: Whether ``endingOffsets`` is the word ``earliest``.
-        starting_physical_offset: First byte of the log at which a record counts.
-        ending_physical_offset: One past the last.
-        starting_timestamp_ms: First store time.
-        ending_timestamp_ms: Last store time.
-        access_path: ``auto``, ``scan``, ``consumequeue`` or ``index``.
-        split_bytes: Most bytes of the log in one partition.
-        min_partitions: Fewest partitions, where there is enough to share.
-        pushdown: Whether Spark's filters choose what is read.
-        on_error: ``fail``, ``skip`` or ``rows``.
-        verify_crc: Whether each body is compared with its checksum.
-        decompress: Whether ``body`` is what the producer sent.
-        fail_on_data_loss: Whether it is an error when what was planned is gone.
-        strict: Whether a topic that no store has is an error, and not a warning.
-        missing_stores: ``fail``, ``wait`` or ``drop``, where a store is gone.
-        retire: Streams: brokers to be taken out of the checkpoint.
-        resume: Streams: where the first batch begins and ends, by broker, without a checkpoint, and
-            the marks of its end.
-        until: Streams: ``flushed``, ``dispatched`` or ``end``.
-        flushed_after_s: Streams: how long the end of a log on a shared file system has to stay
-            where it is until it counts as flushed; ``None`` is for ever.
-        max_bytes_per_trigger: Streams: most bytes of the log in a batch.
-        max_rows_per_trigger: Streams: most messages in a batch.
-        broker_name: Value of the column ``broker``; ``None`` for the directory's name.
-        config: A ``broker.conf`` that every worker can read.
-        table: ``messages``, or which structure is read instead.
-        columns: Names of columns; ``None`` are the usual ones.
     """
 
-    paths: tuple[str, ...]
-    topics: tuple[str, ...] | None = None
-    topic_pattern: str | None = None
-    queues: tuple[tuple[str, tuple[int, ...]], ...] | None = None
-    tags: str | None = None
-    keys: tuple[str, ...] | None = None
-    include: tuple[str, ...] = ("system",)
-    starting_offsets: tuple[QueueOffset, ...] = ()
-    ending_offsets: tuple[QueueOffset, ...] = ()
+    paths: tuple[str, ...] = option(
+        "paths",
+        read_texts,
+        default=(),
+        example='["/data/a/store", "/data/b/store"]',
+        meaning="set by `load([path, path])`: a JSON array",
+    )
+    topics: tuple[str, ...] | None = option(
+        "topics",
+        read_names,
+        narrows=True,
+        also=("subscribe",),
+        kept=True,
+        tables=(*LOG, "consumequeue", "offsets"),
+        example="orders,payments",
+        meaning="only these topics",
+    )
+    topic_pattern: str | None = option(
+        "topicPattern",
+        read_pattern,
+        narrows=True,
+        also=("subscribePattern",),
+        kept=True,
+        tables=(*LOG, "consumequeue", "offsets"),
+        example="orders-.*",
+        meaning="only topics that the regular expression (RE2 syntax: no look-around, no "
+        "back-references) matches from end to end",
+    )
+    queues: tuple[tuple[str, tuple[int, ...]], ...] | None = option(
+        "queues",
+        read_queues,
+        narrows=True,
+        also=("assign",),
+        kept=True,
+        tables=(*LOG, "consumequeue", "offsets"),
+        example='{"orders": [0, 1]}',
+        meaning="only these queues",
+    )
+    tags: str | None = option(
+        "tags",
+        read_tags,
+        narrows=True,
+        kept=True,
+        example="paid || refunded",
+        meaning="a tag expression, as consumers write it, or a list: any of these tags",
+    )
+    keys: tuple[str, ...] | None = option(
+        "keys",
+        read_names,
+        narrows=True,
+        kept=True,
+        example="order-17,order-18",
+        meaning="only messages with one of these as key or unique key",
+    )
+    include: tuple[str, ...] = option(
+        "include",
+        read_some_of(("business", "system", "half", "all")),
+        kept=True,
+        default=("system",),
+        shown_default="`system`, in a pipeline `business`",
+        example="system,half",
+        meaning="kinds of messages: see [transactions and delays](#transactions-and-delays)",
+    )
+    starting_offsets: tuple[QueueOffset, ...] = option(
+        "startingOffsets",
+        read_offsets,
+        default=(),
+        narrows=True,
+        shown_default="`earliest`",
+        example='{"orders": {"0": 23, "1": -2}}',
+        meaning='first queue offset; -2 is the earliest, -1 the latest, `{"orders": "latest"}` '
+        "that of each queue of a topic; other queues are read from their first",
+        in_streams="`latest`, `earliest`, or by queue (by queue from Spark 4.2 on, and in "
+        "`micro_batch`); only without a checkpoint",
+    )
+    starting_times: tuple[QueueOffset, ...] = option(
+        "startingOffsetsByTimestamp",
+        read_queue_times,
+        default=(),
+        narrows=True,
+        example='{"orders": {"0": 1700000000000}}',
+        meaning="first store time of a queue, in milliseconds, instead of its offset",
+        in_streams="as `startingOffsets` by queue",
+    )
+    ending_offsets: tuple[QueueOffset, ...] = option(
+        "endingOffsets",
+        read_offsets,
+        default=(),
+        narrows=True,
+        where=BATCH,
+        shown_default="`latest`",
+        example='{"orders": {"0": 50, "1": -1}}',
+        meaning="end queue offset, exclusive",
+    )
     starting_from_latest: bool = False
     ending_at_earliest: bool = False
-    starting_physical_offset: int | None = None
-    ending_physical_offset: int | None = None
-    starting_timestamp_ms: int | None = None
-    ending_timestamp_ms: int | None = None
-    access_path: Literal["auto", "scan", "consumequeue", "index"] = "auto"
-    split_bytes: int = 128 << 20
-    min_partitions: int = 1
-    pushdown: bool = False
-    on_error: Literal["fail", "skip", "rows"] = "fail"
-    verify_crc: bool = True
-    decompress: bool = True
-    fail_on_data_loss: bool = True
-    strict: bool = False
-    missing_stores: Literal["fail", "wait", "drop"] = "fail"
-    retire: tuple[str, ...] = ()
-    resume: tuple[dict[str, int], dict[str, int], dict[str, Any] | None] | None = None
-    until: str = "flushed"
-    flushed_after_s: float | None = None
-    max_bytes_per_trigger: int | None = None
-    max_rows_per_trigger: int | None = None
-    broker_name: str | None = None
-    config: str | None = None
-    table: str = "messages"
-    columns: tuple[str, ...] | None = None
+    starting_physical_offset: int | None = option(
+        "startingPhysicalOffset",
+        read_long,
+        narrows=True,
+        example="1073741824",
+        meaning="only records that begin at or behind this offset",
+        in_streams="first physical offset; only without a checkpoint",
+    )
+    ending_physical_offset: int | None = option(
+        "endingPhysicalOffset",
+        read_long,
+        narrows=True,
+        where=BATCH,
+        example="2147483648",
+        meaning="only records that begin before this offset",
+    )
+    starting_timestamp_ms: int | None = option(
+        "startingTimestamp",
+        parse_time,
+        narrows=True,
+        tables=(*LOG, "consumequeue", "index"),
+        example="2026-11-21T00:00:00Z",
+        meaning="first store time",
+        in_streams="begins with the first message of each store that was stored then or later; "
+        "only without a checkpoint",
+    )
+    before_timestamp_ms: int | None = option(
+        "beforeTimestamp",
+        parse_time,
+        narrows=True,
+        where=BATCH,
+        tables=(*LOG, "consumequeue", "index"),
+        example="2026-11-22T00:00:00Z",
+        meaning="instead of `endingTimestamp`: the first store time that is not read; a day is "
+        "`startingTimestamp` at its midnight and `beforeTimestamp` at the next",
+    )
+    ending_timestamp_ms: int | None = option(
+        "endingTimestamp",
+        parse_time,
+        narrows=True,
+        where=BATCH,
+        tables=(*LOG, "consumequeue", "index"),
+        example="-2h",
+        meaning="last store time",
+    )
+    time_zone: str | None = option(
+        "timeZone",
+        read_zone,
+        shown_default="the session's",
+        example="Europe/Berlin",
+        meaning="zone of times without an offset. The default is `spark.sql.session.timeZone` in "
+        "`mqstore.spark.read`, `micro_batch` and a pipeline, and the zone of the driver's system "
+        "in the format itself: Spark does not pass its session's zone to a source",
+    )
+    access_path: Literal["auto", "scan", "consumequeue", "index"] = option(
+        "accessPath",
+        read_one_of(("auto", "scan", "consumequeue", "index")),
+        default="auto",
+        example="consumequeue",
+        meaning="`auto`, `scan`, `consumequeue`, `index`: see [access paths](#access-paths)",
+    )
+    split_bytes: int = option(
+        "splitBytes",
+        read_size,
+        default=128 << 20,
+        shown_default="`128m`",
+        example="64m",
+        meaning="maximum bytes of the log in one partition",
+    )
+    min_partitions: int = option(
+        "minPartitions",
+        read_count,
+        default=1,
+        example="200",
+        meaning="minimum number of partitions, if there is enough data",
+    )
+    pushdown: bool = option(
+        "pushdown",
+        read_boolean,
+        default=False,
+        example="true",
+        meaning="whether Spark's own filters reduce what is read",
+    )
+    on_error: Literal["fail", "skip", "rows"] = option(
+        "onError",
+        read_one_of(("fail", "skip", "rows")),
+        default="fail",
+        kept=True,
+        example="rows",
+        meaning="at damage: `fail`, `skip`, or `rows`: a row for each damaged range with `error` "
+        "set",
+    )
+    verify_crc: bool = option(
+        "verifyCrc",
+        read_boolean,
+        default=True,
+        example="false",
+        meaning="whether each body is checked against its checksum",
+    )
+    decompress: bool = option(
+        "decompress",
+        read_boolean,
+        default=True,
+        kept=True,
+        example="false",
+        meaning="whether `body` is decompressed",
+    )
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss",
+        read_boolean,
+        default=True,
+        example="false",
+        meaning="whether it is an error if an offset is out of range, or retention deleted a "
+        "file after planning",
+        in_streams="whether it is an error if retention deleted unread messages, a crash cut the "
+        "log before the stream's offset (not with `until=flushed`), or another log lies there; "
+        "`false` warns and goes on",
+    )
+    strict: bool = option(
+        "strict",
+        read_boolean,
+        default=False,
+        example="true",
+        meaning="whether a topic that no store has is an error with the nearest names, and not a "
+        "warning",
+    )
+    missing_stores: Literal["fail", "wait", "drop"] = option(
+        "missingStores",
+        read_one_of(("fail", "wait", "drop")),
+        default="fail",
+        example="drop",
+        meaning="where a path is no store: `fail`; `drop` goes on without it; streams also "
+        "`wait`: see [spark-jobs.md](spark-jobs.md#streams)",
+        in_streams="where a store is gone: `fail`; `wait` reads the others until it is back "
+        "(default with `failOnDataLoss=false`); `drop` takes its broker out of the checkpoint",
+    )
+    broker_name: str | None = option(
+        "brokerName",
+        str,
+        kept=True,
+        shown_default="the directory's name",
+        example="broker-a",
+        meaning="value of the column `broker`; the directory's name is `broker-a` for "
+        "`/data/broker-a/store`",
+    )
+    config: str | None = option(
+        "config",
+        lambda text: text or None,
+        example="/etc/rocketmq/broker.conf",
+        meaning="settings of the stores, in a file that every worker can read",
+    )
+    columns: tuple[str, ...] | None = option(
+        "columns",
+        read_names,
+        shown_default="all but `raw_body` and `error`",
+        example="topic,body",
+        meaning="the columns, in this order",
+    )
+    table: str = option(
+        "table",
+        read_one_of(TABLES),
+        default="messages",
+        where=BATCH,
+        example="damage",
+        meaning="`messages`, or a structure: see [structures as tables](#structures-as-tables)",
+    )
+    until: str = option(
+        "until",
+        read_one_of(("flushed", "dispatched", "end")),
+        default="flushed",
+        where=STREAM,
+        example="end",
+        meaning="`flushed`: messages that survive a power cut; `dispatched`: messages in the "
+        "queues; `end`: all messages",
+    )
+    flushed_after_s: float | None = option(
+        "flushedAfter",
+        read_flushed_after,
+        where=STREAM,
+        example="30s",
+        meaning="with `until=flushed` on a shared file system: the end of the log counts as "
+        "flushed if it stays the same for so long; at least `30s`",
+    )
+    max_bytes_per_trigger: int | None = option(
+        "maxBytesPerTrigger",
+        read_size,
+        where=STREAM,
+        example="1g",
+        meaning="maximum bytes of the log in a batch, shared by the brokers; costs nothing to plan",
+    )
+    max_rows_per_trigger: int | None = option(
+        "maxRowsPerTrigger",
+        read_count,
+        where=STREAM,
+        also=("maxOffsetsPerTrigger",),
+        example="100000",
+        meaning="maximum messages in a batch; the driver reads the log once more to count them",
+    )
+    retire: tuple[str, ...] = option(
+        "retire",
+        read_names,
+        default=(),
+        where=STREAM,
+        example="broker-a",
+        meaning="brokers whose stores are gone for good: taken out of the checkpoint; refused "
+        "while such a store is there",
+    )
+    resume: tuple[dict[str, int], dict[str, int], dict[str, Any] | None] | None = option(
+        "resume",
+        read_resume,
+        where=STREAM,
+        example='{"start": {"broker-a": 0}, "end": {"broker-a": 4096}}',
+        meaning="first batch where there is no checkpoint; a pipeline sets it",
+    )
+    kept: Mapping[str, Any] | None = option(
+        "kept",
+        read_object,
+        where=STREAM,
+        example='{"layout": {}, "earlier": {}}',
+        meaning="layout of a pipeline's tables, and the options that `--migrate` changed; a "
+        "pipeline sets it",
+    )
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> Self:
@@ -196,65 +401,45 @@ class ReadOptions:
             streaming: Whether they are those of a stream.
 
         Raises:
-            ConfigError: No such option, a value that it cannot have, or two that contradict each
-                other; ``field`` names the option.
+            ConfigError: No such option, a value that it cannot have, two that contradict each
+                other, or one for streams without a stream; ``field`` names the option.
         """
-        given = Given(check_names(options, OPTIONS))
+        given = read_given(options, OPTIONS)
         if not streaming:
-            for name in _STREAM_ONLY:
-                if name in given.texts:
+            for name in given:
+                if OPTIONS[name].where == STREAM:
                     raise ConfigError(f"option {name} is for streams (spark.readStream)", name)
-        value = given.get
-        starting = value("startingOffsets", read_offsets, ())
-        ending = value("endingOffsets", read_offsets, ())
-        table = value("table", read_one_of(TABLES), "messages")
-        zone = value("timeZone", parse_zone, None)
-        read_time = parse_time if zone is None else read_time_in(zone)
-        lossy = streaming and not value("failOnDataLoss", read_boolean, True)  # noqa: FBT003
-        parsed = cls(
-            paths=read_paths(given),
-            topics=value("topics", read_names, None),
-            topic_pattern=value("topicPattern", read_pattern, None),
-            queues=value("queues", read_queues, None),
-            tags=value("tags", str.strip, None) or None,
-            keys=value("keys", read_names, None),
-            # The other tables show the log as it is.
-            include=value(
-                "include", read_some_of(_INCLUDE), ("system",) if table == "messages" else ("all",)
-            ),
-            starting_offsets=() if isinstance(starting, str) else starting,
-            starting_from_latest=starting == "latest",
-            ending_offsets=() if isinstance(ending, str) else ending,
-            ending_at_earliest=ending == "earliest",
-            starting_physical_offset=value("startingPhysicalOffset", read_long, None),
-            ending_physical_offset=value("endingPhysicalOffset", read_long, None),
-            starting_timestamp_ms=value("startingTimestamp", read_time, None),
-            ending_timestamp_ms=value("endingTimestamp", read_time, None),
-            access_path=value("accessPath", read_one_of(_ACCESS_PATHS), "auto"),
-            split_bytes=value("splitBytes", read_some_bytes, 128 << 20),
-            min_partitions=value("minPartitions", read_count, 1),
-            pushdown=value("pushdown", read_boolean, False),  # noqa: FBT003 - a default
-            on_error=value("onError", read_one_of(_ON_ERROR), "fail"),
-            verify_crc=value("verifyCrc", read_boolean, True),  # noqa: FBT003
-            decompress=value("decompress", read_boolean, True),  # noqa: FBT003
-            fail_on_data_loss=value("failOnDataLoss", read_boolean, True),  # noqa: FBT003
-            strict=value("strict", read_boolean, False),  # noqa: FBT003
-            missing_stores=value(
-                "missingStores", read_one_of(_MISSING), "wait" if lossy else "fail"
-            ),
-            retire=value("retire", read_names, ()),
-            resume=value("resume", read_resume, None),
-            until=value("until", read_one_of(("flushed", "dispatched", "end")), "flushed"),
-            flushed_after_s=value("flushedAfter", read_flushed_after, None),
-            max_bytes_per_trigger=value("maxBytesPerTrigger", read_some_bytes, None),
-            max_rows_per_trigger=value("maxRowsPerTrigger", read_count, None),
-            broker_name=value("brokerName", str, None),
-            config=value("config", str, None),
-            table=table,
-            columns=value("columns", read_names, None),
-        )
+        zone = given.get("timeZone")
+        values = {
+            row.field: row.parse(
+                given[name], read_time_in(zone) if zone and row.read is parse_time else None
+            )
+            for name, row in OPTIONS.items()
+            if name in given and row.field
+        }
+        values["paths"] = read_paths(given.get("path"), values.get("paths", ()))
+        # The other tables show the log as it is.
+        if values.get("table", "messages") != "messages":
+            values.setdefault("include", ("all",))
+        if streaming and not values.get("fail_on_data_loss", True):
+            values.setdefault("missing_stores", "wait")
+        for field, word, flag in (
+            ("starting_offsets", "latest", "starting_from_latest"),
+            ("ending_offsets", "earliest", "ending_at_earliest"),
+        ):
+            if isinstance(values.get(field), str):
+                values[flag] = values.pop(field) == word
+        if (before_ms := values.get("before_timestamp_ms")) is not None:
+            if "ending_timestamp_ms" in values:
+                raise ConfigError(
+                    "options endingTimestamp and beforeTimestamp are two ways to say the last "
+                    "time; give one",
+                    "beforeTimestamp",
+                )
+            values["ending_timestamp_ms"] = before_ms - 1
+        parsed = cls(**values)
         parsed._check_together()
-        if "include" in given.texts and parsed.shows_undelivered and parsed.access_path != "auto":
+        if "include" in given and parsed.shows_undelivered and parsed.access_path != "auto":
             parsed._check_scan()
         if not streaming:
             parsed._check_batch()
@@ -264,6 +449,17 @@ class ReadOptions:
     def selects_tags(self) -> bool:
         """Whether the tags leave messages out."""
         return self.tags not in (None, "", "*")
+
+    @property
+    def narrowing(self) -> list[str]:
+        """The fields that leave messages out."""
+        narrow = [row.field for row in OPTIONS.values() if row.narrows]
+        return [name for name in narrow if getattr(self, name) not in (None, ())]
+
+    @property
+    def starts(self) -> tuple[QueueOffset, ...]:
+        """Where queues begin."""
+        return (*self.starting_offsets, *self.starting_times)
 
     @property
     def shows_undelivered(self) -> bool:
@@ -276,6 +472,28 @@ class ReadOptions:
         named = self.topics is not None or self.queues is not None
         return not named and "system" not in self.include and "all" not in self.include
 
+    def check_stream(self) -> None:
+        """Refuses options that a stream cannot have.
+
+        Raises:
+            UnsupportedError: An option that says where a stream ends, or reads no messages.
+        """
+        names = [
+            *(["endingOffsets"] if self.ending_at_earliest else []),
+            *(
+                name
+                for name, row in OPTIONS.items()
+                if row.where == BATCH and getattr(self, row.field) != row.default
+            ),
+        ]
+        for name in names[:1]:
+            raise UnsupportedError(
+                f"option {name} is for batch reads; a stream reads messages, and has no end; it "
+                "begins at startingOffsets, startingPhysicalOffset or startingTimestamp",
+                name,
+                self.paths[0],
+            )
+
     def _check_scan(self) -> None:
         if self.access_path != "scan":
             raise ConfigError(
@@ -285,6 +503,14 @@ class ReadOptions:
             )
 
     def _check_together(self) -> None:
+        for name in self.narrowing:
+            (row,) = (row for row in OPTIONS.values() if row.field == name)
+            if self.table not in row.tables:
+                raise ConfigError(
+                    f"option {row.name} cannot narrow table={self.table}; leave it out, and filter "
+                    f"the rows; it is for {', '.join(row.tables)}",
+                    row.name,
+                )
         for topic, _ in self.queues or ():
             if self.topics is not None and topic not in self.topics:
                 raise ConfigError(
@@ -332,6 +558,74 @@ class ReadOptions:
                 "endingOffsets: earliest leaves nothing to read; say latest or an offset",
                 "endingOffsets",
             )
+
+
+OPTIONS: Final = {
+    "path": Option(
+        name="path",
+        read=str,
+        example="/data/broker-a/store",
+        meaning="set by `load(path)`",
+    ),
+    **options_of(ReadOptions),
+}
+"""Each option of a read or a stream, by its name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """The options of a write, parsed: a field each, with its row."""
+
+    path: str | None = option(
+        "path",
+        str,
+        meaning="target directory of the stores; every worker must reach it under this name",
+    )
+    config: str | None = option(
+        "config",
+        str,
+        meaning='a `broker.conf`, or settings as JSON: `{"mapped_file_size_commit_log": '
+        "1073741824}`",
+    )
+    properties_from: tuple[str, ...] = option(
+        "propertiesFrom",
+        read_names,
+        default=(),
+        meaning="columns that become properties, as texts: `region,amount`; null is left out; "
+        "`properties_from=` of `write_store`",
+    )
+    store_by: Literal["task", "broker"] = option(
+        "storeBy",
+        read_one_of(("task", "broker")),
+        default="task",
+        where=BATCH,
+        meaning="`task`: a store `part-<number>` for each task that has rows; `broker`: a store "
+        "for each broker, of rows that come sorted by `broker` (`write_store` sorts them, by store "
+        "time too)",
+    )
+    bad_rows: Literal["fail", "drop", "quarantine"] = option(
+        "badRows",
+        read_one_of(("fail", "drop", "quarantine")),
+        default="fail",
+        meaning="a row that is no message: `fail` names its number and field; `drop` leaves it out "
+        "and warns; `quarantine` keeps it with both in `_bad_rows` of the target, as Parquet; "
+        "`bad_rows=` of `write_store`",
+    )
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> Self:
+        """The options as Spark hands them over; names in any case.
+
+        Raises:
+            ConfigError: No such option, or a value that it cannot have.
+        """
+        given = read_given(options, WRITE_OPTIONS)
+        rows = [(WRITE_OPTIONS[name], text) for name, text in given.items()]
+        return cls(**{row.field: row.parse(text) for row, text in rows})
+
+
+WRITE_OPTIONS: Final = options_of(WriteOptions)
+"""Each option of a write, by its name."""
 
 
 def session_zone(spark: SparkSession) -> str | None:

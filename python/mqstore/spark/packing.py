@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mqstore.spark.compat import InputPartition
 from mqstore.spark.plan import LogRange
@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mqstore.spark.options import ReadOptions
+    from mqstore.spark.tables import StructurePart
 
 # Opening a store takes about as long as reading so many bytes.
 _OPEN_BYTES = 1 << 20
+_PLACE_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -25,10 +27,10 @@ class Pack(InputPartition):
         ranges: The parts.
     """
 
-    ranges: tuple[LogRange, ...]
+    ranges: tuple[LogRange | StructurePart, ...]
 
 
-def pack(ranges: Sequence[LogRange], options: ReadOptions) -> list[InputPartition]:
+def pack(ranges: Sequence[LogRange | StructurePart], options: ReadOptions) -> list[InputPartition]:
     """Puts neighbours together to about ``splitBytes``, and not below ``minPartitions``.
 
     Args:
@@ -40,7 +42,7 @@ def pack(ranges: Sequence[LogRange], options: ReadOptions) -> list[InputPartitio
         total = sum(map(_cost, ranges))
         most = min(most, total // options.min_partitions)
     packs: list[InputPartition] = []
-    group: list[LogRange] = []
+    group: list[LogRange | StructurePart] = []
     size = 0
     for one in ranges:
         if group and size + _cost(one) > most:
@@ -60,9 +62,10 @@ def plan_name(partitions: Sequence[object], options: ReadOptions) -> str:
         partitions: The partitions.
         options: The options.
     """
-    ranges = [one for partition in partitions for one in ranges_of(partition)]
-    given = (name for name in _NARROWING if getattr(options, name) not in (None, (), False))
-    narrowing = [name.removesuffix("_ms") for name in given]
+    ranges = [
+        one for partition in partitions for one in ranges_of(partition) if isinstance(one, LogRange)
+    ]
+    narrowing = [name.removesuffix("_ms") for name in options.narrowing]
     words = [
         options.table if options.table != "messages" else "",
         *sorted({_access_path(one) for one in ranges}),
@@ -71,14 +74,6 @@ def plan_name(partitions: Sequence[object], options: ReadOptions) -> str:
         *(["by", *narrowing] if narrowing else []),
     ]
     return "_".join(["mqstore", *filter(None, words)])
-
-
-_NARROWING = (
-    *("topics", "topic_pattern", "queues", "tags", "keys"),
-    *("starting_offsets", "ending_offsets", "starting_from_latest", "ending_at_earliest"),
-    *("starting_physical_offset", "ending_physical_offset"),
-    *("starting_timestamp_ms", "ending_timestamp_ms"),
-)
 
 
 def _counted(count: int, what: str) -> str:
@@ -91,19 +86,34 @@ def _access_path(one: LogRange) -> str:
     return "consumequeue" if one.queue_parts is not None or one.by_tags else "scan"
 
 
-def ranges_of(partition: object) -> Iterable[LogRange]:
+def ranges_of(partition: object) -> Iterable[Any]:
     """The parts of a partition; none of one that Spark made where there is nothing to read."""
-    match partition:
-        case LogRange():
-            return (partition,)
-        case Pack():
-            return partition.ranges
-    return ()
+    if isinstance(partition, Pack):
+        return partition.ranges
+    return (partition,) if hasattr(partition, "size") else ()
 
 
-def _packed(group: Sequence[LogRange]) -> InputPartition:
+def size_of(partitions: Sequence[object], options: ReadOptions) -> int:
+    """Bytes of the stores that partitions read, about: the size that Spark plans with.
+
+    Args:
+        partitions: The partitions.
+        options: The options.
+    """
+    sizes = 0
+    for one in (one for partition in partitions for one in ranges_of(partition)):
+        most = one.size
+        if isinstance(one, LogRange) and one.queue_parts is not None:
+            most = options.split_bytes
+        elif isinstance(one, LogRange) and one.places is not None:
+            most = _PLACE_BYTES * len(one.places)
+        sizes += min(one.size, most)
+    return sizes
+
+
+def _packed(group: Sequence[LogRange | StructurePart]) -> InputPartition:
     return group[0] if len(group) == 1 else Pack(tuple(group))
 
 
-def _cost(one: LogRange) -> int:
-    return _OPEN_BYTES + one.end - one.begin
+def _cost(one: LogRange | StructurePart) -> int:
+    return _OPEN_BYTES + one.size

@@ -55,6 +55,11 @@ class LogRange(InputPartition):
     places: tuple[int, ...] | None = None
     by_tags: bool = False
 
+    @property
+    def size(self) -> int:
+        """Bytes of the log between its ends."""
+        return self.end - self.begin
+
     def __str__(self) -> str:
         where = f"{self.store}, physical offsets {self.begin} to {self.end}"
         if self.queue_parts:
@@ -80,11 +85,16 @@ def plan(options: ReadOptions, *, asked: Sequence[str] | None = None) -> list[Lo
     if options.topics == () or options.keys == ():
         find_stores(options)
         return []
+    return plan_stores(summaries(options, asked=asked), options)
+
+
+def summaries(options: ReadOptions, *, asked: Sequence[str] | None = None) -> list[Summary]:
+    """Facts about every store, and a warning for a topic that none has; as for `plan`."""
     stores = summarize_all(options)
     if all(store.topic_names is not None for store in stores):
         known = frozenset().union(*(store.topic_names or () for store in stores))
         check_topics(options.topics if asked is None else asked, known, options)
-    return plan_stores(stores, options)
+    return stores
 
 
 def plan_stores(stores: Sequence[Summary], options: ReadOptions) -> list[LogRange]:

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mqstore.spark.books import Books
 from mqstore.spark.ingest import PipelineConfig
+from mqstore.spark.migrating import check_books
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.progress import Progress
-from mqstore.spark.stream import FROM, ID
+from mqstore.spark.purpose import purpose_of
+from mqstore.spark.stream import ID, check_limits, places
+from mqstore.spark.target import check_target
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
+    from pyspark.sql import SparkSession
+
     from mqstore.spark.progress import Offset
 
 
-def preview(config: str | os.PathLike[str] | Mapping[str, object]) -> dict[str, Any]:
+def preview(
+    config: str | os.PathLike[str] | Mapping[str, object], spark: SparkSession | None = None
+) -> dict[str, Any]:
     """Tells what ``pipeline`` would read and where it would write it.
 
     Args:
         config: As for ``pipeline``.
+        spark: A session, to check what only it knows: jars, catalogs, tables elsewhere.
 
     Returns:
         ``stores``: broker, directory, physical offsets ``from`` and ``to``, ``bytes`` between them;
@@ -32,12 +41,22 @@ def preview(config: str | os.PathLike[str] | Mapping[str, object]) -> dict[str, 
         ``partition_by``, ``options`` and ``trigger``.
 
     Raises:
-        ConfigError: A name or value in `config` that cannot be.
+        ConfigError, StoreLockedError: As ``pipeline``.
         NotAStoreError: A path that is no store.
     """
     settings = PipelineConfig.load(config)
+    if settings.date_zone == "session":
+        zone = settings.spark.get("spark.sql.session.timeZone", "UTC")
+        settings = dataclasses.replace(settings, date_zone=zone)
     options = settings.options()
-    source = Progress(ReadOptions.parse(options, streaming=True))
+    parsed = ReadOptions.parse(options, streaming=True)
+    check_limits(parsed)
+    source = Progress(parsed)
+    check_target(settings, spark)
+    if (spark is not None or "://" not in settings.books) and (
+        last := Books(settings.books).last(spark)
+    ):
+        check_books(last, purpose_of(parsed, settings.layout(parsed)), settings)
     reaches = source.reaches()
     begins, start = _begins(settings, source)
     stores = []
@@ -79,8 +98,7 @@ def _begins(settings: PipelineConfig, source: Progress) -> tuple[str, Offset | N
             return "checkpoint", source.first()
         text = (folder / "offsets" / str(max(done))).read_text(encoding="utf-8")
         mark = json.loads(text.splitlines()[-1])
-        places: Offset = {name: at for name, at in mark.items() if name not in (FROM, ID)}
-        return "checkpoint", source.same_stores(places, mark.get(ID, {}))
+        return "checkpoint", source.same_stores(places(mark), mark.get(ID, {}))
     last = Books(settings.books).last()
     if last is None:
         return "beginning", source.first()

@@ -18,17 +18,21 @@ import pyarrow as pa
 import mqstore
 from mqstore import _native
 from mqstore._names import nearest
-from mqstore.errors import ConfigError, OffsetOutOfRangeError, UnsupportedError
+from mqstore.errors import ConfigError, OffsetOutOfRangeError
 from mqstore.files.log_files import log_folders, log_paths
+from mqstore.spark.bounds import INT64_MAX, QueuePart, bounds_of, check_queues_known
 from mqstore.spark.plan import LogRange
 from mqstore.spark.reach import Bounds, Reach
-from mqstore.spark.stores import StoreDir, find_stores, first_time, settings_of
+from mqstore.spark.stores import StoreDir, find_stores, first_time, summarize_all
+from mqstore.store import settings_of
 
 if TYPE_CHECKING:
     from mqstore.spark.options import ReadOptions
 
 Offset = dict[str, int]
 """A physical offset for each broker."""
+QueueStarts = Mapping[str, Sequence[tuple[str, int, int]]]
+"""By broker topic, queue, and first queue offset."""
 Anchor = tuple[int, int, int]
 """A record before an offset: where it begins, its length, and the CRC-32 of its bytes."""
 Marks = Mapping[str, Sequence[Anchor]]
@@ -51,22 +55,7 @@ class Progress:
     """
 
     def __init__(self, options: ReadOptions) -> None:
-        ends = (
-            ("endingOffsets", options.ending_offsets or options.ending_at_earliest),
-            ("endingPhysicalOffset", options.ending_physical_offset is not None),
-            ("endingTimestamp", options.ending_timestamp_ms is not None),
-            ("startingOffsets by queue", options.starting_offsets),
-            ("table", options.table != "messages"),
-        )
-        for name, given in ends:
-            if given:
-                raise UnsupportedError(
-                    f"option {name} is for batch reads; a stream is read by physical offset "
-                    "from startingOffsets (earliest, latest), startingPhysicalOffset or "
-                    "startingTimestamp on",
-                    name,
-                    options.paths[0],
-                )
+        options.check_stream()
         self.start_ms = options.starting_timestamp_ms
         # A place from the first batch on: as a filter of rows it would move with each start.
         self.options = dataclasses.replace(options, starting_timestamp_ms=None)
@@ -125,6 +114,29 @@ class Progress:
                     return place
         return reach.end
 
+    def queue_starts(self) -> QueueStarts:
+        """First offsets of the queues that ``startingOffsets`` names, words and times resolved.
+
+        Raises:
+            ConfigError: No store has a queue that is named, or it does not hold the offset.
+        """
+        if not self.options.starts:
+            return {}
+        stores = summarize_all(self.options)
+        check_queues_known(stores, self.options)
+        return {
+            store.store.broker: [
+                (topic, queue_id, begin)
+                for topic, queue_id, begin, _ in bounds_of(store, self.options)
+            ]
+            for store in stores
+        }
+
+    def _queue_bounds(self, starts: QueueStarts, broker: str) -> tuple[QueuePart, ...]:
+        queues = {(topic, one): 0 for topic, ids in self.options.queues or () for one in ids}
+        queues |= {(topic, queue_id): begin for topic, queue_id, begin in starts.get(broker, ())}
+        return tuple((*named, begin, INT64_MAX) for named, begin in queues.items())
+
     def last(self) -> Offset:
         """Up to where a stream can read now."""
         return {broker: reach.end for broker, reach in self.reaches().items()}
@@ -179,7 +191,7 @@ class Progress:
 
     def marks(self, offset: Offset) -> Marks:
         """Anchors of the stores at an offset: another log in the place of one is noticed."""
-        settings = settings_of(self.options)
+        settings = settings_of(self.options.config)
         return {
             store.broker: _native._anchors(store.path, offset[store.broker], settings=settings)  # noqa: SLF001 - our own
             for store in find_stores(self.options)
@@ -202,7 +214,7 @@ class Progress:
             ConfigError: Marks of a checkpoint that are none.
         """
         same = dict(start)
-        settings = settings_of(self.options)
+        settings = settings_of(self.options.config)
         for store in find_stores(self.options) if marks else ():
             anchors, place = self._anchors(marks.get(store.broker)), start.get(store.broker)
             if not anchors or place is None:
@@ -258,8 +270,15 @@ class Progress:
             )
             self._warned = True
 
-    def ranges(self, start: Offset, end: Offset) -> list[LogRange]:
+    def ranges(
+        self, start: Offset, end: Offset, starts: QueueStarts | None = None
+    ) -> list[LogRange]:
         """The partitions of a batch; the same for the same offsets.
+
+        Args:
+            start: Where it begins.
+            end: Where it ends.
+            starts: What ``queue_starts`` gave to the first batch.
 
         Raises:
             OffsetOutOfRangeError: Rows of it are gone.
@@ -284,9 +303,10 @@ class Progress:
                 self._check_end(broker, stop, reach)
             at, stop = max(at, reach.begin), min(stop, reach.log_end)
             step = self.options.split_bytes
+            bounds = self._queue_bounds(starts or {}, broker)
             while at < stop:
                 to = min(at + step, stop)
-                ranges.append(LogRange(reach.store.path, broker, at, to, reach.log_end))
+                ranges.append(LogRange(reach.store.path, broker, at, to, reach.log_end, bounds))
                 at = to
         return ranges
 

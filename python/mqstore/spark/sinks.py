@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
     from mqstore.spark.ingest import PipelineConfig
     from mqstore.spark.progress import Progress
+    from mqstore.spark.purpose import Purpose
 
-_DAY = "date_from_unix_date(cast(floor(unix_micros(store_timestamp) / 86400000000) AS int))"
-"""The day in UTC, whatever zone the session has: a batch must come out the same everywhere."""
+_DAY = "date_from_unix_date(cast(floor(unix_micros({}) / 86400000000) AS int))"
+"""The day in one zone, whichever the session has: a batch must come out the same everywhere."""
 _METRICS = (
     "broker string, messages bigint, bytes bigint, damaged_ranges bigint, "
     "first_physical_offset bigint, end_physical_offset bigint, "
@@ -68,6 +69,7 @@ class Sinks(Shipped):
         settings: Destinations.
         source: Progress of the stores.
         progress: Called with the report of each batch.
+        purpose: Purpose of the pipeline, for its books.
     """
 
     def __init__(
@@ -75,7 +77,9 @@ class Sinks(Shipped):
         settings: PipelineConfig,
         source: Progress,
         progress: Callable[[Mapping[str, object]], object],
+        purpose: Purpose,
     ) -> None:
+        self.purpose = purpose
         self.settings = settings
         self.source = source
         self.progress = progress
@@ -87,9 +91,11 @@ class Sinks(Shipped):
         began = time.monotonic()
         self.progress({"batch": number, "state": "begun"})
         spark = batch.sparkSession
-        batch = batch.withColumn("date", F.expr(_DAY)).persist(StorageLevel.MEMORY_AND_DISK)
+        batch = batch.withColumn("date", F.expr(self._day())).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             rows, idle = self._count(batch, self._batch_end(number))
+            if not rows and number == 0 and self._is_resumed(spark):
+                self._enter(spark, number, rows)
             if rows:
                 entry = self._enter(spark, number, rows)
                 damaged = batch.where("error IS NOT NULL").select(
@@ -108,6 +114,16 @@ class Sinks(Shipped):
         brokers = [dict(zip(names, row, strict=True)) for row in [*rows, *idle]]
         seconds = round(time.monotonic() - began, 3)
         self.progress({"batch": number, "state": "done", "seconds": seconds, "brokers": brokers})
+
+    def _day(self) -> str:
+        zone = self.settings.date_zone
+        time = "store_timestamp"
+        return _DAY.format(time if zone == "UTC" else f"from_utc_timestamp({time}, '{zone}')")
+
+    def _is_resumed(self, spark: SparkSession) -> bool:
+        """Whether a lost checkpoint begins again behind ``migrate``, with a batch without rows."""
+        last = self.books.last(spark)
+        return last is not None and last.start == last.end
 
     def _batch_end(self, number: int) -> Mapping[str, int]:
         """Where a batch ends, by broker, if the checkpoint lies in a folder of this machine."""
@@ -180,7 +196,8 @@ class Sinks(Shipped):
             # Only for brokers that were read: another one's log may have been replaced meanwhile.
             read = self.source.marks({broker: end for broker, (_, end) in places.items()})
             marks = {**((last and last.marks) or {}), **read}
-            entry = Entry(name, number, query, batch, start, end, marks)
+            earlier = None if last is None else last.earlier
+            entry = Entry(name, number, query, batch, start, end, marks, self.purpose, earlier)
         self.books.write(spark, entry)
         return entry
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource
 
+from mqstore.errors import StoreError
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.schema import check_read_schema, message_schema, read_schema
 from mqstore.spark.shipping import Shipped, checked
@@ -92,13 +93,18 @@ class MqStoreDataSource(Shipped, DataSource):
         Args:
             schema: The columns.
 
-        Raises:
-            ConfigError: An option or column that is none.
+        Returns:
+            The reader; one whose methods raise where an option or column is none.
         """
-        from mqstore.spark.stream import make_stream_reader
+        from mqstore.spark.stream import RefusingReader, make_stream_reader
 
-        options = ReadOptions.parse(self.options, streaming=True)
-        return make_stream_reader(options, check_read_schema(schema, message_schema(), options))
+        try:
+            options = ReadOptions.parse(self.options, streaming=True)
+            columns = check_read_schema(schema, message_schema(), options)
+            return make_stream_reader(options, columns)
+        except StoreError as error:
+            # Spark loses an error of this method behind an `UnboundLocalError` of its own.
+            return RefusingReader(error)
 
     @in_one_sentence()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001

@@ -8,6 +8,7 @@ stores, so that what a killed driver leaves there is only space, never a half st
 from __future__ import annotations
 
 import contextlib
+import logging
 import shutil
 import uuid
 from dataclasses import dataclass, field
@@ -15,15 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import mqstore
-from mqstore.errors import ConfigError, StoreIOError, StoreLockedError
+from mqstore.errors import ConfigError, InvalidMessageError, StoreIOError, StoreLockedError
 from mqstore.files.durable import sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mqstore.config import ConfigLike
+
+_log = logging.getLogger("mqstore.spark")
 
 
 @dataclass(frozen=True)
@@ -104,9 +108,73 @@ def _move(source: Path, target: Path, done: list[tuple[Path, Path]]) -> None:
     done.append((source, target))
 
 
-def append(store: mqstore.Store, batch: pa.RecordBatch) -> int:
-    """Appends the rows of a batch; how many there were."""
-    return store.append_arrow(pa.Table.from_batches([batch])).count
+class Rows:
+    """Appends the rows of one task, and does with bad ones what ``badRows`` says.
+
+    Args:
+        staging: Where they are kept until the job is done.
+        bad_rows: ``fail``, ``drop`` or ``quarantine``.
+        task: The task's number.
+        attempt: The task's attempt.
+    """
+
+    def __init__(self, staging: Staging, bad_rows: str, task: int, attempt: int) -> None:
+        self.bad_rows = bad_rows
+        self.task = task
+        self.row = 0
+        self.dropped = 0
+        self.path = staging.root / f"bad-{task}.{attempt}.parquet"
+        self._writer: pq.ParquetWriter | None = None
+
+    def append(self, store: mqstore.Store, batch: pa.RecordBatch) -> None:
+        """Appends the rows of a batch.
+
+        Raises:
+            InvalidMessageError: A row is no message, and ``badRows`` is ``fail``.
+        """
+        rest = batch
+        self.row += batch.num_rows
+        while rest.num_rows:
+            begin = self.row - rest.num_rows
+            try:
+                store.append_arrow(pa.Table.from_batches([rest]), atomic=self.bad_rows != "fail")
+            except InvalidMessageError as error:
+                if (at := getattr(error, "index", None)) is None:
+                    raise
+                text = f"row {begin + at} of task {self.task}: {str(error).partition('; ')[0]}"
+                if self.bad_rows == "fail":
+                    raise InvalidMessageError(
+                        f"{text}; rows are counted from 0; option badRows=drop leaves such rows "
+                        "out, badRows=quarantine keeps them in _bad_rows of the target",
+                        error.field,
+                        error.status,
+                        error.limit,
+                    ) from None
+                self._keep(rest.slice(at, 1), begin + at, str(error).partition("; ")[0])
+                if at:
+                    store.append_arrow(pa.Table.from_batches([rest.slice(0, at)]))
+                rest = rest.slice(at + 1)
+            else:
+                return
+
+    def close(self) -> str | None:
+        """Ends the file of bad rows; its path if there are some."""
+        if self.dropped and self.bad_rows == "drop":
+            _log.warning("task %d: badRows=drop left out %d rows", self.task, self.dropped)
+        if self._writer is None:
+            return None
+        self._writer.close()
+        return str(self.path)
+
+    def _keep(self, row: pa.RecordBatch, number: int, text: str) -> None:
+        self.dropped += 1
+        if self.bad_rows == "drop":
+            return
+        kept = row.append_column("row", pa.array([number])).append_column("error", pa.array([text]))
+        if self._writer is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = pq.ParquetWriter(self.path, kept.schema)
+        self._writer.write_batch(kept)
 
 
 def is_store(path: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import glob
 import logging
 import os
@@ -15,14 +16,13 @@ import pyarrow as pa
 
 import mqstore
 from mqstore import _native
-from mqstore._names import table_names
-from mqstore.config import load_config
+from mqstore._names import broker_of, table_names
 from mqstore.errors import NotAStoreError, StoreError
 from mqstore.files.log_files import log_folders, log_paths
 from mqstore.spark.values import topics_matching
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from mqstore.spark.options import ReadOptions
 
@@ -144,13 +144,39 @@ def find_stores(options: ReadOptions) -> list[StoreDir]:
         if options.missing_stores == "fail" or (options.missing_stores == "drop" and not found):
             raise error
         _log.warning("%s; missingStores=%s goes on without it", error, options.missing_stores)
-    return [StoreDir(path, options.broker_name or broker_of(path)) for path in found]
+    stores = [StoreDir(path, options.broker_name or broker_of(path)) for path in _once(found)]
+    if options.broker_name is None:
+        _warn_of_one_name(stores)
+    return stores
 
 
-def broker_of(path: str) -> str:
-    """The name of a broker by its store's directory: of ``/data/broker-a/store``, ``broker-a``."""
-    parts = [part for part in Path(path).parts if part not in ("store", os.sep)]
-    return parts[-1] if parts else "store"
+def _once(paths: Iterable[str]) -> list[str]:
+    """The paths without further names of a store: links and mounts lead to one log."""
+    by_file: dict[tuple[int, int], str] = {}
+    for path in paths:
+        log = Path(path, "commitlog")
+        status = (log if log.is_dir() else Path(path)).stat()
+        first = by_file.setdefault((status.st_dev, status.st_ino), path)
+        if first != path:
+            _warn(f"{path} and {first} are one store; it is read once, as {first}")
+    return list(by_file.values())
+
+
+def _warn_of_one_name(stores: Sequence[StoreDir]) -> None:
+    by_name: dict[str, str] = {}
+    for one in stores:
+        first = by_name.setdefault(one.broker, one.path)
+        if first != one.path:
+            _warn(
+                f"column broker has {one.broker!r} for both {first} and {one.path}; to tell their "
+                "rows apart, read each with its brokerName"
+            )
+
+
+@functools.cache
+def _warn(text: str) -> None:
+    """Warns once in a process: a stream finds its stores again for each batch."""
+    _log.warning(text)
 
 
 def _is_store(path: str, options: ReadOptions) -> bool:
@@ -158,11 +184,6 @@ def _is_store(path: str, options: ReadOptions) -> bool:
     return (Path(path) / "commitlog").is_dir() or (
         options.config is not None and Path(path).is_dir()
     )
-
-
-def settings_of(options: ReadOptions) -> dict[str, bool | int | str]:
-    """The settings of the stores, as the extension takes them."""
-    return load_config(options.config).given() if options.config else {}
 
 
 def summarize_all(options: ReadOptions, *, reads_time: bool | None = None) -> list[Summary]:
@@ -231,7 +252,7 @@ def first_time(store: mqstore.Store, base: int) -> int | None:
 
 def _topics(store: mqstore.Store, options: ReadOptions) -> Sequence[str] | None:
     """The topics whose queues matter; ``None`` where no queue does."""
-    named = {one.topic for one in (*options.starting_offsets, *options.ending_offsets)}
+    named = {one.topic for one in (*options.starts, *options.ending_offsets)}
     if options.topics is not None:
         chosen = set(options.topics)
     elif options.topic_pattern is not None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from mqstore.errors import UnsupportedError
+from mqstore.errors import ConfigError, UnsupportedError
 from mqstore.spark.compat import DataSourceStreamReader
 from mqstore.spark.packing import pack, ranges_of
 from mqstore.spark.progress import Progress
+from mqstore.spark.purpose import check_purpose, purpose_of
 from mqstore.spark.reader import read_range
 from mqstore.spark.shipping import Shipped
+from mqstore.spark.telling import in_one_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,8 +19,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import InputPartition
 
+    from mqstore.errors import StoreError
     from mqstore.spark.options import ReadOptions
-    from mqstore.spark.progress import Offset
+    from mqstore.spark.progress import Offset, QueueStarts
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -34,11 +37,15 @@ else:
     HAS_LIMITS = True
 
 Mark = dict[str, Any]
-"""An offset as Spark's checkpoint has it: ``Offset``, and beside it ``FROM`` and ``ID``."""
+"""An offset as Spark's checkpoint has it: ``Offset``, and beside it the names below."""
 FROM = "/from"
 """The first batch's beginning; no directory is called so."""
 ID = "/id"
 """``Marks`` of the stores."""
+OF = "/of"
+"""``Purpose`` of the checkpoint."""
+QUEUES = "/queues"
+"""``QueueStarts``."""
 
 
 def make_stream_reader(options: ReadOptions, columns: Sequence[str]) -> DataSourceStreamReader:
@@ -62,16 +69,21 @@ def check_limits(options: ReadOptions) -> None:
     for name, given in (
         ("maxBytesPerTrigger", options.max_bytes_per_trigger),
         ("maxRowsPerTrigger", options.max_rows_per_trigger),
+        ("startingOffsets by queue", options.starts or None),
     ):
         if given is not None and not HAS_LIMITS:
             raise UnsupportedError(
-                f"option {name} needs Spark 4.2 or newer", name, options.paths[0]
+                f"option {name} needs Spark 4.2 or newer; mqstore.spark.micro_batch has it on "
+                "every Spark",
+                name,
+                options.paths[0],
             )
 
 
-def _places(mark: object) -> Offset:
+def places(mark: object) -> Offset:
+    """The physical offsets of an offset of Spark's."""
     if isinstance(mark, dict):
-        return {name: at for name, at in mark.items() if name not in (FROM, ID)}
+        return {name: at for name, at in mark.items() if name not in (FROM, ID, OF, QUEUES)}
     return cast("Offset", mark)  # `Progress` refuses it
 
 
@@ -88,22 +100,50 @@ class _Reader(Shipped, DataSourceStreamReader):
         self.columns = columns
         self.initial: Offset | None = None
         self.planned: Mark | None = None
+        self.purpose = purpose_of(options)
+        self.queues: QueueStarts = {}
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's
         """Where a stream without a checkpoint begins."""
         self.initial = self.progress.first()
+        self.queues = self.progress.queue_starts()
         return self.initial
 
     def partitions(self, start: object, end: object) -> Sequence[InputPartition]:
         """Partitions for the tasks of a batch."""
         self.initial = None
+        self._check_batch(start, end)
+        self._take_queues(start)
         if isinstance(end, dict) and FROM in end:
             start = end[FROM]
+            self._take_queues(end)
         if self.progress.options.fail_on_data_loss:
             self._same(end)  # a batch that runs again has the rows that it had
-        ranges = self.progress.ranges(self._same(start), _places(end))
+        ranges = self.progress.ranges(self._same(start), places(end), self.queues)
         self.planned = cast("Mark", end)
         return pack(ranges, self.progress.options)
+
+    def _check_batch(self, start: object, end: object) -> None:
+        """Refuses a batch that was planned for another purpose."""
+        before, planned = (one.get(OF) if isinstance(one, dict) else None for one in (start, end))
+        if before is None:
+            self._check(planned)
+            return
+        self._check(before)
+        # A batch of another purpose that was refused has written nothing.
+        if before != self.purpose:
+            check_purpose(
+                planned, self.purpose, "a batch that is not done", "and run once without the change"
+            )
+
+    def _check(self, kept: object) -> None:
+        if kept != (self.progress.options.kept or {}).get("earlier"):
+            check_purpose(kept, self.purpose, "the checkpoint")
+
+    def _take_queues(self, mark: object) -> None:
+        found = mark.get(QUEUES) if isinstance(mark, dict) else None
+        if found is not None:
+            self.queues = _queue_starts(found)
 
     def _repeated(self) -> Mark | None:
         """The end of the batch that ``resume`` repeats, while that is the next one."""
@@ -112,7 +152,7 @@ class _Reader(Shipped, DataSourceStreamReader):
             return None
         _, end, marks = resume
         if marks is not None:
-            return {**end, ID: marks, FROM: self.initial}
+            return {**self._ending(end), ID: marks}
         self.progress.warn_of_old_marks()
         return self._ending(end)
 
@@ -121,26 +161,74 @@ class _Reader(Shipped, DataSourceStreamReader):
 
         Spark logs only ends, and asks for the beginning again if the driver dies in that batch.
         """
+        if isinstance(start, dict):
+            self._check(start.get(OF))
+            self._take_queues(start)
         same = self._same(start)
         end = self.progress.next(same, **limits)
-        if self.initial is None and same == end == _places(start):
+        if self.initial is None and same == end == places(start):
             return start
         return self._ending(end)
 
     def _ending(self, end: Offset) -> Mark:
         first = {} if self.initial is None else {FROM: self.initial}
-        return {**end, ID: self.progress.marks(end), **first}
+        queues = {QUEUES: self.queues} if self.queues else {}
+        return {**end, ID: self.progress.marks(end), OF: self.purpose, **queues, **first}
 
     def _same(self, mark: object) -> Offset:
         """An offset as far as the stores are those that were read."""
         marks = mark.get(ID) if isinstance(mark, dict) else None
-        return self.progress.same_stores(_places(mark), marks) if marks else _places(mark)
+        return self.progress.same_stores(places(mark), marks) if marks else places(mark)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The record batches of one partition."""
         for part in ranges_of(partition):
             self.progress.check_range(part)
             yield from read_range(part, self.progress.options, self.columns)
+
+
+def _queue_starts(given: object) -> QueueStarts:
+    """Parses those of a checkpoint, which is untrusted."""
+    try:
+        rows = {broker: [(t, q, at) for t, q, at in many] for broker, many in dict(given).items()}  # type: ignore[call-overload]
+    except (TypeError, ValueError):
+        rows = {"": [("", -1, -1)]}
+    for topic, queue_id, at in (row for many in rows.values() for row in many):
+        if not (isinstance(topic, str) and type(queue_id) is type(at) is int and at >= 0):
+            raise ConfigError(
+                f"the checkpoint's queues {str(given)[:200]} are not of this source", "path"
+            )
+    return rows
+
+
+class RefusingReader(DataSourceStreamReader):
+    """Raises an error when the query begins.
+
+    Args:
+        error: The error.
+    """
+
+    def __init__(self, error: StoreError) -> None:
+        self.error = error
+
+    @in_one_sentence()
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's
+        """Raises the error."""
+        raise self.error
+
+    @in_one_sentence()
+    def latestOffset(self) -> Mark:  # type: ignore[override]  # noqa: N802 - Spark's
+        """Raises the error."""
+        raise self.error
+
+    @in_one_sentence()
+    def partitions(self, start: object, end: object) -> Sequence[InputPartition]:  # noqa: ARG002
+        """Raises the error."""
+        raise self.error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        """Raises the error."""
+        raise self.error
 
 
 class StreamReader(_Reader):

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from mqstore.errors import ConfigError, StoreError, UnsupportedError
 from mqstore.files.durable import sync
+from mqstore.spark.options import WriteOptions
 from mqstore.spark.shipping import Shipped
 from mqstore.spark.staging import Staging
-from mqstore.spark.writer import StoreWriter, Written, write_options
+from mqstore.spark.writer import BAD_ROWS, StoreWriter, Written, write_options
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -60,7 +61,8 @@ def make_stream_writer(
     out, config, extra = write_options(given, schema)
     query = _query(checkpoint)
     staging = Staging(str(out.absolute()), config, f"{_prefix(query)}{uuid.uuid4().hex}")
-    return StreamWriter(staging, query, extra)
+    bad_rows = WriteOptions.parse(given).bad_rows
+    return StreamWriter(staging, query, extra, bad_rows)
 
 
 def _prefix(query: str) -> str:
@@ -84,11 +86,20 @@ class StreamWriter(Shipped, DataSourceStreamArrowWriter):
         staging: Where.
         query: The query's id.
         properties_from: Columns that become properties.
+        bad_rows: ``fail``, ``drop`` or ``quarantine``.
     """
 
-    def __init__(self, staging: Staging, query: str, properties_from: Sequence[str]) -> None:
+    def __init__(
+        self,
+        staging: Staging,
+        query: str,
+        properties_from: Sequence[str],
+        bad_rows: str = "fail",
+    ) -> None:
         self.query = query
-        self.writer = StoreWriter(staging, overwrite=False, properties_from=properties_from)
+        self.writer = StoreWriter(
+            staging, overwrite=False, properties_from=properties_from, bad_rows=bad_rows
+        )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Stages a store of the rows of one task."""
@@ -101,13 +112,18 @@ class StreamWriter(Shipped, DataSourceStreamArrowWriter):
         out = Path(staging.out)
         if batchId > self._done():
             # Of a commit that was killed.
-            half = sorted(out.glob(f"batch-{batchId:08}-*"))
+            half = [
+                *sorted(out.glob(f"batch-{batchId:08}-*")),
+                *sorted(out.glob(f"{BAD_ROWS}/batch-{batchId:08}-*")),
+            ]
+            written = [one for one in messages if isinstance(one, Written)]
             stores = [
                 (f"batch-{batchId:08}-part-{one.partition:05}", path)
-                for one in messages
-                if isinstance(one, Written)
+                for one in written
                 for _, path in one.stores
             ]
+            for one in written:
+                stores += one.kept(f"batch-{batchId:08}-part-{one.partition:05}")
             staging.publish(stores, replace=half)
             new = out / f"{_MARKER}.tmp"
             new.write_text(json.dumps({"query": self.query, "batch": batchId}), encoding="utf-8")

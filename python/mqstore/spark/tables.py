@@ -1,8 +1,7 @@
 """The structures of a store as tables: ``table=`` with anything but ``messages``.
 
 ``raw`` and ``dispatch`` are views of the log and are planned and filtered as messages are. The
-others are read structure by structure; of the options that choose messages only ``topics``,
-``topicPattern`` and ``queues`` concern them, and only where a table has topics.
+others are read structure by structure; an option that a table cannot filter by is refused.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from mqstore import _native
 from mqstore.errors import StoreError
 from mqstore.files.layout import index_files
 from mqstore.spark.compat import InputPartition
+from mqstore.spark.packing import pack, ranges_of
 from mqstore.spark.reader import MessageReader, Reader, batches_of, make_reader, task_cpus
 from mqstore.spark.stores import StoreDir, find_stores
 from mqstore.spark.telling import in_one_sentence
@@ -153,6 +153,7 @@ class StructurePart(InputPartition):
         store: The store's directory.
         broker: Value of the column ``broker``.
         table: Which table.
+        size: Bytes that the task reads, about.
         path: The file or folder; empty where the whole store is meant.
         begin: The first entry.
         end: One past the last.
@@ -163,6 +164,7 @@ class StructurePart(InputPartition):
     store: str
     broker: str
     table: str
+    size: int = 0
     path: str = ""
     begin: int = 0
     end: int = 0
@@ -175,7 +177,7 @@ class StructureReader(Reader):
 
     @in_one_sentence()
     def partitions(self) -> Sequence[InputPartition]:
-        """A part for each queue or index file, or one for each store."""
+        """Tasks of about ``splitBytes``, each of parts of queues, index files or stores."""
         parts: list[StructurePart] = []
         for store in find_stores(self.options):
             if self.options.table == "consumequeue":
@@ -183,16 +185,19 @@ class StructureReader(Reader):
             elif self.options.table == "index":
                 parts += _index_parts(store, self.options)
             else:
-                parts.append(StructurePart(store.path, store.broker, self.options.table))
-        return parts
+                size = _log_size(store, self.options) if self.options.table == "damage" else 0
+                parts.append(StructurePart(store.path, store.broker, self.options.table, size))
+        return pack(parts, self.options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The record batches of one part."""
-        if not isinstance(partition, StructurePart):
-            return
-        schema = _SCHEMAS[partition.table]
-        for batch in _READ[partition.table](partition, self.options):
-            whole = batch.append_column("broker", _same(partition.broker, batch.num_rows))
+        """The record batches of one partition."""
+        for part in ranges_of(partition):
+            yield from self._read(part)
+
+    def _read(self, part: StructurePart) -> Iterator[pa.RecordBatch]:
+        schema = _SCHEMAS[part.table]
+        for batch in _READ[part.table](part, self.options):
+            whole = batch.append_column("broker", _same(part.broker, batch.num_rows))
             arrays = [
                 _filled(whole, schema.field(name)).cast(schema.field(name).type)
                 for name in self.columns
@@ -213,28 +218,50 @@ def _filled(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
 
 
 def _queue_parts(store: StoreDir, options: ReadOptions) -> Iterator[StructurePart]:
-    queues = None if options.queues is None else dict(options.queues)
     entries = max(options.split_bytes // _ENTRY_BYTES, 1)
+    timed = options.starting_timestamp_ms is not None or options.ending_timestamp_ms is not None
     for kind in _QUEUE_FOLDERS:
         root = Path(store.path, kind)
         folders = sorted(root.glob("*/*")) if root.is_dir() else []
-        topics = {folder.parent.name for folder in folders}
-        if options.topic_pattern is not None:
-            topics = topics_matching(options.topic_pattern, topics)
         for folder in folders:
             topic, queue_id = folder.parent.name, folder.name
-            if not (topic in topics and queue_id.isdecimal() and folder.is_dir()):
+            if not (queue_id.isdecimal() and folder.is_dir()):
                 continue
-            if options.topics is not None and topic not in options.topics:
-                continue
-            if queues is not None and int(queue_id) not in queues.get(topic, ()):
+            if not _chooses(options, topic, int(queue_id)):
                 continue
             queue = mqstore.ConsumeQueue(folder)
-            for begin in range(queue.min_offset, queue.max_offset, entries):
-                end = min(begin + entries, queue.max_offset)
+            first, last = queue.min_offset, queue.max_offset
+            if timed:
+                with mqstore.open(store.path, config=options.config) as opened:
+                    first, last = _between(opened, topic, int(queue_id), (first, last), options)
+            for begin in range(first, last, entries):
+                end = min(begin + entries, last)
                 yield StructurePart(
-                    store.path, store.broker, "consumequeue", str(folder), begin, end
+                    store.path,
+                    store.broker,
+                    "consumequeue",
+                    (end - begin) * _ENTRY_BYTES,
+                    str(folder),
+                    begin,
+                    end,
                 )
+
+
+def _between(
+    store: mqstore.Store, topic: str, queue_id: int, held: tuple[int, int], options: ReadOptions
+) -> tuple[int, int]:
+    """The queue offsets of a queue whose messages were stored between the times."""
+    first, last = held
+    if options.starting_timestamp_ms is not None:
+        first = max(first, store.offset_at(topic, queue_id, options.starting_timestamp_ms))
+    if options.ending_timestamp_ms is not None:
+        last = min(last, store.offset_at(topic, queue_id, options.ending_timestamp_ms + 1))
+    return first, last
+
+
+def _log_size(store: StoreDir, options: ReadOptions) -> int:
+    with mqstore.open(store.path, config=options.config) as opened:
+        return opened.max_physical_offset - opened.min_physical_offset
 
 
 def _consume_queue(part: StructurePart, _: ReadOptions) -> Iterator[pa.RecordBatch]:
@@ -262,21 +289,28 @@ def _index_parts(store_dir: StoreDir, options: ReadOptions) -> Iterator[Structur
             store_dir.path,
             store_dir.broker,
             "index",
+            path.stat().st_size,
             str(path),
             slots=slots,
             capacity=capacity,
         )
 
 
-def _index(part: StructurePart, _: ReadOptions) -> Iterator[pa.RecordBatch]:
+def _index(part: StructurePart, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    first, last = options.starting_timestamp_ms, options.ending_timestamp_ms
     with mqstore.IndexFile(part.path, slots=part.slots, entries=part.capacity) as file:
         begin_ms = file.header.begin_timestamp_ms
         for batch in batches_of(file.entries(), part.path):
             seconds = batch.column("seconds").cast(pa.int64())
             times = pc.add(pc.multiply(seconds, 1000), begin_ms)
-            yield batch.append_column(
+            entries = batch.append_column(
                 "file", _same(Path(part.path).name, batch.num_rows)
             ).append_column("store_timestamp", _times(times))
+            for bound, compare in ((first, pc.greater_equal), (last, pc.less_equal)):
+                if bound is not None:
+                    entries = entries.filter(compare(times, bound))
+                    times = times.filter(compare(times, bound))
+            yield entries
 
 
 def _times(milliseconds: pa.Array) -> pa.Array:
@@ -341,9 +375,18 @@ def _offsets(part: StructurePart, options: ReadOptions) -> Iterator[pa.RecordBat
             }
             for group, offsets in sorted(store.groups().items())
             for one in offsets
-            if options.topics is None or one.topic in options.topics
+            if _chooses(options, one.topic, one.queue_id)
         ]
     yield _rows(rows, "offsets")
+
+
+def _chooses(options: ReadOptions, topic: str, queue_id: int) -> bool:
+    pattern, queues = options.topic_pattern, options.queues
+    return (
+        (options.topics is None or topic in options.topics)
+        and (pattern is None or bool(topics_matching(pattern, [topic])))
+        and (queues is None or queue_id in dict(queues).get(topic, ()))
+    )
 
 
 def _damage(part: StructurePart, options: ReadOptions) -> Iterator[pa.RecordBatch]:

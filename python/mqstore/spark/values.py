@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -14,19 +14,20 @@ import pyarrow.compute as pc
 
 from mqstore.errors import ConfigError
 from mqstore.text import is_relative, parse_size, parse_time
+from mqstore.text.zone import parse_zone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from mqstore.text.zone import Zone
 
 EARLIEST: Final = -2
 """In ``startingOffsets`` and ``endingOffsets``: the first queue offset that is held."""
 LATEST: Final = -1
 """The same: one past the last."""
+EVERY_QUEUE: Final = -1
+"""In place of a queue: each of its topic."""
+_WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 _T = TypeVar("_T")
-_D = TypeVar("_D")
 _INT32_MAX = 2**31 - 1
 _VIEW = (
     "in SQL CREATE TEMPORARY VIEW x USING mqstore OPTIONS (path '...') does, and CREATE TABLE "
@@ -43,34 +44,127 @@ class QueueOffset:
 
     Attributes:
         topic: The topic.
-        queue_id: Its queue.
+        queue_id: Its queue, or ``EVERY_QUEUE``.
         queue_offset: An entry number, ``EARLIEST`` or ``LATEST``.
+        timestamp_ms: A store time in its place.
     """
 
     topic: str
     queue_id: int
     queue_offset: int
+    timestamp_ms: int | None = None
+
+    def names(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue is meant."""
+        return self.topic == topic and self.queue_id in (queue_id, EVERY_QUEUE)
 
 
-def check_names(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
+BATCH: Final = ("batch",)
+STREAM: Final = ("stream",)
+LOG: Final = ("messages", "raw", "dispatch")
+"""Values of ``table`` that are read from the log."""
+_OF_KAFKA = {
+    "endingoffsetsbytimestamp": "give endingTimestamp, or endingOffsets by queue",
+    "groupidprefix": "a read belongs to no group and moves no offset: leave it out",
+    "includeheaders": "column properties has a message's headers: name it in columns",
+    "maxtriggerdelay": "give interval of the trigger",
+    "minoffsetspertrigger": "give interval of the trigger, and maxRowsPerTrigger",
+    "startingoffsetsbytimestampstrategy": "a time behind a queue's newest message is its end",
+    "maxrecordsperpartition": "give splitBytes",
+}
+"""Options of Spark's Kafka source, in lower case, that have another name here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """A row of a table of options.
+
+    Attributes:
+        name: Its name in Spark.
+        read: Reads its value from a text; a ``ValueError`` says what the text cannot be.
+        default: The value if the option is not given.
+        where: Kinds of queries that take it.
+        narrows: Whether it leaves messages out.
+        shown_default: The default on the pages, if it is no plain value.
+        example: A value, for the pages.
+        meaning: For the pages, as Markdown.
+        in_streams: The meaning in a stream, if it is another one.
+        also: Its names in Spark's Kafka source.
+        kept: Whether a checkpoint belongs to its value, as it decides which rows come.
+        tables: Values of ``table`` that can be narrowed by it.
+        field: The attribute that holds the value.
+    """
+
+    name: str
+    read: Callable[[str], Any]
+    default: Any = None
+    where: tuple[str, ...] = (*BATCH, *STREAM)
+    narrows: bool = False
+    shown_default: str = ""
+    example: str = ""
+    meaning: str
+    in_streams: str = ""
+    field: str = ""
+    also: tuple[str, ...] = ()
+    kept: bool = False
+    tables: tuple[str, ...] = LOG
+
+    def parse(self, text: str, read: Callable[[str], Any] | None = None) -> Any:  # noqa: ANN401
+        """The value of a text, by another function where one is given."""
+        try:
+            return (read or self.read)(text)
+        except ValueError as error:
+            raise ConfigError(f"option {self.name}: {error}", self.name) from None
+
+
+def option(name: str, read: Callable[[str], Any], **row: Any) -> Any:  # noqa: ANN401
+    """A field of a dataclass with its row; the other arguments are those of `Option`."""
+    one = Option(name=name, read=read, **row)
+    return field(default=one.default, metadata={"option": one})
+
+
+def options_of(kind: type[Any]) -> dict[str, Option]:
+    """The rows of a dataclass, by name."""
+    rows = [
+        replace(one.metadata["option"], field=one.name)
+        for one in fields(kind)
+        if "option" in one.metadata
+    ]
+    return {row.name: row for row in rows}
+
+
+def read_given(options: Mapping[str, str], known: Mapping[str, Option]) -> dict[str, str]:
     """The options by their proper names.
 
     Args:
         options: Texts by name, in any case.
-        known: The proper names.
+        known: The options by their proper names.
 
     Raises:
-        ConfigError: No such option; the nearest names are offered.
+        ConfigError: No such option; the nearest names are offered. Or one that is given twice.
     """
     proper = {name.lower(): name for name in known}
+    proper |= {also.lower(): row.name for row in known.values() for also in row.also}
     given = {}
     for name, text in options.items():
         if name.lower() in _OF_TABLES:
             raise ConfigError(f"CREATE TABLE cannot name a store's directory; {_VIEW}", "path")
+        if hint := _kafka_hint(name.lower()):
+            raise ConfigError(f"option {name[:64]} is of Spark's Kafka source; {hint}", name)
         if name.lower() not in proper:
-            raise ConfigError(unknown_name("option", name, proper.values()), name)
-        given[proper[name.lower()]] = text
+            raise ConfigError(unknown_name("option", name, known), name)
+        if (own := proper[name.lower()]) in given:
+            raise ConfigError(f"option {own} is given twice, as {name} too", own)
+        given[own] = text
     return given
+
+
+def _kafka_hint(name: str) -> str | None:
+    if name == "kafka.bootstrap.servers":
+        return "stores are read from files: give their directories as path"
+    if name.startswith("kafka."):
+        return "no broker is asked here: leave it out"
+    return _OF_KAFKA.get(name)
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
@@ -83,25 +177,9 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
     return f"no {what} {shown!r}; there are {', '.join(by_lower.values())}"
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """The options that were given, by their proper names."""
-
-    texts: Mapping[str, str]
-
-    def get(self, name: str, read: Callable[[str], _T], default: _D) -> _T | _D:
-        """An option parsed by `read`, or its default."""
-        if name not in self.texts:
-            return default
-        try:
-            return read(self.texts[name])
-        except ValueError as error:
-            raise ConfigError(f"option {name}: {error}", name) from None
-
-
-def read_paths(given: Given) -> tuple[str, ...]:
-    """Reads the paths of ``load``."""
-    paths = [*given.get("path", lambda text: [text], []), *given.get("paths", read_texts, [])]
+def read_paths(path: str | None, many: Iterable[str] = ()) -> tuple[str, ...]:
+    """The paths of ``load``, of the options ``path`` and ``paths``."""
+    paths = [*([] if path is None else [path]), *many]
     if not paths:
         text = f"no path was given; load(path) names a store's directory; {_VIEW}"
         raise ConfigError(text, "path")
@@ -116,23 +194,39 @@ def read_paths(given: Given) -> tuple[str, ...]:
     return tuple(re.sub(r"^file:(//)?(?=/)", "", path) for path in paths)
 
 
-def read_texts(text: str) -> list[str]:
+def read_texts(text: str) -> tuple[str, ...]:
     """Reads a JSON array of texts."""
     many = _json(text)
     if not isinstance(many, list) or not all(isinstance(one, str) for one in many):
         raise ValueError(f"{_shown(text)} is no JSON array of texts")
-    return many
+    return tuple(many)
 
 
 def read_names(text: str) -> tuple[str, ...]:
     """Reads ``a,b`` or a JSON array."""
     if text.lstrip().startswith("["):
-        names = tuple(read_texts(text))
+        names = read_texts(text)
     else:
         names = tuple(name.strip() for name in text.split(","))
     if not names or not all(names):
         raise ValueError(f"{_shown(text)} has an empty name in it")
     return tuple(dict.fromkeys(names))
+
+
+def read_tags(text: str) -> str | None:
+    """Reads a tag expression, or a JSON array of tags of which any will do."""
+    if text.lstrip().startswith("["):
+        tags = read_names(text)
+        for tag in tags:
+            if "|" in tag or tag == "*" or tag != tag.strip():
+                raise ValueError(f"{_shown(tag)} in a list is no tag: give each tag alone")
+        return " || ".join(tags)
+    if re.search(r",|&&|(?<![|])[|](?![|])", text):
+        raise ValueError(
+            f"{_shown(text)} is no tag expression: say paid || refunded, or give a list of tags, "
+            "each of which may have a comma"
+        )
+    return text.strip() or None
 
 
 def read_pattern(text: str) -> str:
@@ -170,8 +264,28 @@ def read_queues(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
     return tuple(queues)
 
 
-def read_time_in(zone: Zone) -> Callable[[str], int]:
-    """Reads times; one without an offset is in a zone."""
+def read_zone(text: str) -> str:
+    """Reads the name of a zone."""
+    parse_zone(text)
+    return text
+
+
+def read_queue_times(text: str) -> tuple[QueueOffset, ...]:
+    """Reads store times by topic and queue."""
+    wanted = '{"topic": {"0": 1700000000000}}'
+    times = []
+    for topic, by_queue in _object(text, wanted).items():
+        if not isinstance(by_queue, dict) or not all(map(_is_int, by_queue.values())):
+            raise ValueError(f"topic {topic!r} has {_shown(json.dumps(by_queue))}; say {wanted}")
+        for queue_id, time_ms in by_queue.items():
+            at_ms = parse_time(str(time_ms))
+            times.append(QueueOffset(topic, _queue_id(topic, queue_id), EARLIEST, at_ms))
+    return tuple(times)
+
+
+def read_time_in(name: str) -> Callable[[str], int]:
+    """Reads times; one without an offset is in the zone of that name."""
+    zone = parse_zone(name)
 
     def read(text: str) -> int:
         if re.fullmatch("-?[0-9]+", text.strip()):
@@ -183,6 +297,11 @@ def read_time_in(zone: Zone) -> Callable[[str], int]:
         return parse_time(zone.read(moment).isoformat())
 
     return read
+
+
+def read_object(text: str) -> dict[str, Any]:
+    """Reads a JSON object."""
+    return _object(text, "{}")
 
 
 def read_resume(text: str) -> tuple[dict[str, int], dict[str, int], dict[str, Any] | None]:
@@ -203,26 +322,34 @@ def read_offsets(text: str) -> str | tuple[QueueOffset, ...]:
     """Reads offsets by topic and queue, or the word for them."""
     if text.strip().lower() in ("earliest", "latest"):
         return text.strip().lower()
-    wanted = 'earliest, latest or {"topic": {"0": 23, "1": -2}}'
+    wanted = 'earliest, latest or {"topic": {"0": 23, "1": -2}, "other": "latest"}'
     offsets = []
     for topic, by_queue in _object(text, wanted).items():
+        if isinstance(by_queue, str) and by_queue.lower() in _WORDS:
+            offsets.append(QueueOffset(topic, EVERY_QUEUE, _WORDS[by_queue.lower()]))
+            continue
         if not isinstance(by_queue, dict):
             raise ValueError(  # noqa: TRY004 - it is the value of an option
                 f"topic {topic!r} has {_shown(json.dumps(by_queue))}; say {wanted}"
             )
         for queue_id, offset in by_queue.items():
-            if not re.fullmatch("[0-9]{1,10}", queue_id) or int(queue_id) > _INT32_MAX:
-                raise ValueError(f"topic {topic!r}: {queue_id!r} is no queue")
+            number = _queue_id(topic, queue_id)
             if not _is_int(offset) or not EARLIEST <= offset <= _INT64_MAX:
                 raise ValueError(
                     f"topic {topic!r}, queue {queue_id}: {_shown(json.dumps(offset))} is no "
                     "offset; say a number from 0, -2 for the earliest or -1 for the latest"
                 )
-            offsets.append(QueueOffset(topic, int(queue_id), offset))
+            offsets.append(QueueOffset(topic, number, offset))
     return tuple(offsets)
 
 
-def _object(text: str, wanted: str) -> dict[str, object]:
+def _queue_id(topic: str, queue_id: str) -> int:
+    if not re.fullmatch("[0-9]{1,10}", queue_id) or int(queue_id) > _INT32_MAX:
+        raise ValueError(f"topic {topic!r}: {queue_id!r} is no queue")
+    return int(queue_id)
+
+
+def _object(text: str, wanted: str) -> dict[str, Any]:
     found = _json(text)
     if not isinstance(found, dict):
         raise ValueError(f"{_shown(text)} is not what is asked for; say {wanted}")  # noqa: TRY004
@@ -256,7 +383,7 @@ def read_count(text: str) -> int:
     return number
 
 
-def read_some_bytes(text: str) -> int:
+def read_size(text: str) -> int:
     """Reads a size above 0."""
     size = parse_size(text)
     if size == 0:

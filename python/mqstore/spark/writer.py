@@ -7,7 +7,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,13 +25,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from mqstore.config import load_config
 from mqstore.errors import ConfigError
+from mqstore.spark.options import WriteOptions
 from mqstore.spark.schema import columns_schema
 from mqstore.spark.shipping import Shipped
 from mqstore.spark.source import register_format
-from mqstore.spark.staging import Staging, append, check_out, stores_in
-from mqstore.spark.values import Given, check_names, read_names, unknown_name
+from mqstore.spark.staging import Rows, Staging, check_out, stores_in
+from mqstore.spark.values import unknown_name
+from mqstore.store import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,10 +42,6 @@ if TYPE_CHECKING:
 
     from mqstore.config import ConfigLike
 
-WRITE_OPTIONS = ("path", "config", "propertiesFrom", "storeBy")
-"""Every option that a write can have."""
-
-WAYS = ("task", "broker")
 _PART = re.compile(r"part-([0-9]+)")
 
 
@@ -57,18 +54,16 @@ def make_writer(
         ConfigError: An unknown option or column, no path, or a path that is a store itself.
         StoreLockedError: ``overwrite`` would replace a store that is being written.
     """
-    given = check_names(options, WRITE_OPTIONS)
-    by = given.get("storeBy", "task").strip().lower()
-    if by not in ("task", "broker"):
-        raise ConfigError(f"option storeBy: {unknown_name('value', by, WAYS)}", "storeBy")
+    parsed = WriteOptions.parse(options)
+    by = parsed.store_by
     if by == "broker" and "broker" not in schema.fieldNames():
         raise ConfigError("column broker is missing: it says whose store a row goes to", "broker")
-    out, config, extra = write_options(given, schema)
+    out, config, extra = write_options(options, schema)
     if overwrite:
         stores_in(out)
     staging = Staging(str(out.absolute()), config)
     kind = StoreWriter if by == "task" else BrokerWriter
-    return kind(staging, overwrite=overwrite, properties_from=extra)
+    return kind(staging, overwrite=overwrite, properties_from=extra, bad_rows=parsed.bad_rows)
 
 
 def write_options(
@@ -79,13 +74,12 @@ def write_options(
     Raises:
         ConfigError: An unknown option or column, no path, or a path that is a store itself.
     """
-    given = check_names(options, WRITE_OPTIONS)
-    if "path" not in given:
+    parsed = WriteOptions.parse(options)
+    if parsed.path is None:
         raise ConfigError("no path was given; save(path) names the directory", "path")
-    extra = Given(given).get("propertiesFrom", read_names, ())
-    check_columns(schema, extra)
-    out = check_out(re.sub(r"^file:(//)?(?=/)", "", given["path"]))
-    return out, _settings(given.get("config")), tuple(extra)
+    check_columns(schema, parsed.properties_from)
+    out = check_out(re.sub(r"^file:(//)?(?=/)", "", parsed.path))
+    return out, _settings(parsed.config), parsed.properties_from
 
 
 def _settings(config: str | None) -> ConfigLike:
@@ -93,10 +87,9 @@ def _settings(config: str | None) -> ConfigLike:
     if config is None or not config.lstrip().startswith("{"):
         return config
     try:
-        settings = load_config(json.loads(config))
+        return settings_of(json.loads(config))
     except ValueError as error:
         raise ConfigError(f"option config: {error}", "config") from None
-    return settings.given()
 
 
 def check_columns(schema: StructType, properties_from: Sequence[str] = ()) -> None:
@@ -176,10 +169,20 @@ class Written(WriterCommitMessage):
     Attributes:
         partition: The task's number.
         stores: Name and path of each staged store; none where the task had no row.
+        bad: Path of the file of its bad rows, if it has one.
     """
 
     partition: int
     stores: list[tuple[str, str]]
+    bad: str | None = None
+
+    def kept(self, name: str) -> list[tuple[str, str]]:
+        """Name and path of the file of bad rows."""
+        return [] if self.bad is None else [(f"{BAD_ROWS}/{name}.parquet", self.bad)]
+
+
+BAD_ROWS = "_bad_rows"
+"""Folder in the target of rows that are no messages."""
 
 
 class StoreWriter(Shipped, DataSourceArrowWriter):
@@ -189,11 +192,18 @@ class StoreWriter(Shipped, DataSourceArrowWriter):
         staging: Where.
         overwrite: Whether the stores that are there are replaced.
         properties_from: Columns that become properties.
+        bad_rows: ``fail``, ``drop`` or ``quarantine``.
     """
 
     def __init__(
-        self, staging: Staging, *, overwrite: bool, properties_from: Sequence[str] = ()
+        self,
+        staging: Staging,
+        *,
+        overwrite: bool,
+        properties_from: Sequence[str] = (),
+        bad_rows: str = "fail",
     ) -> None:
+        self.bad_rows = bad_rows
         self.staging = staging
         self.overwrite = overwrite
         self.properties_from = tuple(properties_from)
@@ -208,11 +218,12 @@ class StoreWriter(Shipped, DataSourceArrowWriter):
         if first is None:
             return Written(partition, [])
         name = f"part-{partition}"
+        rows = Rows(self.staging, self.bad_rows, partition, context.taskAttemptId())
         with self.staging.store(name, context.taskAttemptId()) as (store, path):
-            append(store, first)
+            rows.append(store, first)
             for batch in filled:
-                append(store, batch)
-        return Written(partition, [(name, path)])
+                rows.append(store, batch)
+        return Written(partition, [(name, path)], rows.close())
 
     def names(self, written: Sequence[Written], taken: Iterable[str]) -> list[tuple[str, str]]:
         """Names and paths of staged stores: by partition, behind the numbers that are taken."""
@@ -228,7 +239,9 @@ class StoreWriter(Shipped, DataSourceArrowWriter):
         replaced = stores_in(out) if self.overwrite else []
         taken = [path.name for path in out.iterdir() if path not in replaced]
         written = [one for one in messages if isinstance(one, Written)]
-        self.staging.publish(self.names(written, taken), replace=replaced)
+        job = self.staging.job
+        bad = [file for one in written for file in one.kept(f"{job}-part-{one.partition:05}")]
+        self.staging.publish([*self.names(written, taken), *bad], replace=replaced)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
         """Removes whatever a job that failed has written."""
@@ -242,17 +255,18 @@ class BrokerWriter(StoreWriter):
         """Stages the stores of one task."""
         context = _task()
         stores = []
+        rows = Rows(self.staging, self.bad_rows, context.partitionId(), context.taskAttemptId())
         runs = _runs(_with_properties(batch, self.properties_from) for batch in iterator)
         run = next(runs, None)
         while run is not None:
             broker, batch = run
             name = _directory(broker)
             with self.staging.store(name, context.taskAttemptId()) as (store, path):
-                append(store, batch)
+                rows.append(store, batch)
                 while (run := next(runs, None)) is not None and run[0] == broker:
-                    append(store, run[1])
+                    rows.append(store, run[1])
             stores.append((name, path))
-        return Written(context.partitionId(), stores)
+        return Written(context.partitionId(), stores, rows.close())
 
     def names(self, written: Sequence[Written], taken: Iterable[str]) -> list[tuple[str, str]]:  # noqa: ARG002
         """Names and paths of staged stores: their brokers'."""
@@ -265,6 +279,7 @@ def write_store(
     *,
     config: ConfigLike = None,
     properties_from: Iterable[str] = (),
+    bad_rows: Literal["fail", "drop", "quarantine"] = "fail",
 ) -> list[str]:
     """Writes one store for each value of ``broker``, in order of store time.
 
@@ -275,6 +290,8 @@ def write_store(
             is named after its broker.
         config: Settings of the new stores, as for ``mqstore.open``.
         properties_from: Columns that become properties, as texts; null is left out.
+        bad_rows: At a row that is no message: ``fail`` with its number and field, ``drop`` leaves
+            it out, ``quarantine`` keeps it in ``_bad_rows`` of `out`, as Parquet.
 
     Returns:
         The paths of the stores, sorted.
@@ -283,14 +300,15 @@ def write_store(
         ConfigError: A column that no message has, one that is missing, a broker that is null or
             whose name cannot be a directory's, or a directory that is a store itself.
         StoreIOError: There is something of a broker's name already; nothing was written then.
-        pyspark.errors.PythonException: A row is no message; the text names the reason.
+        pyspark.errors.PythonException: A row is no message; the text names its number in its
+            task, its field and the reason.
 
     Examples:
         >>> write_store(frame.where("topic = 'orders'"), "/data/restored")  # doctest: +SKIP
     """
-    given = {"path": os.fspath(out), "storeBy": "broker"}
+    given = {"path": os.fspath(out), "storeBy": "broker", "badRows": bad_rows}
     if config is not None:
-        given["config"] = json.dumps(load_config(config).given())
+        given["config"] = json.dumps(settings_of(config))
     if names := list(properties_from):
         given["propertiesFrom"] = json.dumps(names)
     # Here the user's own call is in the traceback.

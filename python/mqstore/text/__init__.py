@@ -51,7 +51,7 @@ UNSAFE = re.compile(
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
-class _Milliseconds(int):
+class Milliseconds(int):
     """Milliseconds from a text with a date, which cannot be seconds by mistake."""
 
     __slots__ = ()
@@ -94,7 +94,7 @@ def parse_time(text: str, now_ms: Callable[[], int] | None = None) -> int:
             "or a time relative to now (-2h)"
         ) from None
     number = since // timedelta(milliseconds=1)
-    return _Milliseconds(number) if number in _SECONDS else number
+    return Milliseconds(number) if number in _SECONDS else number
 
 
 # As the store refuses them: milliseconds of these were stored in 1970 or never.
@@ -120,7 +120,7 @@ def parse_size(text: str) -> int:
     """
     match = _SIZE.fullmatch(text.strip())
     if not match:
-        raise ValueError(f"{text!r} is no size: say bytes (4096), or 64k, 16m, 1g")
+        raise ValueError(f"expected bytes (4096), or 64k, 16m, 1g, got {text!r}")
     value = int(match[1]) * _UNIT_SIZE[match[2].lower()]
     if value > _INT64_MAX:
         raise ValueError(f"{text!r} does not fit into 64 bits of bytes")

@@ -3,31 +3,33 @@
 //! ends the log in `recovery.rs`, which delayed messages it delivers again in `delays.rs`,
 //! what its user may not read in `access.rs`.
 
-mod access;
-mod delays;
 mod recovery;
 mod settings;
 
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-pub(super) use self::access::{give, refused};
 pub use self::recovery::Cut;
 pub(super) use self::recovery::cut;
 pub use self::settings::{Line, read_line};
 pub(super) use self::settings::{WrongSize, proven};
 use super::finding::{Code, Finding};
 use crate::config::StoreConfig;
-use crate::error::Result;
-use crate::files::{Access, FileKind, Storage};
+use crate::error::{Error, Result, quoted};
+use crate::files::{Access, FileKind, Storage, folder_at};
 use crate::format::checkpoint::CheckpointFields;
+use crate::format::config::tables::parse_delay_offsets;
 use crate::format::file_name::parse_index_name;
 use crate::format::index::{HEADER_LEN, IndexHeader};
+use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
 use crate::format::release::Release;
-use crate::log::{CommitLog, StoreCheckpoint};
+use crate::log::{CommitLog, Queue, QueueKind, StoreCheckpoint};
 use crate::store::folder::inventory::list;
-use crate::store::folder::paths::{self, StorePaths};
-use crate::store::folder::{config_file, lock};
+use crate::store::folder::paths::StorePaths;
+use crate::store::folder::{config_file, lock, paths};
 use crate::store::queue_table::QueueTable;
+use crate::store::read::queue_read::view_of;
 use crate::time::utc_text;
 
 const TOPIC_FILE: usize = 3;
@@ -58,7 +60,7 @@ pub struct NextStart {
 
 /// Forecast for a store of which this user may not read these files and folders.
 pub(super) fn not_readable(refused: &[PathBuf], paths: &StorePaths) -> NextStart {
-    let obstacles = refused.iter().map(|path| access::obstacle(path, paths)).collect();
+    let obstacles = refused.iter().map(|path| obstacle(path, paths)).collect();
     NextStart { obstacles, ..NextStart::default() }
 }
 
@@ -140,7 +142,7 @@ pub(super) fn foresee(
     let reach = queues.and_then(|table| table.all().iter().map(|q| q.max_physical_offset()).max());
     let reach = (!crashed).then_some(reach.unwrap_or(-1));
     let delivered_again = match queues {
-        Some(queues) => delays::delivered_again(storage, paths, (log, queues))?,
+        Some(queues) => delivered_again(storage, paths, (log, queues))?,
         None => 0,
     };
     let (from, bytes) = recovery::range(storage, (log, config), &checkpoint, release, reach);
@@ -195,4 +197,134 @@ fn count_files(storage: &dyn Storage, dir: &Path, deepest: usize) -> Result<u64>
         };
     }
     Ok(count)
+}
+
+const DEEPEST: usize = 3;
+const MOST: usize = 100;
+
+/// Folders that a start needs and this user may not read, and files if asked; at most a hundred.
+pub(in crate::care) fn refused(
+    storage: &dyn Storage,
+    paths: &StorePaths,
+    files: bool,
+) -> Vec<PathBuf> {
+    let mut refused = Vec::new();
+    // Also tells whether the root can be searched.
+    if is_denied(&storage.list(paths.root())) {
+        return vec![paths.root().to_owned()];
+    }
+    let wheel = paths.root().join("timerwheel");
+    for file in [paths.checkpoint(), paths.abort(), wheel] {
+        if files && storage.kind(&file).is_ok_and(|kind| kind == Some(FileKind::File)) {
+            add_file(storage, file, &mut refused);
+        }
+    }
+    let queues = paths::QUEUE_FOLDERS.iter().map(|name| paths.root().join(name));
+    let log = paths.commit_log().iter().cloned();
+    let timers = paths.root().join("timerlog");
+    for dir in log.chain(queues).chain([paths.index(), paths.config(), timers]) {
+        match folder_at(storage, &dir, false) {
+            Ok(Ok(true)) => add_folder(storage, &dir, (files, DEEPEST), &mut refused),
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
+                refused.push(dir);
+            }
+            _ => {}
+        }
+    }
+    refused
+}
+
+fn is_denied<T>(result: &io::Result<T>) -> bool {
+    result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+}
+
+fn add_file(storage: &dyn Storage, path: PathBuf, refused: &mut Vec<PathBuf>) {
+    if refused.len() < MOST && is_denied(&storage.open(&path, Access::Read)) {
+        refused.push(path);
+    }
+}
+
+fn add_folder(
+    storage: &dyn Storage,
+    dir: &Path,
+    (files, deepest): (bool, usize),
+    refused: &mut Vec<PathBuf>,
+) {
+    let entries = storage.list(dir);
+    if is_denied(&entries) && refused.len() < MOST {
+        refused.push(dir.to_owned());
+    }
+    for entry in entries.unwrap_or_default() {
+        let path = dir.join(&entry.name);
+        match entry.kind {
+            FileKind::File if files => add_file(storage, path, refused),
+            FileKind::Directory if deepest > 0 => {
+                add_folder(storage, &path, (files, deepest - 1), refused);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Why RocketMQ does not start.
+pub(in crate::care) fn obstacle(path: &Path, paths: &StorePaths) -> String {
+    let then = match path == paths.root() {
+        true => "; run the command as its owner",
+        false => ", nor may a broker that runs as this user",
+    };
+    format!("{}: this user may not read it{then}", path.display())
+}
+
+/// The command that gives what lies in the store to its owner; root can run it.
+pub(in crate::care) fn owner_command(path: &Path, paths: &StorePaths) -> Option<String> {
+    if path == paths.root() {
+        return None;
+    }
+    let (store, path) = (quoted(paths.root().to_str()?)?, quoted(path.to_str()?)?);
+    Some(format!("chown -R --reference={store} {path} && chmod -R u+rwX {path}"))
+}
+
+const BLOCK: usize = 4096;
+
+/// Delayed messages that were due before the newest message, and that a start delivers again: a level
+/// without an offset begins at its queue's first message (`ScheduleMessageService#start`).
+pub(super) fn delivered_again(
+    storage: &dyn Storage,
+    paths: &StorePaths,
+    (log, queues): (&CommitLog, &QueueTable),
+) -> Result<u64> {
+    let path = paths.config().join("delayOffset.json");
+    // An unreadable table keeps RocketMQ from starting, and has its own finding.
+    let Ok(offsets) = config_file::load(storage, &path, parse_delay_offsets) else { return Ok(0) };
+    let offsets = offsets.map(|loaded| loaded.table).unwrap_or_default();
+    let (mut again, mut newest_ms) = (0, None);
+    for queue in queues.all() {
+        let level = queue.queue_id().saturating_add(1);
+        if queue.topic() != SCHEDULE_TOPIC
+            || queue.kind() != QueueKind::Plain
+            || offsets.iter().any(|(known, _)| *known == level)
+        {
+            continue;
+        }
+        let newest_ms = *newest_ms.get_or_insert_with(|| newest_store_time(log, queues));
+        let mut number = queue.min_offset();
+        loop {
+            let units = queue.units(number, BLOCK)?;
+            let Some(last) = units.last() else { break };
+            number = last.number.saturating_add(1);
+            // An entry of this topic has the time of delivery for a tags code.
+            again += units.iter().filter(|unit| (1..=newest_ms).contains(&unit.tags_code)).count()
+                as u64;
+        }
+    }
+    Ok(again)
+}
+
+/// Store time of the last message with a queue entry: a checkpoint may have none.
+fn newest_store_time(log: &CommitLog, queues: &QueueTable) -> i64 {
+    let last =
+        |queue: &Arc<Queue>| queue.units(queue.max_offset().saturating_sub(1), 1).ok()?.pop();
+    let place = queues.all().iter().filter_map(last).map(|unit| unit.physical_offset).max();
+    let record: Option<Box<[u8]>> = place.and_then(|place| log.get(place, log.end_offset()).ok());
+    record.and_then(|record| Some(view_of(&record)?.store_timestamp_ms())).unwrap_or(0)
 }

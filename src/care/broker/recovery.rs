@@ -8,7 +8,7 @@ use crate::files::{Access, Storage};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::message::{MessageView, peek};
 use crate::format::release::Release;
-use crate::format::width::at_most_i64;
+use crate::format::width::saturating_i64;
 use crate::log::CommitLog;
 use crate::log::read::file_walk::{Damage, FileEnd, Visitor, open_at};
 use crate::log::read::frames::{Record, property_crc};
@@ -46,7 +46,7 @@ pub(super) fn range(
         peek::store_timestamp_ms(head.get(..read)?, base)
     };
     let matches = |base: u64, time: i64| {
-        let base = at_most_i64(base);
+        let base = saturating_i64(base);
         match reach {
             Some(reach) => base <= reach,
             None if !release.has_logics_offset() => time <= checkpoint.min_timestamp_ms(),

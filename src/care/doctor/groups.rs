@@ -8,7 +8,7 @@ use crate::care::topics::is_system_group;
 use crate::error::named;
 use crate::files::Storage;
 use crate::format::config::tables::OffsetTable;
-use crate::format::width::{at_least_0, at_most_i64};
+use crate::format::width::{clamp_u64, saturating_i64};
 use crate::store::folder::config_file;
 use crate::store::folder::paths::StorePaths;
 use crate::store::queue_table::QueueTable;
@@ -99,7 +99,7 @@ pub(super) fn fates(
             let mut add = |fate, messages: i64| {
                 let key = (at.group.to_owned(), at.topic.to_owned(), fate);
                 let sum = fates.entry(key).or_default();
-                *sum = (sum.0 + 1, sum.1.saturating_add(at_least_0(messages)));
+                *sum = (sum.0 + 1, sum.1.saturating_add(clamp_u64(messages)));
             };
             if offset < 0 {
                 add(Fate::Anew, end - queue.min_offset());
@@ -119,7 +119,7 @@ pub(super) fn fates(
             let of_queue = |of: &&LostInQueue| of.topic == at.topic && of.queue_id == at.queue_id;
             if let Some(of) = lost.queues.iter().find(of_queue).filter(|of| of.last >= offset) {
                 let unread = of.last.saturating_sub(offset.max(of.first)).saturating_add(1);
-                add(Fate::Misses, unread.min(at_most_i64(of.messages)));
+                add(Fate::Misses, unread.min(saturating_i64(of.messages)));
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::format::java::key_hash;
 use crate::format::message::sys_flag::{self, Transaction};
 use crate::format::queue::consume_queue::ENTRY_LEN;
-use crate::format::width::{at_least_0, at_most_i64, to_usize};
+use crate::format::width::{clamp_u64, saturating_i64, to_usize};
 use crate::log::CommitLog;
 use crate::log::queue::unit::MAX_KEYS;
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
@@ -91,10 +91,10 @@ pub(super) fn read(
         queues: HashMap::new(),
         queue_count: 0,
         newest_ms: i64::MIN,
-        entries_of_file: at_most_i64(queue_file_size / ENTRY_LEN as u64),
+        entries_of_file: saturating_i64(queue_file_size / ENTRY_LEN as u64),
     };
     let (begin, log_end) = (log.min_offset(), log.end_offset());
-    let mut told = begin;
+    let mut reported = begin;
     let (mut last_ms, mut end) = (None, begin);
     let mut is_open = false;
     let mut scanner = Scanner::new(log, begin, log_end, true);
@@ -105,7 +105,7 @@ pub(super) fn read(
                 last_ms = Some(view.store_timestamp_ms());
                 facts.found.end = end;
                 facts.found.messages += 1;
-                facts.see(&DispatchRequest::of(view));
+                facts.read(&DispatchRequest::of(view));
                 let batch_topics = &mut facts.found.batch_topics;
                 if sys_flag::is_inner_batch(view.sys_flag())
                     && batch_topics.len() < MOST_NAMES
@@ -126,9 +126,9 @@ pub(super) fn read(
             }
             Item::Damage(_) => {}
         }
-        if end - told >= STEP {
-            told = end;
-            if progress(told.saturating_sub(begin)).is_break() {
+        if end - reported >= STEP {
+            reported = end;
+            if progress(reported.saturating_sub(begin)).is_break() {
                 return Err(interrupted("examine", &log.run().dir()));
             }
         }
@@ -161,8 +161,8 @@ struct Facts {
 }
 
 impl Facts {
-    fn see(&mut self, request: &DispatchRequest<'_>) {
-        let place = at_least_0(request.physical_offset);
+    fn read(&mut self, request: &DispatchRequest<'_>) {
+        let place = clamp_u64(request.physical_offset);
         let time_ms = request.store_timestamp_ms;
         if time_ms < self.newest_ms {
             self.found.steps_back.add(|| (place, time_ms));
@@ -171,16 +171,16 @@ impl Facts {
         }
         self.newest_ms = self.newest_ms.max(time_ms);
         if request.is_queued() {
-            self.see_queue(request);
+            self.read_queue(request);
         }
         if request.transaction != Transaction::Rollback {
             for key in request.keys().take(MAX_KEYS) {
-                self.see_key(request.topic, key, place);
+                self.read_key(request.topic, key, place);
             }
         }
     }
 
-    fn see_queue(&mut self, request: &DispatchRequest<'_>) {
+    fn read_queue(&mut self, request: &DispatchRequest<'_>) {
         let topics = &mut self.found.topics;
         if let Some(count) = topics.get_mut(request.topic) {
             *count += 1;
@@ -215,10 +215,10 @@ impl Facts {
         }
     }
 
-    fn see_key(&mut self, topic: &[u8], key: &[u8], place: u64) {
+    fn read_key(&mut self, topic: &[u8], key: &[u8], place: u64) {
         let hash = key_hash(topic, key);
         let fingerprint = self.hasher.hash_one((topic, key)).max(1);
-        let at = to_usize(at_least_0(hash)) % KEYS;
+        let at = to_usize(clamp_u64(hash)) % KEYS;
         let Some(known) = self.keys.get_mut(at) else { return };
         if known.hash == hash && known.fingerprint != 0 && known.fingerprint != fingerprint {
             let places = [known.place, place];

@@ -1,7 +1,7 @@
 //! Counts lost messages: queue entries that lead to no whole message.
 
 use crate::error::Result;
-use crate::format::width::{at_least_0, at_most_i64};
+use crate::format::width::{clamp_u64, saturating_i64};
 use crate::store::queue_table::QueueTable;
 use crate::store::read::missing_end::MissingEnd;
 
@@ -55,7 +55,7 @@ pub(super) fn count(
     let Some(first) = first.min() else { return Ok(lost) };
     let end = missing.map_or(u64::MAX, |missing| missing.from);
     for queue in queues.all() {
-        if queue.reach() < at_most_i64(first) {
+        if queue.reach() < saturating_i64(first) {
             continue;
         }
         let mut found: Option<LostInQueue> = None;
@@ -86,7 +86,7 @@ pub(super) fn count(
                     first: unit.number,
                     last: unit.number,
                 });
-                of_queue.messages += at_least_0(unit.count.max(1));
+                of_queue.messages += clamp_u64(unit.count.max(1));
                 of_queue.last = unit.number;
             }
         }

@@ -18,7 +18,7 @@ use crate::files::Storage;
 use crate::format::config::tables::TopicTable;
 use crate::format::file_name::offset_name;
 use crate::format::index::IndexLayout;
-use crate::format::width::at_least_0;
+use crate::format::width::clamp_u64;
 use crate::log::index::file::IndexOpen;
 use crate::log::index::run::IndexRun;
 use crate::log::read::end::is_empty_from;
@@ -49,14 +49,14 @@ pub(super) fn behind(
     let index = index.as_ref().map(|(index, _)| index);
     let end = end.max(log.min_offset());
     match is_empty_from(log.run(), end)? {
-        true => MissingEnd::look(log, end, &parts.queues, index),
+        true => MissingEnd::find(log, end, &parts.queues, index),
         false => Ok(None),
     }
 }
 
 impl Examined<'_> {
     /// Adds what queues know before the log. RocketMQ's retention deletes whole files of queues too.
-    pub(super) fn tell_beginning(&mut self, queues: &QueueTable) -> Result<()> {
+    pub(super) fn report_beginning(&mut self, queues: &QueueTable) -> Result<()> {
         let log_min = self.log.min_offset();
         if log_min == 0 || self.log.run().files().is_empty() {
             return Ok(());
@@ -64,7 +64,7 @@ impl Examined<'_> {
         let (mut messages, mut in_queues, mut kept) = (0_u64, 0_u64, 0_u64);
         for queue in queues.all() {
             let before = queue.first_at_or_behind(log_min)? - queue.first_at_or_behind(0)?;
-            messages = messages.saturating_add(at_least_0(before));
+            messages = messages.saturating_add(clamp_u64(before));
             in_queues += u64::from(before > 0);
             let files = queue.run().files();
             for file in files.iter().rev().skip(1) {
@@ -108,7 +108,7 @@ impl Examined<'_> {
         Ok(if is_full && !has_part { Code::DocEndMissing } else { Code::DocCopy })
     }
 
-    pub(super) fn tell_epoch(&mut self, ended: &EndedEpoch) {
+    pub(super) fn report_epoch(&mut self, ended: &EndedEpoch) {
         let cut = "mqstore recover STORE --apply --drop-beyond";
         let cure = cure::fill(cut, self.path, &Words::default());
         let state = self.state(Code::DocEpochEnded);
@@ -116,7 +116,7 @@ impl Examined<'_> {
         state.add(Severity::Error, ended.to_string());
     }
 
-    pub(super) fn tell_mixture(&mut self, behind: Option<&MissingEnd>, report: &VerifyReport) {
+    pub(super) fn report_mixture(&mut self, behind: Option<&MissingEnd>, report: &VerifyReport) {
         if let Some(known) = behind.filter(|_| !self.log.run().files().is_empty()) {
             let line = format!(
                 "queues and index know {} messages from physical offset {} up to {}, and the log has none \
@@ -152,7 +152,7 @@ impl Examined<'_> {
         }
     }
 
-    pub(super) fn tell_quarantine(&mut self, config: &StoreConfig) -> Result<()> {
+    pub(super) fn report_quarantine(&mut self, config: &StoreConfig) -> Result<()> {
         for dir in verdict::quarantined(self.storage, self.paths)? {
             let mut go_on = |_, _| ControlFlow::Continue(());
             let Ok(found) = salvage(&dir, None, config.clone(), &mut go_on) else { continue };
@@ -213,7 +213,7 @@ impl Examined<'_> {
         }
     }
 
-    pub(super) fn tell_unmounted(&mut self, cause: &Cause) -> bool {
+    pub(super) fn report_unmounted(&mut self, cause: &Cause) -> bool {
         let dirs = self.paths.commit_log();
         if dirs.len() == 1 || !matches!(cause, Cause::BrokenRun | Cause::EndMissing(_)) {
             return false;
@@ -231,7 +231,7 @@ impl Examined<'_> {
     }
 
     /// A writer would give such topics plain queues.
-    pub(super) fn tell_batches(&mut self, queues: Option<&QueueTable>) {
+    pub(super) fn report_batches(&mut self, queues: Option<&QueueTable>) {
         let Some(queues) = queues else { return };
         for topic in &self.facts.batch_topics {
             let is_known = queues.is_entered(topic) || queues.kind_of(topic) == QueueKind::Batch;
@@ -260,7 +260,7 @@ impl Examined<'_> {
         Ok(deleted)
     }
 
-    pub(super) fn tell_deleted(&mut self, deleted: &BTreeSet<String>) {
+    pub(super) fn report_deleted(&mut self, deleted: &BTreeSet<String>) {
         if deleted.is_empty() {
             return;
         }

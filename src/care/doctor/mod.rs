@@ -2,6 +2,7 @@
 //! finding outside the known states is its own diagnosis.
 
 mod cure;
+mod databases;
 mod groups;
 mod log_facts;
 mod losses;
@@ -29,7 +30,7 @@ use crate::files::{Access, FileRun, Os, Storage};
 use crate::format::java::key_hash;
 use crate::format::message::properties::{self, split_keys};
 use crate::format::release::Release;
-use crate::format::width::{Unsigned, at_most_i64};
+use crate::format::width::{Unsigned, saturating_i64};
 use crate::log::{CommitLog, StoreCheckpoint};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::folder::found;
@@ -51,6 +52,8 @@ pub struct DoctorReport {
     /// Verdict.
     pub verdict: Verdict,
 }
+
+pub use self::databases::with_databases;
 
 /// Diagnoses the store at `path`. `progress` is called on the calling thread.
 pub fn doctor(
@@ -95,11 +98,11 @@ fn doctor_at_rest(
         return Ok(DoctorReport { diagnoses: vec![diagnosis], verdict });
     }
     let (mut whole, options) = (1, VerifyOptions::default());
-    let mut tell = |done, total: u64| {
+    let mut report = |done, total: u64| {
         whole = total;
         progress(done, total.saturating_mul(2))
     };
-    let report = verify_at_rest(Arc::clone(&storage), path, config.clone(), &options, &mut tell)?;
+    let report = verify_at_rest(Arc::clone(&storage), path, config.clone(), &options, &mut report)?;
     let (proven, _) = broker::proven(&storage, paths, config)?;
     // Repairs refuse sizes that the files contradict, until the settings are mended.
     let (is_contradicted, config) = (proven != *config, &proven);
@@ -128,7 +131,7 @@ fn doctor_at_rest(
         let plan = plan::plan(path, config.clone(), &storage, &mut go_on).ok();
         let has = |code| report.found.contains_key(&code);
         cuts_messages = plan.as_ref().is_some_and(|plan| plan.report.quarantined_count > 0);
-        let misplaced = misplaced::look(&*storage, paths, log_size)?;
+        let misplaced = misplaced::find(&*storage, paths, log_size)?;
         match Cause::of(misplaced, plan.and_then(|plan| plan.refusal)) {
             Cause::None if has(Code::LogTwice) && has(Code::QueueOther) => Cause::Numbers,
             cause => cause,
@@ -156,11 +159,11 @@ fn doctor_at_rest(
         diagnoses: BTreeMap::new(),
     };
     examined.examine(&report, &start, &cause, config)?;
-    queues.map_or(Ok(()), |queues| examined.tell_beginning(queues))?;
-    examined.tell_batches(queues);
-    examined.tell_mixture(behind.as_ref().filter(|_| cause.missing().is_none()), &report);
+    queues.map_or(Ok(()), |queues| examined.report_beginning(queues))?;
+    examined.report_batches(queues);
+    examined.report_mixture(behind.as_ref().filter(|_| cause.missing().is_none()), &report);
     let mut barred = Barred::by(&report, paths, &cause);
-    barred.all |= examined.tell_unmounted(&cause);
+    barred.all |= examined.report_unmounted(&cause);
     // Entries of a log file that was cut lead nowhere, too.
     barred.all |= examined.diagnoses.contains_key(&Code::DocTwoBrokers)
         && !report.found.contains_key(&Code::FileLength);
@@ -173,7 +176,7 @@ fn doctor_at_rest(
     let mut diagnoses: Vec<_> = states
         .into_iter()
         .map(|(state, follows)| state.diagnosis(path, &out, barred, follows))
-        .map(|diagnosis| verdict::told_of_the_log(diagnosis, paths))
+        .map(|diagnosis| verdict::with_log_folder(diagnosis, paths))
         .collect();
     let (missing, mut lost) = (behind.as_ref(), Lost::default());
     let mut groups = Vec::new();
@@ -186,11 +189,12 @@ fn doctor_at_rest(
             lost.to_ms = lost.to_ms.max(newest.filter(|newest| Some(*newest) > facts.last_ms));
         }
         groups = groups::fates(&*storage, paths, queues, &lost, missing, start.crashed);
-        let is_wrong =
-            |told: &&mut Diagnosis| matches!(told.code, Code::OffsetBeyond | Code::OffsetNegative);
+        let is_wrong = |found: &&mut Diagnosis| {
+            matches!(found.code, Code::OffsetBeyond | Code::OffsetNegative)
+        };
         if groups::backup_helps(&*storage, paths, queues) {
-            for told in diagnoses.iter_mut().filter(is_wrong) {
-                told.cure = cure::fill(cure::TO_BACKUP, path, &Words::default());
+            for found in diagnoses.iter_mut().filter(is_wrong) {
+                found.cure = cure::fill(cure::TO_BACKUP, path, &Words::default());
             }
         }
     }
@@ -317,7 +321,7 @@ impl Examined<'_> {
             let evidence = format!("a RocksDB database in {database}, and no files of queues");
             self.state(Code::DocRocksDb).add(Severity::Info, evidence);
         }
-        self.tell_deleted(&deleted);
+        self.report_deleted(&deleted);
         if !self.in_use && start.delivered_again > 0 {
             let evidence = format!(
                 "config/delayOffset.json has no offset of their levels; {} messages were due before \
@@ -333,17 +337,17 @@ impl Examined<'_> {
             let work = broker::work(start, self.storage, self.paths)?;
             self.state(Code::DocSlowStart).add(Severity::Warning, work);
         }
-        self.tell_cause(cause)?;
-        self.tell_quarantine(config)?;
-        self.tell_keys()?;
-        self.tell_times()?;
+        self.report_cause(cause)?;
+        self.report_quarantine(config)?;
+        self.report_keys()?;
+        self.report_times()?;
         Ok(())
     }
 
-    fn tell_cause(&mut self, cause: &Cause) -> Result<()> {
+    fn report_cause(&mut self, cause: &Cause) -> Result<()> {
         match cause {
             Cause::None | Cause::BrokenRun | Cause::Numbers => {}
-            Cause::Epoch(ended) => self.tell_epoch(ended),
+            Cause::Epoch(ended) => self.report_epoch(ended),
             Cause::Ledger(dir) => {
                 let cure = verdict::salvage_of(self.storage, self.paths, dir);
                 self.state(Code::Ledger).cure = cure;
@@ -424,7 +428,7 @@ impl Examined<'_> {
             Code::EmptyFile if in_queues => Code::DocEmptyLast,
             // Another state covers the next start.
             Code::NotClosed => return,
-            told @ (Code::OffsetBefore | Code::ConfigTopicsGone) => told,
+            found @ (Code::OffsetBefore | Code::ConfigTopicsGone) => found,
             _ if finding.severity == Severity::Info => return,
             other => other,
         };
@@ -461,7 +465,7 @@ impl Examined<'_> {
         state.add(severity, format!("{}: {}{otherwise}", finding.code, finding.message()));
     }
 
-    fn tell_keys(&mut self) -> Result<()> {
+    fn report_keys(&mut self) -> Result<()> {
         let Some(collision) = &self.facts.collisions.first else { return Ok(()) };
         let [older, newer] = collision.places;
         let (topic, key) =
@@ -493,7 +497,7 @@ impl Examined<'_> {
 
     #[expect(clippy::type_complexity, reason = "a topic and its keys, used twice here")]
     fn keys_at(&self, place: u64) -> Result<Option<(Vec<u8>, Vec<Vec<u8>>)>> {
-        let place = at_most_i64(place);
+        let place = saturating_i64(place);
         let Ok(record) = self.log.get(place, self.log.end_offset()) else { return Ok(None) };
         let Some(view) = queue_read::view_of(&record) else { return Ok(None) };
         let request = DispatchRequest::of(&view);
@@ -504,7 +508,7 @@ impl Examined<'_> {
     }
 
     /// Adds times that step back, or tie at the end of a queue file.
-    fn tell_times(&mut self) -> Result<()> {
+    fn report_times(&mut self) -> Result<()> {
         let facts = self.facts;
         if let Some((place, time_ms)) = facts.steps_back.first {
             let evidence = format!(

@@ -250,7 +250,7 @@ pub(super) fn commands(
     (commands, last_resort)
 }
 
-pub(super) fn told_of_the_log(mut diagnosis: Diagnosis, paths: &StorePaths) -> Diagnosis {
+pub(super) fn with_log_folder(mut diagnosis: Diagnosis, paths: &StorePaths) -> Diagnosis {
     let salvages = diagnosis.cure.as_ref().is_some_and(|cure| cure.starts_with(SALVAGE));
     if let Some(dir) = outside(paths).next().filter(|_| salvages) {
         diagnosis.evidence.push(format!(
@@ -391,7 +391,8 @@ pub(super) fn not_readable(
     refused: &[PathBuf],
 ) -> (Diagnosis, Verdict) {
     let next_start = broker::not_readable(refused, paths);
-    let commands: Vec<_> = refused.iter().filter_map(|path| broker::give(path, paths)).collect();
+    let commands: Vec<_> =
+        refused.iter().filter_map(|path| broker::owner_command(path, paths)).collect();
     let diagnosis = Diagnosis {
         code: Code::Unreadable,
         severity: Severity::Error,

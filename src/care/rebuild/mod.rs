@@ -6,15 +6,14 @@
 
 mod build;
 mod topic_table;
-mod walk;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use self::build::Build;
+use self::build::LogSummary;
 pub use self::build::{RebuiltQueue, What};
 pub use self::topic_table::{RebuiltTopic, TopicsReport, rebuild_topics};
-use self::walk::LogSummary;
 use super::meter::{Meter, thread_count, watched};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
@@ -22,7 +21,7 @@ use crate::files::{Access, FileKind, FileRun, Os, Storage, SystemClock, copy_fil
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::index::IndexLayout;
 use crate::format::release::Release;
-use crate::format::width::at_least_0;
+use crate::format::width::clamp_u64;
 use crate::log::index::builder::BuiltIndex;
 use crate::log::{Queue, StoreCheckpoint};
 use crate::store::dispatch::gather::Wanted;
@@ -121,10 +120,10 @@ pub fn rebuild_on(
     let paths = StorePaths::new(path, &config);
     let lock = lock_target(&*storage, &paths, &options.target)?;
     let threads = thread_count(options.threads);
-    let told = (Arc::clone(&storage), paths.clone(), config.clone());
+    let own = (Arc::clone(&storage), paths.clone(), config.clone());
     let hides = options.what.queues && !matches!(options.target, Target::Folder(_));
     let refuse = |end| match hides {
-        true => refusal::refuse_missing_end(&told.0, &told.1, &told.2, end),
+        true => refusal::refuse_missing_end(&own.0, &own.1, &own.2, end),
         false => Ok(()),
     };
     refuse(None)?;
@@ -137,7 +136,7 @@ pub fn rebuild_on(
     if outcome.is_err() {
         job.clear();
     } else if lock.is_some() && options.what.index {
-        inspect::remember(&told.0, &told.1, &told.2, false)?;
+        inspect::remember(&own.0, &own.1, &own.2, false)?;
     }
     drop(lock);
     outcome
@@ -157,7 +156,7 @@ fn lock_target(
         Target::InPlace => {
             owner::check(storage, paths)?;
             let lock = StoreLock::take(storage, paths)?;
-            swap::settle(storage, paths)?;
+            swap::finish(storage, paths)?;
             Ok(Some(lock))
         }
     }
@@ -165,9 +164,12 @@ fn lock_target(
 
 /// Refuses a destination that is not empty or inside the store.
 fn check_out(storage: &dyn Storage, root: &Path, out: &Path) -> Result<()> {
-    let refuse = |reason: String| Err(Error::config("out", reason));
+    let refuse = |found: String| {
+        let wanted = "an empty or a new folder outside of the store";
+        Err(Error::setting("out", wanted, format!("{}{found}", out.display())))
+    };
     if out.starts_with(root) {
-        return refuse(format!("{} lies in the store itself", out.display()));
+        return refuse(" in the store".to_owned());
     }
     match storage.kind_of(out)? {
         None => Ok(()),
@@ -175,14 +177,10 @@ fn check_out(storage: &dyn Storage, root: &Path, out: &Path) -> Result<()> {
             let entries = storage.list(out).map_err(Error::io("list", out))?;
             match entries.iter().find(|entry| entry.name != STAGING_OUT) {
                 None => Ok(()),
-                Some(entry) => refuse(format!(
-                    "{} is not empty: {} is there",
-                    out.display(),
-                    entry.name.to_string_lossy()
-                )),
+                Some(entry) => refuse(format!(", which has {}", entry.name.to_string_lossy())),
             }
         }
-        Some(_) => refuse(format!("{} is not a folder", out.display())),
+        Some(_) => refuse(", which is no folder".to_owned()),
     }
 }
 
@@ -250,9 +248,9 @@ impl<'a> Job<'a> {
             Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => Some(layout),
             Err(_) if !options.what.index => None,
             // The unreadable index is to be rebuilt.
-            Err(none) => match index_settings::told_layout(&*storage, &paths, &config)? {
+            Err(none) => match index_settings::layout_by_settings(&*storage, &paths, &config)? {
                 None => return Err(none.refusal(&config)),
-                told => told,
+                own => own,
             },
         };
         let crashed = lock::was_aborted(&*storage, &paths)?
@@ -403,7 +401,7 @@ impl<'a> Job<'a> {
         }
         let start = self.log.min_offset().unwrap_or(0);
         for queue in self.queues.all() {
-            let reach = at_least_0(queue.reach());
+            let reach = clamp_u64(queue.reach());
             let is_past = queue.max_offset() > 0 && reach > 0 && reach <= start;
             if !self.is_wanted(queue.topic()) || build.has(&queue) || !is_past {
                 continue;

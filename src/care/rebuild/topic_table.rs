@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::{Target, lock_target};
-use crate::care::pass::{Skipped, each_message};
+use crate::care::meter::{Skipped, each_message};
 use crate::care::topics::{is_deleted, is_system};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
@@ -14,7 +14,7 @@ use crate::files::{Access, Os, Storage, SystemClock, make_folder_outside};
 use crate::format::config::tables::{TopicConfig, TopicTable};
 use crate::format::message::purpose::{Purpose, real_queue_id, real_topic};
 use crate::format::message::sys_flag;
-use crate::format::queue::names::is_broker_topic;
+use crate::format::queue::is_broker_topic;
 use crate::log::QueueKind;
 use crate::store::dispatch::lmq;
 use crate::store::folder::config_file;
@@ -63,7 +63,7 @@ struct FoundTopics {
 }
 
 impl FoundTopics {
-    fn see(&mut self, topic: &[u8], queue_id: i32, kind: QueueKind) {
+    fn note_queue(&mut self, topic: &[u8], queue_id: i32, kind: QueueKind) {
         let (most, known) = match self.topics.get_mut(topic) {
             Some(found) => (found.0, &mut *found),
             None => (-1, self.topics.entry(topic.into()).or_insert((-1, kind))),
@@ -74,7 +74,7 @@ impl FoundTopics {
         }
     }
 
-    fn see_queues(
+    fn read_queues(
         &mut self,
         storage: &Arc<dyn Storage>,
         paths: &StorePaths,
@@ -86,12 +86,12 @@ impl FoundTopics {
         let (queues, _) =
             QueueTable::load(Arc::clone(storage), Arc::default(), layout, kinds, Access::Read)?;
         for queue in queues.all() {
-            self.see(queue.topic(), queue.queue_id(), queue.kind());
+            self.note_queue(queue.topic(), queue.queue_id(), queue.kind());
         }
         Ok(())
     }
 
-    fn see_messages(
+    fn read_messages(
         &mut self,
         store: &MessageStore,
         progress: &mut Progress<'_>,
@@ -102,13 +102,17 @@ impl FoundTopics {
             messages += 1;
             let is_batch = sys_flag::is_inner_batch(view.sys_flag());
             let kind = if is_batch { QueueKind::Batch } else { QueueKind::Plain };
-            self.see(view.topic(), number(Some(view.queue_id())), kind);
+            self.note_queue(view.topic(), number(Some(view.queue_id())), kind);
             if matches!(
                 Purpose::of(view.topic()),
                 Purpose::Half | Purpose::Delayed | Purpose::Timer
             ) && let Some(topic) = real_topic(view.raw_properties())
             {
-                self.see(topic, number(real_queue_id(view.raw_properties())), QueueKind::Plain);
+                self.note_queue(
+                    topic,
+                    number(real_queue_id(view.raw_properties())),
+                    QueueKind::Plain,
+                );
             }
         })?;
         Ok((messages, skipped))
@@ -168,9 +172,9 @@ pub fn rebuild_topics(
         Err(error) => return Err(error),
     };
     let mut found = FoundTopics::default();
-    found.see_queues(&storage, &paths, &config)?;
+    found.read_queues(&storage, &paths, &config)?;
     let store = MessageStore::open(path, OpenMode::Read, config)?;
-    let (messages, skipped) = found.see_messages(&store, progress)?;
+    let (messages, skipped) = found.read_messages(&store, progress)?;
     let log = (store.log().min_offset(), store.end_offset());
     drop(store);
 

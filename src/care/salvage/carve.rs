@@ -12,8 +12,8 @@ use crate::files::StorageFile;
 use crate::format::message::elided::{HEAD_MOST, body_place, without_body};
 use crate::format::message::peek;
 use crate::format::message::{BLANK_LEN, Frame, MIN_RECORD_LEN, MessageView, Record, read_frame};
-use crate::format::queue::names::names_a_folder;
-use crate::format::width::{at_least_0, to_usize};
+use crate::format::queue::names_a_folder;
+use crate::format::width::{clamp_u64, to_usize};
 
 const BLOCK: usize = 1 << 20;
 /// Budget for failed checks per byte passed.
@@ -23,7 +23,7 @@ const LEAST_HOLE: usize = 64 << 10;
 /// Bytes read at a time around unreadable places.
 const PIECE: usize = 4 << 10;
 const EIO: i32 = 5;
-const TELL_EVERY: u64 = 8 << 20;
+const REPORT_EVERY: u64 = 8 << 20;
 
 /// Consecutive records, both in the file and in their log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ pub(super) struct Flawed {
     pub(super) reason: &'static str,
 }
 
-enum Look {
+enum Candidate {
     Nothing,
     Flawed(Flawed),
     Whole(usize, u64),
@@ -185,7 +185,7 @@ pub(super) fn carve(
     most_record: usize,
     extents: &mut Vec<Extent>,
     flawed: &mut dyn FnMut(Flawed),
-    tell: &mut dyn FnMut(u64) -> Result<()>,
+    report: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Carved> {
     let bytes = window.len;
     let mut carver = Carver {
@@ -197,24 +197,24 @@ pub(super) fn carve(
         extent: None,
         other: None,
     };
-    let (mut at, mut told) = (0, 0);
+    let (mut at, mut reported) = (0, 0);
     while at < bytes {
-        if at >= told {
-            tell(at)?;
-            told = at + TELL_EVERY;
+        if at >= reported {
+            report(at)?;
+            reported = at + REPORT_EVERY;
         }
-        let look = carver.look(at)?;
-        if let Look::Flawed(found) = look {
+        let carved = carver.carve_at(at)?;
+        if let Candidate::Flawed(found) = carved {
             carver.found.passed_over += 1;
             flawed(found);
         }
-        let next = match look {
-            Look::Whole(size, physical_offset) => {
+        let next = match carved {
+            Candidate::Whole(size, physical_offset) => {
                 carver.end_of_other(at);
                 carver.take(at, size as u64, physical_offset, extents);
                 at + size as u64
             }
-            Look::Flawed(_) | Look::Nothing => match carver.blank(at)? {
+            Candidate::Flawed(_) | Candidate::Nothing => match carver.blank(at)? {
                 Some(end) => {
                     carver.end_of_other(at);
                     end
@@ -232,23 +232,23 @@ pub(super) fn carve(
 }
 
 impl Carver<'_, '_> {
-    fn look(&mut self, at: u64) -> Result<Look> {
+    fn carve_at(&mut self, at: u64) -> Result<Candidate> {
         let left = to_usize(self.window.len - at);
         let head = self.window.bytes(at, HEAD_MOST.min(left))?;
         if head.len() < MIN_RECORD_LEN || !peek::is_record(head) {
-            return Ok(Look::Nothing);
+            return Ok(Candidate::Nothing);
         }
         let size = peek::claimed_size(head).unwrap_or(0);
         if size < MIN_RECORD_LEN || size > left || size > self.most_record {
-            return Ok(Look::Nothing);
+            return Ok(Candidate::Nothing);
         }
         let Ok(place) = body_place(head.get(..HEAD_MOST.min(size)).unwrap_or(head), size) else {
-            return Ok(Look::Nothing);
+            return Ok(Candidate::Nothing);
         };
         let cost = size as u64;
         if cost > self.fuel {
             self.found.left += 1;
-            return Ok(Look::Nothing);
+            return Ok(Candidate::Nothing);
         }
         let head = head.get(..place.at).unwrap_or_default().to_vec();
         // A large record is read only if the bytes behind its body fit.
@@ -259,19 +259,19 @@ impl Carver<'_, '_> {
             without_body(&head, &tail, &mut rest);
             if !matches!(read_frame(&rest), Ok(Frame::Message(_))) {
                 self.fuel -= cost.min(rest.len() as u64 + LOOK_COST);
-                return Ok(Look::Nothing);
+                return Ok(Candidate::Nothing);
             }
         }
         let Ok(Frame::Message(view)) = read_frame(self.window.bytes(at, size)?) else {
             self.fuel -= cost.min(LOOK_COST);
-            return Ok(Look::Nothing);
+            return Ok(Candidate::Nothing);
         };
         let physical_offset = view.physical_offset();
         match flaw(&view) {
-            None => Ok(Look::Whole(size, at_least_0(physical_offset))),
+            None => Ok(Candidate::Whole(size, clamp_u64(physical_offset))),
             Some(reason) => {
                 self.fuel -= cost;
-                Ok(Look::Flawed(Flawed { at, size: cost, physical_offset, reason }))
+                Ok(Candidate::Flawed(Flawed { at, size: cost, physical_offset, reason }))
             }
         }
     }
@@ -291,7 +291,8 @@ impl Carver<'_, '_> {
             return Ok(None);
         }
         let next = last.next_physical_offset().saturating_add(u64::from(size));
-        let leads_on = matches!(self.look(end)?, Look::Whole(_, physical) if physical == next);
+        let leads_on =
+            matches!(self.carve_at(end)?, Candidate::Whole(_, physical) if physical == next);
         Ok(leads_on.then_some(end))
     }
 
@@ -354,7 +355,7 @@ const LOOK_COST: u64 = 256;
 fn flaw(view: &MessageView<'_>) -> Option<&'static str> {
     let numbers = [view.physical_offset(), view.queue_offset(), view.store_timestamp_ms()];
     if view.queue_id() < 0 || numbers.iter().any(|number| *number < 0) {
-        return Some("a number in its head is negative");
+        return Some("queue, queue offset or physical offset is negative");
     }
     if view.check_body_crc().is_err() {
         return Some("its body is not the one that was stored");
@@ -366,7 +367,7 @@ fn flaw(view: &MessageView<'_>) -> Option<&'static str> {
             .then_some("it is not the one that was stored, by its property checksum");
     }
     if view.topic().contains(&0) {
-        return Some("its topic has a zero byte, as where it did not come to the disk");
+        return Some("its topic has a zero byte: the page was never written");
     }
     if peek::lacks_bytes(view, view.store_size()) {
         return Some("its properties have zeros, as where they did not come to the disk");

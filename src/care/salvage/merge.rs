@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::files::StorageFile;
 use crate::format::message::{Frame, MessageView, read_frame, sys_flag};
 use crate::format::queue::batch::InnerRange;
-use crate::format::width::at_least_0;
+use crate::format::width::clamp_u64;
 use crate::log::QueueKind;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
@@ -164,7 +164,7 @@ impl Census {
     pub(super) fn add(&mut self, view: &MessageView<'_>) {
         self.messages += 1;
         self.bytes += u64::from(view.store_size());
-        self.first.get_or_insert(at_least_0(view.physical_offset()));
+        self.first.get_or_insert(clamp_u64(view.physical_offset()));
         let request = DispatchRequest::of(view);
         if !request.is_queued() {
             return;
@@ -197,7 +197,7 @@ impl Census {
         }
         let Some(queues) = self.queues.get_mut(topic) else { return };
         let seen = queues.entry(queue_id).or_insert(new);
-        let gap = at_least_0(at.saturating_sub(seen.next));
+        let gap = clamp_u64(at.saturating_sub(seen.next));
         seen.missing = seen.missing.saturating_add(gap);
         // Entries of a batch queue state their own numbers.
         let is_gap = gap > 0 && kind == QueueKind::Plain && !stands_in;

@@ -29,9 +29,9 @@ use crate::store::folder::remembered::Remembered;
 use crate::store::open::index_settings::{self, NoLayout};
 use crate::store::open::inspect;
 use crate::store::open::version::versions_of;
-use crate::store::progress::{Progress, tell};
+use crate::store::progress::{Progress, report_progress};
 
-const TELL_EVERY: u64 = 8 << 20;
+const REPORT_EVERY: u64 = 8 << 20;
 /// Maximum record: it is held in memory.
 const MOST_RECORD: u64 = 64 << 20;
 /// Maximum runs of records, against hostile files.
@@ -108,10 +108,7 @@ pub fn salvage_on(
 ) -> Result<SalvageReport> {
     if let Some(out) = out {
         if out.starts_with(from) {
-            return Err(Error::config(
-                "out",
-                format!("{} lies inside of what is read", out.display()),
-            ));
+            return Err(Error::setting("out", "a folder outside of the source", out.display()));
         }
         refuse_what_is_there(&*storage, out)?;
     }
@@ -134,13 +131,13 @@ pub fn salvage_on(
         bytes,
         readings: if out.is_some() { 3 } else { 2 },
         reading: 0,
-        told: 0,
+        reported: 0,
         progress,
     };
 
     let extents = carve_all(&sources, most_record, &mut report, &mut meter)?;
     let hint = hint.filter(|size| extents.iter().all(|extent| extent.fits(*size)));
-    let file_size = settle_config(&storage, from, &mut config, &remembered, hint);
+    let file_size = adopt_config(&storage, from, &mut config, &remembered, hint);
 
     meter.next_reading();
     let mut census = Census::new(kinds(&files));
@@ -196,8 +193,9 @@ fn carve_all(
                 passed_over.push(PassedOver { path, offset, bytes, physical_offset, reason });
             }
         };
-        let mut tell = |at| meter.at(before + at);
-        let carved = carve(&mut window, number, most_record, &mut extents, &mut flawed, &mut tell)?;
+        let mut advance = |at| meter.at(before + at);
+        let carved =
+            carve(&mut window, number, most_record, &mut extents, &mut flawed, &mut advance)?;
         if window.unreadable > 0 {
             let reason = format!("the disk does not give {} bytes of it", window.unreadable);
             report.problems.push(Problem { path: source.path.clone(), reason });
@@ -216,7 +214,7 @@ fn carve_all(
 
 /// Settles the new store's file sizes and release as the source has them; returns the log's file
 /// size.
-fn settle_config(
+fn adopt_config(
     storage: &Arc<dyn Storage>,
     from: &Path,
     config: &mut StoreConfig,
@@ -240,12 +238,12 @@ fn settle_config(
 fn take_sizes(storage: &Arc<dyn Storage>, from: &Path, config: &mut StoreConfig) {
     let paths = StorePaths::new(from, config);
     if let Ok(layout) = inspect::queue_layout(&**storage, &paths, config) {
-        inspect::settle_queues(config, &layout);
+        inspect::adopt_queue_layout(config, &layout);
     }
     if let Ok(Ok(layout) | Err(NoLayout { fits: Some(layout), .. })) =
         index_settings::index_layout(&**storage, &paths, config)
     {
-        inspect::settle(config, layout);
+        inspect::adopt_index_layout(config, layout);
     }
 }
 
@@ -254,16 +252,21 @@ struct Meter<'p> {
     bytes: u64,
     readings: u64,
     reading: u64,
-    told: u64,
+    reported: u64,
     progress: &'p mut Progress<'p>,
 }
 
 impl Meter<'_> {
     fn at(&mut self, done: u64) -> Result<()> {
         let done = self.reading * self.bytes + done.min(self.bytes);
-        if done >= self.told {
-            self.told = done + TELL_EVERY;
-            tell(self.progress, (done, self.bytes * self.readings), "salvage", &self.path)?;
+        if done >= self.reported {
+            self.reported = done + REPORT_EVERY;
+            report_progress(
+                self.progress,
+                (done, self.bytes * self.readings),
+                "salvage",
+                &self.path,
+            )?;
         }
         Ok(())
     }

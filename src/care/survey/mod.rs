@@ -8,10 +8,10 @@ use std::path::Path;
 use hashbrown::HashMap;
 
 use self::stats::Totals;
-use super::pass::{Skipped, each_message};
+use super::meter::{Skipped, each_message};
 use crate::config::StoreConfig;
 use crate::error::Result;
-use crate::format::width::{at_most_i64, at_most_u32, to_usize};
+use crate::format::width::{saturating_i64, saturating_u32, to_usize};
 use crate::store::progress::Progress;
 use crate::store::read::scan::OnDamage;
 use crate::store::{MessageStore, OpenMode};
@@ -246,10 +246,10 @@ fn range_of(time_ms: u64) -> usize {
 }
 
 fn begin_ms(range: usize) -> i64 {
-    let range = at_most_u32(range);
+    let range = saturating_u32(range);
     let Some(shift) = (range / PARTS).checked_sub(1) else { return i64::from(range) };
     let begin = u128::from(PARTS + range % PARTS).checked_shl(shift).unwrap_or(u128::MAX);
-    at_most_i64(begin)
+    saturating_i64(begin)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use hashbrown::{Equivalent, HashMap};
 
-use crate::care::pass::{Skipped, each_message};
+use crate::care::meter::{Skipped, each_message};
 use crate::care::transfer::STAND_IN_PROPERTIES;
 use crate::config::StoreConfig;
 use crate::error::{Result, named};

@@ -16,10 +16,10 @@ use crate::format::config::tables::TopicTable;
 use crate::format::message::properties::{self, names};
 use crate::format::message::{MessageView, Record, sys_flag};
 use crate::format::queue::batch::{self, BatchItem};
-use crate::format::{body, crc, digest};
+use crate::format::{body, crc};
 use crate::log::read::scanner::{Flow, Item, Resync, Stop};
 use crate::store::folder::paths::StorePaths;
-use crate::store::progress::{Progress, tell};
+use crate::store::progress::{Progress, report_progress};
 use crate::store::read::missing_end::MissingFiles;
 use crate::store::read::scan::ScanFilter;
 use crate::store::{MessageStore, OpenMode};
@@ -226,7 +226,7 @@ fn each_record(
         let done = range.start.saturating_sub(begin);
         if done >= told {
             told = done + TELL_EVERY;
-            tell(progress, (done, total), "copy", path)?;
+            report_progress(progress, (done, total), "copy", path)?;
         }
         if let Item::Record(view, _) = item {
             take(range.start, view)?;
@@ -288,14 +288,14 @@ const KEPT: [&[u8]; 6] = [
 /// # Errors
 /// [`Error::InvalidConfig`] otherwise.
 pub fn check_property(name: &str) -> Result<()> {
-    let reason = if name.is_empty() || name.bytes().any(|byte| byte == 1 || byte == 2) {
-        format!("{name:?} can be no property's name")
+    let expected = if name.is_empty() || name.bytes().any(|byte| byte == 1 || byte == 2) {
+        "a property's name"
     } else if KEPT.contains(&name.as_bytes()) {
-        format!("{name} says how the message is to be read, and is kept")
+        "a property that readers of the message do not need"
     } else {
         return Ok(());
     };
-    Err(Error::config("redact.properties", reason))
+    Err(Error::setting("redact.properties", expected, format!("{name:?}")))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -416,7 +416,7 @@ impl Redaction {
     }
 
     fn hash(&self, value: &[u8]) -> Vec<u8> {
-        digest::salted_hex(&self.salt, value).into_bytes()
+        crc::salted_hex(&self.salt, value).into_bytes()
     }
 }
 

@@ -9,7 +9,7 @@ use crate::config::StoreConfig;
 use crate::error::{Result, named};
 use crate::format::message::{Frame, Record, read_frame};
 use crate::format::queue::consume_queue::TagFilter;
-use crate::store::progress::{Progress, tell};
+use crate::store::progress::{Progress, report_progress};
 use crate::store::{MessageStore, OpenMode};
 
 pub const MOST_LISTED: usize = 10_000;
@@ -124,7 +124,7 @@ pub fn diff(
     for (topic, queue_id) in names.keys() {
         let sides = [Side::new(&first, topic, *queue_id)?, Side::new(&second, topic, *queue_id)?];
         let queue = compare(sides, &mut report.differences, &mut || {
-            tell(progress, (done, total), "compare", a)
+            report_progress(progress, (done, total), "compare", a)
         })?;
         report.messages += queue.same;
         if queue.missing + queue.extra + queue.different > 0 {
@@ -139,13 +139,13 @@ pub fn diff(
 fn compare(
     [mut first, mut second]: [Side<'_>; 2],
     listed: &mut Vec<Difference>,
-    tell: &mut dyn FnMut() -> Result<()>,
+    report: &mut dyn FnMut() -> Result<()>,
 ) -> Result<QueueDiff> {
     let mut queue =
         QueueDiff { topic: first.topic.into(), queue_id: first.queue_id, ..QueueDiff::default() };
     for step in 0_u64.. {
         if step % PIECE_MESSAGES as u64 == 0 {
-            tell()?;
+            report()?;
         }
         let (here, there) = (first.peek()?, second.peek()?);
         let (kind, records) = match (here, there) {

@@ -25,8 +25,8 @@ use crate::format::config::tables::{GroupOffset, OffsetTable, TopicConfig, Topic
 use crate::format::message::Record;
 use crate::format::message::sys_flag::{BORN_HOST_V6, STORE_HOST_V6};
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
-use crate::format::queue::names::is_broker_topic;
-use crate::format::width::at_least_0;
+use crate::format::queue::is_broker_topic;
+use crate::format::width::clamp_u64;
 use crate::log::QueueKind;
 use crate::store::dispatch::lmq;
 use crate::store::folder::config_file;
@@ -117,7 +117,7 @@ impl Transfer {
         let numbered = self.numbering.number(record);
         let missing = numbered.missing;
         if !missing.is_empty() {
-            let count = at_least_0(missing.end.saturating_sub(missing.start));
+            let count = clamp_u64(missing.end.saturating_sub(missing.start));
             let allowed = most_stand_ins(self.messages.max(self.expected));
             if self.stand_ins.saturating_add(count) > allowed {
                 return Err(too_many(record, missing.start, missing.end));

@@ -12,7 +12,7 @@ use crate::format::message::properties::{self, Indexed, names};
 use crate::format::message::purpose::Purpose;
 use crate::format::message::sys_flag::{self, Transaction};
 use crate::format::queue::batch::{self, InnerRange};
-use crate::format::queue::names::{most_queue_id, names_a_folder};
+use crate::format::queue::{most_queue_id, names_a_folder};
 use crate::log::QueueKind;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;

@@ -10,8 +10,8 @@ use super::context::{Context, State, Walked};
 use super::index::Index;
 use super::log_walk::{self, FileWalk, Listed, MOST_DAMAGED, code_of};
 use super::oddities::Oddities;
+use super::oddities::Times;
 use super::queues::Queues;
-use super::times::Times;
 use crate::care::finding::{Code, Severity};
 use crate::error::{CorruptionKind, Result};
 use crate::files::{FileRun, RunFile};
@@ -121,15 +121,15 @@ pub(crate) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
     let has_data =
         |walk: &FileWalk| walk.end > 0 || walk.failed || !matches!(walk.how, FileEnd::Nothing);
     let last = walks.iter().rposition(has_data);
-    let (mut settled_ms, mut last_message) = (0, None);
+    let (mut reliable_ms, mut last_message) = (0, None);
     let mut oddities = Oddities::default();
     // Times on both sides of a file's end.
     walks.iter().fold(Times::default(), |times, walk| times.then(&walk.times, cx, log));
     for (number, (walk, file)) in walks.iter().zip(listed.files.iter()).enumerate() {
         oddities.join(joined.messages, &walk.oddities);
         joined.messages += walk.messages;
-        walk.times.report(settled_ms, walk.newest_ms, cx, log);
-        settled_ms = settled_ms.max(walk.times.settled_ms());
+        walk.times.report(reliable_ms, walk.newest_ms, cx, log);
+        reliable_ms = reliable_ms.max(walk.times.reliable_ms());
         joined.newest_ms = joined.newest_ms.max(walk.newest_ms);
         joined.walked.damaged.extend_from_slice(&walk.damaged);
         joined.walked.forgot |= walk.forgot;

@@ -9,9 +9,9 @@ use super::context::{Context, State};
 use super::index::Index;
 use super::index::index_check::{IndexCheck, Reach};
 use super::oddities::Oddities;
+use super::oddities::Times;
 use super::queues::Queues;
 use super::queues::queue_check::QueueCheck;
-use super::times::Times;
 use crate::care::finding::{Code, Severity};
 use crate::error::{FormatError, Result};
 use crate::files::{FileRun, RunFile};
@@ -20,7 +20,7 @@ use crate::format::message::properties::Indexed;
 use crate::format::message::sys_flag::{self, Compression, Transaction};
 use crate::format::message::{MessageView, peek};
 use crate::format::queue::consume_queue::delay_level;
-use crate::format::queue::names::{most_queue_id, names_a_folder};
+use crate::format::queue::{most_queue_id, names_a_folder};
 use crate::log::read::end::Flushed;
 use crate::log::read::file_walk::{Damage, Fault, FileEnd, Visitor, open_at};
 use crate::log::read::frames::{Faults, Record, property_crc};
@@ -266,7 +266,7 @@ impl RecordCheck<'_> {
         }
         let has_checksum = property_crc(view).is_some();
         if self.cx.config.force_verify_prop_crc && !has_checksum {
-            self.result.oddities.see_checksum(self.base.saturating_add(at));
+            self.result.oddities.count_checksum(self.base.saturating_add(at));
         }
         if let Some(faults) = record.faults {
             self.checksums(faults, at);
@@ -293,10 +293,10 @@ impl RecordCheck<'_> {
         }
         if request.properties.multi_dispatch.is_some() {
             let lights = self.queues.has_lights();
-            self.result.oddities.see_lists(&request, self.result.messages, lights);
+            self.result.oddities.check_lists(&request, self.result.messages, lights);
         }
         if sys_flag::compression(view.sys_flag()) != Some(Compression::None) {
-            self.result.oddities.see_body(self.log, record)?;
+            self.result.oddities.check_body(self.log, record)?;
         }
         if let Some(delay) = request.properties.delay
             && delay_level(delay).is_none()

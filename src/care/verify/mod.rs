@@ -13,7 +13,6 @@ mod oddities;
 pub mod queues;
 mod tables;
 mod timers;
-mod times;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,6 +29,7 @@ pub(crate) use self::tables::topic_with_queues;
 use super::broker::{self, WrongSize};
 use super::finding::{Code, Finding, Findings, Severity};
 use super::meter::{Meter, both, thread_count, watched};
+use super::rocksdb::{self, Databases};
 use crate::config::StoreConfig;
 use crate::error::{Corruption, Result, named};
 use crate::files::threads::each;
@@ -37,7 +37,6 @@ use crate::files::{Access, FileKind, FileRun, Os, Resting, Storage, SystemClock}
 use crate::format::checkpoint::CheckpointFields;
 use crate::store::folder::found;
 use crate::store::folder::inventory;
-use crate::store::folder::ledger;
 use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::mark::Flushed;
 use crate::store::folder::paths::StorePaths;
@@ -93,6 +92,8 @@ pub struct VerifyCounts {
     pub index_files: u64,
     /// Index entries.
     pub index_entries: u64,
+    /// Rows in RocksDB, if databases were checked.
+    pub rocksdb_rows: Option<u64>,
 }
 
 /// Result of [`verify`].
@@ -120,6 +121,27 @@ pub fn verify(
     progress: &mut Progress<'_>,
 ) -> Result<VerifyReport> {
     verify_on(Arc::new(Os), path, config, options, progress)
+}
+
+/// [`verify`] of a store with databases in RocksDB, whose findings are the last.
+pub fn verify_with(
+    path: &Path,
+    config: StoreConfig,
+    options: &VerifyOptions,
+    databases: Option<&dyn Databases>,
+    progress: &mut Progress<'_>,
+) -> Result<VerifyReport> {
+    let mut report = verify(path, config.clone(), options, progress)?;
+    if let Some(databases) = databases {
+        let (storage, is_full): (Arc<dyn Storage>, _) =
+            (Arc::new(Os), options.level == Level::Full);
+        let told = rocksdb::check(&storage, path, &config, is_full, databases)?;
+        report.ok &= told.findings.iter().all(|found| found.severity == Severity::Info);
+        report.findings.extend(told.findings);
+        report.found.extend(told.found);
+        report.counts.rocksdb_rows = Some(told.rows);
+    }
+    Ok(report)
 }
 
 /// [`verify`] on another storage.
@@ -235,8 +257,8 @@ fn prepare<'a>(
         Access::Read,
     )?;
     strays.iter().for_each(|stray| cx.stray(stray));
-    if let Some(dir) = ledger::find(&*cx.storage, &cx.paths)? {
-        let Corruption { expected, found, .. } = ledger::damage(&dir);
+    if let Some(dir) = found::find_ledger(&*cx.storage, &cx.paths)? {
+        let Corruption { expected, found, .. } = found::ledger_damage(&dir);
         cx.findings.add(Code::Ledger, Severity::Error, &dir, None, expected, found);
     }
     cx.check_files(&log);
@@ -333,6 +355,7 @@ fn conclude(
         queue_entries,
         index_files: index.file_count,
         index_entries: index.entry_count,
+        rocksdb_rows: None,
     };
     let path = cx.paths.root().to_owned();
     let (findings, found, wrong) = cx.findings.into_parts();
@@ -403,8 +426,8 @@ fn check_behind(
     // A message in two files may have matched twice.
     let doubtful = !log.check().is_empty();
     each(queues.list.iter(), cx.threads, |queue| {
-        let all_met = queue.met.load(Ordering::Relaxed) == queue.live;
-        if (doubtful || !all_met)
+        let all_there = queue.matched.load(Ordering::Relaxed) == queue.live;
+        if (doubtful || !all_there)
             && let Err(error) = queues::entry_check::check_entries(cx, queue, log, walked)
         {
             cx.error(&queue.dir(), error);

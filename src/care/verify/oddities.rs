@@ -1,15 +1,16 @@
 //! Records that are whole and that RocketMQ or a consumer cannot use: counted over the whole log.
 
-use super::context::Context;
+use super::context::{Context, spot};
 use crate::care::finding::{Code, Severity};
 use crate::error::Result;
 use crate::files::FileRun;
 use crate::format::body;
 use crate::format::message::{Frame, MessageView, read_frame};
-use crate::format::width::at_least_0;
+use crate::format::width::clamp_u64;
 use crate::log::read::frames::Record;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
+use crate::time::{FAR_MS, is_far_outside, utc_text};
 
 pub(super) const MOST_BODY: usize = 64 << 20;
 const MOST_SHOWN: usize = 64;
@@ -21,7 +22,7 @@ pub(super) fn with_body<T>(
     take: impl FnOnce(MessageView<'_>) -> T,
 ) -> Result<T> {
     let mut whole = vec![0; if record.is_elided { record.size as usize } else { 0 }];
-    let read = log.read_at(&mut whole, at_least_0(record.view.physical_offset()))?;
+    let read = log.read_at(&mut whole, clamp_u64(record.view.physical_offset()))?;
     Ok(take(match read_frame(whole.get(..read).unwrap_or_default()) {
         Ok(Frame::Message(view)) => view,
         _ => record.view,
@@ -40,18 +41,18 @@ pub(super) struct Oddities {
 
 impl Oddities {
     #[cold]
-    pub(super) fn see_lists(&mut self, request: &DispatchRequest<'_>, messages: u64, on: bool) {
+    pub(super) fn check_lists(&mut self, request: &DispatchRequest<'_>, messages: u64, on: bool) {
         if let (None, true, true) = (&self.end, on, request.is_queued())
             && let Some(text) = lmq::end_of_dispatch(request)
         {
             let text = String::from_utf8_lossy(text).chars().take(MOST_SHOWN).collect();
-            self.end = Some((at_least_0(request.physical_offset), text, messages));
+            self.end = Some((clamp_u64(request.physical_offset), text, messages));
         }
     }
 
     #[cold]
-    pub(super) fn see_body(&mut self, log: &FileRun, record: &Record<'_>) -> Result<()> {
-        let place = at_least_0(record.view.physical_offset());
+    pub(super) fn check_body(&mut self, log: &FileRun, record: &Record<'_>) -> Result<()> {
+        let place = clamp_u64(record.view.physical_offset());
         let is_wrong = record.faults.is_some_and(|faults| faults.body.is_some());
         if is_wrong || record.size as usize > MOST_BODY {
             return Ok(());
@@ -68,7 +69,7 @@ impl Oddities {
     }
 
     #[cold]
-    pub(super) fn see_checksum(&mut self, place: u64) {
+    pub(super) fn count_checksum(&mut self, place: u64) {
         self.checksums.get_or_insert((0, place)).0 += 1;
     }
 
@@ -108,4 +109,109 @@ impl Oddities {
             add(Code::ConfigChecksum, Severity::Error, place, expected, found);
         }
     }
+}
+
+type Stored = (u64, i64);
+
+/// 1971-01-01: a clock that was never set gave earlier times.
+const EARLIEST_MS: i64 = 31_536_000_000;
+
+#[derive(Clone, Copy, Debug)]
+struct Impossible {
+    first: Stored,
+    last: u64,
+    count: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Times {
+    first: [Option<Stored>; 2],
+    last: [Option<Stored>; 2],
+    impossible: [Option<Impossible>; 2],
+}
+
+impl Times {
+    /// Takes the next message; returns whether its time is plausible.
+    #[inline]
+    pub(crate) fn add(&mut self, cx: &Context<'_>, log: &FileRun, stored: Stored) -> bool {
+        if !(EARLIEST_MS..=cx.latest_ms).contains(&stored.1) {
+            let [early, late] = &mut self.impossible;
+            let of_kind = if stored.1 < EARLIEST_MS { early } else { late };
+            note(of_kind, Impossible { first: stored, last: stored.0, count: 1 });
+            return false;
+        }
+        if let [Some(before), Some(middle)] = self.last
+            && is_far_outside(before.1, middle.1, stored.1)
+        {
+            let expected =
+                format!("a store time near {} and {}", utc_text(before.1), utc_text(stored.1));
+            report(cx, log, Severity::Warning, middle.0, expected, utc_text(middle.1));
+        }
+        let [first, second] = &mut self.first;
+        if second.is_none() {
+            let free = if first.is_none() { first } else { second };
+            *free = Some(stored);
+        }
+        self.last = [self.last[1], Some(stored)];
+        true
+    }
+
+    pub(crate) fn then(mut self, next: &Self, cx: &Context<'_>, log: &FileRun) -> Self {
+        for stored in next.first.into_iter().flatten() {
+            self.add(cx, log, stored);
+        }
+        if next.first[1].is_some() {
+            self.last = next.last;
+        }
+        for (kind, next) in self.impossible.iter_mut().zip(next.impossible) {
+            next.into_iter().for_each(|next| note(kind, next));
+        }
+        self
+    }
+
+    /// Older one of the last two times: one message alone may be wrong.
+    pub(crate) fn reliable_ms(&self) -> i64 {
+        let [before, last] = self.last.map(|stored| stored.map_or(0, |stored| stored.1));
+        before.min(last)
+    }
+
+    /// Reports a file's impossible times, and one that is older than those before it.
+    pub(crate) fn report(&self, before_ms: i64, newest_ms: i64, cx: &Context<'_>, log: &FileRun) {
+        for Impossible { first, last, count } in self.impossible.into_iter().flatten() {
+            let mut found = utc_text(first.1);
+            if count > 1 {
+                found += &format!("; {count} messages, up to physical offset {last}");
+            }
+            let expected = "a store time from 1971 on, at most an hour ahead of the clock";
+            report(cx, log, Severity::Warning, first.0, expected.to_owned(), found);
+        }
+        if let Some((place, _)) = self.first[0]
+            && newest_ms < before_ms.saturating_sub(FAR_MS)
+        {
+            let expected =
+                format!("a store time near {}, as before this file", utc_text(before_ms));
+            let found = format!("{} at the latest in this file", utc_text(newest_ms));
+            report(cx, log, Severity::Info, place, expected, found);
+        }
+    }
+}
+
+fn note(kind: &mut Option<Impossible>, next: Impossible) {
+    match kind {
+        Some(known) => (known.last, known.count) = (next.last, known.count + next.count),
+        None => *kind = Some(next),
+    }
+}
+
+#[cold]
+fn report(
+    cx: &Context<'_>,
+    log: &FileRun,
+    severity: Severity,
+    place: u64,
+    expected: String,
+    found: String,
+) {
+    let (path, at) = spot(log, place);
+    cx.findings.add(Code::LogTime, severity, &path, Some(at), expected, found);
 }

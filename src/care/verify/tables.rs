@@ -19,7 +19,7 @@ use crate::format::checkpoint::{CHECKPOINT_LEN, CheckpointFields, FIRST_FIELDS_L
 use crate::format::config::json;
 use crate::format::config::tables::{OffsetTable, TopicConfig, TopicTable, parse_delay_offsets};
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
-use crate::format::queue::names::is_broker_topic;
+use crate::format::queue::is_broker_topic;
 use crate::log::StoreCheckpoint;
 use crate::store::folder::config_file;
 use crate::store::folder::mark::Mark;

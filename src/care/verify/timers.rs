@@ -9,7 +9,7 @@ use crate::format::bytes::{i32_at, i64_at};
 use crate::format::checkpoint::TimerCheckpoint;
 use crate::format::file_name;
 use crate::format::message::purpose::TIMER_TOPIC;
-use crate::format::width::{at_least_0, at_most_i64};
+use crate::format::width::{clamp_u64, saturating_i64};
 use crate::store::folder::inventory::{self, TIMER_UNIT_LEN};
 use crate::time::Clock;
 
@@ -23,7 +23,7 @@ pub(super) fn check(cx: &Context<'_>, queues: &Queues, walked: &Walked) {
     };
     let (first, end) = queues.end_of(TIMER_TOPIC, 0).unwrap_or((0, 0));
     let (log_end, last_unit) = match log_end(cx) {
-        Ok((end, unit)) => (at_most_i64(end), unit),
+        Ok((end, unit)) => (saturating_i64(end), unit),
         Err(error) => return cx.error(&cx.paths.root().join("timerlog"), error),
     };
     // `TimerMessageStore#recover` goes on behind the last unit's message, else at `timercheck`'s
@@ -73,8 +73,8 @@ pub(super) fn check(cx: &Context<'_>, queues: &Queues, walked: &Walked) {
         cx.error(&cx.paths.root().join("timerwheel"), error);
         (0, 0)
     });
-    let gone = at_least_0(known.timer_log_position.saturating_sub(log_end))
-        .div_ceil(TIMER_UNIT_LEN as u64);
+    let gone =
+        clamp_u64(known.timer_log_position.saturating_sub(log_end)).div_ceil(TIMER_UNIT_LEN as u64);
     if gone > 0 && (resumes || slots == 0) {
         let at = known.timer_log_position;
         let expected = format!("a position up to {log_end}, the end of timerlog");
@@ -110,7 +110,7 @@ fn slots_beyond(cx: &Context<'_>, after_ms: i64, log_end: i64) -> Result<(u64, u
         // A start sets the last position of a slot that has a unit.
         if time.saturating_mul(1000) > after_ms && first >= log_end {
             slots += 1;
-            messages += at_least_0(i32_at(slot, 24).unwrap_or(0));
+            messages += clamp_u64(i32_at(slot, 24).unwrap_or(0));
         }
     });
     read.map_err(Error::io("read", &path))?;
@@ -135,8 +135,8 @@ fn log_end(cx: &Context<'_>) -> Result<(u64, Option<(u64, u64)>)> {
         });
         let (end, len, unit) = measured.map_err(Error::io("read", &path))?;
         if end > 0 {
-            let at = at_least_0(i64_at(&unit, 28).unwrap_or(0));
-            let size = at_least_0(i32_at(&unit, 36).unwrap_or(0));
+            let at = clamp_u64(i64_at(&unit, 28).unwrap_or(0));
+            let size = clamp_u64(i32_at(&unit, 36).unwrap_or(0));
             // A blank fills a file that has no room for a unit.
             let is_full = len.saturating_sub(end) < 2 * TIMER_UNIT_LEN as u64;
             let end = base.saturating_add(if is_full { len } else { end });

@@ -31,7 +31,7 @@ fn ahead_of(
     step: u64,
 ) -> BatchesAhead {
     let limits = BatchLimits { rows: 8, body_bytes: 1 << 20 };
-    scan.settle(store.log()).unwrap();
+    scan.find_start(store.log()).unwrap();
     let each = (0..=threads).map(|_| {
         let builder = BatchBuilder::new(columns, schema_of(columns), limits).unwrap();
         MessageBatches::new(LogSource::Store(Arc::clone(store)), scan.clone(), builder)

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::room::Room;
+use super::disk_reserve::DiskReserve;
 use crate::files::system::storage::{LARGEST_PAGE, Region, StorageFile};
 
 const LEAST_WINDOW: usize = 1 << 20;
@@ -36,7 +36,7 @@ pub struct Ahead {
     /// overwrite messages.
     reserving: Mutex<()>,
     /// Reserve of the disk, and the offset of the file.
-    room: OnceLock<(Arc<Room>, u64)>,
+    room: OnceLock<(Arc<DiskReserve>, u64)>,
     progress: Mutex<Progress>,
 }
 
@@ -58,7 +58,7 @@ impl Ahead {
     }
 
     /// Takes disk space only beyond the reserve `room`.
-    pub fn leave(&self, room: &Arc<Room>, offset: u64) {
+    pub fn leave(&self, room: &Arc<DiskReserve>, offset: u64) {
         self.room.get_or_init(|| (Arc::clone(room), offset));
     }
 
@@ -69,7 +69,7 @@ impl Ahead {
     }
 
     #[inline]
-    pub fn went_to(&self, position: usize) {
+    pub fn advance_to(&self, position: usize) {
         self.position.store(position, Ordering::Relaxed);
     }
 
@@ -136,7 +136,7 @@ impl Ahead {
     /// Reads the writer's position; the window is eight times what it used since the last look.
     ///
     /// A slow writer gets no window: its prepared pages would be written back again and again.
-    pub fn look(&self) {
+    pub fn sample_position(&self) {
         let position = self.position();
         let mut progress = self.progress();
         let used = position.saturating_sub(progress.seen.unwrap_or(position));
@@ -247,10 +247,10 @@ impl Ahead {
 /// The files being written through maps, for the threads that work ahead. They do not take the
 /// writer's lock, which a fast writer holds nearly always.
 #[derive(Debug, Default)]
-pub struct Front(Mutex<FrontFiles>);
+pub struct Front(Mutex<ActiveFiles>);
 
 #[derive(Clone, Debug, Default)]
-pub struct FrontFiles {
+pub struct ActiveFiles {
     pub active: Option<Arc<Ahead>>,
     pub next: Option<Arc<Ahead>>,
     /// Whether the previous file is full and may be released.
@@ -258,16 +258,16 @@ pub struct FrontFiles {
 }
 
 impl Front {
-    fn known(&self) -> MutexGuard<'_, FrontFiles> {
+    fn known(&self) -> MutexGuard<'_, ActiveFiles> {
         self.0.lock()
     }
 
     #[must_use]
-    pub fn files(&self) -> FrontFiles {
+    pub fn files(&self) -> ActiveFiles {
         self.known().clone()
     }
 
-    pub fn set(&self, files: FrontFiles) {
+    pub fn set(&self, files: ActiveFiles) {
         let before = std::mem::replace(&mut *self.known(), files);
         // Dropped last: unmapping takes a while.
         drop(before);
@@ -275,12 +275,12 @@ impl Front {
 }
 
 #[derive(Debug, Default)]
-pub struct Bell {
+pub struct Wakeup {
     rung: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Bell {
+impl Wakeup {
     fn rung(&self) -> MutexGuard<'_, bool> {
         self.rung.lock()
     }
@@ -329,9 +329,9 @@ mod tests {
         }
     }
 
-    fn look_at(ahead: &Ahead, position: usize) {
-        ahead.went_to(position);
-        ahead.look();
+    fn sample_at(ahead: &Ahead, position: usize) {
+        ahead.advance_to(position);
+        ahead.sample_position();
     }
 
     #[test]
@@ -341,18 +341,18 @@ mod tests {
         assert_eq!(ahead.reserved(), PIECE);
         while ahead.reserve_ahead(PIECE) {}
         assert_eq!(ahead.reserved(), STEPS_AHEAD * PIECE);
-        ahead.went_to(10 * PIECE);
+        ahead.advance_to(10 * PIECE);
         while ahead.reserve_ahead(PIECE) {}
         assert_eq!(ahead.reserved(), 12 * PIECE);
-        ahead.went_to(12 * PIECE);
+        ahead.advance_to(12 * PIECE);
         assert!(!ahead.reserve_ahead(PIECE));
     }
 
     #[test]
     fn pages_are_ready_one_window_ahead_where_there_is_disk_space() {
         let (_dir, ahead) = ahead(12 * PIECE as u64);
-        ahead.look();
-        look_at(&ahead, PIECE / 2 + 100);
+        ahead.sample_position();
+        sample_at(&ahead, PIECE / 2 + 100);
         assert!(!ahead.prepare());
         assert_eq!(ahead.progress().prepared, 0);
         ahead.reserve(8 * PIECE, 1).unwrap();
@@ -360,24 +360,24 @@ mod tests {
         assert_eq!(ahead.progress().prepared, PIECE);
         while ahead.prepare() {}
         assert_eq!(ahead.progress().prepared, 5 * PIECE);
-        look_at(&ahead, 10 * PIECE);
+        sample_at(&ahead, 10 * PIECE);
         ahead.reserve(12 * PIECE, 1).unwrap();
         while ahead.prepare() {}
         assert_eq!(ahead.progress().prepared, 12 * PIECE);
-        ahead.went_to(12 * PIECE);
+        ahead.advance_to(12 * PIECE);
         assert!(!ahead.prepare());
     }
 
     #[test]
     fn nothing_is_done_for_a_writer_who_is_slow_or_rests() {
         let (_dir, ahead) = ahead(4 * PIECE as u64);
-        look_at(&ahead, PIECE);
+        sample_at(&ahead, PIECE);
         assert!(!ahead.is_busy());
-        look_at(&ahead, PIECE + LEAST_WINDOW / 8 - 1);
+        sample_at(&ahead, PIECE + LEAST_WINDOW / 8 - 1);
         assert!(!ahead.is_busy() && !ahead.prepare());
-        look_at(&ahead, 2 * PIECE);
+        sample_at(&ahead, 2 * PIECE);
         assert!(ahead.is_busy());
-        ahead.look();
+        ahead.sample_position();
         assert!(!ahead.is_busy() && !ahead.prepare());
         assert_eq!((ahead.progress().prepared, ahead.reserved()), (0, 0));
     }
@@ -392,20 +392,20 @@ mod tests {
         let ahead = Ahead::new(&path, file, Arc::<Noted>::clone(&region));
         ahead.flushed();
         assert_eq!(noted(), []);
-        ahead.look();
-        look_at(&ahead, PIECE);
+        ahead.sample_position();
+        sample_at(&ahead, PIECE);
         ahead.reserve(4 * PIECE, 1).unwrap();
         while ahead.prepare() {}
         assert_eq!(noted(), [(PIECE, 2 * PIECE), (2 * PIECE, 3 * PIECE), (3 * PIECE, 4 * PIECE)]);
-        ahead.went_to(2 * PIECE + 5000);
+        ahead.advance_to(2 * PIECE + 5000);
         ahead.flushed();
         assert_eq!(noted(), [(2 * PIECE + PAGE, 3 * PIECE)]);
-        ahead.went_to(5 * PIECE);
+        ahead.advance_to(5 * PIECE);
         ahead.flushed();
         assert_eq!(noted(), []);
         // For a resting writer zeros would be written at each flush.
-        ahead.look();
-        ahead.look();
+        ahead.sample_position();
+        ahead.sample_position();
         ahead.flushed();
         assert_eq!(noted(), []);
     }
@@ -413,7 +413,7 @@ mod tests {
     #[test]
     fn the_rest_of_a_file_is_ready_however_slow_its_writer_is() {
         let (_dir, ahead) = ahead(3 * PIECE as u64 + 5);
-        ahead.went_to(PIECE + 5000);
+        ahead.advance_to(PIECE + 5000);
         ahead.prepare_rest();
         assert_eq!((ahead.progress().prepared, ahead.reserved()), (3 * PIECE + 5, 3 * PIECE + 5));
     }
@@ -432,7 +432,7 @@ mod tests {
 
     #[test]
     fn a_bell_that_rang_before_ends_the_next_wait() {
-        let bell = Bell::default();
+        let bell = Wakeup::default();
         bell.ring();
         bell.wait(Duration::from_secs(600));
         assert!(!*bell.rung());

@@ -6,7 +6,7 @@
 //! other processes.
 
 pub mod ahead;
+pub mod disk_reserve;
 pub mod holes;
 pub mod mapped_file;
-pub mod room;
 pub mod waiters;

@@ -35,7 +35,7 @@ impl Waiters {
     }
 
     /// Asks to be woken. The caller looks at the log afterwards, and then waits.
-    pub fn ask(&self) -> Result<()> {
+    pub fn register(&self) -> Result<()> {
         self.write(SOMEBODY)
     }
 
@@ -120,7 +120,7 @@ mod tests {
         let reader = Waiters::open(&Os, &path).unwrap();
         writer.wake();
         reader.wait(EVER); // nobody asked
-        reader.ask().unwrap();
+        reader.register().unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| reader.wait(EVER));
             writer.wake();

@@ -14,7 +14,7 @@ use super::folder::make_folder;
 pub use super::open_files::OpenFiles;
 use super::open_files::{RunFile, file_size_of};
 use super::roots::Roots;
-use super::twins::Twin;
+use super::roots::Twin;
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::map::ahead::Ahead;
 use crate::files::system::storage::{Access, FileKind, Storage, StorageFile, if_there};
@@ -363,7 +363,7 @@ impl FileRun {
         // Unknown disk usage counts as empty.
         let used_percent = |dir: &Path| self.storage.used_percent(dir).unwrap_or(0);
         let dir = self.roots.of_file(which, used_percent).ok_or_else(|| {
-            Error::config("store_path_commit_log", "names no folder that takes files")
+            Error::setting("store_path_commit_log", "a folder that takes new files", "none")
         })?;
         Ok(dir.join(file_name::offset_name(base_offset)))
     }

@@ -4,13 +4,29 @@
 //! `anchored.rs` refuses once the store's folders were moved or replaced. `locks.rs` knows the lock
 //! files for forked children, `clock.rs` the time, `memory.rs` the machine's memory, `owner.rs`
 //! makes files and folders with owner, group and mode of their folder, `resting.rs` reads a log that nobody
-//! writes.
+//! writes, `sparing.rs` leaves no pages in the cache.
 
-pub mod anchored;
-pub mod clock;
 pub mod locks;
 pub mod memory;
 pub mod os;
 mod owner;
+pub mod pinned_storage;
 pub mod resting;
+pub mod sparing;
 pub mod storage;
+
+use nix::time::{ClockId, clock_gettime};
+
+use crate::time::Clock;
+
+/// The operating system's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now_ms(&self) -> i64 {
+        // Cannot fail.
+        let Ok(now) = clock_gettime(ClockId::CLOCK_REALTIME) else { return 0 };
+        now.tv_sec().saturating_mul(1000).saturating_add(now.tv_nsec() / 1_000_000)
+    }
+}

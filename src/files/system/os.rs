@@ -12,13 +12,13 @@ use std::time::Duration;
 use memmap2::MmapRaw;
 
 use super::locks::HeldLock;
-use super::owner;
+use super::{owner, sparing::SparingFile};
 use super::storage::{
     Access, DirEntry, FileKind, FileStat, Foreign, Identity, Region, Stamp, Storage, StorageFile,
 };
 use crate::error::{Error, Result};
 use crate::files::map::mapped_file::MappedFile;
-use crate::format::width::{at_least_0, at_most_i64, to_usize};
+use crate::format::width::{clamp_u64, saturating_i64, to_usize};
 
 /// Milliseconds until file times must have advanced: twice the longest tick of Linux.
 const STAMP_TICKS: u32 = 20;
@@ -60,13 +60,13 @@ impl Storage for Os {
         for entry in fs::read_dir(dir)? {
             let entry = entry?;
             // Most systems return the kind with the name, which saves a call for each entry.
-            let looked = entry.file_type().and_then(|file_type| match kind_of(file_type) {
+            let kind = entry.file_type().and_then(|file_type| match kind_of(file_type) {
                 FileKind::File => {
                     entry.metadata().map(|file| (kind_of(file.file_type()), Some(stamp_of(&file))))
                 }
                 kind => Ok((kind, None)),
             });
-            match looked {
+            match kind {
                 Ok((kind, stamp)) => entries.push(DirEntry {
                     name: entry.file_name(),
                     kind,
@@ -259,14 +259,14 @@ pub(crate) fn open_files_allowed() -> Option<u64> {
 struct OsFile {
     /// Set with the lock; dropped before the file is closed.
     held: OnceLock<HeldLock>,
-    file: File,
+    file: SparingFile,
 }
 
 impl OsFile {
     fn shared(file: File) -> io::Result<Arc<dyn StorageFile>> {
         // A clone is never a standard stream, into which the process may print.
         let file = if file.as_raw_fd() > 2 { file } else { file.try_clone()? };
-        Ok(Arc::new(Self { held: OnceLock::new(), file }))
+        Ok(Arc::new(Self { held: OnceLock::new(), file: SparingFile::new(file) }))
     }
 }
 
@@ -285,7 +285,7 @@ impl StorageFile for OsFile {
     }
 
     fn length(&self) -> io::Result<u64> {
-        (&self.file).seek(SeekFrom::End(0))
+        (&*self.file).seek(SeekFrom::End(0))
     }
 
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
@@ -409,8 +409,8 @@ impl StorageFile for OsFile {
         let mut options = memmap2::MmapOptions::new();
         options.len(len);
         let raw = match access {
-            Access::ReadWrite => options.map_raw(&self.file)?,
-            Access::Read => options.map_raw_read_only(&self.file)?,
+            Access::ReadWrite => options.map_raw(&*self.file)?,
+            Access::Read => options.map_raw_read_only(&*self.file)?,
         };
         Ok(Arc::new(OsRegion(raw)))
     }
@@ -432,9 +432,9 @@ impl StorageFile for OsFile {
 
     fn locked(&self, bytes: Range<u64>) -> Option<Range<u64>> {
         let lock = conflicting_lock(&self.file, bytes)?;
-        let start = at_least_0(lock.l_start);
+        let start = clamp_u64(lock.l_start);
         // Without a length it reaches to the end of any file.
-        let end = if lock.l_len == 0 { u64::MAX } else { start + at_least_0(lock.l_len) };
+        let end = if lock.l_len == 0 { u64::MAX } else { start + clamp_u64(lock.l_len) };
         Some(start..end)
     }
 
@@ -450,8 +450,8 @@ fn lock_on(bytes: Range<u64>, kind: i32) -> nix::libc::flock {
     nix::libc::flock {
         l_type: kind as nix::libc::c_short,
         l_whence: nix::libc::SEEK_SET as nix::libc::c_short,
-        l_start: at_most_i64(bytes.start),
-        l_len: at_most_i64(bytes.end - bytes.start),
+        l_start: saturating_i64(bytes.start),
+        l_len: saturating_i64(bytes.end - bytes.start),
         l_pid: 0,
     }
 }

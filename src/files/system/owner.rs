@@ -66,7 +66,7 @@ impl Owner {
     ///
     /// # Errors
     /// [`Foreign`], if the owner or the group cannot use the file as the mode says.
-    fn give(self, made: &File, folder: &Path) -> io::Result<()> {
+    fn apply_to(self, made: &File, folder: &Path) -> io::Result<()> {
         let before = made.metadata()?;
         let now = Self::of(&before);
         if now.owns(self) && now.mode == self.mode {
@@ -174,7 +174,7 @@ impl Folder {
         // Another folder may have got the name since. One that is this process's own and empty is as
         // good as the new one.
         if is_new && dir.metadata()?.uid() == geteuid().as_raw() && is_empty(&dir)? {
-            owner.give(&dir, path)?;
+            owner.apply_to(&dir, path)?;
         }
         let owner = Owner::of(&dir.metadata()?);
         Ok(Self { dir, owner })
@@ -214,7 +214,7 @@ pub(super) fn create(path: &Path, replaced: Option<&Path>, len: u64) -> io::Resu
     let before = replaced.and_then(Path::file_name).and_then(|name| folder.owner_of(name));
     let owner = before.unwrap_or_else(|| folder.owner.for_file());
     let file = folder.file(name, OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NONBLOCK, owner)?;
-    if let Err(error) = owner.give(&file, above).and_then(|()| file.set_len(len)) {
+    if let Err(error) = owner.apply_to(&file, above).and_then(|()| file.set_len(len)) {
         // A file that is left would block the next attempt.
         let _ = unlinkat(&folder.dir, name, UnlinkatFlags::NoRemoveDir);
         return Err(error);
@@ -264,7 +264,7 @@ pub(super) fn foreign(dir: &Path) -> io::Result<Option<Foreign>> {
     }
     // Where nothing can be made, the first file that is made reports why.
     let Some(probe) = folder.probe(owner) else { return Ok(None) };
-    let is_usable = owner.give(&probe, dir).is_ok();
+    let is_usable = owner.apply_to(&probe, dir).is_ok();
     let found = Owner::of(&probe.metadata()?);
     let is_shared = folder.owner.mode & SHARED_BY_GROUP == SHARED_BY_GROUP;
     if found.owns(owner) || (is_shared && is_usable && found.gid == owner.gid) {

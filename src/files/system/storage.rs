@@ -146,7 +146,7 @@ pub trait Storage: Send + Sync + fmt::Debug {
         Ok(None)
     }
     /// Fails if the storage's folders were moved or replaced; see
-    /// [`Anchored`](crate::files::Anchored).
+    /// [`PinnedStorage`](crate::files::PinnedStorage).
     fn check_place(&self) -> io::Result<()> {
         Ok(())
     }

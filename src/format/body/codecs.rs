@@ -7,8 +7,8 @@ use flate2::{Decompress, FlushDecompress, Status};
 use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
 use super::BodyError;
+use super::Output;
 use super::lz4_frame;
-use super::output::Output;
 use crate::format::message::sys_flag::Compression;
 use crate::format::width::to_usize;
 

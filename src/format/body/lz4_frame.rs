@@ -18,7 +18,7 @@ use lz4_flex::block::{DecompressError, compress, decompress_into_with_dict};
 use twox_hash::XxHash32;
 
 use super::BodyError;
-use super::output::Output;
+use super::Output;
 use crate::format::bytes::{u32_of, u64_of};
 use crate::format::message::sys_flag::Compression;
 use crate::format::width::to_usize;

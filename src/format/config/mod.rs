@@ -1,6 +1,5 @@
 //! The JSON files below `config`: `json.rs` parses and formats, `tables.rs` holds topics, groups
 //! and consumer offsets. `epochs.rs` holds epochs.
 
-pub mod epochs;
 pub mod json;
 pub mod tables;

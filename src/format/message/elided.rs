@@ -6,7 +6,7 @@ use super::sys_flag::{born_host_is_v6, store_host_is_v6};
 use super::{AFTER_HOSTS_LEN, HEAD_LEN, SYS_FLAG_AT};
 use crate::error::{CorruptionKind, FormatError};
 use crate::format::bytes::{i32_at, put_i32_in};
-use crate::format::width::at_most_i32;
+use crate::format::width::saturating_i32;
 
 /// Bytes from a record's start that always include the body's length.
 pub const HEAD_MOST: usize = HEAD_LEN + V6_LEN + 8 + V6_LEN + AFTER_HOSTS_LEN + 4;
@@ -59,7 +59,7 @@ pub fn without_body(head: &[u8], tail: &[u8], out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(head);
     out.extend_from_slice(tail);
-    let size = at_most_i32(out.len());
+    let size = saturating_i32(out.len());
     if let Some(first) = out.first_chunk_mut::<4>() {
         put_i32_in::<0, 4>(first, size);
     }

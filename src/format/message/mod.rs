@@ -37,7 +37,7 @@ use super::java::{Host, message_id};
 
 use self::sys_flag::Transaction;
 use crate::error::{CorruptionKind, FormatError};
-use crate::format::width::{at_least_0, to_usize};
+use crate::format::width::{clamp_u64, to_usize};
 
 pub use self::record::{Lengths, Record, encoded_properties_len, write_blank};
 
@@ -217,14 +217,14 @@ impl BadPart {
             host_len(sys_flag::born_host_is_v6(flag)) + host_len(sys_flag::store_host_is_v6(flag));
         let body_at = HEAD_LEN + hosts + 8 + AFTER_HOSTS_LEN;
         let body_len = i32_at(record, body_at).unwrap_or_default();
-        let topic_at = body_at + 4 + to_usize(at_least_0(body_len));
+        let topic_at = body_at + 4 + to_usize(clamp_u64(body_len));
         let topic_len = match version {
             Version::V1 => record.get(topic_at).map_or(0, |byte| i16::from(byte.cast_signed())),
             Version::V2 => i16_at(record, topic_at).unwrap_or_default(),
         };
-        let properties_at = topic_at + version.topic_length_len() + to_usize(at_least_0(topic_len));
+        let properties_at = topic_at + version.topic_length_len() + to_usize(clamp_u64(topic_len));
         let properties_len = i16_at(record, properties_at).unwrap_or_default();
-        let end = properties_at + 2 + to_usize(at_least_0(properties_len));
+        let end = properties_at + 2 + to_usize(clamp_u64(properties_len));
 
         let left = |at: usize| record.len().saturating_sub(at);
         let (kind, at, expected, found) = match self {

@@ -3,7 +3,7 @@
 use super::sys_flag::born_host_is_v6;
 use super::{MAGIC_AT, MAGIC_V1, MAGIC_V2, MessageView, PHYSICAL_OFFSET_AT, SYS_FLAG_AT};
 use crate::format::bytes::{i32_at, i64_at};
-use crate::format::width::{at_least_0, to_usize};
+use crate::format::width::{clamp_u64, to_usize};
 
 /// Bytes that [`store_timestamp_ms`] needs at most.
 pub const HEAD: usize = 76;
@@ -27,7 +27,7 @@ pub fn claimed_size(bytes: &[u8]) -> Option<usize> {
     let head = bytes.first_chunk::<8>()?;
     if is_record(head) {
         let size = i32_at(head, 0)?;
-        Some(if size < 0 { head.len() } else { to_usize(at_least_0(size)) })
+        Some(if size < 0 { head.len() } else { to_usize(clamp_u64(size)) })
     } else {
         Some(head.len())
     }
@@ -69,7 +69,7 @@ pub fn lacks_bytes(view: &MessageView<'_>, size: u32) -> bool {
         return true;
     }
     let before = to_usize(u64::from(size)) - properties.len();
-    let at = to_usize(at_least_0(view.physical_offset())) % SECTOR;
+    let at = to_usize(clamp_u64(view.physical_offset())) % SECTOR;
     let first = (SECTOR - (at + before) % SECTOR) % SECTOR;
     let (sectors, _) = properties.get(first..).unwrap_or_default().as_chunks::<SECTOR>();
     sectors.iter().any(|sector| sector.iter().all(|byte| *byte == 0))

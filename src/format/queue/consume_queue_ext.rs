@@ -13,7 +13,7 @@
 
 use crate::error::{CorruptionKind, FormatError};
 use crate::format::bytes::{array_at, i16_at, i16_in, i64_in, put_i16_in, put_i64_in};
-use crate::format::width::{at_least_0, to_usize};
+use crate::format::width::{clamp_u64, to_usize};
 
 const SIZE_AT: usize = 0;
 const TAGS_CODE_AT: usize = SIZE_AT + 2;
@@ -23,7 +23,7 @@ const BITMAP_LEN_AT: usize = STORE_TIMESTAMP_AT + 8;
 pub const MIN_UNIT_LEN: usize = BITMAP_LEN_AT + 2;
 /// The longest unit (`CqExtUnit.MAX_EXT_UNIT_SIZE`).
 pub const MAX_UNIT_LEN: usize = i16::MAX as usize;
-/// Room kept for the end mark (`ConsumeQueueExt.END_BLANK_DATA_LENGTH`).
+/// DiskReserve kept for the end mark (`ConsumeQueueExt.END_BLANK_DATA_LENGTH`).
 pub const END_LEN: usize = 4;
 pub const END: [u8; 2] = [0xFF, 0xFF];
 const _: () = assert!(MIN_UNIT_LEN == 20);
@@ -121,7 +121,7 @@ pub fn read_unit(bytes: &[u8]) -> Result<ExtFrame<'_>, FormatError> {
     };
     let bitmap_len = i16_in::<BITMAP_LEN_AT, MIN_UNIT_LEN>(head);
     // RocketMQ reads a negative length as 0, and does not compare it with the size.
-    let bitmap_len = to_usize(at_least_0(bitmap_len));
+    let bitmap_len = to_usize(clamp_u64(bitmap_len));
     let Some(bitmap) = unit[MIN_UNIT_LEN..].get(..bitmap_len) else {
         let room = unit.len() - MIN_UNIT_LEN;
         return bad(

@@ -11,7 +11,7 @@ use crate::files::StorageFile;
 use crate::files::system::memory::Zeros;
 use crate::format::bytes::i32_in;
 use crate::format::index::{ENTRY_LEN, IndexEntry, IndexHeader, SLOT_LEN};
-use crate::format::width::{at_least_0_u32, at_most_u32, to_usize};
+use crate::format::width::{clamp_u32, saturating_u32, to_usize};
 
 const BLOCK_LEN: usize = 1 << 16;
 
@@ -44,7 +44,7 @@ impl<'a, const N: usize> Records<'a, N> {
         }
         self.fill()?;
         let (records, _) = self.block.as_chunks::<N>();
-        self.left = self.left.saturating_sub(at_most_u32(records.len()));
+        self.left = self.left.saturating_sub(saturating_u32(records.len()));
         Ok(Some(records))
     }
 
@@ -221,11 +221,11 @@ impl IndexFile {
 
     /// Checks header, slots and entries in one pass and returns the number of entries. In a valid
     /// file each entry links to the one that its slot named before; `report` gets everything else.
-    /// Beside a running writer only entries counted at the start are judged.
+    /// ConcurrentWriter a running writer only entries counted at the start are judged.
     pub fn check(&self, report: &mut dyn FnMut(Corruption)) -> Result<u32> {
         let Head { header, count } = self.head()?;
         let layout = self.layout();
-        let mut tell = |offset: u64, kind, expected: String, found: String| {
+        let mut report = |offset: u64, kind, expected: String, found: String| {
             report(Corruption {
                 path: Some(self.path().to_owned()),
                 offset,
@@ -236,7 +236,7 @@ impl IndexFile {
         };
         // After a clock was set back times are out of order in a valid file.
         if let Some((at, expected, found)) = header_fault(&header, false) {
-            tell(at, CorruptionKind::IndexHeader, expected.to_owned(), found);
+            report(at, CorruptionKind::IndexHeader, expected.to_owned(), found);
         }
         let mut newest = SlotTable::new(layout.slots(), count)?;
         let (mut first, mut last) = (None, i64::MIN);
@@ -261,10 +261,10 @@ impl IndexFile {
                     if entry.key_hash < 0
                         || entry.seconds < 0
                         || entry.physical_offset < last
-                        || at_least_0_u32(entry.prev_entry) != newest
+                        || clamp_u32(entry.prev_entry) != newest
                     {
                         let at = layout.entry_position(number);
-                        tell_entry(&mut tell, at, &entry, last, newest);
+                        report_entry(&mut report, at, &entry, last, newest);
                     }
                     last = entry.physical_offset;
                 }
@@ -275,7 +275,7 @@ impl IndexFile {
             if written != (first, last) {
                 let (expected, found) =
                     (format!("{first} to {last}"), format!("{} to {}", written.0, written.1));
-                tell(16, CorruptionKind::IndexHeader, expected, found);
+                report(16, CorruptionKind::IndexHeader, expected, found);
             }
         }
         let mut slots = Records::<SLOT_LEN>::new(self, layout.slot_position(0), layout.slots());
@@ -291,10 +291,10 @@ impl IndexFile {
                         continue;
                     }
                     let (expected, found) = (format!("entry {newest}"), format!("entry {value}"));
-                    tell(layout.slot_position(slot), CorruptionKind::IndexSlot, expected, found);
+                    report(layout.slot_position(slot), CorruptionKind::IndexSlot, expected, found);
                 }
             }
-            first += at_most_u32(block.len());
+            first += saturating_u32(block.len());
         }
         Ok(count.saturating_sub(1))
     }
@@ -302,14 +302,14 @@ impl IndexFile {
 
 #[inline]
 fn slot_value(raw: &[u8; SLOT_LEN]) -> u32 {
-    at_least_0_u32(i32_in::<0, SLOT_LEN>(raw))
+    clamp_u32(i32_in::<0, SLOT_LEN>(raw))
 }
 
 /// Reports what is wrong with the entry at byte `at`, after one of offset `before`; its slot named
 /// `newest`.
 #[cold]
-fn tell_entry(
-    tell: &mut dyn FnMut(u64, CorruptionKind, String, String),
+fn report_entry(
+    report: &mut dyn FnMut(u64, CorruptionKind, String, String),
     at: u64,
     entry: &IndexEntry,
     before: i64,
@@ -317,16 +317,16 @@ fn tell_entry(
 ) {
     if entry.key_hash < 0 || entry.seconds < 0 {
         let found = format!("hash {}, seconds {}", entry.key_hash, entry.seconds);
-        tell(at, CorruptionKind::IndexEntry, "hash and seconds of 0 or more".into(), found);
+        report(at, CorruptionKind::IndexEntry, "hash and seconds of 0 or more".into(), found);
     }
     if before > entry.physical_offset {
         let (expected, found) =
             (format!("an offset of {before} or more"), entry.physical_offset.to_string());
-        tell(at.saturating_add(4), CorruptionKind::IndexEntry, expected, found);
+        report(at.saturating_add(4), CorruptionKind::IndexEntry, expected, found);
     }
-    if at_least_0_u32(entry.prev_entry) != newest {
+    if clamp_u32(entry.prev_entry) != newest {
         let (expected, found) = (format!("entry {newest}"), format!("entry {}", entry.prev_entry));
-        tell(at.saturating_add(16), CorruptionKind::IndexChain, expected, found);
+        report(at.saturating_add(16), CorruptionKind::IndexChain, expected, found);
     }
 }
 

@@ -23,7 +23,7 @@ use crate::format::bytes::i32_in;
 use crate::format::index::{
     ENTRY_LEN, IndexEntry, IndexHeader, IndexLayout, SLOT_LEN, seconds_since,
 };
-use crate::format::width::{at_most_u32, to_usize};
+use crate::format::width::{saturating_u32, to_usize};
 
 /// Step in which disk space for entries is taken and pages are loaded: the preferred piece of the
 /// page cache.
@@ -163,7 +163,7 @@ impl IndexFile {
             // flush.
             map.put_at(0, &IndexHeader { index_count: 0, ..header }.encode())?;
         }
-        map.ahead().went_to(position(layout.entry_position(1)));
+        map.ahead().advance_to(position(layout.entry_position(1)));
         let bytes = Bytes::Written(Writer::new(map, header));
         Ok(Self { path: path.to_owned(), layout, bytes, sampled: SampledSlots::default() })
     }
@@ -197,7 +197,7 @@ impl IndexFile {
                 }
                 let mut map = MappedFile::map(path, file, Access::ReadWrite, RESERVE_STEP)?;
                 map.assume_reserved(goes_on);
-                map.ahead().went_to(goes_on);
+                map.ahead().advance_to(goes_on);
                 Bytes::Written(Writer::new(map, head.header))
             }
         };
@@ -482,7 +482,7 @@ impl Writer {
         };
         let at = position(layout.entry_position(number));
         self.map.put_array(at, &entry.encode())?;
-        self.map.ahead().went_to(at + ENTRY_LEN);
+        self.map.ahead().advance_to(at + ENTRY_LEN);
         // A reader that finds the entry through its slot must find it whole.
         fence(Ordering::Release);
         self.map.put_array(slot_position, &count.to_be_bytes())?;
@@ -507,7 +507,7 @@ impl Writer {
         self.map.reserve(position(layout.entry_position(end)))?;
         let begin = layout.entry_position(0);
         let entries = (self.map.reserved() as u64).saturating_sub(begin) / ENTRY_LEN as u64;
-        let reserved = at_most_u32(entries).min(layout.max_entry_count());
+        let reserved = saturating_u32(entries).min(layout.max_entry_count());
         if self.room_end == 0 {
             self.room_end = end.saturating_add(UNPREPARED_ENTRIES).min(reserved);
             return Ok(());

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::files::StorageFile;
 use crate::format::bytes::i32_in;
 use crate::format::index::{ENTRY_LEN, HEADER_LEN, IndexEntry, IndexHeader, IndexLayout, SLOT_LEN};
-use crate::format::width::at_least_0_u32;
+use crate::format::width::clamp_u32;
 
 /// Newer entries of a slot that a writer may add during detection.
 const OVERTAKING: usize = 64;
@@ -47,13 +47,13 @@ pub fn detect_layout(
     configured: Option<IndexLayout>,
 ) -> Result<Detection> {
     let len = file.stat().map_err(Error::io("stat", path))?.len;
-    let told = configured.unwrap_or(IndexLayout::DEFAULT);
+    let configured_or_default = configured.unwrap_or(IndexLayout::DEFAULT);
     let made_to_fit = match configured {
         Some(_) => None,
-        None => one_to_four(len).filter(|layout| *layout != told),
+        None => one_to_four(len).filter(|layout| *layout != configured_or_default),
     };
     let (mut reasons, mut fits) = (Vec::new(), None);
-    for layout in [told].into_iter().chain(made_to_fit) {
+    for layout in [configured_or_default].into_iter().chain(made_to_fit) {
         let against = if layout.file_len() == len {
             match newest_entry_is_found(file, path, &layout) {
                 Ok(Some(true)) => return Ok(Detection::Proven(layout)),
@@ -156,7 +156,7 @@ fn slot_leads_to(bytes: &mut impl IndexBytes, layout: &IndexLayout, wanted: u32)
             break;
         }
         let raw = bytes.fresh(layout.entry_position(number))?;
-        let prev = at_least_0_u32(IndexEntry::decode(&raw).prev_entry);
+        let prev = clamp_u32(IndexEntry::decode(&raw).prev_entry);
         number = prev.min(number.saturating_sub(1));
     }
     Ok(number == wanted)

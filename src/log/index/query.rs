@@ -30,7 +30,7 @@ pub struct ExternalOffsets {
 /// An index outside of the store's files.
 pub trait ExternalIndex: std::fmt::Debug + Send + Sync {
     /// Answers; `None` if the log is to be read.
-    fn ask(&self, query: &ExternalQuery<'_>) -> Option<ExternalOffsets>;
+    fn query(&self, query: &ExternalQuery<'_>) -> Option<ExternalOffsets>;
 }
 
 /// Moves damage to `findings`.

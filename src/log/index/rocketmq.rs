@@ -127,12 +127,12 @@ impl IndexRun {
         let wanted = Wanted { key_hash: key_hash(topic, key), begin_ms, end_ms, max };
         let (listing, mut answer) = (self.listing(), IndexAnswer::default());
         let Some(waiting) = self.waiting(&listing, waiting, &wanted)? else {
-            return self.look_up_all(&listing, &wanted, None);
+            return self.search_all(&listing, &wanted, None);
         };
         let left = max.saturating_sub(waiting.offsets.len());
         for more in [0, waiting.keys].into_iter().take_while(|_| left > 0) {
             let wanted = Wanted { max: left.saturating_add(more), ..wanted };
-            answer = self.look_up_all(&listing, &wanted, Some(&waiting))?;
+            answer = self.search_all(&listing, &wanted, Some(&waiting))?;
             if self.newest_head(&listing)?.is_none_or(|head| head.count == waiting.count) {
                 break;
             }
@@ -204,7 +204,7 @@ impl IndexRun {
         Ok(collect(head, &mut Vec::new())?.flatten())
     }
 
-    fn look_up_all(
+    fn search_all(
         &self,
         listing: &Listing,
         wanted: &Wanted,
@@ -212,7 +212,7 @@ impl IndexRun {
     ) -> Result<IndexAnswer> {
         let mut answer = IndexAnswer::default();
         let mut more = match collect(self.newest(listing), &mut answer.findings)?.flatten() {
-            Some(newest) => self.look_up(newest, true, wanted, waiting, &mut answer)?,
+            Some(newest) => self.search_file(newest, true, wanted, waiting, &mut answer)?,
             None => true,
         };
         for listed in listing.files.iter().rev().skip(1) {
@@ -221,7 +221,7 @@ impl IndexRun {
             }
             let file = collect(self.open_if_there(listed), &mut answer.findings)?.flatten();
             more = match file {
-                Some(file) => self.look_up(&file, false, wanted, None, &mut answer)?,
+                Some(file) => self.search_file(&file, false, wanted, None, &mut answer)?,
                 None => true,
             };
         }
@@ -229,7 +229,7 @@ impl IndexRun {
     }
 
     /// Adds matches of one file; returns whether older files may hold more. Damage is reported.
-    fn look_up(
+    fn search_file(
         &self,
         file: &IndexFile,
         is_newest: bool,

@@ -13,7 +13,7 @@ use super::reader::Head;
 use crate::error::Result;
 use crate::format::bytes::i32_in;
 use crate::format::index::{ENTRY_LEN, IndexEntry, IndexHeader, SLOT_LEN};
-use crate::format::width::{at_least_0_u32, to_usize};
+use crate::format::width::{clamp_u32, to_usize};
 
 /// Maximum entries or slots of a part: some MiB.
 const PART_ENTRIES: u32 = 1 << 17;
@@ -91,7 +91,7 @@ impl IndexSums<'_> {
             for raw in block {
                 let entry = IndexEntry::decode(raw);
                 let slot = layout.slot_of(entry.key_hash);
-                let older = at_least_0_u32(entry.prev_entry);
+                let older = clamp_u32(entry.prev_entry);
                 may_be &= entry.key_hash >= 0
                     && entry.seconds >= 0
                     && entry.physical_offset >= last
@@ -114,7 +114,7 @@ impl IndexSums<'_> {
         let mut slot = slots.start;
         while let Some(block) = records.next_block()? {
             for raw in block {
-                let newest = at_least_0_u32(i32_in::<0, SLOT_LEN>(raw));
+                let newest = clamp_u32(i32_in::<0, SLOT_LEN>(raw));
                 if newest > 0 {
                     unnamed = unnamed.wrapping_sub(self.hash(slot, newest));
                 }

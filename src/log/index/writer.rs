@@ -13,10 +13,10 @@ use super::file::{IndexFile, IndexOpen, IndexPut};
 use super::run::IndexRun;
 use crate::error::{Corruption, Result};
 use crate::files::run::file_run::check_unchanged;
-use crate::files::{Access, Front, FrontFiles, Storage, StorageFile};
+use crate::files::{Access, ActiveFiles, Front, Storage, StorageFile};
 use crate::format::index::{IndexHeader, IndexLayout};
 use crate::format::java::TopicHash;
-use crate::format::width::{at_least_0, at_most_u32, to_usize};
+use crate::format::width::{clamp_u64, saturating_u32, to_usize};
 use crate::log::queue::unit::{DispatchRequest, MAX_KEYS};
 use crate::time::Clock;
 
@@ -97,7 +97,7 @@ pub struct IndexService {
 impl Drop for IndexService {
     fn drop(&mut self) {
         // The threads that work ahead must not keep the map.
-        self.front.set(FrontFiles::default());
+        self.front.set(ActiveFiles::default());
     }
 }
 
@@ -236,7 +236,7 @@ impl IndexService {
     #[cold]
     fn get_ready(&mut self) -> Result<()> {
         self.make_room()?;
-        let waiting = at_most_u32(self.waiting.len());
+        let waiting = saturating_u32(self.waiting.len());
         if let Some(file) = &mut self.current {
             self.ready = file.reserve(waiting + 1)?.saturating_sub(waiting);
         }
@@ -264,7 +264,7 @@ impl IndexService {
     #[must_use]
     pub fn waiting_from(&self) -> Option<u64> {
         let oldest = self.waiting.first()?;
-        Some(at_least_0(oldest.physical_offset))
+        Some(clamp_u64(oldest.physical_offset))
     }
 
     #[inline]
@@ -331,7 +331,7 @@ impl IndexService {
 
     fn set_current(&mut self, file: Option<IndexFile>) -> Option<IndexFile> {
         let active = file.as_ref().and_then(IndexFile::ahead).map(Arc::clone);
-        self.front.set(FrontFiles { active, ..FrontFiles::default() });
+        self.front.set(ActiveFiles { active, ..ActiveFiles::default() });
         self.ready = 0;
         std::mem::replace(&mut self.current, file)
     }

@@ -9,7 +9,7 @@ use crate::files::FileRun;
 use crate::format::queue::consume_queue_ext::{
     self, END, END_LEN, ExtFrame, ExtUnit, MAX_UNIT_LEN,
 };
-use crate::format::width::{or_nowhere, to_usize};
+use crate::format::width::{offset_or_max, to_usize};
 
 use super::tail_run::TailRun;
 use super::unit::CqUnit;
@@ -115,7 +115,7 @@ impl ConsumeQueueExt {
         let Some(offset) = consume_queue_ext::offset_of(tags_code) else {
             return Ok(TagsCode::Known(tags_code));
         };
-        let offset = or_nowhere(offset);
+        let offset = offset_or_max(offset);
         if offset < self.units.start() || offset >= self.units.tail().end() {
             return Ok(TagsCode::Unreadable);
         }

@@ -70,7 +70,7 @@ impl EntryRun {
 
     /// Binary search for the first entry in `low..high` for which `before` is false, or `high`. An
     /// entry that tells nothing, or is in a missing file, is judged by the next.
-    pub(crate) fn first_not(
+    pub(crate) fn partition_point_by(
         &self,
         Range { start: mut low, end: mut high }: Range<u64>,
         mut before: impl FnMut(&CqUnit) -> Option<bool>,
@@ -80,18 +80,18 @@ impl EntryRun {
         };
         while low < high {
             let middle = low + (high - low) / 2;
-            let (mut at, mut told) = (middle, judged(middle, 1)?);
-            if told.is_empty() {
+            let (mut at, mut verdicts) = (middle, judged(middle, 1)?);
+            if verdicts.is_empty() {
                 at = self.next_file(middle).filter(|place| *place < high).unwrap_or(high);
-                told = judged(at, usize::from(at < high))?;
+                verdicts = judged(at, usize::from(at < high))?;
             }
-            if told == [None] {
-                told = judged(at, to_usize(high - at).min(MOST_SILENT))?;
-                let silent = told.iter().take_while(|told| told.is_none()).count();
-                told.drain(..silent);
+            if verdicts == [None] {
+                verdicts = judged(at, to_usize(high - at).min(MOST_SILENT))?;
+                let silent = verdicts.iter().take_while(|verdicts| verdicts.is_none()).count();
+                verdicts.drain(..silent);
                 at += silent as u64;
             }
-            match told.first() {
+            match verdicts.first() {
                 Some(Some(true)) => low = at + 1,
                 _ => high = middle,
             }

@@ -4,10 +4,10 @@
 
 pub mod consume_queue_ext;
 pub(crate) mod entry_run;
-pub mod queue_folder;
-pub mod seen_codes;
+mod queue_folder;
 pub(crate) mod tail_run;
 pub mod unit;
+pub mod verified_tags;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -16,13 +16,13 @@ use crate::error::{Error, Result};
 use crate::files::run::new_files::{Filled, Wanted};
 use crate::files::{FileRun, RunFile};
 use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry};
-use crate::format::width::{at_least_0, at_most_i64, to_usize};
+use crate::format::width::{clamp_u64, saturating_i64, to_usize};
 
 use self::consume_queue_ext::{ConsumeQueueExt, TagsCode};
 use self::entry_run::{EntryRun, FILES_SEARCHED};
-use self::seen_codes::SeenCodes;
 use self::tail_run::{Tail, TailRun};
 pub use self::unit::{Added, CqUnit, QueueKind};
+use self::verified_tags::VerifiedTags;
 
 const ATTEMPTS: usize = 4;
 
@@ -39,14 +39,12 @@ pub struct Queue {
     next_offset: AtomicI64,
     /// Offset of the message of the first entry in a plain queue's files; -1 if unknown.
     first: AtomicI64,
-    seen_codes: SeenCodes,
+    verified_tags: VerifiedTags,
 }
 
 impl Queue {
-    /// Opens a queue without changing it; its end is searched from the third last file on
-    /// (`ConsumeQueue.recover`).
-    pub fn load(kind: QueueKind, topic: &[u8], queue_id: i32, run: FileRun) -> Result<Self> {
-        let queue = Self {
+    fn new(kind: QueueKind, topic: &[u8], queue_id: i32, run: FileRun) -> Self {
+        Self {
             topic: topic.into(),
             queue_id,
             entries: EntryRun::new(kind, run),
@@ -57,8 +55,14 @@ impl Queue {
             reach: AtomicI64::new(-1),
             next_offset: AtomicI64::new(0),
             first: AtomicI64::new(-1),
-            seen_codes: SeenCodes::default(),
-        };
+            verified_tags: VerifiedTags::default(),
+        }
+    }
+
+    /// Opens a queue without changing it; its end is searched from the third last file on
+    /// (`ConsumeQueue.recover`).
+    pub fn load(kind: QueueKind, topic: &[u8], queue_id: i32, run: FileRun) -> Result<Self> {
+        let queue = Self::new(kind, topic, queue_id, run);
         queue.find_end()?;
         if kind == QueueKind::Batch {
             queue.correct_min_offset(0)?;
@@ -91,7 +95,7 @@ impl Queue {
         self.first.store(first.map_or(-1, |first| first.physical_offset), Ordering::Release);
         let mut max = last.map_or(0, |last| last.end());
         if is_plain {
-            max = at_most_i64(end);
+            max = saturating_i64(end);
             last = match last.filter(CqUnit::is_valid) {
                 None => self.entries.last_valid(self.entries.places())?,
                 last => last,
@@ -193,9 +197,9 @@ impl Queue {
     /// Position of a queue offset: in a batch queue that of the first entry that is not `before` it.
     fn place_of(&self, number: i64, before: impl Fn(&CqUnit) -> bool) -> Result<u64> {
         match self.kind() {
-            QueueKind::Plain => Ok(at_least_0(number)),
+            QueueKind::Plain => Ok(clamp_u64(number)),
             QueueKind::Batch => {
-                self.entries.first_not(self.entries.places(), |unit| Some(before(unit)))
+                self.entries.partition_point_by(self.entries.places(), |unit| Some(before(unit)))
             }
         }
     }
@@ -208,7 +212,7 @@ impl Queue {
             return Ok(Vec::new());
         }
         let place = self.place_of(from, |unit| unit.end() <= from)?;
-        self.entries.units(place, to_usize(at_least_0(left)).min(count))
+        self.entries.units(place, to_usize(clamp_u64(left)).min(count))
     }
 
     pub fn unit(&self, number: i64) -> Result<Option<CqUnit>> {
@@ -224,7 +228,7 @@ impl Queue {
         if leads(wanted.number)? {
             return Ok(Some(wanted.number));
         }
-        let number = self.first_at_or_behind(at_least_0(wanted.physical_offset))?;
+        let number = self.first_at_or_behind(clamp_u64(wanted.physical_offset))?;
         let is_known = (from..wanted.number).contains(&number) && leads(number)?;
         Ok(is_known.then_some(number))
     }
@@ -251,8 +255,8 @@ impl Queue {
     }
 
     #[must_use]
-    pub const fn seen_codes(&self) -> &SeenCodes {
-        &self.seen_codes
+    pub const fn verified_tags(&self) -> &VerifiedTags {
+        &self.verified_tags
     }
 
     /// Adds a record's entry (`ConsumeQueue.putMessagePositionInfoWrapper`,
@@ -273,9 +277,11 @@ impl Queue {
     pub fn add_plain(&self, unit: &CqUnit) -> Result<Added> {
         match self.kind() {
             QueueKind::Plain => self.put(unit, None),
-            QueueKind::Batch => {
-                Err(Error::illegal("properties", "names a queue of batches beside its own"))
-            }
+            QueueKind::Batch => Err(Error::argument(
+                "properties INNER_MULTI_DISPATCH",
+                "plain queues",
+                "a queue of batches",
+            )),
         }
     }
 
@@ -323,10 +329,14 @@ impl Queue {
             return Ok(false);
         }
         let size = self.run().file_size();
-        let reason = || format!("{queue_offset} is out of reach of a queue that ends at {next}");
-        let target = at_least_0(queue_offset).checked_mul(ENTRY_LEN as u64);
+        let refused = || {
+            let most = next.saturating_add(saturating_i64(size) / ENTRY_LEN as i64);
+            let wanted = format!("at most {most}, a file behind the queue's end {next}");
+            Error::argument("queue_offset", wanted, queue_offset)
+        };
+        let target = clamp_u64(queue_offset).checked_mul(ENTRY_LEN as u64);
         let target = target.filter(|&target| i64::try_from(target).is_ok());
-        let target = target.ok_or_else(|| Error::illegal("queue_offset", reason()))?;
+        let target = target.ok_or_else(refused)?;
         if self.run().files().is_empty() && tail.is_empty() {
             tail.set_end(target / size * size);
             self.min_offset.store(queue_offset, Ordering::Release);
@@ -334,7 +344,7 @@ impl Queue {
         self.entries.bytes.write_out(tail)?;
         let missing = target - tail.end();
         if missing > size {
-            return Err(Error::illegal("queue_offset", reason()));
+            return Err(refused());
         }
         let blanks = QueueEntry::PRE_BLANK.encode().repeat(to_usize(missing) / ENTRY_LEN);
         self.entries.bytes.push(tail, &blanks)?;
@@ -345,16 +355,14 @@ impl Queue {
     /// Whether a batch's numbers are free. The first entry may have any number, but no more than a
     /// file to skip.
     fn is_free(&self, is_first: bool, next: i64, unit: &CqUnit) -> Result<bool> {
-        let most_skipped = at_most_i64(self.entries.in_file()).saturating_mul(i64::from(i16::MAX));
+        let most_skipped =
+            saturating_i64(self.entries.in_file()).saturating_mul(i64::from(i16::MAX));
         let in_reach = is_first || unit.number.saturating_sub(next) <= most_skipped;
         if !(in_reach && unit.is_valid()) {
             let CqUnit { number, count, .. } = unit;
-            return Err(Error::illegal(
-                "queue_offset",
-                format!(
-                    "{count} messages from {number} on are out of reach of a queue that ends at {next}"
-                ),
-            ));
+            let wanted = format!("a number near the queue's end {next}");
+            let got = format!("{count} messages from {number} on");
+            return Err(Error::argument("queue_offset", wanted, got));
         }
         Ok(is_first || unit.number >= next)
     }
@@ -379,8 +387,8 @@ impl Queue {
         self.runs().any(TailRun::is_dirty)
     }
 
-    pub(crate) fn distrust(&self) {
-        self.runs().for_each(TailRun::distrust);
+    pub(crate) fn mark_all_dirty(&self) {
+        self.runs().for_each(TailRun::mark_all_dirty);
     }
 
     pub fn commit(&self) -> Result<()> {
@@ -407,15 +415,15 @@ impl Queue {
     /// Number of the first entry whose message begins at or behind `physical_offset`, or the end.
     /// Pre-blank entries are skipped.
     pub fn first_at_or_behind(&self, physical_offset: u64) -> Result<i64> {
-        let limit = at_most_i64(physical_offset);
+        let limit = saturating_i64(physical_offset);
         let places = self.places();
         let head = self.entries.head_end(&places)?;
-        let first = self.entries.first_not(head..places.end, |unit| {
+        let first = self.entries.partition_point_by(head..places.end, |unit| {
             // An entry for a lost message tells nothing of its neighbours.
             unit.leads().then_some(unit.physical_offset < limit)
         })?;
         match self.kind() {
-            QueueKind::Plain => Ok(at_most_i64(first)),
+            QueueKind::Plain => Ok(saturating_i64(first)),
             QueueKind::Batch => {
                 let unit = self.entries.units(first, 1)?.pop();
                 Ok(unit.map_or(self.max_offset(), |unit| unit.number))
@@ -426,7 +434,7 @@ impl Queue {
     /// Advances the first entry to the first message at or behind `log_min`
     /// (`ConsumeQueue.correctMinOffset`, `BatchConsumeQueue.reviseMinOffsetInQueue`).
     pub fn correct_min_offset(&self, log_min: u64) -> Result<()> {
-        let start = at_most_i64(self.places().start);
+        let start = saturating_i64(self.places().start);
         let first = self.first.load(Ordering::Acquire);
         let is_start = first >= 0 && (log_min == 0 || self.max_offset() == start + 1);
         let min = match is_start && u64::try_from(first).is_ok_and(|first| first >= log_min) {
@@ -446,7 +454,7 @@ impl Queue {
     /// Deletes files whose messages all lie before `log_min`, oldest first, never the last. Returns
     /// their number.
     pub fn delete_expired(&self, log_min: u64) -> Result<usize> {
-        let log_min = at_most_i64(log_min);
+        let log_min = saturating_i64(log_min);
         self.first.store(-1, Ordering::Release);
         let deleted =
             self.entries.delete_while(|last| !last.leads() || last.physical_offset < log_min)?;

@@ -1,43 +1,33 @@
-//! A consume queue of either kind, read from its folder without store and log.
+//! A queue of either kind, read from its folder without store and log, as it was at open.
 
 use std::ffi::OsStr;
 use std::ops::{ControlFlow, Range};
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::Storage;
-use crate::format::width::{at_most_i64, to_usize};
+use crate::format::width::{saturating_i64, to_usize};
 use crate::log::folder;
 
-use super::entry_run::EntryRun;
-use super::{CqUnit, QueueKind};
+use super::{CqUnit, Queue, QueueKind};
 
 /// Default entries of a file (`MessageStoreConfig`).
 const USUAL_ENTRIES: u64 = 300_000;
 const BLOCK: usize = 4096;
 
-/// A queue as it was at open.
-#[derive(Debug)]
-pub struct QueueFolder {
-    pub path: PathBuf,
-    pub topic: String,
-    pub queue_id: i32,
-    entries: EntryRun,
-    /// Positions of the first entry that leads somewhere, and the end.
-    places: Range<u64>,
-    pub min_offset: i64,
-    pub max_offset: i64,
-    /// End of the last entry's record; -1 if empty.
-    pub max_physical_offset: i64,
-}
-
-impl QueueFolder {
-    /// Opens the queue in `path`, an absolute path that ends in topic and number.
-    pub fn open(storage: Arc<dyn Storage>, path: &Path, file_size: Option<u64>) -> Result<Self> {
+impl Queue {
+    /// Opens the queue in `path`, an absolute path that ends in topic and number. The first invalid
+    /// entry from the third last file on ends it, as in `ConsumeQueue#recover`.
+    pub fn open_folder(
+        storage: Arc<dyn Storage>,
+        path: &Path,
+        file_size: Option<u64>,
+    ) -> Result<Self> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let above = path.parent().and_then(Path::file_name);
-        let topic = above.unwrap_or_default().to_string_lossy().into_owned();
+        let above = path.parent().and_then(Path::file_name).unwrap_or_default();
         let kinds = path.parent().and_then(Path::parent).and_then(Path::file_name);
         let kind = match kinds == Some(OsStr::new(QueueKind::Batch.folder())) {
             true => QueueKind::Batch,
@@ -59,73 +49,39 @@ impl QueueFolder {
                 format!("{} bytes", run.file_size()),
             ));
         }
-        let mut queue = Self {
-            path: path.to_owned(),
-            topic,
-            queue_id,
-            entries: EntryRun::new(kind, run),
-            places: 0..0,
-            min_offset: 0,
-            max_offset: 0,
-            max_physical_offset: -1,
-        };
-        queue.find_bounds()?;
+        let queue = Self::new(kind, above.as_bytes(), queue_id, run);
+        queue.entries.find_end(CqUnit::is_valid)?;
+        let places = queue.leading_places()?;
+        let (first, last) = (queue.units_at(places.start, 1)?.pop(), queue.last()?);
+        let min = first.map_or(saturating_i64(places.start), |unit| unit.number);
+        queue.min_offset.store(min, Ordering::Release);
+        let last = last.filter(|_| first.is_some());
+        queue.max_offset.store(last.map_or(min, |last| last.end()), Ordering::Release);
+        queue.set_last(last.as_ref());
         Ok(queue)
     }
 
-    /// Finds the first entry that leads somewhere, and the end: the first invalid entry from the
-    /// third last file on, as in `ConsumeQueue#recover`.
-    fn find_bounds(&mut self) -> Result<()> {
-        self.entries.find_end(CqUnit::is_valid)?;
-        self.places = self.entries.places();
-        self.places.start = self.entries.head_end(&self.places)?;
-        let last = self.len().checked_sub(1).map_or(Ok(None), |last| self.unit(last))?;
-        let first = self.unit(0)?;
-        self.min_offset = first.map_or(at_most_i64(self.places.start), |unit| unit.number);
-        self.max_offset = last.map_or(self.min_offset, |last| last.end());
-        self.max_physical_offset = last.map_or(-1, |last| last.physical_end());
-        Ok(())
-    }
-
-    #[must_use]
-    pub fn kind(&self) -> QueueKind {
-        self.entries.kind
-    }
-
-    #[must_use]
-    pub fn file_size(&self) -> u64 {
-        self.entries.run().file_size()
-    }
-
-    #[must_use]
-    pub fn len(&self) -> u64 {
-        self.places.end.saturating_sub(self.places.start)
-    }
-
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The entry at a position, from 0.
-    pub fn unit(&self, place: u64) -> Result<Option<CqUnit>> {
-        Ok(self.units(place, 1)?.into_iter().next())
+    /// Positions of the first entry that leads somewhere, and the end.
+    pub fn leading_places(&self) -> Result<Range<u64>> {
+        let places = self.places();
+        Ok(self.entries.head_end(&places)?..places.end)
     }
 
     /// At most `count` entries from a position on, and at most a block; empty only at the end.
-    pub fn units(&self, place: u64, count: usize) -> Result<Vec<CqUnit>> {
-        let left = to_usize(self.len().saturating_sub(place));
-        self.entries.units(self.places.start.saturating_add(place), left.min(count).min(BLOCK))
+    pub fn units_at(&self, place: u64, count: usize) -> Result<Vec<CqUnit>> {
+        let left = to_usize(self.places().end.saturating_sub(place));
+        self.entries.units(place, left.min(count).min(BLOCK))
     }
 
-    /// Passes entries to `take` until it breaks.
+    /// Passes entries from a position on to `take` until it breaks.
     pub fn each_from(
         &self,
-        mut place: u64,
+        place: u64,
         mut take: impl FnMut(&CqUnit) -> ControlFlow<()>,
     ) -> Result<()> {
+        let mut place = place.max(self.places().start);
         loop {
-            let units = self.units(place, usize::MAX)?;
+            let units = self.units_at(place, usize::MAX)?;
             if units.is_empty() || units.iter().try_for_each(&mut take).is_break() {
                 return Ok(());
             }
@@ -133,25 +89,16 @@ impl QueueFolder {
         }
     }
 
-    /// Position of the first entry at or behind `queue_offset`, or the number of entries.
-    pub fn place_of(&self, queue_offset: i64) -> Result<u64> {
-        self.first_not(|unit| unit.number < queue_offset)
-    }
-
-    /// Position of the first entry that leads to `physical_offset` or behind, or their number.
-    pub fn place_at(&self, physical_offset: u64) -> Result<u64> {
-        let limit = at_most_i64(physical_offset);
-        self.first_not(|unit| unit.physical_offset < limit)
-    }
-
-    fn first_not(&self, before: impl Fn(&CqUnit) -> bool) -> Result<u64> {
-        let place = self.entries.first_not(self.places.clone(), |unit| Some(before(unit)))?;
-        Ok(place - self.places.start)
+    /// Position of the first entry for which `before` is false, or the end.
+    pub fn partition_point_by(&self, before: impl Fn(&CqUnit) -> bool) -> Result<u64> {
+        self.entries.partition_point_by(self.places(), |unit| Some(before(unit)))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
     use crate::files::Os;
     use crate::format::queue::batch::BatchQueueEntry;
@@ -172,8 +119,24 @@ mod tests {
         path
     }
 
-    fn opened(path: &Path) -> QueueFolder {
-        QueueFolder::open(Arc::new(Os), path, None).unwrap()
+    fn opened(path: &Path) -> Queue {
+        Queue::open_folder(Arc::new(Os), path, None).unwrap()
+    }
+
+    /// Positions of the entries, and the queue's first and last offset, and where its messages end.
+    fn bounds(queue: &Queue) -> (Range<u64>, i64, i64, i64) {
+        let places = queue.leading_places().unwrap();
+        (places, queue.min_offset(), queue.max_offset(), queue.reach())
+    }
+
+    fn assert_places(queue: &Queue, places: &[(i64, u64)]) {
+        for (offset, place) in places {
+            assert_eq!(
+                queue.partition_point_by(|unit| unit.number < *offset).unwrap(),
+                *place,
+                "{offset}"
+            );
+        }
     }
 
     #[test]
@@ -181,18 +144,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let entries: Vec<_> = (0..35).map(|number| entry(number + 20)).collect();
         let queue = opened(&folder(dir.path(), 20, &entries));
-        assert_eq!((&*queue.topic, queue.queue_id, queue.kind()), ("orders", 3, QueueKind::Plain));
-        assert_eq!((queue.file_size(), queue.len()), (200, 35));
-        assert_eq!((queue.min_offset, queue.max_offset), (20, 55));
-        assert_eq!(queue.max_physical_offset, 54_100);
-        let unit = queue.unit(12).unwrap().unwrap();
+        let name = (queue.topic(), queue.queue_id(), queue.kind());
+        assert_eq!(name, (&b"orders"[..], 3, QueueKind::Plain));
+        assert_eq!(queue.run().file_size(), 200);
+        assert_eq!(bounds(&queue), (20..55, 20, 55, 54_100));
+        let unit = queue.unit(32).unwrap().unwrap();
         assert_eq!((unit.number, unit.physical_offset, unit.tags_code), (32, 32_000, 32));
         assert_eq!((unit.count, unit.store_timestamp_ms), (1, 0));
-        assert_eq!(queue.unit(35).unwrap(), None);
-        assert_eq!(queue.units(7, 100).unwrap().len(), 28);
-        for (offset, place) in [(-5, 0), (20, 0), (21, 1), (54, 34), (55, 35), (99, 35)] {
-            assert_eq!(queue.place_of(offset).unwrap(), place, "{offset}");
-        }
+        assert_eq!(queue.unit(55).unwrap(), None);
+        assert_eq!(queue.units_at(27, 100).unwrap().len(), 28);
+        assert_places(&queue, &[(-5, 20), (20, 20), (21, 21), (54, 54), (55, 55), (99, 55)]);
     }
 
     #[test]
@@ -202,14 +163,13 @@ mod tests {
             let mut entries = vec![QueueEntry::PRE_BLANK; blanks];
             entries.extend((0..6).map(|number| entry(number + 1)));
             let queue = opened(&folder(dir.path(), 10, &entries));
-            let first = 10 + i64::try_from(blanks).unwrap();
-            assert_eq!((queue.min_offset, queue.max_offset), (first, first + 6), "{blanks}");
-            assert_eq!((queue.len(), queue.max_physical_offset), (6, 6100));
+            let first = 10 + blanks as u64;
+            let min = i64::try_from(first).unwrap();
+            assert_eq!(bounds(&queue), (first..first + 6, min, min + 6, 6100));
         }
         let dir = tempfile::tempdir().unwrap();
         let queue = opened(&folder(dir.path(), 0, &[QueueEntry::PRE_BLANK; 4]));
-        assert_eq!((queue.min_offset, queue.max_offset, queue.len()), (4, 4, 0));
-        assert_eq!(queue.max_physical_offset, -1);
+        assert_eq!(bounds(&queue), (4..4, 4, 4, -1));
     }
 
     #[test]
@@ -218,11 +178,11 @@ mod tests {
         let mut entries: Vec<_> = (0..20).map(entry).collect();
         entries[13].store_size = 0;
         let queue = opened(&folder(dir.path(), 0, &entries));
-        assert_eq!((queue.len(), queue.max_offset), (13, 13));
+        assert_eq!(bounds(&queue), (0..13, 0, 13, 12_100));
         let empty = tempfile::tempdir().unwrap();
         let queue = opened(&folder(empty.path(), 0, &[]));
-        assert!(queue.is_empty() && queue.unit(0).unwrap().is_none());
-        assert_eq!(queue.file_size(), 6_000_000);
+        assert_eq!((bounds(&queue), queue.unit(0).unwrap()), ((0..0, 0, 0, -1), None));
+        assert_eq!(queue.run().file_size(), 6_000_000);
     }
 
     #[test]
@@ -246,22 +206,19 @@ mod tests {
         bytes.resize(230, 0);
         std::fs::write(path.join("00000000000000000000"), bytes).unwrap();
         let queue = opened(&path);
-        assert_eq!((queue.kind().name(), queue.len()), ("BatchCQ", 3));
-        assert_eq!((queue.min_offset, queue.max_offset), (5, 13));
-        assert_eq!(queue.max_physical_offset, 990);
-        let unit = queue.unit(2).unwrap().unwrap();
+        assert_eq!(queue.kind().name(), "BatchCQ");
+        assert_eq!(bounds(&queue), (0..3, 5, 13, 990));
+        let unit = queue.unit(9).unwrap().unwrap();
         assert_eq!((unit.number, unit.count), (9, 4));
         assert_eq!(unit.store_timestamp_ms, 9000);
-        for (offset, place) in [(0, 0), (5, 0), (6, 1), (9, 2), (10, 3)] {
-            assert_eq!(queue.place_of(offset).unwrap(), place, "{offset}");
-        }
+        assert_places(&queue, &[(0, 0), (5, 0), (6, 1), (9, 2), (10, 3)]);
     }
 
     #[test]
     fn folders_that_are_no_queue_are_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let queue = |path: &Path, size| QueueFolder::open(Arc::new(Os), path, size);
-        let kind = |result: Result<QueueFolder>| match result {
+        let queue = |path: &Path, size| Queue::open_folder(Arc::new(Os), path, size);
+        let kind = |result: Result<Queue>| match result {
             Err(Error::Corrupt(corruption)) => corruption.kind,
             other => panic!("{other:?}"),
         };

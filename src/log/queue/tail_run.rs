@@ -178,7 +178,7 @@ impl TailRun {
     }
 
     /// Counts all files as unflushed: a killed process may not have flushed them.
-    pub(crate) fn distrust(&self) {
+    pub(crate) fn mark_all_dirty(&self) {
         self.tail().dirty = self.run.files().iter().map(|file| file.base_offset).collect();
     }
 

@@ -7,7 +7,7 @@ use crate::format::message::sys_flag::{self, Transaction};
 use crate::format::queue::batch::{self, BatchQueueEntry, InnerRange};
 use crate::format::queue::consume_queue as plain;
 use crate::format::queue::consume_queue::{DelayLevels, QueueEntry};
-use crate::format::width::{at_least_0, at_most_i32, at_most_i64};
+use crate::format::width::{clamp_u64, saturating_i32, saturating_i64};
 
 /// Maximum keys of a message: as many as its properties hold, and the unique key.
 pub const MAX_KEYS: usize = MAX_LEN / 2 + 1;
@@ -52,7 +52,7 @@ impl<'a> DispatchRequest<'a> {
 
     #[must_use]
     pub fn end(&self) -> u64 {
-        at_least_0(self.physical_offset).saturating_add(u64::from(self.store_size))
+        clamp_u64(self.physical_offset).saturating_add(u64::from(self.store_size))
     }
 
     /// Queue offsets of the record in a queue of that kind: one, or those of a batch. A batch with
@@ -77,7 +77,7 @@ impl<'a> DispatchRequest<'a> {
             number: range.base_queue_offset,
             count: range.message_count,
             physical_offset: self.physical_offset,
-            store_size: at_most_i32(self.store_size),
+            store_size: saturating_i32(self.store_size),
             tags_code: plain::dispatch_tags_code(
                 self.topic,
                 &self.properties,
@@ -203,7 +203,7 @@ impl CqUnit {
         match kind {
             QueueKind::Plain => {
                 let entries = bytes.as_chunks().0.iter().map(QueueEntry::decode);
-                let numbered = (at_most_i64(place)..).zip(entries);
+                let numbered = (saturating_i64(place)..).zip(entries);
                 units.extend(numbered.map(|(number, entry)| Self::plain(number, entry)));
             }
             QueueKind::Batch => {

@@ -41,7 +41,7 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         if let Some(pool) = self.pool.upgrade() {
-            pool.give(std::mem::take(&mut self.bytes));
+            pool.put(std::mem::take(&mut self.bytes));
         }
     }
 }
@@ -61,7 +61,7 @@ impl BlockPool {
         Block { bytes: spare.unwrap_or_default(), pool: Arc::downgrade(self) }
     }
 
-    fn give(&self, bytes: Vec<u8>) {
+    fn put(&self, bytes: Vec<u8>) {
         let mut spare = self.spare.lock();
         // Memory of a large record is not kept.
         if bytes.len() <= BLOCK_BYTES && spare.len() < Self::MOST_SPARE {

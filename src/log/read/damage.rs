@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::error::{Corruption, CorruptionKind, Error, FormatError};
 use crate::format::message::MessageView;
-use crate::format::width::at_least_0;
+use crate::format::width::clamp_u64;
 use crate::log::CommitLog;
 
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ impl Damage {
 
     #[must_use]
     pub fn of_message(view: &MessageView<'_>, corruption: Corruption) -> Self {
-        let begin = at_least_0(view.physical_offset());
+        let begin = clamp_u64(view.physical_offset());
         let bytes = begin..begin.saturating_add(u64::from(view.store_size()));
         let mut damage = Self::of_bytes(bytes, corruption);
         damage.identify(view);

@@ -14,7 +14,7 @@ use crate::format::crc::{self, BodyCrc, RecordCrc};
 use crate::format::message::elided::{self, HEAD_MOST};
 use crate::format::message::peek::{self, SIGNATURE};
 use crate::format::message::{self, Frame, FrameError, MIN_RECORD_LEN, MessageView};
-use crate::format::width::{at_most_u32, to_usize};
+use crate::format::width::{saturating_u32, to_usize};
 
 /// Cost of a look at a frame's end, in bytes.
 const LOOK: u64 = 1 << 10;
@@ -253,7 +253,12 @@ impl FrameReader {
         Ok(match message::read_frame(&self.elided) {
             Ok(Frame::Message(view)) => {
                 let faults = sums.then_some(&self.faults);
-                FrameAt::Record(Record { view, size: at_most_u32(size), is_elided: true, faults })
+                FrameAt::Record(Record {
+                    view,
+                    size: saturating_u32(size),
+                    is_elided: true,
+                    faults,
+                })
             }
             Err(FrameError::Bad(mut error)) => {
                 if error.position >= place.at {
@@ -361,7 +366,7 @@ impl FrameReader {
 
     /// Whether a frame may begin at `at`: a record with this offset, a blank that ends with the
     /// file, zeros to the end, or the end.
-    pub fn looks_right(&mut self, at: u64) -> Result<bool> {
+    pub fn is_plausible(&mut self, at: u64) -> Result<bool> {
         if at >= self.len {
             return Ok(at == self.len);
         }
@@ -383,7 +388,7 @@ impl FrameReader {
             return Ok(None);
         };
         let end = at.saturating_add(claim);
-        Ok((end <= self.len && self.looks_right(end)?).then_some(end))
+        Ok((end <= self.len && self.is_plausible(end)?).then_some(end))
     }
 
     /// Next whole or damaged record from `at` on, by two of three signs: the magic code, its own
@@ -493,7 +498,7 @@ pub fn probe<'b>(
     let Some(head) = head.get(..body.at) else { return Ok(None) };
     elided::without_body(head, &tail, buffer);
     Ok(match message::read_frame(buffer) {
-        Ok(Frame::Message(view)) => Some((view, at_most_u32(size))),
+        Ok(Frame::Message(view)) => Some((view, saturating_u32(size))),
         _ => None,
     })
 }

@@ -26,8 +26,8 @@ pub struct RangeScan {
     verify_crc: bool,
     lost: Lost,
     begun: bool,
-    looks_before: bool,
-    looks_behind: bool,
+    checks_before: bool,
+    checks_behind: bool,
     /// Start of its first record or damage, once known.
     first: Option<u64>,
     damaged_to: Option<u64>,
@@ -47,8 +47,8 @@ impl RangeScan {
             verify_crc,
             lost,
             begun: false,
-            looks_before: true,
-            looks_behind: true,
+            checks_before: true,
+            checks_behind: true,
             first: None,
             damaged_to: None,
             walk: None,
@@ -67,7 +67,7 @@ impl RangeScan {
     /// Leaves damage that begins at the end alone, since nobody reads what lies behind.
     #[must_use]
     pub fn ending_at_once(mut self) -> Self {
-        self.looks_behind = false;
+        self.checks_behind = false;
         self
     }
 
@@ -81,7 +81,7 @@ impl RangeScan {
     }
 
     /// Moves to the first record, before taking parts.
-    pub fn settle(&mut self, log: &CommitLog) -> Result<()> {
+    pub fn find_start(&mut self, log: &CommitLog) -> Result<()> {
         if !self.begun {
             self.begin(log)?;
             self.begun = true;
@@ -93,13 +93,13 @@ impl RangeScan {
     pub fn part(&self, bytes: Range<u64>) -> Self {
         let part = Self::new(bytes.start, bytes.end, self.log_end, self.verify_crc, self.lost);
         let begun = self.begun && bytes.start == self.next;
-        let looks_behind = self.looks_behind || bytes.end != self.end;
+        let checks_behind = self.checks_behind || bytes.end != self.end;
         let pool = Arc::clone(&self.pool);
-        Self { begun, looks_before: false, looks_behind, pool, ..part }
+        Self { begun, checks_before: false, checks_behind, pool, ..part }
     }
 
     #[must_use]
-    pub fn met_damage(&self) -> bool {
+    pub fn found_damage(&self) -> bool {
         self.damaged_to.is_some()
     }
 
@@ -124,7 +124,7 @@ impl RangeScan {
 
     fn resume<'l>(&mut self, log: &'l CommitLog) -> Result<Scanner<'l>> {
         if self.first.is_none() {
-            self.settle(log)?;
+            self.find_start(log)?;
             self.first = Some(self.next);
         }
         if let Some(walk) = self.walk.take() {
@@ -153,7 +153,7 @@ impl RangeScan {
         }
         // A record or blank of this range ends here.
         let follows = self.damaged_to != Some(at) && self.first.is_some_and(|first| first < at);
-        let is_own = self.looks_behind && follows && at < self.log_end;
+        let is_own = self.checks_behind && follows && at < self.log_end;
         let mut is_enough = false;
         if ended.is_none() && is_own && !begins_part(log, at) {
             ended = scanner.each(at.saturating_add(1), Resync::InFile, |range, item| {
@@ -205,7 +205,7 @@ impl RangeScan {
         })?;
         match found {
             None => Ok(file_end),
-            Some((at, true)) if !self.looks_before || !reaches(log, from, at)? => Ok(at),
+            Some((at, true)) if !self.checks_before || !reaches(log, from, at)? => Ok(at),
             Some(_) => self.walk_to(log, from, file_end),
         }
     }

@@ -7,7 +7,7 @@ use crate::error::{Corruption, CorruptionKind, Error, FormatError, Result};
 use crate::files::RunFile;
 use crate::format::message::peek;
 use crate::format::message::{self, MessageView};
-use crate::format::width::{at_least_0, at_most_i64, to_usize};
+use crate::format::width::{clamp_u64, saturating_i64, to_usize};
 
 use super::block::{Block, BlockPool};
 use super::damage::{Damage, zeros};
@@ -238,7 +238,7 @@ impl<'l> Scanner<'l> {
                 let (range, flow) = match found {
                     Some((view, block)) => {
                         // Behind files that were deleted meanwhile it begins later.
-                        let begin = at_least_0(view.physical_offset());
+                        let begin = clamp_u64(view.physical_offset());
                         let range = begin..begin + u64::from(view.store_size());
                         if begin >= to {
                             return Ok(ControlFlow::Break(None));
@@ -385,9 +385,9 @@ impl<'l> Scanner<'l> {
 #[must_use]
 pub fn gone(log: &CommitLog, at: u64) -> Error {
     Error::OffsetOutOfRange {
-        physical_offset: at_most_i64(at),
-        min: at_most_i64(log.min_offset()),
-        max: at_most_i64(log.run().end_offset().unwrap_or(0)),
+        physical_offset: saturating_i64(at),
+        min: saturating_i64(log.min_offset()),
+        max: saturating_i64(log.run().end_offset().unwrap_or(0)),
     }
 }
 

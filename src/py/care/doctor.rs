@@ -2,15 +2,17 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::care::{self, Diagnosis, NextStart, Verdict};
 use crate::config::StoreConfig;
-use crate::files::Os;
+use crate::files::{Os, Storage};
 use crate::format::release::Release;
 
+use super::rocksdb::PythonDatabases;
 use crate::py::fields;
 use crate::py::process::with_progress;
 
@@ -32,19 +34,30 @@ type Row = (
 ///     progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
 ///         exception from it ends the examination.
 ///     settings: As for ``Store``.
+///     option: The option that names the configuration in a command, or nothing.
+///     databases: Reader of databases in RocksDB; ``None`` without any.
 ///
 /// Returns:
 ///     The diagnoses, each ``(code, severity, title, evidence, cure, fix, follows)``, sorted by
-///     code, and the verdict's fields by name.
+///     code, those of databases last, and the verdict's fields by name.
 #[pyfunction]
-#[pyo3(signature = (path, /, *, progress, settings))]
+#[pyo3(signature = (path, /, *, progress, settings, option, databases))]
 pub(crate) fn doctor<'py>(
     py: Python<'py>,
     #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     progress: Option<Py<PyAny>>,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
+    option: &str,
+    databases: Option<Py<PyAny>>,
 ) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
-    let found = with_progress(py, progress.as_ref(), |tell| care::doctor(&path, &settings, tell))?;
+    let databases = databases.map(PythonDatabases::new);
+    let found = with_progress(py, progress.as_ref(), |report_progress| {
+        let report = care::doctor(&path, &settings, report_progress)?;
+        let (storage, databases): (Arc<dyn Storage>, _) =
+            (Arc::new(Os), databases.as_ref().map(|of| of as _));
+        care::doctor::with_databases(report, &storage, &path, &settings, databases, option)
+    });
+    let found = PythonDatabases::outcome(databases.as_ref(), found)?;
     let Verdict { release, in_use, next_start, lost, groups, commands, last_resort } =
         found.verdict;
     let fields = PyDict::new(py);

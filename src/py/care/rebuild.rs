@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -11,6 +10,7 @@ use crate::care::rebuild::rebuild_topics;
 use crate::care::{self, RebuildOptions, RebuildReport, RebuildTarget, RebuildWhat, RebuiltQueue};
 use crate::config::StoreConfig;
 use crate::files::Os;
+use crate::py::errors::{not_one_of, value_error};
 use crate::store::folder::paths::StorePaths;
 use crate::store::folder::swap;
 
@@ -54,7 +54,7 @@ pub(crate) fn rebuild<'py>(
 ) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
     let wanted = wanted(&what)?;
     if topics.as_ref().is_some_and(Vec::is_empty) {
-        return Err(PyValueError::new_err("topics is empty; None means all of them"));
+        return Err(value_error("topics", "at least one topic", "none; None means all of them"));
     }
     let target = target_of(dry_run, out);
     let options = RebuildOptions {
@@ -156,15 +156,11 @@ fn wanted(what: &[String]) -> PyResult<RebuildWhat> {
         match name.as_str() {
             "consumequeue" => wanted.queues = true,
             "index" => wanted.index = true,
-            _ => {
-                let shown: String = name.chars().take(64).collect();
-                let text = format!("what is made of consumequeue and index, not {shown:?}");
-                return Err(PyValueError::new_err(text));
-            }
+            _ => return Err(not_one_of("what", "consumequeue, index", name)),
         }
     }
     if what.is_empty() {
-        return Err(PyValueError::new_err("what names nothing: consumequeue, index, or both"));
+        return Err(value_error("what", "consumequeue, index, or both", "neither"));
     }
     Ok(wanted)
 }

@@ -36,8 +36,8 @@ pub(crate) fn salvage<'py>(
     progress: Option<Py<PyAny>>,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let report = with_progress(py, progress.as_ref(), |tell| {
-        care::salvage(&source, out.as_deref(), settings, tell)
+    let report = with_progress(py, progress.as_ref(), |report_progress| {
+        care::salvage(&source, out.as_deref(), settings, report_progress)
     })?;
     let files = report.files.into_iter().map(|(path, found)| {
         (

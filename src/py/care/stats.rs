@@ -10,7 +10,7 @@ use crate::care::survey::stats::{self as care, Grouping, StatsOptions, Totals};
 use crate::care::survey::{Latency, survey};
 use crate::columns::stats_batch;
 use crate::config::StoreConfig;
-use crate::py::errors::not_one_of;
+use crate::py::errors::{not_one_of, value_error};
 use crate::py::fields;
 use crate::py::process::with_progress;
 use crate::py::scan::ArrowScan;
@@ -67,8 +67,9 @@ pub(crate) fn stats<'py>(
         },
         ..StatsOptions::by(&groupings(&by)?)
     };
-    let counted =
-        with_progress(py, progress.as_ref(), |tell| care::stats(&path, settings, &options, tell))?;
+    let counted = with_progress(py, progress.as_ref(), |report_progress| {
+        care::stats(&path, settings, &options, report_progress)
+    })?;
     let rows = PyList::empty(py);
     for (group, totals) in &counted.groups {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -116,7 +117,7 @@ fn groupings(names: &[String]) -> PyResult<Vec<Grouping>> {
             ));
         };
         if groupings.contains(&grouping) {
-            return Err(PyValueError::new_err(format!("by names {name} twice")));
+            return Err(value_error("by", "each name once", format!("{name} twice")));
         }
         groupings.push(grouping);
     }
@@ -138,7 +139,9 @@ pub(crate) fn _survey<'py>(
     progress: Option<Py<PyAny>>,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let found = with_progress(py, progress.as_ref(), |tell| survey(&path, settings, tell))?;
+    let found = with_progress(py, progress.as_ref(), |report_progress| {
+        survey(&path, settings, report_progress)
+    })?;
     let topics: Vec<_> = found
         .topics
         .iter()

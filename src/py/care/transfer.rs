@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
-use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -20,7 +19,7 @@ use crate::store::NewMessage;
 use crate::store::write::append;
 use crate::time::Clock;
 
-use crate::py::errors::InvalidMessageError;
+use crate::py::errors::{InvalidMessageError, not_one_of};
 use crate::py::fields;
 use crate::py::process::with_progress;
 use crate::py::store::message::Message;
@@ -87,7 +86,7 @@ pub(crate) fn import_messages<'py>(
                 Ok(record) => record.as_bytes().to_vec(),
                 Err(_) => {
                     let message = message.cast::<Message>().map_err(|_| {
-                        PyTypeError::new_err("a row is a Message or a record as bytes")
+                        fields::expected("rows", "a Message, or a record as bytes", &message)
                     })?;
                     let given = message.get().view();
                     let time = given.store_timestamp_ms;
@@ -112,10 +111,8 @@ pub(crate) fn import_messages<'py>(
         py.detach(|| -> PyResult<()> {
             for (bytes, numbered, is_whole, number) in &records {
                 let Ok(Frame::Message(view)) = read_frame(bytes) else {
-                    return Err(at(*number)(Error::illegal(
-                        "record",
-                        "is no whole record".to_owned(),
-                    )));
+                    let error = Error::argument("record", "a whole record", "other bytes");
+                    return Err(at(*number)(error));
                 };
                 let mut record = Record::of(&view);
                 if !numbered {
@@ -157,7 +154,7 @@ fn replacement((name, constant): Named) -> PyResult<Replacement> {
         ("hash", None) => Replacement::Hash,
         ("remove", None) => Replacement::Remove,
         ("constant", Some(bytes)) => Replacement::Constant(bytes),
-        _ => return Err(PyValueError::new_err(format!("no replacement {name:?}"))),
+        _ => return Err(not_one_of("redact", "zeros, hash, remove, constant", &name)),
     })
 }
 
@@ -226,8 +223,8 @@ pub(crate) fn copy_store<'py>(
         renumber,
         redaction: redaction(rules, salt)?,
     };
-    let report = with_progress(py, progress.as_ref(), |tell| {
-        care::copy(&path, &out, settings, &options, tell)
+    let report = with_progress(py, progress.as_ref(), |report_progress| {
+        care::copy(&path, &out, settings, &options, report_progress)
     })?;
     let fields = PyDict::new(py);
     fields.set_item("messages", report.messages)?;
@@ -267,7 +264,9 @@ pub(crate) fn diff_stores<'py>(
     progress: Option<Py<PyAny>>,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let report = with_progress(py, progress.as_ref(), |tell| care::diff(&a, &b, &settings, tell))?;
+    let report = with_progress(py, progress.as_ref(), |report_progress| {
+        care::diff(&a, &b, &settings, report_progress)
+    })?;
     let text = |topic: &[u8]| String::from_utf8_lossy(topic).into_owned();
     let differing = report.differing.iter().map(|queue| {
         let counts = (queue.same, queue.missing, queue.extra, queue.different);

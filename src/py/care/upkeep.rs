@@ -92,8 +92,9 @@ pub(crate) fn recover<'py>(
         (false, false) => Recover::Apply,
         (false, true) => Recover::DropBeyond,
     };
-    let plan =
-        with_progress(py, progress.as_ref(), |tell| care::recover(&path, settings, what, tell))?;
+    let plan = with_progress(py, progress.as_ref(), |report_progress| {
+        care::recover(&path, settings, what, report_progress)
+    })?;
     let RecoveryPlan { report, refusal } = plan;
     recovery_report(py, &report, !dry_run, refusal.as_ref())
 }

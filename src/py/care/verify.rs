@@ -1,21 +1,18 @@
 //! Findings as rows for Python.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::care::{self, Code, Finding, Level, VerifyOptions, VerifyReport};
+use crate::care::{self, Code, Level, VerifyOptions, VerifyReport};
 use crate::config::StoreConfig;
 
+use super::rocksdb::PythonDatabases;
+use super::{FindingRow, finding_row};
 use crate::py::errors::not_one_of;
 use crate::py::fields;
 use crate::py::process::{threads_of, with_progress};
-
-/// Code, severity, path, offset, expected, found, message, fix.
-type Row =
-    (&'static str, &'static str, OsString, Option<u64>, String, String, String, &'static str);
 
 /// Checks a store; ``mqstore.verify`` is the public door to this. Never writes.
 ///
@@ -28,15 +25,17 @@ type Row =
 ///     progress: Called with ``(done_bytes, total_bytes)`` now and then, on the calling thread; an
 ///         exception from it ends the check.
 ///     settings: As for ``Store``.
+///     databases: Reader of databases in RocksDB; ``None`` without any.
 ///
 /// Returns:
 ///     The findings, each ``(code, severity, path, offset, expected, found, message, fix)`` with
 ///     severity ``"error"``, ``"warning"`` or ``"info"`` and ``path`` relative to the store, sorted
-///     by path and offset; and counts by name: ``messages``, ``log_bytes``, ``log_files``,
-///     ``queues``, ``queue_entries``, ``index_files``, ``index_entries``, and behind it how many
-///     findings there are of each code, listed or not.
+///     by path and offset, those of databases last; and counts by name: ``messages``,
+///     ``log_bytes``, ``log_files``, ``queues``, ``queue_entries``, ``index_files``,
+///     ``index_entries``, with databases ``rocksdb_rows``, and behind it how many findings there
+///     are of each code, listed or not.
 #[pyfunction]
-#[pyo3(signature = (path, /, *, level, threads, progress, settings))]
+#[pyo3(signature = (path, /, *, level, threads, progress, settings, databases))]
 pub(crate) fn verify<'py>(
     py: Python<'py>,
     #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
@@ -44,17 +43,27 @@ pub(crate) fn verify<'py>(
     threads: Option<i64>,
     progress: Option<Py<PyAny>>,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
-) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
+    databases: Option<Py<PyAny>>,
+) -> PyResult<(Vec<FindingRow>, Bound<'py, PyDict>)> {
     let level = match level {
         "quick" => Level::Quick,
         "full" => Level::Full,
         _ => return Err(not_one_of("level", "quick, full", level)),
     };
     let options = VerifyOptions { level, threads: threads_of(threads)?, ..Default::default() };
-    let report =
-        with_progress(py, progress.as_ref(), |tell| care::verify(&path, settings, &options, tell))?;
+    let databases = databases.map(PythonDatabases::new);
+    let report = with_progress(py, progress.as_ref(), |report_progress| {
+        care::verify_with(
+            &path,
+            settings,
+            &options,
+            databases.as_ref().map(|of| of as _),
+            report_progress,
+        )
+    });
+    let report = PythonDatabases::outcome(databases.as_ref(), report)?;
     let counts = counts(py, &report)?;
-    Ok((report.findings.into_iter().map(row).collect(), counts))
+    Ok((report.findings.into_iter().map(finding_row).collect(), counts))
 }
 
 /// Title and fix of a code of a finding.
@@ -64,27 +73,23 @@ pub(crate) fn _code_text(code: &str) -> Option<(&'static str, &'static str)> {
     Some((found.title(), found.fix()))
 }
 
-fn row(finding: Finding) -> Row {
-    let message = finding.message();
-    let Finding { path, offset, code, severity, expected, found } = finding;
-    let path = path.into_os_string();
-    (code.name(), severity.name(), path, offset, expected, found, message, code.fix())
-}
-
 /// Totals of the check, then the number of findings for each code, including unlisted ones.
 fn counts<'py>(py: Python<'py>, report: &VerifyReport) -> PyResult<Bound<'py, PyDict>> {
     let counts = PyDict::new(py);
-    let looked_at = &report.counts;
+    let checked = &report.counts;
     for (name, count) in [
-        ("messages", looked_at.messages),
-        ("log_bytes", looked_at.log_bytes),
-        ("log_files", looked_at.log_files),
-        ("queues", looked_at.queues),
-        ("queue_entries", looked_at.queue_entries),
-        ("index_files", looked_at.index_files),
-        ("index_entries", looked_at.index_entries),
+        ("messages", checked.messages),
+        ("log_bytes", checked.log_bytes),
+        ("log_files", checked.log_files),
+        ("queues", checked.queues),
+        ("queue_entries", checked.queue_entries),
+        ("index_files", checked.index_files),
+        ("index_entries", checked.index_entries),
     ] {
         counts.set_item(name, count)?;
+    }
+    if let Some(rows) = checked.rocksdb_rows {
+        counts.set_item("rocksdb_rows", rows)?;
     }
     for (code, count) in &report.found {
         counts.set_item(code.name(), count)?;

@@ -1,12 +1,13 @@
 //! Appends of single and many messages.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
+use crate::error;
 use crate::format::message::host::Host;
 use crate::format::message::properties::{self, names};
 use crate::store::write::property_block::check_inner_batch;
@@ -14,9 +15,9 @@ use crate::store::{MessageStore, NewMessage};
 
 use super::Store;
 use super::message::{Arguments, Given, key_list};
-use crate::py::errors::raise;
+use crate::py::errors::{raise, raise_at, type_error, with_text};
 use crate::py::fields::{self, Block, Keys, Named, bytes_of, with_block};
-use crate::py::values::{AppendResult, AppendSummary};
+use crate::py::values::{AppendResult, AppendSummary, topic_of};
 
 /// Messages, and bytes of bodies, that are checked before any is written, and written between
 /// signal checks. The last body may exceed it.
@@ -48,12 +49,14 @@ impl Store {
     ///     delay_level: Stored as property ``DELAY`` unless 0; the message is not delayed.
     ///     delay: Keeps the message back for so long: a ``timedelta``, or seconds, of the store's
     ///         delay levels (``message_delay_level``). It waits in ``SCHEDULE_TOPIC_XXXX``, where
-    ///         the result leads, until a broker or a writer with ``delivery=True`` delivers it.
+    ///         the result leads, until a broker or a writer that delivers appends it. 0 is a plain
+    ///         append.
     ///
     /// Raises:
     ///     InvalidMessageError: The message cannot be stored; ``.status`` is RocketMQ's status
     ///         for the reason. Nothing was written.
-    ///     ConfigError: ``delay`` in a store opened without ``delivery=True``; nothing was written.
+    ///     ConfigError: ``delay`` with ``delivery=False``, or in a broker's store without
+    ///         ``delivery=True``; nothing was written.
     ///     ValueError: ``delay`` is none of the delay levels; nothing was written.
     ///     FlushTimeoutError: It is stored, but was not flushed in ``sync_flush_timeout``;
     ///         ``.result`` says where.
@@ -167,6 +170,7 @@ impl Store {
             let _ = value.setattr("results", results).and_then(|()| value.setattr("index", index));
             error
         };
+        let mut topic = None;
         let wanted = "an iterable of messages";
         let mut rest = messages
             .try_iter()
@@ -175,7 +179,11 @@ impl Store {
             let done = sum.len();
             let (mut chunk, mut bytes, mut more) = (Vec::new(), 0, false);
             for message in rest.by_ref() {
-                match message.and_then(Given::of) {
+                let numbered = |error| {
+                    let index = done + chunk.len();
+                    with_text(py, error, |text| format!("message {index}: {text}"))
+                };
+                match message.and_then(|message| Given::of(message).map_err(numbered)) {
                     Ok(message) => {
                         bytes += message.get().view().body.len();
                         chunk.push(message);
@@ -201,11 +209,14 @@ impl Store {
             };
             written.iter().for_each(|result| sum.add(result));
             for (result, view) in written.iter().zip(&views).filter(|_| !summary) {
-                let host = view.store_host.unwrap_or_else(|| self.host());
-                results.append(Bound::new(py, AppendResult::new(result, host))?)?;
+                results.append(self.result(py, result, view, &mut topic)?)?;
             }
             if let Some((error, index)) = failure {
-                return Err(culprit(raise(error, self.host()), &results, index));
+                let view = views.get(index - done);
+                let (topic, queue_id) = view.map_or((&b""[..], 0), |at| (at.topic, at.queue_id));
+                let error = raise_at(error, self.host(), topic, queue_id);
+                let error = with_text(py, error, |text| format!("message {index}: {text}"));
+                return Err(culprit(error, &results, index));
             }
             py.check_signals().map_err(|error| culprit(error, &results, sum.len()))?;
             if !more {
@@ -249,15 +260,28 @@ impl Store {
         let written =
             py.detach(|| store.append_batch(&views)).map_err(|error| raise(error, self.host()))?;
         let results = PyList::empty(py);
+        let mut topic = None;
         for (result, view) in written.iter().zip(&views) {
-            let host = view.store_host.unwrap_or_else(|| self.host());
-            results.append(Bound::new(py, AppendResult::new(result, host))?)?;
+            results.append(self.result(py, result, view, &mut topic)?)?;
         }
         Ok(results)
     }
 }
 
 impl Store {
+    /// A result of one of many messages; `last` is the topic of the one before.
+    fn result<'py>(
+        &self,
+        py: Python<'py>,
+        result: &error::AppendResult,
+        view: &NewMessage<'_>,
+        last: &mut Option<Arc<str>>,
+    ) -> PyResult<Bound<'py, AppendResult>> {
+        let host = view.store_host.unwrap_or_else(|| self.host());
+        let topic = &*last.insert(topic_of(view.topic, last.as_ref()));
+        Bound::new(py, AppendResult::new(result, host, topic, view.queue_id))
+    }
+
     #[inline]
     pub(super) fn append_given(
         &self,
@@ -266,7 +290,7 @@ impl Store {
     ) -> PyResult<AppendResult> {
         let store = self.writing()?;
         let (Some(topic), Some(body)) = (&given.topic, &given.body) else {
-            return Err(PyTypeError::new_err("topic, body: expected both"));
+            return Err(type_error("topic, body", "both", "one of them"));
         };
         let body = bytes_of("body", body)?;
         let named = Named {
@@ -293,9 +317,12 @@ impl Store {
                 ..NewMessage::new(topic.as_bytes(), body.as_bytes())
             };
             pace(py, store, std::slice::from_ref(&message))?;
+            let queue_id = message.queue_id;
             match py.detach(|| store.append(&message)) {
-                Ok(result) => Ok(AppendResult::new(&result, self.host())),
-                Err(error) => Err(raise(error, self.host())),
+                Ok(result) => {
+                    Ok(AppendResult::new(&result, self.host(), &Arc::from(&**topic), queue_id))
+                }
+                Err(error) => Err(raise_at(error, self.host(), topic.as_bytes(), queue_id)),
             }
         })
     }

@@ -1,12 +1,13 @@
 //! Appends the rows of an Arrow stream.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::ArrowError;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyDict, PyList};
 use pyo3_arrow::PyRecordBatchReader;
 use pyo3_arrow::error::PyArrowError;
 
@@ -18,15 +19,15 @@ use crate::store::{MessageStore, NewMessage};
 
 use super::Store;
 use super::append::{CHUNK, CHUNK_BYTES, PACE};
-use crate::py::errors::{invalid, raise};
+use crate::py::errors::{invalid, raise, value_error, with_text};
 use crate::py::fields;
-use crate::py::values::{AppendResult, AppendSummary};
+use crate::py::values::{AppendResult, AppendSummary, topic_of};
 
 /// Rows whose columns are cast at once: an interrupt waits for no more.
 const PART: usize = 64 * CHUNK;
 
 /// Results so far, and the address in message ids.
-type Written = Vec<(error::AppendResult, Host)>;
+type Written = Vec<(error::AppendResult, Host, Arc<str>, i32)>;
 
 type Failure = (usize, Error);
 
@@ -45,6 +46,8 @@ impl Store {
     ///         leaves nothing behind. The whole stream is held in memory. A crash or a full disk
     ///         may keep a part.
     ///     resume_from: Skips so many rows: those that an error said were written.
+    ///     assume_timezone: Zone of timestamps without one, such as ``"UTC"`` or
+    ///         ``"Europe/Berlin"``. ``None``: they are refused.
     ///
     /// Raises:
     ///     InvalidMessageError: As ``append_many``. The message says how many rows were written.
@@ -53,8 +56,8 @@ impl Store {
     ///     KeyboardInterrupt: Ctrl-C, between two chunks of rows; ``.summary`` is an
     ///         ``AppendSummary`` of what was written.
     #[pyo3(
-        signature = (data, /, *, atomic=false, resume_from=0, **others),
-        text_signature = "($self, data, /, *, atomic=False, resume_from=0)"
+        signature = (data, /, *, atomic=false, resume_from=0, assume_timezone=None, **others),
+        text_signature = "($self, data, /, *, atomic=False, resume_from=0, assume_timezone=None)"
     )]
     fn append_arrow(
         &self,
@@ -62,9 +65,11 @@ impl Store {
         data: &Bound<'_, PyAny>,
         atomic: bool,
         #[pyo3(from_py_with = fields::resume_from)] resume_from: usize,
+        assume_timezone: Option<&str>,
         others: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<AppendSummary> {
         fields::no_others("Store.append_arrow", others)?;
+        fields::zone(assume_timezone)?;
         let store = self.writing()?;
         let mut reader = reader_of(data)?;
         let no_message = store.append_many(&[]).map(|_| ());
@@ -86,7 +91,7 @@ impl Store {
                 let before = read + from;
                 from += PART;
                 let rows = py
-                    .detach(|| MessageRows::new(&part))
+                    .detach(|| MessageRows::given(&part, assume_timezone))
                     .map_err(|error| culprit(refusal(&error), &written, before))?;
                 if atomic {
                     kept.push((before, rows));
@@ -106,9 +111,8 @@ impl Store {
             read += batch.num_rows();
         }
         if resume_from > read {
-            return Err(PyValueError::new_err(format!(
-                "resume_from: expected at most the {read} rows of the stream, got {resume_from}"
-            )));
+            let wanted = format!("at most the {read} rows of the stream");
+            return Err(value_error("resume_from", wanted, resume_from));
         }
         py.detach(|| append_whole(store, host, &kept, &mut written))
             .map_err(|(row, error)| culprit(raise(error, host), &written, row))?;
@@ -145,42 +149,30 @@ fn note(
         Ok(results) => (results, Ok(())),
         Err(stopped) => (stopped.results, Err((begin + stopped.index, stopped.error))),
     };
-    let hosts = messages.iter().map(|message| message.store_host.unwrap_or(host));
-    written.extend(results.into_iter().zip(hosts));
+    for (result, message) in results.into_iter().zip(messages) {
+        let topic = topic_of(message.topic, written.last().map(|last| &last.2));
+        written.push((result, message.store_host.unwrap_or(host), topic, message.queue_id));
+    }
     failure
 }
 
 fn rows_in(py: Python<'_>, error: PyErr, rows: usize) -> PyErr {
-    let told = match rows {
-        0 => "; no row was written".to_owned(),
-        _ => format!("; {rows} rows were written: go on with resume_from={rows}"),
-    };
-    let value = error.value(py);
-    let text = format!("{value}{told}");
-    // An exception that takes no attribute is raised unchanged.
-    let changed = value.getattr("args").and_then(|args| {
-        let args: Vec<Bound<'_, PyAny>> = args.extract()?;
-        let text = text.into_pyobject(py)?.into_any();
-        let rest = args.into_iter().skip(1);
-        let all: Vec<_> = std::iter::once(text.clone()).chain(rest).collect();
-        value.setattr("args", PyTuple::new(py, all)?)?;
-        if value.hasattr("message")? { value.setattr("message", text) } else { Ok(()) }
-    });
-    drop(changed);
-    error
+    with_text(py, error, |text| match rows {
+        0 => format!("{text}; no row was written"),
+        _ => format!("{text}; {rows} rows were written: go on with resume_from={rows}"),
+    })
 }
 
 /// The summary; the log ended at `first` before.
 fn summary(first: u64, written: &Written) -> AppendSummary {
     let mut summary = AppendSummary::before(first);
-    written.iter().for_each(|(result, _)| summary.add(result));
+    written.iter().for_each(|(result, ..)| summary.add(result));
     summary
 }
 
 fn reader_of(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn RecordBatchReader + Send>> {
     if !data.hasattr("__arrow_c_stream__")? {
-        let found = data.get_type().name()?;
-        return Err(PyTypeError::new_err(format!("{found} has no __arrow_c_stream__")));
+        return Err(fields::expected("data", "an Arrow stream (__arrow_c_stream__)", data));
     }
     data.extract::<PyRecordBatchReader>()?.into_reader()
 }
@@ -244,12 +236,15 @@ fn refusal(error: &RowsError) -> PyErr {
 
 fn culprit(py: Python<'_>, error: PyErr, written: &Written, index: usize) -> PyErr {
     let value = error.value(py);
-    let results = written.iter().map(|(result, host)| AppendResult::new(result, *host));
-    let told = results
+    let result = |(result, host, topic, queue_id): &(_, _, _, _)| {
+        AppendResult::new(result, *host, topic, *queue_id)
+    };
+    let results = written.iter().map(result);
+    let shown = results
         .map(|result| Bound::new(py, result))
         .collect::<PyResult<Vec<_>>>()
         .and_then(|results| value.setattr("results", PyList::new(py, results)?))
         .and_then(|()| value.setattr("index", index));
-    drop(told);
+    drop(shown);
     error
 }

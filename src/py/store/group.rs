@@ -33,10 +33,24 @@ impl Store {
     }
 
     /// A group's places, for this handle alone.
-    #[pyo3(signature = (name, /))]
-    fn _group_places(&self, py: Python<'_>, name: &str) -> PyResult<GroupPlaces> {
+    ///
+    /// A new topic begins at the time ``begin_ms``, without it behind what is there if
+    /// ``from_end``.
+    #[pyo3(signature = (name, begin_ms, from_end, /))]
+    fn _group_places(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        #[pyo3(from_py_with = fields::group_begin)] begin_ms: Option<i64>,
+        from_end: bool,
+    ) -> PyResult<GroupPlaces> {
         let store = self.reading()?;
-        let group = py.detach(|| groups::ConsumerGroup::open(store, name))?;
+        let begin = match begin_ms {
+            Some(ms) => groups::Begin::Time(ms),
+            None if from_end => groups::Begin::Latest,
+            None => groups::Begin::Earliest,
+        };
+        let group = py.detach(|| groups::ConsumerGroup::open(store, name, begin))?;
         Ok(GroupPlaces { group, generation: process::generation() })
     }
 
@@ -51,8 +65,8 @@ impl Store {
     }
 }
 
-/// Messages, the places before and behind each, and the place behind all.
-type Read<'py> = (Vec<Bound<'py, StoredMessage>>, Vec<(i64, i64)>, i64);
+/// Messages, the places before and behind each, the place behind all, and how many were deleted.
+type Read<'py> = (Vec<Bound<'py, StoredMessage>>, Vec<(i64, i64)>, i64, i64);
 
 /// Places of a consumer group in its queues, for ``mqstore.ConsumerGroup``.
 #[pyclass(module = "mqstore._native", frozen, name = "_GroupPlaces")]
@@ -90,12 +104,34 @@ impl GroupPlaces {
         Ok(py.detach(|| group.take(topic, queue_id))?)
     }
 
-    /// Lets other processes take a queue.
-    fn release(&self, topic: &str, queue_id: i32) {
-        self.group.release(topic, queue_id);
+    /// Whether places wait for a commit.
+    #[getter]
+    fn has_moved(&self) -> bool {
+        self.group.has_moved()
     }
 
-    /// Reads messages from a place on: they, the span of each, and the place behind all.
+    /// Lets other processes take a queue; whether acknowledgements of it wait for a commit.
+    fn release(&self, topic: &str, queue_id: i32) -> bool {
+        self.group.release(topic, queue_id)
+    }
+
+    /// Writes acknowledged messages, so that a kill does not lose them.
+    ///
+    /// Each has the places before and behind it, and its store time.
+    fn ack(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        queue_id: i32,
+        acks: Vec<(i64, i64, i64)>,
+    ) -> PyResult<()> {
+        let group = self.live()?;
+        Ok(py.detach(|| group.ack(topic, queue_id, &acks))?)
+    }
+
+    /// Reads messages from a place on: they, the span of each, the place behind all, and a loss.
+    ///
+    /// The loss is how many messages retention deleted there.
     fn read<'py>(
         &self,
         py: Python<'py>,
@@ -107,11 +143,11 @@ impl GroupPlaces {
     ) -> PyResult<Read<'py>> {
         let group = self.live()?;
         let filter = filter_of(tags);
-        let (found, next) =
+        let (found, next, lost) =
             py.detach(|| group.read(topic, queue_id, place, max_messages, &filter))?;
         let (records, spans) =
             found.into_iter().map(|found| (found.record, (found.after, found.end))).unzip();
-        Ok((messages(py, records)?, spans, next))
+        Ok((messages(py, records)?, spans, next, lost))
     }
 
     /// Sets the group's place in one queue.

@@ -1,14 +1,13 @@
 //! A message to be written.
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyString, PyTuple};
 
 use super::stored::{StoredMessage, shown_body};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::message::host::Host;
-use crate::py::errors::invalid;
+use crate::py::errors::type_error;
 use crate::py::fields::{
     self, Block, Keys, Named, bytes_of, each_pair, expected, unexpected, with_block, wrong_type,
 };
@@ -152,6 +151,7 @@ impl Message {
             ("born_timestamp_ms", self.born_timestamp_ms),
             ("store_timestamp_ms", self.store_timestamp_ms),
         ] {
+            let time = time.map(|time| fields::kept_time(py, time)).transpose()?;
             set_if(&given, time.is_some(), name, time)?;
         }
         set_if(&given, self.born_host.is_some(), "born_host", self.born_host())?;
@@ -323,10 +323,9 @@ impl<'py> Arguments<'py> {
     fn of_tuple(given: &Bound<'py, PyTuple>) -> PyResult<Self> {
         let (most, len) = (POSITIONAL, given.len());
         if !(2..=most).contains(&len) {
-            return Err(PyTypeError::new_err(format!(
-                "messages: expected a tuple of 2 to {most} items ({}), got {len}",
-                NAMES[..POSITIONAL].join(", ")
-            )));
+            let names = NAMES[..POSITIONAL].join(", ");
+            let wanted = format!("a tuple of 2 to {most} items ({names})");
+            return Err(type_error("messages", wanted, len));
         }
         let mut arguments = Self::new();
         for (at, value) in given.iter_borrowed().enumerate() {
@@ -371,18 +370,15 @@ impl<'py> Arguments<'py> {
     }
 
     pub(super) fn make(self) -> PyResult<Message> {
-        let missing = |name| {
-            PyTypeError::new_err(format!(
-                "messages: a message needs topic and body, not only {name}"
-            ))
-        };
+        let missing =
+            |name| type_error("messages", "topic and body in each message", format!("only {name}"));
         let topic = self.topic.ok_or_else(|| missing("body"))?;
         let body = self.body.ok_or_else(|| missing("topic"))?;
         if topic.is_empty() {
-            return Err(invalid("topic", "is empty"));
+            return Err(Error::argument("topic", "a name", "an empty text").into());
         }
         if let Some(queue_id) = self.queue_id.filter(|queue_id| *queue_id < 0) {
-            return Err(invalid("queue_id", format!("{queue_id} is below 0")));
+            return Err(Error::argument("queue_id", "0 or more", queue_id).into());
         }
         // An iterator gives its keys only once.
         let keys = self.keys.as_ref().map(key_list).transpose()?.unwrap_or_default();
@@ -533,7 +529,9 @@ impl StoredMessage {
     ) -> PyResult<Bound<'py, Message>> {
         let view = self.view()?;
         let Ok(topic) = str::from_utf8(view.topic()) else {
-            return Err(invalid("topic", "is no text in UTF-8; give topic="));
+            return Err(
+                Error::argument("topic", "text in UTF-8", "other bytes; give topic=").into()
+            );
         };
         let given = PyDict::new(py);
         given.set_item("topic", PyString::new(py, topic))?;
@@ -542,7 +540,8 @@ impl StoredMessage {
         given.set_item("properties", PyBytes::new(py, view.raw_properties()))?;
         given.set_item("flag", view.flag())?;
         given.set_item("sys_flag", view.sys_flag() & COMPRESSION)?;
-        given.set_item("born_timestamp_ms", view.born_timestamp_ms())?;
+        let born = fields::kept_time(py, view.born_timestamp_ms())?;
+        given.set_item("born_timestamp_ms", born)?;
         given.set_item("born_host", view.born_host().to_string())?;
         given.set_item("reconsume_times", view.reconsume_times())?;
         if let Some(changes) = changes {

@@ -14,7 +14,7 @@ use crate::store::LogSource;
 use crate::store::read::scan::{self, OnDamage, Scan};
 
 use super::Store;
-use super::reading::{bound, on_damage, scan_filter};
+use super::reading::{bound, name_missing, on_damage, scan_filter};
 use super::stored::{MOST_BODY, Record, StoredMessage};
 use crate::py::fields;
 use crate::py::process::Signals;
@@ -78,7 +78,7 @@ struct State {
     /// Whether a body that cannot be decompressed counts as damage.
     checks_bodies: bool,
     ready: VecDeque<(u64, Ready)>,
-    given_to: u64,
+    emitted_to: u64,
     more: bool,
 }
 
@@ -89,25 +89,25 @@ impl MessageScan {
         let stop = scan.stop_physical_offset();
         let signals = Signals::new();
         let scan = scan.halting(signals.halt());
-        let given_to = scan.physical_offset();
+        let emitted_to = scan.physical_offset();
         let checks_bodies = decompress && scan.on_damage() != OnDamage::Fail;
-        let state = State { scan, checks_bodies, ready: VecDeque::new(), given_to, more: true };
+        let state = State { scan, checks_bodies, ready: VecDeque::new(), emitted_to, more: true };
         Self { source, stop, signals, state: Mutex::new(state) }
     }
 
-    fn look<T>(&self, py: Python<'_>, look: impl FnOnce(&State) -> T + Send) -> T
+    fn with_state<T>(&self, py: Python<'_>, with_state: impl FnOnce(&State) -> T + Send) -> T
     where
         T: Send,
     {
         // Another thread may hold this lock and want the interpreter.
-        py.detach(|| look(&self.state.lock()))
+        py.detach(|| with_state(&self.state.lock()))
     }
 }
 
 impl State {
     fn take(&mut self) -> Option<Ready> {
         let (end, item) = self.ready.pop_front()?;
-        self.given_to = end;
+        self.emitted_to = end;
         Some(item)
     }
 
@@ -177,8 +177,8 @@ impl MessageScan {
     /// How far the scan has come: behind what it gave or skipped last.
     #[getter]
     fn physical_offset(&self, py: Python<'_>) -> u64 {
-        self.look(py, |state| {
-            if state.ready.is_empty() { state.scan.physical_offset() } else { state.given_to }
+        self.with_state(py, |state| {
+            if state.ready.is_empty() { state.scan.physical_offset() } else { state.emitted_to }
         })
     }
 
@@ -191,13 +191,13 @@ impl MessageScan {
     /// How many damaged ranges were skipped or reported so far.
     #[getter]
     fn skipped_ranges(&self, py: Python<'_>) -> u64 {
-        self.look(py, |state| state.scan.skipped_ranges())
+        self.with_state(py, |state| state.scan.skipped_ranges())
     }
 
     /// How many bytes these had.
     #[getter]
     fn skipped_bytes(&self, py: Python<'_>) -> u64 {
-        self.look(py, |state| state.scan.skipped_bytes())
+        self.with_state(py, |state| state.scan.skipped_bytes())
     }
 }
 
@@ -249,6 +249,7 @@ impl Store {
         let on_damage = on_damage(on_error)?;
         let store = self.reading()?;
         store.check_open()?;
+        name_missing(&store, &filter, on_damage)?;
         let end = store.end_offset();
         let start = bound(start_physical_offset, 0).max(store.log().min_offset());
         let scan = Scan::new(start, bound(stop_physical_offset, end), end, filter, on_damage);

@@ -15,13 +15,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 use serde_json::Value;
 
 use super::care::upkeep::recovery_report;
-use super::errors::StoreClosedError;
 use super::{fields, process};
 use crate::config::{DeleteRules, StoreConfig};
 use crate::error::Error;
@@ -29,6 +27,7 @@ use crate::files::SystemClock;
 use crate::format::message::host::Host;
 use crate::format::release::Release;
 use crate::log::index::query::{ExternalIndex, ExternalOffsets, ExternalQuery};
+use crate::py::errors::{StoreClosedError, shown, value_error};
 use crate::store::folder::remembered;
 use crate::store::{MessageStore, OpenMode};
 
@@ -148,7 +147,7 @@ fn forked() -> PyErr {
 struct AskedInPython(Py<PyAny>);
 
 impl ExternalIndex for AskedInPython {
-    fn ask(&self, query: &ExternalQuery<'_>) -> Option<ExternalOffsets> {
+    fn query(&self, query: &ExternalQuery<'_>) -> Option<ExternalOffsets> {
         let ExternalQuery { topic, text, is_tags, span, log } = *query;
         let arguments = (topic, text, is_tags, span, log);
         Python::attach(|py| {
@@ -192,10 +191,7 @@ impl Store {
             "r" => (OpenMode::Read, "r"),
             "r+" => (OpenMode::ReadWrite, "r+"),
             "a" => (OpenMode::Create, "a"),
-            _ => {
-                let shown: String = mode.chars().take(64).collect();
-                return Err(PyValueError::new_err(format!("mode is r, r+ or a, not {shown:?}")));
-            }
+            _ => return Err(value_error("mode", "\"r\", \"r+\" or \"a\"", shown(mode))),
         };
         let given = PyDict::new(py);
         given.update(settings.cast()?)?;
@@ -276,6 +272,12 @@ impl Store {
     /// Keeps the delivery of delayed messages, to be stopped by ``close``.
     fn _keep_delivery(&self, delivery: Py<PyAny>) {
         *self.delivery.lock() = Some(delivery);
+    }
+
+    /// Whether delayed messages are delivered.
+    #[getter]
+    fn _delivers(&self) -> bool {
+        self.delivery.lock().is_some()
     }
 
     fn __enter__(slf: Py<Self>, py: Python<'_>) -> PyResult<Py<Self>> {

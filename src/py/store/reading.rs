@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use hashbrown::HashSet;
-use pyo3::exceptions::PyTypeError;
+use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::sync::PyOnceLock;
@@ -11,14 +11,14 @@ use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 
 use crate::error::Result;
 use crate::format::queue::consume_queue::TagFilter;
-use crate::format::width::at_least_0;
+use crate::format::width::clamp_u64;
 use crate::log::QueueKind;
 use crate::store::read::scan::{OnDamage, ScanFilter};
 use crate::store::{Boundary, KeyQuery, MessageStore};
 
 use super::Store;
 use super::stored::StoredMessage;
-use crate::py::errors::not_one_of;
+use crate::py::errors::{not_one_of, type_error};
 use crate::py::fields;
 use crate::py::process::{Signals, drop_aside};
 use crate::py::values::{QueueInfo, value_methods};
@@ -96,7 +96,43 @@ pub(crate) fn messages<'py>(
 }
 
 pub(crate) fn filter_of(tags: Option<&str>) -> TagFilter {
+    if let Some(tags) = tags.filter(|tags| tags.contains("&&")) {
+        name_in_python("report_and", (tags,));
+    }
     tags.map_or(TagFilter::ALL, TagFilter::parse)
+}
+
+/// Warns of topics that a scan asks for and no queue of the store has.
+pub(crate) fn name_missing(
+    store: &MessageStore,
+    filter: &ScanFilter,
+    on_damage: OnDamage,
+) -> PyResult<()> {
+    // A scan that skips damage may search for what the queues lost.
+    let (Some(topics), false) = (&filter.topics, on_damage == OnDamage::Skip) else {
+        return Ok(());
+    };
+    let names = store.queue_names()?;
+    let known: HashSet<_> = names.iter().map(|(topic, _)| &**topic).collect();
+    let text = |topic: &[u8]| String::from_utf8_lossy(topic).into_owned();
+    let missing = topics.iter().filter(|topic| !known.contains(&***topic));
+    let missing: Vec<_> = missing.map(|topic| text(topic)).collect();
+    if !missing.is_empty() {
+        let known: Vec<_> = known.into_iter().map(text).collect();
+        name_in_python("report_topics", (store.path().as_os_str(), missing, known));
+    }
+    Ok(())
+}
+
+/// Calls a function of `mqstore._names` that logs a warning.
+fn name_in_python(name: &str, arguments: impl for<'py> PyCallArgs<'py>) {
+    Python::attach(|py| {
+        let called = py.import("mqstore._names");
+        let called = called.and_then(|names| names.getattr(name)?.call1(arguments));
+        if let Err(error) = called {
+            error.write_unraisable(py, None);
+        }
+    });
 }
 
 pub(crate) fn scan_filter(
@@ -136,7 +172,7 @@ pub(crate) fn on_damage(on_error: &str) -> PyResult<OnDamage> {
 
 /// A bound of the log, at least its beginning.
 pub(crate) fn bound(offset: Option<i64>, otherwise: u64) -> u64 {
-    offset.map_or(otherwise, at_least_0)
+    offset.map_or(otherwise, clamp_u64)
 }
 
 #[pymethods]
@@ -330,10 +366,11 @@ impl Store {
         let (by_tags, text) = match (&key, &tags) {
             (Some(key), None) => (false, key),
             (None, Some(tags)) => (true, tags),
-            _ => return Err(PyTypeError::new_err("query takes either a key or tags")),
+            (None, None) => return Err(type_error("key, tags", "one of them", "none")),
+            (Some(_), Some(_)) => return Err(type_error("key, tags", "one of them", "both")),
         };
         if topic.is_none() && !exact {
-            return Err(PyTypeError::new_err("exact=False, as RocketMQ asks, needs a topic"));
+            return Err(type_error("topic", "str beside exact=False", "None"));
         }
         let query = KeyQuery {
             topic: topic.as_ref().map_or(&[], |topic| topic.as_bytes()),

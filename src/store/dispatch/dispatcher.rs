@@ -45,7 +45,7 @@ impl Dispatcher {
                             let unit = request.unit(request.range(queue.kind()), levels);
                             queue.add(&unit)
                         });
-                    pass_over_refused(added)?;
+                    skip_refused(added)?;
                 }
             }
             if request.properties.multi_dispatch.is_some() {
@@ -55,7 +55,7 @@ impl Dispatcher {
                         let unit = request.unit(range, levels);
                         let added =
                             queues.get_or_create(name, id).and_then(|queue| queue.add_plain(&unit));
-                        pass_over_refused(added)?;
+                        skip_refused(added)?;
                     }
                 }
             }
@@ -83,7 +83,7 @@ impl Dispatcher {
 
 /// Ignores a record that no queue accepts, such as one with an impossible queue number: it must not
 /// block the next ones.
-fn pass_over_refused(added: Result<Added>) -> Result<()> {
+fn skip_refused(added: Result<Added>) -> Result<()> {
     match added {
         Ok(_) | Err(Error::InvalidMessage { .. }) => Ok(()),
         Err(error) => Err(error),

@@ -10,7 +10,7 @@ use crate::format::java::TopicHash;
 use crate::format::message::MessageView;
 use crate::format::message::sys_flag::Transaction;
 use crate::format::queue::consume_queue::MOST_NUMBER;
-use crate::format::width::{at_most_i64, at_most_u32};
+use crate::format::width::{saturating_i64, saturating_u32};
 use crate::log::queue::CqUnit;
 use crate::log::queue::unit::MAX_KEYS;
 use crate::log::{IndexBuilder, Queue, QueueKind};
@@ -85,7 +85,7 @@ impl Queued {
 #[inline]
 #[must_use]
 pub fn placed(unit: CqUnit, kind: QueueKind, (next, reach): (i64, i64), whole_from: u64) -> CqUnit {
-    let is_whole = kind == QueueKind::Plain && reach >= at_most_i64(whole_from);
+    let is_whole = kind == QueueKind::Plain && reach >= saturating_i64(whole_from);
     // RocketMQ drops a number whose entry no file can have.
     let is_whole = is_whole && unit.number <= MOST_NUMBER;
     let number = if is_whole { unit.number.min(next) } else { unit.number };
@@ -271,7 +271,7 @@ impl<'a> Gather<'a> {
         self.gathered.keyed.push(Keyed {
             physical_offset: request.physical_offset,
             store_timestamp_ms: request.store_timestamp_ms,
-            keys: at_most_u32(hashes.len() - before),
+            keys: saturating_u32(hashes.len() - before),
             has_tags: tags.is_some(),
             is_rolled_back: request.transaction == Transaction::Rollback,
         });
@@ -326,7 +326,7 @@ impl<'a> Gather<'a> {
             let (units, first, end) = (0, 0, 0);
             let (topic, kind) = (Arc::clone(&known.name), known.kind);
             batches.push(QueueBatch { topic, queue_id, kind, units, first, end });
-            at_most_u32(batches.len() - 1)
+            saturating_u32(batches.len() - 1)
         });
         Some((batch, known.kind))
     }

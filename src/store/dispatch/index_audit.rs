@@ -87,17 +87,17 @@ impl IndexAudit {
     }
 
     /// Finds the entries of gathered records. That of the tags may be missing: RocketMQ 5.3 puts none.
-    pub fn see_all(&mut self, gathered: &Gathered) -> Result<()> {
+    pub fn check_all(&mut self, gathered: &Gathered) -> Result<()> {
         let mut records = gathered.keyed();
         while self.next.is_some()
             && let Some((keyed, hashes)) = records.next()
         {
-            self.see(keyed, hashes)?;
+            self.check(keyed, hashes)?;
         }
         Ok(())
     }
 
-    fn see(&mut self, keyed: &Keyed, hashes: &[i32]) -> Result<()> {
+    fn check(&mut self, keyed: &Keyed, hashes: &[i32]) -> Result<()> {
         if keyed.is_rolled_back {
             return Ok(());
         }

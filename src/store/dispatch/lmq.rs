@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::format::message::properties::{self, Indexed, names};
 use crate::format::message::purpose::DEAD_LETTER_PREFIX;
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
-use crate::format::queue::names::names_a_folder;
+use crate::format::queue::names_a_folder;
 use crate::format::release::Release;
 use crate::log::Queue;
 use crate::log::queue::unit::DispatchRequest;

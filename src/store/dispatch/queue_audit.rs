@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 use crate::error::Result;
 use crate::format::queue::batch::InnerRange;
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
-use crate::format::width::at_most_i64;
+use crate::format::width::saturating_i64;
 use crate::log::queue::CqUnit;
 use crate::log::queue::consume_queue_ext::TagsCode;
 use crate::log::{Queue, QueueKind};
@@ -77,7 +77,7 @@ impl<'q> Audit<'q> {
     /// # Errors
     /// [`crate::Error::Io`], [`crate::Error::Unsupported`] for
     /// too many queues in one log.
-    pub fn see(
+    pub fn check(
         &mut self,
         request: &DispatchRequest<'_>,
         mut miss: impl FnMut(&[u8], i32, CqUnit),
@@ -91,7 +91,7 @@ impl<'q> Audit<'q> {
         let kind = self.kind_of(topic, request.queue_id);
         let own = unit(request.range(kind));
         let place = self.place(topic, request.queue_id, &own)?;
-        if let Some(unit) = self.see_at(place, &own, topic)? {
+        if let Some(unit) = self.check_at(place, &own, topic)? {
             miss(topic, request.queue_id, unit);
         }
         if request.properties.multi_dispatch.is_none() {
@@ -102,7 +102,7 @@ impl<'q> Audit<'q> {
                 let range = InnerRange { base_queue_offset: number, message_count: 1 };
                 let own = unit(range);
                 let place = self.place_beside(name, id, &own)?;
-                if let Some(unit) = self.see_at(place, &own, name)? {
+                if let Some(unit) = self.check_at(place, &own, name)? {
                     miss(name, id, unit);
                 }
             }
@@ -110,7 +110,7 @@ impl<'q> Audit<'q> {
         Ok(())
     }
 
-    pub fn see_all(&mut self, gathered: &Gathered) -> Result<()> {
+    pub fn check_all(&mut self, gathered: &Gathered) -> Result<()> {
         self.whole_from = gathered.whole_from;
         let mut places = vec![None; gathered.batches.len()];
         for Queued { batch, is_own, unit } in &gathered.units {
@@ -123,7 +123,7 @@ impl<'q> Audit<'q> {
                     false => self.place_beside(&batch.topic, batch.queue_id, unit)?,
                 };
             }
-            self.see_at(*place, unit, &batch.topic)?;
+            self.check_at(*place, unit, &batch.topic)?;
         }
         Ok(())
     }
@@ -160,7 +160,7 @@ impl<'q> Audit<'q> {
         }
         let place = self.audits.len();
         let kind = queues.kind_of(topic);
-        let near = at_most_i64(self.whole_from).max(1)..=first.physical_offset;
+        let near = saturating_i64(self.whole_from).max(1)..=first.physical_offset;
         // A damaged last entry may seem to end before all records.
         let ended = queue.as_ref().filter(|queue| {
             kind == QueueKind::Plain
@@ -185,7 +185,7 @@ impl<'q> Audit<'q> {
 
     /// Returns the unit, in its place, that the queue lacks.
     #[inline]
-    fn see_at(
+    fn check_at(
         &mut self,
         place: Option<usize>,
         own: &CqUnit,

@@ -11,7 +11,7 @@ use crate::format::bytes::{i32_at, i64_at};
 use crate::format::file_name::{parse_index_name, parse_offset_name};
 use crate::format::message::MAGIC_BLANK;
 use crate::format::queue::batch::{self, BatchQueueEntry};
-use crate::format::width::at_least_0;
+use crate::format::width::clamp_u64;
 
 use super::paths;
 
@@ -81,13 +81,14 @@ const CONTROLLER: &str = "RocketMQ's controller mode";
 const TIMED: &str = "RocketMQ's timed messages";
 
 /// Every name that RocketMQ or mqstore creates below a store's root.
-const NAMES: [KnownName; 23] = [
+const NAMES: [KnownName; 24] = [
     known("abort", None, "there while the store is open, left behind by a crash"),
     known("abort.bak", None, "former content of abort"),
     known("mqstore.deleted", None, "deletions that no program was told of yet"),
     known("mqstore.mark", None, "up to which place the log is on the disk"),
     known("mqstore.seal", None, "state of the files at a clean close"),
     known("mqstore.wait", None, "whether processes wait for messages"),
+    known("mqstore.acks", Some(Below::Files), "acknowledgements since the last commit of offsets"),
     known(
         "mqstore.failed",
         Some(Below::Files),
@@ -379,7 +380,7 @@ fn count(unit: Unit, block: &[u8], sums: &mut Sums) -> bool {
                     return false;
                 }
                 sums.units += 1;
-                sums.messages += at_least_0(entry.message_count);
+                sums.messages += clamp_u64(entry.message_count);
             }
         }
     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::paths::StorePaths;
 use crate::error::{Error, Result};
-use crate::files::{Access, Anchored, FileKind, Storage, StorageFile};
-use crate::format::digest::sha256;
+use crate::files::{Access, FileKind, PinnedStorage, Storage, StorageFile};
+use crate::format::crc::sha256;
 
 #[derive(Debug)]
 pub struct StoreLock {
@@ -73,6 +73,14 @@ impl Drop for OffsetsLock {
 impl OffsetsLock {
     /// Waits for the lock, beside a writer of this library or none.
     pub fn take_beside(storage: &dyn Storage, paths: &StorePaths) -> Result<Self> {
+        Self::wait(Self::refuse_broker(storage, paths)?, &paths.lock())
+    }
+
+    /// Fails while a broker has the store open; returns the file of the locks.
+    pub fn refuse_broker(
+        storage: &dyn Storage,
+        paths: &StorePaths,
+    ) -> Result<Arc<dyn StorageFile>> {
         let path = paths.lock();
         let file = open_or_create(storage, &path)?;
         if Holder::of(&*file) == Some(Holder::Broker) {
@@ -80,7 +88,7 @@ impl OffsetsLock {
                         nothing was committed: commit through the broker, or stop it first";
             return Err(Error::Unsupported { what: what.to_owned(), path });
         }
-        Self::wait(file, &path)
+        Ok(file)
     }
 
     fn wait(file: Arc<dyn StorageFile>, path: &Path) -> Result<Self> {
@@ -99,7 +107,7 @@ impl OffsetsLock {
 pub struct QueueLocks {
     file: Arc<dyn StorageFile>,
     path: PathBuf,
-    storage: Anchored,
+    storage: PinnedStorage,
 }
 
 impl QueueLocks {
@@ -108,7 +116,7 @@ impl QueueLocks {
         let file = open_or_create(&**storage, &path)?;
         // While the file is open, no other has its inode.
         let anchors = [paths.root().to_owned(), path.clone()];
-        let storage = Anchored::new(Arc::clone(storage), anchors)?;
+        let storage = PinnedStorage::new(Arc::clone(storage), anchors)?;
         Ok(Self { file, path, storage })
     }
 

@@ -9,7 +9,6 @@
 pub mod config_file;
 pub mod found;
 pub mod inventory;
-pub(crate) mod ledger;
 pub mod lock;
 pub mod mark;
 pub mod owner;

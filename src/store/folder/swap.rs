@@ -14,7 +14,7 @@ use super::paths::{BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX,
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{Access, DirEntry, FileKind, Storage, copy_file, copy_tree};
 use crate::format::file_name::parse_index_name;
-use crate::format::queue::names::is_broker_topic;
+use crate::format::queue::is_broker_topic;
 use crate::format::width::to_usize;
 
 const DERIVED: [&str; 6] = [
@@ -105,9 +105,9 @@ pub fn replace(
         storage.sync_dir(dir).map_err(Error::flush(dir))?;
     }
     lock::replace(storage, &paths.rebuild().join(MOVES), list.as_bytes())?;
-    let settled = settle(storage, paths);
+    let finished = finish(storage, paths);
     let kept = paths.quarantine().join(kept);
-    if let Err(error) = settled {
+    if let Err(error) = finished {
         // An immovable folder, such as a mount point, must not block every later open.
         if let Err(undone) = undo(storage, paths, &kept, &listed) {
             return Err(Error::io("undo a rebuild of", paths.root())(io::Error::other(format!(
@@ -156,7 +156,7 @@ pub fn replace_locked<E: From<Error>>(
 ) -> std::result::Result<Option<PathBuf>, E> {
     owner::check(storage, paths)?;
     let _lock = lock::StoreLock::take(storage, paths)?;
-    settle(storage, paths)?;
+    finish(storage, paths)?;
     let dir = staging(paths);
     storage.create_dir(&dir).map_err(Error::io("create", &dir))?;
     let made = build(&dir).and_then(|names| {
@@ -187,7 +187,7 @@ pub fn is_listed(storage: &dyn Storage, paths: &StorePaths) -> bool {
 
 /// Finishes or undoes an interrupted rebuild; returns whether there was one. Called with the
 /// writer's lock, before queues and index are read.
-pub fn settle(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
+pub fn finish(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
     let dir = paths.rebuild();
     match storage.kind_of(&dir)? {
         None => return Ok(false),

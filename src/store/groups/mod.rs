@@ -6,18 +6,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::error::{Error, FormatError, PutStatus, Result};
+use crate::error::{Error, FormatError, PutStatus, Result, expected_got};
 use crate::files::{Moved, Storage};
 use crate::format::config::json;
 use crate::format::config::tables::{self, OffsetTable};
 use crate::format::queue::consume_queue::TagFilter;
-use crate::format::width::at_least_0;
+use crate::format::width::clamp_u64;
 
 use crate::store::folder::config_file;
 use crate::store::folder::lock::{OffsetsLock, QueueLocks};
 use crate::store::message_store::MessageStore;
 use crate::store::read::queue_read::GetStatus;
-use crate::store::store_files::group_offsets::OffsetsStamps;
+
+mod acks;
+mod places;
+mod taking;
+
+use places::{Done, Places, Queue};
+
+pub use acks::Ack;
+pub use places::Begin;
 
 /// Maximum length of a group's name: with `%RETRY%` it names a topic.
 const LONGEST_NAME: usize = 248;
@@ -95,6 +103,14 @@ impl MessageStore {
         Ok(self.queue(topic.as_bytes(), queue_id)?.map_or(0, |queue| queue.max_offset))
     }
 
+    /// Lets queues reach what other processes may have read of the log.
+    fn catch_up(&self) -> Result<()> {
+        match &self.writer {
+            Some(_) => self.wait_dispatched(),
+            None => self.refresh_if_grown(),
+        }
+    }
+
     fn queues_of(&self, topic: &str) -> Result<Vec<i32>> {
         let names = self.queue_names()?;
         Ok(names
@@ -104,11 +120,6 @@ impl MessageStore {
             .collect())
     }
 }
-
-type Queue = (String, i32);
-
-/// Sorted ranges of places whose messages are done.
-type Done = Vec<(i64, i64)>;
 
 /// A message to deliver, with its place in the queue.
 #[derive(Debug)]
@@ -125,35 +136,23 @@ pub struct Delivery {
 pub struct ConsumerGroup {
     store: Arc<MessageStore>,
     name: String,
+    begin: Begin,
+    /// Ends of the queues when a group with [`Begin::Latest`] was opened.
+    ends: BTreeMap<Queue, i64>,
     places: Mutex<Places>,
 }
 
-#[derive(Debug, Default)]
-struct Places {
-    next: BTreeMap<Queue, i64>,
-    done: BTreeMap<Queue, Done>,
-    /// Queues moved since the last commit, and how far each was read for it.
-    moved: BTreeMap<Queue, i64>,
-    /// Queues that no other process of the group may take now, with the ranges at that time.
-    taken: BTreeMap<Queue, Done>,
-    locks: Option<QueueLocks>,
-    /// Files of the committed offsets when they were read.
-    read_at: Option<OffsetsStamps>,
-    /// Offset up to which another process's log was flushed for a commit.
-    durable: u64,
-    closed: bool,
-}
-
 impl ConsumerGroup {
-    pub fn open(store: Arc<MessageStore>, name: &str) -> Result<Self> {
+    pub fn open(store: Arc<MessageStore>, name: &str, begin: Begin) -> Result<Self> {
         store.check_open()?;
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"%|_-".contains(&byte);
         if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(legal) {
             let shown: String = name.chars().take(64).collect();
             return Err(Error::InvalidMessage {
                 field: "group",
-                reason: format!(
-                    "{shown:?} is no name of 1 to {LONGEST_NAME} letters, digits, %, |, _ and -"
+                reason: expected_got(
+                    format!("1 to {LONGEST_NAME} letters, digits, %, |, _ and -"),
+                    format!("{shown:?}"),
                 ),
                 status: PutStatus::MessageIllegal,
                 limit: Some(LONGEST_NAME as u64),
@@ -165,15 +164,24 @@ impl ConsumerGroup {
             let pid = i32::try_from(std::process::id()).ok();
             return Err(Error::Locked { path, pid });
         }
-        let group =
-            Self { store: Arc::clone(&store), name: name.to_owned(), places: Mutex::default() };
+        let mut ends = BTreeMap::new();
+        if begin == Begin::Latest {
+            store.catch_up()?;
+            for (topic, queue_id) in store.queue_names()? {
+                let topic = String::from_utf8_lossy(&topic).into_owned();
+                let end = store.max_offset(&topic, queue_id)?;
+                ends.insert((topic, queue_id), end);
+            }
+        }
+        let (name, places) = (name.to_owned(), Mutex::default());
+        let group = Self { store: Arc::clone(&store), name, begin, ends, places };
         let loaded = group.load(&mut group.places.lock());
         if let Err(error) = loaded {
             // Dropping it would release the name, which another may have.
             group.places.lock().closed = true;
             return Err(error);
         }
-        live.insert(name.to_owned());
+        live.insert(group.name.clone());
         drop(live);
         Ok(group)
     }
@@ -262,45 +270,42 @@ impl ConsumerGroup {
         {
             return Ok(None);
         }
-        // Another process may have moved on.
-        let place = self.load(&mut places).and_then(|()| match places.next.get(&queue) {
-            Some(&place) => Ok(place),
-            None => self.least(topic, queue_id),
-        });
+        let place = self.find(&mut places, &queue);
         match (&place, &places.locks) {
             (Ok(_), _) => {
                 let done = places.done.get(&queue).cloned().unwrap_or_default();
                 places.taken.insert(queue, done);
             }
-            (Err(_), Some(locks)) => locks.release(&self.name, topic, queue_id),
-            (Err(_), None) => {}
+            (Err(_), locks) => {
+                if let Some(locks) = locks {
+                    locks.release(&self.name, topic, queue_id);
+                }
+                places.taken.remove(&queue);
+            }
         }
         place.map(Some)
     }
 
-    fn least(&self, topic: &str, queue_id: i32) -> Result<i64> {
-        let queue = self.store.queue(topic.as_bytes(), queue_id)?;
-        Ok(queue.map_or(0, |queue| queue.min_offset))
-    }
-
-    /// Lets others take a queue, and forgets a place that was not committed.
-    pub fn release(&self, topic: &str, queue_id: i32) {
+    /// Lets others take a queue. Acknowledged places count for them, and for a later commit here;
+    /// returns whether there are any. Other places that were not committed are forgotten.
+    pub fn release(&self, topic: &str, queue_id: i32) -> bool {
         let mut places = self.places.lock();
         let queue = (topic.to_owned(), queue_id);
         if places.taken.remove(&queue).is_none() {
-            return;
+            return false;
         }
-        if places.moved.remove(&queue).is_some() {
-            places.next.remove(&queue);
-            places.done.remove(&queue);
-            places.read_at = None;
+        let is_left = places.has_acks(&queue);
+        if !is_left && places.moved.contains_key(&queue) {
+            places.forget(&queue);
         }
         if let (false, Some(locks)) = (self.store.is_of_parent(), &places.locks) {
             locks.release(&self.name, topic, queue_id);
         }
+        is_left
     }
 
-    /// Reads messages of a queue from a place on; returns them and the place behind them.
+    /// Reads messages of a queue from a place on; returns them, the place behind them, and how many
+    /// that the group had not done retention deleted at `start`.
     pub fn read(
         &self,
         topic: &str,
@@ -308,8 +313,13 @@ impl ConsumerGroup {
         start: i64,
         most: usize,
         filter: &TagFilter,
-    ) -> Result<(Vec<Delivery>, i64)> {
+    ) -> Result<(Vec<Delivery>, i64, i64)> {
         let done = self.begin(topic, queue_id, start)?;
+        let view = self.store.queue(topic.as_bytes(), queue_id)?;
+        let least = view.map_or(start, |queue| queue.min_offset.max(start));
+        let taken: i64 =
+            done.iter().map(|&(from, to)| (to.min(least) - from.max(start)).max(0)).sum();
+        let lost = least - start - taken;
         let mut found = Vec::new();
         let (mut place, mut after) = (start, start);
         let mut looked_again = false;
@@ -319,10 +329,7 @@ impl ConsumerGroup {
             let next = answer.next_queue_offset;
             if next < place && !looked_again {
                 // Others of the group may have read what is not dispatched, or not in this view.
-                match &self.store.writer {
-                    Some(_) => self.store.wait_dispatched()?,
-                    None => self.store.refresh_if_grown()?,
-                }
+                self.store.catch_up()?;
                 looked_again = true;
                 continue;
             }
@@ -342,7 +349,7 @@ impl ConsumerGroup {
             }
             place = next;
         }
-        Ok((found, place))
+        Ok((found, place, lost))
     }
 
     /// Enters the group in the table before its first message of a topic; returns what is done.
@@ -350,8 +357,7 @@ impl ConsumerGroup {
         let mut places = self.places()?;
         let queue = (topic.to_owned(), queue_id);
         let done = places.taken.get(&queue).cloned().unwrap_or_default();
-        let first = places.next.range((topic.to_owned(), i32::MIN)..).next();
-        if first.is_none_or(|((known, _), _)| known != topic) {
+        if !places.knows(topic) {
             places.next.insert(queue.clone(), start);
             places.moved.insert(queue.clone(), start);
             match self.commit_places(&mut places) {
@@ -362,6 +368,11 @@ impl ConsumerGroup {
             }
         }
         Ok(done)
+    }
+
+    /// Whether places wait for [`ConsumerGroup::commit`].
+    pub fn has_moved(&self) -> bool {
+        !self.places.lock().moved.is_empty()
     }
 
     /// Commits durably, and flushes the messages before the position. Readers can commit too,
@@ -383,6 +394,22 @@ impl ConsumerGroup {
         let live = self.store.groups.lock();
         self.store.check_open()?;
         self.check_place_of(places)?;
+        let held = self.take_moved(places)?;
+        let outcome = self.write_places(places);
+        for (topic, queue_id) in held {
+            if let Some(locks) = &places.locks {
+                locks.release(&self.name, &topic, queue_id);
+            }
+        }
+        drop(live);
+        outcome
+    }
+
+    fn write_places(&self, places: &mut Places) -> Result<()> {
+        let files = &*self.store.files;
+        if places.moved.is_empty() {
+            return Ok(());
+        }
         self.make_durable(places)?;
         let storage = self.storage(places);
         let _offsets = match &self.store.writer {
@@ -393,8 +420,19 @@ impl ConsumerGroup {
         };
         let (path, mut table, before) = files.to_commit()?;
         let now_ms = files.clock.now_ms();
+        let known = |queue: &Queue, table: &OffsetTable| {
+            let is_it = |at: &tables::GroupOffset<'_>| {
+                at.group == self.name && at.topic == queue.0 && at.queue_id == queue.1
+            };
+            table.iter().any(|at| is_it(&at))
+        };
         for queue in places.moved.keys() {
             let (topic, queue_id) = (&queue.0, queue.1);
+            // Another process began the group at the same time.
+            if !places.taken.contains_key(queue) && !places.has_acks(queue) && known(queue, &table)
+            {
+                continue;
+            }
             let queue_offset = places.next.get(queue).copied().unwrap_or(0);
             let at = tables::GroupOffset { topic, group: &self.name, queue_id, queue_offset };
             table.put(&at, now_ms);
@@ -404,8 +442,12 @@ impl ConsumerGroup {
         }
         config_file::write(storage, &path, before.as_deref(), &table.to_bytes())
             .map_err(Moved::end_writing)?;
-        drop(live);
-        places.moved.clear();
+        for queue in places.moved.keys() {
+            storage.remove_if_there(&self.ack_path(queue))?;
+        }
+        let Places { moved, acks, .. } = places;
+        acks.retain(|queue, _| !moved.contains_key(queue));
+        moved.clear();
         Ok(())
     }
 
@@ -452,18 +494,21 @@ impl ConsumerGroup {
             });
         }
         let unit = view.map(|view| view.unit(place.saturating_sub(1))).transpose()?.flatten();
-        Ok(unit.map_or(0, |unit| at_least_0(unit.physical_end())))
+        Ok(unit.map_or(0, |unit| clamp_u64(unit.physical_end())))
     }
 
     pub fn seek(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<()> {
         let mut places = self.places()?;
         for (field, number) in [("queue_id", i64::from(queue_id)), ("queue_offset", queue_offset)] {
             if number < 0 {
-                let (reason, status) = (format!("{number} is below 0"), PutStatus::MessageIllegal);
-                return Err(Error::InvalidMessage { field, reason, status, limit: None });
+                return Err(Error::argument(field, "0 or more", number));
             }
         }
+        // What was acknowledged before counts if this process ends before the next commit.
         let queue = (topic.to_owned(), queue_id);
+        if places.has_acks(&queue) {
+            self.commit_places(&mut places)?;
+        }
         let had_done = places.done.remove(&queue).is_some();
         places.taken.entry(queue.clone()).and_modify(Vec::clear);
         if places.next.insert(queue.clone(), queue_offset) != Some(queue_offset) || had_done {

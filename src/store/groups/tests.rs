@@ -70,9 +70,9 @@ fn a_queue_is_taken_by_one_handle_at_a_time() {
         append(&store, queue_id, b"a", None);
         append(&store, queue_id, b"b", None);
     }
-    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    let group = ConsumerGroup::open(Arc::clone(&store), "g", Begin::Earliest).unwrap();
     let reader = open(dir.path(), OpenMode::Read);
-    let other = ConsumerGroup::open(Arc::clone(&reader), "g").unwrap();
+    let other = ConsumerGroup::open(Arc::clone(&reader), "g", Begin::Earliest).unwrap();
     assert_eq!(group.queues("orders").unwrap(), [0, 5]);
     assert_eq!(group.take("orders", 0).unwrap(), Some(0));
     assert_eq!(group.take("orders", 0).unwrap(), None);
@@ -95,15 +95,15 @@ fn a_commit_outlives_the_store_and_another_group_begins_at_the_first() {
         for body in ["0", "1", "2", "3"] {
             append(&store, 0, body.as_bytes(), None);
         }
-        let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+        let group = ConsumerGroup::open(Arc::clone(&store), "g", Begin::Earliest).unwrap();
         assert_eq!(poll(&group, 2), ["0", "1"]);
         group.commit().unwrap();
         assert_eq!(poll(&group, 1), ["2"]);
     }
     let store = open(dir.path(), OpenMode::ReadWrite);
-    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    let group = ConsumerGroup::open(Arc::clone(&store), "g", Begin::Earliest).unwrap();
     assert_eq!(poll(&group, 9), ["2", "3"]);
-    let other = ConsumerGroup::open(Arc::clone(&store), "h").unwrap();
+    let other = ConsumerGroup::open(Arc::clone(&store), "h", Begin::Earliest).unwrap();
     assert_eq!(poll(&other, 1), ["0"]);
     group.commit().unwrap();
     other.commit().unwrap();
@@ -126,12 +126,12 @@ fn messages_that_a_filter_skips_are_not_read_again() {
         let tags: &[u8] = if number % 10 == 9 { b"x" } else { b"y" };
         append(&store, 0, number.to_string().as_bytes(), Some(tags));
     }
-    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    let group = ConsumerGroup::open(Arc::clone(&store), "g", Begin::Earliest).unwrap();
     let filter = TagFilter::parse("x");
     assert_eq!(poll_by(&group, 2, &filter).unwrap(), ["9", "19"]);
     assert_eq!(poll_by(&group, 9, &filter).unwrap(), ["29", "39"]);
     assert_eq!(lag(&group).first().map(GroupOffset::lag), Some(0));
-    let none = ConsumerGroup::open(Arc::clone(&store), "none").unwrap();
+    let none = ConsumerGroup::open(Arc::clone(&store), "none", Begin::Earliest).unwrap();
     assert_eq!(poll_by(&none, 9, &TagFilter::parse("z")).unwrap(), [""; 0]);
     assert_eq!(lag(&none).first().map(|at| at.queue_offset), Some(40));
 }
@@ -141,7 +141,7 @@ fn a_place_outside_of_the_queue_is_corrected_as_a_client_would() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), OpenMode::Create);
     append(&store, 0, b"0", None);
-    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    let group = ConsumerGroup::open(Arc::clone(&store), "g", Begin::Earliest).unwrap();
     group.seek("orders", 0, 99).unwrap();
     assert_eq!(poll(&group, 9), [""; 0]);
     append(&store, 0, b"1", None);
@@ -156,19 +156,20 @@ fn a_place_outside_of_the_queue_is_corrected_as_a_client_would() {
 fn there_is_one_live_group_of_a_name() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), OpenMode::Create);
-    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
-    let second = ConsumerGroup::open(Arc::clone(&store), "g");
+    let group = ConsumerGroup::open(Arc::clone(&store), "g", Begin::Earliest).unwrap();
+    let second = ConsumerGroup::open(Arc::clone(&store), "g", Begin::Earliest);
     assert!(matches!(second, Err(Error::Locked { .. })));
     group.close();
     group.close();
     assert!(matches!(poll_by(&group, 1, &TagFilter::ALL), Err(Error::Closed)));
-    let again = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    let again = ConsumerGroup::open(Arc::clone(&store), "g", Begin::Earliest).unwrap();
     drop(group);
-    assert!(matches!(ConsumerGroup::open(Arc::clone(&store), "g"), Err(Error::Locked { .. })));
+    let locked = ConsumerGroup::open(Arc::clone(&store), "g", Begin::Earliest);
+    assert!(matches!(locked, Err(Error::Locked { .. })));
     drop(again);
-    ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    ConsumerGroup::open(Arc::clone(&store), "g", Begin::Earliest).unwrap();
     for bad in ["", "a b", "a@b", "../x", &"g".repeat(256)] {
-        let refused = ConsumerGroup::open(Arc::clone(&store), bad);
+        let refused = ConsumerGroup::open(Arc::clone(&store), bad, Begin::Earliest);
         assert!(matches!(refused, Err(Error::InvalidMessage { .. })), "{bad}");
     }
 }
@@ -180,7 +181,7 @@ fn a_reader_commits_beside_no_writer_and_beside_one_of_ours() {
     append(&store, 0, b"0", None);
     store.close().unwrap();
     let reader = open(dir.path(), OpenMode::Read);
-    let group = ConsumerGroup::open(Arc::clone(&reader), "g").unwrap();
+    let group = ConsumerGroup::open(Arc::clone(&reader), "g", Begin::Earliest).unwrap();
     assert_eq!(poll(&group, 9), ["0"]);
     group.commit().unwrap();
     let writer = open(dir.path(), OpenMode::ReadWrite);
@@ -212,7 +213,7 @@ fn a_commit_makes_the_messages_before_it_durable_first() {
     append(&store, 0, b"0", None);
     let end = store.end_offset();
     append(&store, 1, b"1", None);
-    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    let group = ConsumerGroup::open(Arc::clone(&store), "g", Begin::Earliest).unwrap();
     assert_eq!(poll(&group, 1), ["0"]);
     let flushed = store.log().flushed_offset();
     assert!(flushed < end, "{flushed} of {end} bytes were flushed before");
@@ -244,7 +245,7 @@ fn an_offset_beyond_the_log_is_set_back_at_open_and_told() {
     assert!(warnings[0].contains(told), "{warnings:?}");
     append(&store, 0, b"1", None);
     append(&store, 1, b"2", None);
-    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    let group = ConsumerGroup::open(Arc::clone(&store), "g", Begin::Earliest).unwrap();
     assert_eq!(poll(&group, 9), ["1", "2"]);
     let kept = OffsetTable::parse(&std::fs::read(&path).unwrap()).unwrap();
     assert_eq!((kept.get("orders", "g", 0), kept.get("orders", "h", 0)), (Some(1), Some(1)));
@@ -261,7 +262,7 @@ fn other_groups_offsets_survive_a_commit() {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(&path, r#"{"offsetTable":{"billing@other":{7:99},"orders@g":{3:1}},"x":1}"#)
         .unwrap();
-    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    let group = ConsumerGroup::open(Arc::clone(&store), "g", Begin::Earliest).unwrap();
     assert_eq!(poll(&group, 9), ["0"]);
     group.commit().unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
@@ -289,7 +290,7 @@ fn a_commit_past_the_limits_of_a_table_is_refused_and_the_table_stays_readable()
         let text = format!("{{\"offsetTable\":{{}},\"filler\":{filler}}}");
         assert!(OffsetTable::parse(text.as_bytes()).is_ok());
         std::fs::write(&path, &text).unwrap();
-        let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+        let group = ConsumerGroup::open(Arc::clone(&store), "g", Begin::Earliest).unwrap();
         assert_eq!(poll(&group, 1), ["one"]);
         let error = group.commit().unwrap_err();
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");
@@ -297,7 +298,7 @@ fn a_commit_past_the_limits_of_a_table_is_refused_and_the_table_stays_readable()
         assert_eq!(std::fs::read(&path).unwrap().len(), text.len());
         assert!(store.groups().unwrap().is_empty());
     }
-    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    let group = ConsumerGroup::open(Arc::clone(&store), "g", Begin::Earliest).unwrap();
     poll(&group, 1);
     group.commit().unwrap_err();
     std::fs::remove_file(&path).unwrap();
@@ -310,10 +311,12 @@ fn a_group_never_goes_back_where_others_have_read_more_than_it_sees() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), OpenMode::Create);
     append(&store, 0, b"0", None);
-    let behind = ConsumerGroup::open(open(dir.path(), OpenMode::Read), "g").unwrap();
+    let behind =
+        ConsumerGroup::open(open(dir.path(), OpenMode::Read), "g", Begin::Earliest).unwrap();
     append(&store, 0, b"1", None);
     append(&store, 0, b"2", None);
-    let ahead = ConsumerGroup::open(open(dir.path(), OpenMode::Read), "g").unwrap();
+    let ahead =
+        ConsumerGroup::open(open(dir.path(), OpenMode::Read), "g", Begin::Earliest).unwrap();
     assert_eq!(poll(&ahead, 9), ["0", "1", "2"]);
     ahead.commit().unwrap();
     ahead.release("orders", 0);
@@ -339,7 +342,7 @@ fn messages_behind_the_first_in_flight_stay_done_for_every_reader() {
     let path = store.files.paths.consumer_offsets(false);
     let table = || OffsetTable::parse(&std::fs::read(&path).unwrap()).unwrap();
     let again = |advance: &dyn Fn(&ConsumerGroup)| {
-        let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+        let group = ConsumerGroup::open(Arc::clone(&store), "g", Begin::Earliest).unwrap();
         let first = group.take("orders", 0).unwrap().unwrap();
         advance(&group);
         group.commit().unwrap();
@@ -371,7 +374,7 @@ fn messages_behind_the_first_in_flight_stay_done_for_every_reader() {
     assert_eq!(again(&|_| ()), "3456789");
     moved.put(&at(4), 0);
     assert!(!String::from_utf8(moved.to_bytes()).unwrap().contains("mqstoreDone"));
-    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    let group = ConsumerGroup::open(Arc::clone(&store), "g", Begin::Earliest).unwrap();
     group.take("orders", 0).unwrap();
     group.advance("orders", 0, 4, vec![(5, 8)], 8).unwrap();
     group.commit().unwrap();
@@ -393,7 +396,7 @@ fn done_messages_that_a_power_cut_took_hide_no_later_ones() {
     std::fs::write(&path, table).unwrap();
     let store = open(dir.path(), OpenMode::ReadWrite);
     append(&store, 0, b"1", None);
-    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    let group = ConsumerGroup::open(Arc::clone(&store), "g", Begin::Earliest).unwrap();
     assert_eq!(poll(&group, 9), ["0", "1"]);
 }
 
@@ -403,7 +406,7 @@ fn a_group_that_begins_a_topic_is_in_the_table_before_its_first_message() {
     let store = open(dir.path(), OpenMode::Create);
     append(&store, 0, b"0", None);
     append(&store, 1, b"1", None);
-    let group = ConsumerGroup::open(Arc::clone(&store), "g").unwrap();
+    let group = ConsumerGroup::open(Arc::clone(&store), "g", Begin::Earliest).unwrap();
     group.take("orders", 1).unwrap();
     assert!(store.groups().unwrap().is_empty());
     group.read("orders", 1, 0, 1, &TagFilter::ALL).unwrap();

@@ -8,7 +8,7 @@ use crate::error::{Corruption, Result};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::message::BLANK_LEN;
 use crate::format::release::Release;
-use crate::format::width::{at_least_0, at_most_i64};
+use crate::format::width::{clamp_u64, saturating_i64};
 use crate::log::CommitLog;
 use crate::log::index::run::IndexRun;
 use crate::log::read::scanner::{Flow, Resync, Scanner, Stop};
@@ -22,7 +22,7 @@ use crate::store::dispatch::queue_audit::{Audit, QueueFinding};
 use crate::store::folder::mark::Flushed;
 use crate::store::folder::paths::StorePaths;
 use crate::store::folder::seal::Seal;
-use crate::store::progress::{Progress, tell};
+use crate::store::progress::{Progress, report_progress};
 use crate::store::queue_table::QueueTable;
 use crate::store::recovery_report::{RecoveryMode, RecoveryReport};
 
@@ -132,7 +132,7 @@ impl FoundStore<'_> {
         if end > log.end_offset() || !matches!(stop, Some(Stop::End | Stop::Empty)) {
             return Ok(None);
         }
-        let past = at_most_i64(end);
+        let past = saturating_i64(end);
         // Queues tell where their last message ends, the index where it begins.
         let indexed = self.index.map_or(Ok(None), IndexRun::last_keyed_offset)?;
         if indexed.is_some_and(|begin| begin >= past)
@@ -177,14 +177,19 @@ impl FoundStore<'_> {
             let at = part.begin;
             if at - told >= STEP {
                 told = at;
-                tell(progress, (at - from, log_end - from), "recover", self.paths.root())?;
+                report_progress(
+                    progress,
+                    (at - from, log_end - from),
+                    "recover",
+                    self.paths.root(),
+                )?;
             }
             let gathered = &part.gathered;
-            audit.see_all(gathered)?;
+            audit.check_all(gathered)?;
             if let Some(index) = &mut index {
-                index.see_all(gathered)?;
+                index.check_all(gathered)?;
             }
-            keyed.see(&gathered.keyed);
+            keyed.read(&gathered.keyed);
             newest = newest.max(gathered.newest_ms);
             ahead = ahead.or(gathered.ahead);
             last_record = part.last_record.or(last_record);
@@ -229,10 +234,10 @@ struct Keyed {
 }
 
 impl Keyed {
-    fn see(&mut self, records: &[gather::Keyed]) {
+    fn read(&mut self, records: &[gather::Keyed]) {
         let join = |span: &mut Option<(u64, u64)>, is_own: fn(&gather::Keyed) -> bool| {
             let own = records.iter().filter(|record| is_own(record));
-            let mut places = own.map(|record| at_least_0(record.physical_offset));
+            let mut places = own.map(|record| clamp_u64(record.physical_offset));
             if let Some(first) = places.next() {
                 let last = places.next_back().unwrap_or(first);
                 *span = Some((span.map_or(first, |(first, _)| first), last));

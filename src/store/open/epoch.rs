@@ -3,9 +3,9 @@
 
 use crate::error::{Corruption, CorruptionKind, Result};
 use crate::files::{Access, Storage};
-use crate::format::config::epochs::{self, Epoch};
 use crate::format::config::json;
-use crate::format::width::at_least_0;
+use crate::format::config::tables::{self, Epoch};
+use crate::format::width::clamp_u64;
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 use crate::log::{CommitLog, StoreCheckpoint};
 use crate::store::folder::config_file;
@@ -26,7 +26,7 @@ pub struct EndedEpoch {
 
 impl EndedEpoch {
     /// Finds whole messages behind the last epoch's begin that nothing confirms and no queue has.
-    pub fn look(
+    pub fn find(
         storage: &dyn Storage,
         paths: &StorePaths,
         log: &CommitLog,
@@ -34,11 +34,11 @@ impl EndedEpoch {
     ) -> Result<Option<Self>> {
         let [file, backup] = paths.epochs();
         let read = |path| config_file::read(storage, path, json::MAX_LEN).ok().flatten();
-        let parsed = |path| read(path).and_then(|bytes| epochs::parse(&bytes));
+        let parsed = |path| read(path).and_then(|bytes| tables::parse_epochs(&bytes));
         let found = parsed(&file).or_else(|| parsed(&backup)).unwrap_or_default();
         let [.., _, next] = *found else { return Ok(None) };
         let is_in_queues =
-            || queues.all().iter().any(|queue| at_least_0(queue.reach()) > next.begin);
+            || queues.all().iter().any(|queue| clamp_u64(queue.reach()) > next.begin);
         let end = log.run().end_offset().unwrap_or(0);
         if next.begin <= log.min_offset()
             || next.begin >= end
@@ -48,7 +48,7 @@ impl EndedEpoch {
             return Ok(None);
         }
         let checkpoint = StoreCheckpoint::load(storage, &paths.checkpoint(), Access::Read)?;
-        let confirmed = at_least_0(checkpoint.fields.confirm_physical_offset);
+        let confirmed = clamp_u64(checkpoint.fields.confirm_physical_offset);
         if confirmed > next.begin {
             return Ok(None);
         }

@@ -63,15 +63,16 @@ fn configured_layout(
     let slots = slots.unwrap_or(StoreConfig::INDEX_SLOTS);
     let entries = entries.unwrap_or(StoreConfig::INDEX_ENTRIES);
     let refused = || {
-        Error::config(
+        Error::setting(
             index_field(config, None),
-            format!("{slots} slots and {entries} entries make a file over 2 GiB"),
+            "an index file of less than 2 GiB",
+            format!("{slots} slots and {entries} entries"),
         )
     };
     IndexLayout::new(slots, entries).map(Some).ok_or_else(refused)
 }
 
-fn told_layouts(
+fn layouts_by_settings(
     storage: &dyn Storage,
     paths: &StorePaths,
     config: &StoreConfig,
@@ -86,12 +87,12 @@ fn told_layouts(
 ///
 /// # Errors
 /// [`Error::InvalidConfig`] for settings that make no file.
-pub fn told_layout(
+pub fn layout_by_settings(
     storage: &dyn Storage,
     paths: &StorePaths,
     config: &StoreConfig,
 ) -> Result<Option<IndexLayout>> {
-    told_layouts(storage, paths, config).map(|(given, remembered)| given.or(remembered))
+    layouts_by_settings(storage, paths, config).map(|(given, remembered)| given.or(remembered))
 }
 
 /// The configured, detected or remembered layout.
@@ -104,7 +105,7 @@ pub fn index_layout(
     config: &StoreConfig,
 ) -> Result<LayoutAnswer> {
     let dir = paths.index();
-    let (given, remembered) = told_layouts(storage, paths, config)?;
+    let (given, remembered) = layouts_by_settings(storage, paths, config)?;
     let mut none = match layout_of_files(storage, &dir, given.or(remembered), remembered)? {
         Err(none) if none.fits.is_none() => none,
         answer => return Ok(answer),

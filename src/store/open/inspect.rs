@@ -11,7 +11,7 @@ use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::run::open_files::Votes;
 use crate::files::{Access, FileKind, FileRun, Roots, Storage, folder_at};
 use crate::format::index::IndexLayout;
-use crate::format::queue::names::most_queue_id;
+use crate::format::queue::most_queue_id;
 use crate::format::queue::{batch, consume_queue};
 use crate::log::CommitLog;
 
@@ -76,7 +76,7 @@ pub(crate) fn load_parts(
     }
     let end = run.end_offset().unwrap_or(0);
     let layout = queue_layout(&**storage, paths, config)?;
-    settle_queues(config, &layout);
+    adopt_queue_layout(config, &layout);
     let ((entered, unknown_kinds), unread_topics) = match topics::entered(&**storage, paths) {
         Err(error) if access == Access::Read => (Default::default(), Some(error)),
         other => (other?, None),
@@ -126,7 +126,7 @@ pub(crate) fn layout_to_read(
 ) -> Result<Option<IndexLayout>> {
     let layout = match answer {
         Ok(layout) => {
-            settle(config, layout);
+            adopt_index_layout(config, layout);
             Some(layout)
         }
         Err(none) if none.proven.is_some() => return Err(none.refusal(config)),
@@ -150,17 +150,17 @@ pub(crate) fn layout_to_write(
         Err(_) if !config.message_index_enable => return Ok(None),
         Err(none) => return Err(none.refusal(config)),
     };
-    settle(config, layout);
+    adopt_index_layout(config, layout);
     Ok(config.message_index_enable.then_some(layout))
 }
 
-pub(crate) fn settle_queues(config: &mut StoreConfig, layout: &QueueLayout) {
+pub(crate) fn adopt_queue_layout(config: &mut StoreConfig, layout: &QueueLayout) {
     config.mapped_file_size_consume_queue = Some(layout.file_size);
     config.mapper_file_size_batch_consume_queue = Some(layout.batch_file_size);
     config.mapped_file_size_consume_queue_ext = Some(layout.ext_file_size);
 }
 
-pub(crate) fn settle(config: &mut StoreConfig, layout: IndexLayout) {
+pub(crate) fn adopt_index_layout(config: &mut StoreConfig, layout: IndexLayout) {
     config.max_hash_slot_num = Some(layout.slots());
     config.max_index_num = Some(layout.entries());
 }
@@ -335,9 +335,9 @@ fn found_sizes(
     let layout = queue_layout(&**storage, paths, &config)?;
     let index = index_layout(&**storage, paths, &config)?;
     config.mapped_file_size_commit_log = Some(log_size);
-    settle_queues(&mut config, &layout);
+    adopt_queue_layout(&mut config, &layout);
     if let Ok(layout) = index {
-        settle(&mut config, layout);
+        adopt_index_layout(&mut config, layout);
     }
     Ok(config)
 }

@@ -1,5 +1,6 @@
 //! Finds files of the log in the wrong place by the records in them.
 
+use crate::store::folder::found;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,6 @@ use crate::files::{Access, FileKind, FileRun, Storage, StorageFile};
 use crate::format::file_name::{offset_name, parse_offset_name};
 use crate::format::message::{PHYSICAL_OFFSET_AT, peek};
 use crate::store::folder::inventory::list;
-use crate::store::folder::ledger;
 use crate::store::folder::paths::StorePaths;
 
 #[derive(Debug, Default)]
@@ -42,8 +42,8 @@ pub(crate) fn foreign(
     paths: &StorePaths,
     log: &FileRun,
 ) -> Result<Option<(Corruption, Option<PathBuf>)>> {
-    if let Some(dir) = ledger::find(storage, paths)? {
-        return Ok(Some((ledger::damage(&dir), Some(dir))));
+    if let Some(dir) = found::find_ledger(storage, paths)? {
+        return Ok(Some((found::ledger_damage(&dir), Some(dir))));
     }
     Ok(contradiction(storage, log).map(|damage| (damage, None)))
 }
@@ -85,7 +85,7 @@ fn contradiction(storage: &dyn Storage, log: &FileRun) -> Option<Corruption> {
     })
 }
 
-pub(crate) fn look(
+pub(crate) fn find(
     storage: &dyn Storage,
     paths: &StorePaths,
     file_size: u64,

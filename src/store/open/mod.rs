@@ -26,7 +26,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::config::StoreConfig;
 use crate::error::Result;
-use crate::files::{Access, Anchored, Storage, make_folder, make_folder_outside};
+use crate::files::{Access, PinnedStorage, Storage, make_folder, make_folder_outside};
 use crate::log::index::file::IndexOpen;
 use crate::log::index::run::IndexRun;
 use crate::time::Clock;
@@ -34,20 +34,19 @@ use crate::time::Clock;
 use self::inspect::{Parts, layout_to_read, load_parts};
 pub(super) use self::to_write::Opened;
 use self::to_write::Opening;
-use super::folder::ledger;
+use super::folder::found;
 use super::folder::lock::{self, StoreLock};
 use super::folder::owner;
 use super::folder::paths::StorePaths;
 use super::folder::swap;
 use super::progress::Progress;
 use super::read::reader::Reader;
-use super::read::view::follower::{Beside, Follower};
+use super::read::view::follower::{ConcurrentWriter, SharedView};
 use super::recovery_report::RecoveryMode;
+use super::store_files::FileAges;
+use super::store_files::Notices;
 use super::store_files::StoreFiles;
-use super::store_files::file_ages::FileAges;
-use super::store_files::notices::Notices;
-use super::write::retention::untold::Untold;
-use crate::store::folder::found;
+use super::write::retention::unread::PendingNotices;
 
 /// Purpose of opening a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +71,7 @@ pub(super) fn open(
     config.check_retention()?;
     let paths = StorePaths::new(path, &config);
     let there = found::is_store(&*storage, &paths)?;
-    if !there && (mode != OpenMode::Create || ledger::find(&*storage, &paths)?.is_some()) {
+    if !there && (mode != OpenMode::Create || found::find_ledger(&*storage, &paths)?.is_some()) {
         return Err(found::not_a_store(&*storage, &paths));
     }
     if mode == OpenMode::Read {
@@ -82,7 +81,7 @@ pub(super) fn open(
     make_folder_outside(&*storage, path, None)?;
     // Lock before reading anything.
     let store_lock = StoreLock::take(&*storage, &paths)?;
-    swap::settle(&*storage, &paths)?;
+    swap::finish(&*storage, &paths)?;
     let crashed = lock::was_aborted(&*storage, &paths)?;
     for dir in paths.written_commit_log() {
         match dir.starts_with(path) {
@@ -105,7 +104,7 @@ pub(super) fn open(
 
 fn anchored(storage: Arc<dyn Storage>, paths: &StorePaths) -> Result<Arc<dyn Storage>> {
     let anchors = [paths.root().to_owned(), paths.lock()].into_iter();
-    Ok(Arc::new(Anchored::new(storage, anchors.chain(paths.written_commit_log()))?))
+    Ok(Arc::new(PinnedStorage::new(storage, anchors.chain(paths.written_commit_log()))?))
 }
 
 pub(super) fn open_beside(path: &Path, config: StoreConfig, aside: &Path) -> Result<Opened> {
@@ -129,7 +128,7 @@ fn open_to_read(
         (swap::is_listed(&*storage, &paths), root)
     };
     let before = state();
-    let beside = Beside::ask(&*storage, &paths);
+    let beside = ConcurrentWriter::read(&*storage, &paths);
     let Parts { log, queues, index, unread_topics, mut warnings, .. } =
         load_parts(&paths, &mut config, &storage, Access::Read)?;
     if before.0 || state() != before {
@@ -157,8 +156,8 @@ fn open_to_read(
         notices: Notices::default(),
         ages: FileAges::default(),
     });
-    Untold::of_earlier(&files);
-    let (follower, unread) = Follower::new(files, &beside)?;
+    PendingNotices::of_earlier(&files);
+    let (follower, unread) = SharedView::new(files, &beside)?;
     warnings.extend(unread_topics.iter().chain(&unread).map(ToString::to_string));
     let missing_end =
         refusal::missing_files(&follower.files, beside.is_held()).unwrap_or_else(|error| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::config::StoreConfig;
 use crate::error::{Corruption, Error, Result};
 use crate::files::{Access, Storage, SystemClock};
-use crate::format::width::at_most_i64;
+use crate::format::width::saturating_i64;
 use crate::log::index::file::IndexOpen;
 use crate::log::index::run::IndexRun;
 use crate::log::{CommitLog, StoreCheckpoint};
@@ -75,7 +75,7 @@ pub fn plan(
     let is_clean = mode == RecoveryMode::Clean;
     let seal = if is_clean { Seal::holding(&**storage, &paths, &config)? } else { None };
     let run = index.as_ref().filter(|_| seal.is_none());
-    version::settle(&mut config, &version::look(&**storage, &paths, &log, run)?)?;
+    version::choose(&mut config, &version::read_marks(&**storage, &paths, &log, run)?)?;
     let mark = match Mark::read(&**storage, &paths) {
         Err(Error::Corrupt(_)) => None,
         other => other?,
@@ -88,7 +88,7 @@ pub fn plan(
         index: index.as_ref(),
         checkpoint: &checkpoint.fields,
         flushed: Flushed::of(&**storage, &paths, mark, &checkpoint.fields, is_clean),
-        ended: EndedEpoch::look(&**storage, &paths, &log, &queues)?,
+        ended: EndedEpoch::find(&**storage, &paths, &log, &queues)?,
         is_clean,
         seal,
         latest_ms: SystemClock.now_ms().saturating_add(FAR_MS),
@@ -143,7 +143,7 @@ fn is_index_rebuilt(index: &IndexRun, analysis: &Analysis, known_ms: i64) -> Res
         if header.end_timestamp_ms > known_ms {
             break;
         }
-        if number == 0 && header.begin_physical_offset > at_most_i64(first_keyed) {
+        if number == 0 && header.begin_physical_offset > saturating_i64(first_keyed) {
             return Ok(true);
         }
         reach = Some(header.end_physical_offset);

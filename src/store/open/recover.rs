@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::files::run::new_files;
 use crate::files::{FileRun, Storage};
 use crate::format::message::properties;
-use crate::format::width::{at_most_i64, or_nowhere};
+use crate::format::width::{offset_or_max, saturating_i64};
 use crate::log::commit_log::Found;
 use crate::log::index::writer::IndexService;
 use crate::log::{CommitLog, StoreCheckpoint};
@@ -31,7 +31,7 @@ pub(crate) fn lower_checkpoint(
     // A sealed log tells only its end.
     let last = if analysis.sealed { analysis.end.checked_sub(1) } else { analysis.last_record };
     let most = last.unwrap_or(0).min(analysis.first_missing.unwrap_or(u64::MAX));
-    let most = at_most_i64(most);
+    let most = saturating_i64(most);
     let is_right = (0..=most).contains(&fields.logics_physical_offset);
     let goes_by_time = fields.logics_physical_offset == 0 && analysis.first_missing.is_some();
     if is_right && !(goes_by_time && fields.logics_msg_timestamp_ms > 0) {
@@ -155,7 +155,7 @@ pub(super) fn mend_index(
     if let Some(name) = analysis.unsound_index {
         service.remove_from_name(name)?;
     }
-    let end = at_most_i64(analysis.end);
+    let end = saturating_i64(analysis.end);
     service.truncate(end, |offset| stored_at(log, offset))?;
     let Some((first_keyed, _)) = analysis.keyed else { return Ok(analysis.end) };
     let first_file = service.run().files().first().map(Arc::clone);
@@ -164,7 +164,7 @@ pub(super) fn mend_index(
         None => i64::MAX,
     };
     // Files cannot be added in front, so the whole index is rebuilt.
-    if or_nowhere(begins) > first_keyed {
+    if offset_or_max(begins) > first_keyed {
         service.remove_from(0)?;
         return Ok(log.min_offset());
     }
@@ -203,7 +203,7 @@ fn has_all_keys(
 
 /// `None` as in a file that retention deleted.
 fn stored_at(log: &CommitLog, offset: i64) -> Result<Option<i64>> {
-    log.store_timestamp_ms(or_nowhere(offset), 0)
+    log.store_timestamp_ms(offset_or_max(offset), 0)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::files::{Access, FileRun, Storage};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::file_name::offset_name;
 use crate::format::message::peek;
-use crate::format::width::at_least_0;
+use crate::format::width::clamp_u64;
 use crate::log::commit_log::Found;
 use crate::log::index::run::IndexRun;
 use crate::log::read::anchor::Anchor;
@@ -101,7 +101,7 @@ impl FoundStore<'_> {
         let (place, file_size) = (self.flushed.place, run.file_size());
         let files_end = run.end_offset().unwrap_or(0);
         if files_end < place {
-            let known = MissingEnd::look(self.log, files_end, self.queues, self.index)?;
+            let known = MissingEnd::find(self.log, files_end, self.queues, self.index)?;
             let by_mark = MissingEnd { from: files_end, file_size, ..MissingEnd::default() };
             let missing = known.unwrap_or(by_mark);
             return Ok(Some(MissingEnd { reach: missing.reach.max(place), ..missing }));
@@ -112,7 +112,7 @@ impl FoundStore<'_> {
         let in_files = by_mark_alone || analysis.tail.count > 0;
         let from = if in_files { files_end } else { end };
         let index = self.index.filter(|_| !by_mark_alone);
-        let known = MissingEnd::look(self.log, from, self.queues, index)?;
+        let known = MissingEnd::find(self.log, from, self.queues, index)?;
         let Some(known) = known.or_else(|| {
             let newer = analysis.newest_timestamp_ms.saturating_add(1)..=self.latest_ms;
             by_checkpoint(self.checkpoint, run)
@@ -178,7 +178,7 @@ pub fn refuse_missing_end(
     let parts = load_parts(paths, &mut config.clone(), storage, Access::Read);
     let Ok(Parts { log, queues, .. }) = parts else { return Ok(()) };
     misplaced::refuse_foreign(&**storage, paths, log.run())?;
-    if let Some(ended) = EndedEpoch::look(&**storage, paths, &log, &queues)? {
+    if let Some(ended) = EndedEpoch::find(&**storage, paths, &log, &queues)? {
         return Err(Error::Corrupt(Box::new(ended.refused(&log))));
     }
     let end = end.filter(|_| matches!(lock::was_aborted(&**storage, paths), Ok(false)));
@@ -198,14 +198,14 @@ fn missing_behind(
     index: Option<&IndexRun>,
 ) -> Result<Option<MissingEnd>> {
     let end = log.run().end_offset().unwrap_or(0);
-    match MissingEnd::look(log, end, queues, index)? {
+    match MissingEnd::find(log, end, queues, index)? {
         None => MissingEnd::before_spares(log, queues, index),
         missing => Ok(missing),
     }
 }
 
 fn zeros_behind(log: &CommitLog, queues: &QueueTable, end: u64) -> Result<Option<MissingEnd>> {
-    let missing = MissingEnd::look(log, end, queues, None)?;
+    let missing = MissingEnd::find(log, end, queues, None)?;
     Ok(if missing.is_some() && data_end(log, end)?.is_none() { missing } else { None })
 }
 
@@ -272,8 +272,8 @@ fn newest_ms(log: &CommitLog) -> Result<Option<i64>> {
 fn by_checkpoint(fields: &CheckpointFields, run: &FileRun) -> Option<MissingEnd> {
     let (files_end, file_size) = (run.end_offset().unwrap_or(0), run.file_size());
     let place = fields.confirm_physical_offset.max(fields.logics_physical_offset);
-    let is_known = place > 0 && at_least_0(place) >= files_end;
-    let reach = at_least_0(place).saturating_add(1);
+    let is_known = place > 0 && clamp_u64(place) >= files_end;
+    let reach = clamp_u64(place).saturating_add(1);
     let known = MissingEnd { from: files_end, reach, file_size, ..MissingEnd::default() };
     is_known.then_some(MissingEnd { by_checkpoint: true, ..known })
 }

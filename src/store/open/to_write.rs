@@ -15,8 +15,8 @@ use super::version;
 use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{Error, Result};
 use crate::files::threads::beside;
-use crate::files::{Access, Bell, LARGEST_PAGE, Room, Storage, Waiters};
-use crate::format::width::{at_least_0, at_most_i64};
+use crate::files::{Access, DiskReserve, LARGEST_PAGE, Storage, Waiters, Wakeup};
+use crate::format::width::{clamp_u64, saturating_i64};
 use crate::log::index::writer::IndexService;
 use crate::log::log_writer::LogWriter;
 use crate::log::{CommitLog, Queue, StoreCheckpoint};
@@ -30,17 +30,17 @@ use crate::store::queue_table::QueueTable;
 use crate::store::read::reader::Reader;
 use crate::store::read::view::log_end;
 use crate::store::recovery_report::{RecoveryMode, RecoveryReport};
+use crate::store::store_files;
+use crate::store::store_files::FileAges;
+use crate::store::store_files::Notices;
 use crate::store::store_files::StoreFiles;
-use crate::store::store_files::file_ages::FileAges;
-use crate::store::store_files::group_offsets;
-use crate::store::store_files::notices::Notices;
 use crate::store::topics::TopicTable;
 use crate::store::write::append::Appender;
 use crate::store::write::group_commit::FlushGate;
 use crate::store::write::new_queues::NewQueues;
+use crate::store::write::queue_selector::QueueSelector;
 use crate::store::write::retention::Cleaning;
-use crate::store::write::retention::untold::Untold;
-use crate::store::write::spread::Spread;
+use crate::store::write::retention::unread::PendingNotices;
 use crate::store::write::writer::{QUEUE_BYTES, Writer};
 use crate::time::{Clock, FAR_MS};
 
@@ -107,7 +107,8 @@ impl Opening {
         }
         // A sealed store has the release that it was closed with.
         let run = index.as_ref().map(|index| &**index.run()).filter(|_| seal.is_none());
-        let release = version::settle(&mut config, &version::look(&*storage, &paths, &log, run)?)?;
+        let release =
+            version::choose(&mut config, &version::read_marks(&*storage, &paths, &log, run)?)?;
         if let Some(index) = &mut index {
             index.put_tags(release.has_tag_entries());
         }
@@ -159,7 +160,7 @@ impl Opening {
             queue.set_next_offset(queue.max_offset());
         }
         writer.topics = Mutex::new(TopicTable::lacking(&files.queues, &small_topics));
-        warnings.extend(group_offsets::set_offsets_back(&files));
+        warnings.extend(store_files::set_offsets_back(&files));
         reckon_room(&files);
         let writer = Arc::new(writer);
         let reader = Reader::of_writer(Arc::clone(&writer));
@@ -189,7 +190,7 @@ impl Opening {
             index: self.index.as_ref().map(|index| &**index.run()),
             checkpoint: fields,
             flushed: Flushed::of(storage, paths, self.durable, fields, is_clean),
-            ended: EndedEpoch::look(storage, paths, &self.log, &self.queues)?,
+            ended: EndedEpoch::find(storage, paths, &self.log, &self.queues)?,
             is_clean,
             seal: self.seal.take(),
             latest_ms: self.clock.now_ms().saturating_add(FAR_MS),
@@ -235,8 +236,8 @@ impl Opening {
         if *mode == RecoveryMode::Crash {
             // Checkpoint and seal vouch for the queues after the next flush.
             let from = log_end::start_of_doubt(log, queues, &checkpoint.fields, true)?;
-            let unproven = |queue: &&Arc<Queue>| at_least_0(queue.reach()) >= from;
-            queues.all().iter().filter(unproven).for_each(|queue| queue.distrust());
+            let unproven = |queue: &&Arc<Queue>| clamp_u64(queue.reach()) >= from;
+            queues.all().iter().filter(unproven).for_each(|queue| queue.mark_all_dirty());
         }
         let mut dispatch_from = analysis.first_missing.unwrap_or(analysis.end).min(analysis.end);
         if let Some(index) = self.index.as_mut().filter(|_| !analysis.sealed) {
@@ -268,8 +269,8 @@ impl Opening {
         fields.logics_msg_timestamp_ms = fields.logics_msg_timestamp_ms.min(newest).max(0);
         fields.index_msg_timestamp_ms = fields.index_msg_timestamp_ms.min(newest).max(0);
         fields.confirm_physical_offset = match analysis.last_record {
-            Some(last) => at_most_i64(last),
-            None => fields.confirm_physical_offset.clamp(0, at_most_i64(analysis.end)),
+            Some(last) => saturating_i64(last),
+            None => fields.confirm_physical_offset.clamp(0, saturating_i64(analysis.end)),
         };
     }
 
@@ -290,7 +291,8 @@ impl Opening {
     ) -> Writer {
         let Self { paths, config, storage, clock, log, queues, index, checkpoint, .. } = self;
         let (reserve, per_mille) = (config.disk_reserve_bytes, entries_per_mille(&config));
-        let room = Room::new(Arc::clone(&storage), paths.root(), reserve, per_mille, dispatch_from);
+        let room =
+            DiskReserve::new(Arc::clone(&storage), paths.root(), reserve, per_mille, dispatch_from);
         let room = Arc::new(room);
         queues.leave(&room);
         log.leave(room);
@@ -319,7 +321,8 @@ impl Opening {
             ages: FileAges::default(),
         };
         let waiters = Waiters::create(&*files.storage, &files.paths.waiters());
-        let cleaning = Cleaning { untold: Untold::of_earlier(&files), ..Cleaning::default() };
+        let cleaning =
+            Cleaning { pending_notices: PendingNotices::of_earlier(&files), ..Cleaning::default() };
         let writer = Writer {
             files: Arc::new(files),
             lock: Mutex::new(Some(self.store_lock)),
@@ -334,12 +337,12 @@ impl Opening {
             gate: FlushGate::default(),
             bell,
             log_front,
-            files_bell: Bell::default(),
+            files_bell: Wakeup::default(),
             log_flushing: AtomicBool::new(false),
             log_flushed: AtomicBool::new(false),
             checkpoint: Mutex::new(checkpoint),
             topics: Mutex::default(),
-            spread: Spread::default(),
+            spread: QueueSelector::default(),
             new_queues: NewQueues::default(),
             cleaning,
             dispatch_held: AtomicBool::new(false),

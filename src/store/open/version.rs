@@ -4,20 +4,20 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::index_settings::{NoLayout, index_layout};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::files::{Access, FileKind, FileRun, Storage};
 use crate::format::file_name::parse_index_name;
+use crate::format::java::TopicHash;
 use crate::format::release::Release;
+use crate::log::commit_log::Found;
 use crate::log::index::file::IndexOpen;
-use crate::log::{CommitLog, IndexRun, StoreCheckpoint};
-
-use super::index_settings::{NoLayout, index_layout};
-use crate::store::folder::config_file;
-use crate::store::folder::found;
+use crate::log::{CommitLog, IndexFile, IndexRun, StoreCheckpoint};
+use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::folder::paths::StorePaths;
 use crate::store::folder::remembered::Remembered;
-use crate::store::read::tag_entries::TagEntries;
+use crate::store::folder::{config_file, found};
 
 /// Database that RocketMQ creates at every start from 5.4 on (`MessageRocksDBStorage`).
 pub const DATABASE: &str = "rocksdbstore";
@@ -75,15 +75,15 @@ impl Versions {
 }
 
 /// Looks for the marks of a store whose log and index are open.
-pub fn look(
+pub fn read_marks(
     storage: &dyn Storage,
     paths: &StorePaths,
     log: &CommitLog,
     index: Option<&IndexRun>,
 ) -> Result<Versions> {
-    let mut found = look_at_files(storage, paths)?;
+    let mut found = read_marks_of_files(storage, paths)?;
     if let Some(index) = index {
-        look_at_index(index, log, &mut found)?;
+        read_marks_of_index(index, log, &mut found)?;
         let dir = paths.index();
         let there = storage.list(&dir).unwrap_or_default();
         let files = index.files();
@@ -95,7 +95,7 @@ pub fn look(
     Ok(found)
 }
 
-fn look_at_files(storage: &dyn Storage, paths: &StorePaths) -> Result<Versions> {
+fn read_marks_of_files(storage: &dyn Storage, paths: &StorePaths) -> Result<Versions> {
     let mut found = Versions::default();
     let last = Release::V5_5;
     let dir = paths.root().join(DATABASE);
@@ -149,7 +149,7 @@ pub fn versions_of(
         Err(_) => None,
     };
     let has_unread_index = index.is_none();
-    let found = look(&**storage, paths, &log, index.as_ref())?;
+    let found = read_marks(&**storage, paths, &log, index.as_ref())?;
     Ok(Versions { has_unread_index: found.has_unread_index || has_unread_index, ..found })
 }
 
@@ -158,21 +158,14 @@ pub fn versions_of(
 ///
 /// # Errors
 /// [`Error::InvalidConfig`] if the configured release is older than the marks: its files hold less.
-pub fn settle(config: &mut StoreConfig, found: &Versions) -> Result<Release> {
+pub fn choose(config: &mut StoreConfig, found: &Versions) -> Result<Release> {
     let release = match config.rocketmq_version {
         Some(given) if config.given.contains("rocketmq_version") => {
             let newest = found.marks.iter().max_by_key(|mark| mark.since);
             if let Some(mark) = newest.filter(|mark| mark.since > given) {
-                return Err(Error::config(
-                    "rocketmq_version",
-                    format!(
-                        "{:?} is given, but {} shows {} or later: {}; give that or leave it out",
-                        given.name(),
-                        mark.path,
-                        mark.since.name(),
-                        mark.what
-                    ),
-                ));
+                let wanted = format!("{:?} or later, as {} shows", mark.since.name(), mark.path);
+                let got = format!("{:?}: {}; give that or leave it out", given.name(), mark.what);
+                return Err(Error::setting("rocketmq_version", wanted, got));
             }
             given
         }
@@ -197,11 +190,11 @@ pub fn release_of(
     let found = match config.rocketmq_version {
         // No index can have more.
         Some(known) if known.has_tag_entries() && !config.given.contains("rocketmq_version") => {
-            look_at_files(&**storage, paths)?
+            read_marks_of_files(&**storage, paths)?
         }
         _ => versions_of(storage, paths, &config)?,
     };
-    settle(&mut config, &found)
+    choose(&mut config, &found)
 }
 
 fn has_bytes(bytes: &[u8], wanted: &[u8]) -> bool {
@@ -223,7 +216,7 @@ fn newest_options(storage: &dyn Storage, dir: &Path) -> Result<Option<(String, V
 }
 
 /// Adds marks of the index: tags have an entry from 5.4 on, and none in 5.3.
-fn look_at_index(index: &IndexRun, log: &CommitLog, found: &mut Versions) -> Result<()> {
+fn read_marks_of_index(index: &IndexRun, log: &CommitLog, found: &mut Versions) -> Result<()> {
     let (mut with, mut without) = (None, None);
     let files = index.files();
     for file in asked(files.len()).filter_map(|number| files.get(number)) {
@@ -254,6 +247,63 @@ fn look_at_index(index: &IndexRun, log: &CommitLog, found: &mut Versions) -> Res
 fn asked(files: usize) -> impl Iterator<Item = usize> {
     let newest = files.saturating_sub(INDEX_FILES_ASKED).max(INDEX_FILES_ASKED);
     (0..files.min(INDEX_FILES_ASKED)).chain(newest..files)
+}
+
+/// Entries examined at each end of a file.
+const ENTRIES_ASKED: u32 = 64;
+
+/// Result for the messages at both ends of an index file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TagEntries {
+    /// Offset of a message whose tags have an entry.
+    pub(crate) with: Option<u64>,
+    pub(crate) without: Option<u64>,
+}
+
+impl TagEntries {
+    pub(crate) fn of(file: &IndexFile, log: &CommitLog) -> Result<Self> {
+        let mut found = Self::default();
+        let count = file.header()?.index_count.unsigned_abs().saturating_sub(1);
+        let last = count.saturating_sub(ENTRIES_ASKED).saturating_add(1);
+        found.read_marks(file, log, last, count)?;
+        if last > 1 {
+            found.read_marks(file, log, 1, count)?;
+        }
+        Ok(found)
+    }
+
+    fn read_marks(
+        &mut self,
+        file: &IndexFile,
+        log: &CommitLog,
+        first: u32,
+        count: u32,
+    ) -> Result<()> {
+        let asked = count.saturating_sub(first).saturating_add(1).min(ENTRIES_ASKED);
+        let entries = file.entries_from(first, asked)?;
+        let mut buffer = Vec::new();
+        let mut begin = 0;
+        for group in entries.chunk_by(|a, b| a.physical_offset == b.physical_offset) {
+            // The first and the last message may have entries that were not read.
+            let is_whole = (begin > 0 || first == 1)
+                && (begin + group.len() < entries.len() || first + asked > count);
+            begin += group.len();
+            let at = group.first().and_then(|entry| u64::try_from(entry.physical_offset).ok());
+            let Some(at) = at else { continue };
+            let Found::Message(view) = log.read(at, 0, &mut buffer)? else { continue };
+            let request = DispatchRequest::of(&view);
+            let hash = request.tag_hash_of(TopicHash::of(request.topic));
+            // A key may have the text of a tag entry.
+            let hash = hash.filter(|hash| request.key_hashes().all(|key| key != *hash));
+            let Some(hash) = hash else { continue };
+            if group.iter().any(|entry| entry.key_hash == hash) {
+                self.with.get_or_insert(at);
+            } else if is_whole {
+                self.without.get_or_insert(at);
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

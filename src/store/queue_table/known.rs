@@ -61,7 +61,7 @@ impl KnownQueues {
     ) -> Result<(&Arc<Queue>, bool)> {
         let (place, new) = match self.find(topic, queue_id) {
             Some(place) => (place, false),
-            None => self.meet(topic, queue_id, queues)?,
+            None => self.enter(topic, queue_id, queues)?,
         };
         Ok((&self.queues[place], new))
     }
@@ -78,7 +78,7 @@ impl KnownQueues {
     }
 
     #[cold]
-    fn meet(&mut self, topic: &[u8], queue_id: i32, queues: &QueueTable) -> Result<(usize, bool)> {
+    fn enter(&mut self, topic: &[u8], queue_id: i32, queues: &QueueTable) -> Result<(usize, bool)> {
         let new = queues.get(topic, queue_id).is_none();
         let queue = queues.get_or_create(topic, queue_id)?;
         self.latest = *self.numbers.entry(topic.into()).or_insert_with(|| {

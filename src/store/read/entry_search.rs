@@ -9,7 +9,7 @@ use crate::format::message::sys_flag::{Transaction, transaction};
 use crate::format::message::{Frame, MessageView, read_frame};
 use crate::format::queue::batch::InnerRange;
 use crate::format::queue::consume_queue::{DelayLevels, MOST_NUMBER};
-use crate::format::width::{at_most_i64, or_nowhere};
+use crate::format::width::{offset_or_max, saturating_i64};
 use crate::log::commit_log::Found;
 use crate::log::queue::CqUnit;
 use crate::log::read::damage::zeros;
@@ -90,7 +90,7 @@ impl EntrySearch<'_> {
             }
         }
         let mut missing = unit.number.saturating_sub(first);
-        let walked = self.walk(start, or_nowhere(unit.physical_offset), |view| {
+        let walked = self.walk(start, offset_or_max(unit.physical_offset), |view| {
             let range = self.range_in(view, first);
             missing -= range.map_or(0, |range| i64::from(range.message_count));
             missing >= 0
@@ -244,7 +244,7 @@ impl EntrySearch<'_> {
         if first == 0 || (log_start == 0 && self.view.kind == QueueKind::Plain) {
             return Ok(first);
         }
-        let before = queue.seen_codes().first_in(log_start, || self.before(queue, log_start))?;
+        let before = queue.verified_tags().first_in(log_start, || self.before(queue, log_start))?;
         Ok(first.min(before))
     }
 
@@ -254,7 +254,7 @@ impl EntrySearch<'_> {
         if let Some(unit) = queue.unit(first)?
             && self.end_of(&unit, &mut Vec::new())?.is_some()
         {
-            stop = stop.min(or_nowhere(unit.physical_offset).saturating_add(1));
+            stop = stop.min(offset_or_max(unit.physical_offset).saturating_add(1));
         }
         let mut found = i64::MAX;
         self.walk(log_start, stop, |view| match self.range_in(view, -1) {
@@ -298,7 +298,7 @@ impl EntrySearch<'_> {
         };
         // A number may leave out as many others as a file holds.
         let in_file = queue.run().file_size() / queue.kind().entry_len() as u64;
-        let in_file = at_most_i64(in_file);
+        let in_file = saturating_i64(in_file);
         let walked = self.walk(start, known_from.min(self.log.end_offset()), |view| {
             let is_near = |range: &InnerRange| range.base_queue_offset - found <= in_file;
             if let Some(range) = self.range_in(view, found).filter(is_near) {
@@ -333,10 +333,10 @@ impl EntrySearch<'_> {
     #[cold]
     fn too_far(&self, start: u64, stop: u64) -> Error {
         let path = self.view.path().unwrap_or_default();
-        let expected = "entries that lead to their messages; rebuild the queues";
+        let expected = "an entry that leads to its message";
         let found = format!(
-            "a message of the queue lies somewhere in {start} to {stop} of the log, more than \
-             the {MOST_SOUGHT} bytes that are searched"
+            "another one, and no such message within {MOST_SOUGHT} bytes of the log between {start} \
+             and {stop}; nothing was changed: run `mqstore rebuild`"
         );
         Error::corrupt(&path, 0, CorruptionKind::QueueEntry, expected, found)
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::log::losses::join;
+use crate::log::commit_log::join;
 
 /// A query.
 #[derive(Clone, Copy, Debug)]

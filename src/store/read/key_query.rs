@@ -12,12 +12,12 @@ use crate::format::java::{TAG_PREFIX, TopicHash, key_hash};
 use crate::format::message::sys_flag::Transaction;
 use crate::format::message::{Frame, MessageView, read_frame};
 use crate::format::release::Release;
-use crate::format::width::{at_least_0, or_nowhere};
+use crate::format::width::{clamp_u64, offset_or_max};
 use crate::log::commit_log::Found;
+use crate::log::commit_log::join;
 use crate::log::index::file::IndexPut;
 use crate::log::index::query::{Candidate, ExternalOffsets, ExternalQuery};
 use crate::log::index::run::Between;
-use crate::log::losses::join;
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner, Stop};
 use crate::log::{CommitLog, IndexRun};
 
@@ -61,7 +61,7 @@ const CHUNK: usize = 256;
 /// Answers a query from the index, and from the log for later messages, without a writer's lock.
 pub(crate) fn query(reader: &Reader, query: &KeyQuery<'_>, by: IndexType) -> Result<QueryResult> {
     let text = by.text(query.key);
-    let answer = reader.ask_index(|| {
+    let answer = reader.read_index(|| {
         // First the offset, then the index: messages appended in between are found in the log.
         if query.exact {
             exact(reader, query, (by, &*text), reader.indexed_offset()?, true)
@@ -100,13 +100,13 @@ fn as_rocketmq(reader: &Reader, query: &KeyQuery<'_>, text: &[u8]) -> Result<Que
     result.complete = is_whole && answer.findings.is_empty();
     let mut offsets = answer.offsets;
     offsets.sort_unstable();
-    let oldest = offsets.first().filter(|_| offsets.len() >= most).map_or(0, |at| at_least_0(*at));
+    let oldest = offsets.first().filter(|_| offsets.len() >= most).map_or(0, |at| clamp_u64(*at));
     for part in not_indexed(reader, index, span, oldest)? {
         result.leave_out(part);
     }
     let mut buffer = Vec::new();
     for offset in offsets {
-        let at = or_nowhere(offset);
+        let at = offset_or_max(offset);
         match log.read(at, 0, &mut buffer)? {
             Found::Message(view) => {
                 log.check_body(&view)?;
@@ -155,27 +155,27 @@ pub(crate) fn query_topics<'a>(
 ) -> Result<QueryResult> {
     let text = by.text(wanted.key);
     let any = KeyQuery { topic: &[], ..*wanted };
-    let indexed = reader.ask_index(|| reader.indexed_offset())?;
+    let indexed = reader.read_index(|| reader.indexed_offset())?;
     let (begin, end) = (reader.log().min_offset(), reader.readable_end());
     let from = match by {
         IndexType::Key | IndexType::UniqueKey => indexed.max(begin),
         IndexType::Tags => end.saturating_sub(MOST_READ).max(begin),
     };
-    let mut of_log = Asking::new(reader, &any, (by, &*text), from);
-    of_log.ask_the_log(from, end, &(0..0))?;
+    let mut of_log = KeySearch::new(reader, &any, (by, &*text), from);
+    of_log.search_log(from, end, &(0..0))?;
     if by != IndexType::Tags
         && let Some(index) = &reader.files.index
     {
         let listing = index.listing();
         for place in (0..listing.files.len()).rev() {
-            of_log.ask_between(index.between(&listing.files, place))?;
+            of_log.search_between(index.between(&listing.files, place))?;
         }
     }
     let mut all = of_log.result;
     if by != IndexType::Tags {
         for topic in topics {
             let query = KeyQuery { topic, ..*wanted };
-            let one = reader.ask_index(|| exact(reader, &query, (by, &*text), from, false))?;
+            let one = reader.read_index(|| exact(reader, &query, (by, &*text), from, false))?;
             all.records.extend(one.records);
             all.truncated |= one.truncated;
             all.complete &= one.complete;
@@ -206,12 +206,12 @@ fn exact(
     tail_from: u64,
     with_tail: bool,
 ) -> Result<QueryResult> {
-    let mut asking = Asking::new(reader, query, by, tail_from);
+    let mut asking = KeySearch::new(reader, query, by, tail_from);
     let log = tail_from.max(reader.log().min_offset())..reader.readable_end();
     let index = reader.files.index.as_ref().filter(|index| !index.listing().files.is_empty());
     let other = reader.external_index.get().filter(|_| index.is_none() && with_tail);
     let found = other.and_then(|other| {
-        other.ask(&ExternalQuery {
+        other.query(&ExternalQuery {
             topic: query.topic,
             text: query.key,
             is_tags: by.0 == IndexType::Tags,
@@ -220,14 +220,14 @@ fn exact(
         })
     });
     let is_answered = match found {
-        Some(found) => asking.ask_the_other(found)?,
+        Some(found) => asking.search_rocksdb(found)?,
         None => false,
     };
     if !is_answered && with_tail {
-        asking.ask_the_log(log.start, log.end, &(0..0))?;
+        asking.search_log(log.start, log.end, &(0..0))?;
     }
     if let Some(index) = index {
-        asking.ask_the_index(index, with_tail)?;
+        asking.search_index(index, with_tail)?;
     }
     let mut result = asking.result;
     if result.records.len() == asking.most {
@@ -237,7 +237,7 @@ fn exact(
     Ok(result)
 }
 
-struct Asking<'a> {
+struct KeySearch<'a> {
     reader: &'a Reader,
     query: &'a KeyQuery<'a>,
     by: IndexType,
@@ -262,7 +262,7 @@ enum Entry {
     Damaged,
 }
 
-impl<'a> Asking<'a> {
+impl<'a> KeySearch<'a> {
     fn new(
         reader: &'a Reader,
         query: &'a KeyQuery<'a>,
@@ -296,7 +296,7 @@ impl<'a> Asking<'a> {
     /// Adds the index's messages, file by file. For a file with a fault the log is read instead,
     /// unless too long.
     /// With `between` also those of no file.
-    fn ask_the_index(&mut self, index: &Arc<IndexRun>, between: bool) -> Result<()> {
+    fn search_index(&mut self, index: &Arc<IndexRun>, between: bool) -> Result<()> {
         let KeyQuery { topic, begin_ms, end_ms, .. } = *self.query;
         let mut candidates = index.candidates(topic, self.text, begin_ms, end_ms);
         let (mut chunk, mut findings) = (Vec::new(), Vec::new());
@@ -314,14 +314,14 @@ impl<'a> Asking<'a> {
                 // Nothing in an index file proves that all of its messages' tags have entries.
                 let mut is_sound = self.by != IndexType::Tags;
                 for candidate in &chunk {
-                    is_sound &= self.look(candidate)? == Entry::Sound;
+                    is_sound &= self.check_entry(candidate)? == Entry::Sound;
                     if self.is_full() {
                         break;
                     }
                 }
                 if !is_sound || !findings.is_empty() {
                     let (from, to) = candidates.span();
-                    let from = at_least_0(from).max(self.reader.log().min_offset());
+                    let from = clamp_u64(from).max(self.reader.log().min_offset());
                     let to = to.and_then(|to| u64::try_from(to).ok()?.checked_add(1));
                     let to = to.unwrap_or(u64::MAX).min(last.unwrap_or(u64::MAX));
                     let to = to.min(self.tail_from);
@@ -334,7 +334,7 @@ impl<'a> Asking<'a> {
                         self.result.records.truncate(records);
                         (self.result.rejected_by_hash, self.result.rejected_by_time) = rejected;
                         (self.last, self.repeats) = (last, repeats);
-                        self.ask_the_log(from, to, &(0..0))?;
+                        self.search_log(from, to, &(0..0))?;
                         // The message there may have keys in the older file too.
                         if from < to {
                             (self.last, self.repeats) = (Some(from), usize::MAX);
@@ -346,7 +346,7 @@ impl<'a> Asking<'a> {
                     break;
                 }
             }
-            is_whole &= asks && !self.is_full() && self.ask_between(candidates.between())?;
+            is_whole &= asks && !self.is_full() && self.search_between(candidates.between())?;
         }
         if is_whole && !self.is_full() {
             self.reader.coverage.set_whole(&listing, 0);
@@ -356,7 +356,7 @@ impl<'a> Asking<'a> {
 
     /// Adds messages of a part that no index file has, unless too long. Returns whether none of the
     /// part's messages has keys.
-    fn ask_between(&mut self, between: Option<Between>) -> Result<bool> {
+    fn search_between(&mut self, between: Option<Between>) -> Result<bool> {
         let Some(between) = between.filter(|_| !self.is_full()) else { return Ok(false) };
         let part = self.reader.part_between(&between)?;
         let (rest, is_keyed) = self.reader.coverage.rest(part.clone());
@@ -364,10 +364,10 @@ impl<'a> Asking<'a> {
             return Ok(true);
         }
         // A missing file may have some keys of the messages at which its neighbours end and begin.
-        let older = between.older.as_ref().map(|older| at_least_0(older.end_physical_offset));
+        let older = between.older.as_ref().map(|older| clamp_u64(older.end_physical_offset));
         let from = older.filter(|at| *at < part.start && rest.start == part.start);
         let from = from.unwrap_or(rest.start).max(self.reader.log().min_offset());
-        // Beside a damaged file it was read already.
+        // ConcurrentWriter a damaged file it was read already.
         let edge = self.reader.behind(between.newer.begin_physical_offset, u64::MAX)?;
         let to = edge.min(self.tail_from).min(self.last.unwrap_or(u64::MAX));
         if from >= to {
@@ -376,7 +376,7 @@ impl<'a> Asking<'a> {
         if to - from > self.may_read {
             let rest = match is_keyed {
                 true => rest,
-                false => self.reader.settle(part, &mut self.may_read)?,
+                false => self.reader.read_unindexed(part, &mut self.may_read)?,
             };
             if !rest.is_empty() && is_within(&between, self.query.begin_ms, self.query.end_ms) {
                 self.result.leave_out(rest.clone());
@@ -384,7 +384,7 @@ impl<'a> Asking<'a> {
             return Ok(rest.is_empty());
         }
         self.may_read -= to - from;
-        let (is_read, keyed) = self.ask_the_log(from, to, &rest)?;
+        let (is_read, keyed) = self.search_log(from, to, &rest)?;
         self.tail_from = from;
         match keyed {
             Some(at) if !is_read => self.reader.note_read(&part, at..at, keyed),
@@ -396,9 +396,9 @@ impl<'a> Asking<'a> {
 
     /// Adds the messages of another index and those behind it. `false` if it leads astray: then
     /// nothing is added.
-    fn ask_the_other(&mut self, mut found: ExternalOffsets) -> Result<bool> {
+    fn search_rocksdb(&mut self, mut found: ExternalOffsets) -> Result<bool> {
         let log = self.reader.log();
-        self.ask_the_log(found.until.max(log.min_offset()), self.reader.readable_end(), &(0..0))?;
+        self.search_log(found.until.max(log.min_offset()), self.reader.readable_end(), &(0..0))?;
         found.offsets.retain(|at| (log.min_offset()..found.until).contains(at));
         found.offsets.sort_unstable_by(|one, other| other.cmp(one));
         found.offsets.dedup();
@@ -428,7 +428,7 @@ impl<'a> Asking<'a> {
         Ok(true)
     }
 
-    fn look(&mut self, candidate: &Candidate) -> Result<Entry> {
+    fn check_entry(&mut self, candidate: &Candidate) -> Result<Entry> {
         let log = self.reader.log();
         let Ok(at) = u64::try_from(candidate.physical_offset) else { return Ok(Entry::Damaged) };
         if at >= self.reader.readable_end() {
@@ -441,11 +441,11 @@ impl<'a> Asking<'a> {
             return Ok(if is_right { Entry::Sound } else { Entry::Damaged });
         }
         if self.last == Some(at) {
-            return self.look_again(candidate);
+            return self.check_duplicate(candidate);
         }
         let mut buffer = std::mem::take(&mut self.buffer);
         let outcome = match log.read(at, 0, &mut buffer)? {
-            Found::Message(view) => self.look_at(candidate, &view),
+            Found::Message(view) => self.check_message(candidate, &view),
             _ if is_gone(log) => Ok(Entry::Sound),
             _ => Ok(Entry::Damaged),
         };
@@ -454,7 +454,7 @@ impl<'a> Asking<'a> {
         outcome
     }
 
-    fn look_at(&mut self, candidate: &Candidate, view: &MessageView<'_>) -> Result<Entry> {
+    fn check_message(&mut self, candidate: &Candidate, view: &MessageView<'_>) -> Result<Entry> {
         let request = DispatchRequest::of(view);
         let is_own = self.by.is_of(&request, self.query);
         let topic = TopicHash::of(request.topic);
@@ -485,14 +485,14 @@ impl<'a> Asking<'a> {
 
     /// Handles a repeated message: it has the key twice, or RocketMQ put its keys twice after a
     /// restart. Then no other message of the key lies between.
-    fn look_again(&mut self, candidate: &Candidate) -> Result<Entry> {
+    fn check_duplicate(&mut self, candidate: &Candidate) -> Result<Entry> {
         if let Some(left) = self.repeats.checked_sub(1) {
             self.repeats = left;
             return Ok(Entry::Sound);
         }
         let ends = [candidate.before, candidate.physical_offset];
-        let from = at_least_0(candidate.before).max(self.reader.log().min_offset());
-        let to = at_least_0(self.behind);
+        let from = clamp_u64(candidate.before).max(self.reader.log().min_offset());
+        let to = clamp_u64(self.behind);
         let mut is_passed_over = false;
         let is_whole = self.walk(from, to, |asking, _, view| {
             let request = DispatchRequest::of(view);
@@ -506,7 +506,7 @@ impl<'a> Asking<'a> {
     /// Adds the newest matches that begin in `from..to` of the log, newest first, as far as there
     /// is room.
     /// Returns whether all was readable, and the first message with keys in `unindexed`.
-    fn ask_the_log(
+    fn search_log(
         &mut self,
         from: u64,
         to: u64,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::error::{Corruption, Result};
 use crate::format::file_name::offset_name;
-use crate::format::width::{at_least_0, to_usize};
+use crate::format::width::{clamp_u64, to_usize};
 use crate::log::index::run::IndexRun;
 use crate::log::{CommitLog, Queue, QueueKind};
 use crate::store::queue_table::QueueTable;
@@ -53,7 +53,7 @@ impl MissingFiles {
 impl MissingEnd {
     /// Finds what queues and index know from the log's `end` on. One entry is no evidence, unless
     /// it leads to `end` itself.
-    pub fn look(
+    pub fn find(
         log: &CommitLog,
         end: u64,
         queues: &QueueTable,
@@ -108,14 +108,14 @@ impl MissingEnd {
         if spares.is_empty() || !is_empty_from(log.run(), end)? {
             return Ok(None);
         }
-        let found = Self::look(log, end, queues, index)?;
+        let found = Self::find(log, end, queues, index)?;
         Ok(found.map(|found| Self { spares, ..found }))
     }
 
     #[must_use]
     pub fn messages(&self) -> u64 {
         let in_queues = self.queues.iter().map(|range| range.end.saturating_sub(range.first));
-        in_queues.map(at_least_0).fold(0, u64::saturating_add).max(self.indexed)
+        in_queues.map(clamp_u64).fold(0, u64::saturating_add).max(self.indexed)
     }
 
     #[must_use]
@@ -161,7 +161,7 @@ fn indexed(index: &IndexRun, end: u64) -> Result<Option<(Places, u64)>> {
         let open = index.open(file)?;
         let mut number = open.head()?.count.saturating_sub(1);
         while number > 0 && looked < MOST_ENTRIES {
-            let place = at_least_0(open.physical_offset_of(number)?);
+            let place = clamp_u64(open.physical_offset_of(number)?);
             if place < end {
                 return Ok(found);
             }

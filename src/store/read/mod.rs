@@ -6,7 +6,6 @@
 //! reads what no index file has), `scan/` (all messages in order). `entry_search.rs`
 //! finds the message of a wrong queue entry, `missing_end.rs` the files that the log's end lacks. `tag_entries.rs` looks for entries of tags in an index.
 
-pub(crate) mod coverage;
 pub mod entry_search;
 pub mod key_answer;
 pub mod key_query;
@@ -14,7 +13,5 @@ pub mod missing_end;
 pub mod queue_read;
 pub(crate) mod reader;
 pub mod scan;
-pub(crate) mod tag_entries;
-pub mod time_search;
 pub(crate) mod unindexed;
 pub mod view;

@@ -1,20 +1,21 @@
 //! Reads a queue from an offset on (`DefaultMessageStore.getMessage`).
 
+use super::entry_search::{EntrySearch, NextMessage};
+use super::view::queue_view::QueueView;
 use crate::config::TransferLimits;
 use crate::error::{Result, named};
 use crate::format::message::properties::names;
 use crate::format::message::{Frame, MessageView, read_frame};
-use crate::format::queue::consume_queue::{self, SCHEDULE_TOPIC, TagFilter};
-use crate::format::width::{at_least_0, or_nowhere, to_usize};
-use crate::log::CommitLog;
+use crate::format::queue::consume_queue;
+use crate::format::queue::consume_queue::{SCHEDULE_TOPIC, TagFilter};
+use crate::format::width::{clamp_u64, offset_or_max, to_usize};
 use crate::log::commit_log::Found;
 use crate::log::queue::CqUnit;
 use crate::log::queue::consume_queue_ext::TagsCode;
-use crate::log::queue::seen_codes::Seen256;
-
-use super::entry_search::{EntrySearch, NextMessage};
-use super::view::queue_view::QueueView;
+use crate::log::queue::verified_tags::VerifiedBlock;
+use crate::log::{CommitLog, QueueKind};
 use crate::store::progress::{ASK_EVERY, Halt};
+use crate::time::is_far_outside;
 
 named! {
     /// Status of a read (`GetMessageStatus`).
@@ -108,7 +109,7 @@ pub fn read(
     }
     let mut taken = QueueRead::new(log, view, request);
     let ran = taken.run();
-    taken.keep_seen();
+    taken.keep_verified();
     ran?;
     let status = if !taken.records.is_empty() {
         GetStatus::Found
@@ -146,7 +147,7 @@ struct QueueRead<'a> {
     end: Option<u64>,
     shift: i64,
     /// Checked entries of the current block, and whether more were checked since.
-    seen: Option<(i64, Seen256, bool)>,
+    seen: Option<(i64, VerifiedBlock, bool)>,
     last_was_gone: bool,
     nothing_there: bool,
 }
@@ -224,7 +225,7 @@ impl<'a> QueueRead<'a> {
                 if unit.end() <= self.next {
                     continue;
                 }
-                let size = at_least_0(unit.store_size);
+                let size = clamp_u64(unit.store_size);
                 unasked = unasked.saturating_add(size).saturating_add(ENTRY_COST);
                 if unasked >= ASK_EVERY {
                     unasked = 0;
@@ -281,15 +282,15 @@ impl<'a> QueueRead<'a> {
             && !filter.matches_code(code)
         {
             // The code was compared with the message once.
-            if self.request.topic == SCHEDULE_TOPIC || self.is_seen(unit, code) {
+            if self.request.topic == SCHEDULE_TOPIC || self.is_verified(unit, code) {
                 self.last_was_gone = false;
                 self.next = unit.end();
                 return Ok(true);
             }
             left_out = Some(code);
         }
-        let at = or_nowhere(unit.physical_offset);
-        let size = at_least_0(unit.store_size);
+        let at = offset_or_max(unit.physical_offset);
+        let size = clamp_u64(unit.store_size);
         let hint = to_usize(size);
         let size_hint = if size > 1 << 26 { 0 } else { hint };
         let Found::Message(view) = self.log.read(at, size_hint, buffer)? else {
@@ -317,13 +318,13 @@ impl<'a> QueueRead<'a> {
         if let Some(code) = left_out
             && consume_queue::tags_code(view.property(names::TAGS)) == code
         {
-            self.see(unit, code);
+            self.add_verified(unit, code);
         }
         self.next = unit.end();
-        self.give(unit, &view)
+        self.emit(unit, &view)
     }
 
-    fn give(&mut self, unit: &CqUnit, view: &MessageView<'_>) -> Result<bool> {
+    fn emit(&mut self, unit: &CqUnit, view: &MessageView<'_>) -> Result<bool> {
         self.last_was_gone = false;
         let filter = self.request.filter;
         if !filter.is_all() && !filter.matches_tags(view.property(names::TAGS)) {
@@ -351,10 +352,10 @@ impl<'a> QueueRead<'a> {
                 if self.is_full(u64::from(view.store_size()), unit.count, view.physical_offset()) {
                     return Ok(false);
                 }
-                let at = at_least_0(view.physical_offset());
+                let at = clamp_u64(view.physical_offset());
                 self.end = Some(at.saturating_add(u64::from(view.store_size())));
                 self.next = unit.end();
-                self.give(&unit, &view)
+                self.emit(&unit, &view)
             }
             NextMessage::Nothing(next) => {
                 self.last_was_gone = true;
@@ -365,25 +366,25 @@ impl<'a> QueueRead<'a> {
     }
 
     /// Whether an entry was already compared with its message, or comes from the log.
-    fn is_seen(&mut self, unit: &CqUnit, code: i64) -> bool {
-        let first = Seen256::first(unit.number);
+    fn is_verified(&mut self, unit: &CqUnit, code: i64) -> bool {
+        let first = VerifiedBlock::first(unit.number);
         if self.seen.as_ref().is_none_or(|(known, ..)| *known != first) {
-            self.keep_seen();
-            self.seen = self.view.seen_codes(first).map(|seen| (first, seen, false));
+            self.keep_verified();
+            self.seen = self.view.verified_tags(first).map(|seen| (first, seen, false));
         }
         self.seen.as_ref().is_none_or(|(_, seen, _)| seen.has(unit, code))
     }
 
-    fn see(&mut self, unit: &CqUnit, code: i64) {
+    fn add_verified(&mut self, unit: &CqUnit, code: i64) {
         if let Some((_, seen, is_new)) = &mut self.seen {
             seen.add(unit, code);
             *is_new = true;
         }
     }
 
-    fn keep_seen(&mut self) {
+    fn keep_verified(&mut self) {
         if let Some((first, seen, true)) = self.seen.take() {
-            self.view.put_seen_codes(first, seen);
+            self.view.put_verified_tags(first, seen);
         }
     }
 
@@ -405,7 +406,7 @@ impl<'a> QueueRead<'a> {
         if bytes > most {
             return true;
         }
-        let behind = self.log.end_offset().saturating_sub(at_least_0(offset));
+        let behind = self.log.end_offset().saturating_sub(clamp_u64(offset));
         let recent = behind <= memory / 100 * limits.access_message_in_memory_max_ratio;
         let (most_bytes, most_count) = if recent {
             (
@@ -432,5 +433,98 @@ pub fn view_of(bytes: &[u8]) -> Option<MessageView<'_>> {
 }
 
 fn messages_of(count: i16) -> usize {
-    if count < 0 { 1 } else { to_usize(at_least_0(count)) }
+    if count < 0 { 1 } else { to_usize(clamp_u64(count)) }
+}
+
+/// Choice among messages around a time (`org.apache.rocketmq.common.BoundaryType`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Boundary {
+    /// First message at or after it; if all are earlier the queue's end, or in a batch queue the
+    /// last batch.
+    Lower,
+    /// Last message at or before it; the first if all are later.
+    Upper,
+}
+
+/// Queue offset for `timestamp_ms`; 0 for a queue that never had a message. Assumes rising store
+/// times; an outlier among its neighbours is ignored.
+pub fn offset_at(
+    log: &CommitLog,
+    view: Option<&QueueView>,
+    timestamp_ms: i64,
+    boundary: Boundary,
+) -> Result<i64> {
+    let Some(view) = view.filter(|view| view.max_offset > 0) else { return Ok(0) };
+    let (min, max) = (view.min_offset, view.max_offset);
+    // First entry at or after the time, or after it.
+    let (mut low, mut high) = (min, max);
+    // Times found on both sides so far.
+    let mut known = (None, None);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let time = counting_at(log, view, middle, boundary, known)?;
+        let before = match time {
+            Some(time) => match boundary {
+                Boundary::Lower => time < timestamp_ms,
+                Boundary::Upper => time <= timestamp_ms,
+            },
+            // Deleted messages are older than the rest.
+            None => true,
+        };
+        if before {
+            low = middle + 1;
+            known.0 = time;
+        } else {
+            high = middle;
+            known.1 = time;
+        }
+    }
+    let found = match boundary {
+        // Behind the last batch RocketMQ returns that batch.
+        Boundary::Lower if low == max && view.kind == QueueKind::Batch => (max - 1).max(min),
+        Boundary::Lower => return Ok(low),
+        Boundary::Upper => (low - 1).max(min),
+    };
+    // A batch has one store time, so its first message counts.
+    match view.kind {
+        QueueKind::Plain => Ok(found),
+        QueueKind::Batch => Ok(view.unit(found)?.map_or(found, |unit| unit.number)),
+    }
+}
+
+/// Store time used at `number`: its own, or for an outlier the neighbour's time that excludes it as
+/// the result. A time between those in `known` is no outlier.
+fn counting_at(
+    log: &CommitLog,
+    view: &QueueView,
+    number: i64,
+    boundary: Boundary,
+    known: (Option<i64>, Option<i64>),
+) -> Result<Option<i64>> {
+    let Some(time) = stored_at(log, view, number)? else { return Ok(None) };
+    if let (Some(low), Some(high)) = known
+        && (low..=high).contains(&time)
+    {
+        return Ok(Some(time));
+    }
+    let before = stored_at(log, view, number.saturating_sub(1))?;
+    let after = stored_at(log, view, number.saturating_add(1))?;
+    match (before, after) {
+        (Some(before), Some(after)) if is_far_outside(before, time, after) => match boundary {
+            Boundary::Lower => Ok(Some(before)),
+            Boundary::Upper => Ok(Some(after)),
+        },
+        _ => Ok(Some(time)),
+    }
+}
+
+/// Store time of a message, `None` if unreadable.
+pub fn stored_at(log: &CommitLog, view: &QueueView, number: i64) -> Result<Option<i64>> {
+    let Some(unit) = view.unit(number)? else { return Ok(None) };
+    let (Ok(at), Ok(size)) =
+        (u64::try_from(unit.physical_offset), usize::try_from(unit.store_size))
+    else {
+        return Ok(None);
+    };
+    log.store_timestamp_ms(at, size)
 }

@@ -5,21 +5,21 @@
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLockReadGuard};
 
-use crate::error::{Error, Result};
-use crate::files::Waiters;
-use crate::log::index::query::ExternalIndex;
-use crate::log::{CommitLog, Queue};
-
-use super::coverage::Coverage;
 use super::entry_search::EntrySearch;
-use super::view::follower::Follower;
+use super::view::follower::SharedView;
 use super::view::overlay::Overlay;
 use super::view::queue_view::QueueView;
+use crate::error::{Error, Result};
+use crate::files::Waiters;
+use crate::log::commit_log::join;
+use crate::log::index::query::ExternalIndex;
+use crate::log::index::run::Listing;
+use crate::log::{CommitLog, Queue};
 use crate::store::folder::lock::{Holder, StoreLock};
 use crate::store::read::missing_end::MissingFiles;
 use crate::store::store_files::StoreFiles;
@@ -45,7 +45,7 @@ pub(crate) struct Reader {
 #[derive(Debug)]
 pub(crate) enum Source {
     Writer(Arc<Writer>, Mutex<Option<Arc<Overlay>>>),
-    Files(Follower),
+    Files(SharedView),
 }
 
 impl Reader {
@@ -61,7 +61,7 @@ impl Reader {
         }
     }
 
-    pub(crate) fn of_files(follower: Follower, missing_end: Option<MissingFiles>) -> Self {
+    pub(crate) fn of_files(follower: SharedView, missing_end: Option<MissingFiles>) -> Self {
         let (files, external_index) = (Arc::clone(&follower.files), OnceLock::new());
         if missing_end.is_some() {
             let end = files.log.end_offset();
@@ -193,7 +193,7 @@ impl Reader {
             match (waiters.take(), has_grown) {
                 (Some(asked), false) => Waiters::wait(&asked, left.min(LONGEST_SLEEP)),
                 // Looks once more after asking.
-                (None, false) if self.ask_to_be_woken(&mut waiters) => {}
+                (None, false) if self.register_waiter(&mut waiters) => {}
                 _ => {
                     std::thread::sleep(pause.min(left));
                     pause = (pause * 2).min(LONGEST_PAUSE);
@@ -203,26 +203,26 @@ impl Reader {
     }
 
     /// `false` beside a broker or no writer, and where the store cannot be written.
-    fn ask_to_be_woken(&self, asked: &mut Option<Waiters>) -> bool {
+    fn register_waiter(&self, asked: &mut Option<Waiters>) -> bool {
         let StoreFiles { storage, paths, .. } = &*self.files;
         if self.is_writers() || StoreLock::holder(&**storage, paths) == Some(Holder::Writer) {
             let waiters = Waiters::open(&**storage, &paths.waiters()).ok();
-            *asked = waiters.filter(|waiters| waiters.ask().is_ok());
+            *asked = waiters.filter(|waiters| waiters.register().is_ok());
         }
         asked.is_some()
     }
 
     /// Reads one queue. If another process removed or swapped files meanwhile, lists them again and
     /// retries.
-    pub(crate) fn ask<T>(
+    pub(crate) fn read_queue<T>(
         &self,
         topic: &[u8],
         queue_id: i32,
-        ask: impl Fn(Option<&QueueView>) -> Result<T>,
+        read: impl Fn(Option<&QueueView>) -> Result<T>,
     ) -> Result<T> {
         for _ in 0..ATTEMPTS {
             let view = self.queue(topic, queue_id)?;
-            let answer = ask(view.as_ref());
+            let answer = read(view.as_ref());
             if !view.is_some_and(|view| view.has_lost_files()) {
                 return answer;
             }
@@ -231,13 +231,13 @@ impl Reader {
         Err(self.never_still())
     }
 
-    pub(crate) fn ask_index<T>(&self, ask: impl Fn() -> Result<T>) -> Result<T> {
+    pub(crate) fn read_index<T>(&self, read: impl Fn() -> Result<T>) -> Result<T> {
         let (Source::Files(follower), Some(index)) = (&self.source, &self.files.index) else {
-            return ask();
+            return read();
         };
         for _ in 0..ATTEMPTS {
             let lost = index.lost();
-            let answer = ask();
+            let answer = read();
             if index.lost() == lost {
                 return answer;
             }
@@ -352,4 +352,60 @@ fn lacking(log: &CommitLog) -> Vec<Range<u64>> {
         at = at.max(base.saturating_add(len));
     }
     parts
+}
+
+/// They are about the log: a new listing of the index keeps them.
+#[derive(Debug, Default)]
+pub(crate) struct Coverage(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The listing whose files leave nothing out up to this end of the log.
+    whole: Weak<Listing>,
+    until: u64,
+    keyless: Vec<Range<u64>>,
+    /// A message with keys in each other part.
+    keyed: Vec<u64>,
+}
+
+impl Coverage {
+    /// Whether the files leave out no message with keys before `until`.
+    #[inline]
+    pub(crate) fn is_whole(&self, listing: &Arc<Listing>, until: u64) -> bool {
+        let known = self.0.lock();
+        std::ptr::eq(known.whole.as_ptr(), Arc::as_ptr(listing)) && until <= known.until
+    }
+
+    pub(crate) fn set_whole(&self, listing: &Arc<Listing>, until: u64) {
+        let mut known = self.0.lock();
+        (known.whole, known.until) = (Arc::downgrade(listing), until);
+    }
+
+    pub(crate) fn forget(&self) {
+        *self.0.lock() = Known::default();
+    }
+
+    /// The rest of a part from the first bytes on that may be messages with keys, and whether some
+    /// are.
+    pub(crate) fn rest(&self, part: Range<u64>) -> (Range<u64>, bool) {
+        let known = self.0.lock();
+        let begins = |range: &&Range<u64>| range.contains(&part.start);
+        let from = known.keyless.iter().find(begins).map_or(part.start, |range| range.end);
+        let rest = from..part.end.max(from);
+        let is_keyed = known.keyed.iter().any(|at| rest.contains(at));
+        (rest, is_keyed)
+    }
+
+    /// Remembers a part that was read to its end or to a message with keys. Returns whether that
+    /// message is the first known there.
+    pub(crate) fn note(&self, read: Range<u64>, keyed: Option<u64>) -> bool {
+        let mut known = self.0.lock();
+        let end = keyed.unwrap_or(read.end);
+        if read.start < end {
+            join(&mut known.keyless, read.start..end);
+        }
+        let is_new = keyed.is_some_and(|at| !known.keyed.contains(&at));
+        known.keyed.extend(keyed.filter(|_| is_new));
+        is_new
+    }
 }

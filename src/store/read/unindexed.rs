@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use super::reader::Reader;
 use crate::error::{Error, Result};
-use crate::format::width::at_least_0;
+use crate::format::width::clamp_u64;
 use crate::log::IndexRun;
 use crate::log::commit_log::Found;
+use crate::log::commit_log::join;
 use crate::log::index::run::Between;
-use crate::log::losses::join;
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner, Stop};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 
@@ -19,7 +19,7 @@ pub(super) const MOST_READ: u64 = 1 << 30;
 impl Reader {
     /// The part of the log between two index files, which neither has.
     pub(crate) fn part_between(&self, between: &Between) -> Result<Range<u64>> {
-        let to = at_least_0(between.newer.begin_physical_offset).min(self.readable_end());
+        let to = clamp_u64(between.newer.begin_physical_offset).min(self.readable_end());
         let from = match &between.older {
             Some(older) => self.behind(older.end_physical_offset, to)?,
             None => self.log().min_offset(),
@@ -29,7 +29,7 @@ impl Reader {
 
     /// Where the message behind the one at `at` begins, or the file if none begins there.
     pub(crate) fn behind(&self, at: i64, limit: u64) -> Result<u64> {
-        let (log, at) = (self.log(), at_least_0(at));
+        let (log, at) = (self.log(), clamp_u64(at));
         if at < log.min_offset() || at >= limit {
             return Ok(at.max(log.min_offset()));
         }
@@ -41,7 +41,7 @@ impl Reader {
 
     /// Reads a part up to a message with keys, at most `most` bytes, which it lowers. Returns the
     /// rest that may have such messages.
-    pub(crate) fn settle(&self, part: Range<u64>, most: &mut u64) -> Result<Range<u64>> {
+    pub(crate) fn read_unindexed(&self, part: Range<u64>, most: &mut u64) -> Result<Range<u64>> {
         let (rest, is_keyed) = self.coverage.rest(part.clone());
         if rest.is_empty() || is_keyed {
             return Ok(rest);
@@ -97,8 +97,8 @@ pub(super) fn not_indexed(
         return Ok(Vec::new());
     }
     let (mut left_out, mut is_whole, mut most) = (Vec::new(), true, MOST_READ);
-    let mut settle = |part: Range<u64>, is_needed: bool| {
-        let rest = if part.is_empty() { part } else { reader.settle(part, &mut most)? };
+    let mut read = |part: Range<u64>, is_needed: bool| {
+        let rest = if part.is_empty() { part } else { reader.read_unindexed(part, &mut most)? };
         is_whole &= rest.is_empty();
         if is_needed && !rest.is_empty() {
             join(&mut left_out, rest);
@@ -109,14 +109,14 @@ pub(super) fn not_indexed(
         let last = listing.files.last().and_then(|file| index.sound_header(file));
         let from = last.map_or(Ok(0), |header| reader.behind(header.end_physical_offset, end))?;
         let is_needed = last.is_none_or(|header| header.end_timestamp_ms <= span.1);
-        settle(from.max(reader.log().min_offset())..end, is_needed)?;
+        read(from.max(reader.log().min_offset())..end, is_needed)?;
     }
     for place in (0..listing.files.len()).rev() {
         let Some(between) = index.between(&listing.files, place) else { continue };
-        if at_least_0(between.newer.begin_physical_offset) <= oldest && oldest > 0 {
+        if clamp_u64(between.newer.begin_physical_offset) <= oldest && oldest > 0 {
             return Ok(left_out);
         }
-        settle(reader.part_between(&between)?, is_within(&between, span.0, span.1))?;
+        read(reader.part_between(&between)?, is_within(&between, span.0, span.1))?;
     }
     if is_whole && !listing.files.is_empty() {
         reader.coverage.set_whole(&listing, end);

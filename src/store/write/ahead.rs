@@ -68,7 +68,7 @@ impl Writer {
         let front = self.log_front.files();
         let Some(active) = front.active else { return false };
         if waited {
-            active.look();
+            active.sample_position();
             if active.is_busy() {
                 self.files_bell.ring();
             }
@@ -96,7 +96,7 @@ impl Writer {
             prepared.index = Some((Arc::clone(&active), slots));
         }
         if waited {
-            active.look();
+            active.sample_position();
         }
         // Piece by piece: the log must not wait for all slots.
         let slots = prepared.index.as_mut().filter(|_| busy);

@@ -5,15 +5,15 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::config::StoreConfig;
-use crate::error::{AppendResult, CorruptionKind, Error, PutStatus, Result};
+use crate::error::{AppendResult, CorruptionKind, Error, PutStatus, Result, expected_got};
 use crate::files::Waiters;
 use crate::format::crc;
 use crate::format::message::host::Host;
 use crate::format::message::properties::{self, Indexed};
 use crate::format::message::sys_flag::{self, Transaction};
 use crate::format::message::{self, BLANK_LEN, Lengths, Record, Version};
-use crate::format::queue::names::{is_broker_topic, names_a_folder};
-use crate::format::width::{at_most_u32, to_usize};
+use crate::format::queue::{is_broker_topic, names_a_folder};
+use crate::format::width::{saturating_u32, to_usize};
 use crate::log::Queue;
 use crate::log::log_writer::LogWriter;
 use crate::store::queue_table::QueueTable;
@@ -175,7 +175,7 @@ fn refused(
 }
 
 fn too_large(field: &'static str, found: usize, limit: u64, status: PutStatus) -> Error {
-    refused(field, status, Some(limit), format!("{found} bytes, at most {limit} may be"))
+    refused(field, status, Some(limit), expected_got(format!("at most {limit} bytes"), found))
 }
 
 impl<'a> Checked<'a> {
@@ -191,7 +191,8 @@ impl<'a> Checked<'a> {
         use PutStatus::MessageIllegal;
         let topic = message.topic;
         if config.validate_topic_names {
-            if !is_broker_topic(topic) {
+            // A store keeps the topics that it has.
+            if !is_broker_topic(topic) && queues.highest(topic).is_none() {
                 return Err(bad_topic(topic, true));
             }
         } else if !names_a_folder(topic) {
@@ -486,7 +487,7 @@ impl Appender {
         if message.store_timestamp_ms.is_none_or(|given| given <= now_ms) {
             self.newest_timestamp_ms = self.newest_timestamp_ms.max(store_timestamp_ms);
         }
-        let store_size = at_most_u32(size);
+        let store_size = saturating_u32(size);
         let result = AppendResult { physical_offset, store_size, queue_offset, store_timestamp_ms };
         Ok((Placed { result, before, as_given: more_properties.is_none() }, queue, new))
     }

@@ -105,7 +105,7 @@ impl FlushGate {
         let deadline = Instant::now().checked_add(interval);
         // An answered thread mostly asks again before this thread could sleep and wake.
         if self.requested.load(Ordering::Relaxed) > 0 {
-            spin(SPIN, || self.is_asked_for());
+            spin(SPIN, || self.is_requested());
         }
         let mut state = self.state();
         loop {
@@ -113,7 +113,7 @@ impl FlushGate {
                 return None;
             }
             let left = deadline.map_or(interval, |at| at.saturating_duration_since(Instant::now()));
-            if self.is_asked_for() || left.is_zero() {
+            if self.is_requested() || left.is_zero() {
                 return Some(());
             }
             state.sleeps = true;
@@ -122,7 +122,7 @@ impl FlushGate {
         }
     }
 
-    fn is_asked_for(&self) -> bool {
+    fn is_requested(&self) -> bool {
         !self.is_flushed(self.requested.load(Ordering::Acquire))
     }
 

@@ -6,7 +6,7 @@ use crate::format::message::MessageView;
 use crate::format::message::properties;
 use crate::format::message::sys_flag;
 use crate::format::queue::batch;
-use crate::format::width::at_most_i64;
+use crate::format::width::saturating_i64;
 
 use super::append::{self, NewMessage};
 
@@ -35,7 +35,7 @@ pub fn members(
     let mut members = Vec::new();
     for item in batch::items(&body) {
         let item = item.map_err(|error| error.at(body_at))?;
-        let number = at_most_i64(members.len());
+        let number = saturating_i64(members.len());
         let message = NewMessage {
             queue_id: view.queue_id(),
             properties: item.properties,

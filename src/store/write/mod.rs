@@ -13,6 +13,6 @@ pub mod group_commit;
 pub mod inner_batch;
 pub mod new_queues;
 pub mod property_block;
+pub(crate) mod queue_selector;
 pub mod retention;
-pub(crate) mod spread;
 pub(crate) mod writer;

@@ -12,9 +12,9 @@ use parking_lot::Mutex;
 
 use crate::config::FlushDiskType;
 use crate::error::{AppendResult, Error, Operation, Result};
-use crate::files::{Bell, Front, Moved};
+use crate::files::{Front, Moved, Wakeup};
 use crate::format::release::Release;
-use crate::format::width::at_least_0;
+use crate::format::width::clamp_u64;
 use crate::log::StoreCheckpoint;
 use crate::log::index::file::IndexFile;
 use crate::log::index::writer::IndexService;
@@ -23,8 +23,8 @@ use crate::log::read::scanner::{Flow, Item, Resync, Scanner, Stop};
 use super::append::{Appender, BatchError, Checked, NewMessage, Sum};
 use super::group_commit::{FlushGate, Waited};
 use super::new_queues::NewQueues;
+use super::queue_selector::QueueSelector;
 use super::retention::Cleaning;
-use super::spread::Spread;
 use crate::log::read::end::data_end;
 use crate::store::dispatch::dispatcher::{DispatchRequest, Dispatcher};
 use crate::store::folder::lock::{self, StoreLock};
@@ -62,9 +62,9 @@ pub(crate) struct Writer {
     pub(crate) log_front: Arc<Front>,
     pub(crate) index_front: Arc<Front>,
     /// Rings as appends continue, for preparing pages.
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) bell: Arc<Wakeup>,
     /// Rings during fast appends, for creating files.
-    pub(crate) files_bell: Bell,
+    pub(crate) files_bell: Wakeup,
     /// Whether a flush is making the newest pages clean, and whether one did.
     pub(crate) log_flushing: AtomicBool,
     pub(crate) log_flushed: AtomicBool,
@@ -72,7 +72,7 @@ pub(crate) struct Writer {
     /// The durable mark; `None` until recovery is done.
     pub(crate) mark: Option<DurableMark>,
     pub(crate) topics: Mutex<TopicTable>,
-    pub(crate) spread: Spread,
+    pub(crate) spread: QueueSelector,
     pub(crate) new_queues: NewQueues,
     pub(crate) cleaning: Cleaning,
     pub(crate) dispatch_held: AtomicBool,
@@ -223,7 +223,7 @@ impl Writer {
         {
             let mut dispatcher = self.dispatcher.lock();
             // A thread of ours may have dispatched it meanwhile.
-            let at = at_least_0(placed.result.physical_offset);
+            let at = clamp_u64(placed.result.physical_offset);
             if (placed.before..=at).contains(&self.dispatched.load(Ordering::Acquire)) {
                 let outcome = if placed.as_given {
                     let mut request = checked.request(&placed.result);
@@ -251,7 +251,7 @@ impl Writer {
         if self.files.config.flush_disk_type == FlushDiskType::Async {
             return Ok(result);
         }
-        let end = at_least_0(result.physical_offset).saturating_add(u64::from(result.store_size));
+        let end = clamp_u64(result.physical_offset).saturating_add(u64::from(result.store_size));
         let timeout_ms = self.files.config.sync_flush_timeout;
         match self.gate.wait(end, Duration::from_millis(timeout_ms))? {
             Waited::Flushed => Ok(result),
@@ -359,10 +359,10 @@ impl Writer {
             room.entered(offset);
         }
         // An older offset only makes readers compare more.
-        let _ = self.tell_readers(offset);
+        let _ = self.publish_written(offset);
     }
 
-    fn tell_readers(&self, written: u64) -> Result<()> {
+    fn publish_written(&self, written: u64) -> Result<()> {
         let Some(mark) = &self.mark else { return Ok(()) };
         mark.write_queues(written)?;
         self.lock.lock().as_ref().map_or(Ok(()), |lock| lock.serve(&self.files.paths))
@@ -371,7 +371,7 @@ impl Writer {
     /// Writes the queue entries of recovery to files, and lets readers trust them.
     pub(crate) fn serve(&self) -> Result<()> {
         let dispatched = self.dispatched.load(Ordering::Acquire);
-        let served = self.files.queues.commit().and_then(|()| self.tell_readers(dispatched));
+        let served = self.files.queues.commit().and_then(|()| self.publish_written(dispatched));
         if served.as_ref().is_err_and(Error::is_full_disk) { Ok(()) } else { served }
     }
 }
@@ -500,7 +500,7 @@ impl Writer {
 /// Close, and the end of writing after a failure.
 impl Writer {
     pub(crate) fn close(&self) -> Result<()> {
-        let _ = self.cleaning.untold.forget_told(&self.files);
+        let _ = self.cleaning.pending_notices.clear_delivered(&self.files);
         let outcome = self.flush_and_seal();
         let turns = (self.gate.turn(), self.gate.derived_turn());
         self.lock.lock().take();
@@ -577,7 +577,7 @@ impl Writer {
 
     /// Ends all writing: unflushed data may be lost, and no later flush can tell.
     fn end_writing(&self, error: &Error) {
-        if let Some(moved) = Moved::told_by(error) {
+        if let Some(moved) = Moved::from_error(error) {
             return self.gate.fail(moved.path.clone(), moved.to_string());
         }
         let path = match error {
@@ -590,7 +590,7 @@ impl Writer {
 
     /// Ends all writing if a file was changed by others or the store moved; returns the error.
     fn end_if_damaged(&self, error: Error) -> Error {
-        if Moved::told_by(&error).is_some() || matches!(error, Error::Corrupt(_)) {
+        if Moved::from_error(&error).is_some() || matches!(error, Error::Corrupt(_)) {
             self.end_writing(&error);
         }
         Moved::end_writing(error)

@@ -144,14 +144,14 @@ impl Inode {
         if *last == *now {
             return;
         }
-        let mut is_seen = false;
+        let mut is_verified = false;
         for (number, page) in now.chunks(PAGE).enumerate() {
             let before = last.get(number * PAGE..).unwrap_or_default().iter().chain(&ZEROS);
             if page.iter().zip(before).any(|(new, old)| new != old) {
-                is_seen |= written.dirty.insert(number);
+                is_verified |= written.dirty.insert(number);
             }
         }
-        if is_seen {
+        if is_verified {
             written.touch(self.clock.now_ns());
         }
         written.versions.push(now.into());

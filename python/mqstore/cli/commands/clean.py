@@ -12,6 +12,7 @@ import mqstore
 from mqstore.cli.options import config_option, output_options, print_report, store_argument
 from mqstore.cli.output import Column, note, table_lines
 from mqstore.cli.units import TIME
+from mqstore.store import settings_of
 from mqstore.text import count_text, escape, size_text
 
 if TYPE_CHECKING:
@@ -63,11 +64,9 @@ def clean_command(
     whatever their age. Queue and index files follow that lead to nothing any more. Messages that
     go before a consumer group has read them are listed.
     """
-    from mqstore.config import load_config  # 20 ms that only a command with settings needs
-
     limits = {"keep_hours": keep_hours, "keep_bytes": keep_bytes}
     given = {name: limit for name, limit in limits.items() if limit is not None}
-    settings: dict[str, object] = {**load_config(config).given(), **given}
+    settings: dict[str, object] = {**settings_of(config), **given}
     if given:
         # An option overrides the rule in the file.
         settings.pop("retention", None)

@@ -113,7 +113,7 @@ def copy_command(
     between others an empty one stands in for it, unless --renumber closes the gap. A topic that was
     deleted stays deleted, unless --topic names it.
     """
-    with refusals(), progress("copying") as tell:
+    with refusals(), progress("copying") as advance:
         report = mqstore.copy(
             store,
             out,
@@ -126,7 +126,7 @@ def copy_command(
             redact=redact,
             redact_default=redact_default,
             allow_empty=allow_empty,
-            progress=tell,
+            progress=advance,
             config=config,
         )
     left = [found._asdict() for found in report.left_as_is]
@@ -156,8 +156,8 @@ def diff_command(output: Output, a: str, b: str, lost: bool, config: str | None)
     Exits with 1 where they differ; with --lost, where B lacks a message or has an empty one that
     stands in for it. Where a message lies in the log makes no difference.
     """
-    with progress("comparing", unit="queues") as tell:
-        report = mqstore.diff(a, b, progress=tell, config=config)
+    with progress("comparing", unit="queues") as advance:
+        report = mqstore.diff(a, b, progress=advance, config=config)
     if lost:
         with open_store(a, config) as first, open_store(b, config) as second:
             count = output.rows(_lost_rows(first, second, report), _LOST)

@@ -45,8 +45,8 @@ def doctor_command(output: Output, store: str, config: str | None) -> int:
     lost, which consumer groups are touched, and which commands to run in which order. Never writes.
     Exits with 1 where something is wrong; what is only worth knowing is printed too.
     """
-    with progress("examining") as tell:
-        report = mqstore.doctor(store, progress=tell, config=config)
+    with progress("examining") as advance:
+        report = mqstore.doctor(store, progress=advance, config=config)
     if output.form == "jsonl":
         output.rows(_row(diagnosis) for diagnosis in report)
     else:

@@ -69,7 +69,7 @@ def export_command(
 
     `mqstore import TARGET STORE` gives the same messages again. The store is only read.
     """
-    with refusals(), progress("exporting") as tell:
+    with refusals(), progress("exporting") as advance:
         report = mqstore.export_store(
             store,
             target,
@@ -80,7 +80,7 @@ def export_command(
             end_ms=end_ms,
             on_error="skip" if skip_damage and on_error == "raise" else on_error,
             allow_empty=allow_empty,
-            progress=tell,
+            progress=advance,
             config=config,
         )
     output.document(msgspec.to_builtins(report), lambda: report_lines(report))

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     import re
     from typing import Any
 
-    from mqstore.cli.bodies import BodyForm, Decoder
+    from mqstore.cli.bodies import Decoder
     from mqstore.cli.output import Output
+    from mqstore.results.documents import BodyForm
 
 _ID_LENGTHS = {32, 56}
 

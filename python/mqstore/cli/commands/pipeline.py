@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,12 @@ _STORES = (
 @click.option("--dry-run", is_flag=True, help="Show what would be read and written, and end.")
 @click.option("--compact", is_flag=True, help="Join the Parquet files of days that are over; end.")
 @click.option(
+    "--migrate",
+    is_flag=True,
+    help="Take over changes of topics, tags, keys and columns, from the next batch on.",
+)
+@click.option("--quiet", is_flag=True, help="Write no line for each batch to standard error.")
+@click.option(
     "--health",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -60,6 +67,8 @@ def pipeline_command(
     *,
     dry_run: bool,
     compact: bool,
+    migrate: bool,
+    quiet: bool,
     health: Path | None,
 ) -> int:
     """Bring the messages of stores into Parquet, Delta or Iceberg tables, and go on as they come.
@@ -69,17 +78,17 @@ def pipeline_command(
     behind the batch that runs. With --jsonl each batch is a line.
     """
     with needs("spark"):
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
         from mqstore.spark import pipeline
         from mqstore.spark.compacting import compact as join
         from mqstore.spark.ingest import PipelineConfig
         from mqstore.spark.starting import start_session
-        from mqstore.spark.telling import PySparkException, sentence
+        from mqstore.spark.telling import PySparkException, jvm_end, reason, sentence
     if dry_run:
-        from mqstore.spark.preview import preview
-
-        _show(output, preview(file))
+        _preview(output, file)
         return 0
-    told = _Told(output, None if compact else health)
+    told = _Told(output, None if compact else health, is_quiet=quiet)
     try:
         config = PipelineConfig.load(file)
         spark = start_session({**_SETTINGS, **config.spark})
@@ -88,11 +97,19 @@ def pipeline_command(
                 count = join(spark, file)
                 output.document({"joined": count}, lambda: [f"{count} folders of batches joined"])
                 return 0
-            _wait(pipeline(spark, file, retire=retire, progress=told.tell), told)
+            query = pipeline(spark, file, retire=retire, migrate=migrate, progress=told.tell)
+            _wait(query, told)
+        except Exception as error:
+            if reason(error) == "JVM gone" and (end := jvm_end(spark)) is not None:
+                raise StoreError(f"{end}; run the pipeline again: no batch is lost") from None
+            if isinstance(error, Py4JError):
+                raise StoreError(sentence(error)) from None
+            raise
         finally:
-            spark.stop()
+            with suppress(Exception):  # its JVM may be gone
+                spark.stop()
     except (PySparkException, StoreError, OSError) as error:
-        told.write_health("failed", error=sentence(error))
+        told.write_health("failed", reason=reason(error), error=sentence(error))
         if isinstance(error, PySparkException):
             raise StoreError(sentence(error)) from None
         raise
@@ -120,7 +137,8 @@ def _wait(query: StreamingQuery, told: _Told) -> None:
 class _Told:
     """Reports of a running pipeline: lines, totals, the health file."""
 
-    def __init__(self, output: Output, health: Path | None) -> None:
+    def __init__(self, output: Output, health: Path | None, *, is_quiet: bool) -> None:
+        self.note = (lambda _: None) if is_quiet else note
         self.output = output
         self.health = health
         self.totals: dict[str, dict[str, int]] = {}
@@ -129,12 +147,12 @@ class _Told:
     def tell(self, event: Mapping[str, object]) -> None:
         brokers = event.get("brokers")
         if not isinstance(brokers, list):
-            note(f"batch {event['batch']}: {event['state']}")
+            self.note(f"batch {event['batch']}: {event['state']}")
             return
         for row in brokers:
             _add(self.totals, row)
         sums = {name: sum(row[name] for row in brokers) for name in _SUMS}
-        note(
+        self.note(
             f"batch {event['batch']}: done, {count_text(sums['messages'])} messages, "
             f"{size_text(sums['lag_bytes'])} behind"
         )
@@ -151,6 +169,24 @@ class _Told:
         new = self.health.with_name(self.health.name + ".tmp")
         new.write_text(text + "\n", encoding="utf-8")
         new.replace(self.health)
+
+
+def _preview(output: Output, file: str) -> None:
+    """Shows a dry run; a session is started only where it alone knows the target."""
+    from mqstore.spark.ingest import PipelineConfig
+    from mqstore.spark.preview import preview
+    from mqstore.spark.starting import start_session
+    from mqstore.spark.target import needs_session
+
+    config = PipelineConfig.load(file)
+    if not needs_session(config):
+        _show(output, preview(file))
+        return
+    spark = start_session({**_SETTINGS, **config.spark})
+    try:
+        _show(output, preview(file, spark))
+    finally:
+        spark.stop()
 
 
 def _now() -> str:

@@ -99,7 +99,7 @@ def rebuild_command(
             # No message is of a light queue's topic.
             check_topics(opened, [topic for topic in topics if not topic.startswith("%LMQ%")])
     began = time.monotonic()
-    with progress("rebuilding" if apply or out else "reading") as tell:
+    with progress("rebuilding" if apply or out else "reading") as advance:
         report = mqstore.rebuild(
             store,
             what=tuple(dict.fromkeys(what)) or ("consumequeue", "index"),
@@ -107,7 +107,7 @@ def rebuild_command(
             out=out,
             dry_run=not apply and out is None,
             threads=threads,
-            progress=tell,
+            progress=advance,
             config=config,
         )
     took = time.monotonic() - began

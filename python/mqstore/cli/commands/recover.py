@@ -79,9 +79,9 @@ def recover_command(
     """
     if quarantine:
         return _quarantine(output, store, apply=apply, config=config)
-    with progress("recovering" if apply else "reading") as tell:
+    with progress("recovering" if apply else "reading") as advance:
         report = mqstore.recover(
-            store, dry_run=not apply, drop_beyond=drop_beyond, progress=tell, config=config
+            store, dry_run=not apply, drop_beyond=drop_beyond, progress=advance, config=config
         )
     messages = [
         {

@@ -42,8 +42,8 @@ def report_command(
     It shows the store's state, its health and every finding's cure, messages and bytes over time
     and by topic, the time from born to stored, the index files, and the lag of consumers.
     """
-    with progress("reading the store") as tell:
-        mqstore.report(store, out, overwrite=overwrite, progress=tell, config=config)
+    with progress("reading the store") as advance:
+        mqstore.report(store, out, overwrite=overwrite, progress=advance, config=config)
     size = Path(out).stat().st_size
     output.document({"path": out, "bytes": size}, tuple)
     note(f"{out}: {size_text(size)}")

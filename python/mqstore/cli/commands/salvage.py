@@ -66,13 +66,13 @@ def salvage_command(output: Output, source: str, out: str | None, config: str | 
     keys where they can still be read.
     """
     in_use = _native.lock_state(source)[0]
-    with progress("salvaging") as tell:
-        report = mqstore.salvage(source, out, progress=tell, config=config)
+    with progress("salvaging") as advance:
+        report = mqstore.salvage(source, out, progress=advance, config=config)
     in_use = in_use or _native.lock_state(source)[0]
     damaged = any(found.other_ranges or found.left for found in report.files)
     lacking = report.missing or report.conflict_count or report.passed_over_count
-    with progress("looking for what is lost", unit="queues") as tell:
-        found_lost = lost_messages(source, tell, config)
+    with progress("looking for what is lost", unit="queues") as advance:
+        found_lost = lost_messages(source, advance, config)
         lost = list(islice(found_lost, _MOST_LISTED))
         lost_count = len(lost) + sum(1 for _ in found_lost)
     if output.form == "jsonl":

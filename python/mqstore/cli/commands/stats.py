@@ -112,7 +112,7 @@ def stats_command(
     if topics and not allow_empty:
         with open_store(store, config) as opened:
             check_topics(opened, topics)
-    with progress("counting") as tell:
+    with progress("counting") as advance:
         counted = count(
             store,
             by,
@@ -121,7 +121,7 @@ def stats_command(
             begin_ms=begin_ms,
             end_ms=end_ms,
             on_error="skip" if skip_damage else "raise",
-            progress=tell,
+            progress=advance,
             config=config,
         )
     rows = with_rates(counted.rows, by)

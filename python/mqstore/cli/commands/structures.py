@@ -107,7 +107,7 @@ class _Entries:
         end = (
             self._queue.max_offset if limit is None else min(begin + limit, self._queue.max_offset)
         )
-        with progress("checking entries", unit="entries", beside_output=True) as tell:
+        with progress("checking entries", unit="entries", beside_output=True) as advance:
             for entry in self._queue.entries(begin, end):
                 row: dict[str, object] = {
                     "queue_offset": entry.queue_offset,
@@ -124,7 +124,7 @@ class _Entries:
                     self.wrong += problem is not None
                     row["problem"] = problem
                 yield row
-                tell(entry.queue_offset - begin, end - begin)
+                advance(entry.queue_offset - begin, end - begin)
 
     def _problem(self, entry: QueueEntry) -> str | None:
         if entry.physical_offset < self._store.min_physical_offset:

@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mqstore import Store, StoredMessage
-    from mqstore.cli.bodies import BodyForm, Decoder
+    from mqstore.cli.bodies import Decoder
     from mqstore.cli.output import Output
+    from mqstore.results.documents import BodyForm
 
 
 @click.command("tail")

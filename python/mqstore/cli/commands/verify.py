@@ -60,14 +60,16 @@ def verify_command(
     Never writes. Exits with 1 where something is wrong; lists every damage, not only the first.
     """
     began = time.monotonic()
-    with progress("verifying") as tell:
-        report = mqstore.verify(store, level=level, threads=threads, progress=tell, config=config)
+    with progress("verifying") as advance:
+        report = mqstore.verify(
+            store, level=level, threads=threads, progress=advance, config=config
+        )
     took = time.monotonic() - began
     document = {
         "path": report.path,
         "level": report.level,
         "ok": report.ok,
-        "findings": [_row(finding) for finding in report.findings],
+        "findings": [finding_row(finding) for finding in report.findings],
         "counts": report.counts,
     }
     print_report(output, document, "findings", lambda: _lines(report))
@@ -76,7 +78,7 @@ def verify_command(
     return 0 if report.ok else 1
 
 
-def _row(finding: Finding) -> dict[str, object]:
+def finding_row(finding: Finding) -> dict[str, object]:
     return {
         "code": finding.code,
         "severity": finding.severity,
@@ -94,7 +96,7 @@ def _lines(report: VerifyReport) -> Iterator[str]:
         yield f"{name.replace('_', ' '):<16} {count_text(count)}"
     if report.findings:
         yield ""
-        yield from table_lines([_row(finding) for finding in report.findings], _COLUMNS)
+        yield from table_lines([finding_row(finding) for finding in report.findings], _COLUMNS)
     yield ""
     yield "no damage" if report.ok else _summary(report)
 

@@ -11,7 +11,7 @@ use crate::files::FileRun;
 use crate::format::index::{IndexEntry, seconds_since};
 use crate::format::java::TopicHash;
 use crate::format::message::properties::Indexed;
-use crate::format::width::at_most_i64;
+use crate::format::width::saturating_i64;
 use crate::log::queue::unit::MAX_KEYS;
 
 /// Keys of a message that must be indexed.
@@ -140,7 +140,7 @@ impl<'a> IndexCheck<'a> {
             wanted: Vec::new(),
             reach: Reach::default(),
         };
-        let start = at_most_i64(start);
+        let start = saturating_i64(start);
         check.at = index.files.partition_point(|state| state.seen.last < start);
         if let (Some(state), Some(run)) = (index.files.get(check.at), &index.run) {
             let open = run.open(&state.file)?;
@@ -235,7 +235,7 @@ impl<'a> IndexCheck<'a> {
         entries.pass(passed as u32); // no more than are asked for
         if self.reach.first_gap.is_none() || self.reach.gap.missing > 0 || self.reach.gap.wrong > 0
         {
-            self.settle();
+            self.close_gap();
         }
         self.damaged.damaged.clear();
         true
@@ -287,7 +287,7 @@ impl<'a> IndexCheck<'a> {
         self.note_tags(at, tags.map(|_| has_tags));
         if self.reach.gap.missing > 0 || self.reach.gap.wrong > 0 || self.reach.first_gap.is_none()
         {
-            self.settle();
+            self.close_gap();
         }
         Ok(())
     }
@@ -349,7 +349,7 @@ impl<'a> IndexCheck<'a> {
         self.wanted = wanted;
         self.note_tags(at, has_tags);
         if missing == 0 {
-            self.settle();
+            self.close_gap();
         } else {
             self.miss(at, missing);
         }
@@ -388,7 +388,7 @@ impl<'a> IndexCheck<'a> {
     }
 
     #[cold]
-    fn settle(&mut self) {
+    fn close_gap(&mut self) {
         let gap = std::mem::take(&mut self.reach.gap);
         if self.reach.first_gap.is_none() {
             // It may have begun in the previous file.
@@ -399,7 +399,7 @@ impl<'a> IndexCheck<'a> {
     }
 
     pub(crate) fn finish(&mut self, end: u64) -> Result<()> {
-        let end = at_most_i64(end);
+        let end = saturating_i64(end);
         while let Some((number, entry)) = self.head()?.filter(|(_, e)| e.physical_offset < end) {
             if self.cx.is_cancelled() {
                 return Ok(());

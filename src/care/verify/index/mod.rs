@@ -31,11 +31,11 @@ const INDEX_READERS: usize = 4;
 /// An index file as it was when the check began.
 pub(crate) struct IndexState {
     pub(crate) file: Arc<IndexRunFile>,
-    pub(crate) seen: IndexSeen,
+    pub(crate) seen: IndexCoverage,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct IndexSeen {
+pub(crate) struct IndexCoverage {
     count: u32,
     /// Offsets of the first and last message.
     pub(crate) first: i64,
@@ -84,13 +84,14 @@ impl Index {
                 let expected = "a file that tells its layout, or maxHashSlotNum and maxIndexNum as the \
                                 broker has them: until then the store cannot be opened for writing";
                 // A valid file that only contradicts the settings is no fault.
-                let untold = StoreConfig {
+                let pending_notices = StoreConfig {
                     max_hash_slot_num: None,
                     max_index_num: None,
                     ..cx.config.clone()
                 };
                 let is_whole =
-                    index_settings::index_layout(&*cx.storage, &cx.paths, &untold)?.is_ok();
+                    index_settings::index_layout(&*cx.storage, &cx.paths, &pending_notices)?
+                        .is_ok();
                 let severity = if is_whole { Severity::Info } else { Severity::Warning };
                 cx.findings.add(Code::IndexLayout, severity, &path, None, expected, reason);
                 return Ok(Self::default());
@@ -220,7 +221,7 @@ fn try_read_state(
     let open = run.open(file)?;
     let header = open.header()?;
     let layout = *open.layout();
-    let seen = IndexSeen {
+    let seen = IndexCoverage {
         count: header.index_count.unsigned_abs(),
         first: 0,
         last: 0,

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use super::{Entries, Met, Queue, each_block, each_entry, is_of, is_range, tags_code};
+use super::{Entries, Queue, ReadEntry, each_block, each_entry, is_of, is_range, tags_code};
 use crate::care::finding::{Code, Severity};
 use crate::care::verify::context::{Context, State, Walked, spot};
 use crate::error::{Error, Result};
@@ -11,7 +11,7 @@ use crate::files::FileRun;
 use crate::format::message::MessageView;
 use crate::format::queue::consume_queue::{QueueEntry, SCHEDULE_TOPIC};
 use crate::format::queue::consume_queue_ext::{self, ExtFrame, MAX_UNIT_LEN, MIN_UNIT_LEN};
-use crate::format::width::{at_most_i64, to_usize};
+use crate::format::width::{saturating_i64, to_usize};
 use crate::log::read::frames::probe;
 use crate::log::{CqUnit, QueueKind};
 use crate::store::dispatch::dispatcher::DispatchRequest;
@@ -24,7 +24,7 @@ pub(crate) fn read(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> Resul
         cx,
         queue,
         is_plain,
-        log_start: at_most_i64(log_start),
+        log_start: saturating_i64(log_start),
         count: 0,
         live: 0,
         first: None,
@@ -66,7 +66,7 @@ struct Structure<'a> {
 impl Structure<'_> {
     fn take_block(&mut self, entries: &Entries) {
         if entries.bytes.is_empty() {
-            self.take(entries.first, &Met::Empty);
+            self.take(entries.first, &ReadEntry::Empty);
         }
         let mut at = 0;
         loop {
@@ -74,8 +74,8 @@ impl Structure<'_> {
                 None => self.pass_usual(entries, at),
                 Some(_) => entries.zeros(at),
             };
-            let Some(met) = entries.met(at) else { return };
-            self.take(entries.first + at as i64, &met); // of a block
+            let Some(entry) = entries.entry(at) else { return };
+            self.take(entries.first + at as i64, &entry); // of a block
             at += 1;
         }
     }
@@ -104,22 +104,22 @@ impl Structure<'_> {
         passed
     }
 
-    fn take(&mut self, place: i64, met: &Met) {
+    fn take(&mut self, place: i64, entry: &ReadEntry) {
         if self.is_plain {
             self.first.get_or_insert(place);
         }
-        let unit = match met {
-            Met::Empty => {
+        let unit = match entry {
+            ReadEntry::Empty => {
                 self.empty.get_or_insert(place);
                 return;
             }
-            Met::Blank if self.last.is_none() => return,
-            Met::Blank => {
+            ReadEntry::Blank if self.last.is_none() => return,
+            ReadEntry::Blank => {
                 self.blanks.get_or_insert(place);
                 self.end = Some(place.saturating_add(1));
                 return;
             }
-            Met::Entry(unit) | Met::Impossible(unit) => unit,
+            ReadEntry::Entry(unit) | ReadEntry::Impossible(unit) => unit,
         };
         if let Some(from) = self.empty.take() {
             let found = format!("zeros up to entry {place}, which is there");
@@ -133,7 +133,7 @@ impl Structure<'_> {
             self.end = Some(unit.end());
         }
         let CqUnit { number, count, physical_offset, store_size, .. } = *unit;
-        if let Met::Impossible(_) = met {
+        if let ReadEntry::Impossible(_) = entry {
             let mut found =
                 format!("entry {place} with offset {physical_offset}, size {store_size}");
             let mut expected = "an offset of 0 or more, a size above 0";
@@ -200,8 +200,8 @@ pub(crate) fn check_entries(
     walked: &Walked,
 ) -> Result<()> {
     let mut buffer = Vec::new();
-    each_entry(cx, queue, |place, met| {
-        let Met::Entry(unit) = met else { return Ok(()) };
+    each_entry(cx, queue, |place, entry| {
+        let ReadEntry::Entry(unit) = entry else { return Ok(()) };
         let Ok(at) = u64::try_from(unit.physical_offset) else { return Ok(()) };
         let is_behind = queue.kind() == QueueKind::Plain && place >= queue.end;
         if is_behind || at < walked.log_start || walked.is_damaged(at) {

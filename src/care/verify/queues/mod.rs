@@ -18,8 +18,8 @@ use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::{Access, FileKind, FileRun};
 use crate::format::queue::batch::{self, BatchQueueEntry, InnerRange};
 use crate::format::queue::consume_queue::{QueueEntry, dispatch_tags_code};
-use crate::format::queue::names::{names_a_folder, parse_queue_id};
-use crate::format::width::{at_least_0, at_most_i64, at_most_u32, to_usize};
+use crate::format::queue::{names_a_folder, parse_queue_id};
+use crate::format::width::{clamp_u64, saturating_i64, saturating_u32, to_usize};
 use crate::log::queue::entry_run::EntryRun;
 use crate::log::read::evidence::first_nonzero;
 use crate::log::{CqUnit, QueueKind};
@@ -44,7 +44,7 @@ pub(crate) struct Queue {
     pub(crate) end: i64,
     pub(crate) live: u64,
     pub(crate) last_at: i64,
-    pub(crate) met: AtomicU64,
+    pub(crate) matched: AtomicU64,
     /// Entries before their records' numbers: the first, the farthest shift, and the count.
     shifted: Mutex<Option<(i64, i64, u64)>>,
 }
@@ -70,7 +70,7 @@ impl Queue {
             return Ok(None);
         }
         let before = |unit: &CqUnit| unit.leads().then_some(unit.physical_offset < wanted);
-        let place = self.entries.first_not(self.entries.places(), before)?;
+        let place = self.entries.partition_point_by(self.entries.places(), before)?;
         let mut near = self.entries.units(place.saturating_sub(1), 3)?;
         near.retain(CqUnit::leads);
         // RocketMQ appends in the order of the log.
@@ -81,7 +81,7 @@ impl Queue {
     }
 
     fn leads(&self, place: i64, other: &QueueEntry) -> Result<bool> {
-        let unit = self.entries.units(at_least_0(place), 1)?.pop();
+        let unit = self.entries.units(clamp_u64(place), 1)?.pop();
         Ok(unit.is_some_and(|unit| unit.physical_offset == other.physical_offset))
     }
 
@@ -94,7 +94,7 @@ impl Queue {
 
     /// File of the entry at a position, and the entry's offset there.
     fn spot(&self, place: i64) -> (PathBuf, u64) {
-        let offset = at_least_0(place).saturating_mul(self.kind().entry_len() as u64);
+        let offset = clamp_u64(place).saturating_mul(self.kind().entry_len() as u64);
         context::spot(self.run(), offset)
     }
 
@@ -177,7 +177,7 @@ impl Queues {
     }
 
     fn add(&mut self, kind: QueueKind, topic: &[u8], id: i32, run: FileRun) {
-        let number = at_most_u32(self.list.len());
+        let number = saturating_u32(self.list.len());
         self.has_lights |= topic.starts_with(lmq::PREFIX);
         self.topics[kind as usize].entry(topic.into()).or_default().push((id, number));
         let entries = EntryRun::new(kind, run);
@@ -191,7 +191,7 @@ impl Queues {
             end: 0,
             live: 0,
             last_at: -1,
-            met: AtomicU64::new(0),
+            matched: AtomicU64::new(0),
             shifted: Mutex::default(),
         });
     }
@@ -219,7 +219,7 @@ impl Queues {
         let most = numbers.map(|(_, most)| most.saturating_add(1));
         match (queue, numbers) {
             (Some(queue), _) => {
-                let live = at_most_i64(queue.live);
+                let live = saturating_i64(queue.live);
                 let first = match kind {
                     QueueKind::Plain => queue.end.saturating_sub(live),
                     // An entry covers many messages.
@@ -335,14 +335,14 @@ pub(crate) fn find(of_topic: &[(i32, u32)], id: i32) -> Option<u32> {
 pub(crate) fn each_entry(
     cx: &Context<'_>,
     queue: &Queue,
-    mut take: impl FnMut(i64, &Met) -> Result<()>,
+    mut take: impl FnMut(i64, &ReadEntry) -> Result<()>,
 ) -> Result<()> {
     each_block(cx, queue, |block| {
         if block.bytes.is_empty() {
-            return take(block.first, &Met::Empty);
+            return take(block.first, &ReadEntry::Empty);
         }
-        let all = (0..).map_while(|at| block.met(at));
-        (block.first..).zip(all).try_for_each(|(place, met)| take(place, &met))
+        let all = (0..).map_while(|at| block.entry(at));
+        (block.first..).zip(all).try_for_each(|(place, entry)| take(place, &entry))
     })
 }
 
@@ -360,7 +360,7 @@ impl Entries {
         first_nonzero(rest).unwrap_or(rest.len()) / self.kind.entry_len()
     }
 
-    pub(crate) fn met(&self, at: usize) -> Option<Met> {
+    pub(crate) fn entry(&self, at: usize) -> Option<ReadEntry> {
         let len = self.kind.entry_len();
         let bytes = self.bytes.get(at.checked_mul(len)?..)?.get(..len)?;
         let unit = match self.kind {
@@ -371,10 +371,10 @@ impl Entries {
             QueueKind::Batch => CqUnit::batch(BatchQueueEntry::decode(bytes.first_chunk()?)),
         };
         Some(match self.kind {
-            QueueKind::Plain if unit.is_pre_blank() => Met::Blank,
-            _ if unit.is_valid() => Met::Entry(unit),
-            _ if EMPTY.starts_with(bytes) => Met::Empty,
-            _ => Met::Impossible(unit),
+            QueueKind::Plain if unit.is_pre_blank() => ReadEntry::Blank,
+            _ if unit.is_valid() => ReadEntry::Entry(unit),
+            _ if EMPTY.starts_with(bytes) => ReadEntry::Empty,
+            _ => ReadEntry::Impossible(unit),
         })
     }
 }
@@ -399,7 +399,7 @@ pub(crate) fn each_block(
         };
         let mut position = 0;
         while position < len {
-            block.first = at_most_i64(file.base_offset.saturating_add(position) / entry_len);
+            block.first = saturating_i64(file.base_offset.saturating_add(position) / entry_len);
             // Files are sparse: holes are not read.
             let data = open.next_data(position).map_err(Error::io("read", &file.path))?;
             let data = data.unwrap_or(len).min(len) / entry_len * entry_len;
@@ -427,7 +427,7 @@ pub(crate) fn each_block(
     Ok(())
 }
 
-pub(crate) enum Met {
+pub(crate) enum ReadEntry {
     Entry(CqUnit),
     Blank,
     Empty,
@@ -462,7 +462,7 @@ pub(crate) fn miss(
     request: &DispatchRequest<'_>,
 ) {
     let behind = queue.is_none_or(|queue| number >= queue.end);
-    let at = at_least_0(request.physical_offset);
+    let at = clamp_u64(request.physical_offset);
     queues.miss(topic, id, |missing: &mut Missing| {
         missing.place = missing.place.min(at);
         if behind {
@@ -485,7 +485,7 @@ pub(crate) fn report_twice(
     leads: u64,
     request: &DispatchRequest<'_>,
 ) {
-    let at = at_least_0(request.physical_offset);
+    let at = clamp_u64(request.physical_offset);
     let (path, offset) = context::spot(log, at);
     let expected = format!(
         "one message with number {number} in queue {} of {}",
@@ -552,7 +552,7 @@ pub(crate) fn report_missing(
             tail_from = tail_from.min(missing.place);
         }
         let span = missing.numbers.map(|(least, most)| {
-            let count = at_least_0(most.saturating_sub(least)).saturating_add(1);
+            let count = clamp_u64(most.saturating_sub(least)).saturating_add(1);
             (least, most, count)
         });
         if let Some((least, most, count)) = span

@@ -14,7 +14,7 @@ use crate::format::message::sys_flag;
 use crate::format::queue::batch::{self, BatchQueueEntry};
 use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry, SCHEDULE_TOPIC};
 use crate::format::queue::consume_queue_ext;
-use crate::format::width::{at_least_0, at_most_i64, to_usize};
+use crate::format::width::{clamp_u64, saturating_i64, to_usize};
 use crate::log::read::frames::{Record, probe};
 use crate::log::{CqUnit, QueueKind};
 use crate::store::dispatch::dispatcher::DispatchRequest;
@@ -44,14 +44,14 @@ struct Window {
     queue: u32,
     from: i64,
     bytes: Vec<u8>,
-    met: u64,
+    matched: u64,
     /// How far the last record's number was behind its entry.
     shift: i64,
 }
 
 impl Window {
     const fn empty() -> Self {
-        Self { queue: NONE, from: 0, bytes: Vec::new(), met: 0, shift: 0 }
+        Self { queue: NONE, from: 0, bytes: Vec::new(), matched: 0, shift: 0 }
     }
 
     #[inline]
@@ -83,7 +83,7 @@ impl Window {
         let len = queue.kind().entry_len();
         self.from = place;
         self.bytes.resize(count * len, 0);
-        let at = at_least_0(place).saturating_mul(len as u64);
+        let at = clamp_u64(place).saturating_mul(len as u64);
         let read = queue.run().read_at(&mut self.bytes, at)?;
         self.bytes.truncate(read);
         Ok(())
@@ -94,7 +94,7 @@ impl Window {
             return Ok(None);
         }
         if self.entry(place).is_none() {
-            let left = to_usize(at_least_0(queue.end.saturating_sub(place)));
+            let left = to_usize(clamp_u64(queue.end.saturating_sub(place)));
             self.read(queue, place, left.min(most))?;
         }
         Ok(self.entry(place))
@@ -102,9 +102,9 @@ impl Window {
 
     fn change(&mut self, queue: u32, queues: &Queues) {
         if let Some(queue) = queues.get(self.queue) {
-            queue.met.fetch_add(self.met, Ordering::Relaxed);
+            queue.matched.fetch_add(self.matched, Ordering::Relaxed);
         }
-        (self.queue, self.met, self.shift) = (queue, 0, 0);
+        (self.queue, self.matched, self.shift) = (queue, 0, 0);
         self.bytes.clear();
     }
 }
@@ -140,8 +140,8 @@ impl<'a> QueueCheck<'a> {
         let Some(queue) = queue.and_then(|queue| self.queues.get(queue)) else { return Ok(false) };
         let wanted = request.physical_offset;
         let entries = &queue.entries;
-        let place =
-            entries.first_not(entries.places(), |unit| Some(unit.physical_offset < wanted))?;
+        let place = entries
+            .partition_point_by(entries.places(), |unit| Some(unit.physical_offset < wanted))?;
         Ok(entries.units(place, 1)?.first().is_some_and(|unit| unit.physical_offset == wanted))
     }
 
@@ -185,7 +185,7 @@ impl<'a> QueueCheck<'a> {
             && is_entry(&entry, request)
             && entry.tags_code == tags_code(self.cx, request)
         {
-            window.met += 1;
+            window.matched += 1;
             return Ok(());
         }
         self.compare_closely(queue, slot, number, request)
@@ -222,7 +222,7 @@ impl<'a> QueueCheck<'a> {
             let entry = window.entry_of(known, number, self.entries)?;
             return entry.map_or(Ok(()), |entry| self.other_entry(known, number, entry, request));
         };
-        window.met += 1;
+        window.matched += 1;
         window.shift = number.saturating_sub(place);
         if window.shift > 0 {
             known.shift(place, window.shift);
@@ -320,12 +320,12 @@ impl<'a> QueueCheck<'a> {
         match find_batch(known, window, entries, request.physical_offset, number)? {
             Has::Entry(place, unit) => {
                 let is_size = u32::try_from(unit.store_size) == Ok(request.store_size);
-                window.met += u64::from(is_size && is_range(&unit, range));
+                window.matched += u64::from(is_size && is_range(&unit, range));
                 self.check_fields(known, place, &unit, request);
             }
             Has::Broken => {}
             Has::Other(unit) => {
-                let leads = at_least_0(unit.physical_offset);
+                let leads = clamp_u64(unit.physical_offset);
                 if let Some((view, _)) = probe(self.log, leads, &mut self.probed)? {
                     let other = DispatchRequest::of(&view);
                     if is_of(known, &other) && is_range(&unit, other.range(QueueKind::Batch)) {
@@ -443,10 +443,10 @@ fn find_batch(
     if let Some((place, unit)) = window.find(physical_offset) {
         return Ok(Has::Entry(place, unit));
     }
-    let by_place = first_not(queue, |unit| unit.physical_offset < physical_offset)?;
+    let by_place = partition_point_by(queue, |unit| unit.physical_offset < physical_offset)?;
     window.read(queue, by_place, entries)?;
     if window.find(physical_offset).is_none() {
-        let by_number = first_not(queue, |unit| unit.end() <= number)?;
+        let by_number = partition_point_by(queue, |unit| unit.end() <= number)?;
         window.read(queue, by_number, entries)?;
     }
     Ok(match (window.find(physical_offset), window.units().next()) {
@@ -458,9 +458,9 @@ fn find_batch(
     })
 }
 
-fn first_not(queue: &Queue, before: impl Fn(&CqUnit) -> bool) -> Result<i64> {
+fn partition_point_by(queue: &Queue, before: impl Fn(&CqUnit) -> bool) -> Result<i64> {
     let entries = &queue.entries;
-    let place =
-        entries.first_not(entries.places(), |unit| unit.is_valid().then(|| before(unit)))?;
-    Ok(at_most_i64(place))
+    let place = entries
+        .partition_point_by(entries.places(), |unit| unit.is_valid().then(|| before(unit)))?;
+    Ok(saturating_i64(place))
 }

@@ -4,14 +4,13 @@
 
 pub mod filter;
 pub mod places;
-mod tag_places;
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, FormatError, Result};
 use crate::format::message::MessageView;
-use crate::format::width::{at_least_0, to_usize};
+use crate::format::width::{clamp_u64, to_usize};
 use crate::log::commit_log::Found;
 use crate::log::read::damage::{in_file, zeros};
 use crate::log::read::evidence::Budget;
@@ -21,7 +20,7 @@ use crate::log::read::scanner::{Flow, Item, Lost, Visit, gone};
 use crate::log::{Block, CommitLog};
 
 pub use self::filter::ScanFilter;
-pub use self::tag_places::{TagPlaces, tag_places};
+pub use self::places::{TagPlaces, tag_places};
 pub use crate::log::read::damage::Damage;
 use crate::store::progress::{ASK_EVERY, Halt};
 
@@ -124,8 +123,8 @@ impl Scan {
     }
 
     #[must_use]
-    pub fn met_damage(&self) -> bool {
-        matches!(&self.places, Places::Range(range) if range.met_damage())
+    pub fn found_damage(&self) -> bool {
+        matches!(&self.places, Places::Range(range) if range.found_damage())
     }
 
     #[must_use]
@@ -137,7 +136,7 @@ impl Scan {
     }
 
     /// Moves to the first message, before taking parts.
-    pub fn settle(&mut self, log: &CommitLog) -> Result<()> {
+    pub fn find_start(&mut self, log: &CommitLog) -> Result<()> {
         let Places::Range(range) = &mut self.places else { return Ok(()) };
         if std::mem::take(&mut self.trusts_start) {
             let at = range.bytes().start;
@@ -146,7 +145,7 @@ impl Scan {
                 **range = (**range).clone().beginning_at_once();
             }
         }
-        range.settle(log)
+        range.find_start(log)
     }
 
     /// Messages that begin in a part of its bytes; `begins` means that its first byte starts a
@@ -194,7 +193,7 @@ impl Scan {
             return Ok(false);
         }
         if self.trusts_start {
-            self.settle(log)?;
+            self.find_start(log)?;
         }
         let Self { places, filter, tally, halt, asked_at, .. } = self;
         let mut each = |range: Range<u64>, item: Item<'_, '_>| {
@@ -260,7 +259,7 @@ impl Tally {
         error: FormatError,
         take: &mut Take<'_>,
     ) -> Result<Flow> {
-        let corruption = in_file(log, at_least_0(view.physical_offset()), error);
+        let corruption = in_file(log, clamp_u64(view.physical_offset()), error);
         self.pass(Box::new(Damage::of_message(view, corruption)), take)
     }
 

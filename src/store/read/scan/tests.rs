@@ -207,7 +207,7 @@ fn parts_of_a_scan_give_what_it_gives_wherever_they_are_cut() {
         for (start, stop) in ranges {
             let mut whole = Scan::new(start, stop, end, ScanFilter::ALL, on_damage);
             let mut parts = whole.clone();
-            parts.settle(log).unwrap();
+            parts.find_start(log).unwrap();
             let wanted = comes(log, |log, found| whole.run(log, take(found)));
             for step in [1, 37, 150, 400, FILE, 3 * FILE] {
                 let mut found: Comes = (Vec::new(), None);

@@ -31,7 +31,7 @@ const SWAP_WAIT: Duration = Duration::from_millis(1);
 
 /// View of a store that another process may write.
 #[derive(Debug)]
-pub(crate) struct Follower {
+pub(crate) struct SharedView {
     pub(crate) files: Arc<StoreFiles>,
     view: RwLock<View>,
     /// Held while files are listed and the view is made, so that no queue is looked up halfway.
@@ -62,7 +62,7 @@ struct Session {
 }
 
 impl Session {
-    fn ask(storage: &dyn Storage, paths: &StorePaths) -> Self {
+    fn read(storage: &dyn Storage, paths: &StorePaths) -> Self {
         let stamp = storage.stamp(paths.root()).ok().flatten();
         Self { holder: StoreLock::holder(storage, paths), stamp }
     }
@@ -70,15 +70,15 @@ impl Session {
 
 /// Another process's work in the store, asked before its files are listed.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Beside {
+pub(crate) struct ConcurrentWriter {
     session: Session,
     /// Offset before which a serving writer had written all queue entries.
     written: Option<u64>,
 }
 
-impl Beside {
-    pub(crate) fn ask(storage: &dyn Storage, paths: &StorePaths) -> Self {
-        let session = Session::ask(storage, paths);
+impl ConcurrentWriter {
+    pub(crate) fn read(storage: &dyn Storage, paths: &StorePaths) -> Self {
+        let session = Session::read(storage, paths);
         let read = || Mark::written_queues(storage, paths).ok();
         let is_writer = session.holder == Some(Holder::Writer);
         let written = is_writer.then(|| read().or_else(read)).flatten();
@@ -90,12 +90,15 @@ impl Beside {
     }
 }
 
-impl Follower {
+impl SharedView {
     /// Reads the files for the first time; returns errors of files that tell the view.
-    pub(crate) fn new(files: Arc<StoreFiles>, beside: &Beside) -> Result<(Self, Vec<Error>)> {
+    pub(crate) fn new(
+        files: Arc<StoreFiles>,
+        beside: &ConcurrentWriter,
+    ) -> Result<(Self, Vec<Error>)> {
         let view = RwLock::new(View { complete: u64::MAX, ..View::default() });
         let follower = Self { files, view, refreshing: RwLock::default() };
-        let unread = follower.look(beside)?;
+        let unread = follower.refresh_from(beside)?;
         if beside.written.is_none()
             && (beside.session.holder.is_some() || follower.beside() != *beside)
         {
@@ -104,8 +107,8 @@ impl Follower {
         Ok((follower, unread))
     }
 
-    fn beside(&self) -> Beside {
-        Beside::ask(&*self.files.storage, &self.files.paths)
+    fn beside(&self) -> ConcurrentWriter {
+        ConcurrentWriter::read(&*self.files.storage, &self.files.paths)
     }
 
     pub(crate) fn view(&self) -> RwLockReadGuard<'_, View> {
@@ -134,7 +137,7 @@ impl Follower {
         }
         let beside = self.beside();
         files.list_again()?;
-        self.look(&beside).map(drop)
+        self.refresh_from(&beside).map(drop)
     }
 
     /// Forgets which log was read: the next refresh takes the one that lies there then.
@@ -170,7 +173,7 @@ impl Follower {
         let end = log.end_offset();
         let mut behind = [0; 4];
         log.run().read_at(&mut behind, end)?;
-        let now = Session::ask(&*self.files.storage, &self.files.paths);
+        let now = Session::read(&*self.files.storage, &self.files.paths);
         let is_as_before = self.view().session == Some(now);
         let has_end = log.run().min_offset().is_none_or(|first| first <= end);
         if is_as_before && has_end && behind == [0; 4] { Ok(()) } else { self.refresh() }
@@ -229,7 +232,7 @@ impl Follower {
         }
     }
 
-    fn look(&self, beside: &Beside) -> Result<Vec<Error>> {
+    fn refresh_from(&self, beside: &ConcurrentWriter) -> Result<Vec<Error>> {
         let (log, queues) = (&self.files.log, &self.files.queues);
         let (is_open_or_crashed, mut unread) = self.was_left_open();
         let left = match beside.written {
@@ -260,7 +263,7 @@ impl Follower {
         open_or_crashed: bool,
         left_out: Option<u64>,
         mut unread: Vec<Error>,
-        beside: &Beside,
+        beside: &ConcurrentWriter,
     ) -> Result<Vec<Error>> {
         let (storage, paths) = (&*self.files.storage, &self.files.paths);
         // Those before and after the files were listed.

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::message::peek;
-use crate::format::width::at_least_0;
+use crate::format::width::clamp_u64;
 use crate::log::CommitLog;
 use crate::log::commit_log::Found;
 use crate::log::read::end::{self, Left};
@@ -26,7 +26,7 @@ pub fn start_of_doubt(
     }
     let all = queues.all();
     let reach = all.iter().map(|queue| queue.reach()).max().unwrap_or(-1);
-    let reach = at_least_0(reach).max(log.min_offset());
+    let reach = clamp_u64(reach).max(log.min_offset());
     // An entry without its message tells nothing.
     if !crashed && let Some(end) = entry_search::end_of_queues(log, &all)? {
         let reach = end.max(log.min_offset());

@@ -60,7 +60,7 @@ impl Overlay {
                 }
                 return Ok(Flow::Continue);
             };
-            audit.see(&DispatchRequest::of(view), |topic, queue_id, unit| {
+            audit.check(&DispatchRequest::of(view), |topic, queue_id, unit| {
                 kept += 1;
                 extra.entry((topic.into(), queue_id)).or_default().push(unit);
             })?;

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::format::width::at_most_i64;
+use crate::format::width::saturating_i64;
 use crate::log::queue::CqUnit;
 use crate::log::queue::consume_queue_ext::TagsCode;
-use crate::log::queue::seen_codes::Seen256;
+use crate::log::queue::verified_tags::VerifiedBlock;
 use crate::log::{Queue, QueueKind};
 
 pub(super) type Extra = Arc<Vec<CqUnit>>;
@@ -66,20 +66,20 @@ impl QueueView {
 
     /// Checked entries among the 256 from `first` on.
     #[must_use]
-    pub fn seen_codes(&self, first: i64) -> Option<Seen256> {
-        self.queue.as_ref().map(|queue| queue.seen_codes().get(first))
+    pub fn verified_tags(&self, first: i64) -> Option<VerifiedBlock> {
+        self.queue.as_ref().map(|queue| queue.verified_tags().get(first))
     }
 
-    pub fn put_seen_codes(&self, first: i64, seen: Seen256) {
+    pub fn put_verified_tags(&self, first: i64, seen: VerifiedBlock) {
         if let Some(queue) = &self.queue {
-            queue.seen_codes().put(first, seen);
+            queue.verified_tags().put(first, seen);
         }
     }
 
     #[must_use]
     pub fn first_listed(&self) -> i64 {
         let plain = self.queue.as_ref().filter(|queue| queue.kind() == QueueKind::Plain);
-        plain.map_or(0, |queue| at_most_i64(queue.places().start))
+        plain.map_or(0, |queue| saturating_i64(queue.places().start))
     }
 
     /// The unit that holds a queue offset.

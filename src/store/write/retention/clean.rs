@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use crate::config::DeleteRules;
 use crate::error::{Error, Result};
 use crate::files::RunFile;
-use crate::format::width::at_most_i64;
+use crate::format::width::saturating_i64;
 use crate::log::index::run::IndexRunFile;
 
+use super::unread::Deletion;
 use super::unread::{self, Unread};
-use super::untold::Deletion;
 use super::{Levels, Occasion, Pressure, Verdict};
 use crate::store::store_files::StoreFiles;
 use crate::store::write::retention;
@@ -37,7 +37,7 @@ impl Writer {
     /// stop appends beyond the last level of disk usage until a later step finds room.
     pub(crate) fn clean_step(&self, occasion: &Occasion) -> Result<Cleaned> {
         // A full disk must not stop the deletion.
-        let _ = self.cleaning.untold.forget_told(&self.files);
+        let _ = self.cleaning.pending_notices.clear_delivered(&self.files);
         let rules = self.files.config.delete_rules();
         let is_full = rules == DeleteRules::RocketMq
             && Levels::of(&self.files.config).pressure(occasion.disk) == Pressure::Full;
@@ -60,7 +60,7 @@ impl Writer {
         });
         // Reported once the queues begin where the log does.
         if let Some(deletion) = deletion {
-            self.cleaning.untold.notify(&self.files.notices, deletion);
+            self.cleaning.pending_notices.notify(&self.files.notices, deletion);
         }
         outcome.map(|()| cleaned)
     }
@@ -75,7 +75,7 @@ impl Writer {
         let (run, from) = (self.files.log.run(), self.files.log.min_offset());
         let to = run.files().get(verdicts.len()).map_or(from, |next| next.base_offset);
         let planned = self.describe(&verdicts, from, to);
-        let _ = self.cleaning.untold.announce(&self.files, planned.clone());
+        let _ = self.cleaning.pending_notices.record(&self.files, planned.clone());
         let (mut gone, mut outcome) = (0, Ok(()));
         for verdict in &verdicts {
             // Excludes flushes of these files.
@@ -137,7 +137,7 @@ impl Writer {
             cleaned.queue_files += deleted;
         }
         if let Some(index) = &mut self.dispatcher.lock().index {
-            let start = at_most_i64(log_start);
+            let start = saturating_i64(log_start);
             cleaned.index_files += index.delete_before(start)?.len();
         }
         Ok(())

@@ -8,7 +8,6 @@
 pub mod clean;
 pub mod clock;
 pub mod unread;
-pub mod untold;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,21 +16,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use crate::config::{DeleteRules, StoreConfig};
 use crate::error::{Error, Result};
 use crate::files::{FileRun, RunFile, Storage};
-use crate::format::width::at_most_i64;
+use crate::format::width::saturating_i64;
 use crate::log::CommitLog;
 use crate::time::{CalendarTime, FAR_MS, utc_text};
 
 use self::clock::{FileTimes, HOUR_MS, age_ms, is_possible, newest_believable};
-use self::untold::Untold;
+use self::unread::PendingNotices;
 use crate::store::folder::paths::StorePaths;
-use crate::store::store_files::file_ages::FileAges;
+use crate::store::store_files::FileAges;
 
 #[derive(Debug, Default)]
 pub(crate) struct Cleaning {
     pub(crate) disk_full: AtomicBool,
     /// The log's beginning when queues and index were last cleaned.
     pub(crate) cleaned_to: AtomicU64,
-    pub(crate) untold: Untold,
+    pub(crate) pending_notices: PendingNotices,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -248,7 +247,7 @@ pub fn judge_log(
         DeleteRules::RocketMq => judge_by_rocketmq(log.run(), config, occasion, is_in_use),
         DeleteRules::Keep { hours, bytes } => {
             let files = log.run().files();
-            let kept_ms = at_most_i64(hours.unwrap_or(0)).saturating_mul(HOUR_MS);
+            let kept_ms = saturating_i64(hours.unwrap_or(0)).saturating_mul(HOUR_MS);
             let mut aging = Aging::new(&files, occasion.now_ms, kept_ms);
             let verdicts = judge_in_turn(&files, |number, file| {
                 if is_in_use(file) {
@@ -384,7 +383,7 @@ fn judge_by_rocketmq(
     let is_time =
         occasion.by_hand || pressure > Pressure::None || is_time_to_delete(config, occasion.now_ms);
     let forced = pressure >= Pressure::Forced && config.clean_file_forcibly_enable;
-    let kept_hours = at_most_i64(config.file_reserved_time);
+    let kept_hours = saturating_i64(config.file_reserved_time);
     let kept_ms = kept_hours.saturating_mul(HOUR_MS);
     let files = log.files();
     let mut aging = Aging::new(&files, occasion.now_ms, kept_ms);

@@ -1,0 +1,84 @@
+//! Acknowledged messages of a queue since the group's last commit: written, not flushed, so that
+//! they survive the process. The holder of the queue's lock alone uses the file; a commit removes it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::files::{Access, Storage, StorageFile, make_folder};
+use crate::format::bytes::i64_at;
+use crate::format::crc::body_crc;
+use crate::format::crc::sha256;
+use crate::store::folder::paths::StorePaths;
+
+/// An acknowledged message: the places before and behind it, and its store time.
+pub type Ack = (i64, i64, i64);
+
+const ROW: usize = 28;
+/// Most bytes that are read; a commit comes long before.
+const MOST_BYTES: u64 = 64 << 20;
+
+#[derive(Debug)]
+pub(super) struct AckFile {
+    file: Arc<dyn StorageFile>,
+    path: PathBuf,
+    end: u64,
+}
+
+impl AckFile {
+    pub(super) fn path(paths: &StorePaths, group: &str, topic: &str, queue_id: i32) -> PathBuf {
+        let queue = queue_id.to_be_bytes();
+        let sum = sha256(&[group.as_bytes(), b"\0", topic.as_bytes(), b"\0", &queue]);
+        let name: String = sum.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        paths.root().join("mqstore.acks").join(name)
+    }
+
+    /// The file, made if missing. Its first row has the `committed` place.
+    pub(super) fn create(storage: &dyn Storage, path: PathBuf, committed: i64) -> Result<Self> {
+        let rows = Self::read(storage, &path)?;
+        if let Some(file) = storage.open_if_there(&path, Access::ReadWrite)? {
+            let end = (rows.len() * ROW) as u64;
+            file.set_len(end).map_err(Error::io("truncate", &path))?;
+            return Ok(Self { file, path, end });
+        }
+        if let Some(folder) = path.parent() {
+            make_folder(storage, folder)?;
+        }
+        let file = storage.create(&path, 0).map_err(Error::io("create", &path))?;
+        let mut new = Self { file, path, end: 0 };
+        new.put(&[(committed, committed, 0)])?;
+        Ok(new)
+    }
+
+    pub(super) fn put(&mut self, acks: &[Ack]) -> Result<()> {
+        let mut bytes = Vec::with_capacity(acks.len() * ROW);
+        for (from, to, stored_ms) in acks {
+            let row: [[u8; 8]; 3] = [from, to, stored_ms].map(|number| number.to_be_bytes());
+            bytes.extend_from_slice(row.as_flattened());
+            bytes.extend_from_slice(&body_crc(row.as_flattened()).to_be_bytes());
+        }
+        self.file.write_at(&bytes, self.end).map_err(Error::io("write", &self.path))?;
+        self.end += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Whether no other process removed the file or wrote to it.
+    pub(super) fn is_unchanged(&self) -> bool {
+        self.file.stat().is_ok_and(|stat| stat.links > 0 && stat.len == self.end)
+    }
+
+    /// Rows of a file that may be missing; its first torn or foreign row ends them.
+    pub(super) fn read(storage: &dyn Storage, path: &Path) -> Result<Vec<Ack>> {
+        let Some(file) = storage.open_if_there(path, Access::Read)? else { return Ok(Vec::new()) };
+        let len = file.length().map_err(Error::io("stat", path))?.min(MOST_BYTES);
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+        let read = file.read_at(&mut bytes, 0).map_err(Error::io("read", path))?;
+        bytes.truncate(read);
+        let rows = bytes.as_chunks::<ROW>().0.iter().map_while(|row| {
+            let (numbers, sum) = row.split_last_chunk::<4>()?;
+            let is_whole = body_crc(numbers).to_be_bytes() == *sum;
+            is_whole.then_some((i64_at(row, 0)?, i64_at(row, 8)?, i64_at(row, 16)?))
+        });
+        Ok(rows.collect())
+    }
+}
