@@ -13,9 +13,9 @@ use arrow_array::{
 };
 use arrow_schema::{ArrowError, DataType, SchemaRef};
 
+use super::damage::DamageRows;
 use super::derived::{Hosts, KeyLists, MessageIds, Pairs, Properties, Times};
 use super::schema::Column;
-use super::tables::DamageRows;
 use super::variable::{Bodies, Gathered, Pinned, Pins, VariableColumn};
 use crate::error::FormatError;
 use crate::format::body::{self, BodyError};

@@ -7,6 +7,7 @@
 
 mod ahead;
 mod builder;
+mod damage;
 mod derived;
 mod functions;
 pub mod rows;

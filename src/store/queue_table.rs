@@ -1,6 +1,7 @@
 //! The table of consume queues (`ConsumeQueueStore`).
 
 pub(crate) mod known;
+mod topic_queues;
 
 use parking_lot::RwLock;
 use std::ops::ControlFlow;
@@ -10,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use hashbrown::{HashMap, HashSet};
 
-use self::known::TopicQueues;
+use self::topic_queues::TopicQueues;
 use crate::error::{Error, PutStatus, Result, expected_got};
 use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::run::new_files;

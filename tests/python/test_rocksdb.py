@@ -18,7 +18,7 @@ import pytest
 import mqstore
 from helpers.files import copy_store, stamps
 from helpers.golden import Case, read_rows
-from helpers.rocksdb_rows import CHECKPOINT_TOPIC, OffsetRow, QueueRow
+from helpers.rocksdb_rows import OffsetRow, QueueRow
 from helpers.running import holding
 from helpers.shifted import number, plain
 from mqstore.rocksdb import RocksDBWarning, count_rows, index, queue_files, reading, tables

@@ -57,7 +57,7 @@ class _LogQueues:
     def rows(
         self, topic: str, queue_id: int, queue_offset: int
     ) -> tuple[int, list[tuple[bytes, bytes, int, int, int]]]:
-        """The next queue offset, and rows up to it: key, value, queue offset, message's begin and end."""
+        """The next queue offset; up to it rows of key, value, queue offset, begin and end."""
 
 def _count_rows(path: _Path, databases: _Databases, /) -> list[tuple[str, list[tuple[str, int]]]]:
     """Number of rows in each database of a store, by their kind."""

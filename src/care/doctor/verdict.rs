@@ -15,10 +15,10 @@ use crate::files::{Access, DirEntry, FileKind, Os, Storage};
 use crate::format::release::Release;
 use crate::store::folder::inventory;
 use crate::store::folder::paths::StorePaths;
+use crate::store::open::epoch::{ENDED, EndedEpoch};
 use crate::store::open::inspect::{Parts, load_parts};
 use crate::store::open::misplaced::{self, Misplaced, free};
 use crate::store::open::refusal::Refusal;
-use crate::store::open::refusal::{ENDED, EndedEpoch};
 use crate::store::read::missing_end::MissingEnd;
 
 pub(super) const MOST_EVIDENCE: usize = 5;

@@ -7,6 +7,7 @@
 
 pub mod anchor;
 pub mod block;
+pub mod damage;
 pub mod end;
 pub mod evidence;
 pub mod file_walk;

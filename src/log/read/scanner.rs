@@ -10,8 +10,8 @@ use crate::format::message::{self, MessageView};
 use crate::format::width::{clamp_u64, saturating_i64, to_usize};
 
 use super::block::{Block, BlockPool};
+use super::damage::{Damage, zeros};
 use super::evidence::Budget;
-use super::frames::{Damage, zeros};
 use super::frames::{FrameReader, is_own};
 use super::resync;
 use crate::log::commit_log::{CommitLog, Found};

@@ -21,7 +21,7 @@ use crate::log::CqUnit;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::progress::interrupted;
 
-use super::verify::{FindingRow, finding_row};
+use super::{FindingRow, finding_row};
 use crate::py::errors::{CorruptionError, UnsupportedError};
 use crate::py::fields;
 use crate::py::store::stored::StoredMessage;
@@ -300,7 +300,7 @@ impl PythonLogQueues {
         Ok(told.findings.into_iter().map(finding_row).collect())
     }
 
-    /// The next queue offset, and rows up to it: key, value, queue offset, message's begin and end.
+    /// The next queue offset; up to it rows of key, value, queue offset, begin and end.
     fn rows(
         &self,
         py: Python<'_>,

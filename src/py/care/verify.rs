@@ -1,22 +1,18 @@
 //! Findings as rows for Python.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::care::{self, Code, Finding, Level, VerifyOptions, VerifyReport};
+use crate::care::{self, Code, Level, VerifyOptions, VerifyReport};
 use crate::config::StoreConfig;
 
 use super::rocksdb::PythonDatabases;
+use super::{FindingRow, finding_row};
 use crate::py::errors::not_one_of;
 use crate::py::fields;
 use crate::py::process::{threads_of, with_progress};
-
-/// Code, severity, path, offset, expected, found, message, fix.
-pub(crate) type FindingRow =
-    (&'static str, &'static str, OsString, Option<u64>, String, String, String, &'static str);
 
 /// Checks a store; ``mqstore.verify`` is the public door to this. Never writes.
 ///
@@ -75,13 +71,6 @@ pub(crate) fn verify<'py>(
 pub(crate) fn _code_text(code: &str) -> Option<(&'static str, &'static str)> {
     let found = Code::ALL.iter().find(|known| known.name() == code)?;
     Some((found.title(), found.fix()))
-}
-
-pub(crate) fn finding_row(finding: Finding) -> FindingRow {
-    let message = finding.message();
-    let Finding { path, offset, code, severity, expected, found } = finding;
-    let path = path.into_os_string();
-    (code.name(), severity.name(), path, offset, expected, found, message, code.fix())
 }
 
 /// Totals of the check, then the number of findings for each code, including unlisted ones.

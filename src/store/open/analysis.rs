@@ -13,7 +13,7 @@ use crate::log::CommitLog;
 use crate::log::index::run::IndexRun;
 use crate::log::read::scanner::{Flow, Resync, Scanner, Stop};
 
-use super::refusal::EndedEpoch;
+use super::epoch::EndedEpoch;
 use super::tail::Tail;
 use crate::store::dispatch::gather::{self, Wanted};
 use crate::store::dispatch::index_audit::IndexAudit;

@@ -8,6 +8,7 @@
 //! detects the RocketMQ release.
 
 pub mod analysis;
+pub(crate) mod epoch;
 pub mod index_settings;
 pub mod inspect;
 pub(crate) mod misplaced;

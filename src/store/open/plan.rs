@@ -13,8 +13,8 @@ use crate::log::{CommitLog, StoreCheckpoint};
 use crate::time::{Clock, FAR_MS};
 
 use super::analysis::{Analysis, FoundStore};
+use super::epoch::EndedEpoch;
 use super::inspect::{Parts, layout_to_write, load_parts};
-use super::refusal::EndedEpoch;
 use super::refusal::{Refusal, gone};
 use crate::store::folder::found;
 use crate::store::folder::lock::{self, StoreLock};

@@ -3,34 +3,31 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::analysis::{Analysis, FoundStore};
-use super::inspect::{Parts, load_parts};
-use super::misplaced;
 use crate::config::StoreConfig;
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::{Access, FileRun, Storage};
 use crate::format::checkpoint::CheckpointFields;
-use crate::format::config::tables::Epoch;
-use crate::format::config::{json, tables};
 use crate::format::file_name::offset_name;
 use crate::format::message::peek;
 use crate::format::width::clamp_u64;
 use crate::log::commit_log::Found;
 use crate::log::index::run::IndexRun;
 use crate::log::read::anchor::Anchor;
-use crate::log::read::end::data_end;
-use crate::log::read::frames::zeros;
-use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
+use crate::log::read::damage::zeros;
 use crate::log::{CommitLog, StoreCheckpoint};
-use crate::store::folder::inventory::has_queue_database;
-use crate::store::folder::lock::StoreLock;
+use crate::time::FAR_MS;
+
+use super::analysis::{Analysis, FoundStore};
+use super::epoch::EndedEpoch;
+use super::inspect::{Parts, load_parts};
+use super::misplaced;
+use crate::log::read::end::data_end;
+use crate::store::folder::lock::{self, StoreLock};
 use crate::store::folder::mark::Mark;
 use crate::store::folder::paths::StorePaths;
-use crate::store::folder::{config_file, lock};
 use crate::store::queue_table::QueueTable;
 use crate::store::read::missing_end::{MissingEnd, MissingFiles};
 use crate::store::store_files::StoreFiles;
-use crate::time::FAR_MS;
 
 #[derive(Clone, Debug)]
 pub struct Refusal {
@@ -323,87 +320,5 @@ pub(super) fn gone(log: &CommitLog, missing: &MissingEnd) -> Corruption {
         kind: CorruptionKind::Gap,
         expected: format!("{} at the end of the commit log", missing.files()),
         found,
-    }
-}
-
-/// Suffix of a quarantine that no command puts back.
-pub const ENDED: &str = ".ended";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EndedEpoch {
-    pub next: Epoch,
-    /// `confirmPhyOffset`.
-    pub confirmed: u64,
-    pub messages: u64,
-}
-
-impl EndedEpoch {
-    /// Finds whole messages behind the last epoch's begin that nothing confirms and no queue has.
-    pub fn find(
-        storage: &dyn Storage,
-        paths: &StorePaths,
-        log: &CommitLog,
-        queues: &QueueTable,
-    ) -> Result<Option<Self>> {
-        let [file, backup] = paths.epochs();
-        let read = |path| config_file::read(storage, path, json::MAX_LEN).ok().flatten();
-        let parsed = |path| read(path).and_then(|bytes| tables::parse_epochs(&bytes));
-        let found = parsed(&file).or_else(|| parsed(&backup)).unwrap_or_default();
-        let [.., _, next] = *found else { return Ok(None) };
-        let is_in_queues =
-            || queues.all().iter().any(|queue| clamp_u64(queue.reach()) > next.begin);
-        let end = log.run().end_offset().unwrap_or(0);
-        if next.begin <= log.min_offset()
-            || next.begin >= end
-            || is_in_queues()
-            || has_queue_database(storage, paths)?
-        {
-            return Ok(None);
-        }
-        let checkpoint = StoreCheckpoint::load(storage, &paths.checkpoint(), Access::Read)?;
-        let confirmed = clamp_u64(checkpoint.fields.confirm_physical_offset);
-        if confirmed > next.begin {
-            return Ok(None);
-        }
-        let mut messages = 0;
-        let mut scanner = Scanner::new(log, next.begin, end, true);
-        scanner.each(end, Resync::Never, |_, item| {
-            messages += u64::from(matches!(item, Item::Record(..)));
-            Ok(Flow::Continue)
-        })?;
-        Ok((messages > 0).then_some(Self { next, confirmed, messages }))
-    }
-
-    pub(super) fn damage(&self, log: &CommitLog) -> Corruption {
-        let at = self.next.begin;
-        let file = log.run().find(at);
-        Corruption {
-            offset: at - file.as_ref().map_or(0, |file| file.base_offset),
-            path: Some(file.map_or_else(|| log.run().dir(), |file| file.path.clone())),
-            kind: CorruptionKind::Magic,
-            expected: format!("no message of an ended epoch from physical offset {at} on"),
-            found: self.to_string(),
-        }
-    }
-
-    pub(super) fn refused(&self, log: &CommitLog) -> Corruption {
-        let found = format!(
-            "{self}; nothing was changed: `mqstore recover --apply --drop-beyond` ends the log there and \
-             keeps them aside; if they are wanted, move `epochFileCheckpoint` and its backup away first"
-        );
-        Corruption { found, ..self.damage(log) }
-    }
-}
-
-impl std::fmt::Display for EndedEpoch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { next, confirmed, messages } = self;
-        write!(
-            f,
-            "epoch {} begins at physical offset {}, the checkpoint confirms only what lies before \
-             {confirmed}, and {messages} whole messages of an ended epoch lie from there on, in no \
-             queue: a rebuild brings them back",
-            next.number, next.begin
-        )
     }
 }

@@ -11,7 +11,7 @@ use crate::log::CommitLog;
 use crate::log::read::end::data_end;
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 
-use super::refusal::ENDED;
+use super::epoch::ENDED;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::queue_audit::is_known;
 use crate::store::folder::mark::Flushed;

@@ -7,10 +7,10 @@ use hashbrown::HashSet;
 use parking_lot::Mutex;
 
 use super::analysis::{Analysis, FoundStore};
+use super::epoch::EndedEpoch;
 use super::inspect::{self, Parts, layout_to_write, load_parts};
 use super::misplaced;
 use super::recover;
-use super::refusal::EndedEpoch;
 use super::version;
 use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{Error, Result};
@@ -28,7 +28,7 @@ use crate::store::folder::seal::Seal;
 use crate::store::progress::{Halt, Progress};
 use crate::store::queue_table::QueueTable;
 use crate::store::read::reader::Reader;
-use crate::store::read::view::queue_view;
+use crate::store::read::view::log_end;
 use crate::store::recovery_report::{RecoveryMode, RecoveryReport};
 use crate::store::store_files;
 use crate::store::store_files::FileAges;
@@ -235,7 +235,7 @@ impl Opening {
         let mut report = recover::repair(analysis, *mode, log, queues, &**storage, paths, now_ms)?;
         if *mode == RecoveryMode::Crash {
             // Checkpoint and seal vouch for the queues after the next flush.
-            let from = queue_view::start_of_doubt(log, queues, &checkpoint.fields, true)?;
+            let from = log_end::start_of_doubt(log, queues, &checkpoint.fields, true)?;
             let unproven = |queue: &&Arc<Queue>| clamp_u64(queue.reach()) >= from;
             queues.all().iter().filter(unproven).for_each(|queue| queue.mark_all_dirty());
         }

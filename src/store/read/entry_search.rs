@@ -12,7 +12,7 @@ use crate::format::queue::consume_queue::{DelayLevels, MOST_NUMBER};
 use crate::format::width::{offset_or_max, saturating_i64};
 use crate::log::commit_log::Found;
 use crate::log::queue::CqUnit;
-use crate::log::read::frames::zeros;
+use crate::log::read::damage::zeros;
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 use crate::log::{CommitLog, Queue, QueueKind};
 

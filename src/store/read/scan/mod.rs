@@ -12,8 +12,8 @@ use crate::error::{Error, FormatError, Result};
 use crate::format::message::MessageView;
 use crate::format::width::{clamp_u64, to_usize};
 use crate::log::commit_log::Found;
+use crate::log::read::damage::{in_file, zeros};
 use crate::log::read::evidence::Budget;
-use crate::log::read::frames::{in_file, zeros};
 use crate::log::read::range_scan::RangeScan;
 use crate::log::read::resync;
 use crate::log::read::scanner::{Flow, Item, Lost, Visit, gone};
@@ -21,7 +21,7 @@ use crate::log::{Block, CommitLog};
 
 pub use self::filter::ScanFilter;
 pub use self::places::{TagPlaces, tag_places};
-pub use crate::log::read::frames::Damage;
+pub use crate::log::read::damage::Damage;
 use crate::store::progress::{ASK_EVERY, Halt};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

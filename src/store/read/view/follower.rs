@@ -16,8 +16,8 @@ use crate::log::read::end::{self, Left};
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 use crate::log::{CommitLog, StoreCheckpoint};
 
+use super::log_end;
 use super::overlay::Overlay;
-use super::queue_view;
 use crate::store::folder::lock::{self, Holder, StoreLock};
 use crate::store::folder::mark::{Flushed, Mark};
 use crate::store::folder::paths::StorePaths;
@@ -40,7 +40,7 @@ pub(crate) struct SharedView {
 
 #[derive(Debug, Default)]
 pub(crate) struct View {
-    overlay: OnceLock<Arc<Overlay>>,
+    overlay: Arc<OnceLock<Arc<Overlay>>>,
     /// Offset from which queues are compared with the log.
     pub(crate) doubt: u64,
     /// Offset before which all entries will be in the queues' files when they are listed next.
@@ -193,12 +193,16 @@ impl SharedView {
     /// Entries that the queues lack, read once for each refresh.
     pub(crate) fn overlay(&self) -> Result<Arc<Overlay>> {
         let StoreFiles { log, queues, .. } = &*self.files;
-        let view = self.view();
-        if let Some(overlay) = view.overlay.get() {
+        // Storage may wait for a thread that wants the view.
+        let (overlay, doubt) = {
+            let view = self.view();
+            (Arc::clone(&view.overlay), view.doubt)
+        };
+        if let Some(overlay) = overlay.get() {
             return Ok(Arc::clone(overlay));
         }
-        let read = Arc::new(Overlay::read(log, queues, view.doubt, log.end_offset())?);
-        Ok(Arc::clone(view.overlay.get_or_init(|| read)))
+        let read = Arc::new(Overlay::read(log, queues, doubt, log.end_offset())?);
+        Ok(Arc::clone(overlay.get_or_init(|| read)))
     }
 
     /// Offset up to which the index files hold each key, as far as they are trusted.
@@ -236,7 +240,7 @@ impl SharedView {
             Some(written) => Left::InUse(written),
             None => Left::Open,
         };
-        let left_out = queue_view::find_end(log, queues, left)?;
+        let left_out = log_end::find_end(log, queues, left)?;
         unread.extend(left_out.map(|at| half_there(log, at)));
         let unread = self.judge(is_open_or_crashed, left_out, unread, beside)?;
         let anchor = Anchor::before(log, log.end_offset())?;
@@ -294,7 +298,7 @@ impl SharedView {
             open_or_crashed.then(|| Flushed::of(storage, paths, mark, &checkpoint, false));
         let View { session, anchor, .. } = *self.view();
         *self.view.write() = View {
-            overlay: OnceLock::new(),
+            overlay: Arc::default(),
             doubt,
             complete,
             index_trusted_until_ms,
@@ -316,7 +320,7 @@ impl SharedView {
                 // That process was killed; the next writer finishes the swap.
                 break;
             }
-            let doubt = queue_view::start_of_doubt(log, queues, checkpoint, crashed)?;
+            let doubt = log_end::start_of_doubt(log, queues, checkpoint, crashed)?;
             if !is_swapping && !queues.have_lost_files() {
                 return Ok(doubt);
             }

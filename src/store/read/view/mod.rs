@@ -2,5 +2,6 @@
 //! log. `follower.rs` follows another process's store, `log_end.rs` finds its log's end.
 
 pub(crate) mod follower;
+pub mod log_end;
 pub mod overlay;
 pub mod queue_view;

@@ -1,0 +1,79 @@
+//! The end of a log that was not closed or grows, and the offset from which queues are in doubt.
+
+use crate::error::Result;
+use crate::format::checkpoint::CheckpointFields;
+use crate::format::message::peek;
+use crate::format::width::clamp_u64;
+use crate::log::CommitLog;
+use crate::log::commit_log::Found;
+use crate::log::read::end::{self, Left};
+
+use crate::store::dispatch::dispatcher::DispatchRequest;
+use crate::store::dispatch::queue_audit::is_known;
+use crate::store::queue_table::QueueTable;
+use crate::store::read::entry_search;
+
+/// Offset from which a reader must compare queues with the log: the queues' end, or after a crash
+/// where recovery would begin (`CommitLog.isMappedFileMatchedRecover`).
+pub fn start_of_doubt(
+    log: &CommitLog,
+    queues: &QueueTable,
+    checkpoint: &CheckpointFields,
+    crashed: bool,
+) -> Result<u64> {
+    if queues.is_unsound() {
+        return Ok(log.min_offset());
+    }
+    let all = queues.all();
+    let reach = all.iter().map(|queue| queue.reach()).max().unwrap_or(-1);
+    let reach = clamp_u64(reach).max(log.min_offset());
+    // An entry without its message tells nothing.
+    if !crashed && let Some(end) = entry_search::end_of_queues(log, &all)? {
+        let reach = end.max(log.min_offset());
+        let mut buffer = Vec::new();
+        let begins = |found: &Found<'_>| !matches!(found, Found::Bad(_) | Found::OutOfRange);
+        if reach >= log.end_offset() || begins(&log.read(reach, 0, &mut buffer)?) {
+            return Ok(reach.min(log.end_offset()));
+        }
+    }
+    let known_ms = checkpoint.min_timestamp_ms();
+    for file in log.run().files().iter().rev() {
+        if file.base_offset >= log.end_offset() {
+            continue;
+        }
+        let mut head = [0; peek::HEAD];
+        let read = log.run().read_at(&mut head, file.base_offset)?;
+        let time =
+            head.get(..read).and_then(|head| peek::store_timestamp_ms(head, file.base_offset));
+        // At most the file where the queues end: a checkpoint from the future proves nothing.
+        if time.is_some_and(|time| time != 0 && time <= known_ms) && file.base_offset <= reach {
+            return Ok(file.base_offset);
+        }
+    }
+    Ok(log.min_offset())
+}
+
+/// Sets the end by [`end::find`]. Returns the last record if it is left out.
+pub fn find_end(log: &CommitLog, queues: &QueueTable, left: Left) -> Result<Option<u64>> {
+    let files_end = log.run().end_offset().unwrap_or(0);
+    let known = last_known(log, files_end, queues)?;
+    let found = end::find(log, left, known, |view| is_known(queues, &DispatchRequest::of(view)))?;
+    log.set_end(found.offset);
+    Ok(found.left_out)
+}
+
+/// Start of the last record that the queues lead to, if it is whole: earlier ones need not be
+/// walked.
+fn last_known(log: &CommitLog, end: u64, queues: &QueueTable) -> Result<Option<u64>> {
+    let mut buffer = Vec::new();
+    let all = queues.all();
+    let Some(queue) = all.iter().max_by_key(|queue| queue.reach()) else { return Ok(None) };
+    let last = queue.units(queue.max_offset().saturating_sub(1), 1)?.pop();
+    let begin = last.and_then(|unit| u64::try_from(unit.physical_offset).ok());
+    let Some(begin) = begin else { return Ok(None) };
+    let Found::Message(view) = log.read_before(begin, end, 0, &mut buffer)? else {
+        return Ok(None);
+    };
+    let is_whole = view.check_body_crc().is_ok() && !peek::lacks_bytes(&view, view.store_size());
+    Ok((is_whole && is_known(queues, &DispatchRequest::of(&view))?).then_some(begin))
+}
