@@ -24,7 +24,7 @@ def send(message: mqstore.StoredMessage) -> None:
 
 def main(folder: str, addresses: list[str]) -> None:
     with (
-        mqstore.open(folder, "a", config=mqstore.StoreConfig(delivery=True)) as store,
+        mqstore.open(folder, "a") as store,
         store.group("senders") as group,
     ):
         store.append_many([("letters", address.encode()) for address in addresses])

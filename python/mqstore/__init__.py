@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from mqstore.care.upkeep import clean, rebuild, recover
     from mqstore.care.why import why
     from mqstore.config import ConfigWarning, StoreConfig
+    from mqstore.database import sql
     from mqstore.exchange.copying import copy, diff
     from mqstore.exchange.exporting import export_store
     from mqstore.exchange.importing import import_store
@@ -108,6 +109,7 @@ if TYPE_CHECKING:
         SalvageReport,
         salvage,
     )
+    from mqstore.files.remote import IoCounts
     from mqstore.groups.group import ConsumerGroup
     from mqstore.groups.processing import Processed
     from mqstore.html_report import report
@@ -168,6 +170,7 @@ __all__ = [
     "IndexFile",
     "IndexHeader",
     "InvalidMessageError",
+    "IoCounts",
     "LeftAsIs",
     "LostInQueue",
     "Message",
@@ -240,6 +243,7 @@ __all__ = [
     "recover",
     "report",
     "salvage",
+    "sql",
     "stats",
     "tags_code",
     "verify",
@@ -259,6 +263,7 @@ __getattr__ = lazily(
         "care.upkeep": "clean rebuild recover",
         "care.why": "why",
         "config": "ConfigWarning StoreConfig",
+        "database": "sql",
         "exchange.copying": "copy diff",
         "exchange.exporting": "export_store",
         "exchange.importing": "import_store",
@@ -268,6 +273,7 @@ __getattr__ = lazily(
         "exchange.salvaging": (
             "PassedOver SalvageConflict SalvageProblem SalvageReport SalvagedFile salvage"
         ),
+        "files.remote": "IoCounts",
         "groups.group": "ConsumerGroup",
         "groups.processing": "Processed",
         "html_report": "report",

@@ -37,6 +37,12 @@ def is_system_group(group: str) -> bool:
     return _native._is_system_group(group)  # noqa: SLF001 - our own
 
 
+def broker_of(path: str) -> str:
+    """The name of a broker by its store's directory: of ``/data/broker-a/store``, ``broker-a``."""
+    parts = [part for part in Path(path).parts if part not in ("store", "/")]
+    return parts[-1] if parts else "store"
+
+
 def lite_names(name: str) -> tuple[str, str] | None:
     """The parent and the lite topic of a queue ``%LMQ%$parent$lite`` of RocketMQ 5.5."""
     parent, separator, lite = name.removeprefix(_LITE_PREFIX).partition("$")
@@ -147,8 +153,8 @@ def report_and(tags: str) -> None:
     """Logs that ``&&`` joins no tags, once for each expression."""
     one = " || ".join(part.strip() for part in tags.split("&&"))
     _LOG.warning(
-        "tags: expected tags joined by ||, got %r: && is a part of a tag here, and a message has one "
-        "tag; for messages with any of them give %r",
+        "tags: expected tags joined by ||, got %r: && is a part of a tag here, and a message has "
+        "one tag; for messages with any of them give %r",
         tags,
         one,
     )

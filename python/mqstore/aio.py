@@ -38,13 +38,14 @@ from mqstore.topic import Topic
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import AsyncIterator, Callable, Generator, Iterator
+    from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
     from datetime import datetime
     from types import TracebackType
 
     from mqstore._native import StoredMessage
     from mqstore.config import ConfigLike, StoreConfig
     from mqstore.groups.delays import Seconds
+    from mqstore.groups.in_flight import OnLoss
     from mqstore.groups.processing import Processed
     from mqstore.results import RecoveryReport
 
@@ -453,6 +454,8 @@ def open(  # noqa: A001 - `mqstore.aio.open`, as `mqstore.open`
     *,
     config: ConfigLike = None,
     timeout: Seconds | None = None,
+    storage: object = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Opening[AsyncStore]:
     """Opens a store; see ``mqstore.open``.
 
@@ -463,7 +466,8 @@ def open(  # noqa: A001 - `mqstore.aio.open`, as `mqstore.open`
     async def opened() -> AsyncStore:
         pool = ThreadPoolExecutor(_THREADS, "mqstore-aio")
         opening = _Threaded(None, pool)
-        call = functools.partial(mqstore.store.open, path, mode, config=config)
+        more = {"storage": storage, "storage_options": storage_options}
+        call = functools.partial(mqstore.store.open, path, mode, config=config, **more)
         left = until(timeout)
         try:
             while True:

@@ -14,7 +14,7 @@ use arrow_array::{
 };
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
 use arrow_cast::{CastOptions, cast_with_options};
-use arrow_schema::{DataType, Schema, TimeUnit};
+use arrow_schema::{DataType, TimeUnit};
 
 use super::schema::Column;
 use crate::error::Error;
@@ -24,7 +24,6 @@ use crate::format::message::sys_flag::{COMPRESSED, COMPRESSION_MASK};
 use crate::format::width::{clamp_u64, to_usize};
 use crate::store::NewMessage;
 use crate::store::write::property_block::PropertyBlock;
-use crate::time::other_unit;
 
 /// Columns of a batch for new messages. Columns that only stored messages have, such as offsets,
 /// are ignored.
@@ -109,45 +108,6 @@ impl MessageRows {
             keys: given(Column::Keys).map(lists).transpose()?,
             properties: given(Column::Properties).map(maps).transpose()?,
         })
-    }
-
-    /// Reads a batch of a caller: its times have a zone, or `zone` counts, and its numbers are
-    /// milliseconds.
-    ///
-    /// # Errors
-    /// As [`MessageRows::new`], and for such a time.
-    pub fn given(batch: &RecordBatch, zone: Option<&str>) -> Result<Self, RowsError> {
-        let times = [Column::BornTimestamp, Column::StoreTimestamp];
-        let mut arrays = batch.columns().to_vec();
-        let mut fields = batch.schema_ref().fields().to_vec();
-        for (array, field) in arrays.iter_mut().zip(&mut fields) {
-            let column = times.into_iter().find(|column| field.name().starts_with(column.name()));
-            let (Some(column), DataType::Timestamp(unit, None)) = (column, array.data_type())
-            else {
-                continue;
-            };
-            let Some(zone) = zone else {
-                let reason = "expected times with a zone, got timestamps without one; give \
-                              assume_timezone, such as \"UTC\" or \"Europe/Berlin\"";
-                return Err(out_of_range(column, reason));
-            };
-            let in_zone = DataType::Timestamp(*unit, Some(zone.into()));
-            *array = cast(column, array, &in_zone)?;
-            *field = Arc::new(field.as_ref().clone().with_data_type(in_zone));
-        }
-        let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)
-            .map_err(|error| out_of_range(Column::BornTimestamp, error))?;
-        let rows = Self::new(&batch)?;
-        for (column, given) in times.into_iter().zip([&rows.born_timestamp, &rows.store_timestamp])
-        {
-            for ms in given.iter().flat_map(|given| given.iter()).flatten() {
-                if let Some((unit, cure)) = other_unit(ms) {
-                    let reason = format!("expected milliseconds, got {ms}, as if {unit}; {cure}");
-                    return Err(out_of_range(column, reason));
-                }
-            }
-        }
-        Ok(rows)
     }
 
     /// Number of messages.
@@ -600,5 +560,6 @@ fn maps((column, array): Given) -> Result<Maps, RowsError> {
     Ok(Maps { rows, names, values })
 }
 
+mod given;
 #[cfg(test)]
 mod tests;

@@ -220,7 +220,7 @@ pub const SETTINGS: &[Setting] = &[
         .under("Index:")
         .doc("Hash slots of an index file."),
     number("max_index_num", "maxIndexNum", Some(IndexLayout::DEFAULT.entries() as u64), (2, 1 << 27), "entries")
-        .doc("DiskReserve for entries in an index file, one of which is never used."),
+        .doc("Room for entries in an index file, one of which is never used."),
     flag("message_index_enable", "messageIndexEnable", true)
         .doc("Build the index."),
     flag("message_index_safe", "messageIndexSafe", false)
@@ -339,7 +339,8 @@ pub const SETTINGS: &[Setting] = &[
              names are not validated."),
     flag("delivery", "", false)
         .doc("Deliver delayed messages when they are due, and the failed messages of consumer \
-             groups, while this writer has the store open. A broker does it by itself."),
+             groups, while this writer has the store open: in a store that mqstore made from the \
+             first group or delay on, unless false. A broker does it by itself."),
     flag("emulate_transfer_limits", "", false)
         .doc("Keep to RocketMQ's limits of one read."),
 ];

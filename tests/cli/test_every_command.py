@@ -50,6 +50,8 @@ def arguments(name, store, folder, conf=None):
         given += [value] if isinstance(param, click.Argument) else [param.opts[-1], value]
     if name == "convert":
         return [*given, "--queues", "file"]
+    if name == "sql":
+        return [*given, "from topics"]
     # They take one of several options.
     return [*given, "--key", VALUES["key"]] if name in {"query", "why"} else given
 

@@ -58,6 +58,7 @@ RUNS = [
     "diff STORE PART",
     "diff --lost STORE PART",
     "clean STORE --keep-bytes 1",
+    "sql STORE .tables",
 ]
 
 

@@ -292,6 +292,7 @@ def test_offsets_that_cannot_be_read_keep_no_queue(store: mqstore.Store) -> None
     (first,) = group.poll("orders", max_messages=1)
     assert group.ack(first)
     offsets = Path(store.path, "config", "consumerOffset.json")
+    wait_until(offsets.with_suffix(".json.bak").exists)
     good = offsets.read_bytes()
     offsets.with_suffix(".json.bak").unlink()
     offsets.write_bytes(b"{x")
@@ -313,7 +314,7 @@ def test_a_commit_that_failed_moves_no_other_consumer_back(tmp_path: Path) -> No
         with pytest.raises(mqstore.StoreIOError):
             one.process("orders", bool, max_messages=1, idle_s=0)
         hinders.rmdir()
-        assert other.process("orders", bool, idle_s=0).handled == 4
+        assert other.process("orders", bool, idle_s=0).handled == 0
         store.append("orders", b"", queue_id=1)
         assert one.process("orders", bool, idle_s=0).handled == 1
         places = {at.queue_id: at.queue_offset for at in store.groups()["g"]}

@@ -62,6 +62,9 @@ from mqstore._native._functions import (
     _settings as _settings,
 )
 from mqstore._native._functions import (
+    _spare_page_cache as _spare_page_cache,
+)
+from mqstore._native._functions import (
     _store_name as _store_name,
 )
 from mqstore._native._functions import (

@@ -114,6 +114,12 @@ def _timer_check(path: _Path, /) -> tuple[int, int] | None:
     Returns the time before which timers are delivered, and the next entry of the timer's topic.
     """
 
+def _spare_page_cache() -> None:
+    """Makes this process leave no page of a file that it reads in the page cache.
+
+    Pages that another process has mapped and touched stay. Read-ahead is off then.
+    """
+
 def _is_system_topic(topic: str, /) -> bool:
     """Whether a broker creates the topic for itself."""
 

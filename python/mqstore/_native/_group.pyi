@@ -18,6 +18,10 @@ class _GroupPlaces:
     def take(self, topic: str, queue_id: int) -> int | None:
         """Takes a queue for this handle alone; its place, or ``None`` while another has it."""
 
+    @property
+    def has_moved(self) -> bool:
+        """Whether places wait for a commit."""
+
     def release(self, topic: str, queue_id: int) -> bool:
         """Lets other processes take a queue; whether acknowledgements of it wait for a commit."""
 
@@ -30,8 +34,9 @@ class _GroupPlaces:
     def read(
         self, topic: str, queue_id: int, place: int, max_messages: int, tags: str | None
     ) -> tuple[list[StoredMessage], list[tuple[int, int]], int, int]:
-        """Reads messages from a place on: they, the span of each, the place behind all, and how many
-        retention deleted there.
+        """Reads messages from a place on: they, the span of each, the place behind all, and a loss.
+
+        The loss is how many messages retention deleted there.
         """
 
     def seek(self, topic: str, queue_id: int, queue_offset: int) -> None:

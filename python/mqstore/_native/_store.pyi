@@ -12,6 +12,7 @@ from mqstore._native._scan import ArrowScan
 from mqstore._native._stored import StoredMessage
 from mqstore._native._types import _ArrowStream, _Given, _Keys, _Path, _Properties, _Tags, _Time
 from mqstore._native._values import AppendResult, AppendSummary, GroupOffset, QueueInfo
+from mqstore.files.remote import _Objects
 from mqstore.groups.delays import Delivery
 from mqstore.groups.group import ConsumerGroup
 from mqstore.results import QueryResult
@@ -34,6 +35,8 @@ class Store:
             tags, whether it is tags, the first and last store time, and the begin and end of the
             log; gives physical offsets and the offset from which on it has none, or ``None`` where
             the log is to be read.
+        objects: For mode ``"r"``: the objects below the URL ``path``, as `mqstore.files.remote`
+            gives them.
 
     Raises:
         NotAStoreError: No such folder, or no store in it (modes ``"r"`` and ``"r+"``).
@@ -55,6 +58,7 @@ class Store:
             [bytes, bytes, bool, tuple[int, int], tuple[int, int]], tuple[list[int], int] | None
         ]
         | None = None,
+        objects: _Objects | None = None,
     ) -> Self: ...
 
     # store/append.rs
@@ -96,12 +100,14 @@ class Store:
             delay_level: Stored as property ``DELAY`` unless 0; the message is not delayed.
             delay: Keeps the message back for so long: a ``timedelta``, or seconds, of the store's
                 delay levels (``message_delay_level``). It waits in ``SCHEDULE_TOPIC_XXXX``, where
-                the result leads, until a broker or a writer with ``delivery=True`` delivers it.
+                the result leads, until a broker or a writer that delivers appends it. 0 is a plain
+                append.
 
         Raises:
             InvalidMessageError: The message cannot be stored; ``.status`` is RocketMQ's status
                 for the reason. Nothing was written.
-            ConfigError: ``delay`` in a store opened without ``delivery=True``; nothing was written.
+            ConfigError: ``delay`` with ``delivery=False``, or in a broker's store without
+                ``delivery=True``; nothing was written.
             ValueError: ``delay`` is none of the delay levels; nothing was written.
             FlushTimeoutError: It is stored, but was not flushed in ``sync_flush_timeout``;
                 ``.result`` says where.
@@ -202,6 +208,8 @@ class Store:
     @property
     def mode(self) -> Literal["r", "r+", "a"]:
         """How it was opened."""
+    @property
+    def _objects(self) -> _Objects | None: ...
     @property
     def _settings(self) -> dict[str, Any]:
         """The settings in use that are no defaults."""
@@ -568,7 +576,13 @@ class Store:
         The offsets are those of ``config/consumerOffset.json``.
         """
 
-    def _group_places(self, name: str, begin_ms: int | None, from_end: bool, /) -> _GroupPlaces:
+    def _group_places(
+        self,
+        name: str,
+        begin_ms: _Time | None,
+        from_end: bool,
+        /,
+    ) -> _GroupPlaces:
         """A group's places, for this handle alone.
 
         A new topic begins at the time ``begin_ms``, without it behind what is there if

@@ -61,6 +61,7 @@ _COMMANDS = {
     "copy": "copying",
     "diff": "copying",
     "clean": "clean",
+    "sql": "sql",
     "demo": "demo",
 }
 

@@ -103,6 +103,10 @@ EXAMPLES = {
         "mqstore clean /data/store --keep-hours 72",
         "mqstore clean /data/store --keep-hours 72 --apply",
     ),
+    "sql": (
+        "mqstore sql /data/store 'select topic, count(*) from messages group by all'",
+        "mqstore sql /data/a/store /data/b/store 'from groups where lag > 0' -o lag.csv",
+    ),
     "demo": ("mqstore demo", "mqstore demo --messages 20000 --no-spark"),
 }
 """By command; each is run as it stands in a shell."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mqstore
 from mqstore import _native
+from mqstore.exchange.rows import as_it_is
 from mqstore.files.durable import sync
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def put_back(store: str, opened: Store) -> PutBack:
 
 
 def _again(message: StoredMessage) -> mqstore.Message:
-    fields: dict[str, Any] = {name: getattr(message, name) for name in _FIELDS}
+    fields = {name: as_it_is(name, getattr(message, name)) for name in _FIELDS}
     properties = _without_checksum(message.raw_properties)
     return mqstore.Message(message.topic, message.raw_body, properties=properties, **fields)
 

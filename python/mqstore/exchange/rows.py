@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mqstore._native import Message, encode
 from mqstore.errors import InvalidMessageError
+from mqstore.text import Milliseconds
 
 if TYPE_CHECKING:
     from mqstore._native import StoredMessage
@@ -34,11 +35,12 @@ FIELDS = (
     "prepared_transaction_offset",
 )
 """Fields shared by a row and a message."""
+_TIMES = frozenset(["born_timestamp_ms", "store_timestamp_ms"])
 
 
 def needs_record(message: StoredMessage) -> bool:
     """Whether a row without the whole record would lose something."""
-    fields: dict[str, Any] = {name: getattr(message, name) for name in FIELDS}
+    fields = {name: as_it_is(name, getattr(message, name)) for name in FIELDS}
     raw = message.raw_properties
     # The last property may be a checksum of the record, which is made anew at each place.
     checked = raw[-20:].startswith(b"__CRC32#\x01") and len(raw) >= 20
@@ -114,7 +116,7 @@ def message_of(row: Row, number: int) -> Placed:
         body = _bytes(row, "body")
     if body is None:
         raise _wrong("body", "text, or base64 as body_base64", None)
-    fields = {name: row[name] for name in FIELDS if row.get(name) is not None}
+    fields = {name: as_it_is(name, row[name]) for name in FIELDS if row.get(name) is not None}
     properties = _properties(row)
     if properties is not None:
         fields["properties"] = properties
@@ -125,6 +127,11 @@ def message_of(row: Row, number: int) -> Placed:
         return Message(topic, body, **fields), queue_offset, physical_offset, number
     except (TypeError, OverflowError) as error:
         raise InvalidMessageError(str(error), "message", "MESSAGE_ILLEGAL") from None
+
+
+def as_it_is(name: str, value: Any) -> Any:  # noqa: ANN401 - of any field
+    """A field's value; a time that was stored counts, however odd."""
+    return Milliseconds(value) if name in _TIMES and isinstance(value, int) else value
 
 
 def _properties(row: Row) -> bytes | dict[str, str] | None:

@@ -41,6 +41,11 @@ class FileGroup:
     size: int = 0
     allocated: int = 0
 
+    def row(self) -> dict[str, object]:
+        """The group as ``mqstore info --json`` lists it."""
+        sizes = {"files": self.files, "bytes": self.size, "allocated_bytes": self.allocated}
+        return {"name": self.name, "what": self.what, **sizes}
+
 
 @dataclass(slots=True)
 class StoreFiles:

@@ -175,7 +175,9 @@ class ConsumerGroup(InFlight):
             self._expire()
             self._keep_acks(many)
             landed = {self._land(message) for message in many}
-            for key in landed - {None}:
+            for key in landed:
+                if key is None:
+                    continue
                 queue = self._open[key]
                 if not queue.waiting:
                     self._commit_and_release(key, queue)
@@ -187,8 +189,8 @@ class ConsumerGroup(InFlight):
     def nack(self, message: StoredMessage, delay_s: Seconds | None = None) -> bool:
         """Gives a failed message back: it comes again in ``retry_topic``, and counts as done here.
 
-        After 16 attempts it goes to ``dead_letter_topic`` instead. A writer of a broker's store needs
-        ``delivery=True``; with a store in mode ``"r"`` the writer beside it does the work.
+        After 16 attempts it goes to ``dead_letter_topic`` instead. A writer of a broker's store
+        needs ``delivery=True``; with a store in mode ``"r"`` the writer beside it does the work.
 
         Args:
             message: A message in flight.
@@ -239,8 +241,9 @@ class ConsumerGroup(InFlight):
         A message is done when `handler` returns. If it raises an ``Exception``, the message comes
         again in ``retry_topic`` after a delay, and goes to ``dead_letter_topic`` after
         `max_attempts`. ``reconsume_times`` counts its failures, and property ``RETRY_TOPIC`` names
-        its first topic. All topics of a group share ``retry_topic``: of the calls in one process each
-        gets the retries of its own topic; use one handler, or one group for each topic, in several.
+        its first topic. All topics of a group share ``retry_topic``: of the calls in one process
+        each gets the retries of its own topic; several processes need one handler, or a group for
+        each topic.
 
         Each queue is handled in order by one thread of one process at a time, beside messages that
         ``poll`` returned. A process that is killed repeats at most the message in hand of each

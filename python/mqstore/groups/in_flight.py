@@ -163,7 +163,6 @@ class InFlight:
         if on_loss == "error":
             advice = 'nothing was taken: seek to a later place, or go on with on_loss="warn"'
             raise OffsetOutOfRangeError(f"{text}; {advice}", place, *self._bounds(*key))
-        self._store._warn(text)  # noqa: SLF001 - a part of the store
         logging.getLogger("mqstore").warning("%s", text)
 
     def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
@@ -180,14 +179,19 @@ class InFlight:
             if place is None:
                 return None
             queue = self._open[key] = TakenQueue(place)
+            if self._places.has_moved:  # what another process acknowledged counts from now on
+                self._commit_late()
         return queue
 
     def _release(self, key: QueueKey) -> None:
         self._drop_flight(key)
         del self._open[key]
         if self._places.release(*key):
-            self._has_left = True
-            self._wake_at(time.monotonic() + _COMMIT_S)
+            self._commit_late()
+
+    def _commit_late(self) -> None:
+        self._has_left = True
+        self._wake_at(time.monotonic() + _COMMIT_S)
 
     def _drop_flight(self, key: QueueKey) -> list[int]:
         """Forgets which messages of a queue are in flight, and gives their physical offsets."""

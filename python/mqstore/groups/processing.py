@@ -209,8 +209,8 @@ class Processing:
             self._reported.add(origin)
             _LOG.warning(
                 "group %s: the handler of topic %s gets retries of topic %s: all topics of a group "
-                "share %s, so each of its processes must handle the same topics, as in RocketMQ (one "
-                "group, one subscription); give each topic a group of its own",
+                "share %s, so each of its processes must handle the same topics, as in RocketMQ "
+                "(one group, one subscription); give each topic a group of its own",
                 self._group.name,
                 self._topic,
                 origin,

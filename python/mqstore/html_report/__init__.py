@@ -10,12 +10,10 @@ Needs jinja2 and plotly (``pip install 'mqstore[report]'``).
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import json
 import os
 import re
-import tempfile
 import zlib
 from importlib.resources import files
 from pathlib import Path
@@ -23,8 +21,10 @@ from typing import TYPE_CHECKING
 
 import mqstore
 from mqstore.errors import StoreIOError, needs
+from mqstore.files.new_file import new_file
 from mqstore.html_report.facts import gather
 from mqstore.html_report.figures import figures
+from mqstore.store import local
 from mqstore.text import (
     age_text,
     count_text,
@@ -84,13 +84,15 @@ def report(
         ConfigError: A setting that cannot be.
         StoreIOError: The operating system refused something, or the page cannot be written.
     """
+    local(path, "mqstore.report")
     out = Path(out_html)
     if not overwrite and os.path.lexists(out):
         raise FileExistsError(17, "the report is there already", str(out))
     facts = gather(path, progress=progress, config=config)
     page = render(facts)
     try:
-        _write(out, page, overwrite=overwrite)
+        with new_file(out, overwrite=overwrite) as temporary:
+            temporary.write_text(page, encoding="utf-8", newline="\n")
     except FileExistsError:
         raise
     except OSError as error:
@@ -151,26 +153,6 @@ def _packed(script: str) -> str:
 def _for_script(script: str) -> str:
     """A script that stands in a page: no text in it is taken for the element's end."""
     return re.sub("<(?=/script|!--|script)", r"\\x3c", script, flags=re.IGNORECASE)
-
-
-def _write(out: Path, page: str, *, overwrite: bool) -> None:
-    """Puts the page where it belongs, whole or not at all."""
-    handle, name = tempfile.mkstemp(prefix=f".{out.name}.", dir=out.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            os.fchmod(file.fileno(), 0o644)
-            file.write(page)
-            file.flush()
-            os.fsync(file.fileno())
-        if overwrite:
-            temporary.replace(out)
-        else:
-            # A link, other than a rename, does not take another file's place.
-            out.hardlink_to(temporary)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
 
 
 def _shown(text: str) -> str:

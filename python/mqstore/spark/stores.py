@@ -16,7 +16,7 @@ import pyarrow as pa
 
 import mqstore
 from mqstore import _native
-from mqstore._names import table_names
+from mqstore._names import broker_of, table_names
 from mqstore.errors import NotAStoreError, StoreError
 from mqstore.files.log_files import log_folders, log_paths
 from mqstore.spark.values import topics_matching
@@ -177,12 +177,6 @@ def _warn_of_one_name(stores: Sequence[StoreDir]) -> None:
 def _warn(text: str) -> None:
     """Warns once in a process: a stream finds its stores again for each batch."""
     _log.warning(text)
-
-
-def broker_of(path: str) -> str:
-    """The name of a broker by its store's directory: of ``/data/broker-a/store``, ``broker-a``."""
-    parts = [part for part in Path(path).parts if part not in ("store", os.sep)]
-    return parts[-1] if parts else "store"
 
 
 def _is_store(path: str, options: ReadOptions) -> bool:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 import mqstore.errors
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["Py4JError", "PySparkException", "in_one_sentence", "jvm_end", "reason", "sentence"]
+__all__ = ["PySparkException", "in_one_sentence", "jvm_end", "reason", "sentence"]
 
 _JVM_S = 5
 

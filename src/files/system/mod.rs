@@ -4,7 +4,7 @@
 //! `anchored.rs` refuses once the store's folders were moved or replaced. `locks.rs` knows the lock
 //! files for forked children, `clock.rs` the time, `memory.rs` the machine's memory, `owner.rs`
 //! makes files and folders with owner, group and mode of their folder, `resting.rs` reads a log that nobody
-//! writes.
+//! writes, `sparing.rs` leaves no pages in the cache.
 
 pub mod locks;
 pub mod memory;
@@ -12,6 +12,7 @@ pub mod os;
 mod owner;
 pub mod pinned_storage;
 pub mod resting;
+pub mod sparing;
 pub mod storage;
 
 use nix::time::{ClockId, clock_gettime};

@@ -12,10 +12,10 @@ use std::time::Duration;
 use memmap2::MmapRaw;
 
 use super::locks::HeldLock;
-use super::owner;
 use super::storage::{
     Access, DirEntry, FileKind, FileStat, Foreign, Identity, Region, Stamp, Storage, StorageFile,
 };
+use super::{owner, sparing::SparingFile};
 use crate::error::{Error, Result};
 use crate::files::map::mapped_file::MappedFile;
 use crate::format::width::{clamp_u64, saturating_i64, to_usize};
@@ -259,14 +259,14 @@ pub(crate) fn open_files_allowed() -> Option<u64> {
 struct OsFile {
     /// Set with the lock; dropped before the file is closed.
     held: OnceLock<HeldLock>,
-    file: File,
+    file: SparingFile,
 }
 
 impl OsFile {
     fn shared(file: File) -> io::Result<Arc<dyn StorageFile>> {
         // A clone is never a standard stream, into which the process may print.
         let file = if file.as_raw_fd() > 2 { file } else { file.try_clone()? };
-        Ok(Arc::new(Self { held: OnceLock::new(), file }))
+        Ok(Arc::new(Self { held: OnceLock::new(), file: SparingFile::new(file) }))
     }
 }
 
@@ -285,7 +285,7 @@ impl StorageFile for OsFile {
     }
 
     fn length(&self) -> io::Result<u64> {
-        (&self.file).seek(SeekFrom::End(0))
+        (&*self.file).seek(SeekFrom::End(0))
     }
 
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
@@ -409,8 +409,8 @@ impl StorageFile for OsFile {
         let mut options = memmap2::MmapOptions::new();
         options.len(len);
         let raw = match access {
-            Access::ReadWrite => options.map_raw(&self.file)?,
-            Access::Read => options.map_raw_read_only(&self.file)?,
+            Access::ReadWrite => options.map_raw(&*self.file)?,
+            Access::Read => options.map_raw_read_only(&*self.file)?,
         };
         Ok(Arc::new(OsRegion(raw)))
     }

@@ -49,12 +49,14 @@ impl Store {
     ///     delay_level: Stored as property ``DELAY`` unless 0; the message is not delayed.
     ///     delay: Keeps the message back for so long: a ``timedelta``, or seconds, of the store's
     ///         delay levels (``message_delay_level``). It waits in ``SCHEDULE_TOPIC_XXXX``, where
-    ///         the result leads, until a broker or a writer with ``delivery=True`` delivers it.
+    ///         the result leads, until a broker or a writer that delivers appends it. 0 is a plain
+    ///         append.
     ///
     /// Raises:
     ///     InvalidMessageError: The message cannot be stored; ``.status`` is RocketMQ's status
     ///         for the reason. Nothing was written.
-    ///     ConfigError: ``delay`` in a store opened without ``delivery=True``; nothing was written.
+    ///     ConfigError: ``delay`` with ``delivery=False``, or in a broker's store without
+    ///         ``delivery=True``; nothing was written.
     ///     ValueError: ``delay`` is none of the delay levels; nothing was written.
     ///     FlushTimeoutError: It is stored, but was not flushed in ``sync_flush_timeout``;
     ///         ``.result`` says where.

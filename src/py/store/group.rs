@@ -104,6 +104,12 @@ impl GroupPlaces {
         Ok(py.detach(|| group.take(topic, queue_id))?)
     }
 
+    /// Whether places wait for a commit.
+    #[getter]
+    fn has_moved(&self) -> bool {
+        self.group.has_moved()
+    }
+
     /// Lets other processes take a queue; whether acknowledgements of it wait for a commit.
     fn release(&self, topic: &str, queue_id: i32) -> bool {
         self.group.release(topic, queue_id)
@@ -123,8 +129,9 @@ impl GroupPlaces {
         Ok(py.detach(|| group.ack(topic, queue_id, &acks))?)
     }
 
-    /// Reads messages from a place on: they, the span of each, the place behind all, and how many
-    /// retention deleted there.
+    /// Reads messages from a place on: they, the span of each, the place behind all, and a loss.
+    ///
+    /// The loss is how many messages retention deleted there.
     fn read<'py>(
         &self,
         py: Python<'py>,

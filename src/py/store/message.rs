@@ -151,6 +151,7 @@ impl Message {
             ("born_timestamp_ms", self.born_timestamp_ms),
             ("store_timestamp_ms", self.store_timestamp_ms),
         ] {
+            let time = time.map(|time| fields::kept_time(py, time)).transpose()?;
             set_if(&given, time.is_some(), name, time)?;
         }
         set_if(&given, self.born_host.is_some(), "born_host", self.born_host())?;

@@ -97,7 +97,7 @@ def groups_command(
                 note(f"mqstore: {escape(warning)}")
         if group is not None:
             check_group(opened, group, opened.groups())
-        reader = _Reader(opened)
+        reader = GroupReader(opened)
         rows = reader.queues(group) if verbose else reader.topics(group)
         output.rows(
             rows,
@@ -195,7 +195,7 @@ def _reset(
     return 0
 
 
-class _Reader:
+class GroupReader:
     """The rows, and what could not be read for them."""
 
     def __init__(self, store: Store) -> None:

@@ -78,7 +78,7 @@ def index_command(
             keys = [f"{topic}#{chain}" for topic in topics] or [chain]
             return _print_chain(output, opened, paths, keys, limit)
         if entries:
-            output.rows(_entry_rows(opened, paths, limit), _ENTRY_COLUMNS)
+            output.rows(entry_rows(opened, paths, limit), _ENTRY_COLUMNS)
         else:
             _print_headers(output, opened, paths)
     return 0
@@ -117,7 +117,8 @@ def _print_headers(output: Output, store: Store, paths: list[Path]) -> None:
     )
 
 
-def _entry_rows(store: Store, paths: list[Path], limit: int | None) -> Iterator[Row]:
+def entry_rows(store: Store, paths: list[Path], limit: int | None) -> Iterator[Row]:
+    """The entries of index files, as ``mqstore index --entries --json`` lists them."""
     left = limit
     for path, file in open_index_files(store, paths):
         header = file.header

@@ -77,16 +77,7 @@ def _info(store: Store) -> dict[str, object]:
         "checkpoint": _checkpoint_info(store),
         "versions": store.versions(),
         "settings": {name: getattr(store.config, name) for name in _LEARNT},
-        "files": [
-            {
-                "name": group.name,
-                "what": group.what,
-                "files": group.files,
-                "bytes": group.size,
-                "allocated_bytes": group.allocated,
-            }
-            for group in files.groups
-        ],
+        "files": [group.row() for group in files.groups],
         "rocksdb": _rocksdb(store.path),
         "not_read": not_read,
         "unknown": [path for path in files.unknown if not _is_below(path, not_read)],

@@ -78,11 +78,13 @@ def pipeline_command(
     behind the batch that runs. With --jsonl each batch is a line.
     """
     with needs("spark"):
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
         from mqstore.spark import pipeline
         from mqstore.spark.compacting import compact as join
         from mqstore.spark.ingest import PipelineConfig
         from mqstore.spark.starting import start_session
-        from mqstore.spark.telling import Py4JError, PySparkException, jvm_end, reason, sentence
+        from mqstore.spark.telling import PySparkException, jvm_end, reason, sentence
     if dry_run:
         _preview(output, file)
         return 0

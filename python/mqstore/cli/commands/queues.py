@@ -24,6 +24,7 @@ from mqstore.text import count_text, size_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from mqstore import QueueInfo, Store
     from mqstore.cli.output import Output
@@ -55,11 +56,9 @@ def topics_command(output: Output, store: str, config: str | None, with_bytes: b
     Exits with 1 where the files of a queue are damaged, so that bytes cannot be added up.
     """
     damaged: list[str] = []
-    with open_store(store, config) as opened:
-        rows = _queue_rows(opened, (), damaged, with_bytes=with_bytes)
-        types = message_types(opened)
+    with open_store(store, config) as opened, _progress() as advance:
         output.rows(
-            (_topic_row(topic, list(queues), types) for topic, queues in groupby(rows, _topic_of)),
+            topic_rows(opened, damaged, with_bytes=with_bytes, advance=advance),
             (
                 Column("topic"),
                 Column("type"),
@@ -90,10 +89,10 @@ def queues_command(
     Exits with 1 where the files of a queue are damaged, so that bytes cannot be added up.
     """
     damaged: list[str] = []
-    with open_store(store, config) as opened:
+    with open_store(store, config) as opened, _progress() as advance:
         check_topics(opened, topics)
         output.rows(
-            _queue_rows(opened, topics, damaged, with_bytes=with_bytes),
+            queue_rows(opened, topics, damaged, with_bytes=with_bytes, advance=advance),
             (
                 Column("topic"),
                 Column("queue_id", right=True, title="QUEUE"),
@@ -106,6 +105,10 @@ def queues_command(
             ),
         )
     return _report_damaged(damaged)
+
+
+def _progress() -> AbstractContextManager[Callable[[int, int], None]]:
+    return progress("reading queues", unit="entries", beside_output=True)
 
 
 def _report_damaged(damaged: list[str]) -> int:
@@ -123,25 +126,51 @@ def _topic_of(row: dict[str, object]) -> str:
     return str(row["topic"])
 
 
-def _queue_rows(
-    store: Store, topics: tuple[str, ...], damaged: list[str], *, with_bytes: bool
+def topic_rows(
+    store: Store,
+    damaged: list[str],
+    *,
+    with_bytes: bool,
+    advance: Callable[[int, int], object] = lambda _done, _total: None,
 ) -> Iterator[dict[str, object]]:
+    """A row for each topic, as ``mqstore topics --json`` lists it."""
+    rows = queue_rows(store, (), damaged, with_bytes=with_bytes, advance=advance)
+    types = message_types(store)
+    return (_topic_row(topic, list(queues), types) for topic, queues in groupby(rows, _topic_of))
+
+
+def queue_rows(
+    store: Store,
+    topics: tuple[str, ...],
+    damaged: list[str],
+    *,
+    with_bytes: bool,
+    advance: Callable[[int, int], object] = lambda _done, _total: None,
+) -> Iterator[dict[str, object]]:
+    """A row for each queue, as ``mqstore queues --json`` lists it.
+
+    Args:
+        store: The store.
+        topics: Only these; empty is all.
+        damaged: Gets a sentence for each queue whose entries cannot be read.
+        with_bytes: Whether bytes of records are added up.
+        advance: Called with entries read, and entries in all.
+    """
     queues = [queue for queue in store.queues() if not topics or queue.topic in topics]
     if not with_bytes:
         yield from (_queue_row(queue) for queue in queues)
         return
     entries = sum(queue.max_offset - queue.min_offset for queue in queues)
-    with progress("reading queues", unit="entries", beside_output=True) as advance:
-        read = 0
-        for queue in queues:
-            try:
-                size: int | None = queue_bytes(store, queue)
-            except mqstore.CorruptionError as error:
-                size = None
-                damaged.append(str(error))
-            yield _queue_row(queue) | {"bytes": size}
-            read += queue.max_offset - queue.min_offset
-            advance(read, entries)
+    read = 0
+    for queue in queues:
+        try:
+            size: int | None = queue_bytes(store, queue)
+        except mqstore.CorruptionError as error:
+            size = None
+            damaged.append(str(error))
+        yield _queue_row(queue) | {"bytes": size}
+        read += queue.max_offset - queue.min_offset
+        advance(read, entries)
 
 
 def _queue_row(queue: QueueInfo) -> dict[str, object]:

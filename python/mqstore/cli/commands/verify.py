@@ -69,7 +69,7 @@ def verify_command(
         "path": report.path,
         "level": report.level,
         "ok": report.ok,
-        "findings": [_row(finding) for finding in report.findings],
+        "findings": [finding_row(finding) for finding in report.findings],
         "counts": report.counts,
     }
     print_report(output, document, "findings", lambda: _lines(report))
@@ -78,7 +78,8 @@ def verify_command(
     return 0 if report.ok else 1
 
 
-def _row(finding: Finding) -> dict[str, object]:
+def finding_row(finding: Finding) -> dict[str, object]:
+    """A finding, as ``mqstore verify --json`` lists it."""
     return {
         "code": finding.code,
         "severity": finding.severity,
@@ -96,7 +97,7 @@ def _lines(report: VerifyReport) -> Iterator[str]:
         yield f"{name.replace('_', ' '):<16} {count_text(count)}"
     if report.findings:
         yield ""
-        yield from table_lines([_row(finding) for finding in report.findings], _COLUMNS)
+        yield from table_lines([finding_row(finding) for finding in report.findings], _COLUMNS)
     yield ""
     yield "no damage" if report.ok else _summary(report)
 

@@ -178,7 +178,9 @@ def test_each_message_once_however_often_the_pipeline_is_killed(tmp_path: Path) 
         changes.keep(number % 3)
         if number == KILLS:
             driver.go()
-            assert driver.wait("over"), f"MQSTORE_SEED={SEED}"
+            is_over = driver.wait("over")
+            driver.errors.seek(0)
+            assert is_over, f"MQSTORE_SEED={SEED}: {driver.errors.read()[-8000:]}"
         else:
             stop = threading.Event()
             beside = (changes.root((number + 1) % 3), numbers, stop)

@@ -1,0 +1,361 @@
+"""``sql``: stores as tables of DuckDB."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import queue
+import re
+import shutil
+import sys
+import threading
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+import mqstore
+from mqstore import _native
+from mqstore.cli.options import config_option, output_options
+from mqstore.cli.output import Column, note, on_terminal
+from mqstore.cli.progress import progress
+from mqstore.cli.units import SIZE
+from mqstore.errors import ConfigError, needs
+from mqstore.files.new_file import new_file
+from mqstore.text import escape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+    from duckdb import DuckDBPyRelation
+
+    from mqstore.cli.output import Output
+    from mqstore.database import Session
+
+_SUFFIXES = ("parquet", "csv", "json", "jsonl", "md")
+_NUMBER = re.compile(r"U?(?:TINY|SMALL|BIG|HUGE)?INT|DECIMAL|DOUBLE|FLOAT")
+_ROWS_MEASURED = 500
+# A column of a table has at least this many characters.
+_LEAST_WIDTH = 6
+_BATCH_ROWS = 2048
+# Time for a query to end after Ctrl-C.
+_END_S = 2
+
+
+class QueryError(click.ClickException):
+    """SQL that DuckDB refuses, or cannot run."""
+
+    exit_code = 2
+
+
+@click.command("sql", short_help="Query stores in SQL, by DuckDB.")
+@click.argument("stores", nargs=-1, required=True, metavar="STORE... [QUERY]")
+@click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="A table in Markdown.")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help=f"Write a file; its suffix says how: {', '.join(_SUFFIXES)}.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace a file of -o that is there.")
+@click.option("--allow-files", is_flag=True, help="Let SQL read and write other files.")
+@click.option(
+    "--memory", type=SIZE, default="1g", show_default=True, help="Memory of DuckDB for the query."
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    default=2,
+    show_default=True,
+    metavar="COUNT",
+    help="Threads of DuckDB.",
+)
+@click.option(
+    "--spill",
+    type=click.Path(file_okay=False),
+    metavar="FOLDER",
+    help="Put what does not fit into memory there; without it such a query fails.",
+)
+@config_option
+@output_options
+def sql_command(
+    output: Output,
+    stores: tuple[str, ...],
+    as_csv: bool,  # noqa: FBT001 - click passes it by name
+    as_markdown: bool,  # noqa: FBT001
+    out: str | None,
+    overwrite: bool,  # noqa: FBT001
+    allow_files: bool,  # noqa: FBT001
+    memory: int,
+    threads: int,
+    spill: str | None,
+    config: str | None,
+) -> int:
+    """Query stores in SQL: one row for each message, queue, group, file, finding.
+
+    QUERY is SQL of DuckDB. Without it the query is read from standard input; on a terminal there is
+    a prompt. The tables are messages (messages_text has text as body), queues, topics, groups,
+    group_queues, files, findings, index_entries and pending: ".tables" lists them, ".schema
+    messages" explains each column, and "explain select ..." shows which conditions reach the store.
+
+    Nothing is written, and SQL reads no other file. Exits with 2 where the SQL is wrong, with 1
+    where a part of a store cannot be read.
+    """
+    given, query = _split(stores)
+    form = _form(output, out, as_csv=as_csv, as_markdown=as_markdown)
+    with needs("sql", "mqstore sql"):
+        from mqstore.database import Session
+    # A broker that runs here needs its own pages.
+    _native._spare_page_cache()  # noqa: SLF001 - our own
+    session = Session(
+        given,
+        allow_files=allow_files,
+        memory_bytes=memory,
+        threads=threads,
+        spill=spill,
+        config=config,
+    )
+    if query is None and sys.stdin.isatty() and out is None:
+        from mqstore.cli.sql_prompt import prompt
+
+        prompt(session, lambda text: _show(session, text, output, form))
+        return 0
+    try:
+        query = sys.stdin.read() if query is None else query
+        if out is None:
+            return _show(session, query, output, form)
+        return _write(session, query, output, form, Path(out), overwrite=overwrite)
+    except KeyboardInterrupt:
+        # A thread of DuckDB may still read, and Python would wait for it.
+        note("interrupted")
+        sys.stdout.flush()
+        os._exit(130)
+
+
+def _write(
+    session: Session, query: str, output: Output, form: str, out: Path, *, overwrite: bool
+) -> int:
+    """Writes the rows of a query to a file; the exit code."""
+    for path in session.stores.paths.values():
+        if out.resolve().is_relative_to(Path(path).resolve()):
+            raise ConfigError(f"out: {out} lies inside of the store {path}", "out")
+    if os.path.lexists(out) and not overwrite:
+        text = "the file is there already; --overwrite replaces it"
+        raise FileExistsError(17, text, str(out))
+    with new_file(out, overwrite=overwrite) as temporary:
+        if form == "parquet":
+            return _show(session, query, output, form, temporary)
+        output.pager = None
+        with (
+            temporary.open("w", encoding="utf-8", newline="") as file,
+            contextlib.redirect_stdout(file),
+        ):
+            return _show(session, query, output, form)
+
+
+def _split(words: tuple[str, ...]) -> tuple[list[str], str | None]:
+    """The stores, and the query, which is the last word if it is no path."""
+    stores = list(words)
+    last = stores[-1]
+    is_query = len(last.split()) > 1 or last in {".schema", ".tables"}
+    query = stores.pop() if len(stores) > 1 and is_query and not Path(last).exists() else None
+    twice = next((store for store in stores if stores.count(store) > 1), None)
+    if twice is not None:
+        raise click.UsageError(f"STORE: {twice} is named twice")
+    return stores, query
+
+
+def _form(output: Output, out: str | None, *, as_csv: bool, as_markdown: bool) -> str:
+    forms: list[str] = [output.form] if output.form != "text" else []
+    forms += ["csv"] * as_csv + ["md"] * as_markdown
+    if out is not None:
+        forms.append(Path(out).suffix.removeprefix("."))
+        if forms[-1] not in _SUFFIXES:
+            raise click.UsageError(
+                f"-o: expected a suffix of {', '.join(_SUFFIXES)}; found {out!r}"
+            )
+        if forms[-1] in {"json", "jsonl"}:
+            output.form = forms[-1]  # type: ignore[assignment]
+    if len(forms) > 1:
+        raise click.UsageError("--json, --jsonl, --csv, --markdown and -o exclude each other.")
+    return forms[0] if forms else "text"
+
+
+def _show(
+    session: Session, query: str, output: Output, form: str, target: Path | None = None
+) -> int:
+    """Runs a query and prints its rows; the exit code."""
+    with (
+        contextlib.ExitStack() as bar,
+        contextlib.closing(_Running(session, query, form)) as running,
+    ):
+        session.stores.advance = bar.enter_context(progress("reading"))
+        for schema, kinds, batches in running.results():
+            first = list(islice(batches, 1))
+            if on_terminal() and target is None:
+                bar.close()
+            each = chain(first, batches)
+            if form == "parquet":
+                import pyarrow.parquet as pq
+
+                with pq.ParquetWriter(target, schema) as writer:
+                    for batch in each:
+                        writer.write_batch(batch)
+            else:
+                rows = chain.from_iterable(
+                    zip(*batch.to_pydict().values(), strict=False) for batch in each
+                )
+                _print(output, form, schema.names, kinds, rows)
+    return int(session.stores.warned)
+
+
+class _Running:
+    """A query in a thread of its own, so that Ctrl-C ends it at once."""
+
+    def __init__(self, session: Session, query: str, form: str) -> None:
+        self._session, self._query, self._form = session, query, form
+        self._found: queue.Queue[Any] = queue.Queue(maxsize=2)
+        session.stores.begin()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def results(self) -> Iterator[tuple[pa.Schema, list[str], Iterator[pa.RecordBatch]]]:
+        """Schema, DuckDB's types and rows of each statement that has rows."""
+        while (head := self._take()) is not None:
+            yield *head, iter(self._take, None)
+
+    def close(self) -> None:
+        """Ends the query."""
+        self._session.stores.stopped = True
+        if self._thread.is_alive():
+            self._session.connection.interrupt()
+        self._thread.join(_END_S)
+
+    def _work(self) -> None:
+        try:
+            for statement in self._session.statements(self._query):
+                relation = self._session.run(statement)
+                if relation is None:
+                    continue
+                reader = _shaped(relation, self._form).to_arrow_reader(_BATCH_ROWS)
+                self._put((reader.schema, [str(kind) for kind in relation.types]))
+                for batch in reader:
+                    self._put(batch)
+                self._put(None)
+            self._put(None)
+        except Exception as error:
+            # The reader raises it.
+            self._put(error)
+
+    def _put(self, item: object) -> None:
+        while not self._session.stores.stopped:
+            with contextlib.suppress(queue.Full):
+                return self._found.put(item, timeout=0.1)
+        return None
+
+    def _take(self) -> Any:  # noqa: ANN401
+        item = self._found.get()
+        if not isinstance(item, Exception):
+            return item
+        failure = self._session.stores.failure
+        if isinstance(failure, mqstore.StoreError | OSError):
+            raise failure from None
+        text = " ".join(str(item).partition("\n\nLINE ")[0].split())
+        if "Out of Memory" in text:
+            text = "the query needs more memory: --memory allows more, --spill puts it on a disk"
+        raise QueryError(text) from None
+
+
+def _shaped(relation: DuckDBPyRelation, form: str) -> DuckDBPyRelation:
+    """A query's rows as DuckDB itself writes their values in a form."""
+    if form == "parquet":
+        return relation
+    if form in {"json", "jsonl"}:
+        return relation.set_alias("mqstore_rows").project("to_json(mqstore_rows)")
+    return relation.project("columns(*)::varchar")
+
+
+def _print(
+    output: Output,
+    form: str,
+    names: list[str],
+    kinds: list[str],
+    rows: Iterator[tuple[str | None, ...]],
+) -> None:
+    if form in {"json", "jsonl"}:
+        output.rows(msgspec.Raw(row[0].encode()) for row in rows)  # type: ignore[union-attr, misc]
+    elif form == "csv":
+        shown = escape if on_terminal() else str
+        writer = csv.writer(_Lines(output), lineterminator="\n")
+        for row in chain([names], rows):
+            writer.writerow([None if cell is None else shown(cell) for cell in row])
+    elif form == "md":
+        for row in chain([names, ["---"] * len(names)], rows):
+            output.line(f"| {' | '.join(map(_markdown, row))} |")
+    elif names == ["explain_key", "explain_value"]:
+        for _, text in rows:
+            for line in str(text).splitlines():
+                output.line(escape(line))
+    else:
+        _print_table(output, names, kinds, rows)
+
+
+class _Lines:
+    """A file for ``csv``."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def write(self, text: str) -> None:
+        self._output.line(text.removesuffix("\n"))
+
+
+def _markdown(cell: str | None) -> str:
+    return re.sub(r"([\\|<>`*_\[\]])", r"\\\1", escape(cell or "")) if cell != "---" else cell
+
+
+def _print_table(
+    output: Output, names: list[str], kinds: list[str], rows: Iterator[tuple[str | None, ...]]
+) -> None:
+    """A table that fits the terminal; columns that cannot stand side by side stand in lines."""
+    first = list(islice(rows, _ROWS_MEASURED))
+    if not first:
+        note("0 rows")
+        return
+    widths = [
+        max(len(name), *(len(escape(row[at] or "-")) for row in first))
+        for at, name in enumerate(names)
+    ]
+    room = shutil.get_terminal_size().columns + 2 - 2 * len(names)
+    if on_terminal() and sum(widths) > room:
+        if room < _LEAST_WIDTH * len(names):
+            most = max(map(len, names))
+            for row in chain(first, rows):
+                for name, cell in zip(names, row, strict=True):
+                    output.line(f"{escape(name):<{most}}  {escape('-' if cell is None else cell)}")
+                output.line()
+            return
+        while sum(widths) > room:
+            widths[widths.index(max(widths))] -= 1
+    columns = [
+        Column(str(at), _cut_to(width), right=_NUMBER.match(kind) is not None, title=cut(name))
+        for at, (name, kind, width) in enumerate(zip(names, kinds, widths, strict=True))
+        for cut in [_cut_to(width)]
+    ]
+    output.rows(
+        ({str(at): cell for at, cell in enumerate(row)} for row in chain(first, rows)), columns
+    )
+
+
+def _cut_to(width: int) -> Callable[[str], str]:
+    def cut(text: str) -> str:
+        text = escape(text)
+        return text if not on_terminal() or len(text) <= width else f"{text[: width - 1]}…"
+
+    return cut

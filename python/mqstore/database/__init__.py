@@ -1,0 +1,221 @@
+"""Stores as tables of DuckDB: ``mqstore.sql``.
+
+Needs DuckDB and pyarrow (``pip install 'mqstore[sql]'``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import mqstore
+from mqstore._names import broker_of
+from mqstore.database.tables import TABLES, Stores, Table, columns_of
+from mqstore.errors import ConfigError, needs
+from mqstore.store import local
+from mqstore.text.zone import zone
+
+with needs("sql", "mqstore.sql"):
+    import duckdb
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mqstore.config import ConfigLike
+
+_DESCRIBE = re.compile(r"\s*(?:describe|desc)\s+(?:table\s+)?\"?(\w+)\"?\s*;?\s*", re.IGNORECASE)
+_SHOW = re.compile(r"\s*show\s+(?:all\s+)?tables\s*;?\s*", re.IGNORECASE)
+_EXPLAIN = re.compile(r"\s*explain\s+(analyze\s+)?(.*)", re.IGNORECASE | re.DOTALL)
+_DESCRIPTION = ("column_name", "column_type", "meaning")
+_TEXT = "messages_text"
+_VIEWS = """
+create temp view messages as select *, try(decode(body)) as body_text,
+  try_cast(try(decode(body)) as json) as body_json from "_messages";
+create temp view messages_text as select * replace (body_text as body) from messages;
+"""
+
+
+def sql(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    query: str | None = None,
+    *,
+    allow_files: bool = False,
+    memory_bytes: int = 1 << 30,
+    threads: int = 2,
+    spill: str | os.PathLike[str] | None = None,
+    config: ConfigLike = None,
+) -> duckdb.DuckDBPyRelation | duckdb.DuckDBPyConnection | None:
+    """Queries stores in SQL.
+
+    The tables are ``messages``, ``messages_text`` (with text as ``body``), ``queues``, ``topics``,
+    ``groups``, ``group_queues``, ``files``, ``findings``, ``index_entries`` and ``pending``; the
+    query ``describe messages`` explains each column. A table is read when a query asks for it.
+    Conditions on messages reach the store as in ``mqstore.duckdb.relation``; ``explain`` before a
+    query shows which, and what is read.
+
+    Args:
+        paths: The root folder of a store, or those of several: column ``broker`` is the name of
+            the store's directory, or the path where two have one name.
+        query: SQL of DuckDB; ``None`` returns a connection with the tables.
+        allow_files: Whether SQL may read and write other files.
+        memory_bytes: Memory of DuckDB; a query that needs more fails.
+        threads: Threads of DuckDB.
+        spill: Folder for what does not fit into memory; ``None`` writes no file.
+        config: As for ``mqstore.open``.
+
+    Returns:
+        A relation, read when its rows are asked for; ``None`` for a statement without rows; or a
+        connection of DuckDB.
+
+    Raises:
+        ConfigError: No store is named, or `spill` lies inside of one.
+        NotAStoreError: No such folder, or no store in it.
+        duckdb.Error: The query is wrong.
+
+    Examples:
+        >>> import mqstore, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> with mqstore.open(folder, "a") as store:
+        ...     _ = store.append("orders", b'{"id": 17}', tags="paid")
+        >>> mqstore.sql(folder, "select body_json->>'$.id' from messages").fetchall()
+        [('17',)]
+    """
+    session = Session(
+        paths,
+        allow_files=allow_files,
+        memory_bytes=memory_bytes,
+        threads=threads,
+        spill=spill,
+        config=config,
+    )
+    return session.connection if query is None else session.run(query)
+
+
+class Session:
+    """A connection with the tables of stores, and what its queries report.
+
+    Args:
+        paths: As for ``sql``, as all that follow.
+    """
+
+    def __init__(
+        self,
+        paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        *,
+        allow_files: bool = False,
+        memory_bytes: int = 1 << 30,
+        threads: int = 2,
+        spill: str | os.PathLike[str] | None = None,
+        config: ConfigLike = None,
+    ) -> None:
+        given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+        self.stores = Stores(
+            _by_broker([os.fspath(local(path, "mqstore.sql")) for path in given]), config
+        )
+        for path in self.stores.paths.values():
+            mqstore.open(path, config=config).close()
+            if spill is not None and Path(spill).resolve().is_relative_to(Path(path).resolve()):
+                raise ConfigError(f"spill: {spill} lies inside of the store {path}", "spill")
+        self.connection = duckdb.connect(
+            config={
+                "memory_limit": f"{memory_bytes}B",
+                "threads": threads,
+                "temp_directory": "" if spill is None else os.fspath(spill),
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": allow_files,
+                "python_enable_replacements": False,
+            }
+        )
+        self.connection.execute(f"set timezone = '{_zone_name(self.connection)}'")
+        for name in TABLES:
+            shown = "_messages" if name == "messages" else name
+            self.connection.register(shown, Table(name, self.stores))
+        self.connection.execute(_VIEWS)
+        if not allow_files:
+            self.connection.execute("set enable_external_access = false")
+        self.connection.execute("set lock_configuration = true")
+
+    def statements(self, query: str) -> list[str]:
+        """The statements of a text."""
+        if query.lstrip().startswith("."):
+            return [query]
+        return [_without_end(one.query) for one in self.connection.extract_statements(query)]
+
+    def run(self, query: str) -> duckdb.DuckDBPyRelation | None:
+        """The rows of a query; ``None`` where a statement has none."""
+        words = query.split()
+        if words[:1] == [".schema"] and len(words) > 1:
+            query = f"describe {words[1]}"
+        elif words == [".schema"]:
+            each = [(name, *row) for name in sorted([*TABLES, _TEXT]) for row in _described(name)]
+            return self._values(("table_name", *_DESCRIPTION), each)
+        elif words == [".tables"]:
+            query = "show tables"
+        if found := _DESCRIBE.fullmatch(query):
+            name = found[1].lower()
+            if name in {*TABLES, _TEXT}:
+                return self._values(_DESCRIPTION, _described(name))
+        if _SHOW.fullmatch(query):
+            return self._values(("name",), [(name,) for name in sorted([*TABLES, _TEXT])])
+        found = _EXPLAIN.fullmatch(query)
+        relation = self.connection.sql(query)
+        if found is None:
+            return relation
+        rows: list[tuple[str, ...]] = list(relation.fetchall())
+        if found[1] is None:
+            self.stores.scans.clear()
+            self.stores.plans_only = True
+            try:
+                self.connection.sql(found[2]).fetchall()
+            finally:
+                self.stores.plans_only = False
+        rows += [("read", scan) for scan in dict.fromkeys(self.stores.scans)]
+        return self._values(("explain_key", "explain_value"), rows)
+
+    def _values(
+        self, names: tuple[str, ...], rows: list[tuple[str, ...]]
+    ) -> duckdb.DuckDBPyRelation:
+        each = ", ".join([f"({', '.join('?' * len(names))})"] * len(rows))
+        text = f"select * from (values {each}) t({', '.join(names)})"  # noqa: S608 - our own names
+        return self.connection.sql(text, params=[cell for row in rows for cell in row])
+
+
+def _without_end(statement: str) -> str:
+    """A statement without its semicolon, and comments behind it."""
+    tokens = duckdb.tokenize(statement)
+    while tokens and tokens[-1][1] == duckdb.token_type.comment:
+        tokens.pop()
+    end = tokens[-1][0] if tokens else len(statement)
+    # Offsets are those of bytes.
+    raw = statement.encode()
+    return raw[:end].decode() if raw[end : end + 1] == b";" else statement
+
+
+def _described(table: str) -> list[tuple[str, ...]]:
+    columns = columns_of("messages" if table == _TEXT else table)
+    if table == _TEXT:
+        columns["body"] = "VARCHAR", columns["body_text"][1]
+    return [(name, kind, meaning) for name, (kind, meaning) in columns.items()]
+
+
+def _by_broker(paths: list[str]) -> dict[str, str]:
+    """The stores by name of their broker, or by path where two have the same."""
+    if not paths:
+        raise ConfigError("paths: expected a store, found none", "paths")
+    names = [broker_of(path) for path in paths]
+    unique = len(set(names)) == len(names)
+    return dict(zip(names if unique else paths, paths, strict=True))
+
+
+def _zone_name(connection: duckdb.DuckDBPyConnection) -> str:
+    """The zone in force, as DuckDB knows it."""
+    name, rules = zone()
+    known = connection.execute("select name from pg_timezone_names()").fetchall()
+    if (name,) in known:
+        return name
+    offset = datetime.now(rules or UTC).utcoffset()
+    hours, rest = divmod(-int(offset.total_seconds()) if offset else 0, 3600)
+    return f"Etc/GMT{hours:+d}" if not rest else "UTC"

@@ -1,0 +1,61 @@
+//! State of an open consumer group.
+
+use std::collections::BTreeMap;
+
+use super::acks::AckFile;
+use crate::store::folder::lock::QueueLocks;
+use crate::store::store_files::OffsetsStamps;
+
+pub(super) type Queue = (String, i32);
+
+/// Sorted ranges of places whose messages are done.
+pub(super) type Done = Vec<(i64, i64)>;
+
+/// First message of a group in a topic that it has no place in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    Earliest,
+    /// Behind the messages that are there when the group is opened.
+    Latest,
+    /// Store time in milliseconds.
+    Time(i64),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    pub(super) next: BTreeMap<Queue, i64>,
+    pub(super) done: BTreeMap<Queue, Done>,
+    /// Queues moved since the last commit, and how far each was read for it.
+    pub(super) moved: BTreeMap<Queue, i64>,
+    /// Queues that no other process of the group may take now, with the ranges at that time.
+    pub(super) taken: BTreeMap<Queue, Done>,
+    /// Acknowledgements since the last commit, of queues that are taken or moved.
+    pub(super) acks: BTreeMap<Queue, AckFile>,
+    pub(super) locks: Option<QueueLocks>,
+    /// Files of the committed offsets when they were read.
+    pub(super) read_at: Option<OffsetsStamps>,
+    /// Offset up to which another process's log was flushed for a commit.
+    pub(super) durable: u64,
+    pub(super) closed: bool,
+}
+
+impl Places {
+    /// Whether the group has a place in any queue of a topic.
+    pub(super) fn knows(&self, topic: &str) -> bool {
+        let first = self.next.range((topic.to_owned(), i32::MIN)..).next();
+        first.is_some_and(|((known, _), _)| known == topic)
+    }
+
+    pub(super) fn has_acks(&self, queue: &Queue) -> bool {
+        self.moved.contains_key(queue) && self.acks.contains_key(queue)
+    }
+
+    /// Forgets a place that was not committed.
+    pub(super) fn forget(&mut self, queue: &Queue) {
+        self.moved.remove(queue);
+        self.next.remove(queue);
+        self.done.remove(queue);
+        self.acks.remove(queue);
+        self.read_at = None;
+    }
+}

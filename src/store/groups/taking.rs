@@ -1,0 +1,157 @@
+//! Places of queues that a group takes: committed ones, acknowledgements that no commit has, and
+//! first ones.
+
+use std::path::PathBuf;
+
+use super::ConsumerGroup;
+use super::acks::{Ack, AckFile};
+use super::places::{Begin, Done, Places, Queue};
+use crate::error::{Error, Result};
+use crate::files::Moved;
+use crate::store::folder::lock::OffsetsLock;
+use crate::store::read::queue_read::Boundary;
+
+impl ConsumerGroup {
+    /// The group's place in a queue whose lock is held. Another process may have moved on since.
+    pub(super) fn find(&self, places: &mut Places, queue: &Queue) -> Result<i64> {
+        if !Self::is_current(places, queue) {
+            places.forget(queue);
+        }
+        places.taken.insert(queue.clone(), Vec::new());
+        self.load(places)?;
+        let place = match places.next.get(queue) {
+            Some(&place) => place,
+            None => self.first(places, queue)?,
+        };
+        let is_known = places.has_acks(queue) || places.locks.is_none();
+        if is_known { Ok(place) } else { self.take_over(places, queue, place) }
+    }
+
+    /// Whether no other process had a released queue since.
+    fn is_current(places: &Places, queue: &Queue) -> bool {
+        match places.acks.get(queue) {
+            Some(acks) => acks.is_unchanged(),
+            None => !places.moved.contains_key(queue),
+        }
+    }
+
+    /// Adds what was acknowledged and not committed, by another process that may be gone.
+    fn take_over(&self, places: &mut Places, queue: &Queue, place: i64) -> Result<i64> {
+        let (topic, queue_id) = (&queue.0, queue.1);
+        let path = self.ack_path(queue);
+        let mut rows = AckFile::read(self.storage(places), &path)?.into_iter();
+        // A group that was set back has its messages again.
+        if rows.next().is_none_or(|(committed, ..)| committed > place) {
+            self.storage(places).remove_if_there(&path).map_err(Moved::end_writing)?;
+            return Ok(place);
+        }
+        let rows: Vec<_> = rows.filter(|&(from, to, _)| from < to && to > place).collect();
+        let end = rows.iter().map(|&(_, to, _)| to).max().unwrap_or(place);
+        if self.store.max_offset(topic, queue_id)? < end {
+            self.store.catch_up()?;
+        }
+        let mut ranges = places.done.remove(queue).unwrap_or_default();
+        for (from, to, stored_ms) in rows {
+            // After a power cut another message may have the number.
+            let found = self.store.stored_at(topic.as_bytes(), queue_id, to.saturating_sub(1))?;
+            if found == Some(stored_ms) {
+                ranges.push((from.max(place), to));
+            }
+        }
+        ranges.sort_unstable();
+        let (mut next, mut done): (i64, Done) = (place, Vec::new());
+        for (from, to) in ranges {
+            match done.last_mut() {
+                _ if to <= next => {}
+                None if from <= next => next = to,
+                Some(last) if from <= last.1 => last.1 = last.1.max(to),
+                _ => done.push((from, to)),
+            }
+        }
+        let end = done.last().map_or(next, |last| last.1);
+        if end > place {
+            let file = AckFile::create(self.storage(places), path, place);
+            places.acks.insert(queue.clone(), file.map_err(Moved::end_writing)?);
+            places.moved.insert(queue.clone(), end);
+        }
+        if !done.is_empty() {
+            places.done.insert(queue.clone(), done);
+        }
+        places.next.insert(queue.clone(), next);
+        Ok(next)
+    }
+
+    /// First place in a queue without a committed one.
+    fn first(&self, places: &mut Places, queue: &Queue) -> Result<i64> {
+        let (topic, queue_id) = (queue.0.as_bytes(), queue.1);
+        let view = self.store.queue(topic, queue_id)?;
+        let least = view.map_or(0, |queue| queue.min_offset);
+        // A queue that a topic got later is read from its start.
+        if self.begin == Begin::Earliest || places.knows(&queue.0) {
+            return Ok(least);
+        }
+        let mut starts = Vec::new();
+        for queue_id in self.store.queues_of(&queue.0)? {
+            let key = (queue.0.clone(), queue_id);
+            let start = match self.begin {
+                Begin::Time(ms) => self.store.offset_at(topic, queue_id, ms, Boundary::Lower)?,
+                Begin::Earliest | Begin::Latest => self.ends.get(&key).copied().unwrap_or(0),
+            };
+            starts.push((key, start));
+        }
+        for (key, start) in &starts {
+            places.next.insert(key.clone(), *start);
+            places.moved.insert(key.clone(), *start);
+        }
+        match self.commit_places(places) {
+            Err(error @ Error::Poisoned { .. }) => return Err(error),
+            // Nothing can be committed, such as beside a broker: the group reads all the same.
+            Err(_) => starts.iter().for_each(|(key, _)| drop(places.moved.remove(key))),
+            Ok(()) => {}
+        }
+        Ok(places.next.get(queue).copied().unwrap_or(least))
+    }
+
+    pub(super) fn ack_path(&self, queue: &Queue) -> PathBuf {
+        AckFile::path(&self.store.files.paths, &self.name, &queue.0, queue.1)
+    }
+
+    /// Writes acknowledgements of a taken queue, which survive this process from then on.
+    pub fn ack(&self, topic: &str, queue_id: i32, acks: &[Ack]) -> Result<()> {
+        let mut places = self.places()?;
+        self.check_place_of(&places)?;
+        let queue = (topic.to_owned(), queue_id);
+        let Some(locks) = &places.locks else { return Ok(()) };
+        if !places.acks.contains_key(&queue) {
+            if self.store.writer.is_none() {
+                OffsetsLock::refuse_broker(locks.storage(), &self.store.files.paths)?;
+            }
+            let committed = places.next.get(&queue).copied().unwrap_or(0);
+            let file = AckFile::create(locks.storage(), self.ack_path(&queue), committed)
+                .map_err(Moved::end_writing)?;
+            places.acks.insert(queue.clone(), file);
+        }
+        places.acks.get_mut(&queue).map_or(Ok(()), |file| file.put(acks))
+    }
+
+    /// Locks moved queues that were released; those of them that others have now are theirs.
+    pub(super) fn take_moved(&self, places: &mut Places) -> Result<Vec<Queue>> {
+        let mut held = Vec::new();
+        let moved = places.moved.keys().filter(|queue| !places.taken.contains_key(*queue));
+        for queue in moved.cloned().collect::<Vec<_>>() {
+            let Some(locks) = &places.locks else { continue };
+            let is_ours = locks.try_take(&self.name, &queue.0, queue.1)?;
+            // Places of a new group have no acknowledgements.
+            let is_new = !places.acks.contains_key(&queue);
+            if is_ours && !is_new && !Self::is_current(places, &queue) {
+                locks.release(&self.name, &queue.0, queue.1);
+                places.forget(&queue);
+            } else if is_ours {
+                held.push(queue);
+            } else {
+                places.forget(&queue);
+            }
+        }
+        Ok(held)
+    }
+}
