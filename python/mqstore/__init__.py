@@ -109,6 +109,7 @@ if TYPE_CHECKING:
         SalvageReport,
         salvage,
     )
+    from mqstore.files.remote import IoCounts
     from mqstore.groups.group import ConsumerGroup
     from mqstore.groups.processing import Processed
     from mqstore.html_report import report
@@ -169,6 +170,7 @@ __all__ = [
     "IndexFile",
     "IndexHeader",
     "InvalidMessageError",
+    "IoCounts",
     "LeftAsIs",
     "LostInQueue",
     "Message",
@@ -271,6 +273,7 @@ __getattr__ = lazily(
         "exchange.salvaging": (
             "PassedOver SalvageConflict SalvageProblem SalvageReport SalvagedFile salvage"
         ),
+        "files.remote": "IoCounts",
         "groups.group": "ConsumerGroup",
         "groups.processing": "Processed",
         "html_report": "report",

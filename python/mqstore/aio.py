@@ -38,7 +38,7 @@ from mqstore.topic import Topic
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import AsyncIterator, Callable, Generator, Iterator
+    from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
     from datetime import datetime
     from types import TracebackType
 
@@ -454,6 +454,8 @@ def open(  # noqa: A001 - `mqstore.aio.open`, as `mqstore.open`
     *,
     config: ConfigLike = None,
     timeout: Seconds | None = None,
+    storage: object = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Opening[AsyncStore]:
     """Opens a store; see ``mqstore.open``.
 
@@ -464,7 +466,8 @@ def open(  # noqa: A001 - `mqstore.aio.open`, as `mqstore.open`
     async def opened() -> AsyncStore:
         pool = ThreadPoolExecutor(_THREADS, "mqstore-aio")
         opening = _Threaded(None, pool)
-        call = functools.partial(mqstore.store.open, path, mode, config=config)
+        more = {"storage": storage, "storage_options": storage_options}
+        call = functools.partial(mqstore.store.open, path, mode, config=config, **more)
         left = until(timeout)
         try:
             while True:

@@ -20,6 +20,7 @@ with needs("duckdb", "mqstore.duckdb"):
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable, Mapping
 
     from mqstore import ArrowScan
     from mqstore.config import ConfigLike
@@ -37,6 +38,7 @@ def relation(
     *,
     connection: duckdb.DuckDBPyConnection | None = None,
     config: ConfigLike = None,
+    storage_options: Mapping[str, Any] | None = None,
     **filters: Unpack[Filters],
 ) -> duckdb.DuckDBPyRelation:
     """The messages of a store as a relation, read when DuckDB asks for them.
@@ -47,9 +49,10 @@ def relation(
     appended after a query began are not in it.
 
     Args:
-        path: The store's root folder.
+        path: The store's root folder, or its URL.
         connection: Where the relation lives; ``None`` is DuckDB's default connection.
         config: As for ``mqstore.open``.
+        storage_options: As for ``mqstore.open``.
         filters: As for ``Store.scan_arrow``; they hold beside those of the query.
 
     Raises:
@@ -69,16 +72,18 @@ def relation(
     topics = filters.get("topics")
     if topics is not None and not isinstance(topics, str):
         filters["topics"] = list(topics)
-    messages = _Messages(path, config, filters)
+    messages = _Messages(
+        lambda: mqstore.open(path, config=config, storage_options=storage_options), filters
+    )
     return (duckdb if connection is None else connection).from_arrow(messages)
 
 
 class _Messages(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
     """A dataset of pyarrow, as DuckDB asks for one: a schema, and scanners."""
 
-    def __init__(self, path: str | os.PathLike[str], config: ConfigLike, filters: Filters) -> None:
-        self._path, self._config, self._filters = path, config, filters
-        with mqstore.open(path, config=config) as store:
+    def __init__(self, opened: Callable[[], mqstore.Store], filters: Filters) -> None:
+        self._opened, self._filters = opened, filters
+        with opened() as store:
             self._schema = pa.schema(store.scan_arrow(**filters).schema)
 
     @property
@@ -91,21 +96,19 @@ class _Messages(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         filter: ds.Expression | None = None,  # noqa: A002 - pyarrow's name
         **options: Any,  # noqa: ANN401 - of pyarrow's scanners
     ) -> ds.Scanner:
-        scan, _ = scan_of(self._path, self._config, self._filters, columns, filter)
+        scan, _ = scan_of(self._opened(), self._filters, columns, filter)
         reader = pa.RecordBatchReader.from_stream(scan)
         return ds.Scanner.from_batches(reader, columns=columns, filter=filter, **options)
 
 
 def scan_of(
-    path: str | os.PathLike[str],
-    config: ConfigLike,
+    store: mqstore.Store,
     filters: Filters,
     columns: list[str] | None,
     condition: ds.Expression | None,
     *more: str,
 ) -> tuple[ArrowScan, dict[str, Any]]:
     """The scan for a query's columns (and `more`) and condition, and the filters that reach it."""
-    store = mqstore.open(path, config=config)
     names = pa.schema(store.scan_arrow(**filters).schema).names
     wanted = {*more, *(names if columns is None else columns)}
     asked: dict[str, Any] = {**filters}

@@ -23,6 +23,7 @@ import mqstore
 from mqstore.care.pending import PendingMessages
 from mqstore.care.unread import Deleted
 from mqstore.errors import needs
+from mqstore.store import local
 
 with needs("metrics", "mqstore.metrics"):
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -98,7 +99,7 @@ class StoreCollector(Collector):
         labels: dict[str, str] | None = None,
         now_ms: Callable[[], int] | None = None,
     ) -> None:
-        self._path = path
+        self._path = local(path, "mqstore.metrics")
         self._config = config
         self._labels = labels or {}
         self._now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)

@@ -19,7 +19,7 @@ with needs("polars", "mqstore.polars"):
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from mqstore.config import ConfigLike
     from mqstore.exchange.narrowing import Filters
@@ -31,7 +31,11 @@ _FLIPPED = {"Eq": "Eq", "Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq"}
 
 
 def scan(
-    path: str | os.PathLike[str], *, config: ConfigLike = None, **filters: Unpack[Filters]
+    path: str | os.PathLike[str],
+    *,
+    config: ConfigLike = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **filters: Unpack[Filters],
 ) -> pl.LazyFrame:
     """The messages of a store as a lazy frame, read when polars asks for them.
 
@@ -41,8 +45,9 @@ def scan(
     checks every row again. Messages that are appended after a query began are not in it.
 
     Args:
-        path: The store's root folder.
+        path: The store's root folder, or its URL.
         config: As for ``mqstore.open``.
+        storage_options: As for ``mqstore.open``.
         filters: As for ``Store.scan_arrow``; they hold beside those of polars.
 
     Raises:
@@ -63,7 +68,7 @@ def scan(
     topics = filters.get("topics")
     if topics is not None and not isinstance(topics, str):
         filters["topics"] = list(topics)
-    with mqstore.open(path, config=config) as store:
+    with mqstore.open(path, config=config, storage_options=storage_options) as store:
         columns = list(store.scan_arrow(**filters).schema.names)
         none = store.scan_arrow(columns=columns, stop_physical_offset=0)
         schema = pl.DataFrame(none).schema
@@ -85,7 +90,7 @@ def scan(
         if predicate is not None:
             needed |= set(predicate.meta.root_names())
             asked = _narrow(asked, predicate) if n_rows is None else asked
-        with mqstore.open(path, config=config) as store:
+        with mqstore.open(path, config=config, storage_options=storage_options) as store:
             found = store.scan_arrow(
                 columns=[name for name in columns if name in needed], batch_rows=rows, **asked
             )

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from mqstore import _native
-from mqstore.errors import CorruptionError, StoreLockedError, expect
+from mqstore.errors import (
+    CorruptionError,
+    StoreLockedError,
+    StoreReadOnlyError,
+    UnsupportedError,
+    expect,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from mqstore.config import ConfigLike, StoreConfig
+    from mqstore.files.remote import IoCounts
     from mqstore.groups.delays import Seconds
     from mqstore.groups.group import ConsumerGroup
     from mqstore.results import RecoveryReport
@@ -25,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Store", "open"]
 
+_P = TypeVar("_P")
 PAUSE_S = 0.02
 """Between two attempts to take the lock."""
 _BEGINNING = threading.Lock()
@@ -61,6 +70,12 @@ class Store(_native.Store):
         from mqstore.config import StoreConfig
 
         return StoreConfig(**{**DEFAULTS, **self._settings})
+
+    @property
+    def io(self) -> IoCounts | None:
+        """Requests and bytes of a store behind a URL so far; ``None`` for a local one."""
+        objects = self._objects
+        return None if objects is None else objects.counts
 
     @property
     def recovery(self) -> RecoveryReport | None:
@@ -142,11 +157,14 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
     *,
     config: ConfigLike = None,
     timeout: Seconds | None = None,
+    storage: object = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Store:
     """Opens a store.
 
     Args:
-        path: The store's root folder, the one that holds ``commitlog``.
+        path: The store's root folder, the one that holds ``commitlog``. Or its URL, such as
+            ``s3://bucket/prefix``, for mode ``"r"``: ``pip install 'mqstore[cloud]'``.
         mode: ``"r"``: read-only; takes no lock, creates, changes and touches nothing, and is safe
             beside a running broker and on a crashed store. It is a view as of now, which
             ``refresh`` moves forward. ``"r+"``: read and write, must exist; takes the lock the way
@@ -157,6 +175,10 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
             store was made with; what is given and differs from the files is refused by its name.
         timeout: Seconds, or a ``timedelta``, to wait for another writer to close the store;
             ``math.inf`` for ever. None: not at all.
+        storage: An obstore store or an fsspec file system, in which ``path`` is a prefix.
+        storage_options: For a URL: options of obstore (credentials, region, endpoint, timeouts,
+            all ``str``) or of the fsspec file system. Credentials of the environment and of the
+            machine are found without it.
 
     Returns:
         The store, a context manager.
@@ -167,7 +189,10 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
         StoreLockedError: Another process, or another handle of this one, writes to it.
         CorruptionError: For writing: damage in the flushed part of the log.
         StoreIOError: The operating system refused something.
-        UnsupportedError: For writing: only RocksDB knows the next number of a queue.
+        UnsupportedError: For writing: only RocksDB knows the next number of a queue. For a URL: a
+            scheme that is not known or cannot list, or queues in RocksDB.
+        StoreReadOnlyError: A URL and another mode than ``"r"``.
+        MissingPackageError: A URL, and neither obstore nor fsspec is installed.
         ValueError: No such mode.
 
     Examples:
@@ -180,6 +205,10 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
     expect("path", path, (str, bytes, os.PathLike), "str or os.PathLike")
     expect("mode", mode, str, "str")
     settings = settings_of(config)
+    if storage is not None or has_scheme(path):
+        return _open_remote(path, mode, settings, storage, storage_options)
+    if storage_options is not None:
+        raise ValueError("storage_options: expected None for a local path, which takes no options")
     left = until(timeout)
     while True:
         try:
@@ -191,6 +220,51 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
                 text = f"{error.message}; {advice}"
                 raise StoreLockedError(text, error.path, error.pid) from None
             time.sleep(min(PAUSE_S, left()))
+
+
+def has_scheme(path: object) -> bool:
+    """Whether a path is a URL."""
+    return isinstance(path, str) and "://" in path
+
+
+def _shown(url: object) -> str:
+    """A URL without what may be a secret in it."""
+    return re.sub(r"//[^/]*@", "//", str(url)).partition("?")[0]
+
+
+def local(path: _P, call: str) -> _P:
+    """Returns a path that a call reads by the operating system.
+
+    Raises:
+        UnsupportedError: It is a URL.
+    """
+    if not has_scheme(path):
+        return path
+    what = (
+        f"{call} does not read URLs; nothing was read or changed: copy the store to a local folder "
+        "first, with the tools of the object store"
+    )
+    raise UnsupportedError(f"{_shown(path)}: {what}", what, _shown(path))
+
+
+def _open_remote(
+    path: str | os.PathLike[str],
+    mode: str,
+    settings: dict[str, Any],
+    storage: object,
+    options: Mapping[str, Any] | None,
+) -> Store:
+    from mqstore.files.remote import objects_of
+
+    if mode in ("r+", "a"):
+        url = _shown(path)
+        text = (
+            f"{url}: a store behind a URL is read-only, and nothing was changed: open it with mode "
+            '"r", or copy it to a local folder first'
+        )
+        raise StoreReadOnlyError(text, url)
+    url, objects = objects_of(path, storage, options)
+    return Store(url, mode, settings, objects=objects)
 
 
 def until(timeout: Seconds | None) -> Callable[[], float]:

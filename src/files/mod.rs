@@ -1,7 +1,8 @@
 //! File access: the operating system behind one trait, mapped files, and runs of files that form
-//! one address space. Open `system/` first. `threads.rs` runs bounded work on threads.
+//! one address space. `remote.rs` reads objects behind a URL. Open `system/` first. `threads.rs` runs bounded work on threads.
 
 pub mod map;
+pub mod remote;
 pub mod run;
 pub mod system;
 pub mod threads;
@@ -11,6 +12,7 @@ pub use self::map::disk_reserve::DiskReserve;
 pub use self::map::holes::{fill_holes, give_back};
 pub use self::map::mapped_file::MappedFile;
 pub use self::map::waiters::Waiters;
+pub use self::remote::{Object, Objects, Remote};
 pub use self::run::file_run::FileRun;
 pub use self::run::folder::{folder_at, make_folder, make_folder_outside};
 pub use self::run::new_files::{copy_file, copy_tree};

@@ -12,6 +12,7 @@ use crate::config::StoreConfig;
 use crate::error::{Corruption, Error, FormatError, expected_got};
 use crate::format::message::host::Host;
 
+use super::store::remote::Raised;
 use super::values::{AppendResult, topic_of};
 
 pyo3::import_exception!(mqstore.errors, StoreError);
@@ -44,6 +45,9 @@ pub(crate) fn raise_at(error: Error, store_host: Host, topic: &[u8], queue_id: i
     let message = error.to_string();
     match error {
         Error::Io { op, path, source } => {
+            if let Some(raised) = Raised::take(&source) {
+                return raised;
+            }
             let errno = source.raw_os_error().or_else(|| errno_of(source.kind()));
             StoreIOError::new_err((message, errno, text(path), op.to_string()))
         }

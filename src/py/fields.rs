@@ -23,6 +23,11 @@ use crate::py::errors::{invalid, shown, type_error, value_error};
 /// The path from the root; the working folder may change later.
 pub(super) fn absolute(path: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
     let path: PathBuf = path.extract()?;
+    if path.to_str().is_some_and(|text| text.contains("://")) {
+        let what = "this call does not read URLs; nothing was read or changed: copy the store to a \
+                    local folder first, with the tools of the object store";
+        return Err(Error::Unsupported { what: what.to_owned(), path }.into());
+    }
     Ok(std::path::absolute(&path).map_err(Error::io("find", path))?)
 }
 

@@ -12,6 +12,7 @@ from mqstore._native._scan import ArrowScan
 from mqstore._native._stored import StoredMessage
 from mqstore._native._types import _ArrowStream, _Given, _Keys, _Path, _Properties, _Tags, _Time
 from mqstore._native._values import AppendResult, AppendSummary, GroupOffset, QueueInfo
+from mqstore.files.remote import _Objects
 from mqstore.groups.delays import Delivery
 from mqstore.groups.group import ConsumerGroup
 from mqstore.results import QueryResult
@@ -34,6 +35,8 @@ class Store:
             tags, whether it is tags, the first and last store time, and the begin and end of the
             log; gives physical offsets and the offset from which on it has none, or ``None`` where
             the log is to be read.
+        objects: For mode ``"r"``: the objects below the URL ``path``, as `mqstore.files.remote`
+            gives them.
 
     Raises:
         NotAStoreError: No such folder, or no store in it (modes ``"r"`` and ``"r+"``).
@@ -55,6 +58,7 @@ class Store:
             [bytes, bytes, bool, tuple[int, int], tuple[int, int]], tuple[list[int], int] | None
         ]
         | None = None,
+        objects: _Objects | None = None,
     ) -> Self: ...
 
     # store/append.rs
@@ -204,6 +208,8 @@ class Store:
     @property
     def mode(self) -> Literal["r", "r+", "a"]:
         """How it was opened."""
+    @property
+    def _objects(self) -> _Objects | None: ...
     @property
     def _settings(self) -> dict[str, Any]:
         """The settings in use that are no defaults."""

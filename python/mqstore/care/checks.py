@@ -15,7 +15,7 @@ from mqstore.results import (
     LostInQueue,
     VerifyReport,
 )
-from mqstore.store import _DATABASES, _broker_conf, _judged_settings, _wants_database
+from mqstore.store import _DATABASES, _broker_conf, _judged_settings, _wants_database, local
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +69,7 @@ def verify(
         StoreIOError: The operating system refused something.
         ValueError: No such level, or fewer than 1 thread.
     """
+    local(path, "mqstore.verify")
     with _databases(path, config) as databases:
         rows, counts = _native.verify(
             path,
@@ -119,6 +120,7 @@ def doctor(
         >>> [diagnosis.code for diagnosis in report], report.will_start, report.lost
         (['MQ-DOC-01'], True, 0)
     """
+    local(path, "mqstore.doctor")
     with _databases(path, config) as databases:
         rows, verdict = _native.doctor(
             path,

@@ -15,6 +15,7 @@ from mqstore._names import table_rows
 from mqstore.errors import CorruptionError
 from mqstore.groups.schedule import SCHEDULE_TOPIC, levels_ms
 from mqstore.results import _Report as Report
+from mqstore.store import local
 from mqstore.topic import messages_of_queue
 
 if TYPE_CHECKING:
@@ -181,6 +182,7 @@ def pending(
         >>> [(row.group, row.origin_topic) for row in mqstore.pending(folder).dead_letters]
         [('billing', 'orders')]
     """
+    local(path, "mqstore.pending")
     with mqstore.open(path, config=config) as store:
         return PendingMessages(store, now_ms).report()
 

@@ -16,7 +16,7 @@ import mqstore
 from mqstore import _native
 from mqstore.errors import ConfigError, CorruptionError, StoreError, expected
 from mqstore.results import _Report
-from mqstore.store import _broker_conf, _judged_settings
+from mqstore.store import _broker_conf, _judged_settings, local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,6 +94,7 @@ def preflight(
         ConfigError: No such release, or a setting that cannot be.
         StoreIOError: The operating system refused something.
     """
+    local(path, "mqstore.preflight")
     if to not in _RELEASES:
         raise ConfigError(expected("to", "5.3, 5.4 or 5.5", repr(to)), "to")
     root = os.fspath(path)

@@ -15,7 +15,7 @@ from mqstore.results.upkeep import (
     RebuiltTopic,
     UnreadMessages,
 )
-from mqstore.store import settings_of
+from mqstore.store import local, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -75,6 +75,7 @@ def rebuild(
         >>> report.messages, report.queues[0].max_offset, report.index_keys
         (1, 1, 1)
     """
+    local(path, "mqstore.rebuild")
     wanted = (what,) if isinstance(what, str) else tuple(what)
     names = None if topics is None else [topics] if isinstance(topics, str) else list(topics)
     if "topics" in wanted:
@@ -172,6 +173,7 @@ def recover(
         >>> report.mode, report.cut, report.rebuilt, report.applied
         ('clean', 0, (), False)
     """
+    local(path, "mqstore.recover")
     row = _native.recover(
         path,
         dry_run=dry_run,
@@ -222,6 +224,7 @@ def clean(
         >>> mqstore.clean(folder).files[0].reason
         'the last file is always kept'
     """
+    local(path, "mqstore.clean")
     # Not needed to import mqstore.
     rows, counts = _native.clean(path, now_ms=now_ms, dry_run=dry_run, settings=settings_of(config))
     unread = tuple(UnreadMessages(*row) for row in counts["unread"])

@@ -13,6 +13,7 @@ from mqstore.care.key_search import topics_of, unread_text, with_key
 from mqstore.care.pending import DEAD_LETTER, OP_TOPICS, RETRY
 from mqstore.errors import MessageNotFoundError, StoreError
 from mqstore.results.why import WhyAnswer, WhyReport, place_of
+from mqstore.store import local
 from mqstore.text import time_text
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def why(
         >>> [answer.code for answer in mqstore.why(folder, group="billing", key="o-1").answers]
         ['taken']
     """
+    local(path, "mqstore.why")
     by_place = queue_id is not None and queue_offset is not None and topic is not None
     if (key is not None) + (id is not None) + by_place != 1 or (
         not by_place and (queue_id is not None or queue_offset is not None)

@@ -11,7 +11,7 @@ from mqstore import _native
 from mqstore.cli.output import Format, Output
 from mqstore.cli.pager import Pager
 from mqstore.cli.units import TIME
-from mqstore.store import settings_of
+from mqstore.store import local, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -188,4 +188,4 @@ def open_to_change(path: str, config: str | None) -> mqstore.Store:
 
 def open_store(path: str, config: str | None) -> mqstore.Store:
     """The store to be looked at, read-only."""
-    return mqstore.open(path, "r", config=config)
+    return mqstore.open(local(path, "this command"), "r", config=config)

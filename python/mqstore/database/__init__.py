@@ -15,6 +15,7 @@ import mqstore
 from mqstore._names import broker_of
 from mqstore.database.tables import TABLES, Stores, Table, columns_of
 from mqstore.errors import ConfigError, needs
+from mqstore.store import local
 from mqstore.text.zone import zone
 
 with needs("sql", "mqstore.sql"):
@@ -111,7 +112,9 @@ class Session:
         config: ConfigLike = None,
     ) -> None:
         given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-        self.stores = Stores(_by_broker([os.fspath(path) for path in given]), config)
+        self.stores = Stores(
+            _by_broker([os.fspath(local(path, "mqstore.sql")) for path in given]), config
+        )
         for path in self.stores.paths.values():
             mqstore.open(path, config=config).close()
             if spill is not None and Path(spill).resolve().is_relative_to(Path(path).resolve()):

@@ -164,7 +164,7 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         if self._name == "messages":
             with stores.opened(path) as store:
                 scan, asked = scan_of(
-                    path, stores.config, {}, schema.names, condition, "physical_offset"
+                    stores.opened(path), {}, schema.names, condition, "physical_offset"
                 )
                 begin = max(store.min_physical_offset, asked.get("start_physical_offset") or 0)
                 end = min(store.max_physical_offset, asked.get("stop_physical_offset") or _MOST)

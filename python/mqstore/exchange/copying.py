@@ -18,7 +18,7 @@ from mqstore.exchange.matching import (
 )
 from mqstore.exchange.redaction import load_rules
 from mqstore.exchange.reports import CopyReport, Difference, DiffReport, LeftAsIs, QueueDiff
-from mqstore.store import settings_of
+from mqstore.store import local, settings_of
 
 if TYPE_CHECKING:
     import os
@@ -84,6 +84,7 @@ def copy(
             (``renumber`` helps), or a changed message fits into no file.
         StoreIOError: Something is at `out` already, or the system refused something.
     """
+    local(path, "mqstore.copy")
     rules, salt = load_rules(redact)
     if Path(out).absolute().is_relative_to(Path(path).absolute()):
         raise ConfigError(expected("out", "a folder outside of the store", out), "out")
@@ -163,6 +164,8 @@ def diff(
         NotDispatchedError: Too much of a log is in no queue; the text names what helps.
         StoreIOError: The system refused something.
     """
+    for path in (a, b):
+        local(path, "mqstore.diff")
     found = _native.diff_stores(a, b, progress=progress, settings=settings_of(config))
     differing = tuple(QueueDiff(*row) for row in found["differing"])
     differences = tuple(

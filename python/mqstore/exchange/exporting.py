@@ -16,6 +16,7 @@ from mqstore.exchange.formats import need_pyarrow, writer
 from mqstore.exchange.manifest import FORMATS, Format, Manifest, exported_settings
 from mqstore.exchange.matching import Choice, check_choice
 from mqstore.exchange.reports import ExportReport
+from mqstore.store import local
 
 if TYPE_CHECKING:
     import os
@@ -71,6 +72,7 @@ def export_store(
         CorruptionError: Damage, with ``on_error="raise"``; else it is counted.
         StoreIOError: Something is at `target` already, or the system refused something.
     """
+    local(path, "mqstore.export_store")
     if format not in FORMATS:
         text = f"format: expected jsonl, parquet or arrow, found {format!r}"
         raise ConfigError(text, "format")

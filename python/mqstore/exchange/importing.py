@@ -14,7 +14,7 @@ from mqstore.errors import ConfigError, InvalidMessageError, StoreIOError
 from mqstore.exchange.formats import need_pyarrow, place_of, read_messages
 from mqstore.exchange.manifest import FORMATS, NAME, Format, Manifest
 from mqstore.exchange.reports import ImportReport
-from mqstore.store import settings_of
+from mqstore.store import local, settings_of
 
 if TYPE_CHECKING:
     from mqstore.config import ConfigLike
@@ -54,6 +54,7 @@ def import_store(
         ConfigError: A setting or a number in ``export.json`` that cannot be, a link, pipe or folder
             in the place of a file, a file of another format, or pyarrow is missing.
     """
+    local(path, "mqstore.import_store")
     folder = Path(source)
     if not folder.exists():
         text = f"open {folder}: no such file or folder"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mqstore import _native
 from mqstore.results import _Report as Report
-from mqstore.store import settings_of
+from mqstore.store import local, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -199,6 +199,7 @@ def salvage(
         UnsupportedError: More loose pieces than can be put in order.
         StoreIOError: Something is at `out` already, or the system refused something.
     """
+    local(source, "mqstore.salvage")
     found = _native.salvage(source, out, progress=progress, settings=settings_of(config))
     if out is not None:
         _keep_owner(Path(source), Path(out))

@@ -24,6 +24,7 @@ from mqstore.errors import StoreIOError, needs
 from mqstore.files.new_file import new_file
 from mqstore.html_report.facts import gather
 from mqstore.html_report.figures import figures
+from mqstore.store import local
 from mqstore.text import (
     age_text,
     count_text,
@@ -83,6 +84,7 @@ def report(
         ConfigError: A setting that cannot be.
         StoreIOError: The operating system refused something, or the page cannot be written.
     """
+    local(path, "mqstore.report")
     out = Path(out_html)
     if not overwrite and os.path.lexists(out):
         raise FileExistsError(17, "the report is there already", str(out))

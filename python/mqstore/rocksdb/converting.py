@@ -40,7 +40,7 @@ from mqstore.rocksdb.queue_files import (
 from mqstore.rocksdb.reading import Databases, has_rows, is_database, was_database
 from mqstore.rocksdb.tables import move_tables
 from mqstore.rocksdb.writing import write_database
-from mqstore.store import Store
+from mqstore.store import Store, local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -114,6 +114,7 @@ def convert(
             finishes the work.
         UnsupportedError: ``rocksdict`` is not installed, or batches are to go to RocksDB.
     """
+    local(path, "mqstore.convert")
     for name, value in (("queues", queues), ("index", index)):
         if value not in (None, "file", "rocksdb"):
             raise ConfigError(expected(name, "'file' or 'rocksdb'", repr(value)), name)

@@ -7,6 +7,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 
@@ -147,6 +148,10 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// Fails if the storage's folders were moved or replaced; see
     /// [`PinnedStorage`](crate::files::PinnedStorage).
     fn check_place(&self) -> io::Result<()> {
+        Ok(())
+    }
+    /// Lists again where listings are kept, if the one at hand is as old.
+    fn renew(&self, _least_age: Duration) -> io::Result<()> {
         Ok(())
     }
     /// Restricts a file or folder to its owner.

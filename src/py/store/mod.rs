@@ -7,6 +7,7 @@ pub(crate) mod group;
 pub(crate) mod message;
 pub(crate) mod message_scan;
 pub(crate) mod reading;
+pub(crate) mod remote;
 pub(crate) mod stored;
 
 use std::ffi::OsString;
@@ -22,6 +23,7 @@ use super::care::upkeep::recovery_report;
 use super::{fields, process};
 use crate::config::{DeleteRules, StoreConfig};
 use crate::error::Error;
+use crate::files::SystemClock;
 use crate::format::message::host::Host;
 use crate::format::release::Release;
 use crate::log::index::query::{ExternalIndex, ExternalOffsets, ExternalQuery};
@@ -45,6 +47,8 @@ use crate::store::{MessageStore, OpenMode};
 ///         tags, whether it is tags, the first and last store time, and the begin and end of the
 ///         log; gives physical offsets and the offset from which on it has none, or ``None`` where
 ///         the log is to be read.
+///     objects: For mode ``"r"``: the objects below the URL ``path``, as `mqstore.files.remote`
+///         gives them.
 ///
 /// Raises:
 ///     NotAStoreError: No such folder, or no store in it (modes ``"r"`` and ``"r+"``).
@@ -60,6 +64,7 @@ pub(crate) struct Store {
     mode: &'static str,
     settings: Py<PyDict>,
     aside: Option<PathBuf>,
+    objects: Option<Py<PyAny>>,
     generation: u64,
     /// A forked child's own read-only store.
     reopened: Mutex<Option<(u64, Arc<MessageStore>)>>,
@@ -103,6 +108,9 @@ impl Store {
     fn reopen(&self) -> PyResult<Arc<MessageStore>> {
         if self.store.is_closed() {
             return Err(Error::Closed.into());
+        }
+        if self.objects.is_some() {
+            return Err(remote::forked());
         }
         let generation = process::generation();
         let mut reopened = self.reopened.lock();
@@ -168,7 +176,8 @@ fn open(
 #[pymethods]
 impl Store {
     #[new]
-    #[pyo3(signature = (path, mode, settings, /, aside=None, other_index=None))]
+    #[pyo3(signature = (path, mode, settings, /, aside=None, other_index=None, objects=None))]
+    #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
     fn new(
         py: Python<'_>,
         path: PathBuf,
@@ -176,6 +185,7 @@ impl Store {
         settings: &Bound<'_, PyAny>,
         aside: Option<PathBuf>,
         other_index: Option<Py<PyAny>>,
+        objects: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let (open_mode, mode) = match mode {
             "r" => (OpenMode::Read, "r"),
@@ -190,9 +200,28 @@ impl Store {
             let reason = "the path is empty".to_owned();
             return Err(Error::NotAStore { path, reason }.into());
         }
-        // The working folder may change later.
-        let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
-        let mut store = py.detach(|| open(&path, open_mode, config, aside.as_deref()))?;
+        let (path, mut store) = match &objects {
+            Some(objects) => {
+                let objects = objects.clone_ref(py);
+                let store = py.detach(|| {
+                    let storage = remote::storage(&path, objects)?;
+                    MessageStore::open_with(
+                        &path,
+                        open_mode,
+                        config,
+                        storage,
+                        Arc::new(SystemClock),
+                    )
+                })?;
+                (path, store)
+            }
+            None => {
+                // The working folder may change later.
+                let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
+                let store = py.detach(|| open(&path, open_mode, config, aside.as_deref()))?;
+                (path, store)
+            }
+        };
         if let Some(other) = other_index {
             store = store.with_external_index(Box::new(AskedInPython(other)));
         }
@@ -202,6 +231,7 @@ impl Store {
             mode,
             settings: given.unbind(),
             aside,
+            objects,
             generation: process::generation(),
             reopened: Mutex::default(),
             delivery: Mutex::default(),
@@ -276,6 +306,11 @@ impl Store {
     #[getter]
     fn path(&self) -> OsString {
         self.path.clone().into_os_string()
+    }
+
+    #[getter]
+    fn _objects(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.objects.as_ref().map(|objects| objects.clone_ref(py))
     }
 
     /// How it was opened.

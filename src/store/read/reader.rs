@@ -29,6 +29,8 @@ use crate::store::write::writer::Writer;
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 /// The same where the writer wakes readers, which it may miss.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+/// Least time between two listings of objects behind a URL while a reader waits.
+const LISTED_EVERY: Duration = Duration::from_secs(1);
 const ATTEMPTS: usize = 16;
 
 #[derive(Debug)]
@@ -121,7 +123,7 @@ impl Reader {
     pub(crate) fn refresh(&self) -> Result<()> {
         match &self.source {
             Source::Writer(..) => Ok(()),
-            Source::Files(follower) => self.noting_losses(|| follower.refresh()),
+            Source::Files(follower) => self.noting_losses(Duration::ZERO, || follower.refresh()),
         }
     }
 
@@ -134,12 +136,15 @@ impl Reader {
     pub(crate) fn refresh_if_grown(&self) -> Result<()> {
         match &self.source {
             Source::Writer(..) => Ok(()),
-            Source::Files(follower) => self.noting_losses(|| follower.refresh_if_grown()),
+            Source::Files(follower) => {
+                self.noting_losses(LISTED_EVERY, || follower.refresh_if_grown())
+            }
         }
     }
 
     /// Remembers messages that were there and are not any more, but for those at the beginning.
-    fn noting_losses(&self, refresh: impl FnOnce() -> Result<()>) -> Result<()> {
+    fn noting_losses(&self, age: Duration, refresh: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.files.storage.renew(age).map_err(Error::io("list", self.files.paths.root()))?;
         let (log, before) = (self.log(), self.log().end_offset());
         refresh()?;
         let end = log.end_offset();

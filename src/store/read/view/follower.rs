@@ -40,7 +40,7 @@ pub(crate) struct SharedView {
 
 #[derive(Debug, Default)]
 pub(crate) struct View {
-    overlay: OnceLock<Arc<Overlay>>,
+    overlay: Arc<OnceLock<Arc<Overlay>>>,
     /// Offset from which queues are compared with the log.
     pub(crate) doubt: u64,
     /// Offset before which all entries will be in the queues' files when they are listed next.
@@ -193,12 +193,16 @@ impl SharedView {
     /// Entries that the queues lack, read once for each refresh.
     pub(crate) fn overlay(&self) -> Result<Arc<Overlay>> {
         let StoreFiles { log, queues, .. } = &*self.files;
-        let view = self.view();
-        if let Some(overlay) = view.overlay.get() {
+        // Storage may wait for a thread that wants the view.
+        let (overlay, doubt) = {
+            let view = self.view();
+            (Arc::clone(&view.overlay), view.doubt)
+        };
+        if let Some(overlay) = overlay.get() {
             return Ok(Arc::clone(overlay));
         }
-        let read = Arc::new(Overlay::read(log, queues, view.doubt, log.end_offset())?);
-        Ok(Arc::clone(view.overlay.get_or_init(|| read)))
+        let read = Arc::new(Overlay::read(log, queues, doubt, log.end_offset())?);
+        Ok(Arc::clone(overlay.get_or_init(|| read)))
     }
 
     /// Offset up to which the index files hold each key, as far as they are trusted.
@@ -294,7 +298,7 @@ impl SharedView {
             open_or_crashed.then(|| Flushed::of(storage, paths, mark, &checkpoint, false));
         let View { session, anchor, .. } = *self.view();
         *self.view.write() = View {
-            overlay: OnceLock::new(),
+            overlay: Arc::default(),
             doubt,
             complete,
             index_trusted_until_ms,

@@ -1,0 +1,545 @@
+"""Objects behind a URL, as the extension lists and reads them.
+
+obstore reads ``s3://``, ``gs://``, ``az://`` and their like, fsspec every other scheme. Requests
+run on threads of this module, so that an interrupt ends the wait for them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from mqstore.errors import ConfigError, NotAStoreError, StoreIOError, UnsupportedError, needs
+from mqstore.store import _shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from typing_extensions import Buffer
+
+__all__ = ["IoCounts", "objects_of"]
+
+_T = TypeVar("_T")
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_OBSTORE = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
+_MOST_IN_FLIGHT = 32
+_ATTEMPTS = 6
+_PAUSE_S = 0.1
+_LOOK_S = 0.2
+_LONGEST_PAUSE_S = 3.0
+_PAGE = 1000
+"""Objects that one list request names."""
+_CLIENT_OPTIONS = (
+    "allow_http",
+    "allow_invalid_certificates",
+    "connect_timeout",
+    "http1_only",
+    "http2_only",
+    "pool_idle_timeout",
+    "pool_max_idle_per_host",
+    "proxy_url",
+    "read_timeout",
+    "timeout",
+    "user_agent",
+)
+_STATUS = re.compile(r"status code: (\d{3})")
+_SECRET = re.compile("key|token|secret|pass|sas|credential|signature|account", re.IGNORECASE)
+_SECRETS_OF_ENVIRONMENT = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_KEY")
+# Databases of queues and of the broker's tables: without them answers would lack something.
+_DATABASES = (
+    "consumequeue",
+    "consumequeue_rocksdb",
+    "config/topics",
+    "config/subscriptionGroups",
+    "config/consumerOffsets",
+    "config/metadata",
+)
+
+_ending = threading.Event()
+_was_used = False
+_is_forked = False
+_pool: ThreadPoolExecutor | None = None
+
+
+class IoCounts(NamedTuple):
+    """Requests for a store behind a URL since it was opened.
+
+    Attributes:
+        requests: Requests sent, those that were repeated too; a listing has one for each thousand
+            objects.
+        bytes: Bytes of objects received.
+    """
+
+    requests: int
+    bytes: int
+
+
+def _forget() -> None:
+    global _is_forked
+    _is_forked = _was_used
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def _threads() -> ThreadPoolExecutor:
+    """The threads that send requests."""
+    global _pool, _was_used
+    if _is_forked:
+        what = (
+            "this process was forked off one that had read behind a URL, and the network's threads "
+            "do not come back here; nothing was read: start processes with "
+            'multiprocessing.get_context("spawn") or "forkserver", and open the store there'
+        )
+        raise UnsupportedError(what, what, "")
+    if _pool is None:
+        _was_used = True
+        _pool = ThreadPoolExecutor(_MOST_IN_FLIGHT, "mqstore-io")
+        # An exit waits for requests in flight, and not for their repetition.
+        threading._register_atexit(_ending.set)  # type: ignore[attr-defined]  # noqa: SLF001
+    return _pool
+
+
+class _RefusedError(Exception):
+    """A request that is not repeated: its meaning, the status, and advice."""
+
+    def __init__(self, what: str, status: int | None = None) -> None:
+        super().__init__(what)
+        self.status = status
+
+
+class _Objects:
+    """The objects below a prefix.
+
+    Attributes:
+        url: The root.
+    """
+
+    def __init__(self, url: str, prefix: str, secrets: Iterable[str]) -> None:
+        self.url = url
+        self._prefix = prefix.strip("/")
+        self._secrets = sorted({text for text in secrets if len(text) > 3}, key=len, reverse=True)
+        self._lock = threading.Lock()
+        self._counts = IoCounts(0, 0)
+
+    @property
+    def counts(self) -> IoCounts:
+        """Requests and bytes so far."""
+        return self._counts
+
+    def _count(self, requests: int, received: int = 0) -> None:
+        with self._lock:
+            known = self._counts
+            self._counts = IoCounts(known.requests + requests, known.bytes + received)
+
+    def list(self) -> list[tuple[str, int, str | None, int]]:
+        """Returns each object below the prefix: its name there, length, ETag and time in ms."""
+        found = _wait([self._task("list", "", self._list)])[0]
+        if not found:
+            raise self._missing()
+        names = {name for name, *_ in found}
+        database = next((name for name in _DATABASES if f"{name}/CURRENT" in names), None)
+        if database is not None:
+            what = (
+                f"queues or tables lie in RocksDB ({database}), not read behind a URL; nothing "
+                "was read: copy the whole store to a local folder, and open it there"
+            )
+            raise UnsupportedError(f"{self.url}: {what}", what, self.url)
+        return found
+
+    def ranges(
+        self,
+        key: str,
+        length: int,
+        etag: str | None,
+        modified_ms: int,
+        parts: Sequence[tuple[int, int]],
+    ) -> list[Buffer]:
+        """Returns the bytes of parts of an object, each from its first to before its last byte.
+
+        Raises:
+            StoreIOError: The object is gone, is not the listed one any more, or cannot be read.
+        """
+        name = f"{self._prefix}/{key}" if self._prefix else key
+
+        def task(part: tuple[int, int]) -> Callable[[], Buffer]:
+            def read() -> Buffer:
+                received = self._read(name, (length, etag, modified_ms), *part)
+                count = memoryview(received).nbytes
+                self._count(0, count)
+                if count != part[1] - part[0]:
+                    raise OSError(f"expected {part[1] - part[0]} bytes, received {count}")
+                return received
+
+            return self._task("read", key, read)
+
+        return _wait([task(part) for part in parts])
+
+    def _task(self, op: str, key: str, ask: Callable[[], _T]) -> Callable[[], _T]:
+        """A request that is repeated where that may help, for a thread to run."""
+
+        def run() -> _T:
+            url = f"{self.url}/{key}" if key else self.url
+            attempts, pause = 0, _PAUSE_S
+            while True:
+                attempts += 1
+                status = None
+                try:
+                    return ask()
+                except Exception as error:
+                    refused = (
+                        error if isinstance(error, _RefusedError) else self._refused(op, error)
+                    )
+                    if refused is not None:
+                        what, status = str(refused), refused.status
+                    elif attempts < _ATTEMPTS and not _ending.wait(pause * random.uniform(0.5, 1)):  # noqa: S311
+                        pause = min(pause * 2, _LONGEST_PAUSE_S)
+                        continue
+                    else:
+                        last = _first_part(error)
+                        what = f"asked {attempts} times, the last time: {last}"
+                break
+            text = self._clean(f"{op} {url}: {what}; nothing was changed")
+            raise StoreIOError(text, {403: 13, 404: 2}.get(status or 0), url, op)
+
+        return run
+
+    def _clean(self, text: str) -> str:
+        """A text without the secrets, on one line."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return " ".join(text.split())[:1000]
+
+    def _missing(self) -> NotAStoreError:
+        """Names the nearest prefix that has objects."""
+        above = self._prefix
+        root = self.url.removesuffix(above).rstrip("/") if above else self.url
+        reason = "no object lies below it, nor in the bucket"
+        while above:
+            above = above.strip("/").rpartition("/")[0]
+            if _wait([self._task("list", "", lambda at=above: self._has_objects(at))])[0]:
+                nearest = f"{root}/{above}" if above else f"{root}/"
+                reason = f"no object lies below it; the nearest prefix that has some is {nearest}"
+                break
+        return NotAStoreError(f"{self.url}: {reason}", self.url, reason)
+
+    def _list(self) -> list[tuple[str, int, str | None, int]]:
+        raise NotImplementedError
+
+    def _has_objects(self, prefix: str) -> bool:
+        raise NotImplementedError
+
+    def _read(self, name: str, listed: tuple[int, str | None, int], start: int, end: int) -> Buffer:
+        raise NotImplementedError
+
+    def _refused(self, op: str, error: Exception) -> _RefusedError | None:
+        """The meaning of an error, or None where the request is to be repeated."""
+        raise NotImplementedError
+
+
+_GONE = "the object is gone since the store was listed (404): call refresh(), or open it again"
+_CHANGED = "the object was replaced since the store was listed: call refresh(), or open it again"
+
+
+def _first_part(error: Exception) -> str:
+    """An error's text without obstore's source of it."""
+    return str(error).partition("\n\nDebug source")[0] or type(error).__name__
+
+
+def _denied(op: str) -> str:
+    right = "s3:ListBucket" if op == "list" else "s3:GetObject"
+    return (
+        f"refused (403): these credentials may not {op} here (on S3 the right {right}, on Google "
+        f"storage.objects.{'list' if op == 'list' else 'get'}, on Azure Storage Blob Data Reader)"
+    )
+
+
+class _ObstoreObjects(_Objects):
+    """Objects that obstore reads; each read names the ETag that it expects."""
+
+    def __init__(self, store: Any, url: str, prefix: str, secrets: Iterable[str]) -> None:  # noqa: ANN401
+        super().__init__(url, prefix, secrets)
+        self._store = store
+
+    def _list(self) -> list[tuple[str, int, str | None, int]]:
+        import obstore
+
+        found: list[tuple[str, int, str | None, int]] = []
+        skip = len(self._prefix) + 1 if self._prefix else 0
+        self._count(1)
+        pages = obstore.list(self._store, self._prefix or None, chunk_size=_PAGE)
+        for number, page in enumerate(pages):
+            self._count(int(number > 0))
+            found += [
+                (
+                    meta["path"][skip:],
+                    meta["size"],
+                    meta["e_tag"],
+                    int(meta["last_modified"].timestamp() * 1000),
+                )
+                for meta in page
+            ]
+        return found
+
+    def _has_objects(self, prefix: str) -> bool:
+        import obstore
+
+        self._count(1)
+        return any(page for page in obstore.list(self._store, prefix or None, chunk_size=1))
+
+    def _read(self, name: str, listed: tuple[int, str | None, int], start: int, end: int) -> Buffer:
+        import obstore
+
+        self._count(1)
+        options: Any = {"range": (start, end)}
+        if listed[1] is not None:
+            options["if_match"] = listed[1]
+        got = obstore.get(self._store, name, options=options)
+        if got.meta["size"] != listed[0]:
+            raise _RefusedError(_CHANGED, 412)
+        return got.bytes()
+
+    def _refused(self, op: str, error: Exception) -> _RefusedError | None:
+        from obstore import exceptions
+
+        if isinstance(error, (exceptions.NotFoundError, FileNotFoundError)):
+            status = 404
+        elif isinstance(error, exceptions.PreconditionError):
+            status = 412
+        elif isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):
+            status = 403
+        else:
+            # A list request has no errors of its own.
+            found = _STATUS.search(str(error))
+            status = int(found[1]) if found else 0
+        if status in (401, 403):
+            return _RefusedError(_denied(op), 403)
+        if status == 404:
+            return _RefusedError("there is no such bucket (404)" if op == "list" else _GONE, 404)
+        if status == 412:
+            return _RefusedError(f"{_CHANGED} (412)", 412)
+        is_final = 400 <= status < 500 and status not in (408, 429)
+        return _RefusedError(_first_part(error), status) if is_final else None
+
+
+class _FsspecObjects(_Objects):
+    """Objects that fsspec reads; length, time and ETag are asked for before and after."""
+
+    def __init__(self, system: Any, url: str, prefix: str, secrets: Iterable[str]) -> None:  # noqa: ANN401
+        super().__init__(url, prefix, secrets)
+        self._system = system
+        self._root = prefix.rstrip("/")
+        # Kept as it is: a path of a local file system begins with a slash.
+        self._prefix = self._root
+
+    def _list(self) -> list[tuple[str, int, str | None, int]]:
+        self._system.invalidate_cache()
+        self._count(1)
+        try:
+            entries = self._system.find(self._root, withdirs=False, detail=True)
+        except FileNotFoundError:
+            return []
+        self._count(len(entries) // _PAGE)
+        root = self._system._strip_protocol(self._root).rstrip("/")  # noqa: SLF001 - fsspec's own way
+        return [
+            (name[len(root) :].lstrip("/"), *self._state(info)) for name, info in entries.items()
+        ]
+
+    def _state(self, info: Mapping[str, Any]) -> tuple[int, str | None, int]:
+        """Length, ETag and time in ms of an entry, as far as the file system knows them."""
+        etag = next((info[key] for key in ("ETag", "etag", "md5") if info.get(key)), None)
+        times = ("mtime", "LastModified", "last_modified", "updated", "created")
+        changed = next((info[key] for key in times if info.get(key)), 0)
+        if hasattr(changed, "timestamp"):
+            changed = changed.timestamp()
+        changed_ms = int(changed * 1000) if isinstance(changed, (int, float)) else 0
+        return info["size"], None if etag is None else str(etag), changed_ms
+
+    def _has_objects(self, prefix: str) -> bool:
+        self._count(1)
+        return bool(self._system.exists(prefix or self._system.root_marker))
+
+    def ranges(
+        self,
+        key: str,
+        length: int,
+        etag: str | None,
+        modified_ms: int,
+        parts: Sequence[tuple[int, int]],
+    ) -> list[Buffer]:
+        """As of the class above, between two questions for the object's state."""
+        name = f"{self._prefix}/{key}"
+
+        def check() -> None:
+            self._count(1)
+            self._system.invalidate_cache()
+            if self._state(self._system.info(name)) != (length, etag, modified_ms):
+                raise _RefusedError(_CHANGED, 412)
+
+        _wait([self._task("read", key, check)])
+        found = super().ranges(key, length, etag, modified_ms, parts)
+        _wait([self._task("read", key, check)])
+        return found
+
+    def _read(self, name: str, listed: tuple[int, str | None, int], start: int, end: int) -> Buffer:
+        del listed  # `ranges` compares it
+        self._count(1)
+        received: bytes = self._system.cat_file(name, start=start, end=end)
+        return received
+
+    def _refused(self, op: str, error: Exception) -> _RefusedError | None:
+        if isinstance(error, FileNotFoundError):
+            return _RefusedError("no such path (404)" if op == "list" else _GONE, 404)
+        return _RefusedError(_denied(op), 403) if isinstance(error, PermissionError) else None
+
+
+def _wait(tasks: Sequence[Callable[[], _T]]) -> list[_T]:
+    """The results of tasks that run at once; an interrupt ends the wait."""
+    threads = _threads()
+    futures = [threads.submit(task) for task in tasks]
+    try:
+        # A signal that comes just before an endless wait would not end it.
+        while wait(futures, timeout=_LOOK_S).not_done:
+            pass
+        return [future.result() for future in futures]
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
+
+
+def objects_of(
+    path: str | os.PathLike[str],
+    storage: object = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> tuple[str, _Objects]:
+    """Returns the URL of a store's root, and its objects.
+
+    Args:
+        path: A URL, or with `storage` a prefix.
+        storage: An obstore store, or an fsspec file system.
+        storage_options: Options of the object store, for a URL.
+
+    Raises:
+        ConfigError: An option that the object store does not know.
+        UnsupportedError: A scheme that cannot be listed or is not known.
+        MissingPackageError: Neither obstore nor fsspec is installed.
+    """
+    options = dict(storage_options or {})
+    secrets = [*_secrets(options), *filter(None, map(os.environ.get, _SECRETS_OF_ENVIRONMENT))]
+    _threads()
+    if storage is not None:
+        return _given(os.fspath(path), storage, secrets)
+    url = str(path)
+    scheme, rest = _URL.fullmatch(url).groups()  # type: ignore[union-attr]
+    scheme = scheme.lower()
+    user, at, _ = rest.partition("/")[0].rpartition("@")
+    if at and (":" in user or scheme not in ("abfs", "abfss")):
+        shown = f"{scheme}://{rest.rpartition('@')[2]}"
+        raise ValueError(
+            f"path: expected a URL without credentials, got some for {shown}: "
+            "give them as storage_options"
+        )
+    if scheme in ("http", "https"):
+        what = (
+            "a web server cannot list a store's files; nothing was read: give the URL of the "
+            "bucket (s3://, gs://, az://), or copy the store to a local folder"
+        )
+        raise UnsupportedError(f"{_shown(url)}: {what}", what, _shown(url))
+    make = _by_obstore if scheme in _OBSTORE else _by_fsspec
+    try:
+        with needs("cloud", "a store behind a URL"):
+            return make(url, scheme, rest, options, secrets)
+    except (ValueError, TypeError, OSError) as error:
+        if isinstance(error, (UnsupportedError, ConfigError)):
+            raise
+        text = _Objects(url, "", secrets)._clean(f"storage_options: {error}")  # noqa: SLF001
+    raise ConfigError(text, "storage_options")
+
+
+def _secrets(options: Mapping[str, Any], is_inside: bool = False) -> list[str]:  # noqa: FBT001, FBT002
+    """The values that no text may show."""
+    found: list[str] = []
+    for name, value in options.items():
+        is_secret = is_inside or _SECRET.search(str(name)) is not None
+        if isinstance(value, Mapping):
+            found += _secrets(value, is_secret)
+        elif is_secret and isinstance(value, (str, bytes)):
+            found.append(value if isinstance(value, str) else value.decode("latin-1"))
+    return found
+
+
+def _by_obstore(
+    url: str, scheme: str, rest: str, options: dict[str, Any], secrets: list[str]
+) -> tuple[str, _Objects]:
+    from obstore import exceptions
+    from obstore.store import from_url
+
+    client = dict(options.pop("client_options", {}))
+    client |= {name: options.pop(name) for name in _CLIENT_OPTIONS if name in options}
+    client.setdefault("connect_timeout", "5 seconds")
+    for name in ("allow_http", "allow_invalid_certificates", "http1_only", "http2_only"):
+        if isinstance(client.get(name), str):
+            client[name] = client[name].lower() in ("1", "true", "yes")
+    # Requests are repeated here, where an exit ends it.
+    retry = options.pop("retry_config", {"max_retries": 0})
+    bucket, _, prefix = rest.partition("/")
+    try:
+        store = from_url(
+            f"{scheme}://{bucket}", config=options, client_options=client, retry_config=retry
+        )
+    except exceptions.BaseError as error:
+        raise ValueError(_first_part(error)) from None
+    prefix = prefix.strip("/")
+    return url.rstrip("/"), _ObstoreObjects(store, url.rstrip("/"), prefix, secrets)
+
+
+def _by_fsspec(
+    url: str, scheme: str, _rest: str, options: dict[str, Any], secrets: list[str]
+) -> tuple[str, _Objects]:
+    import fsspec
+
+    if scheme not in fsspec.available_protocols():
+        what = (
+            f"no package reads {scheme}://; nothing was read: expected "
+            f"{', '.join(_OBSTORE)} or a scheme of fsspec"
+        )
+        raise UnsupportedError(f"{_shown(url)}: {what}", what, _shown(url))
+    try:
+        system, root = fsspec.core.url_to_fs(url, **options)
+    except ImportError as error:
+        what = f"{scheme}:// is read by a package of fsspec that is not installed: {error}"
+        raise UnsupportedError(f"{_shown(url)}: {what}", what, _shown(url)) from None
+    return url.rstrip("/"), _FsspecObjects(system, url.rstrip("/"), root, secrets)
+
+
+def _given(prefix: str, storage: object, secrets: list[str]) -> tuple[str, _Objects]:
+    """A prefix of an object of the caller."""
+    if "://" in prefix:
+        raise ValueError(f"path: expected a prefix beside storage, got the URL {_shown(prefix)}")
+    name = prefix.strip("/")
+    if type(storage).__module__.partition(".")[0] in (
+        "obstore",
+        "_obstore",
+        "builtins",
+    ) and hasattr(storage, "list_with_delimiter"):
+        config: Mapping[str, Any] = getattr(storage, "config", None) or {}
+        bucket = config.get("bucket") or config.get("container_name") or ""
+        kind = type(storage).__name__.lower().removesuffix("store")
+        url = f"{kind}://{bucket}/{name}".rstrip("/")
+        secrets += _secrets(dict(config))
+        return url, _ObstoreObjects(storage, url, name, secrets)
+    if hasattr(storage, "cat_file") and hasattr(storage, "find"):
+        protocol = storage.protocol  # type: ignore[attr-defined]
+        scheme = protocol if isinstance(protocol, str) else protocol[0]
+        url = f"{scheme}://{prefix.rstrip('/')}"
+        root = storage._strip_protocol(prefix)  # type: ignore[attr-defined]  # noqa: SLF001
+        secrets += _secrets(dict(getattr(storage, "storage_options", {})))
+        return url, _FsspecObjects(storage, url, root, secrets)
+    found = type(storage).__name__
+    raise TypeError(f"storage: expected an obstore store or an fsspec file system, got {found}")

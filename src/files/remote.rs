@@ -1,0 +1,525 @@
+//! Read-only storage over the objects below a URL. One listing gives names, lengths and times; reads
+//! go through a bounded cache of blocks. No lock is held while objects are asked for.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::iter;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use lru::LruCache;
+use parking_lot::{Mutex, RwLock};
+
+use super::system::storage::{
+    Access, DirEntry, FileKind, FileStat, Region, Stamp, Storage, StorageFile,
+};
+use crate::format::width::to_usize;
+
+const BLOCK: u64 = 64 << 10;
+const MOST_BLOCKS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
+/// Bytes of a look for data behind zeros.
+const LOOK: u64 = 4 << 10;
+/// Length of the parts in which much is read, several at once.
+const PART: u64 = 8 << 20;
+/// Bytes read ahead at once; less than the cache holds.
+const MOST_AHEAD: u64 = 2 * PART;
+/// Places of a file that are read on from.
+const MOST_ENDS: NonZeroUsize = NonZeroUsize::new(16).unwrap();
+
+/// An object as listed.
+#[derive(Clone, Debug, Hash)]
+pub struct Object {
+    /// Name below the URL, with `/` between its parts.
+    pub key: String,
+    pub len: u64,
+    pub etag: Option<String>,
+    /// Unix milliseconds.
+    pub modified_ms: i64,
+}
+
+/// The objects below one URL.
+pub trait Objects: Send + Sync + fmt::Debug {
+    fn list(&self) -> io::Result<Vec<Object>>;
+    /// Reads ranges of an object, each whole. Fails if the object is not the listed one any more.
+    fn ranges(&self, object: &Object, parts: &[Range<u64>]) -> io::Result<Vec<Vec<u8>>>;
+}
+
+type Blocks = Mutex<LruCache<(u64, u64), Arc<[u8]>>>;
+
+/// Storage whose root is a URL.
+#[derive(Debug)]
+pub struct Remote {
+    objects: Arc<dyn Objects>,
+    root: PathBuf,
+    listing: RwLock<(Instant, Arc<Listing>)>,
+    blocks: Arc<Blocks>,
+}
+
+#[derive(Debug, Default)]
+struct Listing {
+    folders: BTreeMap<PathBuf, BTreeMap<OsString, DirEntry>>,
+    files: BTreeMap<PathBuf, (u64, Arc<Object>)>,
+}
+
+impl Listing {
+    fn of(root: &Path, objects: Vec<Object>) -> Self {
+        let mut listing = Self::default();
+        listing.folders.entry(root.to_owned()).or_default();
+        for object in objects {
+            // A name that ends in `/` marks a folder.
+            let (key, is_folder) = match object.key.strip_suffix('/') {
+                Some(key) => (key, true),
+                None => (object.key.as_str(), false),
+            };
+            // No path can lead to these.
+            if key.split('/').any(|name| ["", ".", ".."].contains(&name)) {
+                continue;
+            }
+            let mut path = root.to_owned();
+            let mut names = key.split('/').peekable();
+            while let Some(name) = names.next() {
+                let is_last = names.peek().is_none();
+                let folder = path.clone();
+                path.push(name);
+                if is_last && !is_folder {
+                    let id = id_of(&object);
+                    let entry = DirEntry {
+                        name: name.into(),
+                        kind: FileKind::File,
+                        len: object.len,
+                        inode: id,
+                        changed_ns: Some(ns(object.modified_ms)),
+                    };
+                    let entries = listing.folders.entry(folder).or_default();
+                    // An object may have the name of a folder, and mark it.
+                    entries.entry(name.into()).or_insert(entry);
+                    listing.files.insert(path.clone(), (id, Arc::new(object.clone())));
+                } else {
+                    let kind = FileKind::Directory;
+                    let entry =
+                        DirEntry { name: name.into(), kind, len: 0, inode: 0, changed_ns: None };
+                    listing.folders.entry(folder).or_default().insert(name.into(), entry);
+                    listing.folders.entry(path.clone()).or_default();
+                }
+            }
+        }
+        listing
+    }
+}
+
+/// Another one for another content.
+fn id_of(object: &Object) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    object.hash(&mut hasher);
+    hasher.finish().max(1)
+}
+
+fn ns(ms: i64) -> i64 {
+    ms.saturating_mul(1_000_000)
+}
+
+impl Remote {
+    /// Lists the objects, whose paths are `root` and their keys.
+    pub fn new(objects: Arc<dyn Objects>, root: PathBuf) -> io::Result<Self> {
+        let began = Instant::now();
+        let listing = Arc::new(Listing::of(&root, objects.list()?));
+        let blocks = Arc::new(Mutex::new(LruCache::new(MOST_BLOCKS)));
+        Ok(Self { objects, root, listing: RwLock::new((began, listing)), blocks })
+    }
+
+    fn listing(&self) -> Arc<Listing> {
+        Arc::clone(&self.listing.read().1)
+    }
+}
+
+fn read_only<T>() -> io::Result<T> {
+    let text = "a store behind a URL is read-only, and nothing was changed: copy it to a local \
+                folder with `mqstore copy` or the tools of the object store, and work there";
+    Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, text))
+}
+
+impl Storage for Remote {
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn StorageFile>> {
+        let listing = self.listing();
+        let found = listing.files.get(path).filter(|_| !listing.folders.contains_key(path));
+        let Some((id, object)) = found else { return Err(io::ErrorKind::NotFound.into()) };
+        if access == Access::ReadWrite {
+            return read_only();
+        }
+        Ok(Arc::new(RemoteFile {
+            objects: Arc::clone(&self.objects),
+            id: *id,
+            object: Arc::clone(object),
+            blocks: Arc::clone(&self.blocks),
+            ends: Mutex::new(LruCache::new(MOST_ENDS)),
+            empty_from: AtomicU64::new(u64::MAX),
+        }))
+    }
+
+    fn create(&self, _: &Path, _: u64) -> io::Result<Arc<dyn StorageFile>> {
+        read_only()
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        match self.listing().folders.get(dir) {
+            Some(entries) => Ok(entries.values().cloned().collect()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn create_dir(&self, _: &Path) -> io::Result<()> {
+        read_only()
+    }
+
+    fn sync_dir(&self, _: &Path) -> io::Result<()> {
+        read_only()
+    }
+
+    fn sync_all(&self, _: &Path) -> io::Result<()> {
+        read_only()
+    }
+
+    fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
+        read_only()
+    }
+
+    fn remove_file(&self, _: &Path) -> io::Result<()> {
+        read_only()
+    }
+
+    fn remove_dir(&self, _: &Path) -> io::Result<()> {
+        read_only()
+    }
+
+    fn kind(&self, path: &Path) -> io::Result<Option<FileKind>> {
+        let listing = self.listing();
+        Ok(match listing.folders.contains_key(path) {
+            true => Some(FileKind::Directory),
+            false => listing.files.get(path).map(|_| FileKind::File),
+        })
+    }
+
+    fn stamp(&self, path: &Path) -> io::Result<Option<Stamp>> {
+        let listing = self.listing();
+        let found = listing.files.get(path);
+        Ok(found.map(|(id, object)| {
+            let changed_ns = ns(object.modified_ms);
+            Stamp { inode: *id, len: object.len, changed_ns }
+        }))
+    }
+
+    fn renew(&self, least_age: Duration) -> io::Result<()> {
+        if self.listing.read().0.elapsed() < least_age {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let listing = Arc::new(Listing::of(&self.root, self.objects.list()?));
+        let mut known = self.listing.write();
+        // The earlier of two concurrent listings must not replace the later.
+        if known.0 < began {
+            *known = (began, listing);
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct RemoteFile {
+    objects: Arc<dyn Objects>,
+    id: u64,
+    object: Arc<Object>,
+    blocks: Arc<Blocks>,
+    /// Ends of what was read, each with the bytes to read if reading goes on there.
+    ends: Mutex<LruCache<u64, u64>>,
+    /// Position from which on only zeros were found.
+    empty_from: AtomicU64,
+}
+
+impl RemoteFile {
+    /// Fetches blocks from `first` to `last`, and more where a reader goes on.
+    fn fetch(&self, first: u64, last: u64) -> io::Result<Vec<(u64, Arc<[u8]>)>> {
+        let start = first * BLOCK;
+        let least = (last + 1).saturating_mul(BLOCK) - start;
+        let ahead = self.ends.lock().pop(&start).unwrap_or(0);
+        let end = start.saturating_add(least.max(ahead)).min(self.object.len);
+        let parts: Vec<_> = (start..end)
+            .step_by(to_usize(PART))
+            .map(|at| at..at.saturating_add(PART).min(end))
+            .collect();
+        let read = self.objects.ranges(&self.object, &parts)?;
+        if !read.iter().map(|bytes| bytes.len() as u64).eq(parts.iter().map(|p| p.end - p.start)) {
+            return Err(io::Error::other("expected the bytes asked for, found fewer or more"));
+        }
+        let next = if ahead == 0 { least } else { least.max(ahead).saturating_mul(4) };
+        self.ends.lock().put(end, next.min(MOST_AHEAD));
+        let mut blocks = Vec::new();
+        for (part, bytes) in parts.iter().zip(&read) {
+            let numbers = part.start / BLOCK..;
+            let pieces = bytes.chunks(to_usize(BLOCK)).map(Arc::from);
+            blocks.extend(numbers.zip(pieces));
+        }
+        // Much at once would push out what is read again.
+        if least <= MOST_AHEAD {
+            let mut cache = self.blocks.lock();
+            for (number, bytes) in &blocks {
+                cache.put((self.id, *number), Arc::clone(bytes));
+            }
+        }
+        Ok(blocks)
+    }
+}
+
+impl StorageFile for RemoteFile {
+    fn stat(&self) -> io::Result<FileStat> {
+        let Object { len, modified_ms, .. } = *self.object;
+        Ok(FileStat { len, inode: self.id, links: 1, modified_ms })
+    }
+
+    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
+        let len = to_usize(self.object.len.saturating_sub(position)).min(buffer.len());
+        let Some(buffer) = buffer.get_mut(..len).filter(|buffer| !buffer.is_empty()) else {
+            return Ok(0);
+        };
+        let last = (position + len as u64 - 1) / BLOCK;
+        let mut put = |number: u64, bytes: &[u8]| {
+            let begin = number * BLOCK;
+            let from = position.max(begin);
+            let skip = to_usize(from - begin);
+            let to = buffer.get_mut(to_usize(from - position)..).unwrap_or_default();
+            let bytes = bytes.get(skip..).unwrap_or_default();
+            let count = bytes.len().min(to.len());
+            to[..count].copy_from_slice(&bytes[..count]);
+        };
+        let cached: Vec<Option<Arc<[u8]>>> = {
+            let mut cache = self.blocks.lock();
+            (position / BLOCK..=last)
+                .map(|number| cache.get(&(self.id, number)).map(Arc::clone))
+                .collect()
+        };
+        let mut missing: Option<(u64, u64)> = None;
+        for (number, bytes) in (position / BLOCK..).zip(&cached) {
+            match (bytes, &mut missing) {
+                (Some(bytes), _) => put(number, bytes),
+                (None, Some((_, to))) => *to = number,
+                (None, missing) => *missing = Some((number, number)),
+            }
+        }
+        if let Some((from, to)) = missing {
+            let fetched = self.fetch(from, to)?;
+            fetched.iter().take_while(|(number, _)| *number <= to).for_each(|(n, b)| put(*n, b));
+        }
+        Ok(len)
+    }
+
+    fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+        read_only()
+    }
+
+    fn set_len(&self, _: u64) -> io::Result<()> {
+        read_only()
+    }
+
+    fn reserve(&self, _: u64, _: u64) -> io::Result<()> {
+        read_only()
+    }
+
+    /// Zeros at the end are not read: looks ever further apart decide. Data between two looks, behind
+    /// a whole block of zeros, may be overlooked.
+    fn next_data(&self, position: u64) -> io::Result<Option<u64>> {
+        let len = self.object.len;
+        if position >= len.min(self.empty_from.load(Ordering::Relaxed)) {
+            return Ok(None);
+        }
+        let end = (position / BLOCK + 1).saturating_mul(BLOCK).min(len);
+        let mut bytes = vec![0; to_usize(end - position)];
+        let read = self.read_at(&mut bytes, position)?;
+        if let Some(at) = bytes[..read].iter().position(|byte| *byte != 0) {
+            return Ok(Some(position + at as u64));
+        }
+        if end == len || end - position < LOOK {
+            return Ok((end < len).then_some(end));
+        }
+        let distances = iter::successors(Some(4 * BLOCK), |distance| distance.checked_mul(4));
+        let looks = distances.map(|distance| position.saturating_add(distance));
+        let last = end.max(len.saturating_sub(LOOK));
+        let looks = looks.take_while(|look| *look < last && len > PART).chain([last]);
+        let looks: Vec<_> = looks.map(|look| look..look.saturating_add(LOOK).min(len)).collect();
+        let seen = self.objects.ranges(&self.object, &looks)?;
+        if seen.iter().flatten().any(|byte| *byte != 0) {
+            return Ok(Some(end));
+        }
+        self.empty_from.fetch_min(position, Ordering::Relaxed);
+        Ok(None)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        read_only()
+    }
+
+    fn map(&self, _: usize, _: Access) -> io::Result<Arc<dyn Region>> {
+        read_only()
+    }
+
+    fn try_lock(&self, _: Range<u64>) -> io::Result<bool> {
+        read_only()
+    }
+
+    fn locked(&self, _: Range<u64>) -> Option<Range<u64>> {
+        None
+    }
+
+    fn lock_holder(&self) -> Option<i32> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objects in memory, which note each range that is read.
+    #[derive(Debug, Default)]
+    struct Memory {
+        objects: Mutex<Vec<(Object, Vec<u8>)>>,
+        read: Mutex<Vec<Range<u64>>>,
+    }
+
+    impl Memory {
+        fn put(&self, key: &str, bytes: Vec<u8>, etag: &str) {
+            let (key, len, etag) = (key.to_owned(), bytes.len() as u64, Some(etag.to_owned()));
+            let object = Object { key, len, etag, modified_ms: 7 };
+            let mut objects = self.objects.lock();
+            objects.retain(|(known, _)| known.key != object.key);
+            objects.push((object, bytes));
+        }
+    }
+
+    impl Objects for Memory {
+        fn list(&self) -> io::Result<Vec<Object>> {
+            Ok(self.objects.lock().iter().map(|(object, _)| object.clone()).collect())
+        }
+
+        fn ranges(&self, object: &Object, parts: &[Range<u64>]) -> io::Result<Vec<Vec<u8>>> {
+            let objects = self.objects.lock();
+            let there = |(known, _): &&(Object, Vec<u8>)| {
+                known.key == object.key && known.etag == object.etag
+            };
+            let Some((_, bytes)) = objects.iter().find(there) else {
+                return Err(io::Error::other("changed"));
+            };
+            self.read.lock().extend(parts.iter().cloned());
+            Ok(parts.iter().map(|p| bytes[p.start as usize..p.end as usize].to_vec()).collect())
+        }
+    }
+
+    fn remote(memory: &Arc<Memory>) -> Remote {
+        Remote::new(Arc::clone(memory) as Arc<dyn Objects>, "s3://b/p".into()).unwrap()
+    }
+
+    #[test]
+    fn keys_become_folders_and_files() {
+        let memory = Arc::new(Memory::default());
+        for key in ["a/b/c", "a/", "d/", "e", "e/f", "x//y", "../z", "a/b/%R G"] {
+            memory.put(key, vec![1; key.len()], "1");
+        }
+        let remote = remote(&memory);
+        let names = |dir: &str| {
+            let entries = remote.list(Path::new(dir)).unwrap();
+            entries.into_iter().map(|e| (e.name.into_string().unwrap(), e.kind)).collect::<Vec<_>>()
+        };
+        let (file, folder) = (FileKind::File, FileKind::Directory);
+        let expected = ["a", "d", "e"].map(|name| (name.to_owned(), folder));
+        assert_eq!(names("s3://b/p"), expected);
+        assert_eq!(names("s3://b/p/a/b"), [("%R G".to_owned(), file), ("c".to_owned(), file)]);
+        assert_eq!(names("s3://b/p/d"), []);
+        let missing = remote.list(Path::new("s3://b/p/q")).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        // A folder of that name counts.
+        assert!(remote.open(Path::new("s3://b/p/e"), Access::Read).is_err());
+        let written = remote.open(Path::new("s3://b/p/a/b/c"), Access::ReadWrite).unwrap_err();
+        assert_eq!(written.kind(), io::ErrorKind::ReadOnlyFilesystem);
+    }
+
+    #[test]
+    fn every_read_is_the_bytes_there_and_reading_on_reads_ahead() {
+        let memory = Arc::new(Memory::default());
+        let len = 40 * PART / 10 + 77;
+        let bytes: Vec<u8> = (0..len).map(|at| (at * 31 >> 7) as u8).collect();
+        memory.put("f", bytes.clone(), "1");
+        let remote = remote(&memory);
+        let file = remote.open(Path::new("s3://b/p/f"), Access::Read).unwrap();
+        assert!(memory.read.lock().is_empty());
+        let mut seed = 7_u64;
+        for _ in 0..300 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let position = (seed >> 20) % (len + 1000);
+            let mut buffer = vec![0; (seed >> 50) as usize * 20];
+            let read = file.read_at(&mut buffer, position).unwrap();
+            let expected = bytes.get(position as usize..).unwrap_or_default();
+            assert_eq!(read, expected.len().min(buffer.len()), "{position}");
+            assert!(buffer[..read] == expected[..read], "{position}");
+        }
+        memory.read.lock().clear();
+        let file = remote.open(Path::new("s3://b/p/f"), Access::Read).unwrap();
+        remote.blocks.lock().clear();
+        let mut buffer = vec![0; 100_000];
+        for position in (0..len).step_by(buffer.len()) {
+            let read = file.read_at(&mut buffer, position).unwrap();
+            assert!(buffer[..read] == bytes[position as usize..][..read], "{position}");
+        }
+        let read = memory.read.lock();
+        // Each byte once, in few parts.
+        assert_eq!(read.iter().map(|part| part.end - part.start).sum::<u64>(), len);
+        assert!(read.len() < 10, "{read:?}");
+    }
+
+    #[test]
+    fn zeros_at_the_end_are_not_read() {
+        let memory = Arc::new(Memory::default());
+        let mut bytes = vec![0; 5 * PART as usize];
+        bytes[..100].fill(1);
+        memory.put("f", bytes.clone(), "1");
+        bytes[3 * PART as usize..].fill(2);
+        memory.put("g", bytes, "1");
+        let remote = remote(&memory);
+        let open = |name: &str| remote.open(&Path::new("s3://b/p").join(name), Access::Read);
+        let (f, g) = (open("f").unwrap(), open("g").unwrap());
+        assert_eq!(f.next_data(7).unwrap(), Some(7));
+        assert_eq!(f.next_data(100).unwrap(), None);
+        let read: u64 = memory.read.lock().iter().map(|part| part.end - part.start).sum();
+        assert!(read < 2 * BLOCK, "{read}");
+        let asked = memory.read.lock().len();
+        assert_eq!(f.next_data(PART).unwrap(), None);
+        assert_eq!(memory.read.lock().len(), asked);
+        assert_eq!(g.next_data(100).unwrap(), Some(BLOCK));
+        assert_eq!(g.next_data(3 * PART - 1).unwrap(), Some(3 * PART));
+        assert_eq!(g.next_data(5 * PART).unwrap(), None);
+    }
+
+    #[test]
+    fn a_changed_object_is_another_file_once_listed_again() {
+        let memory = Arc::new(Memory::default());
+        memory.put("f", vec![1; 3 * BLOCK as usize], "1");
+        let remote = remote(&memory);
+        let path = Path::new("s3://b/p/f");
+        let (before, stamp) = (remote.open(path, Access::Read).unwrap(), remote.stamp(path));
+        let mut byte = [0];
+        before.read_at(&mut byte, 0).unwrap();
+        memory.put("f", vec![2; 3 * BLOCK as usize], "2");
+        assert!(before.read_at(&mut byte, 2 * BLOCK).is_err());
+        remote.renew(Duration::from_secs(3600)).unwrap();
+        assert_eq!(remote.stamp(path).unwrap(), stamp.unwrap());
+        remote.renew(Duration::ZERO).unwrap();
+        let after = remote.open(path, Access::Read).unwrap();
+        after.read_at(&mut byte, 0).unwrap();
+        assert_eq!(byte, [2]);
+        assert_ne!(after.stat().unwrap().inode, before.stat().unwrap().inode);
+    }
+}

@@ -1,0 +1,120 @@
+//! Objects behind a URL, asked for by one Python object. The interpreter is attached for the call
+//! only.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+
+use crate::error::{Error, Result};
+use crate::files::{Object, Objects, Remote, Storage};
+use crate::py::errors::UnsupportedError;
+use crate::py::process;
+
+type Slot = Arc<Mutex<Option<PyErr>>>;
+
+/// The objects that Python lists and reads: `mqstore.files.remote`.
+#[derive(Debug)]
+struct PyObjects {
+    objects: Py<PyAny>,
+    generation: u64,
+    /// An interrupt that no caller has raised yet: until then every call fails.
+    interrupt: Slot,
+}
+
+/// An exception of Python on its way through the store.
+#[derive(Debug)]
+pub(crate) struct Raised {
+    text: String,
+    error: Slot,
+}
+
+impl fmt::Display for Raised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Raised {}
+
+impl Raised {
+    /// The exception that an error carries, once.
+    pub(crate) fn take(error: &io::Error) -> Option<PyErr> {
+        error.get_ref()?.downcast_ref::<Self>()?.error.lock().take()
+    }
+}
+
+/// Storage over objects of Python.
+pub(crate) fn storage(root: &Path, objects: Py<PyAny>) -> Result<Arc<dyn Storage>> {
+    let generation = process::generation();
+    let objects = PyObjects { objects, generation, interrupt: Slot::default() };
+    let remote =
+        Remote::new(Arc::new(objects), root.to_owned()).map_err(Error::io("list", root))?;
+    Ok(Arc::new(remote))
+}
+
+#[cold]
+pub(crate) fn forked() -> PyErr {
+    let what = "this process was forked off one that had read behind a URL, and the network's \
+                threads do not come back here; nothing was read: start processes with \
+                multiprocessing.get_context(\"spawn\") or \"forkserver\", and open the store there";
+    UnsupportedError::new_err((what, what, ""))
+}
+
+impl PyObjects {
+    fn ask<T>(&self, ask: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> io::Result<T> {
+        if self.interrupt.lock().is_some() {
+            let text = "interrupted".to_owned();
+            return Err(io::Error::other(Raised { text, error: Arc::clone(&self.interrupt) }));
+        }
+        let asked = Python::try_attach(|py| {
+            let answer = match process::generation() == self.generation {
+                true => ask(self.objects.bind(py)),
+                false => Err(forked()),
+            };
+            answer.map_err(|error| {
+                let text = error.value(py).to_string();
+                let is_interrupt = !error.is_instance_of::<PyException>(py);
+                let slot = match is_interrupt {
+                    true => Arc::clone(&self.interrupt),
+                    false => Slot::default(),
+                };
+                *slot.lock() = Some(error);
+                io::Error::other(Raised { text, error: slot })
+            })
+        });
+        asked.unwrap_or_else(|| Err(io::Error::other("the interpreter has ended")))
+    }
+}
+
+impl Objects for PyObjects {
+    fn list(&self) -> io::Result<Vec<Object>> {
+        self.ask(|objects| {
+            let mut found = Vec::new();
+            for object in objects.call_method0("list")?.try_iter()? {
+                let (key, len, etag, modified_ms) = object?.extract()?;
+                found.push(Object { key, len, etag, modified_ms });
+            }
+            Ok(found)
+        })
+    }
+
+    fn ranges(&self, object: &Object, parts: &[Range<u64>]) -> io::Result<Vec<Vec<u8>>> {
+        self.ask(|objects| {
+            let Object { key, len, etag, modified_ms } = object;
+            let parts: Vec<_> = parts.iter().map(|part| (part.start, part.end)).collect();
+            let answer = objects.call_method1("ranges", (key, len, etag, modified_ms, parts))?;
+            let bytes = answer.try_iter()?.map(|bytes| {
+                let bytes = bytes?;
+                PyBuffer::<u8>::get(&bytes)?.to_vec(bytes.py())
+            });
+            bytes.collect()
+        })
+    }
+}

@@ -1,0 +1,457 @@
+"""Stores behind URLs: the answers of the local store, by a real S3 server and by fsspec."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import fsspec
+import pytest
+
+import mqstore
+from helpers.buckets import SECRET, connect, s3_server
+from helpers.golden import Case, case_names
+from mqstore.files import remote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from helpers.buckets import Bucket
+
+SMALL = {"mapped_file_size_commit_log": 1 << 20, "max_hash_slot_num": 1000, "max_index_num": 4000}
+MOST_BYTES = 48 << 20
+ON_S3 = ("plain", "broker", "abort-half", "abort-nocq", "batch", "lmq", "rollover")
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
+    with s3_server(tmp_path_factory.mktemp("weed")) as bucket:
+        yield bucket
+
+
+@pytest.fixture
+def memory() -> Iterator[Callable[[Path], str]]:
+    """Puts a folder into fsspec's file system in memory; returns its URL."""
+    system = fsspec.filesystem("memory")
+
+    def put(folder: Path) -> str:
+        system.put(str(folder), "/store", recursive=True)
+        return "memory://store"
+
+    yield put
+    system.store.clear()
+    system.pseudo_dirs[:] = [""]
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A closed store of several log files, with keys, tags, groups and a retry topic."""
+    folder = tmp_path_factory.mktemp("usual") / "store"
+    with mqstore.open(folder, "a", config=SMALL) as store:
+        for number in range(1500):
+            topic = "%RETRY%billing" if number % 50 == 0 else "orders"
+            store.append(
+                topic,
+                f"body {number} ".encode() * 200,
+                queue_id=0 if number % 50 == 0 else number % 4,
+                tags="paid" if number % 3 else "open",
+                keys=f"key-{number}",
+            )
+        with store.group("billing") as group:
+            group.poll("orders", max_messages=20)
+            group.commit()
+    return folder
+
+
+def answers(store: mqstore.Store) -> dict[str, Any]:
+    """Everything that a reader of the store can ask for."""
+    found: dict[str, Any] = {
+        "bounds": (store.min_physical_offset, store.max_physical_offset),
+        "messages": [str(item) for item in store.scan(on_error="report")],
+        "rows": store.scan_arrow(on_error="report").read_all().to_pylist(),
+        "topics": store.topics(),
+        "queues": [str(queue) for queue in store.queues()],
+        "groups": str(store.groups()),
+        "versions": store.versions(),
+    }
+    for queue in store.queues():
+        place = queue.topic, queue.queue_id
+        found["read", place] = asked(store.read, *place, queue.min_offset, max_messages=50)
+        time_ms = (
+            (queue.first_store_timestamp_ms or 0) + (queue.last_store_timestamp_ms or 0)
+        ) // 2
+        found["time", place] = asked(store.offset_at, *place, time_ms)
+    messages = [m for m in store.scan(on_error="skip") if m.keys][:40:4]
+    for message in messages:
+        key = message.keys[0]
+        found["key", key] = asked(store.query, message.topic, key)
+    return found
+
+
+def asked(question: Callable[..., Any], *given: Any, **more: Any) -> Any:
+    """An answer as text, or the class of its error."""
+    try:
+        return str(question(*given, **more))
+    except mqstore.StoreError as error:
+        return type(error)
+
+
+def _nameless(answers: dict[str, Any], root: object) -> dict[str, Any]:
+    """The answers as text, without the place of the store."""
+    return {
+        question: repr(answer).replace(str(root), "ROOT") for question, answer in answers.items()
+    }
+
+
+def compare(local: Path, url: str, config: Any = None, **more: Any) -> mqstore.Store:
+    """Asks both; returns the store behind the URL."""
+    store = mqstore.open(url, config=config, **more)
+    with mqstore.open(local, config=config) as known:
+        expected = answers(known)
+    found = answers(store)
+    expected, found = (
+        _nameless(given, root) for given, root in [(expected, local), (found, store.path)]
+    )
+    for question, answer in expected.items():
+        assert found[question] == answer, question
+    assert found.keys() == expected.keys()
+    return store
+
+
+# --- equal answers ----------------------------------------------------------------------------
+
+
+def unpacked(name: str, folder: Path) -> Path:
+    root = Case(name).unpack(folder)
+    size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
+    if size > MOST_BYTES:
+        pytest.skip(f"{size} bytes are much for memory")
+    return root
+
+
+@pytest.mark.parametrize("name", [n for n in case_names() if not n.startswith("rocksdb")])
+def test_golden_store_in_memory(name: str, memory: Callable[[Path], str], tmp_path: Path) -> None:
+    root = unpacked(name, tmp_path)
+    compare(root, memory(root), Case(name).settings).close()
+
+
+@pytest.mark.parametrize("name", ON_S3)
+def test_golden_store_on_s3(name: str, s3: Bucket, tmp_path: Path) -> None:
+    root = unpacked(name, tmp_path)
+    url = s3.put(root, f"golden/{name}")
+    compare(root, url, Case(name).settings, storage_options=s3.options).close()
+
+
+def test_storage_object_and_prefix(usual: Path, s3: Bucket, memory: Callable[[Path], str]) -> None:
+    url = s3.put(usual, "deep/er/usual")
+    storage = connect(s3.name, s3.options)
+    store = compare(usual, "deep/er/usual", storage=storage)
+    assert store.path == url
+    memory(usual)
+    compare(usual, "store", storage=fsspec.filesystem("memory"))
+    compare(usual, usual.as_uri())
+    with pytest.raises(ValueError, match="expected a prefix beside storage, got the URL"):
+        mqstore.open("s3://a/b", storage=storage)
+    with pytest.raises(TypeError, match="expected an obstore store or an fsspec file system"):
+        mqstore.open("a", storage=3)
+    with pytest.raises(ValueError, match="expected None for a local path"):
+        mqstore.open(usual, storage_options={})
+
+
+# --- requests ---------------------------------------------------------------------------------
+
+
+def test_requests_are_counted_and_few(usual: Path, s3: Bucket) -> None:
+    url = s3.put(usual, "counted")
+    store = mqstore.open(url, storage_options=s3.options)
+    queues = len(store.queues())
+    counts = [store.io]
+    assert isinstance(store.io, mqstore.IoCounts)
+
+    def spent() -> mqstore.IoCounts:
+        assert store.io is not None
+        counts.append(store.io)
+        return mqstore.IoCounts(*(b - a for a, b in zip(*counts[-2:], strict=True)))
+
+    # One list request; of each queue two blocks and a look at the end of its file.
+    assert counts[0].requests <= 1 + 12 + 3 * queues
+    assert counts[0].bytes <= 1 << 20
+    assert [m.body for m in store.query("orders", "key-777")] == [b"body 777 " * 200]
+    assert spent().requests <= 8
+    assert len(store.read("orders", 1, 5, max_messages=100).messages) == 100
+    assert spent().requests <= 3
+    store = mqstore.open(url, storage_options=s3.options)
+    counts = [store.io]
+    assert sum(1 for _ in store.scan()) == 1500
+    # Each byte at most once, but for what is read ahead behind the end.
+    assert spent().bytes <= store.max_physical_offset + (1 << 20)
+    store.refresh()
+    assert spent().requests >= 1
+    assert mqstore.open(usual).io is None
+
+
+def test_a_growing_store_is_followed(s3: Bucket, tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config=SMALL) as writer:
+        writer.append("orders", b"one")
+        url = s3.put(tmp_path, "growing")
+        store = mqstore.open(url, storage_options=s3.options)
+        writer.append("orders", b"two")
+        writer.flush()
+    assert [m.body for m in store.scan()] == [b"one"]
+    s3.put(tmp_path, "growing")
+    store.refresh()
+    assert [m.body for m in store.scan()] == [b"one", b"two"]
+    assert [m.body for m in store.read("orders", 0, 0).messages] == [b"one", b"two"]
+
+
+# --- errors -----------------------------------------------------------------------------------
+
+
+def test_replaced_and_missing_objects(
+    usual: Path, s3: Bucket, memory: Callable[[Path], str]
+) -> None:
+    name = f"commitlog/{1 << 20:020}"
+    url = s3.put(usual, "replaced")
+    places = [(url, s3.options), (memory(usual), None)]
+    for place, options in places:
+        store = mqstore.open(place, storage_options=options)
+        whole = (usual / name).read_bytes()
+        put, remove, path = changers(place, options, name)
+        put(path, whole[:-1] + b"x")
+        with pytest.raises(mqstore.StoreIOError, match="was replaced since") as caught:
+            list(store.scan())
+        assert caught.value.filename == f"{place}/{name}"
+        remove(path)
+        with pytest.raises(mqstore.StoreIOError, match="is gone since the store was listed"):
+            list(store.scan(start_physical_offset=1 << 20))
+        put(path, whole)
+        store.refresh()
+        assert sum(1 for _ in store.scan()) == 1500
+
+
+def changers(url: str, options: dict[str, str] | None, name: str) -> tuple[Any, Any, str]:
+    """Calls that put and remove an object, and its path for them."""
+    if options is None:
+        system = fsspec.filesystem("memory")
+        return system.pipe_file, system.rm, f"/store/{name}"
+    import obstore
+
+    bucket = connect("stores", options)
+    path = f"{url.removeprefix('s3://stores/')}/{name}"
+    return partial(obstore.put, bucket), partial(obstore.delete, bucket), path
+
+
+def test_missing_prefix_names_the_nearest(usual: Path, s3: Bucket) -> None:
+    s3.put(usual, "near/by")
+    with pytest.raises(mqstore.NotAStoreError, match=r"has some is s3://stores/near$"):
+        mqstore.open("s3://stores/near/bi/store", storage_options=s3.options)
+    with pytest.raises(mqstore.StoreIOError, match=r"no such bucket \(404\)"):
+        mqstore.open("s3://others/near", storage_options=s3.options)
+    with pytest.raises(mqstore.NotAStoreError, match="near/by is a store: name that"):
+        mqstore.open("s3://stores/near", storage_options=s3.options)
+
+
+def test_secrets_are_nowhere(usual: Path, s3: Bucket, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    url = s3.put(usual, "secret")
+    wrong = {**s3.options, "secret_access_key": f"wrong-{SECRET}"}
+    texts = []
+    for place, options in [
+        (url, wrong),
+        (url, {**s3.options, "nonsense": SECRET}),
+        (f"s3://key:{SECRET}@stores/secret", None),
+        (f"http://host/path?token={SECRET}", None),
+        (f"foo://host/path?token={SECRET}", None),
+        ("s3://stores/not/there", s3.options),
+    ]:
+        with pytest.raises((mqstore.StoreError, ValueError)) as caught:
+            mqstore.open(place, storage_options=options)
+        texts += [str(caught.getrepr(style="short")), repr(caught.value.args)]
+    assert "s3:ListBucket" in texts[0]
+    store = mqstore.open(url, storage_options=s3.options)
+    texts += [repr(store), str(store.config), str(store.warnings), caplog.text]
+    assert [text for text in texts if SECRET in text.replace(f"key:{SECRET}@", "")] == []
+
+
+@pytest.mark.parametrize("mode", ["r+", "a"])
+def test_writing_is_refused(mode: str) -> None:
+    with pytest.raises(mqstore.StoreReadOnlyError, match="read-only, and nothing was changed"):
+        mqstore.open("s3://bucket/store", mode)  # type: ignore[call-overload]
+
+
+def test_store_in_rocksdb_is_refused(memory: Callable[[Path], str], tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "consumequeue").mkdir()
+    (tmp_path / "consumequeue" / "CURRENT").write_text("MANIFEST-1")
+    with pytest.raises(mqstore.UnsupportedError, match="copy the whole store to a local folder"):
+        mqstore.open(memory(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        mqstore.verify,
+        mqstore.doctor,
+        mqstore.rebuild,
+        mqstore.recover,
+        mqstore.clean,
+        mqstore.convert,
+        mqstore.pending,
+        mqstore.inventory,
+        mqstore.lock_state,
+        mqstore.CommitLog,
+        lambda path: mqstore.preflight(path, to="5.4"),
+        lambda path: mqstore.why(path, group="g", key="k"),
+        lambda path: mqstore.report(path, "out.html"),
+        lambda path: mqstore.copy(path, "out"),
+        lambda path: mqstore.export_store(path, "out"),
+        lambda path: mqstore.import_store("in", path),
+        lambda path: mqstore.diff(path, path),
+        lambda path: mqstore.salvage(path, "out"),
+        lambda path: mqstore.metrics.StoreCollector(path),
+    ],
+)
+def test_a_call_that_takes_no_url_says_so(call: Callable[[str], object]) -> None:
+    with pytest.raises(mqstore.UnsupportedError, match="does not read URLs; nothing was read or"):
+        call("s3://bucket/store")
+
+
+# --- failing servers --------------------------------------------------------------------------
+
+
+class Failing(remote._FsspecObjects):
+    """Objects of which some requests fail."""
+
+    failures = 2
+
+    def _read(self, name: str, listed: Any, start: int, end: int) -> bytes:
+        received = bytes(super()._read(name, listed, start, end))
+        self.asked = getattr(self, "asked", 0) + 1
+        if self.asked % (self.failures + 1):
+            if self.asked % 2:
+                raise OSError("status code: 503 Slow Down")
+            return received[:-1]
+        return received
+
+
+def test_requests_are_repeated(
+    usual: Path, memory: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "_FsspecObjects", Failing)
+    monkeypatch.setattr(remote, "_PAUSE_S", 0.0)
+    compare(usual, memory(usual)).close()
+    monkeypatch.setattr(Failing, "failures", 1 << 30)
+    with pytest.raises(mqstore.StoreIOError, match="asked 6 times, the last time: "):
+        list(mqstore.open("memory://store").scan())
+
+
+def test_an_interrupt_ends_a_read(usual: Path) -> None:
+    code = f"""
+import signal, time, mqstore
+from mqstore.files import remote
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
+store = mqstore.open({usual.as_uri()!r})
+def slow(self, *given):
+    print("reads", flush=True)
+    time.sleep(3)
+    raise OSError("slow")
+remote._FsspecObjects._read = slow
+try:
+    list(store.scan(start_physical_offset=1 << 20))
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "reads\n"
+        process.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        assert process.stdout.readline() == "interrupted\n"
+        assert time.monotonic() - began < 1
+        # The request in flight ends, and is not repeated.
+        assert process.wait(timeout=20) == 0
+
+
+def test_forked_child_is_refused(usual: Path) -> None:
+    store = mqstore.open(usual.as_uri())
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        for ask in (
+            lambda: store.read("orders", 0, 0),
+            lambda: next(store.scan()),
+            lambda: mqstore.open(usual.as_uri()),
+        ):
+            try:
+                ask()
+            except mqstore.UnsupportedError as error:
+                refused += "spawn" in error.message and "forkserver" in error.message
+        os._exit(refused)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 3
+
+
+def test_spawned_processes_read(usual: Path, s3: Bucket) -> None:
+    import multiprocessing
+
+    url = s3.put(usual, "spawned")
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(_count, (url, s3.options)) == 1500
+
+
+def _count(url: str, options: dict[str, str]) -> int:
+    return sum(1 for _ in mqstore.open(url, storage_options=options).scan())
+
+
+def test_threads_read_while_others_refresh(usual: Path, memory: Callable[[Path], str]) -> None:
+    store = mqstore.open(memory(usual))
+    errors: list[BaseException] = []
+
+    def run(work: Callable[[], object]) -> None:
+        try:
+            for _ in range(15):
+                work()
+        except BaseException as error:
+            errors.append(error)
+
+    works: list[Callable[[], object]] = [
+        store.refresh,
+        lambda: store.read("orders", 1, 0),
+        lambda: (store.dispatched_offset, store._leaves_out_last),
+        lambda: store.query("orders", "key-5"),
+        lambda: store.scan_arrow().read_all(),
+    ]
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert errors == []
+
+
+def test_package_is_named_where_it_is_missing() -> None:
+    code = (
+        "import sys\nsys.modules['obstore'] = None\nimport mqstore\n"
+        "mqstore.open('s3://bucket/store')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "needs obstore, which is not installed" in done.stderr
+    assert "mqstore[cloud]" in done.stderr
+
+
+def test_polars_and_duckdb_read_urls(usual: Path, s3: Bucket) -> None:
+    url = s3.put(usual, "frames")
+    frame = mqstore.polars.scan(url, storage_options=s3.options).select("keys").collect()
+    assert frame.height == 1500
+    relation = mqstore.duckdb.relation(url, storage_options=s3.options)
+    assert relation.aggregate("count(*)").fetchone() == (1500,)
