@@ -215,7 +215,7 @@ fn append_by(
     seconds
 }
 
-/// How long single appends take while files roll: tells percentiles, gives the time of all. ConcurrentWriter them
+/// How long single appends take while files roll: tells percentiles, gives the time of all. Beside them
 /// those of copies of the bodies, three calls of which take as long, into memory that was in use
 /// before: what the machine itself interrupts.
 fn latency(folder: &Path, count: usize, messages: &Messages) -> f64 {

@@ -220,7 +220,7 @@ pub const SETTINGS: &[Setting] = &[
         .under("Index:")
         .doc("Hash slots of an index file."),
     number("max_index_num", "maxIndexNum", Some(IndexLayout::DEFAULT.entries() as u64), (2, 1 << 27), "entries")
-        .doc("DiskReserve for entries in an index file, one of which is never used."),
+        .doc("Room for entries in an index file, one of which is never used."),
     flag("message_index_enable", "messageIndexEnable", true)
         .doc("Build the index."),
     flag("message_index_safe", "messageIndexSafe", false)

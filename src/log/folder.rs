@@ -22,7 +22,7 @@ pub fn open(
     file_size: Option<u64>,
     otherwise: u64,
 ) -> Result<FileRun> {
-    // ConcurrentWriter a writer only a fault that stays is one.
+    // Beside a writer only a fault that stays is one.
     for _ in 1..LOOKS {
         match open_run(&storage, path, file_size, otherwise) {
             Err(Error::Corrupt(_)) => thread::sleep(PAUSE),

@@ -129,7 +129,10 @@ pub(crate) fn _timer_check(path: PathBuf) -> PyResult<Option<(i64, i64)>> {
 /// file is not locked. The calling process's own stores count.
 #[pyfunction]
 #[pyo3(signature = (path, /))]
-pub(crate) fn lock_state(py: Python<'_>, #[pyo3(from_py_with = fields::absolute)] path: PathBuf) -> (bool, Option<i32>) {
+pub(crate) fn lock_state(
+    py: Python<'_>,
+    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
+) -> (bool, Option<i32>) {
     py.detach(|| StoreLock::state(&Os, &path))
 }
 
@@ -156,7 +159,10 @@ pub(crate) fn _names_a_folder(topic: &[u8]) -> bool {
 ///     StoreIOError: A file or folder cannot be read.
 #[pyfunction]
 #[pyo3(signature = (path, /))]
-pub(crate) fn inventory(py: Python<'_>, #[pyo3(from_py_with = fields::absolute)] path: PathBuf) -> PyResult<Bound<'_, PyList>> {
+pub(crate) fn inventory(
+    py: Python<'_>,
+    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
+) -> PyResult<Bound<'_, PyList>> {
     let found = py.detach(|| crate::store::folder::inventory::inventory(&Os, &path))?;
     let rows = PyList::empty(py);
     for found in found {

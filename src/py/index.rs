@@ -90,7 +90,7 @@ impl From<(u32, format::IndexEntry)> for IndexEntry {
 ///         when missing.
 ///     slots: Hash slots of the file; neither number is recorded in it, so they must be the right
 ///         ones.
-///     entries: DiskReserve for entries, of which number 0 is never used.
+///     entries: Room for entries, of which number 0 is never used.
 ///
 /// Raises:
 ///     ConfigError: Slots or entries of 0, or a size of 2 GiB and more.

@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -398,7 +399,7 @@ def test_interrupt_ends_a_query_at_once(root):
     )
     assert process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=10)
+    _out, err = process.communicate(timeout=10)
     assert process.returncode == 130
     assert err == b"interrupted\n"
 
@@ -470,3 +471,16 @@ def resident(path: Path) -> int:
         begin = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
         assert libc.mincore(ctypes.c_void_p(begin), ctypes.c_size_t(len(mapped)), found) == 0
         return sum(one & 1 for one in found)
+
+
+@pytest.mark.filterwarnings("ignore::mqstore.config.ConfigWarning")
+def test_recipes_run_on_a_store_of_rocketmq(rocketmq_store):
+    path, conf = rocketmq_store
+    page = Path(__file__).parents[2] / "docs/sql.md"
+    recipes = re.findall(r'^\$ mqstore sql .*? "(.*?)"', page.read_text("utf-8"), re.MULTILINE)
+    assert len(recipes) >= 22
+    connection = mqstore.sql(path, config=conf)
+    for recipe in recipes:
+        if not recipe.startswith(("describe", "explain")):
+            assert connection.sql(recipe).columns
+            connection.sql(recipe).fetchall()

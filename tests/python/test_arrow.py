@@ -138,7 +138,7 @@ def test_columns_are_those_asked_for_in_that_order(store: mqstore.Store) -> None
     ("wrong", "said"),
     [
         ({"columns": ["topic", "colour"]}, "columns: expected names of .*, got .colour."),
-        ({"columns": ["topic", "topic"]}, "named twice"),
+        ({"columns": ["topic", "topic"]}, "expected each name once"),
         ({"columns": "topic"}, "columns: expected a list of names, got str"),
         ({"batch_rows": 0}, "batch_rows: expected 1 or more"),
         ({"batch_bytes": 0}, "batch_bytes: expected 1 or more"),

@@ -119,7 +119,7 @@ def test_a_bad_value_names_the_setting_and_what_it_must_be(field, value, must_be
 
 
 def test_hi08_an_index_file_past_32_bits_is_refused_with_its_size():
-    with pytest.raises(ConfigError, match="has 2147483660 bytes, more than 2147483647"):
+    with pytest.raises(ConfigError, match="at most 2147483647 bytes, got 2147483660"):
         StoreConfig(max_hash_slot_num=5, max_index_num=107374180)
     assert StoreConfig(max_hash_slot_num=1, max_index_num=107374180).max_index_num == 107374180
 

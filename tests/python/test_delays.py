@@ -191,7 +191,7 @@ def test_offsets_that_cannot_be_read_stop_the_opening(tmp_path: Path, text: str)
         pass
     path = tmp_path / "config" / "delayOffset.json"
     path.write_text(text)
-    with pytest.raises(mqstore.CorruptionError, match="offsetTable: expected numbers"):
+    with pytest.raises(mqstore.CorruptionError, match="expected an offsetTable of levels"):
         mqstore.open(tmp_path, "a", config=SLOW)
     with mqstore.open(tmp_path, "a", config=TINY):
         pass

@@ -182,7 +182,7 @@ def test_a_full_file_says_how_many_fitted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "said"),
     [
-        ((["a", "b"], [1], [1, 2]), ValueError, "2 keys, 1 physical offsets and 2 store times"),
+        ((["a", "b"], [1], [1, 2]), ValueError, "expected equal lengths, got 2, 1 and 2"),
         ((pa.array(["a", None]), [1, 2], [1, 2]), ValueError, "keys: expected no null"),
         (
             (["a"], pa.array([None], pa.int64()), [1]),
@@ -195,7 +195,7 @@ def test_a_full_file_says_how_many_fitted(tmp_path: Path) -> None:
             "store_timestamps_ms: expected no null",
         ),
         ((pa.array([b"a"]), [1], [1]), TypeError, "keys: expected texts, got Binary"),
-        ((["a"], pa.array([1.0]), [1]), TypeError, "physical_offsets are int64, not Float64"),
+        ((["a"], pa.array([1.0]), [1]), TypeError, "physical_offsets: expected int64, got Float64"),
         ((["a"], pa.array([2**63], pa.uint64()), [1]), ValueError, "physical_offsets"),
         ((["a"], [2**63], [1]), ValueError, "physical_offsets: expected a number of 64 bits"),
         ((["a"], (1,), (2**63,)), ValueError, "store_timestamps_ms: expected a number of 64 bits"),

@@ -104,7 +104,7 @@ def test_a_timedelta_is_taken_in_the_unit_of_the_setting(
         ("keep_hours", timedelta(minutes=5), "whole hours"),
         ("flush_interval_commit_log", timedelta(microseconds=5), "whole milliseconds"),
         ("flush_interval_commit_log", timedelta(0), "1 to 86400000"),
-        ("max_index_num", timedelta(1), "a whole number, not"),
+        ("max_index_num", timedelta(1), "a whole number, got"),
     ],
 )
 def test_a_timedelta_that_is_no_such_number_is_refused(

@@ -38,7 +38,6 @@ from mqstore._native._functions import (
 )
 from mqstore._native._functions import (
     _is_system_topic as _is_system_topic,
-    _spare_page_cache as _spare_page_cache,
 )
 from mqstore._native._functions import (
     _keep_config as _keep_config,
@@ -61,6 +60,9 @@ from mqstore._native._functions import (
 )
 from mqstore._native._functions import (
     _settings as _settings,
+)
+from mqstore._native._functions import (
+    _spare_page_cache as _spare_page_cache,
 )
 from mqstore._native._functions import (
     _store_name as _store_name,

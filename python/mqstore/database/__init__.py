@@ -9,7 +9,7 @@ import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import mqstore
 from mqstore._names import broker_of
@@ -31,10 +31,10 @@ _SHOW = re.compile(r"\s*show\s+(?:all\s+)?tables\s*;?\s*", re.IGNORECASE)
 _EXPLAIN = re.compile(r"\s*explain\s+(analyze\s+)?(.*)", re.IGNORECASE | re.DOTALL)
 _DESCRIPTION = ("column_name", "column_type", "meaning")
 _TEXT = "messages_text"
-_VIEWS = f"""
+_VIEWS = """
 create temp view messages as select *, try(decode(body)) as body_text,
   try_cast(try(decode(body)) as json) as body_json from "_messages";
-create temp view {_TEXT} as select * replace (body_text as body) from messages;
+create temp view messages_text as select * replace (body_text as body) from messages;
 """
 
 
@@ -47,7 +47,7 @@ def sql(
     threads: int = 2,
     spill: str | os.PathLike[str] | None = None,
     config: ConfigLike = None,
-) -> duckdb.DuckDBPyRelation | duckdb.DuckDBPyConnection:
+) -> duckdb.DuckDBPyRelation | duckdb.DuckDBPyConnection | None:
     """Queries stores in SQL.
 
     The tables are ``messages``, ``messages_text`` (with text as ``body``), ``queues``, ``topics``,
@@ -67,7 +67,8 @@ def sql(
         config: As for ``mqstore.open``.
 
     Returns:
-        A relation, read when its rows are asked for, or a connection of DuckDB.
+        A relation, read when its rows are asked for; ``None`` for a statement without rows; or a
+        connection of DuckDB.
 
     Raises:
         ConfigError: No store is named, or `spill` lies inside of one.
@@ -174,9 +175,11 @@ class Session:
         rows += [("read", scan) for scan in dict.fromkeys(self.stores.scans)]
         return self._values(("explain_key", "explain_value"), rows)
 
-    def _values(self, names: tuple[str, ...], rows: list[tuple[str, ...]]) -> Any:  # noqa: ANN401
+    def _values(
+        self, names: tuple[str, ...], rows: list[tuple[str, ...]]
+    ) -> duckdb.DuckDBPyRelation:
         each = ", ".join([f"({', '.join('?' * len(names))})"] * len(rows))
-        text = f"select * from (values {each}) t({', '.join(names)})"
+        text = f"select * from (values {each}) t({', '.join(names)})"  # noqa: S608 - our own names
         return self.connection.sql(text, params=[cell for row in rows for cell in row])
 
 

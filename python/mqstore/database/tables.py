@@ -22,12 +22,12 @@ with needs("sql", "mqstore.sql"):
     from mqstore.duckdb import scan_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from mqstore import ArrowScan
     from mqstore.config import ConfigLike
 
-    Row = dict[str, Any]
+    Row = Mapping[str, Any]
 
 _COLUMNS = tomllib.loads(files("mqstore.database").joinpath("tables.toml").read_text("utf-8"))
 _TYPES = {
@@ -70,7 +70,7 @@ class Stores:
     Attributes:
         paths: Their root folders by broker.
         config: As for ``mqstore.open``.
-        tell: Called with bytes read and bytes in all of the log that is scanned.
+        advance: Called with bytes read and bytes in all of the log that is scanned.
         failure: The first error of a store in the last query.
         warned: Whether the rows of the last query lack something that could not be read.
         scans: The scans of the last query, as lines of text.
@@ -80,7 +80,7 @@ class Stores:
 
     paths: dict[str, str]
     config: ConfigLike = None
-    tell: Callable[[int, int], object] = lambda _done, _total: None
+    advance: Callable[[int, int], object] = lambda _done, _total: None
     failure: Exception | None = None
     warned: bool = False
     scans: list[str] = field(default_factory=list)
@@ -120,6 +120,7 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
 
     @property
     def schema(self) -> pa.Schema:
+        """The columns."""
         return self._schema
 
     def scanner(
@@ -128,6 +129,7 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         filter: ds.Expression | None = None,  # noqa: A002 - pyarrow's name
         **options: Any,  # noqa: ANN401 - of pyarrow's scanners
     ) -> ds.Scanner:
+        """Rows of the columns that fulfil a condition."""
         names = self._schema.names
         text = "" if filter is None else str(filter)
         wanted = {name for name in names if re.search(rf"\b{name}\b", text)}
@@ -188,11 +190,11 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         for batch in scan:
             offsets = batch.column("physical_offset")
             if len(offsets):
-                self._stores.tell(max(offsets[-1].as_py() - begin, 0), max(end - begin, 1))
+                self._stores.advance(max(offsets[-1].as_py() - begin, 0), max(end - begin, 1))
             if "broker" in schema.names:
                 at = batch.schema.get_field_index("broker")
                 names = pa.repeat(broker, batch.num_rows)
-                batch = batch.set_column(at, "broker", names)  # noqa: PLW2901
+                batch = batch.set_column(at, "broker", names)
             yield batch.select(schema.names)
 
     def _rows(self, path: str, wanted: set[str]) -> Iterator[Row]:
@@ -236,10 +238,10 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
                 yield from each(None)
                 problems += [text for text in store.warnings if "Offset.json" in text]
                 problems += reader.unreadable
+            elif self._name == "topics":
+                yield from topic_rows(store, problems, with_bytes="bytes" in wanted)
             else:
-                each_of = {"queues": queue_rows, "topics": topic_rows}[self._name]
-                more = [()] if self._name == "queues" else []
-                yield from each_of(store, *more, problems, with_bytes="bytes" in wanted)
+                yield from queue_rows(store, (), problems, with_bytes="bytes" in wanted)
         stores.warn(problems)
 
 

@@ -12,10 +12,10 @@ use std::time::Duration;
 use memmap2::MmapRaw;
 
 use super::locks::HeldLock;
-use super::{owner, sparing::SparingFile};
 use super::storage::{
     Access, DirEntry, FileKind, FileStat, Foreign, Identity, Region, Stamp, Storage, StorageFile,
 };
+use super::{owner, sparing::SparingFile};
 use crate::error::{Error, Result};
 use crate::files::map::mapped_file::MappedFile;
 use crate::format::width::{clamp_u64, saturating_i64, to_usize};

@@ -23,7 +23,7 @@ const BITMAP_LEN_AT: usize = STORE_TIMESTAMP_AT + 8;
 pub const MIN_UNIT_LEN: usize = BITMAP_LEN_AT + 2;
 /// The longest unit (`CqExtUnit.MAX_EXT_UNIT_SIZE`).
 pub const MAX_UNIT_LEN: usize = i16::MAX as usize;
-/// DiskReserve kept for the end mark (`ConsumeQueueExt.END_BLANK_DATA_LENGTH`).
+/// Room kept for the end mark (`ConsumeQueueExt.END_BLANK_DATA_LENGTH`).
 pub const END_LEN: usize = 4;
 pub const END: [u8; 2] = [0xFF, 0xFF];
 const _: () = assert!(MIN_UNIT_LEN == 20);

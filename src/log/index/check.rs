@@ -221,7 +221,7 @@ impl IndexFile {
 
     /// Checks header, slots and entries in one pass and returns the number of entries. In a valid
     /// file each entry links to the one that its slot named before; `report` gets everything else.
-    /// ConcurrentWriter a running writer only entries counted at the start are judged.
+    /// Beside a running writer only entries counted at the start are judged.
     pub fn check(&self, report: &mut dyn FnMut(Corruption)) -> Result<u32> {
         let Head { header, count } = self.head()?;
         let layout = self.layout();

@@ -205,7 +205,13 @@ impl Store {
                 let objects = objects.clone_ref(py);
                 let store = py.detach(|| {
                     let storage = remote::storage(&path, objects)?;
-                    MessageStore::open_with(&path, open_mode, config, storage, Arc::new(SystemClock))
+                    MessageStore::open_with(
+                        &path,
+                        open_mode,
+                        config,
+                        storage,
+                        Arc::new(SystemClock),
+                    )
                 })?;
                 (path, store)
             }

@@ -54,7 +54,8 @@ impl Raised {
 pub(crate) fn storage(root: &Path, objects: Py<PyAny>) -> Result<Arc<dyn Storage>> {
     let generation = process::generation();
     let objects = PyObjects { objects, generation, interrupt: Slot::default() };
-    let remote = Remote::new(Arc::new(objects), root.to_owned()).map_err(Error::io("list", root))?;
+    let remote =
+        Remote::new(Arc::new(objects), root.to_owned()).map_err(Error::io("list", root))?;
     Ok(Arc::new(remote))
 }
 

@@ -99,14 +99,15 @@ impl ConsumerGroup {
             };
             starts.push((key, start));
         }
-        for (key, start) in starts {
-            places.next.insert(key.clone(), start);
-            places.moved.insert(key, start);
+        for (key, start) in &starts {
+            places.next.insert(key.clone(), *start);
+            places.moved.insert(key.clone(), *start);
         }
-        // Where nothing can be committed, the places count while the group is open.
         match self.commit_places(places) {
             Err(error @ Error::Poisoned { .. }) => return Err(error),
-            Err(_) | Ok(()) => {}
+            // Nothing can be committed, such as beside a broker: the group reads all the same.
+            Err(_) => starts.iter().for_each(|(key, _)| drop(places.moved.remove(key))),
+            Ok(()) => {}
         }
         Ok(places.next.get(queue).copied().unwrap_or(least))
     }

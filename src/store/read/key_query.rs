@@ -367,7 +367,7 @@ impl<'a> KeySearch<'a> {
         let older = between.older.as_ref().map(|older| clamp_u64(older.end_physical_offset));
         let from = older.filter(|at| *at < part.start && rest.start == part.start);
         let from = from.unwrap_or(rest.start).max(self.reader.log().min_offset());
-        // ConcurrentWriter a damaged file it was read already.
+        // Beside a damaged file it was read already.
         let edge = self.reader.behind(between.newer.begin_physical_offset, u64::MAX)?;
         let to = edge.min(self.tail_from).min(self.last.unwrap_or(u64::MAX));
         if from >= to {

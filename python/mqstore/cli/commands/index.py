@@ -118,6 +118,7 @@ def _print_headers(output: Output, store: Store, paths: list[Path]) -> None:
 
 
 def entry_rows(store: Store, paths: list[Path], limit: int | None) -> Iterator[Row]:
+    """The entries of index files, as ``mqstore index --entries --json`` lists them."""
     left = limit
     for path, file in open_index_files(store, paths):
         header = file.header

@@ -172,7 +172,7 @@ def _split(words: tuple[str, ...]) -> tuple[list[str], str | None]:
 
 
 def _form(output: Output, out: str | None, *, as_csv: bool, as_markdown: bool) -> str:
-    forms = [output.form] if output.form != "text" else []
+    forms: list[str] = [output.form] if output.form != "text" else []
     forms += ["csv"] * as_csv + ["md"] * as_markdown
     if out is not None:
         forms.append(Path(out).suffix.removeprefix("."))
@@ -195,7 +195,7 @@ def _show(
         contextlib.ExitStack() as bar,
         contextlib.closing(_Running(session, query, form)) as running,
     ):
-        session.stores.tell = bar.enter_context(progress("reading"))
+        session.stores.advance = bar.enter_context(progress("reading"))
         for schema, kinds, batches in running.results():
             first = list(islice(batches, 1))
             if on_terminal() and target is None:
@@ -208,7 +208,9 @@ def _show(
                     for batch in each:
                         writer.write_batch(batch)
             else:
-                rows = chain.from_iterable(zip(*batch.to_pydict().values()) for batch in each)
+                rows = chain.from_iterable(
+                    zip(*batch.to_pydict().values(), strict=False) for batch in each
+                )
                 _print(output, form, schema.names, kinds, rows)
     return int(session.stores.warned)
 
@@ -275,7 +277,7 @@ def _shaped(relation: DuckDBPyRelation, form: str) -> DuckDBPyRelation:
     if form == "parquet":
         return relation
     if form in {"json", "jsonl"}:
-        return relation.query("mqstore_rows", "select to_json(mqstore_rows) from mqstore_rows")
+        return relation.set_alias("mqstore_rows").project("to_json(mqstore_rows)")
     return relation.project("columns(*)::varchar")
 
 

@@ -79,6 +79,7 @@ def verify_command(
 
 
 def finding_row(finding: Finding) -> dict[str, object]:
+    """A finding, as ``mqstore verify --json`` lists it."""
     return {
         "code": finding.code,
         "severity": finding.severity,

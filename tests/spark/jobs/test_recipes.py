@@ -13,7 +13,7 @@ from mqstore.spark import read
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "spark.md").read_text(encoding="utf-8")
 
 
 def test_recipes_give_what_they_promise(spark: SparkSession, tmp_path: Path) -> None:

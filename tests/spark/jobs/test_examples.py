@@ -18,7 +18,7 @@ from mqstore.spark.stream import HAS_LIMITS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def run(monkeypatch: pytest.MonkeyPatch, name: str, *arguments: object) -> None:
