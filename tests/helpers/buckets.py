@@ -30,6 +30,14 @@ def connect(bucket: str, options: dict[str, str]) -> Any:
     return S3Store(bucket, config=config, client_options={"allow_http": True})
 
 
+def count(url: str, options: dict[str, str]) -> int:
+    """The messages of a store, for a process of its own."""
+    import mqstore
+
+    with mqstore.open(url, storage_options=options) as store:
+        return sum(1 for _ in store.scan())
+
+
 @dataclass(frozen=True)
 class Bucket:
     """A bucket of the server.
