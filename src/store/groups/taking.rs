@@ -29,10 +29,7 @@ impl ConsumerGroup {
 
     /// Whether no other process had a released queue since.
     fn is_current(places: &Places, queue: &Queue) -> bool {
-        match places.acks.get(queue) {
-            Some(acks) => acks.is_unchanged(),
-            None => !places.moved.contains_key(queue),
-        }
+        places.acks.get(queue).is_none_or(AckFile::is_unchanged)
     }
 
     /// Adds what was acknowledged and not committed, by another process that may be gone.
