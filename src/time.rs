@@ -17,12 +17,12 @@ pub const fn is_far_outside(before_ms: i64, ms: i64, after_ms: i64) -> bool {
 }
 
 /// The unit that a number for milliseconds can only be meant in, and the cure; the numbers are
-/// times from 2001 on in seconds, and of 1973 to 2100 in micro- and nanoseconds.
+/// times from 2001 on in seconds, and up to 2100 in micro- and nanoseconds.
 #[must_use]
 pub const fn other_unit(ms: i64) -> Option<(&'static str, &'static str)> {
     match ms {
         1_000_000_000..=9_999_999_999 => Some(("seconds", "multiply it by 1000")),
-        100_000_000_000_000..=4_102_444_800_000_000 => Some(("microseconds", "divide it by 1000")),
+        253_402_300_800_000..=4_102_444_800_000_000 => Some(("microseconds", "divide it by 1000")),
         100_000_000_000_000_000..=4_102_444_800_000_000_000 => {
             Some(("nanoseconds", "divide it by 1000000"))
         }

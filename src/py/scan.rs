@@ -17,7 +17,7 @@ use crate::columns::{
     schema_like, schema_of,
 };
 use crate::error::Error;
-use crate::py::errors::{shown, type_error, value_error};
+use crate::py::errors::{shown, value_error};
 use crate::store::LogSource;
 use crate::store::progress::Halt;
 use crate::store::read::scan::{OnDamage, Scan};
@@ -353,7 +353,7 @@ pub(crate) fn named_columns(
 ) -> PyResult<Vec<Column>> {
     let Some(names) = names else { return Ok(Column::usual().collect()) };
     if names.is_instance_of::<PyString>() {
-        return Err(type_error("columns", "a list of names", "str; write [\"body\"]"));
+        return Err(value_error("columns", "a list of names", "str; write [\"body\"]"));
     }
     let mut columns = Vec::new();
     crate::py::fields::each_text("columns", names, |name| {

@@ -163,7 +163,8 @@ SIGNATURES = {
     "IndexFile": "(path, mode='r', *, slots=5000000, entries=20000000)",
     "decode": "(buffer, *, verify_crc=True)",
     "ConsumerGroup.poll": (
-        "(self, topic, *, max_messages=32, tags=None, timeout_s=0, visibility_s=None)"
+        "(self, topic, *, max_messages=32, tags=None, timeout_s=0, visibility_s=None, "
+        "on_loss='warn')"
     ),
 }
 COLUMNS = [

@@ -164,7 +164,7 @@ def test_a_mapping_with_one_setting_under_two_names_is_refused():
     ("value", "field"), [("yes", "message_index_enable"), ("5k", "max_index_num")]
 )
 def test_a_mapping_with_text_that_spells_no_value_is_refused(value, field):
-    with pytest.raises(ConfigError, match=f"not '{value}'"):
+    with pytest.raises(ConfigError, match=f"got '{value}'"):
         StoreConfig.from_mapping({field: value})
 
 
@@ -247,7 +247,7 @@ def test_p16_a_broker_conf_counts_as_rocketmq_reads_it(tmp_path, line, field, ex
 
 
 def test_a_value_that_no_store_can_have_names_the_file_and_the_setting(tmp_path):
-    with pytest.raises(ConfigError, match=r"keep_hours: .* not 'many'") as caught:
+    with pytest.raises(ConfigError, match=r"keep_hours: .* got 'many'") as caught:
         StoreConfig.from_broker_conf(write_conf(tmp_path, "keep_hours = many\n"))
     assert caught.value.field == "keep_hours"
 
@@ -282,7 +282,7 @@ def test_load_config_takes_each_form(tmp_path):
     assert load_config(None) == StoreConfig()
     for form in (expected, {"maxIndexNum": "50"}, path, str(path)):
         assert load_config(form) == expected
-    with pytest.raises(TypeError, match="not int"):
+    with pytest.raises(TypeError, match="got int"):
         load_config(5)
 
 

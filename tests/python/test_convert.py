@@ -402,7 +402,7 @@ def test_a_damaged_table_does_not_hide_queues(
         folder = root / "config/consumerOffsets"
         shutil.rmtree(folder, ignore_errors=True)
         write_database(folder, ("default",), [("default", b"T@G", value)])
-        with pytest.warns(RocksDBWarning, match="row that RocketMQ does not write"):
+        with pytest.warns(RocksDBWarning, match="a row as RocketMQ writes"):
             assert ends(root) == ENDS, name
 
 

@@ -103,7 +103,7 @@ def test_a_lost_database_of_a_store_with_wrong_sizes_is_judged(root: Path, tmp_p
     report = mqstore.verify(root, config=conf)
     assert not report.ok
     (told,) = (one for one in report.findings if one.code == "MQ-RDB-03")
-    assert "8192 bytes are configured" in told.found
+    assert "got 8192" in told.found
 
 
 def test_a_new_store_needs_no_database_yet(tmp_path: Path) -> None:

@@ -409,7 +409,7 @@ def test_a_query_by_tags_finds_messages_without_keys_of_an_older_release(tmp_pat
 def test_a_rebuild_keeps_the_entries_for_tags(tmp_path: Path) -> None:
     put(tmp_path, "5.4", range(20))
     before = len(entries_of(tmp_path, 100))
-    with pytest.raises(mqstore.ConfigError, match=r"'5\.3' is given|\"5\.3\" is given"):
+    with pytest.raises(mqstore.ConfigError, match=r'got "5\.3"'):
         mqstore.rebuild(tmp_path, what=["index"], config={"rocketmq_version": "5.3"})
     # Remembered by somebody who wrote before the index had them.
     remembered = tmp_path / "config/mqstore.json"

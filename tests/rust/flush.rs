@@ -10,7 +10,7 @@ use mqstore::Error;
 use mqstore::config::{FlushDiskType, StoreConfig};
 use mqstore::files::StorageFile;
 use mqstore::format::message::properties::{self, names};
-use mqstore::store::groups::ConsumerGroup;
+use mqstore::store::groups::{Begin, ConsumerGroup};
 use mqstore::store::{GetStatus, KeyQuery, MessageStore, NewMessage, OpenMode};
 
 use crate::support::storage::{Call, Staged};
@@ -444,7 +444,7 @@ fn a_group_that_writes_its_places_has_the_lock_until_it_is_done() {
     let home = Home::on(stage.storage(), small());
     let store = Arc::new(home.create());
     append(&store, 0, &body(0)).unwrap();
-    let group = ConsumerGroup::open(Arc::clone(&store), "readers").unwrap();
+    let group = ConsumerGroup::open(Arc::clone(&store), "readers", Begin::Earliest).unwrap();
     group.seek("Topic", 0, 1).unwrap();
     stage.hold_flushes_of("consumerOffset");
     thread::scope(|scope| {
@@ -462,7 +462,7 @@ fn a_group_that_writes_its_places_has_the_lock_until_it_is_done() {
     });
     assert!(matches!(group.commit(), Err(Error::Closed)));
     drop(group);
-    let again =
-        ConsumerGroup::open(Arc::new(home.open(OpenMode::Read).unwrap()), "readers").unwrap();
+    let reader = Arc::new(home.open(OpenMode::Read).unwrap());
+    let again = ConsumerGroup::open(reader, "readers", Begin::Earliest).unwrap();
     assert_eq!(again.lag(&BTreeMap::new()).unwrap()[0].queue_offset, 1);
 }

@@ -120,7 +120,7 @@ def append_delayed(store: Store, delay: Seconds, given: dict[str, Any]) -> Appen
     if not legal or not _names_a_folder(topic.encode()):
         raise _refused("topic", f"{topic[:64]!r} is no name of a topic")
     if queue_id < 0:
-        raise _refused("queue_id", f"{queue_id} is below 0")
+        raise _refused("queue_id", f"expected 0 or more, got {queue_id}")
     if topic in {SCHEDULE_TOPIC, _HALF_TOPIC}:
         raise _refused("topic", f"messages of {topic} cannot be delayed")
     if given["delay_level"]:

@@ -343,18 +343,21 @@ pub fn each_row(
     ends: &Ends,
     mut take: impl FnMut(&Name, CqUnit) -> Result<()>,
 ) -> Result<()> {
-    let (mut name, mut last): (Name, _) = Default::default();
+    let mut queue: Option<(Name, i64)> = None;
     databases.rows(database, &[ROWS], &mut |_, key, value| {
         let row = QueueRow::decode(key, value).map_err(|error| error.in_file(database, 0))?;
-        if (&*name.0, name.1) != (row.topic, row.queue_id) {
-            name = (row.topic.into(), row.queue_id);
-            last = ends.last.get(&name).map_or(-1, |end| end.number);
-        }
-        if row.queue_offset > last {
+        let known =
+            queue.take().filter(|((topic, id), _)| (&**topic, *id) == (row.topic, row.queue_id));
+        let (name, last) = queue.insert(known.unwrap_or_else(|| {
+            let name = (row.topic.into(), row.queue_id);
+            let last = ends.last.get(&name).map_or(-1, |end| end.number);
+            (name, last)
+        }));
+        if row.queue_offset > *last {
             return Ok(());
         }
         let unit = CqUnit::plain(row.queue_offset, row.entry);
-        take(&name, CqUnit { store_timestamp_ms: row.store_timestamp_ms, ..unit })
+        take(name, CqUnit { store_timestamp_ms: row.store_timestamp_ms, ..unit })
     })
 }
 

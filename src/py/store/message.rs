@@ -48,8 +48,8 @@ const COMPRESSION: i32 = 0x701;
 ///         ``append(..., delay=)`` delays. Below 0 is written too; a broker takes it for none.
 ///     sys_flag: RocketMQ's bits, such as compression or transaction type. The two bits that say
 ///         whether a host is IPv6 are set from the hosts.
-///     store_timestamp_ms: The store's time; ``None`` is the time of the append. Any number is
-///         kept by ``encode``; an append refuses one below 0. It moves no later message.
+///     store_timestamp_ms: The store's time; ``None`` is the time of the append. An append refuses
+///         one below 0. It moves no later message.
 ///     store_host: The store's address; ``None`` is the store's own.
 ///     reconsume_times: Number of redeliveries.
 ///     prepared_transaction_offset: Physical offset of the half message that a commit belongs to.

@@ -106,7 +106,7 @@ impl ConsumerGroup {
         match self.commit_places(places) {
             Err(error @ Error::Poisoned { .. }) => return Err(error),
             // Nothing can be committed, such as beside a broker: the group reads all the same.
-            Err(_) => starts.iter().for_each(|(key, _)| drop(places.moved.remove(key))),
+            Err(_) => places.moved.retain(|key, _| starts.iter().all(|(start, _)| start != key)),
             Ok(()) => {}
         }
         Ok(places.next.get(queue).copied().unwrap_or(least))

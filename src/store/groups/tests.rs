@@ -47,7 +47,7 @@ fn poll_by(group: &ConsumerGroup, most: usize, filter: &TagFilter) -> Result<Vec
             Some(place) => place,
             None => lag(group).iter().find(is_it).expect("taken before").queue_offset,
         };
-        let (found, next) = group.read("orders", queue_id, place, most - taken.len(), filter)?;
+        let (found, next, _) = group.read("orders", queue_id, place, most - taken.len(), filter)?;
         group.seek("orders", queue_id, next)?;
         taken.extend(found.into_iter().map(|found| found.record));
     }
@@ -322,11 +322,11 @@ fn a_group_never_goes_back_where_others_have_read_more_than_it_sees() {
     ahead.release("orders", 0);
     assert_eq!(behind.take("orders", 0).unwrap(), Some(3));
     let read = |place| behind.read("orders", 0, place, 9, &TagFilter::ALL).unwrap();
-    let (found, next) = read(3);
+    let (found, next, _) = read(3);
     assert_eq!((found.len(), next), (0, 3), "where it stands");
     append(&store, 0, b"3", None);
     behind.store().refresh().unwrap();
-    let (found, next) = read(3);
+    let (found, next, _) = read(3);
     assert_eq!((found.len(), next), (1, 4));
     // Nobody can have read so far.
     assert_eq!(read(99).1, 4);
@@ -346,7 +346,7 @@ fn messages_behind_the_first_in_flight_stay_done_for_every_reader() {
         let first = group.take("orders", 0).unwrap().unwrap();
         advance(&group);
         group.commit().unwrap();
-        let (found, next) = group.read("orders", 0, first, 99, &TagFilter::ALL).unwrap();
+        let (found, next, _) = group.read("orders", 0, first, 99, &TagFilter::ALL).unwrap();
         assert_eq!(next, 10);
         let records: Vec<_> = found.into_iter().map(|found| found.record).collect();
         bodies(&records).join("")
