@@ -123,7 +123,7 @@ MEMBERS = {
     "RecoveryReport": "mode cut quarantined_messages rebuilt to_json",
 }
 SIGNATURES = {
-    "open": "(path, mode='r', *, config=None, timeout=None)",
+    "open": "(path, mode='r', *, config=None, timeout=None, storage=None, storage_options=None)",
     "verify": "(path, *, level='full', threads=None, progress=None, config=None)",
     "salvage": "(source, out=None, *, progress=None, config=None)",
     "import_store": "(source, path, *, config=None)",
