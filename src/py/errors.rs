@@ -3,7 +3,9 @@
 use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -12,7 +14,6 @@ use crate::config::StoreConfig;
 use crate::error::{Corruption, Error, FormatError, expected_got};
 use crate::format::message::host::Host;
 
-use super::store::remote::Raised;
 use super::values::{AppendResult, topic_of};
 
 pyo3::import_exception!(mqstore.errors, StoreError);
@@ -30,6 +31,30 @@ pyo3::import_exception!(mqstore.errors, OffsetOutOfRangeError);
 pyo3::import_exception!(mqstore.errors, MessageNotFoundError);
 pyo3::import_exception!(mqstore.errors, NotDispatchedError);
 pyo3::import_exception!(mqstore.errors, UnsupportedError);
+
+pub(crate) type Slot = Arc<Mutex<Option<PyErr>>>;
+
+/// An exception of Python on its way through the store.
+#[derive(Debug)]
+pub(crate) struct Raised {
+    pub(crate) text: String,
+    pub(crate) error: Slot,
+}
+
+impl Display for Raised {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Raised {}
+
+impl Raised {
+    /// The exception that an error carries, once.
+    fn take(error: &io::Error) -> Option<PyErr> {
+        error.get_ref()?.downcast_ref::<Self>()?.error.lock().take()
+    }
+}
 
 /// Returns the exception; `store_host` is the address in the store's message ids.
 ///

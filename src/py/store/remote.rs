@@ -1,23 +1,19 @@
 //! Objects behind a URL, asked for by one Python object. The interpreter is attached for the call
 //! only.
 
-use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
 use crate::error::{Error, Result};
 use crate::files::{Object, Objects, Remote, Storage};
-use crate::py::errors::UnsupportedError;
+use crate::py::errors::{Raised, Slot, UnsupportedError};
 use crate::py::process;
-
-type Slot = Arc<Mutex<Option<PyErr>>>;
 
 /// The objects that Python lists and reads: `mqstore.files.remote`.
 #[derive(Debug)]
@@ -26,28 +22,6 @@ struct PyObjects {
     generation: u64,
     /// An interrupt that no caller has raised yet: until then every call fails.
     interrupt: Slot,
-}
-
-/// An exception of Python on its way through the store.
-#[derive(Debug)]
-pub(crate) struct Raised {
-    text: String,
-    error: Slot,
-}
-
-impl fmt::Display for Raised {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for Raised {}
-
-impl Raised {
-    /// The exception that an error carries, once.
-    pub(crate) fn take(error: &io::Error) -> Option<PyErr> {
-        error.get_ref()?.downcast_ref::<Self>()?.error.lock().take()
-    }
 }
 
 /// Storage over objects of Python.
