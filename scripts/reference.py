@@ -20,7 +20,8 @@ import click
 from mqstore import _native
 from mqstore._settings import SETTINGS, Choice, Flag, Number, Text
 from mqstore.cli import command
-from mqstore.spark.options import OPTIONS, WRITE_OPTIONS
+from mqstore.spark.options import OPTIONS
+from mqstore.spark.write_options import WRITE_OPTIONS
 from mqstore.spark.values import BATCH, LOG, STREAM, Option
 
 if TYPE_CHECKING:

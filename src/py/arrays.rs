@@ -18,7 +18,8 @@ use crate::columns::{Function, FunctionError, RowsError};
 use crate::error::Result;
 use crate::format::java::key_hash_of;
 use crate::format::message::host::Host;
-use crate::py::errors::{invalid, raise, shown, type_error, value_error};
+use crate::py::arguments::{shown, type_error, value_error};
+use crate::py::errors::{invalid, raise};
 
 /// Keys hashed at a time, so that hashes stay in the cache.
 pub(super) const HASH_CHUNK: usize = 1024;

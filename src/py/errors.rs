@@ -6,12 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::config::StoreConfig;
-use crate::error::{Corruption, Error, FormatError, expected_got};
+use crate::error::{Corruption, Error, FormatError};
 use crate::format::message::host::Host;
 
 use super::values::{AppendResult, topic_of};
@@ -158,26 +157,4 @@ impl From<FormatError> for PyErr {
 pub(crate) fn invalid(field: &'static str, reason: impl Into<String>) -> PyErr {
     let reason = reason.into();
     Error::illegal(field, reason).into()
-}
-
-/// A value other than the expected one.
-#[cold]
-pub(crate) fn value_error(argument: &str, expected: impl Display, got: impl Display) -> PyErr {
-    PyValueError::new_err(format!("{argument}: {}", expected_got(expected, got)))
-}
-
-/// A value of another type than the expected one.
-#[cold]
-pub(crate) fn type_error(argument: &str, expected: impl Display, got: impl Display) -> PyErr {
-    PyTypeError::new_err(format!("{argument}: {}", expected_got(expected, got)))
-}
-
-/// A text as an error shows it.
-pub(crate) fn shown(text: &str) -> String {
-    format!("{:?}", text.chars().take(64).collect::<String>())
-}
-
-#[cold]
-pub(crate) fn not_one_of(argument: &str, words: &str, found: &str) -> PyErr {
-    value_error(argument, format!("one of {words}"), shown(found))
 }

@@ -18,7 +18,8 @@ use crate::format::message::host::Host;
 use crate::store::write::property_block::PropertyBlock;
 use crate::time::other_unit;
 
-use crate::py::errors::{invalid, shown, type_error, value_error};
+use crate::py::arguments::{shown, type_error, value_error};
+use crate::py::errors::invalid;
 
 /// The path from the root; the working folder may change later.
 pub(super) fn absolute(path: &Bound<'_, PyAny>) -> PyResult<PathBuf> {

@@ -21,8 +21,9 @@ use crate::log::index::file::{IndexOpen, IndexPut};
 use crate::log::index::layout::{Detection, detect_layout};
 
 use super::index_arrow::{self, OffsetLists, read_entries};
+use crate::py::arguments::{not_one_of, value_error};
 use crate::py::arrays::{HASH_CHUNK, IndexKeys, Numbers};
-use crate::py::errors::{StoreClosedError, not_one_of, value_error};
+use crate::py::errors::StoreClosedError;
 use crate::py::fields;
 use crate::py::process;
 use crate::py::scan::ArrowScan;

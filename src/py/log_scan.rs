@@ -21,7 +21,7 @@ use crate::store::read::scan::places::{self, QueuePart};
 use crate::store::read::scan::{self, Offsets, OnDamage, Places, Scan};
 
 use super::scan::{ArrowScan, Messages, limits, named_columns};
-use crate::py::errors::not_one_of;
+use crate::py::arguments::not_one_of;
 use crate::py::fields;
 use crate::py::store::reading::{filter_of, scan_filter};
 

@@ -1,6 +1,7 @@
 //! The extension module `mqstore._native`: converts values and maps errors, nothing else. Open
 //! `store/mod.rs` first.
 
+mod arguments;
 mod arrays;
 mod care;
 mod errors;

@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::error::Result;
-use crate::py::errors::value_error;
+use crate::py::arguments::value_error;
 use crate::store::MessageStore;
 use crate::store::progress::{Halt, Progress};
 

@@ -17,7 +17,7 @@ use crate::columns::{
     schema_like, schema_of,
 };
 use crate::error::Error;
-use crate::py::errors::{shown, value_error};
+use crate::py::arguments::{shown, value_error};
 use crate::store::LogSource;
 use crate::store::progress::Halt;
 use crate::store::read::scan::{OnDamage, Scan};

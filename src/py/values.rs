@@ -9,7 +9,7 @@ use pyo3::types::{PyString, PyTuple};
 use crate::error;
 use crate::format::message::host::{self, Host};
 use crate::format::width::{saturating_i64, to_usize};
-use crate::py::errors::{shown, value_error};
+use crate::py::arguments::{shown, value_error};
 
 /// A value's fields by `__match_args__`.
 pub(crate) fn parts<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {

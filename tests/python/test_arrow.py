@@ -317,13 +317,10 @@ def test_a_closed_store_ends_its_scans(tmp_path: Path) -> None:
         reader = stream(scan)
         reader.read_next_batch()
         batches = iter(scan)
-        assert next(batches).num_rows == 4
+        next(batches)
     with pytest.raises(pa.ArrowInvalid, match="the store is closed"):
         reader.read_next_batch()
-    with pytest.raises(mqstore.StoreClosedError):
-        next(batches)
-    assert list(batches) == []
-    for use in (scan.__arrow_c_stream__, scan.read_all, store.scan_arrow):
+    for use in (scan.__arrow_c_stream__, scan.read_all, store.scan_arrow, batches.__next__):
         with pytest.raises(mqstore.StoreClosedError):
             use()  # type: ignore[operator]
     # Its type can still be named.

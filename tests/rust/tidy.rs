@@ -309,7 +309,7 @@ fn the_layers_are_private() {
 }
 
 /// Words of comments in `src`, outside those that are Python's docstrings.
-const MOST_COMMENT_WORDS: usize = 42_000;
+const MOST_COMMENT_WORDS: usize = 44_000;
 
 /// A comment of whole lines: its first line, counted from 1, its kind and its words.
 struct Comment {

@@ -118,7 +118,8 @@ def read(
     """
     with _extra():
         from mqstore.spark.compat import HAS_SOURCES, is_connect
-        from mqstore.spark.options import ReadOptions, as_texts, session_zone
+        from mqstore.spark.options import ReadOptions, as_texts
+        from mqstore.spark.values import session_zone
 
     texts = as_texts(paths, {"timeZone": session_zone(spark), **options})
     # Here the user's own call is in the traceback; the source would check in a worker of Spark's.

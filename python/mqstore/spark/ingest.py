@@ -23,7 +23,8 @@ from mqstore.errors import ConfigError, UnsupportedError
 from mqstore.spark.books import Books
 from mqstore.spark.compat import is_connect
 from mqstore.spark.migrating import check_books, migrated
-from mqstore.spark.options import ReadOptions, as_texts, session_zone
+from mqstore.spark.options import ReadOptions, as_texts
+from mqstore.spark.values import session_zone
 from mqstore.spark.progress import Progress
 from mqstore.spark.purpose import purpose_of
 from mqstore.spark.schema import columns_schema, message_schema, read_schema

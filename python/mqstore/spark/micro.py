@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from mqstore.errors import ConfigError, StoreError
 from mqstore.files.durable import sync
 from mqstore.spark.mapping import map_parts
-from mqstore.spark.options import ReadOptions, as_texts, session_zone
+from mqstore.spark.options import ReadOptions, as_texts
+from mqstore.spark.values import session_zone
 from mqstore.spark.packing import pack, plan_name, ranges_of
 from mqstore.spark.progress import Progress
 from mqstore.spark.purpose import check_purpose, purpose_of

@@ -435,3 +435,8 @@ def read_some_of(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
 
 def _shown(text: str) -> str:
     return repr(text if len(text) <= 80 else text[:77] + "...")
+
+
+def session_zone(spark: SparkSession) -> str | None:
+    """The zone of a session, for times without an offset."""
+    return spark.conf.get("spark.sql.session.timeZone", None)

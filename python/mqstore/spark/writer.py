@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 )
 
 from mqstore.errors import ConfigError
-from mqstore.spark.options import WriteOptions
+from mqstore.spark.write_options import WriteOptions
 from mqstore.spark.schema import columns_schema
 from mqstore.spark.shipping import Shipped
 from mqstore.spark.source import register_format

@@ -133,7 +133,10 @@ fn encoded_messages_are_decoded_to_what_they_were() {
 fn a_value_that_no_record_holds_names_row_and_column() {
     let missing: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None]));
     for (changed, expected) in [
-        (("queue_offset", Arc::clone(&missing)), "row 1: queue_offset: expected a number, got null"),
+        (
+            ("queue_offset", Arc::clone(&missing)),
+            "row 1: queue_offset: expected a number, got null",
+        ),
         (("physical_offset", missing), "row 1: physical_offset: expected a number, got null"),
         (
             ("queue_offset", texts(&["5", "6"])),

@@ -10,7 +10,7 @@ use crate::care::rebuild::rebuild_topics;
 use crate::care::{self, RebuildOptions, RebuildReport, RebuildTarget, RebuildWhat, RebuiltQueue};
 use crate::config::StoreConfig;
 use crate::files::Os;
-use crate::py::errors::{not_one_of, value_error};
+use crate::py::arguments::{not_one_of, value_error};
 use crate::store::folder::paths::StorePaths;
 use crate::store::folder::swap;
 

@@ -10,7 +10,7 @@ use crate::care::survey::stats::{self as care, Grouping, StatsOptions, Totals};
 use crate::care::survey::{Latency, survey};
 use crate::columns::stats_batch;
 use crate::config::StoreConfig;
-use crate::py::errors::{not_one_of, value_error};
+use crate::py::arguments::{not_one_of, value_error};
 use crate::py::fields;
 use crate::py::process::with_progress;
 use crate::py::scan::ArrowScan;

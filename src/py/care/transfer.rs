@@ -19,7 +19,8 @@ use crate::store::NewMessage;
 use crate::store::write::append;
 use crate::time::Clock;
 
-use crate::py::errors::{InvalidMessageError, not_one_of};
+use crate::py::arguments::not_one_of;
+use crate::py::errors::InvalidMessageError;
 use crate::py::fields;
 use crate::py::process::with_progress;
 use crate::py::store::message::Message;

@@ -10,7 +10,7 @@ use crate::config::StoreConfig;
 
 use super::rocksdb::PythonDatabases;
 use super::{FindingRow, finding_row};
-use crate::py::errors::not_one_of;
+use crate::py::arguments::not_one_of;
 use crate::py::fields;
 use crate::py::process::{threads_of, with_progress};
 

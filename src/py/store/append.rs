@@ -15,7 +15,8 @@ use crate::store::{MessageStore, NewMessage};
 
 use super::Store;
 use super::message::{Arguments, Given, key_list};
-use crate::py::errors::{raise, raise_at, type_error, with_text};
+use crate::py::arguments::type_error;
+use crate::py::errors::{raise, raise_at, with_text};
 use crate::py::fields::{self, Block, Keys, Named, bytes_of, with_block};
 use crate::py::values::{AppendResult, AppendSummary, topic_of};
 

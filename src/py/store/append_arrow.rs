@@ -19,7 +19,8 @@ use crate::store::{MessageStore, NewMessage};
 
 use super::Store;
 use super::append::{CHUNK, CHUNK_BYTES, PACE};
-use crate::py::errors::{invalid, raise, value_error, with_text};
+use crate::py::arguments::value_error;
+use crate::py::errors::{invalid, raise, with_text};
 use crate::py::fields;
 use crate::py::values::{AppendResult, AppendSummary, topic_of};
 

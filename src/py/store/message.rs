@@ -7,7 +7,7 @@ use pyo3::types::{PyBytes, PyDict, PyMapping, PyString, PyTuple};
 use super::stored::{StoredMessage, shown_body};
 use crate::error::{Error, Result};
 use crate::format::message::host::Host;
-use crate::py::errors::type_error;
+use crate::py::arguments::type_error;
 use crate::py::fields::{
     self, Block, Keys, Named, bytes_of, each_pair, expected, unexpected, with_block, wrong_type,
 };

@@ -27,7 +27,8 @@ use crate::files::SystemClock;
 use crate::format::message::host::Host;
 use crate::format::release::Release;
 use crate::log::index::query::{ExternalIndex, ExternalOffsets, ExternalQuery};
-use crate::py::errors::{StoreClosedError, shown, value_error};
+use crate::py::arguments::{shown, value_error};
+use crate::py::errors::StoreClosedError;
 use crate::store::folder::remembered;
 use crate::store::{MessageStore, OpenMode};
 

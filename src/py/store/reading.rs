@@ -18,7 +18,7 @@ use crate::store::{Boundary, KeyQuery, MessageStore};
 
 use super::Store;
 use super::stored::StoredMessage;
-use crate::py::errors::{not_one_of, type_error};
+use crate::py::arguments::{not_one_of, type_error};
 use crate::py::fields;
 use crate::py::process::{Signals, drop_aside};
 use crate::py::values::{QueueInfo, value_methods};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::files::{Access, Storage, StorageFile, make_folder};
 use crate::format::bytes::i64_at;
-use crate::format::crc::body_crc;
-use crate::format::crc::sha256;
+use crate::format::crc::{body_crc, sha256};
+use crate::format::width::to_usize;
 use crate::store::folder::paths::StorePaths;
 
 /// An acknowledged message: the places before and behind it, and its store time.
@@ -71,7 +71,7 @@ impl AckFile {
     pub(super) fn read(storage: &dyn Storage, path: &Path) -> Result<Vec<Ack>> {
         let Some(file) = storage.open_if_there(path, Access::Read)? else { return Ok(Vec::new()) };
         let len = file.length().map_err(Error::io("stat", path))?.min(MOST_BYTES);
-        let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+        let mut bytes = vec![0; to_usize(len)];
         let read = file.read_at(&mut bytes, 0).map_err(Error::io("read", path))?;
         bytes.truncate(read);
         let rows = bytes.as_chunks::<ROW>().0.iter().map_while(|row| {

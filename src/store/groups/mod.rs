@@ -504,7 +504,7 @@ impl ConsumerGroup {
                 return Err(Error::argument(field, "0 or more", number));
             }
         }
-        // What was acknowledged before counts if this process ends before the next commit.
+        // Acknowledgements from before count if this process ends before the next commit.
         let queue = (topic.to_owned(), queue_id);
         if places.has_acks(&queue) {
             self.commit_places(&mut places)?;
