@@ -21,8 +21,8 @@ from mqstore import _native
 from mqstore._settings import SETTINGS, Choice, Flag, Number, Text
 from mqstore.cli import command
 from mqstore.spark.options import OPTIONS
-from mqstore.spark.write_options import WRITE_OPTIONS
 from mqstore.spark.values import BATCH, LOG, STREAM, Option
+from mqstore.spark.write_options import WRITE_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

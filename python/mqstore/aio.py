@@ -466,8 +466,14 @@ def open(  # noqa: A001 - `mqstore.aio.open`, as `mqstore.open`
     async def opened() -> AsyncStore:
         pool = ThreadPoolExecutor(_THREADS, "mqstore-aio")
         opening = _Threaded(None, pool)
-        more = {"storage": storage, "storage_options": storage_options}
-        call = functools.partial(mqstore.store.open, path, mode, config=config, **more)
+        call = functools.partial(
+            mqstore.store.open,
+            path,
+            mode,
+            config=config,
+            storage=storage,
+            storage_options=storage_options,
+        )
         left = until(timeout)
         try:
             while True:

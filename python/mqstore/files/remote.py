@@ -12,7 +12,8 @@ import re
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from mqstore.errors import ConfigError, NotAStoreError, StoreIOError, UnsupportedError, needs
 from mqstore.store import _shown
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["IoCounts", "objects_of"]
 
 _T = TypeVar("_T")
+# Names for annotations in a class that has a method ``list``.
+_Listed: TypeAlias = "list[tuple[str, int, str | None, int]]"
+_Parts: TypeAlias = "list[Buffer]"
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _OBSTORE = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
 _MOST_IN_FLIGHT = 32
@@ -137,7 +141,7 @@ class _Objects:
             known = self._counts
             self._counts = IoCounts(known.requests + requests, known.bytes + received)
 
-    def list(self) -> list[tuple[str, int, str | None, int]]:
+    def list(self) -> _Listed:
         """Returns each object below the prefix: its name there, length, ETag and time in ms."""
         found = _wait([self._task("list", "", self._list)])[0]
         if not found:
@@ -159,7 +163,7 @@ class _Objects:
         etag: str | None,
         modified_ms: int,
         parts: Sequence[tuple[int, int]],
-    ) -> list[Buffer]:
+    ) -> _Parts:
         """Returns the bytes of parts of an object, each from its first to before its last byte.
 
         Raises:
@@ -222,13 +226,13 @@ class _Objects:
         reason = "no object lies below it, nor in the bucket"
         while above:
             above = above.strip("/").rpartition("/")[0]
-            if _wait([self._task("list", "", lambda at=above: self._has_objects(at))])[0]:
+            if _wait([self._task("list", "", partial(self._has_objects, above))])[0]:
                 nearest = f"{root}/{above}" if above else f"{root}/"
                 reason = f"no object lies below it; the nearest prefix that has some is {nearest}"
                 break
         return NotAStoreError(f"{self.url}: {reason}", self.url, reason)
 
-    def _list(self) -> list[tuple[str, int, str | None, int]]:
+    def _list(self) -> _Listed:
         raise NotImplementedError
 
     def _has_objects(self, prefix: str) -> bool:
@@ -266,7 +270,7 @@ class _ObstoreObjects(_Objects):
         super().__init__(url, prefix, secrets)
         self._store = store
 
-    def _list(self) -> list[tuple[str, int, str | None, int]]:
+    def _list(self) -> _Listed:
         import obstore
 
         found: list[tuple[str, int, str | None, int]] = []
@@ -337,7 +341,7 @@ class _FsspecObjects(_Objects):
         # Kept as it is: a path of a local file system begins with a slash.
         self._prefix = self._root
 
-    def _list(self) -> list[tuple[str, int, str | None, int]]:
+    def _list(self) -> _Listed:
         self._system.invalidate_cache()
         self._count(1)
         try:
@@ -371,7 +375,7 @@ class _FsspecObjects(_Objects):
         etag: str | None,
         modified_ms: int,
         parts: Sequence[tuple[int, int]],
-    ) -> list[Buffer]:
+    ) -> _Parts:
         """As of the class above, between two questions for the object's state."""
         name = f"{self._prefix}/{key}"
 
@@ -490,7 +494,7 @@ def _by_obstore(
     retry = options.pop("retry_config", {"max_retries": 0})
     bucket, _, prefix = rest.partition("/")
     try:
-        store = from_url(
+        store = from_url(  # type: ignore[call-overload]
             f"{scheme}://{bucket}", config=options, client_options=client, retry_config=retry
         )
     except exceptions.BaseError as error:

@@ -24,7 +24,6 @@ from mqstore.spark.books import Books
 from mqstore.spark.compat import is_connect
 from mqstore.spark.migrating import check_books, migrated
 from mqstore.spark.options import ReadOptions, as_texts
-from mqstore.spark.values import session_zone
 from mqstore.spark.progress import Progress
 from mqstore.spark.purpose import purpose_of
 from mqstore.spark.schema import columns_schema, message_schema, read_schema
@@ -32,7 +31,7 @@ from mqstore.spark.sinks import Place, Sinks, counts
 from mqstore.spark.source import register_format
 from mqstore.spark.stream import check_limits
 from mqstore.spark.target import TargetLock, check_target
-from mqstore.spark.values import read_names, read_size, read_zone, unknown_name
+from mqstore.spark.values import read_names, read_size, read_zone, session_zone, unknown_name
 
 if TYPE_CHECKING:
     import os

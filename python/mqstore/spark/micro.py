@@ -19,13 +19,13 @@ from mqstore.errors import ConfigError, StoreError
 from mqstore.files.durable import sync
 from mqstore.spark.mapping import map_parts
 from mqstore.spark.options import ReadOptions, as_texts
-from mqstore.spark.values import session_zone
 from mqstore.spark.packing import pack, plan_name, ranges_of
 from mqstore.spark.progress import Progress
 from mqstore.spark.purpose import check_purpose, purpose_of
 from mqstore.spark.reader import read_range
 from mqstore.spark.schema import message_schema, read_schema
 from mqstore.spark.shipping import Shipped
+from mqstore.spark.values import session_zone
 
 if TYPE_CHECKING:
     import os

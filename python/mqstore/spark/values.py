@@ -19,6 +19,8 @@ from mqstore.text.zone import parse_zone
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from pyspark.sql import SparkSession
+
 EARLIEST: Final = -2
 """In ``startingOffsets`` and ``endingOffsets``: the first queue offset that is held."""
 LATEST: Final = -1
