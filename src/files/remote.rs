@@ -451,7 +451,7 @@ mod tests {
     fn every_read_is_the_bytes_there_and_reading_on_reads_ahead() {
         let memory = Arc::new(Memory::default());
         let len = 40 * PART / 10 + 77;
-        let bytes: Vec<u8> = (0..len).map(|at| (at * 31 >> 7) as u8).collect();
+        let bytes: Vec<u8> = (0..len).map(|at| ((at * 31) >> 7) as u8).collect();
         memory.put("f", bytes.clone(), "1");
         let remote = remote(&memory);
         let file = remote.open(Path::new("s3://b/p/f"), Access::Read).unwrap();

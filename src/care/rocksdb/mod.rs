@@ -19,6 +19,9 @@ use crate::format::rocksdb::{self, CHECKPOINT_TOPIC, OFFSETS, OffsetRow, QueueRo
 use crate::log::CqUnit;
 use crate::store::folder::inventory;
 
+/// Takes a row: column family, key, value.
+pub type TakeRow<'a> = dyn FnMut(&str, &[u8], &[u8]) -> Result<()> + 'a;
+
 /// Reads databases; the crate itself has no RocksDB.
 pub trait Databases: Sync {
     /// Whether they can be read.
@@ -28,12 +31,7 @@ pub trait Databases: Sync {
     /// A new folder outside of the store, which goes with this.
     fn scratch(&self) -> Result<PathBuf>;
     /// Passes the rows of column families to `take`: family, key, value.
-    fn rows(
-        &self,
-        database: &Path,
-        families: &[&str],
-        take: &mut dyn FnMut(&str, &[u8], &[u8]) -> Result<()>,
-    ) -> Result<()>;
+    fn rows(&self, database: &Path, families: &[&str], take: &mut TakeRow<'_>) -> Result<()>;
 }
 
 /// Databases that may have a store's queues, below its root.

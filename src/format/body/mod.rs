@@ -8,7 +8,7 @@
 pub(crate) mod codecs;
 #[cfg(feature = "codecs")]
 pub(crate) mod lz4_frame;
-#[cfg(feature = "codecs")]
+
 use std::borrow::Cow;
 
 use super::message::MessageView;

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 
-use crate::care::rocksdb::{self, Databases, LogQueues, Name, Told};
+use crate::care::rocksdb::{self, Databases, LogQueues, Name, TakeRow, Told};
 use crate::config::StoreConfig;
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::{Os, Storage};
@@ -95,12 +95,7 @@ impl Databases for PythonDatabases {
         })
     }
 
-    fn rows(
-        &self,
-        database: &Path,
-        families: &[&str],
-        take: &mut dyn FnMut(&str, &[u8], &[u8]) -> Result<()>,
-    ) -> Result<()> {
+    fn rows(&self, database: &Path, families: &[&str], take: &mut TakeRow<'_>) -> Result<()> {
         self.raised.lock().take();
         let rows = Python::attach(|py| {
             let arguments = (database.as_os_str(), families);

@@ -178,7 +178,6 @@ fn open(
 impl Store {
     #[new]
     #[pyo3(signature = (path, mode, settings, /, aside=None, other_index=None, objects=None))]
-    #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
     fn new(
         py: Python<'_>,
         path: PathBuf,
