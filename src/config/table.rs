@@ -339,8 +339,9 @@ pub const SETTINGS: &[Setting] = &[
              names are not validated."),
     flag("delivery", "", false)
         .doc("Deliver delayed messages when they are due, and the failed messages of consumer \
-             groups, while this writer has the store open: in a store that mqstore made from the \
-             first group or delay on, unless false. A broker does it by itself."),
+             groups, while this writer has the store open. Not given: from the first group or \
+             delay on in a store that mqstore made, and not in a broker's. A broker does it by \
+             itself."),
     flag("emulate_transfer_limits", "", false)
         .doc("Keep to RocketMQ's limits of one read."),
 ];

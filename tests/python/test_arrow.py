@@ -314,9 +314,8 @@ def test_a_closed_store_ends_its_scans(tmp_path: Path) -> None:
     with mqstore.open(tmp_path, "a", config=TINY) as store:
         store.append_many([message()] * 9)
         scan = store.scan_arrow(batch_rows=4)
-        reader = stream(scan)
+        reader, batches = stream(scan), iter(scan)
         reader.read_next_batch()
-        batches = iter(scan)
         next(batches)
     with pytest.raises(pa.ArrowInvalid, match="the store is closed"):
         reader.read_next_batch()
@@ -418,6 +417,7 @@ def test_topic_and_body_are_enough(store: mqstore.Store) -> None:
 
 
 def test_types_of_other_programs_are_taken(store: mqstore.Store) -> None:
+    ns = pa.timestamp("ns", "UTC")
     rows = pa.table(
         {
             "topic": pa.array(["T", "T"]).dictionary_encode(),
@@ -429,7 +429,7 @@ def test_types_of_other_programs_are_taken(store: mqstore.Store) -> None:
                 pa.list_(pa.struct([("key", pa.string_view()), ("value", pa.string_view())])),
             ),
             "tags": pa.nulls(2),
-            "store_timestamp": pa.array([1_767_225_600_000_999_999, None], pa.timestamp("ns")),
+            "store_timestamp": pa.array([1_767_225_600_000_999_999, None], ns),
             "message_id": pa.array([1, 2]),
         }
     )

@@ -12,12 +12,17 @@ _FindingRow: TypeAlias = tuple[
 
 @type_check_only
 class _Databases(Protocol):
-    def is_installed(self) -> bool: ...
-    def is_wanted(self) -> bool: ...
-    def scratch(self) -> str: ...
-    def rows(
-        self, folder: str, families: Sequence[str], /
-    ) -> Iterable[tuple[str, bytes, bytes]]: ...
+    def is_installed(self) -> bool:
+        """Whether the package that reads databases is there."""
+
+    def is_wanted(self) -> bool:
+        """Whether databases are to be read."""
+
+    def scratch(self) -> str:
+        """A new folder outside of the store."""
+
+    def rows(self, folder: str, families: Sequence[str], /) -> Iterable[tuple[str, bytes, bytes]]:
+        """Rows of column families: family, key, value."""
 
 @final
 class _LogQueues:
