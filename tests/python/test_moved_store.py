@@ -177,6 +177,7 @@ def test_a_missing_lock_is_no_sign_of_another_store(tmp_path: Path) -> None:
     with mqstore.open(tmp_path) as reader, reader.group("g") as group:
         (message,) = group.poll("orders")
         assert group.ack(message)
+        group.commit()
         (tmp_path / "lock").unlink()
         with pytest.raises(mqstore.StorePoisonedError):
             group.poll("orders")

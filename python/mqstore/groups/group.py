@@ -15,6 +15,7 @@ from mqstore.errors import (
     StoreError,
     StoreLockedError,
     expect,
+    expected,
 )
 from mqstore.groups.delays import level_for, milliseconds, seconds_or_ever
 from mqstore.groups.failed import MAX_ATTEMPTS, Failed, check_delivery, send_back
@@ -101,7 +102,7 @@ class ConsumerGroup(InFlight):
         expect("topic", topic, str, "str")
         expect("max_messages", max_messages, int, "int")
         if max_messages < 0:
-            raise ValueError(f"max_messages is 0 or more, not {max_messages}")
+            raise ValueError(expected("max_messages", "0 or more", max_messages))
         visible_ms = None if visibility_s is None else milliseconds(visibility_s, "visibility_s")
         deadline = time.monotonic() + seconds_or_ever(timeout_s, "timeout_s")
         while True:
@@ -396,6 +397,7 @@ class ConsumerGroup(InFlight):
                     self._timer.cancel()
                 self._open.clear()
                 self._flight.clear()
+                self._has_left = False
                 self._places.close()
 
     def __enter__(self) -> Self:
