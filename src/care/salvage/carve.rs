@@ -355,7 +355,7 @@ const LOOK_COST: u64 = 256;
 fn flaw(view: &MessageView<'_>) -> Option<&'static str> {
     let numbers = [view.physical_offset(), view.queue_offset(), view.store_timestamp_ms()];
     if view.queue_id() < 0 || numbers.iter().any(|number| *number < 0) {
-        return Some("queue, queue offset or physical offset is negative");
+        return Some("its queue, one of its offsets or its store time is negative");
     }
     if view.check_body_crc().is_err() {
         return Some("its body is not the one that was stored");
