@@ -90,7 +90,7 @@ def test_rows_are_stored_as_messages_are(store: mqstore.Store) -> None:
         (("orders", "x"), "body: expected bytes"),
         (("orders", b"x", "0"), "queue_id: expected int, got str"),
         (("orders", b"x", 0, None, 5), "keys: expected str or a sequence of str, got int"),
-        ({"topic": "orders"}, "message 1: messages: expected topic and body in each message, got only topic"),
+        ({"topic": "orders"}, "expected topic and body in each message, got only topic"),
         ({"topic": "orders", "body": b"", "key": "k"}, r"no argument 'key'; did you mean keys\?"),
         ({"topic": "orders", "body": b"", 5: "k"}, "no argument 5"),
         (5, "expected a Message, a StoredMessage, or a mapping or tuple"),
