@@ -6,6 +6,7 @@ import pty
 import shlex
 import subprocess
 import sys
+from itertools import takewhile
 
 import click
 import pytest
@@ -46,7 +47,7 @@ def test_help_ends_with_two_examples_that_parse(run, name):
     lines = [line.strip() for line in examples.splitlines() if line.strip()]
     assert len(lines) == 2
     for line in lines:
-        words = shlex.split(line.split(" | ")[0].split(" > ")[0])
+        words = list(takewhile(lambda word: word not in {"|", ">"}, shlex.split(line)))
         assert words[:2] == ["mqstore", name]
         found = command.get_command(None, name)
         # The only thing that may be wrong with it is a file that is not here.
