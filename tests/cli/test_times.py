@@ -1,6 +1,7 @@
 """Times go in and come out in one zone, which is named: ``--tz``, ``MQSTORE_TZ``, the system's."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
@@ -84,7 +85,9 @@ def test_times_of_early_1970_are_said_with_a_date(mq, tmp_path):
     day_ms = 86_400_000
     with mqstore.open(tmp_path, "a", config={"mapped_file_size_commit_log": 4096}) as store:
         store.append_many(
-            mqstore.Message("t", b"x", keys="k", store_timestamp_ms=day * day_ms)
+            mqstore.Message(
+                "t", b"x", keys="k", store_timestamp_ms=datetime.fromtimestamp(day * 86_400, UTC)
+            )
             for day in (1, 40, 60, 100)
         )
     wanted = ("--from", "1970-02-01T00:00:00Z", "--to", "1970-03-20T00:00:00Z", "--json")
