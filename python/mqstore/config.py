@@ -156,8 +156,9 @@ class StoreConfig(
             as a mistake: a broker would be given all queues below it. Without effect where topic
             names are not validated. 1,023.
         delivery: Deliver delayed messages when they are due, and the failed messages of consumer
-            groups, while this writer has the store open: in a store that mqstore made from the
-            first group or delay on, unless false. A broker does it by itself. False.
+            groups, while this writer has the store open. Not given: from the first group or delay
+            on in a store that mqstore made, and not in a broker's. A broker does it by itself.
+            False.
         emulate_transfer_limits: Keep to RocketMQ's limits of one read. False.
 
     Of RocketMQ's, and without effect here; taken so that a ``broker.conf`` serves both:
