@@ -148,7 +148,8 @@ def test_a_jvm_that_is_killed_is_named_and_the_next_run_goes_on(tmp_path: Path) 
     file.write_text(text)
     fill(tmp_path / "x-a", range(10, 20))
     shown, told = run(file, "--quiet", "--json")
-    assert [one["messages"] for one in json.loads(shown)["brokers"]] == [10]
+    # Spark may have died before it noted batch 0, which the target knows.
+    assert [one["messages"] for one in json.loads(shown)["brokers"]] in ([10], [20])
     assert told == []
     table = ds.dataset(tmp_path / "lake" / "messages", partitioning="hive").to_table(["body"])
     assert sorted(int(body) for body in table["body"].to_pylist()) == list(range(20))
