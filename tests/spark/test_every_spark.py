@@ -168,6 +168,7 @@ def travellers(root: Path) -> dict[str, object]:
         from pyspark.sql import datasource
 
         from mqstore.spark.ingest import PipelineConfig
+        from mqstore.spark.purpose import purpose_of
         from mqstore.spark.sinks import Sinks
         from mqstore.spark.source import MqStoreDataSource, checked_source
 
@@ -178,7 +179,9 @@ def travellers(root: Path) -> dict[str, object]:
             "format": MqStoreDataSource({"path": str(root)}),
             "registered": checked_source(),
             "stream": make_stream_reader(streamed, ["body"]),
-            "pipeline": Sinks(PipelineConfig.load(config), Progress(streamed), print),
+            "pipeline": Sinks(
+                PipelineConfig.load(config), Progress(streamed), print, purpose_of(streamed)
+            ),
             "writer": source.writer(columns, overwrite=False),
         }
         if hasattr(datasource, "DataSourceStreamArrowWriter"):

@@ -240,7 +240,7 @@ ENTRY = Entry("a-pipeline", 7, "a-query", 2, {"a": 0}, {"a": 9})
 
 def sinks(**sink: Any) -> Sinks:
     settings = PipelineConfig.load({"source": {"paths": ["x"]}, "sink": sink})
-    return Sinks(settings, cast("Any", None), lambda _: None)
+    return Sinks(settings, cast("Any", None), lambda _: None, {})
 
 
 def test_delta_gets_a_transaction_for_each_table_and_batch(tmp_path: Path) -> None:
