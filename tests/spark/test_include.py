@@ -110,9 +110,9 @@ def test_rows_of_damage_always_have_the_column_that_tells_them(store: Path) -> N
     assert "error" not in columns(onError="skip")
     source = MqStoreDataSource({"path": str(store), "onError": "rows"})
     narrow = MqStoreDataSource({"path": str(store), "columns": "body"}).schema()
-    for make in (source.reader, source.streamReader):
+    for begin in (source.reader, lambda schema: source.streamReader(schema).initialOffset()):
         with pytest.raises(ConfigError, match="error string"):
-            make(narrow)
+            begin(narrow)
     with pytest.raises(ConfigError, match="table=dispatch has no column for damage"):
         columns(table="dispatch")
 

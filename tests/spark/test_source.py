@@ -79,7 +79,7 @@ def test_a_plan_names_access_path_stores_splits_filters_and_columns(spark, store
     assert re.search(r"MapInArrow mqstore_scan_2_stores_2_splits\(.*\[topic#\d+, body#\d+\]", found)
     assert " mqstore_index_2_stores_1_split_by_topics_keys(" in plan(topics=["pay"], keys=["k3"])
     assert "_by_starting_timestamp(" in plan(startingTimestamp=START_MS)
-    assert " mqstore_files_2_splits(" in plan(table="files")
+    assert " mqstore_files_1_split(" in plan(table="files")
     # All that Spark shows of a Python source is its name and its columns.
     load(spark, stores / "*" / "store", topics="pay").select("topic").explain()
     assert "BatchScan mqstore[broker#" in capsys.readouterr().out
