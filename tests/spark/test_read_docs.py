@@ -24,7 +24,7 @@ def test_every_option_has_an_example_that_is_taken() -> None:
     assert sorted(name for name, _, _ in rows) == sorted(OPTIONS)
     for name, shown, value in rows:
         assert name == shown
-        given = {"path": "/data/store", "keys": "k"} | {name: value.replace("\\|", "|")}
+        given = {"path": "/data/store"} | {name: value.replace("\\|", "|")}
         ReadOptions.parse(given, streaming=OPTIONS[name].where == STREAM)
 
 
