@@ -9,7 +9,6 @@ mod fields;
 mod files;
 mod functions;
 mod index;
-mod index_arrow;
 mod log_scan;
 mod process;
 mod scan;
@@ -40,7 +39,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<index::IndexHeader>()?;
     module.add_class::<index::IndexEntry>()?;
     module.add_class::<index::IndexFile>()?;
-    module.add_class::<index_arrow::OffsetLists>()?;
+    module.add_class::<index::arrow::OffsetLists>()?;
     module.add_class::<files::QueueEntry>()?;
     module.add_class::<files::ConsumeQueue>()?;
     module.add_class::<files::CommitLog>()?;

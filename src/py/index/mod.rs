@@ -1,5 +1,7 @@
 //! One index file: put, select, contents.
 
+pub(crate) mod arrow;
+
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,7 +22,7 @@ use crate::log::index::file;
 use crate::log::index::file::{IndexOpen, IndexPut};
 use crate::log::index::layout::{Detection, detect_layout};
 
-use super::index_arrow::{self, OffsetLists, read_entries};
+use self::arrow::{OffsetLists, read_entries};
 use crate::py::arguments::{not_one_of, value_error};
 use crate::py::arrays::{HASH_CHUNK, IndexKeys, Numbers};
 use crate::py::errors::StoreClosedError;
@@ -398,7 +400,7 @@ impl IndexFile {
     /// All entries in order, as columns named like the fields of ``IndexEntry``.
     fn entries(&self, py: Python<'_>) -> PyResult<ArrowScan> {
         self.read(py, |_| Ok(()))?;
-        Ok(index_arrow::entries(self.path.clone(), self.layout))
+        Ok(arrow::entries(self.path.clone(), self.layout))
     }
 
     /// One entry by its number, 1 to ``len(index_file)``.
