@@ -160,7 +160,11 @@ fn a_handle_is_refreshed_by_some_threads_while_others_read() {
                 let end = writer.end_offset();
                 // The writer may not have published the end of a message that is in the file.
                 if reader.wait(end, Duration::ZERO).unwrap() {
-                    reader.get(end as i64).unwrap();
+                    match reader.get(end as i64) {
+                        // The message had no room there and lies in the next file.
+                        Err(Error::MessageNotFound { what }) if what.contains("filler") => {}
+                        got => drop(got.unwrap()),
+                    }
                 }
             }
         });

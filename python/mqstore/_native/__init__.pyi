@@ -85,7 +85,7 @@ from mqstore._native._functions import (
 )
 from mqstore._native._group import _GroupPlaces as _GroupPlaces
 from mqstore._native._index import IndexEntry, IndexFile, IndexHeader
-from mqstore._native._index_arrow import OffsetLists
+from mqstore._native._arrow import OffsetLists
 from mqstore._native._log_scan import scan_log, scan_queue, tag_places
 from mqstore._native._message import Message
 from mqstore._native._message_scan import Damage, MessageScan

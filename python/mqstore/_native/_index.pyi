@@ -2,7 +2,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, Literal, Self, final
 
-from mqstore._native._index_arrow import OffsetLists
+from mqstore._native._arrow import OffsetLists
 from mqstore._native._scan import ArrowScan
 from mqstore._native._types import _ArrowArray, _Path
 
