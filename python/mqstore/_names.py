@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from mqstore import _native
 from mqstore.errors import StoreError
+from mqstore.store import below, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -88,7 +89,7 @@ def table_rows(store: Store, file: str, table: str) -> dict[str, object]:
 
     A file that is missing or cannot be read has none; ``mqstore.verify`` reports it.
     """
-    path = Path(store.path, "config", file)
+    path = below(root_of(store), "config", file)
     try:
         rows = json.loads(_native.read_config_json(path)).get(table)
     except (StoreError, OSError, ValueError, AttributeError):

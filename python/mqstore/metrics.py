@@ -17,20 +17,20 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import mqstore
 from mqstore.care.pending import PendingMessages
 from mqstore.care.unread import Deleted
 from mqstore.errors import needs
-from mqstore.store import local
+from mqstore.store import connect, is_remote, root_of
 
 with needs("metrics", "mqstore.metrics"):
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from prometheus_client.core import Metric
 
@@ -61,6 +61,15 @@ _SYSTEM_TOPICS = frozenset(
 _SYSTEM_TOPIC_PREFIX, _SYSTEM_GROUP_PREFIX = "rmq_sys_", "cid_rmq_sys_"
 
 
+def _used_bytes(store: Store) -> int:
+    """Bytes taken on the store's disk; of a store behind a URL those of its objects."""
+    root = root_of(store)
+    if is_remote(root):
+        return sum(state.st_size for _, state in root.entries() if state is not None)
+    disk = os.statvfs(root)
+    return (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+
+
 class StoreCollector(Collector):
     """Prometheus collector for a store; reads the store at each collection.
 
@@ -89,6 +98,7 @@ class StoreCollector(Collector):
         config: As for ``mqstore.open``.
         labels: More labels for every metric, such as ``cluster`` and ``node_id``.
         now_ms: Clock, in Unix milliseconds; the system's by default.
+        storage_options: As for ``mqstore.open``.
     """
 
     def __init__(
@@ -98,8 +108,9 @@ class StoreCollector(Collector):
         config: ConfigLike = None,
         labels: dict[str, str] | None = None,
         now_ms: Callable[[], int] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._path = local(path, "mqstore.metrics")
+        self._path = connect(path, storage_options)
         self._config = config
         self._labels = labels or {}
         self._now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)
@@ -124,8 +135,7 @@ class StoreCollector(Collector):
             yield from self._pending(store)
 
     def _storage(self, store: Store) -> Iterator[Metric]:
-        disk = os.statvfs(store.path)
-        used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+        used = _used_bytes(store)
         end = store.max_physical_offset
         unflushed, undispatched = end - store.flushed_offset, end - store.dispatched_offset
         for name, text, value in (

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 import os
 import re
 import threading
 import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar, cast
 
 from mqstore import _native
 from mqstore.errors import (
     CorruptionError,
     StoreLockedError,
     StoreReadOnlyError,
-    UnsupportedError,
     expect,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
 
     from mqstore.config import ConfigLike, StoreConfig
-    from mqstore.files.remote import IoCounts
+    from mqstore.files.remote import IoCounts, RemotePath
     from mqstore.groups.delays import Seconds
     from mqstore.groups.group import ConsumerGroup
     from mqstore.results import RecoveryReport
@@ -35,6 +36,8 @@ __all__ = ["Store", "open"]
 
 _P = TypeVar("_P")
 PAUSE_S = 0.02
+FRESH_S = 1.0
+"""Greatest age of a listing with which a store is opened."""
 """Between two attempts to take the lock."""
 _BEGINNING = threading.Lock()
 _DATABASES = (
@@ -74,8 +77,8 @@ class Store(_native.Store):
     @property
     def io(self) -> IoCounts | None:
         """Requests and bytes of a store behind a URL so far; ``None`` for a local one."""
-        objects = self._objects
-        return None if objects is None else objects.counts
+        root = self._root
+        return root.counts if is_remote(root) else None
 
     @property
     def recovery(self) -> RecoveryReport | None:
@@ -205,10 +208,12 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
     expect("path", path, (str, bytes, os.PathLike), "str or os.PathLike")
     expect("mode", mode, str, "str")
     settings = settings_of(config)
-    if storage is not None or has_scheme(path):
-        return _open_remote(path, mode, settings, storage, storage_options)
-    if storage_options is not None:
-        raise ValueError("storage_options: expected None for a local path, which takes no options")
+    if mode != "r" and (storage is not None or has_scheme(path)):
+        local(path, f'mode "{mode}"')
+    path = connect(path, storage_options, storage)
+    if is_remote(path):
+        path.renew(FRESH_S)
+        return Store(path, mode, settings)
     left = until(timeout)
     while True:
         try:
@@ -232,39 +237,61 @@ def _shown(url: object) -> str:
     return re.sub(r"//[^/]*@", "//", str(url)).partition("?")[0]
 
 
+def is_remote(path: object) -> TypeGuard[RemotePath]:
+    """Whether a path is one that ``connect`` made of a URL."""
+    return hasattr(path, "_remote")
+
+
+def connect(
+    path: _P, storage_options: Mapping[str, Any] | None = None, storage: object = None
+) -> _P | RemotePath:
+    """Returns a path of the operating system as it is, and a URL with its objects, listed.
+
+    Arguments and errors are those of ``mqstore.open``.
+    """
+    if is_remote(path):
+        return path
+    if storage is not None or has_scheme(path):
+        from mqstore.files.remote import remote_path
+
+        return remote_path(path, storage, storage_options)  # type: ignore[arg-type]
+    if storage_options is not None:
+        raise ValueError("storage_options: expected None for a local path, which takes no options")
+    return path
+
+
+def connect_each(
+    paths: Iterable[_P], storage_options: Mapping[str, Any] | None
+) -> list[_P | RemotePath]:
+    """``connect`` for stores of which some may be local."""
+    return [connect(path, storage_options if has_scheme(path) else None) for path in paths]
+
+
+def root_of(store: Store) -> str | RemotePath:
+    """The root of an open store, for other functions of the package."""
+    return store._root  # noqa: SLF001 - of this package
+
+
+def below(root: str | os.PathLike[str], *names: str) -> Path:
+    """The path of a file below a store's root; of a URL it has the methods that readers call."""
+    if not is_remote(root):
+        return Path(root, *names)
+    return cast("Path", functools.reduce(operator.truediv, names, root))
+
+
 def local(path: _P, call: str) -> _P:
-    """Returns a path that a call reads by the operating system.
+    """Returns a path that a call writes to, which the operating system must have.
 
     Raises:
-        UnsupportedError: It is a URL.
+        StoreReadOnlyError: It is a URL.
     """
     if not has_scheme(path):
         return path
-    what = (
-        f"{call} does not read URLs; nothing was read or changed: copy the store to a local folder "
-        "first, with the tools of the object store"
+    text = (
+        f"{_shown(path)}: {call} writes, a store behind a URL is read-only, and nothing was "
+        "changed: copy it to a local folder with the tools of the object store, and work there"
     )
-    raise UnsupportedError(f"{_shown(path)}: {what}", what, _shown(path))
-
-
-def _open_remote(
-    path: str | os.PathLike[str],
-    mode: str,
-    settings: dict[str, Any],
-    storage: object,
-    options: Mapping[str, Any] | None,
-) -> Store:
-    from mqstore.files.remote import objects_of
-
-    if mode in ("r+", "a"):
-        url = _shown(path)
-        text = (
-            f"{url}: a store behind a URL is read-only, and nothing was changed: open it with mode "
-            '"r", or copy it to a local folder first'
-        )
-        raise StoreReadOnlyError(text, url)
-    url, objects = objects_of(path, storage, options)
-    return Store(url, mode, settings, objects=objects)
+    raise StoreReadOnlyError(text, _shown(path))
 
 
 def until(timeout: Seconds | None) -> Callable[[], float]:

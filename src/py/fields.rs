@@ -24,12 +24,21 @@ use crate::py::errors::invalid;
 /// The path from the root; the working folder may change later.
 pub(super) fn absolute(path: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
     let path: PathBuf = path.extract()?;
-    if path.to_str().is_some_and(|text| text.contains("://")) {
+    if let Some(path) = path.to_str().and_then(shown_url) {
         let what = "this call does not read URLs; nothing was read or changed: copy the store to a \
                     local folder first, with the tools of the object store";
         return Err(Error::Unsupported { what: what.to_owned(), path }.into());
     }
     Ok(std::path::absolute(&path).map_err(Error::io("find", path))?)
+}
+
+/// A URL without what may be a secret in it; `None` for another path.
+fn shown_url(text: &str) -> Option<PathBuf> {
+    let (scheme, rest) = text.split_once("://")?;
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let host = rest.find('/').unwrap_or(rest.len());
+    let begin = rest[..host].rfind('@').map_or(0, |at| at + 1);
+    Some(format!("{scheme}://{}", &rest[begin..]).into())
 }
 
 pub(super) fn out_if_given(path: &Bound<'_, PyAny>) -> PyResult<Option<PathBuf>> {

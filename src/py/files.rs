@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyIndexError;
@@ -14,7 +14,7 @@ use pyo3::types::PyTuple;
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::files::{Access, Os, Storage};
+use crate::files::Access;
 use crate::format::checkpoint::{CheckpointFields, FIELDS_LEN};
 use crate::format::file_name::offset_name;
 use crate::format::width::to_usize;
@@ -23,7 +23,7 @@ use crate::log::{self, CqUnit, Queue, QueueKind, folder};
 use crate::store::LogSource;
 use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
 
-use crate::py::fields;
+use crate::py::place::{Place, place_of};
 use crate::py::store::message_scan::MessageScan;
 use crate::py::store::reading::{bound, on_damage};
 use crate::py::store::stored::StoredMessage;
@@ -123,11 +123,11 @@ impl ConsumeQueue {
     #[pyo3(signature = (path, *, file_size=None))]
     fn __new__(
         py: Python<'_>,
-        #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
+        #[pyo3(from_py_with = place_of)] path: Place,
         file_size: Option<u64>,
     ) -> PyResult<Self> {
         py.detach(|| -> Result<_> {
-            let queue = Queue::open_folder(Arc::new(Os), &path, file_size)?;
+            let queue = Queue::open_folder(path.storage, &path.path, file_size)?;
             Ok(Self { places: queue.leading_places()?, queue: Arc::new(queue) })
         })
         .map_err(PyErr::from)
@@ -289,11 +289,12 @@ pub(crate) struct CommitLog {
     log: Arc<log::CommitLog>,
 }
 
-fn open_log(path: &Path, file_size: Option<u64>) -> Result<log::CommitLog> {
-    let run = folder::open(Arc::new(Os), path, file_size, StoreConfig::COMMIT_LOG_FILE)?;
+fn open_log(path: Place, file_size: Option<u64>) -> Result<log::CommitLog> {
+    let Place { path, storage, .. } = path;
+    let run = folder::open(storage, &path, file_size, StoreConfig::COMMIT_LOG_FILE)?;
     if run.files().is_empty() {
         let reason = "no commit log file is in it".to_owned();
-        return Err(Error::NotAStore { path: path.to_owned(), reason });
+        return Err(Error::NotAStore { path, reason });
     }
     let log = log::CommitLog::new(run, 0);
     log.set_end(end::find(&log, Left::Open, None, |_| Ok(false))?.offset);
@@ -306,11 +307,12 @@ impl CommitLog {
     #[pyo3(signature = (path, *, file_size=None))]
     fn __new__(
         py: Python<'_>,
-        #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
+        #[pyo3(from_py_with = place_of)] path: Place,
         file_size: Option<u64>,
     ) -> PyResult<Self> {
-        let log = py.detach(|| open_log(&path, file_size))?;
-        Ok(Self { path, log: Arc::new(log) })
+        let dir = path.path.clone();
+        let log = py.detach(|| open_log(path, file_size))?;
+        Ok(Self { path: dir, log: Arc::new(log) })
     }
 
     /// The folder.
@@ -434,10 +436,11 @@ impl Checkpoint {
 #[pymethods]
 impl Checkpoint {
     #[new]
-    fn __new__(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+    fn __new__(py: Python<'_>, #[pyo3(from_py_with = place_of)] path: Place) -> PyResult<Self> {
         let mut bytes = [0; FIELDS_LEN];
         let read = py.detach(|| {
-            let file = Os.open(&path, Access::Read).map_err(Error::io("open", &path))?;
+            let Place { path, storage, .. } = path;
+            let file = storage.open(&path, Access::Read).map_err(Error::io("open", &path))?;
             file.read_at(&mut bytes, 0).map_err(Error::io("read", &path))
         })?;
         let fields = CheckpointFields::decode(bytes.get(..read).unwrap_or_default());

@@ -1,7 +1,6 @@
 //! Functions over bytes and text, and two over a store's files.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
@@ -12,7 +11,7 @@ use crate::care::broker::{self, Line};
 use crate::care::topics;
 use crate::config::{SETTINGS, Setting, StoreConfig};
 use crate::error::{Error, Result};
-use crate::files::{Access, Os, Storage, copy_tree, make_folder};
+use crate::files::{Access, Os, copy_tree, make_folder};
 use crate::format::checkpoint::TimerCheckpoint;
 use crate::format::config::json;
 use crate::format::java;
@@ -24,6 +23,7 @@ use crate::log::read::anchor::Anchor;
 use crate::py::arguments::{shown, value_error};
 use crate::py::errors::invalid;
 use crate::py::fields;
+use crate::py::place::{Place, place_of};
 use crate::py::store::message::Message;
 use crate::py::values::MessageId;
 use crate::store::NewMessage;
@@ -113,9 +113,12 @@ pub(crate) fn encode<'py>(
 /// Returns the time before which timers are delivered, and the next entry of the timer's topic.
 #[pyfunction]
 #[pyo3(signature = (path, /))]
-pub(crate) fn _timer_check(path: PathBuf) -> PyResult<Option<(i64, i64)>> {
+pub(crate) fn _timer_check(
+    #[pyo3(from_py_with = place_of)] path: Place,
+) -> PyResult<Option<(i64, i64)>> {
     let mut bytes = [0; TimerCheckpoint::LEN];
-    let read = match Os.open(&path, Access::Read) {
+    let Place { path, storage, .. } = path;
+    let read = match storage.open(&path, Access::Read) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         file => file.map_err(Error::io("open", &path))?.read_at(&mut bytes, 0),
     };
@@ -132,9 +135,9 @@ pub(crate) fn _timer_check(path: PathBuf) -> PyResult<Option<(i64, i64)>> {
 #[pyo3(signature = (path, /))]
 pub(crate) fn lock_state(
     py: Python<'_>,
-    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
+    #[pyo3(from_py_with = place_of)] path: Place,
 ) -> (bool, Option<i32>) {
-    py.detach(|| StoreLock::state(&Os, &path))
+    py.detach(|| StoreLock::state(&*path.storage, &path.path))
 }
 
 /// Whether a topic, as its bytes, may name a folder of queues.
@@ -162,9 +165,10 @@ pub(crate) fn _names_a_folder(topic: &[u8]) -> bool {
 #[pyo3(signature = (path, /))]
 pub(crate) fn inventory(
     py: Python<'_>,
-    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
+    #[pyo3(from_py_with = place_of)] path: Place,
 ) -> PyResult<Bound<'_, PyList>> {
-    let found = py.detach(|| crate::store::folder::inventory::inventory(&Os, &path))?;
+    let found =
+        py.detach(|| crate::store::folder::inventory::inventory(&*path.storage, &path.path))?;
     let rows = PyList::empty(py);
     for found in found {
         let (row, counts) = (PyDict::new(py), PyDict::new(py));
@@ -184,9 +188,8 @@ pub(crate) fn inventory(
 
 type Anchored = (u64, u32, u32);
 
-fn log_of(path: &Path, config: &StoreConfig) -> Result<CommitLog> {
-    let storage: Arc<dyn Storage> = Arc::new(Os);
-    places::open_log(&storage, path, config, u64::MAX)
+fn log_of(path: &Place, config: &StoreConfig) -> Result<CommitLog> {
+    places::open_log(&path.storage, &path.path, config, u64::MAX)
 }
 
 /// Evidence that a log is the one that was read up to a physical offset, newest first.
@@ -202,7 +205,7 @@ fn log_of(path: &Path, config: &StoreConfig) -> Result<CommitLog> {
 #[pyo3(signature = (path, physical_offset, /, *, settings))]
 pub(crate) fn _anchors(
     py: Python<'_>,
-    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
+    #[pyo3(from_py_with = place_of)] path: Place,
     physical_offset: u64,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Vec<Anchored>> {
@@ -219,7 +222,7 @@ pub(crate) fn _anchors(
 #[pyo3(signature = (path, anchor, /, *, settings))]
 pub(crate) fn _other_than(
     py: Python<'_>,
-    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
+    #[pyo3(from_py_with = place_of)] path: Place,
     anchor: Anchored,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Option<String>> {
@@ -358,9 +361,13 @@ pub(crate) fn _keep_config(py: Python<'_>, path: PathBuf) -> PyResult<Option<Pat
 ///     StoreIOError: The file cannot be read.
 #[pyfunction]
 #[pyo3(signature = (path, /))]
-pub(crate) fn read_config_json(py: Python<'_>, path: PathBuf) -> PyResult<String> {
+pub(crate) fn read_config_json(
+    py: Python<'_>,
+    #[pyo3(from_py_with = place_of)] path: Place,
+) -> PyResult<String> {
     Ok(py.detach(|| {
-        let bytes = config_file::read_existing(&Os, &path)?;
+        let Place { path, storage, .. } = path;
+        let bytes = config_file::read_existing(&*storage, &path)?;
         json::to_strict(&bytes).map_err(|error| error.in_file(&path, 0))
     })?)
 }

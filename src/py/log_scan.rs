@@ -1,6 +1,5 @@
 //! Parts of a log or queue as Arrow streams, one for each of many readers.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
@@ -10,7 +9,6 @@ use crate::care::topics;
 use crate::columns::{Column, queue_batches, queue_schema};
 use crate::config::StoreConfig;
 use crate::error::Error;
-use crate::files::{Os, Storage};
 use crate::format::message::purpose::Purpose;
 use crate::log::Queue;
 use crate::log::read::range_scan::RangeScan;
@@ -23,6 +21,7 @@ use crate::store::read::scan::{self, Offsets, OnDamage, Places, Scan};
 use super::scan::{ArrowScan, Messages, limits, named_columns};
 use crate::py::arguments::not_one_of;
 use crate::py::fields;
+use crate::py::place::{Place, place_of};
 use crate::py::store::reading::{filter_of, scan_filter};
 
 /// Topic, queue, and a half-open range of queue offsets.
@@ -106,7 +105,7 @@ fn on_damage(on_error: &str) -> PyResult<OnDamage> {
 #[expect(clippy::fn_params_excessive_bools, reason = "they are keywords in Python")]
 pub(crate) fn scan_log(
     py: Python<'_>,
-    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
+    #[pyo3(from_py_with = place_of)] path: Place,
     begin: u64,
     end: u64,
     log_end: u64,
@@ -164,7 +163,7 @@ pub(crate) fn scan_log(
     let on_damage = on_damage(on_error)?;
     let lost = if fail_on_data_loss { Lost::Refuse } else { Lost::Accept };
     let (log, places) = py.detach(|| {
-        let storage: Arc<dyn Storage> = Arc::new(Os);
+        let Place { path, storage, .. } = path;
         let log = places::open_log(&storage, &path, &settings, log_end)?;
         let offsets: Option<Vec<(u64, u32)>> = match (places, queue_parts) {
             (Some(mut places), _) => {
@@ -228,7 +227,7 @@ type Ranges = Vec<(u64, u64)>;
 #[pyo3(signature = (path, begin, end, /, *, log_end, settings, tags))]
 pub(crate) fn tag_places(
     py: Python<'_>,
-    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
+    #[pyo3(from_py_with = place_of)] path: Place,
     begin: u64,
     end: u64,
     log_end: u64,
@@ -237,7 +236,7 @@ pub(crate) fn tag_places(
 ) -> PyResult<(Vec<u64>, Ranges)> {
     let filter = filter_of(Some(tags));
     let found = py.detach(|| {
-        let storage: Arc<dyn Storage> = Arc::new(Os);
+        let Place { path, storage, .. } = path;
         let log = places::open_log(&storage, &path, &settings, log_end)?;
         scan::tag_places(&storage, &path, &settings, &log, &filter, begin..end.min(log_end))
     })?;
@@ -263,12 +262,12 @@ pub(crate) fn tag_places(
 #[pyo3(signature = (path, begin, end, /))]
 pub(crate) fn scan_queue(
     py: Python<'_>,
-    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
+    #[pyo3(from_py_with = place_of)] path: Place,
     begin: i64,
     end: i64,
 ) -> PyResult<ArrowScan> {
     let (queue, begin, end) = py.detach(|| {
-        let queue = Queue::open_folder(Arc::new(Os), &path, None)?;
+        let queue = Queue::open_folder(path.storage, &path.path, None)?;
         let first = queue.leading_places()?.start;
         let place_of = |number| queue.partition_point_by(|unit| unit.number < number);
         let (begin, end) = (place_of(begin)?.max(first), place_of(end)?);

@@ -63,6 +63,15 @@ impl MessageStore {
         Self::open_with(path, mode, config, storage, Arc::new(crate::files::SystemClock))
     }
 
+    /// Opens to read on another storage.
+    ///
+    /// # Errors
+    /// As [`MessageStore::open`].
+    pub fn open_on(path: &Path, config: StoreConfig, storage: Arc<dyn Storage>) -> Result<Self> {
+        let clock = Arc::new(crate::files::SystemClock);
+        Self::open_with(path, OpenMode::Read, config, storage, clock)
+    }
+
     /// Opens to read, with more queues and tables in `aside`.
     ///
     /// # Errors

@@ -26,6 +26,10 @@ use crate::support::{Home, names_in, record, scratch, small};
 
 const EIO: i32 = 5;
 
+fn on(path: &Path) -> (Arc<dyn Storage>, &Path) {
+    (Arc::new(Os), path)
+}
+
 fn create(storage: &Arc<Staged>, out: &Path) -> Result<NewStore> {
     NewStore::create(storage.storage(), out, small(), 0)
 }
@@ -435,22 +439,22 @@ fn copies_and_comparisons_end_when_they_are_told_to() {
     let to = out.path().join("out");
     let options = CopyOptions::default();
     let end = &mut |_, _| ControlFlow::Break(());
-    let copied = copy(home.path(), &to, home.config.clone(), &options, end);
+    let copied = copy(Arc::new(Os), home.path(), &to, home.config.clone(), &options, end);
     assert!(
         matches!(&copied, Err(Error::Io { op: Operation::Other("copy"), source, .. })
         if source.kind() == ErrorKind::Interrupted),
         "{copied:?}"
     );
     assert!(names_in(out.path()).is_empty());
-    let compared = diff(home.path(), home.path(), &home.config, end);
+    let compared = diff(on(home.path()), on(home.path()), &home.config, end);
     assert!(
         matches!(&compared, Err(Error::Io { op: Operation::Other("compare"), source, .. })
         if source.kind() == ErrorKind::Interrupted),
         "{compared:?}"
     );
     let go_on = &mut |_, _| ControlFlow::Continue(());
-    copy(home.path(), &to, home.config.clone(), &options, go_on).unwrap();
-    let same = diff(home.path(), &to, &home.config, go_on).unwrap();
+    copy(Arc::new(Os), home.path(), &to, home.config.clone(), &options, go_on).unwrap();
+    let same = diff(on(home.path()), on(&to), &home.config, go_on).unwrap();
     assert_eq!((same.messages, same.queues, same.differences.len()), (40, 4, 0));
     // Offsets of delayed messages without any are none.
     let empty = out.path().join("empty");

@@ -4,10 +4,12 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use mqstore::care::{
     Code, Diagnosis, DoctorReport, Recover, Severity, StatsOptions, doctor, recover, stats,
 };
+use mqstore::files::Os;
 use mqstore::format::message::properties::{self, names};
 use mqstore::store::NewMessage;
 use mqstore::time::utc_text;
@@ -136,17 +138,26 @@ fn told_to_end_it_ends_in_either_walk() {
     let home = Home::long();
     // A walk for counting hears it too, and tells how far it came.
     let mut told = Vec::new();
-    let counted =
-        stats(home.path(), home.config.clone(), &StatsOptions::by(&[]), &mut |done, total| {
+    let counted = stats(
+        Arc::new(Os),
+        home.path(),
+        home.config.clone(),
+        &StatsOptions::by(&[]),
+        &mut |done, total| {
             told.push((done, total));
             if told.len() == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
+        },
+    );
     assert!(matches!(counted, Err(Error::Io { op: Operation::Other("read"), .. })), "{counted:?}");
     let [(first, total), (second, _)] = told[..] else { panic!("{told:?}") };
     assert!((16 << 20) < first && first < second && second <= total, "{told:?}");
-    let whole = stats(home.path(), home.config.clone(), &StatsOptions::by(&[]), &mut |_, _| {
-        ControlFlow::Continue(())
-    });
+    let whole = stats(
+        Arc::new(Os),
+        home.path(),
+        home.config.clone(),
+        &StatsOptions::by(&[]),
+        &mut |_, _| ControlFlow::Continue(()),
+    );
     assert_eq!(whole.unwrap().groups[0].1.messages, 600);
     for (part, op) in [(0, "verify"), (2, "examine")] {
         let mut told = Vec::new();

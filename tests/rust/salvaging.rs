@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use mqstore::care::salvage::{SalvageReport, salvage_on};
+use mqstore::care::salvage::{self, SalvageReport};
 use mqstore::config::StoreConfig;
 use mqstore::error::Result;
 use mqstore::files::{Os, Storage};
@@ -16,7 +16,8 @@ use crate::support::{Home, places, record, scan, scratch};
 
 fn salvage(storage: Arc<dyn Storage>, from: &Path, out: Option<&Path>) -> Result<SalvageReport> {
     let config = StoreConfig::default();
-    salvage_on(storage, from, out, config, &mut |_, _| ControlFlow::Continue(()))
+    let target = Arc::clone(&storage);
+    salvage::salvage(storage, from, out, config, target, &mut |_, _| ControlFlow::Continue(()))
 }
 
 /// The messages that do not lie in a range of the log.

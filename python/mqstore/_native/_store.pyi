@@ -12,7 +12,7 @@ from mqstore._native._scan import ArrowScan
 from mqstore._native._stored import StoredMessage
 from mqstore._native._types import _ArrowStream, _Given, _Keys, _Path, _Properties, _Tags, _Time
 from mqstore._native._values import AppendResult, AppendSummary, GroupOffset, QueueInfo
-from mqstore.files.remote import _Objects
+from mqstore.files.remote import RemotePath
 from mqstore.groups.delays import Delivery
 from mqstore.groups.group import ConsumerGroup
 from mqstore.results import QueryResult
@@ -22,7 +22,7 @@ class Store:
     """A store without the classes of Python: ``mqstore.Store`` adds them.
 
     Args:
-        path: The store's root folder.
+        path: The store's root folder, or a `mqstore.files.remote.RemotePath` for mode ``"r"``.
         mode: ``"r"``, ``"r+"`` or ``"a"``.
         settings: Explicit settings, by the field names of ``mqstore.StoreConfig``, each ``bool``,
             ``int`` or ``str``. Missing ones come from the existing files, else from the settings
@@ -35,8 +35,6 @@ class Store:
             tags, whether it is tags, the first and last store time, and the begin and end of the
             log; gives physical offsets and the offset from which on it has none, or ``None`` where
             the log is to be read.
-        objects: For mode ``"r"``: the objects below the URL ``path``, as `mqstore.files.remote`
-            gives them.
 
     Raises:
         NotAStoreError: No such folder, or no store in it (modes ``"r"`` and ``"r+"``).
@@ -58,7 +56,6 @@ class Store:
             [bytes, bytes, bool, tuple[int, int], tuple[int, int]], tuple[list[int], int] | None
         ]
         | None = None,
-        objects: _Objects | None = None,
     ) -> Self: ...
 
     # store/append.rs
@@ -209,7 +206,8 @@ class Store:
     def mode(self) -> Literal["r", "r+", "a"]:
         """How it was opened."""
     @property
-    def _objects(self) -> _Objects | None: ...
+    def _root(self) -> str | RemotePath:
+        """The root as functions of the package take it."""
     @property
     def _settings(self) -> dict[str, Any]:
         """The settings in use that are no defaults."""

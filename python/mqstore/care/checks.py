@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from mqstore import _native
 from mqstore.results import (
@@ -15,13 +14,23 @@ from mqstore.results import (
     LostInQueue,
     VerifyReport,
 )
-from mqstore.store import _DATABASES, _broker_conf, _judged_settings, _wants_database, local
+from mqstore.store import (
+    _DATABASES,
+    _broker_conf,
+    _judged_settings,
+    _wants_database,
+    below,
+    connect,
+    is_remote,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import os
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from mqstore.config import ConfigLike
+    from mqstore.files.remote import RemotePath
     from mqstore.rocksdb.reading import Databases
 
 
@@ -32,7 +41,7 @@ def _databases(
     names: list[str] = []
     for folder in _DATABASES:
         with contextlib.suppress(OSError):
-            names += os.listdir(os.path.join(path, folder))  # noqa: PTH118, PTH208
+            names += [found.name for found in below(path, folder).iterdir()]
     is_there = any(name == "CURRENT" or name.startswith("MANIFEST-") for name in names)
     is_wanted = _wants_database(config)
     if not is_there and not is_wanted:
@@ -42,6 +51,19 @@ def _databases(
     return Databases(wanted=is_wanted)
 
 
+def _of_copy(command: str, url: RemotePath) -> str:
+    """A command for a copy of a store behind a URL, which has the name of its last folder."""
+    return command.replace(str(url), url.name)
+
+
+def _all_of_copy(commands: Sequence[str], url: RemotePath) -> list[str]:
+    """The commands, behind the one that makes the copy."""
+    if not commands:
+        return []
+    copied = f"# copy all below {url} to the folder {url.name}, with the tools of the object store"
+    return [copied, *(_of_copy(command, url) for command in commands)]
+
+
 def verify(
     path: str | os.PathLike[str],
     *,
@@ -49,6 +71,7 @@ def verify(
     threads: int | None = None,
     progress: Callable[[int, int], object] | None = None,
     config: ConfigLike = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> VerifyReport:
     """Checks a store for damage: compares log, queues, index, checkpoint and configuration.
 
@@ -62,6 +85,7 @@ def verify(
         threads: How many threads; ``None`` is one for each processor.
         progress: Called with ``(done_bytes, total_bytes)`` now and then.
         config: As for ``open``.
+        storage_options: As for ``mqstore.open``.
 
     Raises:
         NotAStoreError: No such folder, or no store in it.
@@ -69,7 +93,7 @@ def verify(
         StoreIOError: The operating system refused something.
         ValueError: No such level, or fewer than 1 thread.
     """
-    local(path, "mqstore.verify")
+    path = connect(path, storage_options)
     with _databases(path, config) as databases:
         rows, counts = _native.verify(
             path,
@@ -89,6 +113,7 @@ def doctor(
     *,
     progress: Callable[[int, int], object] | None = None,
     config: ConfigLike = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> DoctorReport:
     """Names the broken states that a store is in, with the evidence and the cure of each.
 
@@ -101,6 +126,7 @@ def doctor(
         path: The store's root folder.
         progress: Called with ``(done_bytes, total_bytes)`` now and then.
         config: As for ``open``; where it is the path of a ``broker.conf``, the cures name it.
+        storage_options: As for ``mqstore.open``.
 
     Returns:
         The diagnoses, sorted by code, none for a sound store, and the verdict.
@@ -120,7 +146,7 @@ def doctor(
         >>> [diagnosis.code for diagnosis in report], report.will_start, report.lost
         (['MQ-DOC-01'], True, 0)
     """
-    local(path, "mqstore.doctor")
+    path = connect(path, storage_options)
     with _databases(path, config) as databases:
         rows, verdict = _native.doctor(
             path,
@@ -130,6 +156,11 @@ def doctor(
             databases=databases,
         )
     lost, queues, from_ms, to_ms = verdict["lost"]
+    commands, last_resort = verdict["commands"], verdict["last_resort"]
+    if is_remote(path):
+        # Cures change files, so they are those of a copy.
+        rows = [(*row[:4], row[4] and _of_copy(row[4], path), *row[5:]) for row in rows]
+        commands, last_resort = (_all_of_copy(lines, path) for lines in (commands, last_resort))
     return DoctorReport(
         path=str(path),
         diagnoses=tuple(
@@ -145,6 +176,6 @@ def doctor(
         lost_from_ms=from_ms,
         lost_to_ms=to_ms,
         groups=tuple(GroupFate(*row) for row in verdict["groups"]),
-        commands=tuple(verdict["commands"]),
-        last_resort=tuple(verdict["last_resort"]),
+        commands=tuple(commands),
+        last_resort=tuple(last_resort),
     )

@@ -6,8 +6,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import mqstore
 from mqstore import _native
@@ -15,12 +14,12 @@ from mqstore._names import table_rows
 from mqstore.errors import CorruptionError
 from mqstore.groups.schedule import SCHEDULE_TOPIC, levels_ms
 from mqstore.results import _Report as Report
-from mqstore.store import local
+from mqstore.store import below, connect, root_of
 from mqstore.topic import messages_of_queue
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from mqstore import QueueInfo, Store, StoredMessage
     from mqstore.config import ConfigLike
@@ -152,7 +151,11 @@ class PendingReport(Report):
 
 
 def pending(
-    path: str | os.PathLike[str], *, now_ms: int | None = None, config: ConfigLike = None
+    path: str | os.PathLike[str],
+    *,
+    now_ms: int | None = None,
+    config: ConfigLike = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> PendingReport:
     """Lists messages that wait: half, overdue, dead letters, redeliveries. Never writes.
 
@@ -165,6 +168,7 @@ def pending(
         path: The store's root folder.
         now_ms: Time that ages are counted from; the clock's if left out.
         config: As for ``mqstore.open``.
+        storage_options: As for ``mqstore.open``.
 
     Raises:
         NotAStoreError: No such folder, or no store in it.
@@ -182,7 +186,7 @@ def pending(
         >>> [(row.group, row.origin_topic) for row in mqstore.pending(folder).dead_letters]
         [('billing', 'orders')]
     """
-    local(path, "mqstore.pending")
+    path = connect(path, storage_options)
     with mqstore.open(path, config=config) as store:
         return PendingMessages(store, now_ms).report()
 
@@ -307,7 +311,8 @@ class PendingMessages:
 
     def _overdue_timers(self) -> dict[object, tuple[int, int]]:
         """Where timers lie whose time has passed, each with that time."""
-        check = _native._timer_check(Path(self._store.path, "config", "timercheck"))  # noqa: SLF001 - our own
+        path = below(root_of(self._store), "config", "timercheck")
+        check = _native._timer_check(path)  # noqa: SLF001 - our own
         delivered_ms, begin = check or (0, 0)
         waiting: dict[object, tuple[int, int]] = {}
         for queue in self._queues:

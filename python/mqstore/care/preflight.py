@@ -9,17 +9,16 @@ from __future__ import annotations
 import os
 import shlex
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import mqstore
 from mqstore import _native
 from mqstore.errors import ConfigError, CorruptionError, StoreError, expected
 from mqstore.results import _Report
-from mqstore.store import _broker_conf, _judged_settings, local
+from mqstore.store import _broker_conf, _judged_settings, below, connect, is_remote, root_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from mqstore import DoctorReport
     from mqstore._native import QueueInfo
@@ -75,7 +74,11 @@ class PreflightReport(_Report):
 
 
 def preflight(
-    path: str | os.PathLike[str], *, to: str, config: ConfigLike = None
+    path: str | os.PathLike[str],
+    *,
+    to: str,
+    config: ConfigLike = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> PreflightReport:
     """Predicts the next start of a RocketMQ release on a store.
 
@@ -88,30 +91,32 @@ def preflight(
         path: The store's root folder.
         to: The release, ``"5.3"``, ``"5.4"`` or ``"5.5"``.
         config: As for ``open``; where it is the path of a ``broker.conf``, the commands name it.
+        storage_options: As for ``mqstore.open``.
 
     Raises:
         NotAStoreError: No such folder, or no store in it.
         ConfigError: No such release, or a setting that cannot be.
         StoreIOError: The operating system refused something.
     """
-    local(path, "mqstore.preflight")
+    path = connect(path, storage_options)
     if to not in _RELEASES:
         raise ConfigError(expected("to", "5.3, 5.4 or 5.5", repr(to)), "to")
-    root = os.fspath(path)
+    root = os.fspath(path)  # of a URL with its objects
     given = _broker_conf(config)
-    advice = f"mqstore doctor {shlex.quote(os.path.abspath(root))}{given}"  # noqa: PTH100
+    absolute = root if is_remote(root) else os.path.abspath(root)  # noqa: PTH100
+    advice = f"mqstore doctor {shlex.quote(absolute)}{given}"
     try:
         start = _Start(*_native.next_start(root, to=to, settings=_judged_settings(config)))
     except CorruptionError as error:  # two files claim one part of the log
         unknown = PreflightNote(
             "error", f"what it makes of the log is not foreseen: {error}", advice
         )
-        return PreflightReport(root, to, False, True, 0, 0, (unknown,))  # noqa: FBT003
+        return PreflightReport(str(root), to, False, True, 0, 0, (unknown,))  # noqa: FBT003
     found = mqstore.doctor(root, config=config)
     obstacles = list(dict.fromkeys([*start.obstacles, *found.obstacles]))
     if obstacles:
         none = [PreflightNote("error", f"it does not start: {why}", advice) for why in obstacles]
-        return PreflightReport(root, to, False, False, start.begin, 0, tuple(none))  # noqa: FBT003
+        return PreflightReport(str(root), to, False, False, start.begin, 0, tuple(none))  # noqa: FBT003
     with mqstore.open(root, config=config) as store:
         flight = _Flight(store, root, to, given, start)
         notes = [
@@ -126,7 +131,7 @@ def preflight(
     order = {"error": 0, "warning": 1, "info": 2}
     notes.sort(key=lambda note: order[note.severity])
     ok = not any(note.severity == "error" for note in notes)
-    return PreflightReport(root, to, ok, True, begin, missing, tuple(notes))  # noqa: FBT003
+    return PreflightReport(str(root), to, ok, True, begin, missing, tuple(notes))  # noqa: FBT003
 
 
 class _Start(NamedTuple):
@@ -157,7 +162,8 @@ class _Flight:
         self.begin = start.begin if start.crashed else max([start.begin, *behind])
 
     def _in_files(self, queue: QueueInfo) -> mqstore.ConsumeQueue | None:
-        folder = Path(self.store.path, _FOLDER_OF[queue.kind], queue.topic, str(queue.queue_id))
+        names = _FOLDER_OF[queue.kind], queue.topic, str(queue.queue_id)
+        folder = below(root_of(self.store), *names)
         if not folder.is_dir():
             return None
         try:
@@ -296,7 +302,7 @@ class _Flight:
             yield PreflightNote("warning", what, self._recover)
 
     def _databases(self) -> Iterator[PreflightNote]:
-        for found in mqstore.inventory(self.store.path):
+        for found in mqstore.inventory(root_of(self.store)):
             path = str(found["path"])
             if found["structure"] != "rocksdb" or not path.startswith("consumequeue"):
                 continue
@@ -309,7 +315,7 @@ class _Flight:
                 yield PreflightNote("info", what)
             else:
                 yield PreflightNote("warning", what, f"{self._rebuild} consumequeue --apply")
-        timer = Path(self.store.path, "timerwheel")
+        timer = below(root_of(self.store), "timerwheel")
         if self.start.crashed and timer.is_file():
             what = (
                 "timed messages: where the log was cut, the timer log may lead behind its end"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, final
 
 from mqstore import _native
 from mqstore.errors import expect
-from mqstore.store import settings_of
+from mqstore.store import connect, settings_of
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -145,6 +145,7 @@ def stats(
     on_error: Literal["raise", "skip"] = "raise",
     progress: Callable[[int, int], object] | None = None,
     config: ConfigLike = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> StoreStats:
     """Counts the messages of a store and their bytes, in one walk over its log.
 
@@ -163,6 +164,7 @@ def stats(
         on_error: At damage ``"raise"`` it, or ``"skip"`` to the next whole record and count.
         progress: Called with ``(done_bytes, total_bytes)`` now and then.
         config: As for ``mqstore.open``.
+        storage_options: As for ``mqstore.open``.
 
     Raises:
         NotAStoreError: No such folder, or no store in it.
@@ -182,7 +184,7 @@ def stats(
     expect("by", by, Iterable, "str or a sequence of str")
     groupings = (by,) if isinstance(by, str) else tuple(by)
     scan, rows, others, skipped, deleted, stand_ins = _native.stats(
-        path,
+        connect(path, storage_options),
         by=groupings,
         topics=topics,
         tags=tags,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,11 +12,12 @@ from mqstore.care.key_search import topics_of, unread_text, with_key
 from mqstore.care.pending import DEAD_LETTER, OP_TOPICS, RETRY
 from mqstore.errors import MessageNotFoundError, StoreError
 from mqstore.results.why import WhyAnswer, WhyReport, place_of
-from mqstore.store import local
+from mqstore.store import connect
 from mqstore.text import time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    import os
+    from collections.abc import Iterator, Mapping, Sequence
 
     from mqstore import GroupOffset, QueueInfo, Store, StoredMessage
     from mqstore.config import ConfigLike
@@ -43,6 +43,7 @@ def why(
     tags: str | None = None,
     now_ms: int | None = None,
     config: ConfigLike = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> WhyReport:
     """Says where a message is, and why a consumer group has or has not got it. Never writes.
 
@@ -60,6 +61,7 @@ def why(
         tags: The tag expression that the group subscribes with, where the broker has not kept it.
         now_ms: The time that delays are compared with; the clock's if left out.
         config: As for ``mqstore.open``.
+        storage_options: As for ``mqstore.open``.
 
     Raises:
         NotAStoreError: No such folder, or no store in it.
@@ -76,7 +78,7 @@ def why(
         >>> [answer.code for answer in mqstore.why(folder, group="billing", key="o-1").answers]
         ['taken']
     """
-    local(path, "mqstore.why")
+    path = connect(path, storage_options)
     by_place = queue_id is not None and queue_offset is not None and topic is not None
     if (key is not None) + (id is not None) + by_place != 1 or (
         not by_place and (queue_id is not None or queue_offset is not None)
@@ -93,7 +95,7 @@ def why(
         else:
             answers = asked.named(key, id, topic)
     unread = tuple(sorted(asked.unread))
-    return WhyReport(os.fspath(path), group, tuple(answers), asked.truncated, unread)
+    return WhyReport(str(path), group, tuple(answers), asked.truncated, unread)
 
 
 class _Question:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import select
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqstore.cli.output import OutputClosedError, note
 from mqstore.errors import StoreIOError
+from mqstore.store import below, root_of
 from mqstore.text import size_text
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def follow(store: Store, position: int) -> Iterator[tuple[int, int]]:
     """
     while True:
         while not _has_grown(store, position):
-            end = store.max_physical_offset if Path(store.path).is_dir() else 0
+            end = store.max_physical_offset if below(root_of(store)).is_dir() else 0
             if end < position:
                 note(f"the log now ends at {end}, {size_text(position - end)} were cut off")
                 position = end
@@ -61,7 +61,7 @@ def _has_grown(store: Store, position: int) -> bool:
     try:
         return store.wait(position, timeout_s=_LOOK_S)
     except StoreIOError:
-        if Path(store.path).is_dir():
+        if below(root_of(store)).is_dir():
             raise
         time.sleep(_LOOK_S)  # it may be made anew
         return False

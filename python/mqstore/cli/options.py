@@ -2,25 +2,96 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+import re
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
 import mqstore
 from mqstore import _native
-from mqstore.cli.output import Format, Output
+from mqstore.cli.output import Format, Output, note
 from mqstore.cli.pager import Pager
 from mqstore.cli.units import TIME
-from mqstore.store import local, settings_of
+from mqstore.store import connect, is_remote, local, settings_of
+from mqstore.text import count_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from mqstore.files.remote import IoCounts
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 store_argument = click.argument("store", type=click.Path())
-"""``STORE``, a store's root folder."""
+"""``STORE``, the root folder of a store that a command may write to."""
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+_STORAGE, _VERBOSE = "mqstore.storage_options", "mqstore.verbose"
+
+
+def _keep_options(ctx: click.Context, _: click.Parameter, given: tuple[str, ...]) -> None:
+    pairs = [one.partition("=") for one in given]
+    if not all(name and is_pair for name, is_pair, _ in pairs):
+        raise click.BadParameter("expected NAME=VALUE")
+    ctx.meta[_STORAGE] = {name: value for name, _, value in pairs}
+
+
+def _keep_verbose(ctx: click.Context, _: click.Parameter, verbose: bool) -> None:  # noqa: FBT001
+    ctx.meta[_VERBOSE] = verbose
+
+
+def _connect(ctx: click.Context, _: click.Parameter, given: Any) -> Any:  # noqa: ANN401
+    """Gives each URL its objects; other words stay as they are."""
+    if isinstance(given, tuple):
+        return tuple(_connect(ctx, _, one) for one in given)
+    if given is None or not _URL.fullmatch(given):
+        return given
+    try:
+        path = connect(given, ctx.meta.get(_STORAGE))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    if ctx.meta.get(_VERBOSE) and is_remote(path):
+        ctx.call_on_close(lambda: note(_counted(path.counts)))
+    return path
+
+
+def _counted(counts: IoCounts) -> str:
+    return f"{count_text(counts.requests)} requests, {size_text(counts.bytes)} received"
+
+
+def read_argument(
+    name: str = "store",
+    *,
+    has_options: bool = True,
+    **more: Any,  # noqa: ANN401 - click's
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A store that a command reads: its root folder, or its URL with ``--storage-option``."""
+
+    def decorate(command: Callable[P, R]) -> Callable[P, R]:
+        command = click.argument(name, type=click.Path(), callback=_connect, **more)(command)
+        if not has_options:
+            return command
+        # Eager: kept before the argument is used.
+        kept: dict[str, Any] = {"is_eager": True, "expose_value": False}
+        params = getattr(command, "__click_params__", [])
+        if not any("--verbose" in param.opts for param in params):
+            text = "For a URL: report how many requests were sent."
+            command = click.option(
+                "--verbose", is_flag=True, callback=_keep_verbose, help=text, **kept
+            )(command)
+        text = "For a URL: an option of its object store, as region=eu-central-1; repeatable."
+        return click.option(
+            "--storage-option",
+            multiple=True,
+            callback=_keep_options,
+            metavar="NAME=VALUE",
+            help=text,
+            **kept,
+        )(command)
+
+    return decorate
+
 
 config_option = click.option(
     "--config",
@@ -182,10 +253,11 @@ def print_report(
 def open_to_change(path: str, config: str | None) -> mqstore.Store:
     """The store to be changed by a command, which refuses to make files of another owner."""
     settings = settings_of(config)
+    local(path, "this command")
     _native._check_owner(path, settings=settings)  # noqa: SLF001 - our own
     return mqstore.open(path, "r+", config=config)
 
 
 def open_store(path: str, config: str | None) -> mqstore.Store:
     """The store to be looked at, read-only."""
-    return mqstore.open(local(path, "this command"), "r", config=config)
+    return mqstore.open(path, "r", config=config)

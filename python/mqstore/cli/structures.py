@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 import mqstore
 from mqstore.cli.names import check_queue, check_topics
+from mqstore.store import below, root_of
 
 if TYPE_CHECKING:
     from mqstore import ConsumeQueue, QueueInfo, Store
@@ -18,7 +18,8 @@ _FOLDER_OF = {"SimpleCQ": "consumequeue", "BatchCQ": "batchconsumequeue"}
 
 def open_queue(store: Store, queue: QueueInfo) -> ConsumeQueue | None:
     """The files of a queue; ``None`` where it has none yet, its messages being in the log only."""
-    folder = Path(store.path, _FOLDER_OF[queue.kind], queue.topic, str(queue.queue_id))
+    names = _FOLDER_OF[queue.kind], queue.topic, str(queue.queue_id)
+    folder = below(root_of(store), *names)
     if not folder.is_dir():
         return None
     return mqstore.ConsumeQueue(folder)

@@ -9,20 +9,20 @@ import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import mqstore
 from mqstore._names import broker_of
 from mqstore.database.tables import TABLES, Stores, Table, columns_of
 from mqstore.errors import ConfigError, needs
-from mqstore.store import local
+from mqstore.store import connect_each
 from mqstore.text.zone import zone
 
 with needs("sql", "mqstore.sql"):
     import duckdb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from mqstore.config import ConfigLike
 
@@ -47,6 +47,7 @@ def sql(
     threads: int = 2,
     spill: str | os.PathLike[str] | None = None,
     config: ConfigLike = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> duckdb.DuckDBPyRelation | duckdb.DuckDBPyConnection | None:
     """Queries stores in SQL.
 
@@ -65,6 +66,7 @@ def sql(
         threads: Threads of DuckDB.
         spill: Folder for what does not fit into memory; ``None`` writes no file.
         config: As for ``mqstore.open``.
+        storage_options: As for ``mqstore.open``.
 
     Returns:
         A relation, read when its rows are asked for; ``None`` for a statement without rows; or a
@@ -90,6 +92,7 @@ def sql(
         threads=threads,
         spill=spill,
         config=config,
+        storage_options=storage_options,
     )
     return session.connection if query is None else session.run(query)
 
@@ -110,11 +113,11 @@ class Session:
         threads: int = 2,
         spill: str | os.PathLike[str] | None = None,
         config: ConfigLike = None,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-        self.stores = Stores(
-            _by_broker([os.fspath(local(path, "mqstore.sql")) for path in given]), config
-        )
+        roots = [os.fspath(path) for path in connect_each(given, storage_options)]
+        self.stores = Stores(_by_broker(roots), config)
         for path in self.stores.paths.values():
             mqstore.open(path, config=config).close()
             if spill is not None and Path(spill).resolve().is_relative_to(Path(path).resolve()):

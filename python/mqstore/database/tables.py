@@ -14,6 +14,7 @@ import msgspec
 
 import mqstore
 from mqstore.errors import needs
+from mqstore.store import root_of
 
 with needs("sql", "mqstore.sql"):
     import pyarrow as pa
@@ -225,9 +226,9 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         problems: list[str] = []
         with stores.opened(path) as store:
             if self._name == "files":
-                yield from (group.row() for group in list_files(store.path).groups)
+                yield from (group.row() for group in list_files(root_of(store)).groups)
             elif self._name == "index_entries":
-                paths = index_files(store.path)
+                paths = index_files(root_of(store))
                 if not paths or store.index_usable:
                     yield from entry_rows(store, paths, None)
                 else:

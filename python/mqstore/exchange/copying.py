@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import mqstore
 from mqstore import _native
@@ -18,11 +18,11 @@ from mqstore.exchange.matching import (
 )
 from mqstore.exchange.redaction import load_rules
 from mqstore.exchange.reports import CopyReport, Difference, DiffReport, LeftAsIs, QueueDiff
-from mqstore.store import local, settings_of
+from mqstore.store import connect, connect_each, local, settings_of
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from mqstore.config import ConfigLike
     from mqstore.exchange.redaction import Rules
@@ -43,6 +43,7 @@ def copy(
     allow_empty: bool = False,
     progress: Callable[[int, int], object] | None = None,
     config: ConfigLike = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> CopyReport:
     """Copies a store, or the messages that are asked for, into a new one that a broker can serve.
 
@@ -74,6 +75,7 @@ def copy(
         allow_empty: Go on where a topic, key, filter or rule matches nothing.
         progress: Called with ``(done_bytes, total_bytes)`` now and then.
         config: As for ``mqstore.open``.
+        storage_options: As for ``mqstore.open``.
 
     Raises:
         NotAStoreError: No such folder, or no store in it.
@@ -84,8 +86,9 @@ def copy(
             (``renumber`` helps), or a changed message fits into no file.
         StoreIOError: Something is at `out` already, or the system refused something.
     """
-    local(path, "mqstore.copy")
+    path = connect(path, storage_options)
     rules, salt = load_rules(redact)
+    local(out, "mqstore.copy")
     if Path(out).absolute().is_relative_to(Path(path).absolute()):
         raise ConfigError(expected("out", "a folder outside of the store", out), "out")
     if redact_default not in {None, "zeros", "drop"}:
@@ -146,6 +149,7 @@ def diff(
     *,
     progress: Callable[[int, int], object] | None = None,
     config: ConfigLike = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> DiffReport:
     """Compares two stores, message by message in each queue.
 
@@ -158,14 +162,14 @@ def diff(
         b: The second store.
         progress: Called with ``(done_queues, total_queues)`` now and then.
         config: As for ``mqstore.open``, for both.
+        storage_options: As for ``mqstore.open``.
 
     Raises:
         NotAStoreError: One of them is no store.
         NotDispatchedError: Too much of a log is in no queue; the text names what helps.
         StoreIOError: The system refused something.
     """
-    for path in (a, b):
-        local(path, "mqstore.diff")
+    a, b = connect_each((a, b), storage_options)
     found = _native.diff_stores(a, b, progress=progress, settings=settings_of(config))
     differing = tuple(QueueDiff(*row) for row in found["differing"])
     differences = tuple(

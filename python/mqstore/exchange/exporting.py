@@ -16,11 +16,11 @@ from mqstore.exchange.formats import need_pyarrow, writer
 from mqstore.exchange.manifest import FORMATS, Format, Manifest, exported_settings
 from mqstore.exchange.matching import Choice, check_choice
 from mqstore.exchange.reports import ExportReport
-from mqstore.store import local
+from mqstore.store import below, connect, local, root_of
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Literal
 
     from mqstore import Damage, MessageScan, Store, StoredMessage
@@ -42,6 +42,7 @@ def export_store(
     allow_empty: bool = False,
     progress: Callable[[int, int], object] | None = None,
     config: ConfigLike = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> ExportReport:
     """Writes a store's messages to files for other programs, and its configuration with them.
 
@@ -64,6 +65,7 @@ def export_store(
         allow_empty: Go on where a topic or the filters match nothing.
         progress: Called with ``(done_bytes, total_bytes)`` now and then.
         config: As for ``mqstore.open``.
+        storage_options: As for ``mqstore.open``.
 
     Raises:
         NotAStoreError: No such folder, or no store in it.
@@ -72,11 +74,12 @@ def export_store(
         CorruptionError: Damage, with ``on_error="raise"``; else it is counted.
         StoreIOError: Something is at `target` already, or the system refused something.
     """
-    local(path, "mqstore.export_store")
+    path = connect(path, storage_options)
     if format not in FORMATS:
         text = f"format: expected jsonl, parquet or arrow, found {format!r}"
         raise ConfigError(text, "format")
     need_pyarrow(format)
+    local(target, "mqstore.export_store")
     if Path(target).absolute().is_relative_to(Path(path).absolute()):
         raise ConfigError(expected("target", "a path outside of the store", target), "target")
     asked: dict[str, Any] = {
@@ -104,7 +107,7 @@ def _export(
 ) -> ExportReport:
     with new_folder(Path(target)) as folder:
         manifest, ranges, skipped = _write(store, folder, format, filters, on_error, advance)
-        files = _copy_config(Path(store.path), folder / "config")
+        files = _copy_config(below(root_of(store)), folder / "config")
         manifest.write(folder)
     return ExportReport(
         path=str(path),

@@ -6,14 +6,14 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mqstore import _native
 from mqstore.results import _Report as Report
-from mqstore.store import local, settings_of
+from mqstore.store import connect, is_remote, local, settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from mqstore.config import ConfigLike
 
@@ -173,6 +173,7 @@ def salvage(
     *,
     progress: Callable[[int, int], object] | None = None,
     config: ConfigLike = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> SalvageReport:
     """Carves whole messages out of damaged or partial files, and makes a store of them.
 
@@ -192,6 +193,7 @@ def salvage(
         progress: Called with ``(done_bytes, total_bytes)`` now and then.
         config: As for ``mqstore.open``, for the new store. What it leaves out is taken from the
             files where their names and lengths tell.
+        storage_options: As for ``mqstore.open``.
 
     Raises:
         NotAStoreError: No file is there to read.
@@ -199,9 +201,10 @@ def salvage(
         UnsupportedError: More loose pieces than can be put in order.
         StoreIOError: Something is at `out` already, or the system refused something.
     """
-    local(source, "mqstore.salvage")
+    source = connect(source, storage_options)
+    local(out, "mqstore.salvage")
     found = _native.salvage(source, out, progress=progress, settings=settings_of(config))
-    if out is not None:
+    if out is not None and not is_remote(source):
         _keep_owner(Path(source), Path(out))
     files = tuple(SalvagedFile(*row) for row in found["files"])
     return SalvageReport(

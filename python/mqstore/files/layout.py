@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 from mqstore._native import IndexFile, _store_name
 from mqstore.errors import StoreIOError
+from mqstore.store import below, is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mqstore import Store
+    from mqstore.files.remote import RemotePath
 
 # Root, kind, topic, queue, file: nothing of a store lies deeper, but for compaction's own tree.
 _DEEPEST = 5
@@ -60,7 +62,7 @@ class StoreFiles:
     unknown: list[str]
 
 
-def list_files(root: str) -> StoreFiles:
+def list_files(root: str | RemotePath) -> StoreFiles:
     """Names everything below a store's root; follows no link but those of its folders.
 
     Raises:
@@ -68,7 +70,8 @@ def list_files(root: str) -> StoreFiles:
     """
     groups: dict[str, FileGroup] = {}
     unknown: list[str] = []
-    for parts, status in _walk(Path(root), ()):
+    entries = root.entries() if is_remote(root) else _walk(Path(root), ())
+    for parts, status in entries:
         path = _text("/".join(parts))
         known = _store_name(path)
         if known is None:
@@ -111,7 +114,7 @@ def _text(name: str) -> str:
 
 def index_files(root: str) -> list[Path]:
     """Returns the index files of a store, oldest first: 17 digits sort by time."""
-    folder = Path(root, "index")
+    folder = below(root, "index")
     if not folder.is_dir():
         return []
     return sorted(

@@ -5,14 +5,15 @@ from __future__ import annotations
 import bisect
 import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import mqstore
 from mqstore.config import load_config
+from mqstore.store import below
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
     from typing import BinaryIO
 
     from mqstore import StoredMessage
@@ -36,7 +37,7 @@ class Place(Protocol):
 def log_folders(root: str | os.PathLike[str], config: ConfigLike) -> list[Path]:
     """Returns the folders of a store's log, wherever its settings have them."""
     names = (load_config(config).store_path_commit_log or "commitlog").split(",")
-    return [Path(root, name.strip()) for name in names]
+    return [below(root, name.strip()) for name in names]
 
 
 def log_paths(folders: Iterable[Path]) -> dict[int, Path]:

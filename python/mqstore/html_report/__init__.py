@@ -17,14 +17,14 @@ import re
 import zlib
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import mqstore
 from mqstore.errors import StoreIOError, needs
 from mqstore.files.new_file import new_file
 from mqstore.html_report.facts import gather
 from mqstore.html_report.figures import figures
-from mqstore.store import local
+from mqstore.store import connect, local
 from mqstore.text import (
     age_text,
     count_text,
@@ -42,7 +42,7 @@ with needs("report", "mqstore.report"):
     from plotly.offline import get_plotlyjs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from mqstore.config import ConfigLike
     from mqstore.html_report.facts import Facts
@@ -61,6 +61,7 @@ def report(
     overwrite: bool = False,
     progress: Callable[[int, int], object] | None = None,
     config: ConfigLike = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes a page about a store: what it is, its health, and plots of what it holds.
 
@@ -76,6 +77,7 @@ def report(
         overwrite: Whether a file that is there may be replaced.
         progress: Called with ``(done_bytes, total_bytes)`` now and then.
         config: As for ``mqstore.open``.
+        storage_options: As for ``mqstore.open``.
 
     Raises:
         FileExistsError: The page is there already.
@@ -84,8 +86,8 @@ def report(
         ConfigError: A setting that cannot be.
         StoreIOError: The operating system refused something, or the page cannot be written.
     """
-    local(path, "mqstore.report")
-    out = Path(out_html)
+    path = connect(path, storage_options)
+    out = Path(local(out_html, "mqstore.report"))
     if not overwrite and os.path.lexists(out):
         raise FileExistsError(17, "the report is there already", str(out))
     facts = gather(path, progress=progress, config=config)

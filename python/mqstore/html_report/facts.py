@@ -17,7 +17,7 @@ from mqstore.care.pending import PendingMessages
 from mqstore.files.layout import index_files, list_files, open_index_file
 from mqstore.html_report.now import LagRow, Mood, Now, lags, present_state
 from mqstore.html_report.timeline import Timeline, make_timeline
-from mqstore.store import settings_of
+from mqstore.store import below, root_of, settings_of
 from mqstore.text import count_text, size_text
 from mqstore.text.zone import zone
 
@@ -205,9 +205,9 @@ class _Halves:
 
 
 def _facts(store: Store, report: VerifyReport, found: _Survey, config: ConfigLike) -> Facts:
-    locked, _ = mqstore.lock_state(store.path)
-    state = "open" if locked else "crashed" if Path(store.path, "abort").exists() else "closed"
-    files = list_files(store.path)
+    locked, _ = mqstore.lock_state(root_of(store))
+    state = "open" if locked else "crashed" if below(root_of(store), "abort").exists() else "closed"
+    files = list_files(root_of(store))
     end = store.max_physical_offset
     topics = [
         TopicRow(name, messages, size, size // max(messages, 1), first_ms, last_ms, 0.0)
@@ -231,7 +231,7 @@ def _facts(store: Store, report: VerifyReport, found: _Survey, config: ConfigLik
         messages=sum(queue.max_offset - queue.min_offset for queue in store.queues()),
         records=sum(topic.messages for topic in topics) + other_messages,
         now=present_state(
-            store.path, config, groups, PendingMessages(store).report(), files.groups
+            root_of(store), config, groups, PendingMessages(store).report(), files.groups
         ),
         min_physical_offset=store.min_physical_offset,
         max_physical_offset=end,
@@ -316,7 +316,7 @@ def _latency(found: _Survey) -> Latency:
 
 
 def _index(store: Store) -> Index:
-    paths = index_files(store.path)
+    paths = index_files(root_of(store))
     if not paths:
         return Index()
     if not store.index_usable:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import mqstore
 from mqstore.care.unread import Deleted
+from mqstore.store import is_remote
 from mqstore.text import count_text
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Now:
         deleted: Messages of all groups that were deleted unread.
         dead: Dead letters of all groups.
         pending: Messages that wait.
-        disk_total: Bytes of the disk.
+        disk_total: Bytes of the disk; 0 for a store behind a URL.
         disk_used: Of these used.
         store_bytes: Bytes that the store takes on it.
     """
@@ -92,7 +93,7 @@ def present_state(
     count = f"{count_text(len(wrong))} diagnos{'is' if len(wrong) == 1 else 'es'}"
     verdict = {"bad": f"Damaged: {count}", "warn": f"{count} to look at", "good": "Healthy"}[mood]
     late = [row for row in groups if row.oldest_ms is not None]
-    disk = shutil.disk_usage(path)
+    disk = (0, 0, 0) if is_remote(path) else shutil.disk_usage(path)
     return Now(
         mood=mood,
         verdict=verdict,
@@ -102,8 +103,8 @@ def present_state(
         deleted=sum(row.deleted for row in groups),
         dead=sum(row.messages for row in pending.dead_letters),
         pending=pending,
-        disk_total=disk.total,
-        disk_used=disk.used,
+        disk_total=disk[0],
+        disk_used=disk[1],
         store_bytes=sum(file.allocated for file in files),
     )
 

@@ -85,7 +85,7 @@ def _resolve(
     store: Summary, option: str, queue: Queue, given: QueueOffset, options: ReadOptions
 ) -> int:
     if given.timestamp_ms is not None:
-        with mqstore.open(store.store.path, config=options.config) as opened:
+        with mqstore.open(options.root(store.store.path), config=options.config) as opened:
             return opened.offset_at(queue.topic, queue.queue_id, given.timestamp_ms)
     queue_offset = given.queue_offset
     if queue_offset == EARLIEST:

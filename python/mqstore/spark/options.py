@@ -7,12 +7,13 @@ options hold primitives only, so that they travel to workers; nothing here needs
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 
 from mqstore.errors import ConfigError, UnsupportedError
 from mqstore.spark.values import (
@@ -40,12 +41,17 @@ from mqstore.spark.values import (
     read_resume,
     read_size,
     read_some_of,
+    read_storage_options,
     read_tags,
     read_texts,
     read_time_in,
     read_zone,
 )
+from mqstore.store import FRESH_S, connect, has_scheme
 from mqstore.text import parse_time
+
+if TYPE_CHECKING:
+    from mqstore.files.remote import RemotePath
 
 TABLES: Final = (
     "messages",
@@ -59,6 +65,12 @@ TABLES: Final = (
     "damage",
 )
 """Values of ``table``."""
+
+
+@functools.lru_cache(maxsize=256)
+def _connected(url: str, storage_options: str) -> RemotePath:
+    """A store behind a URL; workers are processes of their own."""
+    return cast("RemotePath", connect(url, json.loads(storage_options)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,6 +329,14 @@ class ReadOptions:
         example="/etc/rocketmq/broker.conf",
         meaning="settings of the stores, in a file that every worker can read",
     )
+    storage_options: Mapping[str, Any] | None = option(
+        "storageOptions",
+        read_storage_options,
+        hidden=True,
+        example='{"region": "eu-central-1"}',
+        meaning="for paths that are URLs: a JSON object, as `storage_options` of `mqstore.open`; "
+        "see [cloud.md](cloud.md)",
+    )
     columns: tuple[str, ...] | None = option(
         "columns",
         read_names,
@@ -388,6 +408,17 @@ class ReadOptions:
         meaning="layout of a pipeline's tables, and the options that `--migrate` changed; a "
         "pipeline sets it",
     )
+
+    def root(self, store: str, path: str | None = None) -> str | RemotePath:
+        """A store's root, or a path below it, for functions of the package.
+
+        A process lists a URL once, and again where that is a second ago.
+        """
+        if not has_scheme(store):
+            return path or store
+        remote = _connected(store, json.dumps(self.storage_options, sort_keys=True))
+        remote.renew(FRESH_S)
+        return remote if path is None else remote.at(path)
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> Self:

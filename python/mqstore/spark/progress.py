@@ -93,9 +93,9 @@ class Progress:
 
     def _at_time(self, reach: Reach) -> int:
         """Where the first message lies that was stored at the starting time or later."""
-        with mqstore.open(reach.store.path, config=self.options.config) as store:
+        with mqstore.open(self.options.root(reach.store.path), config=self.options.config) as store:
             begin = reach.begin
-            bases = log_paths(log_folders(reach.store.path, self.options.config))
+            bases = log_paths(log_folders(self.options.root(reach.store.path), self.options.config))
             for base in sorted((at for at in bases if begin < at < reach.end), reverse=True):
                 time_ms = first_time(store, base)
                 if time_ms is not None and time_ms < (self.start_ms or 0):
@@ -191,12 +191,19 @@ class Progress:
 
     def marks(self, offset: Offset) -> Marks:
         """Anchors of the stores at an offset: another log in the place of one is noticed."""
-        settings = settings_of(self.options.config)
         return {
-            store.broker: _native._anchors(store.path, offset[store.broker], settings=settings)  # noqa: SLF001 - our own
+            store.broker: self._anchors_at(store, offset[store.broker])
             for store in find_stores(self.options)
             if store.broker in offset
         }
+
+    def _anchors_at(self, store: StoreDir, offset: int) -> list[tuple[int, int, int]]:
+        root, settings = self.options.root(store.path), settings_of(self.options.config)
+        return _native._anchors(root, offset, settings=settings)  # noqa: SLF001 - our own
+
+    def _other_than(self, store: StoreDir, anchor: tuple[int, int, int]) -> str | None:
+        root, settings = self.options.root(store.path), settings_of(self.options.config)
+        return _native._other_than(root, anchor, settings=settings)  # noqa: SLF001 - our own
 
     def same_stores(self, start: Offset, marks: Marks) -> Offset:
         """The offsets at which the stores' logs are still those that were read.
@@ -214,16 +221,15 @@ class Progress:
             ConfigError: Marks of a checkpoint that are none.
         """
         same = dict(start)
-        settings = settings_of(self.options.config)
         for store in find_stores(self.options) if marks else ():
             anchors, place = self._anchors(marks.get(store.broker)), start.get(store.broker)
             if not anchors or place is None:
                 continue
-            others = (_native._other_than(store.path, one, settings=settings) for one in anchors)  # noqa: SLF001 - our own
+            others = (self._other_than(store, one) for one in anchors)
             found = next(others)
             if found is None:
                 continue
-            with mqstore.open(store.path, config=self.options.config) as opened:
+            with mqstore.open(self.options.root(store.path), config=self.options.config) as opened:
                 begin, end = opened.min_physical_offset, opened.max_physical_offset
             if end < place and self.options.fail_on_data_loss:
                 continue  # `_check_end` says so
@@ -316,7 +322,7 @@ class Progress:
         Raises:
             OffsetOutOfRangeError: It cannot.
         """
-        with mqstore.open(part.store, config=self.options.config) as store:
+        with mqstore.open(self.options.root(part.store), config=self.options.config) as store:
             begin, end = store.min_physical_offset, store.max_physical_offset
         reach = Reach(part_store(part), begin, end, end)
         self._check_begin(part.broker, part.begin, reach)
@@ -395,7 +401,7 @@ class Progress:
         if most == 0:
             return 0, begin
         count, place = 0, end
-        with mqstore.open(path, config=self.options.config) as store:
+        with mqstore.open(self.options.root(path), config=self.options.config) as store:
             scan = store.scan_arrow(
                 columns=["physical_offset", "store_size"],
                 start_physical_offset=begin,

@@ -17,6 +17,7 @@ from mqstore.files.durable import sync
 from mqstore.files.log_files import log_folders, log_paths
 from mqstore.spark.bounds import check_topics
 from mqstore.spark.stores import find_stores, topic_names
+from mqstore.store import has_scheme
 
 if TYPE_CHECKING:
     from mqstore.spark.options import ReadOptions
@@ -97,7 +98,7 @@ class Bounds:
         return {reach.store.broker: reach for reach, _ in seen}
 
     def _look_at(self, found: StoreDir) -> tuple[Reach, frozenset[str] | None]:
-        with mqstore.open(found.path, config=self.options.config) as store:
+        with mqstore.open(self.options.root(found.path), config=self.options.config) as store:
             log_end, begin = store.max_physical_offset, store.min_physical_offset
             match self.options.until:
                 case "flushed":
@@ -122,7 +123,9 @@ class Bounds:
             at, synced = -SYNC_EVERY_S, 0
         known = max(known, synced)
         if known < log_end and time.monotonic() - at >= SYNC_EVERY_S:
-            files = log_paths(log_folders(found.path, store.config))
+            if has_scheme(found.path):  # an object is durable
+                return log_end
+            files = log_paths(log_folders(self.options.root(found.path), store.config))
             held = _held(files, known, log_end)
             is_local = all(_file_system(path) in _LOCAL for path in held)
             if self._sync(found.path, held) if is_local else self._idles(found.path, log_end):

@@ -152,7 +152,7 @@ def _pieces(part: LogRange, options: ReadOptions) -> list[LogRange]:
         return [part]
     with _named(str(part)):
         places, gaps = _native.tag_places(
-            part.store,
+            options.root(part.store),
             part.begin,
             part.end,
             log_end=part.log_end,
@@ -168,7 +168,7 @@ def _read_piece(
 ) -> Iterator[pa.RecordBatch]:
     with _named(str(part)):
         scan = _native.scan_log(
-            part.store,
+            options.root(part.store),
             part.begin,
             part.end,
             log_end=part.log_end,

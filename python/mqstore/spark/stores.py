@@ -20,10 +20,12 @@ from mqstore._names import broker_of, table_names
 from mqstore.errors import NotAStoreError, StoreError
 from mqstore.files.log_files import log_folders, log_paths
 from mqstore.spark.values import topics_matching
+from mqstore.store import below, has_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from mqstore.files.remote import RemotePath
     from mqstore.spark.options import ReadOptions
 
 _log = logging.getLogger("mqstore.spark")
@@ -127,6 +129,14 @@ def find_stores(options: ReadOptions) -> list[StoreDir]:
     found: dict[str, None] = {}
     missing: list[NotAStoreError] = []
     for given in options.paths:
+        if has_scheme(given):
+            try:
+                options.root(given)
+            except NotAStoreError as absent:
+                missing.append(absent)
+            else:
+                found[given.rstrip("/")] = None
+            continue
         path = os.path.abspath(given)  # noqa: PTH100 - links are not followed, dots are resolved
         if _is_store(path, options):
             found[path] = None
@@ -154,6 +164,9 @@ def _once(paths: Iterable[str]) -> list[str]:
     """The paths without further names of a store: links and mounts lead to one log."""
     by_file: dict[tuple[int, int], str] = {}
     for path in paths:
+        if has_scheme(path):
+            by_file[0, len(by_file)] = path
+            continue
         log = Path(path, "commitlog")
         status = (log if log.is_dir() else Path(path)).stat()
         first = by_file.setdefault((status.st_dev, status.st_ino), path)
@@ -208,7 +221,7 @@ def summarize(
         reads_time = not (
             options.starting_timestamp_ms is None and options.ending_timestamp_ms is None
         )
-    with mqstore.open(store_dir.path, config=options.config) as store:
+    with mqstore.open(options.root(store_dir.path), config=options.config) as store:
         try:
             store._check_end(options.topics)  # noqa: SLF001 - our own
         except mqstore.CorruptionError as error:
@@ -219,7 +232,7 @@ def summarize(
         file_size = config.mapped_file_size_commit_log or 0
         files = tuple(
             LogFile(base, first_time(store, base) if reads_time else None)
-            for base in log_paths(log_folders(store_dir.path, config))
+            for base in log_paths(log_folders(options.root(store_dir.path), config))
         )
         topics = _topics(store, options)
         return Summary(
@@ -280,7 +293,7 @@ def _queues(
             info.queue_id,
             info.min_offset,
             info.max_offset,
-            *_sample(store_dir, info, codes),
+            *_sample(options.root(store_dir.path), info, codes),
         )
         for topic in topics
         for info in store.queues(topic)
@@ -292,10 +305,10 @@ def _codes(tags: str) -> frozenset[int]:
 
 
 def _sample(
-    store_dir: StoreDir, info: mqstore.QueueInfo, codes: frozenset[int] | None
+    root: str | RemotePath, info: mqstore.QueueInfo, codes: frozenset[int] | None
 ) -> tuple[int, float]:
     """Mean bytes of a queue's records and the share of its entries with one of `codes`."""
-    folder = Path(store_dir.path, "consumequeue", info.topic, str(info.queue_id))
+    folder = below(root, "consumequeue", info.topic, str(info.queue_id))
     spans = [(info.min_offset, _SAMPLED_ENTRIES)]
     if codes is not None:
         middle = (info.min_offset + info.max_offset) // 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +25,7 @@ from mqstore.spark.reader import MessageReader, Reader, batches_of, make_reader,
 from mqstore.spark.stores import StoreDir, find_stores
 from mqstore.spark.telling import in_one_sentence
 from mqstore.spark.values import topics_matching
+from mqstore.store import below, is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -221,10 +222,10 @@ def _queue_parts(store: StoreDir, options: ReadOptions) -> Iterator[StructurePar
     entries = max(options.split_bytes // _ENTRY_BYTES, 1)
     timed = options.starting_timestamp_ms is not None or options.ending_timestamp_ms is not None
     for kind in _QUEUE_FOLDERS:
-        root = Path(store.path, kind)
-        folders = sorted(root.glob("*/*")) if root.is_dir() else []
-        for folder in folders:
-            topic, queue_id = folder.parent.name, folder.name
+        root = below(options.root(store.path), kind)
+        topics = [topic for topic in root.iterdir() if topic.is_dir()] if root.is_dir() else []
+        for folder in sorted(queue for topic in topics for queue in topic.iterdir()):
+            topic, queue_id = str(folder).split("/")[-2:]
             if not (queue_id.isdecimal() and folder.is_dir()):
                 continue
             if not _chooses(options, topic, int(queue_id)):
@@ -232,7 +233,7 @@ def _queue_parts(store: StoreDir, options: ReadOptions) -> Iterator[StructurePar
             queue = mqstore.ConsumeQueue(folder)
             first, last = queue.min_offset, queue.max_offset
             if timed:
-                with mqstore.open(store.path, config=options.config) as opened:
+                with mqstore.open(options.root(store.path), config=options.config) as opened:
                     first, last = _between(opened, topic, int(queue_id), (first, last), options)
             for begin in range(first, last, entries):
                 end = min(begin + entries, last)
@@ -260,12 +261,13 @@ def _between(
 
 
 def _log_size(store: StoreDir, options: ReadOptions) -> int:
-    with mqstore.open(store.path, config=options.config) as opened:
+    with mqstore.open(options.root(store.path), config=options.config) as opened:
         return opened.max_physical_offset - opened.min_physical_offset
 
 
-def _consume_queue(part: StructurePart, _: ReadOptions) -> Iterator[pa.RecordBatch]:
-    scan = _native.scan_queue(part.path, part.begin, part.end)
+def _consume_queue(part: StructurePart, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    path = options.root(part.store, part.path)
+    scan = _native.scan_queue(path, part.begin, part.end)
     queue = Path(part.path)
     for batch in batches_of(scan, f"{part.path}, queue offsets {part.begin} to {part.end}"):
         times = _times(batch.column("store_timestamp_ms"))
@@ -277,14 +279,15 @@ def _consume_queue(part: StructurePart, _: ReadOptions) -> Iterator[pa.RecordBat
 
 
 def _index_parts(store_dir: StoreDir, options: ReadOptions) -> Iterator[StructurePart]:
-    folder = Path(store_dir.path, "index")
+    root = options.root(store_dir.path)
+    folder = below(root, "index")
     if not folder.is_dir():
         return
-    with mqstore.open(store_dir.path, config=options.config) as store:
+    with mqstore.open(options.root(store_dir.path), config=options.config) as store:
         slots, capacity = store.config.max_hash_slot_num, store.config.max_index_num
     if slots is None or capacity is None:
         raise StoreError(f"{folder}: how many slots and entries its files have is not known")
-    for path in index_files(store_dir.path):
+    for path in index_files(root):
         yield StructurePart(
             store_dir.path,
             store_dir.broker,
@@ -298,7 +301,8 @@ def _index_parts(store_dir: StoreDir, options: ReadOptions) -> Iterator[Structur
 
 def _index(part: StructurePart, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     first, last = options.starting_timestamp_ms, options.ending_timestamp_ms
-    with mqstore.IndexFile(part.path, slots=part.slots, entries=part.capacity) as file:
+    path = options.root(part.store, part.path)
+    with mqstore.IndexFile(path, slots=part.slots, entries=part.capacity) as file:
         begin_ms = file.header.begin_timestamp_ms
         for batch in batches_of(file.entries(), part.path):
             seconds = batch.column("seconds").cast(pa.int64())
@@ -317,34 +321,39 @@ def _times(milliseconds: pa.Array) -> pa.Array:
     return milliseconds.cast(pa.timestamp("ms", tz="UTC"))
 
 
-def _files(part: StructurePart, _: ReadOptions) -> Iterator[pa.RecordBatch]:
+def _files(part: StructurePart, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     rows = []
+    root = options.root(part.store)
+    for parts, state in root.entries() if is_remote(root) else ():
+        if state is not None:
+            rows.append(_file_row("/".join(parts), state))
     for folder, _folders, names in os.walk(part.store):
         for name in names:
             path = Path(folder, name)
             status = path.lstat()
-            relative = path.relative_to(part.store)
-            rows.append(
-                {
-                    "path": str(relative),
-                    "structure": relative.parts[0],
-                    "size": status.st_size,
-                    "allocated": status.st_blocks * 512,
-                    "modified": status.st_mtime_ns // 1000,
-                }
-            )
+            rows.append(_file_row(str(path.relative_to(part.store)), status))
     yield _rows(sorted(rows, key=lambda row: str(row["path"])), "files")
 
 
+def _file_row(path: str, status: Any) -> dict[str, object]:  # noqa: ANN401 - os.stat_result, or of an object
+    return {
+        "path": path,
+        "structure": path.partition("/")[0],
+        "size": status.st_size,
+        "allocated": status.st_blocks * 512,
+        "modified": status.st_mtime_ns // 1000,
+    }
+
+
 def _checkpoint(part: StructurePart, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    with mqstore.open(part.store, config=options.config) as store:
+    with mqstore.open(options.root(part.store), config=options.config) as store:
         row: dict[str, object] = {
             "min_physical_offset": store.min_physical_offset,
             "max_physical_offset": store.max_physical_offset,
             "dispatched_offset": store.dispatched_offset,
-            "abort": Path(part.store, "abort").exists(),
+            "abort": below(options.root(part.store), "abort").exists(),
         }
-    path = Path(part.store, "checkpoint")
+    path = below(options.root(part.store), "checkpoint")
     if path.exists():
         checkpoint = mqstore.Checkpoint(path)
         for name in ("physic", "logics", "index"):
@@ -363,7 +372,7 @@ def _micros(milliseconds: int) -> int | None:
 
 
 def _offsets(part: StructurePart, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    with mqstore.open(part.store, config=options.config) as store:
+    with mqstore.open(options.root(part.store), config=options.config) as store:
         rows = [
             {
                 "consumer_group": group,
@@ -392,7 +401,9 @@ def _chooses(options: ReadOptions, topic: str, queue_id: int) -> bool:
 def _damage(part: StructurePart, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     level: Literal["full", "quick"] = "full" if options.verify_crc else "quick"
     threads = task_cpus()
-    report = mqstore.verify(part.store, level=level, threads=threads, config=options.config)
+    report = mqstore.verify(
+        options.root(part.store), level=level, threads=threads, config=options.config
+    )
     names = _SCHEMAS["damage"].names[1:]
     yield _rows([{name: getattr(one, name) for name in names} for one in report.findings], "damage")
 

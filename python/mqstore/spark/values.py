@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqstore.errors import ConfigError
+from mqstore.store import has_scheme
 from mqstore.text import is_relative, parse_size, parse_time
 from mqstore.text.zone import parse_zone
 
@@ -95,6 +96,7 @@ class Option:
         kept: Whether a checkpoint belongs to its value, as it decides which rows come.
         tables: Values of ``table`` that can be narrowed by it.
         field: The attribute that holds the value.
+        hidden: Whether the value may be secret, and no text has it.
     """
 
     name: str
@@ -109,6 +111,7 @@ class Option:
     field: str = ""
     also: tuple[str, ...] = ()
     kept: bool = False
+    hidden: bool = False
     tables: tuple[str, ...] = LOG
 
     def parse(self, text: str, read: Callable[[str], Any] | None = None) -> Any:  # noqa: ANN401
@@ -122,7 +125,7 @@ class Option:
 def option(name: str, read: Callable[[str], Any], **row: Any) -> Any:  # noqa: ANN401
     """A field of a dataclass with its row; the other arguments are those of `Option`."""
     one = Option(name=name, read=read, **row)
-    return field(default=one.default, metadata={"option": one})
+    return field(default=one.default, repr=not one.hidden, metadata={"option": one})
 
 
 def options_of(kind: type[Any]) -> dict[str, Option]:
@@ -187,11 +190,9 @@ def read_paths(path: str | None, many: Iterable[str] = ()) -> tuple[str, ...]:
         raise ConfigError(text, "path")
     for path in paths:
         scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", path)
-        if scheme and scheme[1] != "file":
+        if scheme and scheme[1] != "file" and not has_scheme(path):
             raise ConfigError(
-                f"path {path!r}: stores are read through the file system of each worker; "
-                f"mount {scheme[1]} there or copy the store",
-                "path",
+                f"path {path!r}: expected a path, or a URL with {scheme[1]}://", "path"
             )
     return tuple(re.sub(r"^file:(//)?(?=/)", "", path) for path in paths)
 
@@ -304,6 +305,17 @@ def read_time_in(name: str) -> Callable[[str], int]:
 def read_object(text: str) -> dict[str, Any]:
     """Reads a JSON object."""
     return _object(text, "{}")
+
+
+def read_storage_options(text: str) -> dict[str, Any]:
+    """Reads a JSON object; no error has its text, which may be secret."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError('no JSON object; say {"region": "eu-central-1"}') from None  # noqa: TRY004
+    return found
 
 
 def read_resume(text: str) -> tuple[dict[str, int], dict[str, int], dict[str, Any] | None]:

@@ -6,8 +6,8 @@ A task opens a store under the path that the driver has.
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+import json
+from typing import TYPE_CHECKING, Any, Literal
 
 import mqstore
 from mqstore.results import VerifyReport
@@ -17,7 +17,7 @@ from mqstore.spark.tasks import each
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -31,6 +31,7 @@ def verify(
     level: Literal["quick", "full"] = "full",
     threads: int = 1,
     config: ConfigLike = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> VerifyReport:
     """Checks many stores at once, one task a store.
 
@@ -40,6 +41,7 @@ def verify(
         level: As for ``mqstore.verify``.
         threads: Threads of a task; ``spark.task.cpus`` should be the same.
         config: As for ``mqstore.open``.
+        storage_options: As for ``mqstore.open``, for paths that are URLs.
 
     Returns:
         One report of all: the findings by store, path and offset, their paths absolute; counts
@@ -53,18 +55,20 @@ def verify(
         >>> verify(spark, "/data/*/store").ok  # doctest: +SKIP
         True
     """
+    given = {} if storage_options is None else {"storageOptions": json.dumps(dict(storage_options))}
+    options = ReadOptions.parse(as_texts(paths, given))
 
     def check(store: str) -> VerifyReport:
-        return mqstore.verify(store, level=level, threads=threads, config=config)
+        return mqstore.verify(options.root(store), level=level, threads=threads, config=config)
 
-    stores = [one.path for one in find_stores(ReadOptions.parse(as_texts(paths, {})))]
+    stores = [one.path for one in find_stores(options)]
     reports = each(spark, check, stores)
     counts: dict[str, int] = {}
     for report in reports:
         for name, count in report.counts.items():
             counts[name] = counts.get(name, 0) + count
     findings = tuple(
-        dataclasses.replace(finding, path=str(Path(report.path) / finding.path))
+        dataclasses.replace(finding, path=f"{report.path}/{finding.path}")
         for report in sorted(reports, key=lambda one: one.path)
         for finding in report.findings
     )

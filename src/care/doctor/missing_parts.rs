@@ -102,7 +102,7 @@ impl Examined<'_> {
         let is_full = end.is_multiple_of(run.file_size().max(1)) || !is_empty_from(run, end)?;
         let mut entries = Vec::new();
         for dir in self.paths.commit_log() {
-            entries.extend(inventory::list(self.storage, dir)?);
+            entries.extend(inventory::list(&**self.storage, dir)?);
         }
         let has_part = entries.iter().any(|entry| misplaced::is_part(&entry.name));
         Ok(if is_full && !has_part { Code::DocEndMissing } else { Code::DocCopy })
@@ -153,9 +153,18 @@ impl Examined<'_> {
     }
 
     pub(super) fn report_quarantine(&mut self, config: &StoreConfig) -> Result<()> {
-        for dir in verdict::quarantined(self.storage, self.paths)? {
+        for dir in verdict::quarantined(&**self.storage, self.paths)? {
             let mut go_on = |_, _| ControlFlow::Continue(());
-            let Ok(found) = salvage(&dir, None, config.clone(), &mut go_on) else { continue };
+            let Ok(found) = salvage(
+                Arc::clone(self.storage),
+                &dir,
+                None,
+                config.clone(),
+                Arc::clone(self.storage),
+                &mut go_on,
+            ) else {
+                continue;
+            };
             if found.messages > 0 {
                 let line = format!("{}: {} whole messages", dir.display(), found.messages);
                 self.state(Code::DocQuarantine).add(Severity::Warning, line);
@@ -169,7 +178,7 @@ impl Examined<'_> {
         if has_files || self.facts.topics.is_empty() {
             return Ok(None);
         }
-        let found = inventory::inventory(self.storage, self.path)?;
+        let found = inventory::inventory(&**self.storage, self.path)?;
         let of_queues = |found: &&inventory::FoundStructure| {
             found.structure == Structure::RocksDb && found.path.starts_with(paths::CONSUME_QUEUE)
         };
@@ -192,7 +201,7 @@ impl Examined<'_> {
             Code::ConfigTopic => {
                 let from = self.paths.consume_queue().join(topic?);
                 let to = misplaced::free(
-                    self.storage,
+                    &**self.storage,
                     self.paths.root(),
                     &format!("deleted-{}", topic?),
                 );
@@ -246,14 +255,14 @@ impl Examined<'_> {
     }
 
     pub(super) fn deleted_topics(&self) -> Result<BTreeSet<String>> {
-        let Ok(Some(bytes)) = config_file::read_json(self.storage, &self.paths.topics()) else {
+        let Ok(Some(bytes)) = config_file::read_json(&**self.storage, &self.paths.topics()) else {
             return Ok(BTreeSet::new());
         };
         let Ok(table) = TopicTable::parse(&bytes) else { return Ok(BTreeSet::new()) };
         let mut deleted = BTreeSet::new();
         for topic in self.facts.topics.keys() {
             let Ok(name) = std::str::from_utf8(topic) else { continue };
-            if is_deleted(self.storage, self.paths, &table, topic) {
+            if is_deleted(&**self.storage, self.paths, &table, topic) {
                 deleted.insert(name.to_owned());
             }
         }

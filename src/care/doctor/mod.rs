@@ -151,7 +151,7 @@ fn doctor_at_rest(
     };
     let mut examined = Examined {
         path,
-        storage: &*storage,
+        storage: &storage,
         in_use,
         paths,
         log: &log,
@@ -283,7 +283,7 @@ impl State {
 
 struct Examined<'a> {
     path: &'a Path,
-    storage: &'a dyn Storage,
+    storage: &'a Arc<dyn Storage>,
     in_use: bool,
     paths: &'a StorePaths,
     log: &'a CommitLog,
@@ -334,7 +334,7 @@ impl Examined<'_> {
             for doomed in &start.doomed {
                 self.state(Code::DocIndexDoomed).add(Severity::Warning, doomed.clone());
             }
-            let work = broker::work(start, self.storage, self.paths)?;
+            let work = broker::work(start, &**self.storage, self.paths)?;
             self.state(Code::DocSlowStart).add(Severity::Warning, work);
         }
         self.report_cause(cause)?;
@@ -349,7 +349,7 @@ impl Examined<'_> {
             Cause::None | Cause::BrokenRun | Cause::Numbers => {}
             Cause::Epoch(ended) => self.report_epoch(ended),
             Cause::Ledger(dir) => {
-                let cure = verdict::salvage_of(self.storage, self.paths, dir);
+                let cure = verdict::salvage_of(&**self.storage, self.paths, dir);
                 self.state(Code::Ledger).cure = cure;
             }
             Cause::Misplaced(misplaced) => {
@@ -444,10 +444,10 @@ impl Examined<'_> {
                 let topics = "mqstore rebuild STORE --what topics --apply";
                 cure::fill(topics, self.path, &Words::default())
             }
-            _ if broker::is_in_the_way(self.storage, finding, self.paths) => {
+            _ if broker::is_in_the_way(&**self.storage, finding, self.paths) => {
                 let from = self.paths.root().join(&finding.path);
                 let name = from.file_name().unwrap_or_default().display().to_string();
-                let to = misplaced::free(self.storage, self.paths.root(), &name);
+                let to = misplaced::free(&**self.storage, self.paths.root(), &name);
                 verdict::moved(&from, &to)
             }
             _ => None,

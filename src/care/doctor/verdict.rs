@@ -8,10 +8,10 @@ use super::groups::GroupFate;
 use super::losses::Lost;
 use crate::care::broker::{self, NextStart};
 use crate::care::finding::{Code, Finding, Severity};
-use crate::care::verify::{Level, VerifyOptions, VerifyReport, verify};
+use crate::care::verify::{Level, VerifyOptions, VerifyReport, verify_on};
 use crate::config::StoreConfig;
 use crate::error::{Result, quoted};
-use crate::files::{Access, DirEntry, FileKind, Os, Storage};
+use crate::files::{Access, DirEntry, FileKind, Storage};
 use crate::format::release::Release;
 use crate::store::folder::inventory;
 use crate::store::folder::paths::StorePaths;
@@ -360,8 +360,12 @@ pub(super) fn quarantined(storage: &dyn Storage, paths: &StorePaths) -> Result<V
 }
 
 /// Forecasts the next start.
-pub fn next_start(path: &Path, config: &StoreConfig, release: Release) -> Result<NextStart> {
-    let storage: Arc<dyn Storage> = Arc::new(Os);
+pub fn next_start(
+    storage: Arc<dyn Storage>,
+    path: &Path,
+    config: &StoreConfig,
+    release: Release,
+) -> Result<NextStart> {
     let paths = StorePaths::new(path, config);
     let refused = broker::refused(&*storage, &paths, true);
     if !refused.is_empty() {
@@ -369,7 +373,7 @@ pub fn next_start(path: &Path, config: &StoreConfig, release: Release) -> Result
     }
     let options = VerifyOptions { level: Level::Quick, ..VerifyOptions::default() };
     let mut go_on = |_, _| ControlFlow::Continue(());
-    let report = verify(path, config.clone(), &options, &mut go_on)?;
+    let report = verify_on(Arc::clone(&storage), path, config.clone(), &options, &mut go_on)?;
     let (mut config, _) = broker::proven(&storage, &paths, config)?;
     let Parts { log, queues, .. } = load_parts(&paths, &mut config, &storage, Access::Read)?;
     let mut start = broker::foresee(&*storage, &paths, (&log, &config), release, Some(&queues))?;

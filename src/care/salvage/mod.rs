@@ -21,7 +21,7 @@ use self::sources::{FoundSources, find};
 use super::transfer::{NumberRule, Plan, QueueName, Transfer, kinds, refuse_what_is_there};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::files::{Os, Storage};
+use crate::files::Storage;
 use crate::format::message::Record;
 use crate::format::width::to_usize;
 use crate::store::folder::paths::StorePaths;
@@ -90,27 +90,18 @@ pub struct SalvageReport {
 /// `from`; [`Error::Unsupported`] for too many fragments; [`Error::Io`] if no file can be read, or
 /// nothing written.
 pub fn salvage(
-    from: &Path,
-    out: Option<&Path>,
-    config: StoreConfig,
-    progress: &mut Progress<'_>,
-) -> Result<SalvageReport> {
-    salvage_on(Arc::new(Os), from, out, config, progress)
-}
-
-/// [`salvage`] on another storage.
-pub fn salvage_on(
     storage: Arc<dyn Storage>,
     from: &Path,
     out: Option<&Path>,
     mut config: StoreConfig,
+    target: Arc<dyn Storage>,
     progress: &mut Progress<'_>,
 ) -> Result<SalvageReport> {
     if let Some(out) = out {
         if out.starts_with(from) {
             return Err(Error::setting("out", "a folder outside of the source", out.display()));
         }
-        refuse_what_is_there(&*storage, out)?;
+        refuse_what_is_there(&*target, out)?;
     }
     let remembered = Remembered::load(&*storage, &StorePaths::new(from, &config));
     let known = remembered.config.mapped_file_size_commit_log;
@@ -164,7 +155,7 @@ pub fn salvage_on(
     let rule = NumberRule::Keep;
     let expected = census.messages;
     let plan = Plan { config, base_offset, rule, closed_up, files, expected };
-    let mut transfer = Transfer::begin(Arc::clone(&storage), out, plan)?;
+    let mut transfer = Transfer::begin(target, out, plan)?;
     merge(&sources, &extents, &mut |view| {
         transfer.put(&Record::of(view))?;
         meter.at(transfer.bytes)

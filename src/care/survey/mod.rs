@@ -4,6 +4,7 @@
 pub mod stats;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 
@@ -11,10 +12,11 @@ use self::stats::Totals;
 use super::meter::{Skipped, each_message};
 use crate::config::StoreConfig;
 use crate::error::Result;
+use crate::files::Storage;
 use crate::format::width::{saturating_i64, saturating_u32, to_usize};
+use crate::store::MessageStore;
 use crate::store::progress::Progress;
 use crate::store::read::scan::OnDamage;
-use crate::store::{MessageStore, OpenMode};
 
 const MOST_TOPICS: usize = 4096;
 /// Maximum time steps over all topics. With the longest steps a topic has three at most.
@@ -74,8 +76,13 @@ pub struct Survey {
 /// [`Error::NotAStore`](crate::error::Error::NotAStore);
 /// [`Error::Io`](crate::error::Error::Io), or of kind `Interrupted` if
 /// `progress` ended it.
-pub fn survey(path: &Path, config: StoreConfig, progress: &mut Progress<'_>) -> Result<Survey> {
-    let store = MessageStore::open(path, OpenMode::Read, config)?;
+pub fn survey(
+    storage: Arc<dyn Storage>,
+    path: &Path,
+    config: StoreConfig,
+    progress: &mut Progress<'_>,
+) -> Result<Survey> {
+    let store = MessageStore::open_on(path, config, storage)?;
     let mut counts = Counts::default();
     let mut latency = Latency::default();
     let skipped = each_message(&store, OnDamage::Skip, progress, |view| {

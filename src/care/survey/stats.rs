@@ -5,6 +5,7 @@
 
 use std::hash::{Hash, Hasher};
 use std::path::Path;
+use std::sync::Arc;
 
 use hashbrown::{Equivalent, HashMap};
 
@@ -12,11 +13,12 @@ use crate::care::meter::{Skipped, each_message};
 use crate::care::transfer::STAND_IN_PROPERTIES;
 use crate::config::StoreConfig;
 use crate::error::{Result, named};
+use crate::files::Storage;
 use crate::format::message::MessageView;
 use crate::format::message::properties::names;
+use crate::store::MessageStore;
 use crate::store::progress::Progress;
 use crate::store::read::scan::{OnDamage, ScanFilter};
-use crate::store::{MessageStore, OpenMode};
 
 const MINUTE_MS: i64 = 60_000;
 const QUARTER_HOUR_MS: i64 = 15 * MINUTE_MS;
@@ -190,12 +192,13 @@ pub struct Stats {
 /// [`Error::NotAStore`](crate::error::Error::NotAStore), and as a scan:
 /// [`Error::Corrupt`](crate::error::Error::Corrupt) at damage unless skipped.
 pub fn stats(
+    storage: Arc<dyn Storage>,
     path: &Path,
     config: StoreConfig,
     options: &StatsOptions,
     progress: &mut Progress<'_>,
 ) -> Result<Stats> {
-    let store = MessageStore::open(path, OpenMode::Read, config)?;
+    let store = MessageStore::open_on(path, config, storage)?;
     let mut groups: HashMap<Group, Totals> = HashMap::new();
     let mut others = Totals::default();
     let (mut held, mut stand_ins) = (0_usize, 0);
@@ -246,11 +249,12 @@ mod tests {
     use std::ops::ControlFlow;
 
     use super::*;
-    use crate::store::NewMessage;
+    use crate::files::Os;
+    use crate::store::{NewMessage, OpenMode};
 
     fn count(path: &Path, options: &StatsOptions) -> Stats {
         let mut go_on = |_, _| ControlFlow::Continue(());
-        stats(path, StoreConfig::default(), options, &mut go_on).unwrap()
+        stats(Arc::new(Os), path, StoreConfig::default(), options, &mut go_on).unwrap()
     }
 
     #[test]

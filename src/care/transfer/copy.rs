@@ -18,11 +18,11 @@ use crate::format::message::{MessageView, Record, sys_flag};
 use crate::format::queue::batch::{self, BatchItem};
 use crate::format::{body, crc};
 use crate::log::read::scanner::{Flow, Item, Resync, Stop};
+use crate::store::MessageStore;
 use crate::store::folder::paths::StorePaths;
 use crate::store::progress::{Progress, report_progress};
 use crate::store::read::missing_end::MissingFiles;
 use crate::store::read::scan::ScanFilter;
-use crate::store::{MessageStore, OpenMode};
 
 const TELL_EVERY: u64 = 4 << 20;
 
@@ -138,14 +138,14 @@ impl<'a> Deleted<'a> {
 /// [`Error::NotAStore`]; [`Error::Corrupt`] at the first damage; [`Error::InvalidMessage`]
 /// for a queue with too many excluded messages to keep its numbers; [`Error::Io`].
 pub fn copy(
+    storage: Arc<dyn Storage>,
     path: &Path,
     out: &Path,
     config: StoreConfig,
     options: &CopyOptions,
     progress: &mut Progress<'_>,
 ) -> Result<CopyReport> {
-    let storage: Arc<dyn Storage> = Arc::new(Os);
-    let store = MessageStore::open(path, OpenMode::Read, config)?;
+    let store = MessageStore::open_on(path, config, Arc::clone(&storage))?;
     let topics = options.filter.topics.as_ref();
     let is_asked = |missing: &&MissingFiles| {
         topics.is_none_or(|topics| topics.iter().any(|topic| missing.concerns(topic, None)))
@@ -181,7 +181,7 @@ pub fn copy(
         files,
         expected: 0,
     };
-    let mut transfer = Transfer::begin(Arc::clone(&storage), out, plan)?;
+    let mut transfer = Transfer::begin(Arc::new(Os), out, plan)?;
     each_record(path, &store, progress, |at, view| {
         if !options.takes(view) {
             report.left_out += 1;

@@ -4,13 +4,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::config::StoreConfig;
 use crate::error::{Result, named};
+use crate::files::Storage;
 use crate::format::message::{Frame, Record, read_frame};
 use crate::format::queue::consume_queue::TagFilter;
+use crate::store::MessageStore;
 use crate::store::progress::{Progress, report_progress};
-use crate::store::{MessageStore, OpenMode};
 
 pub const MOST_LISTED: usize = 10_000;
 const PIECE_MESSAGES: usize = 512;
@@ -108,13 +110,13 @@ impl<'s> Side<'s> {
 /// Compares the store at `b` with the one at `a`. `progress` gets the number of queues done and in
 /// all.
 pub fn diff(
-    a: &Path,
-    b: &Path,
+    a: (Arc<dyn Storage>, &Path),
+    b: (Arc<dyn Storage>, &Path),
     config: &StoreConfig,
     progress: &mut Progress<'_>,
 ) -> Result<DiffReport> {
-    let open = |path| MessageStore::open(path, OpenMode::Read, config.clone());
-    let (first, second) = (open(a)?, open(b)?);
+    let open = |(storage, path)| MessageStore::open_on(path, config.clone(), storage);
+    let (path, first, second) = (a.1, open(a)?, open(b)?);
     let mut names: BTreeMap<(Box<[u8]>, i32), ()> = BTreeMap::new();
     for store in [&first, &second] {
         names.extend(store.queue_names()?.into_iter().map(|name| (name, ())));
@@ -124,7 +126,7 @@ pub fn diff(
     for (topic, queue_id) in names.keys() {
         let sides = [Side::new(&first, topic, *queue_id)?, Side::new(&second, topic, *queue_id)?];
         let queue = compare(sides, &mut report.differences, &mut || {
-            report_progress(progress, (done, total), "compare", a)
+            report_progress(progress, (done, total), "compare", path)
         })?;
         report.messages += queue.same;
         if queue.missing + queue.extra + queue.different > 0 {

@@ -125,16 +125,16 @@ pub fn verify(
 
 /// [`verify`] of a store with databases in RocksDB, whose findings are the last.
 pub fn verify_with(
+    storage: Arc<dyn Storage>,
     path: &Path,
     config: StoreConfig,
     options: &VerifyOptions,
     databases: Option<&dyn Databases>,
     progress: &mut Progress<'_>,
 ) -> Result<VerifyReport> {
-    let mut report = verify(path, config.clone(), options, progress)?;
+    let mut report = verify_on(Arc::clone(&storage), path, config.clone(), options, progress)?;
     if let Some(databases) = databases {
-        let (storage, is_full): (Arc<dyn Storage>, _) =
-            (Arc::new(Os), options.level == Level::Full);
+        let is_full = options.level == Level::Full;
         let told = rocksdb::check(&storage, path, &config, is_full, databases)?;
         report.ok &= told.findings.iter().all(|found| found.severity == Severity::Info);
         report.findings.extend(told.findings);

@@ -9,11 +9,12 @@ use pyo3::types::PyDict;
 
 use crate::care::{self, Diagnosis, NextStart, Verdict};
 use crate::config::StoreConfig;
-use crate::files::{Os, Storage};
+use crate::files::Os;
 use crate::format::release::Release;
 
 use super::rocksdb::PythonDatabases;
 use crate::py::fields;
+use crate::py::place::{Place, place_of};
 use crate::py::process::with_progress;
 
 /// Code, severity, title, evidence, cure, fix, numbers of findings that follow by code.
@@ -44,7 +45,7 @@ type Row = (
 #[pyo3(signature = (path, /, *, progress, settings, option, databases))]
 pub(crate) fn doctor<'py>(
     py: Python<'py>,
-    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
+    #[pyo3(from_py_with = place_of)] path: Place,
     progress: Option<Py<PyAny>>,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
     option: &str,
@@ -52,9 +53,10 @@ pub(crate) fn doctor<'py>(
 ) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
     let databases = databases.map(PythonDatabases::new);
     let found = with_progress(py, progress.as_ref(), |report_progress| {
-        let report = care::doctor(&path, &settings, report_progress)?;
-        let (storage, databases): (Arc<dyn Storage>, _) =
-            (Arc::new(Os), databases.as_ref().map(|of| of as _));
+        let Place { path, storage, .. } = path;
+        let report =
+            care::doctor::doctor_on(Arc::clone(&storage), &path, &settings, report_progress)?;
+        let databases = databases.as_ref().map(|of| of as _);
         care::doctor::with_databases(report, &storage, &path, &settings, databases, option)
     });
     let found = PythonDatabases::outcome(databases.as_ref(), found)?;
@@ -107,12 +109,12 @@ type Forecast = (bool, Vec<String>, u64, Vec<String>, Vec<String>, Option<(u64, 
 #[pyo3(signature = (path, /, *, to, settings))]
 pub(crate) fn next_start(
     py: Python<'_>,
-    path: PathBuf,
+    #[pyo3(from_py_with = place_of)] path: Place,
     to: &str,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Forecast> {
     let release = Release::from_str(to).unwrap_or(Release::V5_3);
-    let mut start = py.detach(|| care::next_start(&path, &settings, release))?;
+    let mut start = py.detach(|| care::next_start(path.storage, &path.path, &settings, release))?;
     let cut = start.cut.take().map(|cut| (cut.at, cut.messages, cut.reason));
     let NextStart { crashed, obstacles, from, doomed, strays, delivered_again, .. } = start;
     Ok((crashed, obstacles, from, doomed, strays, cut, delivered_again))

@@ -1,14 +1,17 @@
 //! Carving whole messages out of damaged files.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::care;
 use crate::config::StoreConfig;
+use crate::files::Os;
 
 use crate::py::fields;
+use crate::py::place::{Place, place_of};
 use crate::py::process::with_progress;
 
 /// Carves messages out of damaged files; ``mqstore.salvage`` is the public door to this.
@@ -31,13 +34,15 @@ use crate::py::process::with_progress;
 #[pyo3(signature = (source, out, /, *, progress, settings))]
 pub(crate) fn salvage<'py>(
     py: Python<'py>,
-    #[pyo3(from_py_with = fields::absolute)] source: PathBuf,
+    #[pyo3(from_py_with = place_of)] source: Place,
     #[pyo3(from_py_with = fields::out_if_given)] out: Option<PathBuf>,
     progress: Option<Py<PyAny>>,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Bound<'py, PyDict>> {
     let report = with_progress(py, progress.as_ref(), |report_progress| {
-        care::salvage(&source, out.as_deref(), settings, report_progress)
+        let Place { path, storage, .. } = source;
+        let out = out.as_deref();
+        care::salvage(storage, &path, out, settings, Arc::new(Os), report_progress)
     })?;
     let files = report.files.into_iter().map(|(path, found)| {
         (

@@ -1,7 +1,5 @@
 //! Counts of messages as rows and as an Arrow stream.
 
-use std::path::PathBuf;
-
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -12,6 +10,7 @@ use crate::columns::stats_batch;
 use crate::config::StoreConfig;
 use crate::py::arguments::{not_one_of, value_error};
 use crate::py::fields;
+use crate::py::place::{Place, place_of};
 use crate::py::process::with_progress;
 use crate::py::scan::ArrowScan;
 use crate::py::store::reading::{on_damage, scan_filter};
@@ -49,7 +48,7 @@ type Counted<'py> = (ArrowScan, Bound<'py, PyList>, TotalsRow, (u64, u64), (u64,
 #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
 pub(crate) fn stats<'py>(
     py: Python<'py>,
-    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
+    #[pyo3(from_py_with = place_of)] path: Place,
     by: Vec<String>,
     topics: Option<&Bound<'py, PyAny>>,
     tags: Option<&str>,
@@ -68,7 +67,7 @@ pub(crate) fn stats<'py>(
         ..StatsOptions::by(&groupings(&by)?)
     };
     let counted = with_progress(py, progress.as_ref(), |report_progress| {
-        care::stats(&path, settings, &options, report_progress)
+        care::stats(path.storage, &path.path, settings, &options, report_progress)
     })?;
     let rows = PyList::empty(py);
     for (group, totals) in &counted.groups {
@@ -135,12 +134,12 @@ const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
 #[pyo3(signature = (path, /, *, progress, settings))]
 pub(crate) fn _survey<'py>(
     py: Python<'py>,
-    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
+    #[pyo3(from_py_with = place_of)] path: Place,
     progress: Option<Py<PyAny>>,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Bound<'py, PyDict>> {
     let found = with_progress(py, progress.as_ref(), |report_progress| {
-        survey(&path, settings, report_progress)
+        survey(path.storage, &path.path, settings, report_progress)
     })?;
     let topics: Vec<_> = found
         .topics

@@ -22,6 +22,7 @@ use crate::time::Clock;
 use crate::py::arguments::not_one_of;
 use crate::py::errors::InvalidMessageError;
 use crate::py::fields;
+use crate::py::place::{Place, place_of};
 use crate::py::process::with_progress;
 use crate::py::store::message::Message;
 use crate::py::store::reading::scan_filter;
@@ -205,7 +206,7 @@ fn redaction(rules: Vec<GivenRule>, salt: Vec<u8>) -> PyResult<Redaction> {
 #[expect(clippy::too_many_arguments, reason = "as many as may be asked for")]
 pub(crate) fn copy_store<'py>(
     py: Python<'py>,
-    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
+    #[pyo3(from_py_with = place_of)] path: Place,
     #[pyo3(from_py_with = fields::absolute)] out: PathBuf,
     topics: Option<&Bound<'py, PyAny>>,
     tags: Option<&str>,
@@ -225,7 +226,7 @@ pub(crate) fn copy_store<'py>(
         redaction: redaction(rules, salt)?,
     };
     let report = with_progress(py, progress.as_ref(), |report_progress| {
-        care::copy(&path, &out, settings, &options, report_progress)
+        care::copy(path.storage, &path.path, &out, settings, &options, report_progress)
     })?;
     let fields = PyDict::new(py);
     fields.set_item("messages", report.messages)?;
@@ -260,13 +261,14 @@ pub(crate) fn copy_store<'py>(
 #[pyo3(signature = (a, b, /, *, progress, settings))]
 pub(crate) fn diff_stores<'py>(
     py: Python<'py>,
-    a: PathBuf,
-    b: PathBuf,
+    #[pyo3(from_py_with = place_of)] a: Place,
+    #[pyo3(from_py_with = place_of)] b: Place,
     progress: Option<Py<PyAny>>,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Bound<'py, PyDict>> {
     let report = with_progress(py, progress.as_ref(), |report_progress| {
-        care::diff(&a, &b, &settings, report_progress)
+        let (a, b) = ((a.storage, &*a.path), (b.storage, &*b.path));
+        care::diff(a, b, &settings, report_progress)
     })?;
     let text = |topic: &[u8]| String::from_utf8_lossy(topic).into_owned();
     let differing = report.differing.iter().map(|queue| {

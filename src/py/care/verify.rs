@@ -1,7 +1,5 @@
 //! Findings as rows for Python.
 
-use std::path::PathBuf;
-
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -12,6 +10,7 @@ use super::rocksdb::PythonDatabases;
 use super::{FindingRow, finding_row};
 use crate::py::arguments::not_one_of;
 use crate::py::fields;
+use crate::py::place::{Place, place_of};
 use crate::py::process::{threads_of, with_progress};
 
 /// Checks a store; ``mqstore.verify`` is the public door to this. Never writes.
@@ -38,7 +37,7 @@ use crate::py::process::{threads_of, with_progress};
 #[pyo3(signature = (path, /, *, level, threads, progress, settings, databases))]
 pub(crate) fn verify<'py>(
     py: Python<'py>,
-    #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
+    #[pyo3(from_py_with = place_of)] path: Place,
     level: &str,
     threads: Option<i64>,
     progress: Option<Py<PyAny>>,
@@ -54,7 +53,8 @@ pub(crate) fn verify<'py>(
     let databases = databases.map(PythonDatabases::new);
     let report = with_progress(py, progress.as_ref(), |report_progress| {
         care::verify_with(
-            &path,
+            path.storage,
+            &path.path,
             settings,
             &options,
             databases.as_ref().map(|of| of as _),

@@ -15,7 +15,7 @@ use pyo3_arrow::ffi::{to_array_pycapsules, to_schema_pycapsule};
 
 use crate::columns::BatchError;
 use crate::error::{CorruptionKind, Error, Result};
-use crate::files::Os;
+use crate::files::Storage;
 use crate::format::index::{self as format, ENTRY_LEN, IndexLayout};
 use crate::format::width::{clamp_u32, saturating_i32, to_usize};
 use crate::log;
@@ -39,7 +39,7 @@ pub(crate) fn read_entries(file: &IndexFile, first: u32, raw: &mut [u8]) -> Resu
 }
 
 /// Entries of a file; each stream opens it.
-pub(crate) fn entries(path: PathBuf, layout: IndexLayout) -> ArrowScan {
+pub(crate) fn entries(storage: Arc<dyn Storage>, path: PathBuf, layout: IndexLayout) -> ArrowScan {
     let field = |name: &str, data_type| Field::new(name, data_type, false);
     let schema = Schema::new(vec![
         field("number", DataType::Int32),
@@ -49,7 +49,7 @@ pub(crate) fn entries(path: PathBuf, layout: IndexLayout) -> ArrowScan {
         field("prev_entry", DataType::Int32),
     ]);
     ArrowScan::new(Arc::new(schema), move |schema, _| {
-        let file = IndexFile::open(&Os, &path, layout, IndexOpen::Read)?;
+        let file = IndexFile::open(&*storage, &path, layout, IndexOpen::Read)?;
         let end = clamp_u32(file.header()?.index_count);
         let starts = (1..end).step_by(BATCH_ROWS);
         let batch = move |first| {

@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use pyo3::exceptions::{PyIndexError, PyOverflowError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 
 use crate::error::{Error, Result};
-use crate::files::{Os, StorageFile};
+use crate::files::{Os, Storage, StorageFile};
 use crate::format::index::{self as format, ENTRY_LEN, IndexLayout};
 use crate::format::java::key_hash_of;
 use crate::format::width::{clamp_u64, to_usize};
@@ -21,6 +22,7 @@ use crate::log;
 use crate::log::index::file;
 use crate::log::index::file::{IndexOpen, IndexPut};
 use crate::log::index::layout::{Detection, detect_layout};
+use crate::py::place::{Place, place_of};
 
 use self::arrow::{OffsetLists, read_entries};
 use crate::py::arguments::{not_one_of, value_error};
@@ -103,6 +105,7 @@ impl From<(u32, format::IndexEntry)> for IndexEntry {
 #[pyclass(module = "mqstore", frozen)]
 pub(crate) struct IndexFile {
     path: PathBuf,
+    storage: Arc<dyn Storage>,
     mode: &'static str,
     layout: IndexLayout,
     generation: u64,
@@ -220,7 +223,7 @@ impl IndexFile {
     #[pyo3(signature = (path, mode="r", *, slots=5_000_000, entries=20_000_000))]
     fn __new__(
         py: Python<'_>,
-        #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
+        #[pyo3(from_py_with = place_of)] path: Place,
         mode: &str,
         #[pyo3(from_py_with = fields::saturated)] slots: i64,
         #[pyo3(from_py_with = fields::saturated)] entries: i64,
@@ -232,12 +235,14 @@ impl IndexFile {
             other => return Err(not_one_of("mode", "r, r+, a", other)),
         };
         let layout = layout_of(slots, entries)?;
+        let Place { path, storage, objects } = path;
+        let how = if objects.is_some() { IndexOpen::Read } else { IndexOpen::ReadMapped };
         let file = py.detach(|| match mode {
-            "r" => file::IndexFile::open(&Os, &path, layout, IndexOpen::ReadMapped),
+            "r" => file::IndexFile::open(&*storage, &path, layout, how),
             _ => open_to_write(&path, layout, mode == "a"),
         })?;
         let state = RwLock::new(State { file: Some(file), failed: None });
-        Ok(Self { path, mode, layout, generation: process::generation(), state })
+        Ok(Self { path, storage, mode, layout, generation: process::generation(), state })
     }
 
     /// The file.
@@ -400,7 +405,7 @@ impl IndexFile {
     /// All entries in order, as columns named like the fields of ``IndexEntry``.
     fn entries(&self, py: Python<'_>) -> PyResult<ArrowScan> {
         self.read(py, |_| Ok(()))?;
-        Ok(arrow::entries(self.path.clone(), self.layout))
+        Ok(arrow::entries(Arc::clone(&self.storage), self.path.clone(), self.layout))
     }
 
     /// One entry by its number, 1 to ``len(index_file)``.

@@ -23,19 +23,19 @@ use super::care::upkeep::recovery_report;
 use super::{fields, process};
 use crate::config::{DeleteRules, StoreConfig};
 use crate::error::Error;
-use crate::files::SystemClock;
 use crate::format::message::host::Host;
 use crate::format::release::Release;
 use crate::log::index::query::{ExternalIndex, ExternalOffsets, ExternalQuery};
 use crate::py::arguments::{shown, value_error};
 use crate::py::errors::StoreClosedError;
+use crate::py::place::{Place, place_of};
 use crate::store::folder::remembered;
 use crate::store::{MessageStore, OpenMode};
 
 /// A store without the classes of Python: ``mqstore.Store`` adds them.
 ///
 /// Args:
-///     path: The store's root folder.
+///     path: The store's root folder, or a `mqstore.files.remote.RemotePath` for mode ``"r"``.
 ///     mode: ``"r"``, ``"r+"`` or ``"a"``.
 ///     settings: Explicit settings, by the field names of ``mqstore.StoreConfig``, each ``bool``,
 ///         ``int`` or ``str``. Missing ones come from the existing files, else from the settings
@@ -48,8 +48,6 @@ use crate::store::{MessageStore, OpenMode};
 ///         tags, whether it is tags, the first and last store time, and the begin and end of the
 ///         log; gives physical offsets and the offset from which on it has none, or ``None`` where
 ///         the log is to be read.
-///     objects: For mode ``"r"``: the objects below the URL ``path``, as `mqstore.files.remote`
-///         gives them.
 ///
 /// Raises:
 ///     NotAStoreError: No such folder, or no store in it (modes ``"r"`` and ``"r+"``).
@@ -65,7 +63,8 @@ pub(crate) struct Store {
     mode: &'static str,
     settings: Py<PyDict>,
     aside: Option<PathBuf>,
-    objects: Option<Py<PyAny>>,
+    /// The argument, where it was a URL.
+    remote: Option<Py<PyAny>>,
     generation: u64,
     /// A forked child's own read-only store.
     reopened: Mutex<Option<(u64, Arc<MessageStore>)>>,
@@ -110,7 +109,7 @@ impl Store {
         if self.store.is_closed() {
             return Err(Error::Closed.into());
         }
-        if self.objects.is_some() {
+        if self.remote.is_some() {
             return Err(remote::forked());
         }
         let generation = process::generation();
@@ -177,15 +176,14 @@ fn open(
 #[pymethods]
 impl Store {
     #[new]
-    #[pyo3(signature = (path, mode, settings, /, aside=None, other_index=None, objects=None))]
+    #[pyo3(signature = (path, mode, settings, /, aside=None, other_index=None))]
     fn new(
         py: Python<'_>,
-        path: PathBuf,
+        path: &Bound<'_, PyAny>,
         mode: &str,
         settings: &Bound<'_, PyAny>,
         aside: Option<PathBuf>,
         other_index: Option<Py<PyAny>>,
-        objects: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let (open_mode, mode) = match mode {
             "r" => (OpenMode::Read, "r"),
@@ -196,32 +194,18 @@ impl Store {
         let given = PyDict::new(py);
         given.update(settings.cast()?)?;
         let config = fields::config_of(&given)?;
-        if path.as_os_str().is_empty() {
+        let given_path: PathBuf = path.extract()?;
+        if given_path.as_os_str().is_empty() {
             let reason = "the path is empty".to_owned();
-            return Err(Error::NotAStore { path, reason }.into());
+            return Err(Error::NotAStore { path: given_path, reason }.into());
         }
-        let (path, mut store) = match &objects {
-            Some(objects) => {
-                let objects = objects.clone_ref(py);
-                let store = py.detach(|| {
-                    let storage = remote::storage(&path, objects)?;
-                    MessageStore::open_with(
-                        &path,
-                        open_mode,
-                        config,
-                        storage,
-                        Arc::new(SystemClock),
-                    )
-                })?;
-                (path, store)
-            }
-            None => {
-                // The working folder may change later.
-                let path = std::path::absolute(&path).map_err(Error::io("find", &path))?;
-                let store = py.detach(|| open(&path, open_mode, config, aside.as_deref()))?;
-                (path, store)
-            }
-        };
+        let Place { path: place, storage, objects } = place_of(path)?;
+        let remote = objects.map(|_| path.clone().unbind());
+        let path = place;
+        let mut store = py.detach(|| match remote.is_some() {
+            true => MessageStore::open_on(&path, config, storage),
+            false => open(&path, open_mode, config, aside.as_deref()),
+        })?;
         if let Some(other) = other_index {
             store = store.with_external_index(Box::new(AskedInPython(other)));
         }
@@ -231,7 +215,7 @@ impl Store {
             mode,
             settings: given.unbind(),
             aside,
-            objects,
+            remote,
             generation: process::generation(),
             reopened: Mutex::default(),
             delivery: Mutex::default(),
@@ -308,9 +292,13 @@ impl Store {
         self.path.clone().into_os_string()
     }
 
+    /// The root as functions of the package take it.
     #[getter]
-    fn _objects(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.objects.as_ref().map(|objects| objects.clone_ref(py))
+    fn _root<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match &self.remote {
+            Some(path) => Ok(path.bind(py).clone()),
+            None => Ok(self.path.as_os_str().into_pyobject(py)?.into_any()),
+        }
     }
 
     /// How it was opened.
@@ -395,7 +383,7 @@ impl Store {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let path = self.path().into_pyobject(py)?;
+        let path = self.path.as_os_str().into_pyobject(py)?;
         let closed = if self.store.is_closed() { ", closed" } else { "" };
         Ok(format!("<Store {} mode={}{closed}>", path.repr()?, self.mode))
     }

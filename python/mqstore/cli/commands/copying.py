@@ -16,7 +16,7 @@ from mqstore.cli.options import (
     config_option,
     open_store,
     output_options,
-    store_argument,
+    read_argument,
     topics_option,
 )
 from mqstore.cli.output import Column, note, table_lines
@@ -65,7 +65,7 @@ _MOST_SHOWN = 20
 
 
 @click.command("copy", short_help="Copy a store or a part of it into a new one.")
-@store_argument
+@read_argument()
 @click.argument("out", type=click.Path())
 @topics_option()
 @tags_option
@@ -145,8 +145,8 @@ def _copy_lines(report: CopyReport) -> Iterator[str]:
 
 
 @click.command("diff", short_help="Compare the messages of two stores.")
-@click.argument("a", type=click.Path())
-@click.argument("b", type=click.Path())
+@read_argument("a")
+@read_argument("b", has_options=False)
 @click.option("--lost", is_flag=True, help="Only list the messages that B lacks, with their keys.")
 @config_option
 @output_options

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 import mqstore
-from mqstore.cli.options import config_option, output_options, store_argument
+from mqstore.cli.options import config_option, output_options, read_argument
 from mqstore.cli.progress import progress
 from mqstore.text import count_text, escape, time_text
 
@@ -35,7 +35,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 @click.command("doctor", short_help="Name what is wrong, and the commands that cure it.")
-@store_argument
+@read_argument()
 @config_option
 @output_options
 def doctor_command(output: Output, store: str, config: str | None) -> int:
@@ -51,7 +51,7 @@ def doctor_command(output: Output, store: str, config: str | None) -> int:
         output.rows(_row(diagnosis) for diagnosis in report)
     else:
         document = {
-            "path": store,
+            "path": str(store),
             "ok": report.ok,
             "diagnoses": [_row(diagnosis) for diagnosis in report],
             "verdict": {

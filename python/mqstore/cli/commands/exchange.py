@@ -15,7 +15,7 @@ from mqstore.cli.options import (
     begin_end_options,
     config_option,
     output_options,
-    store_argument,
+    read_argument,
     topics_option,
 )
 from mqstore.cli.output import note
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @click.command("export", short_help="Write messages, configuration and offsets to files.")
-@store_argument
+@read_argument()
 @click.argument("target", type=click.Path())
 @click.option(
     "--format",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,11 +16,12 @@ from mqstore.cli.options import (
     open_store,
     open_to_change,
     output_options,
-    store_argument,
+    read_argument,
 )
 from mqstore.cli.output import Column, note
 from mqstore.cli.resetting import backup_offsets, commit, keep, known_groups, put_aside, reset
 from mqstore.cli.units import TIME
+from mqstore.store import below, root_of
 from mqstore.text import age_text, count_text, escape, time_text
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _place_of(_: click.Context, param: click.Parameter, value: str | None) -> st
 
 
 @click.command("groups")
-@store_argument
+@read_argument()
 @click.option("-g", "--group", metavar="GROUP", help="Only this consumer group.")
 @click.option("-v", "--verbose", is_flag=True, help="A line for each queue.")
 @click.option(
@@ -201,7 +201,7 @@ class GroupReader:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._deleted = Deleted(store)
-        files = (Path(store.path, "config", name) for name in _FILES)
+        files = (below(root_of(store), "config", name) for name in _FILES)
         written = [file.stat().st_mtime_ns // 1_000_000 for file in files if file.is_file()]
         self._written_ms = max(written, default=None)
         self.unreadable: list[str] = []

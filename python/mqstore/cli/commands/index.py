@@ -15,11 +15,12 @@ from mqstore.cli.options import (
     limit_option,
     open_store,
     output_options,
-    store_argument,
+    read_argument,
     topics_option,
 )
 from mqstore.cli.output import Column, note
 from mqstore.files.layout import index_files, open_index_files
+from mqstore.store import root_of
 from mqstore.text import count_text, time_text
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ _ENTRY_COLUMNS = (
 
 
 @click.command("index", short_help="Print index files: headers, entries, a key's chain.")
-@store_argument
+@read_argument()
 @click.option("--file", "only", metavar="NAME", help="Only this index file.")
 @click.option("--entries", is_flag=True, help="Print the entries, oldest first.")
 @click.option(
@@ -67,7 +68,7 @@ def index_command(
     if entries and chain is not None:
         raise click.UsageError("--entries and --chain exclude each other.")
     with open_store(store, config) as opened:
-        paths = [path for path in index_files(opened.path) if only in {None, path.name}]
+        paths = [path for path in index_files(root_of(opened)) if only in {None, path.name}]
         if only is not None and not paths:
             raise click.ClickException(f"no index file {only!r} in {opened.path}")
         if paths and not opened.index_usable:

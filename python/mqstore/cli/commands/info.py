@@ -12,9 +12,10 @@ import mqstore
 from mqstore._names import lite_names
 from mqstore._settings import DEFAULTS, OWN_FILE, SETTINGS
 from mqstore.cli.messages import STAND_INS
-from mqstore.cli.options import config_option, open_store, output_options, store_argument
+from mqstore.cli.options import config_option, open_store, output_options, read_argument
 from mqstore.cli.output import Column, note, table_lines
 from mqstore.files.layout import index_files, list_files, open_index_files
+from mqstore.store import below, is_remote, local, root_of
 from mqstore.text import count_text, escape, size_text, time_text
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _MOST_COUNTED = 64 << 20
 
 
 @click.command("info")
-@store_argument
+@read_argument()
 @config_option
 @output_options
 def info_command(output: Output, store: str, config: str | None) -> None:
@@ -51,11 +52,11 @@ def info_command(output: Output, store: str, config: str | None) -> None:
 
 
 def _info(store: Store) -> dict[str, object]:
-    locked, pid = mqstore.lock_state(store.path)
-    aborted = Path(store.path, "abort").exists()
+    locked, pid = mqstore.lock_state(root_of(store))
+    aborted = below(root_of(store), "abort").exists()
     topics, queues = store.topics(), store.queues()
-    files = list_files(store.path)
-    not_read = mqstore.inventory(store.path)
+    files = list_files(root_of(store))
+    not_read = mqstore.inventory(root_of(store))
     firsts = _known(queue.first_store_timestamp_ms for queue in queues)
     lasts = _known(queue.last_store_timestamp_ms for queue in queues)
     return {
@@ -78,7 +79,7 @@ def _info(store: Store) -> dict[str, object]:
         "versions": store.versions(),
         "settings": {name: getattr(store.config, name) for name in _LEARNT},
         "files": [group.row() for group in files.groups],
-        "rocksdb": _rocksdb(store.path),
+        "rocksdb": None if is_remote(root_of(store)) else _rocksdb(store.path),
         "not_read": not_read,
         "unknown": [path for path in files.unknown if not _is_below(path, not_read)],
         "warnings": store.warnings,
@@ -89,7 +90,7 @@ def _stand_ins(store: Store, config: str | None) -> int | None:
     """Messages in the place of lost ones; ``None`` where the log is too long to be read."""
     if store.max_physical_offset - store.min_physical_offset > _MOST_COUNTED:
         return None
-    return mqstore.stats(store.path, by=(), on_error="skip", config=config).stand_ins
+    return mqstore.stats(root_of(store), by=(), on_error="skip", config=config).stand_ins
 
 
 def _rocksdb(path: str) -> dict[str, dict[str, int]] | None:
@@ -112,7 +113,7 @@ def _known(times: Iterable[int | None]) -> list[int]:
 
 
 def _index_info(store: Store) -> dict[str, object]:
-    paths = index_files(store.path)
+    paths = index_files(root_of(store))
     info: dict[str, object] = {"usable": store.index_usable, "files": len(paths), "entries": 0}
     if not (store.index_usable and paths):
         return info
@@ -125,7 +126,7 @@ def _index_info(store: Store) -> dict[str, object]:
 
 
 def _checkpoint_info(store: Store) -> dict[str, object] | None:
-    path = Path(store.path, "checkpoint")
+    path = below(root_of(store), "checkpoint")
     if not path.exists():
         return None
     checkpoint = mqstore.Checkpoint(path)
@@ -248,7 +249,7 @@ def _number(value: object) -> int:
 
 
 @click.command("config")
-@store_argument
+@read_argument()
 @click.option("--file", "only", metavar="NAME", help="Only this file, such as topics.json.")
 @click.option(
     "--broker-conf", is_flag=True, help="Print the broker.conf with which a broker opens the store."
@@ -268,10 +269,10 @@ def config_command(
     with open_store(store, config) as opened:
         settings = opened.config.given()
         if broker_conf:
-            lines = _broker_conf(Path(store).absolute(), settings)
+            lines = _broker_conf(Path(local(store, "--broker-conf")).absolute(), settings)
             output.document(lines, lambda: _conf_lines(lines))
             return
-        files = _config_files(Path(opened.path, "config"), only)
+        files = _config_files(below(root_of(opened), "config"), only)
     if only is not None and not files:
         raise click.ClickException(f"no file {only!r} below config in {store}")
     document: dict[str, object] = {
@@ -336,7 +337,7 @@ class _ConfigFile(NamedTuple):
 def _config_files(folder: Path, only: str | None) -> dict[str, _ConfigFile]:
     if not folder.is_dir():
         return {}
-    names = {path.name.removesuffix(".bak") for path in folder.glob("*.json*")}
+    names = {path.name.removesuffix(".bak") for path in folder.iterdir() if ".json" in path.name}
     files = {}
     # Settings in force include those of our own file.
     names = {name for name in names if name.endswith(".json") and name != OWN_FILE}

@@ -27,7 +27,7 @@ from mqstore.cli.options import (
     output_options,
     queue_option,
     quiet_empty_option,
-    store_argument,
+    read_argument,
     topics_option,
 )
 from mqstore.cli.output import Column, in_colour, note
@@ -48,7 +48,7 @@ _ID_LENGTHS = {32, 56}
 
 
 @click.command("cat")
-@store_argument
+@read_argument()
 @topics_option()
 @queue_option(required=False)
 @click.option(
@@ -155,7 +155,7 @@ def _cat(
 
 
 @click.command("get")
-@store_argument
+@read_argument()
 @click.argument("which", metavar="ID|OFFSET")
 @body_option
 @preview_option
@@ -193,7 +193,7 @@ def get_command(
 
 
 @click.command("query")
-@store_argument
+@read_argument()
 @topics_option()
 @click.option("-k", "--key", metavar="KEY", help="A key, a unique key or a message id.")
 @click.option(
@@ -278,7 +278,7 @@ class _WithTime(click.Command):
 
 
 @click.command("at", cls=_WithTime, short_help="Print the queue offset at a store time.")
-@store_argument
+@read_argument()
 @topics_option(required=True)
 @queue_option(required=False)
 @click.argument("time", type=TIME)

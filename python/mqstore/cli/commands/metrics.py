@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqstore.cli.options import config_option, output_options, store_argument
+from mqstore.cli.options import config_option, output_options, read_argument
 from mqstore.errors import needs
 from mqstore.text import escape
 
@@ -33,7 +33,7 @@ def _read_labels(
 
 
 @click.command("metrics", short_help="Print metrics for Prometheus.")
-@store_argument
+@read_argument()
 @click.option(
     "--label",
     "labels",

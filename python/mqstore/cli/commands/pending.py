@@ -8,7 +8,7 @@ import click
 import msgspec
 
 import mqstore
-from mqstore.cli.options import config_option, output_options, print_report, store_argument
+from mqstore.cli.options import config_option, output_options, print_report, read_argument
 from mqstore.cli.output import Column, note, table_lines
 from mqstore.text import age_text, count_text, time_text
 
@@ -75,7 +75,7 @@ _TABLES: tuple[tuple[str, str | None, str, Sequence[Column]], ...] = (
 
 
 @click.command("pending", short_help="List messages that wait: half, overdue, dead letters.")
-@store_argument
+@read_argument()
 @config_option
 @output_options
 def pending_command(output: Output, store: str, config: str | None) -> int:

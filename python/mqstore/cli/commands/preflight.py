@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 import mqstore
-from mqstore.cli.options import config_option, output_options, store_argument
+from mqstore.cli.options import config_option, output_options, read_argument
 from mqstore.text import escape
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("preflight", short_help="Say what a start of RocketMQ would do.")
-@store_argument
+@read_argument()
 @click.option(
     "--to",
     type=click.Choice(["5.3", "5.4", "5.5"]),

@@ -14,7 +14,7 @@ from mqstore.cli.options import (
     config_option,
     open_store,
     output_options,
-    store_argument,
+    read_argument,
     topics_option,
 )
 from mqstore.cli.output import Column, note
@@ -44,7 +44,7 @@ _bytes_option = click.option(
 
 
 @click.command("topics")
-@store_argument
+@read_argument()
 @config_option
 @_bytes_option
 @output_options
@@ -72,7 +72,7 @@ def topics_command(output: Output, store: str, config: str | None, with_bytes: b
 
 
 @click.command("queues")
-@store_argument
+@read_argument()
 @topics_option()
 @config_option
 @_bytes_option

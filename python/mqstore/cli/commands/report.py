@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 import mqstore
-from mqstore.cli.options import config_option, output_options, store_argument
+from mqstore.cli.options import config_option, output_options, read_argument
 from mqstore.cli.output import note
 from mqstore.cli.progress import progress
 from mqstore.text import size_text
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("report", short_help="Write an HTML page about a store.")
-@store_argument
+@read_argument()
 @click.option(
     "-o",
     "--out",

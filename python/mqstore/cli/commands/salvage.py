@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import click
@@ -14,11 +14,11 @@ import msgspec
 import mqstore
 from mqstore import _native
 from mqstore.cli.lost import lost_messages
-from mqstore.cli.options import config_option, output_options
+from mqstore.cli.options import config_option, output_options, read_argument
 from mqstore.cli.output import Column, note, table_lines
 from mqstore.cli.progress import progress
 from mqstore.files.log_files import log_folders
-from mqstore.store import _broker_conf
+from mqstore.store import _broker_conf, has_scheme, is_remote
 from mqstore.text import count_text, escape, size_text, time_text
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _MOST_LISTED = 10_000
 
 
 @click.command("salvage", short_help="Copy whole messages out of damaged files.")
-@click.argument("source", type=click.Path())
+@read_argument("source")
 @click.option("--out", metavar="DIR", type=click.Path(), help="The new store to make of them.")
 @config_option
 @output_options
@@ -91,7 +91,8 @@ def salvage_command(output: Output, source: str, out: str | None, config: str | 
         }
         output.document(document, lambda: _lines(report, lost, lost_count))
     if out is None:
-        free = shutil.disk_usage(Path(source).absolute().parent).free
+        beside = Path() if is_remote(source) else Path(source).absolute().parent
+        free = shutil.disk_usage(beside).free
         note(
             f"nothing was written; --out DIR makes a store of them: it needs about "
             f"{size_text(report.space_bytes)}, {size_text(free)} are free beside SOURCE"
@@ -111,7 +112,8 @@ def salvage_command(output: Output, source: str, out: str | None, config: str | 
 
 def _next(report: SalvageReport, config: str | None, *, in_use: bool) -> list[str]:
     """The commands to go on with, in order."""
-    source = Path(report.source)
+    is_url = has_scheme(report.source)
+    source = Path(PurePosixPath(report.source).name if is_url else report.source)
     given = _broker_conf(config)
     if report.out is None:
         out = shlex.quote(f"{source}.salvaged")

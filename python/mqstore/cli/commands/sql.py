@@ -19,7 +19,7 @@ import msgspec
 
 import mqstore
 from mqstore import _native
-from mqstore.cli.options import config_option, output_options
+from mqstore.cli.options import config_option, output_options, read_argument
 from mqstore.cli.output import Column, note, on_terminal
 from mqstore.cli.progress import progress
 from mqstore.cli.units import SIZE
@@ -53,7 +53,7 @@ class QueryError(click.ClickException):
 
 
 @click.command("sql", short_help="Query stores in SQL, by DuckDB.")
-@click.argument("stores", nargs=-1, required=True, metavar="STORE... [QUERY]")
+@read_argument("stores", nargs=-1, required=True, metavar="STORE... [QUERY]")
 @click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="A table in Markdown.")
 @click.option(

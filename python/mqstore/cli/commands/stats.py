@@ -16,7 +16,7 @@ from mqstore.cli.options import (
     open_store,
     output_options,
     quiet_empty_option,
-    store_argument,
+    read_argument,
     topics_option,
 )
 from mqstore.cli.output import Column, note
@@ -55,7 +55,7 @@ def _grown(size: int) -> str:
 
 
 @click.command("stats", short_help="Count messages and bytes by topic, hour and more.")
-@store_argument
+@read_argument()
 @click.option(
     "--by",
     multiple=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -14,12 +13,13 @@ from mqstore.cli.options import (
     open_store,
     output_options,
     queue_option,
-    store_argument,
+    read_argument,
     topic_option,
 )
 from mqstore.cli.output import Column, note
 from mqstore.cli.progress import progress
 from mqstore.cli.structures import find_queue, open_queue
+from mqstore.store import below, root_of
 from mqstore.text import time_text
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ _LAST_ADDRESS = -(2**31) - 1
 
 
 @click.command("cq")
-@store_argument
+@read_argument()
 @topic_option
 @queue_option(required=True)
 @click.option(
@@ -150,13 +150,13 @@ class _Entries:
 
 
 @click.command("checkpoint", short_help="Print the checkpoint.")
-@store_argument
+@read_argument()
 @config_option
 @output_options
 def checkpoint_command(output: Output, store: str, config: str | None) -> None:
     """Print the checkpoint: up to which store times the files are known to be flushed."""
     with open_store(store, config) as opened:
-        path = Path(opened.path, "checkpoint")
+        path = below(root_of(opened), "checkpoint")
         if not path.exists():
             raise click.ClickException(f"no checkpoint in {opened.path}")
         checkpoint = mqstore.Checkpoint(path)

@@ -24,7 +24,7 @@ from mqstore.cli.options import (
     output_options,
     queue_option,
     quiet_empty_option,
-    store_argument,
+    read_argument,
     topics_option,
 )
 from mqstore.cli.output import in_colour
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @click.command("tail")
-@store_argument
+@read_argument()
 @click.option("-f", "--follow", "following", is_flag=True, help="Go on with what is written.")
 @click.option(
     "-n",

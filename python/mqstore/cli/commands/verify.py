@@ -12,7 +12,7 @@ from mqstore.cli.options import (
     config_option,
     output_options,
     print_report,
-    store_argument,
+    read_argument,
     threads_option,
 )
 from mqstore.cli.output import Column, note, table_lines
@@ -37,7 +37,7 @@ _COLUMNS = (
 
 
 @click.command("verify", short_help="Look for damage.")
-@store_argument
+@read_argument()
 @click.option(
     "--level",
     type=click.Choice(["quick", "full"]),

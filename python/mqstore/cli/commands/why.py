@@ -9,7 +9,7 @@ import msgspec
 
 import mqstore
 from mqstore.cli.names import refusals
-from mqstore.cli.options import config_option, output_options, print_report, store_argument
+from mqstore.cli.options import config_option, output_options, print_report, read_argument
 from mqstore.cli.output import note
 from mqstore.text import escape, time_text
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command("why", short_help="Say why a group has or has not got a message.")
-@store_argument
+@read_argument()
 @click.option("-g", "--group", required=True, metavar="GROUP", help="The consumer group.")
 @click.option("-k", "--key", metavar="KEY", help="The message's key or unique key.")
 @click.option("--id", "message_id", metavar="ID", help="The message's id.")
