@@ -379,8 +379,8 @@ def test_cures_are_those_of_a_copy(
     report = mqstore.doctor(memory(damaged(usual, tmp_path / "store")))
     first, *others = report.commands
     assert first.startswith("# copy all below memory://store to the folder store")
-    assert any("mqstore rebuild store " in command for command in others), others
-    assert not any("memory://" in command for command in others)
+    assert "mqstore salvage store --out store.salvaged" in others
+    assert not any("memory:" in command for command in others)
 
 
 def test_copies_of_a_url(usual: Path, s3: Bucket, tmp_path: Path) -> None:
@@ -436,7 +436,10 @@ def test_commands_take_urls(
             one.pop("allocated_bytes", None)
         if name == "info":
             document.pop("rocksdb")
-        texts.append((code, shown(document, path), shown(err, path)))
+        text = shown(document, path) + shown(err, path)
+        # The time of the offsets' file, and durations.
+        text = re.sub(r"offsets_timestamp_ms': \d+|in \d+\.\d+ s|seconds': [\d.e-]+", "", text)
+        texts.append((code, text))
     assert texts[0] == texts[1]
 
 
@@ -451,7 +454,7 @@ def test_commands_take_options(usual: Path, s3: Bucket, capsys: pytest.CaptureFi
     assert main(["sql", url, "select count(*) from messages", *options]) == 0
     assert "1500" in capsys.readouterr().out
     assert main(["topics", url, "--storage-option", "nonsense"]) == 2
-    assert main(["rebuild", url, "--what", "index", "--apply"]) == 5
+    assert main(["rebuild", url, "--what", "index", "--apply"]) == 1
     assert "is read-only, and nothing was changed" in capsys.readouterr().err
 
 

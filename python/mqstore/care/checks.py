@@ -53,7 +53,9 @@ def _databases(
 
 def _of_copy(command: str, url: RemotePath) -> str:
     """A command for a copy of a store behind a URL, which has the name of its last folder."""
-    return command.replace(str(url), url.name)
+    scheme, _, rest = url.partition("://")
+    # A folder beside a root of one name has one slash.
+    return command.replace(str(url), url.name).replace(f"{scheme}:/{rest}", url.name)
 
 
 def _all_of_copy(commands: Sequence[str], url: RemotePath) -> list[str]:

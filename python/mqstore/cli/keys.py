@@ -12,6 +12,7 @@ from mqstore.cli.output import note
 from mqstore.cli.progress import progress
 from mqstore.files.layout import index_files, open_index_files
 from mqstore.results import QueryResult
+from mqstore.store import root_of
 from mqstore.text import count_text, size_text, time_text
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _merged(results: Sequence[QueryResult], most: int) -> QueryResult:
 def _index_covers(store: Store) -> bool:
     """Whether the index leaves little of the log to be read beside it."""
     behind = store.max_physical_offset - store.dispatched_offset
-    return store.index_usable and bool(index_files(store.path)) and behind <= _MOST_BEHIND
+    return store.index_usable and bool(index_files(root_of(store))) and behind <= _MOST_BEHIND
 
 
 def _from_log(
@@ -163,7 +164,7 @@ def _by_id(store: Store, text: str) -> StoredMessage | None:
 
 def index_reach(store: Store) -> dict[str, object]:
     """Returns which part of the log the index covers, for ``--json``."""
-    files = index_files(store.path)
+    files = index_files(root_of(store))
     reach: dict[str, object] = {"usable": store.index_usable, "files": len(files)}
     if store.index_usable and files:
         for _, file in open_index_files(store, (files[0], files[-1])):
