@@ -318,6 +318,12 @@ impl StorageFile for RemoteFile {
         Ok(len)
     }
 
+    fn will_read(&self, range: Range<u64>) {
+        let mut read = vec![0; to_usize(range.end.saturating_sub(range.start).min(MOST_AHEAD))];
+        // The read itself reports an error.
+        let _ = self.read_at(&mut read, range.start);
+    }
+
     fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
         read_only()
     }

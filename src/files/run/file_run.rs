@@ -303,6 +303,14 @@ impl FileRun {
         self.read_file_at(&file, buffer, offset)
     }
 
+    /// Fetches the part of a range in its first file, as [`StorageFile::will_read`].
+    pub fn will_read(&self, range: Range<u64>) {
+        let Some(file) = self.find(range.start) else { return };
+        let Ok(Some(open)) = self.open_if_there(&file) else { return };
+        let (begin, end) = (range.start - file.base_offset, range.end - file.base_offset);
+        open.will_read(begin..end.min(self.file_size()));
+    }
+
     pub fn read_file_at(&self, file: &RunFile, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let Some(position) = offset.checked_sub(file.base_offset) else { return Ok(0) };
         let room = to_usize(self.file_size().saturating_sub(position));

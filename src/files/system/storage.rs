@@ -181,6 +181,8 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     }
     /// Reads at `position` until `buffer` is full or the file ends; returns the bytes read.
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize>;
+    /// Fetches a range that is about to be read, where a read costs a request. Advice only.
+    fn will_read(&self, _range: Range<u64>) {}
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()>;
     /// Sets the length.
     fn set_len(&self, len: u64) -> io::Result<()>;

@@ -133,6 +133,8 @@ pub fn read(
 
 const BLOCK: usize = 256;
 const ENTRY_COST: u64 = 256;
+/// Most bytes of a log fetched for the records of one block of entries.
+const MOST_ANNOUNCED: u64 = 4 << 20;
 
 struct QueueRead<'a> {
     log: &'a CommitLog,
@@ -207,6 +209,9 @@ impl<'a> QueueRead<'a> {
                 self.nothing_there = examined == 0;
                 return Ok(());
             }
+            if self.request.filter.is_all() {
+                self.announce(&units);
+            }
             let is_over = |next: i64| {
                 let ahead = next.saturating_sub(self.request.queue_offset);
                 most_offsets.is_some_and(|most| ahead >= most)
@@ -251,6 +256,20 @@ impl<'a> QueueRead<'a> {
                     return Ok(());
                 }
             }
+        }
+    }
+
+    /// Has the log fetch the records of these entries at once where they lie close together.
+    fn announce(&self, units: &[CqUnit]) {
+        let units = units.iter().take(self.request.max_messages).filter(|unit| unit.leads());
+        let (mut begin, mut end) = (u64::MAX, 0);
+        for unit in units {
+            begin = begin.min(offset_or_max(unit.physical_offset));
+            end = end.max(clamp_u64(unit.physical_end()));
+        }
+        let most = self.request.max_bytes.unwrap_or(MOST_ANNOUNCED).min(MOST_ANNOUNCED);
+        if begin < end && end - begin <= most {
+            self.log.run().will_read(begin..end);
         }
     }
 
