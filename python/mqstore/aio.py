@@ -456,6 +456,7 @@ def open(  # noqa: A001 - `mqstore.aio.open`, as `mqstore.open`
     timeout: Seconds | None = None,
     storage: object = None,
     storage_options: Mapping[str, Any] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> Opening[AsyncStore]:
     """Opens a store; see ``mqstore.open``.
 
@@ -473,6 +474,7 @@ def open(  # noqa: A001 - `mqstore.aio.open`, as `mqstore.open`
             config=config,
             storage=storage,
             storage_options=storage_options,
+            cache_dir=cache_dir,
         )
         left = until(timeout)
         try:

@@ -116,12 +116,14 @@ class Store(_native.Store):
         Raises:
             StoreLockedError: This group is in use already; one live group of a name.
             InvalidMessageError: Not a name that RocketMQ takes for a group.
+            StoreReadOnlyError: The store lies behind a URL.
             ValueError: ``begin`` is neither of them.
         """
         from mqstore.groups.group import ConsumerGroup
 
         if isinstance(begin, str) and begin not in {"earliest", "latest"}:
             raise ValueError(f'begin: expected "earliest", "latest" or a time, got {begin!r}')
+        local(root_of(self), "store.group")
         at = None if isinstance(begin, str) else begin
         group = ConsumerGroup(self, self._group_places(name, at, begin == "latest"))
         self._keep_group(group)
@@ -162,6 +164,7 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
     timeout: Seconds | None = None,
     storage: object = None,
     storage_options: Mapping[str, Any] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> Store:
     """Opens a store.
 
@@ -182,6 +185,8 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
         storage_options: For a URL: options of obstore (credentials, region, endpoint, timeouts,
             all ``str``) or of the fsspec file system. Credentials of the environment and of the
             machine are found without it.
+        cache_dir: For a URL: a folder that keeps whole objects, at most 16 GiB, or
+            ``cache_bytes`` of `storage_options`; an object is kept under its ETag.
 
     Returns:
         The store, a context manager.
@@ -208,8 +213,10 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
     expect("path", path, (str, bytes, os.PathLike), "str or os.PathLike")
     expect("mode", mode, str, "str")
     settings = settings_of(config)
-    if mode != "r" and (storage is not None or has_scheme(path)):
-        local(path, f'mode "{mode}"')
+    if mode != "r":
+        local(path if storage is None else f"storage://{path!s}", f'mode "{mode}"')
+    if cache_dir is not None:
+        storage_options = {**(storage_options or {}), "cache_dir": os.fspath(cache_dir)}
     path = connect(path, storage_options, storage)
     if is_remote(path):
         path.renew(FRESH_S)

@@ -51,6 +51,11 @@ def _databases(
     return Databases(wanted=is_wanted)
 
 
+def _all_read(path: object) -> AbstractContextManager[None]:
+    """Fails where an object could not be read: a verdict would take it for damaged."""
+    return path.all_read() if is_remote(path) else contextlib.nullcontext()
+
+
 def _of_copy(command: str, url: RemotePath) -> str:
     """A command for a copy of a store behind a URL, which has the name of its last folder."""
     scheme, _, rest = url.partition("://")
@@ -96,7 +101,7 @@ def verify(
         ValueError: No such level, or fewer than 1 thread.
     """
     path = connect(path, storage_options)
-    with _databases(path, config) as databases:
+    with _databases(path, config) as databases, _all_read(path):
         rows, counts = _native.verify(
             path,
             level=level,
@@ -149,7 +154,7 @@ def doctor(
         (['MQ-DOC-01'], True, 0)
     """
     path = connect(path, storage_options)
-    with _databases(path, config) as databases:
+    with _databases(path, config) as databases, _all_read(path):
         rows, verdict = _native.doctor(
             path,
             progress=progress,

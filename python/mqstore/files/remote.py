@@ -12,6 +12,7 @@ import re
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import partial
 from pathlib import PurePosixPath
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
 
 from mqstore import _native
 from mqstore.errors import ConfigError, NotAStoreError, StoreIOError, UnsupportedError, needs
+from mqstore.files.object_cache import ObjectCache
 from mqstore.store import _shown
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ _Parts: TypeAlias = "list[Buffer]"
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _OBSTORE = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
 _MOST_IN_FLIGHT = 32
+_CACHE_BYTES = 16 << 30
 _ATTEMPTS = 6
 _PAUSE_S = 0.1
 _LOOK_S = 0.2
@@ -125,6 +128,8 @@ class _Objects:
 
     Attributes:
         url: The root.
+        cache: Where whole objects are kept.
+        failure: The last request that failed for good.
     """
 
     def __init__(self, url: str, prefix: str, secrets: Iterable[str]) -> None:
@@ -133,6 +138,8 @@ class _Objects:
         self._secrets = sorted({text for text in secrets if len(text) > 3}, key=len, reverse=True)
         self._lock = threading.Lock()
         self._counts = IoCounts(0, 0)
+        self.cache: ObjectCache | None = None
+        self.failure: StoreIOError | None = None
 
     @property
     def counts(self) -> IoCounts:
@@ -160,6 +167,20 @@ class _Objects:
         return found
 
     def ranges(
+        self,
+        key: str,
+        length: int,
+        etag: str | None,
+        modified_ms: int,
+        parts: Sequence[tuple[int, int]],
+    ) -> _Parts:
+        """Returns the bytes of parts, of the cache where it has the object; as ``_fetch``."""
+        fetch = partial(self._fetch, key, length, etag, modified_ms)
+        if self.cache is None:
+            return fetch(parts)
+        return self.cache.read((key, length, etag, modified_ms), parts, fetch)
+
+    def _fetch(
         self,
         key: str,
         length: int,
@@ -212,7 +233,8 @@ class _Objects:
                         what = f"asked {attempts} times, the last time: {last}"
                 break
             text = self._clean(f"{op} {url}: {what}; nothing was changed")
-            raise StoreIOError(text, {403: 13, 404: 2}.get(status or 0), url, op)
+            self.failure = StoreIOError(text, {403: 13, 404: 2}.get(status or 0), url, op)
+            raise self.failure
 
         return run
 
@@ -371,7 +393,7 @@ class _FsspecObjects(_Objects):
         self._count(1)
         return bool(self._system.exists(prefix or self._system.root_marker))
 
-    def ranges(
+    def _fetch(
         self,
         key: str,
         length: int,
@@ -389,7 +411,7 @@ class _FsspecObjects(_Objects):
                 raise _RefusedError(_CHANGED, 412)
 
         _wait([self._task("read", key, check)])
-        found = super().ranges(key, length, etag, modified_ms, parts)
+        found = super()._fetch(key, length, etag, modified_ms, parts)
         _wait([self._task("read", key, check)])
         return found
 
@@ -426,13 +448,14 @@ class RemotePath(str):
     Pickled it is the text alone, without credentials.
     """
 
-    __slots__ = ("_remote",)
+    __slots__ = ("_objects", "_remote")
     _remote: _native._RemoteStorage
+    _objects: _Objects
 
-    def __new__(cls, url: str, remote: _native._RemoteStorage) -> Self:
+    def __new__(cls, url: str, remote: _native._RemoteStorage, objects: _Objects) -> Self:
         """A path of a storage."""
         path = super().__new__(cls, url)
-        path._remote = remote
+        path._remote, path._objects = remote, objects
         return path
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
@@ -454,7 +477,15 @@ class RemotePath(str):
     @property
     def counts(self) -> IoCounts:
         """Requests and bytes so far."""
-        return self._remote.counts
+        return self._objects.counts
+
+    @contextmanager
+    def all_read(self) -> Iterator[None]:
+        """Raises the error of a request that failed meanwhile: its object would look damaged."""
+        self._objects.failure = None
+        yield
+        if self._objects.failure is not None:
+            raise self._objects.failure
 
     def renew(self, least_age_s: float) -> None:
         """Lists again, if the listing is as old."""
@@ -462,7 +493,7 @@ class RemotePath(str):
 
     def at(self, path: str) -> RemotePath:
         """Another path of the same objects."""
-        return RemotePath(path, self._remote)
+        return RemotePath(path, self._remote, self._objects)
 
     def with_name(self, name: str) -> RemotePath:
         """The path of another name in the same folder."""
@@ -515,8 +546,12 @@ def remote_path(
     storage_options: Mapping[str, Any] | None = None,
 ) -> RemotePath:
     """Lists a store behind a URL; arguments and errors are those of ``mqstore.open``."""
-    url, objects = _objects_of(path, storage, storage_options)
-    return RemotePath(url, _native._RemoteStorage(url, objects))  # noqa: SLF001 - our own
+    options = dict(storage_options or {})
+    folder, most_bytes = options.pop("cache_dir", None), options.pop("cache_bytes", _CACHE_BYTES)
+    url, objects = _objects_of(path, storage, options)
+    if folder is not None:
+        objects.cache = ObjectCache(str(folder), int(most_bytes), url)
+    return RemotePath(url, _native._RemoteStorage(url, objects), objects)  # noqa: SLF001 - our own
 
 
 def _objects_of(

@@ -1,0 +1,108 @@
+"""Whole objects kept in a local folder, within a bound."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from typing_extensions import Buffer
+
+    State = tuple[str, int, str | None, int]
+    Parts = Sequence[tuple[int, int]]
+
+_SMALL = 16 << 20
+"""Objects up to this length are kept from their first read on."""
+_PART = 8 << 20
+_AT_ONCE = 4
+
+
+class ObjectCache:
+    """Objects as files; any number of processes may share a folder.
+
+    A file has the name of the object's URL, length, ETag and time together, so that a replaced
+    object is another file. Of larger objects those are kept of which a quarter was read.
+
+    Args:
+        folder: The folder; it is made when it is missing.
+        most_bytes: Bytes of all files in it; those that were read longest ago are removed.
+        url: The root of the objects.
+    """
+
+    def __init__(self, folder: str, most_bytes: int, url: str) -> None:
+        self._folder = Path(folder)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._most_bytes = most_bytes
+        self._url = url
+        self._read: dict[State, int] = {}
+        self._make_room(0)
+
+    def read(
+        self, state: State, parts: Parts, fetch: Callable[[Parts], list[Buffer]]
+    ) -> list[Buffer]:
+        """The bytes of parts of an object: of its file, or fetched."""
+        _, length, etag, modified_ms = state
+        # Without either a replaced object has the same name.
+        if length > self._most_bytes or (etag is None and modified_ms == 0):
+            return fetch(parts)
+        name = hashlib.sha256(repr((self._url, *state)).encode()).hexdigest()
+        path = self._folder / f"{name}.object"
+        found = self._of_file(path, length, parts)
+        if found is not None:
+            return found
+        self._read[state] = self._read.get(state, 0) + sum(end - begin for begin, end in parts)
+        if length > _SMALL and self._read[state] < length // 4:
+            return fetch(parts)
+        self._keep(path, length, fetch)
+        found = self._of_file(path, length, parts)
+        return fetch(parts) if found is None else found
+
+    def _of_file(self, path: Path, length: int, parts: Parts) -> list[Buffer] | None:
+        try:
+            with path.open("rb") as file:
+                os.utime(path)
+                found: list[Buffer] = [
+                    os.pread(file.fileno(), end - begin, begin) for begin, end in parts
+                ]
+                is_whole = os.fstat(file.fileno()).st_size == length
+        except OSError:
+            return None
+        return found if is_whole else None
+
+    def _keep(self, path: Path, length: int, fetch: Callable[[Parts], list[Buffer]]) -> None:
+        """Fetches a whole object into its file, which appears when it is durable."""
+        self._make_room(length)
+        parts = [(begin, min(begin + _PART, length)) for begin in range(0, length, _PART)]
+        descriptor, name = tempfile.mkstemp(suffix=".partial", dir=self._folder)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                for at in range(0, len(parts), _AT_ONCE):
+                    file.writelines(fetch(parts[at : at + _AT_ONCE]))
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                Path(name).unlink()
+            raise
+
+    def _make_room(self, length: int) -> None:
+        """Removes the files that were read longest ago."""
+        files = []
+        for path in self._folder.glob("*.object"):
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                files.append((status.st_mtime_ns, status.st_size, path))
+        left = sum(size for _, size, _ in files) + length - self._most_bytes
+        for _, size, path in sorted(files):
+            if left <= 0:
+                return
+            with contextlib.suppress(OSError):
+                path.unlink()
+                left -= size
