@@ -16,12 +16,11 @@ use crate::files::{Access, FileKind, Os, Storage};
 use crate::format::width::to_usize;
 
 /// A path, and the storage that has it.
-#[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) path: PathBuf,
     pub(crate) storage: Arc<dyn Storage>,
-    /// Lists and reads the objects of a URL.
-    pub(crate) objects: Option<Arc<Py<PyAny>>>,
+    /// Whether it is a URL.
+    pub(crate) is_remote: bool,
 }
 
 /// The place of an argument: `mqstore.files.remote.RemotePath` carries the storage of its URL.
@@ -35,10 +34,9 @@ pub(crate) fn place_of(path: &Bound<'_, PyAny>) -> PyResult<Place> {
             return Err(remote::forked());
         }
         let storage = Arc::clone(&remote.storage);
-        let objects = Some(Arc::clone(&remote.objects));
-        return Ok(Place { path: path.extract()?, storage, objects });
+        return Ok(Place { path: path.extract()?, storage, is_remote: true });
     }
-    Ok(Place { path: fields::absolute(path)?, storage: Arc::new(Os), objects: None })
+    Ok(Place { path: fields::absolute(path)?, storage: Arc::new(Os), is_remote: false })
 }
 
 /// The objects below a URL, listed once; readers of one URL share listing and blocks.
@@ -50,10 +48,9 @@ pub(crate) fn place_of(path: &Bound<'_, PyAny>) -> PyResult<Place> {
 /// Raises:
 ///     NotAStoreError: No object lies below the URL.
 ///     StoreIOError: The objects cannot be listed.
-#[pyclass(module = "mqstore._native", frozen)]
+#[pyclass(module = "mqstore._native", name = "_RemoteStorage", frozen)]
 pub(crate) struct RemoteStorage {
     storage: Arc<dyn Storage>,
-    objects: Arc<Py<PyAny>>,
     generation: u64,
 }
 
@@ -62,15 +59,8 @@ impl RemoteStorage {
     #[new]
     #[pyo3(signature = (url, objects, /))]
     fn new(py: Python<'_>, url: PathBuf, objects: Py<PyAny>) -> PyResult<Self> {
-        let known = Arc::new(objects.clone_ref(py));
         let storage = py.detach(|| remote::storage(&url, objects))?;
-        Ok(Self { storage, objects: known, generation: process::generation() })
-    }
-
-    /// Requests and bytes so far.
-    #[getter]
-    fn counts(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.objects.getattr(py, "counts")
+        Ok(Self { storage, generation: process::generation() })
     }
 
     /// Lists again, if the listing at hand is as old.

@@ -123,19 +123,22 @@ MEMBERS = {
     "RecoveryReport": "mode cut quarantined_messages rebuilt to_json",
 }
 SIGNATURES = {
-    "open": "(path, mode='r', *, config=None, timeout=None, storage=None, storage_options=None)",
-    "verify": "(path, *, level='full', threads=None, progress=None, config=None)",
-    "salvage": "(source, out=None, *, progress=None, config=None)",
+    "open": (
+        "(path, mode='r', *, config=None, timeout=None, storage=None, storage_options=None, "
+        "cache_dir=None)"
+    ),
+    "verify": "(path, *, level='full', threads=None, progress=None, config=None, storage_options=None)",
+    "salvage": "(source, out=None, *, progress=None, config=None, storage_options=None)",
     "import_store": "(source, path, *, config=None)",
     "copy": (
         "(path, out, *, topics=None, tags=None, keys=None, begin_ms=None, end_ms=None, "
         "renumber=False, redact=None, redact_default=None, allow_empty=False, progress=None, "
-        "config=None)"
+        "config=None, storage_options=None)"
     ),
-    "diff": "(a, b, *, progress=None, config=None)",
+    "diff": "(a, b, *, progress=None, config=None, storage_options=None)",
     "export_store": (
         "(path, target, *, format='jsonl', topics=None, tags=None, begin_ms=None, end_ms=None, "
-        "on_error='raise', allow_empty=False, progress=None, config=None)"
+        "on_error='raise', allow_empty=False, progress=None, config=None, storage_options=None)"
     ),
     "Store.append": (
         "(self, topic, body, *, queue_id=0, tags=None, keys=(), unique_key=None, properties=None, "

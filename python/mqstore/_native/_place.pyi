@@ -1,16 +1,9 @@
-from collections.abc import Callable
-from typing import Protocol, Self, final
+from typing import final
+
+from typing_extensions import Self
 
 from mqstore._native._types import _Path
-from mqstore.files.remote import IoCounts
-
-class _Objects(Protocol):
-    """The objects below a URL."""
-
-    @property
-    def counts(self) -> IoCounts: ...
-    @property
-    def list(self) -> Callable[[], list[tuple[str, int, str | None, int]]]: ...
+from mqstore.files.remote import _Objects
 
 @final
 class _RemoteStorage:
@@ -26,10 +19,6 @@ class _RemoteStorage:
     """
 
     def __new__(cls, url: _Path, objects: _Objects, /) -> Self: ...
-    @property
-    def counts(self) -> IoCounts:
-        """Requests and bytes so far."""
-
     def renew(self, least_age_s: float, /) -> None:
         """Lists again, if the listing at hand is as old."""
 

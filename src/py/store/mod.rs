@@ -199,8 +199,8 @@ impl Store {
             let reason = "the path is empty".to_owned();
             return Err(Error::NotAStore { path: given_path, reason }.into());
         }
-        let Place { path: place, storage, objects } = place_of(path)?;
-        let remote = objects.map(|_| path.clone().unbind());
+        let Place { path: place, storage, is_remote } = place_of(path)?;
+        let remote = is_remote.then(|| path.clone().unbind());
         let path = place;
         let mut store = py.detach(|| match remote.is_some() {
             true => MessageStore::open_on(&path, config, storage),
