@@ -127,7 +127,9 @@ SIGNATURES = {
         "(path, mode='r', *, config=None, timeout=None, storage=None, storage_options=None, "
         "cache_dir=None)"
     ),
-    "verify": "(path, *, level='full', threads=None, progress=None, config=None, storage_options=None)",
+    "verify": (
+        "(path, *, level='full', threads=None, progress=None, config=None, storage_options=None)"
+    ),
     "salvage": "(source, out=None, *, progress=None, config=None, storage_options=None)",
     "import_store": "(source, path, *, config=None)",
     "copy": (

@@ -1,6 +1,4 @@
-from typing import final
-
-from typing_extensions import Self
+from typing import Self, final
 
 from mqstore._native._types import _Path
 from mqstore.files.remote import _Objects
