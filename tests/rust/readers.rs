@@ -4,18 +4,26 @@
 use std::cell::Cell;
 use std::fs;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use mqstore::care::rebuild::{RebuildOptions, Target, What, rebuild};
-use mqstore::care::{VerifyOptions, salvage, verify};
+use mqstore::care::{SalvageReport, VerifyOptions, salvage, verify};
+use mqstore::files::Os;
 use mqstore::format::width::clamp_u64;
 use mqstore::log::read::range_scan::RangeScan;
 use mqstore::log::read::scanner::{Flow, Item, Lost};
 use mqstore::store::MessageStore;
+use mqstore::store::progress::Progress;
 use mqstore::store::read::scan::{OnDamage, Scan, ScanFilter};
 
 use crate::support::{Home, START_MS, by_key, names_in, patch, places, set_len, small};
 
 const MESSAGES: usize = 60;
+
+fn carve(home: &Home, progress: &mut Progress<'_>) -> SalvageReport {
+    let (from, to) = (Arc::new(Os), Arc::new(Os));
+    salvage(from, home.path(), None, home.config.clone(), to, progress).unwrap()
+}
 
 /// Offsets of the messages that a scan gives, damage skipped; after each of them `beside` runs.
 fn scanned(store: &MessageStore, beside: &mut dyn FnMut()) -> Vec<u64> {
@@ -118,7 +126,7 @@ fn ask(home: &Home) -> Answers {
     let copy = home.copy();
     let rebuilt = rebuild(home.path(), home.config.clone(), &options, go_on);
     let rebuilt = rebuilt.map_or((0, 0), |report| (report.messages, report.log_end));
-    let salvaged = salvage(home.path(), None, home.config.clone(), go_on).unwrap();
+    let salvaged = carve(&home, go_on);
     let recovered = copy.open(mqstore::OpenMode::ReadWrite);
     let recovered =
         recovered.map_err(|error| error.to_string().chars().take(60).collect()).map(|store| {
@@ -335,7 +343,7 @@ fn readers_beside_a_writer_find_what_was_there_when_they_began() {
             append();
             ControlFlow::Continue(())
         };
-        let saved = salvage(home.path(), None, home.config.clone(), &mut during).unwrap();
+        let saved = carve(&home, &mut during);
         let after = count.get() as u64;
         assert!((before..=after).contains(&saved.messages), "round {round}: {saved:?}");
     }
@@ -391,7 +399,7 @@ fn readers_agree_about_a_log_that_loses_files_meanwhile() {
             let options = VerifyOptions::default();
             let report = verify(home.path(), home.config.clone(), &options, &mut go_on).unwrap();
             assert_eq!(report.counts.messages, left.len() as u64, "{shown}");
-            let saved = salvage(home.path(), None, home.config.clone(), &mut go_on).unwrap();
+            let saved = carve(&home, &mut go_on);
             assert_eq!(saved.messages, left.len() as u64, "{shown}");
             let end = reader.end_offset();
             drop(reader);
