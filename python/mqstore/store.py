@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from mqstore.config import ConfigLike, StoreConfig
-    from mqstore.files.remote import IoCounts, RemotePath
+    from mqstore.files.remote import IoCounts
+    from mqstore.files.remote_path import RemotePath
     from mqstore.groups.delays import Seconds
     from mqstore.groups.group import ConsumerGroup
     from mqstore.results import RecoveryReport
@@ -259,7 +260,7 @@ def connect(
     if is_remote(path):
         return path
     if storage is not None or has_scheme(path):
-        from mqstore.files.remote import remote_path
+        from mqstore.files.remote_path import remote_path
 
         return remote_path(path, storage, storage_options)  # type: ignore[arg-type]
     if storage_options is not None:

@@ -23,8 +23,8 @@ use crate::log::{self, CqUnit, Queue, QueueKind, folder};
 use crate::store::LogSource;
 use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
 
-use crate::py::place::{Place, place_of};
 use crate::py::store::message_scan::MessageScan;
+use crate::py::store::place::{Place, place_of};
 use crate::py::store::reading::{bound, on_damage};
 use crate::py::store::stored::StoredMessage;
 use crate::py::values::value_methods;

@@ -21,7 +21,7 @@ use crate::store::read::scan::{self, Offsets, OnDamage, Places, Scan};
 use super::scan::{ArrowScan, Messages, limits, named_columns};
 use crate::py::arguments::not_one_of;
 use crate::py::fields;
-use crate::py::place::{Place, place_of};
+use crate::py::store::place::{Place, place_of};
 use crate::py::store::reading::{filter_of, scan_filter};
 
 /// Topic, queue, and a half-open range of queue offsets.

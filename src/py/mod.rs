@@ -10,7 +10,6 @@ mod files;
 mod functions;
 mod index;
 mod log_scan;
-mod place;
 mod process;
 mod scan;
 mod store;
@@ -72,7 +71,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     // Internal, so not in `__all__`.
     let places = module.py().get_type::<store::group::GroupPlaces>();
     module.setattr("_GroupPlaces", places)?;
-    let remote = module.py().get_type::<place::RemoteStorage>();
+    let remote = module.py().get_type::<store::place::RemoteStorage>();
     module.setattr("_RemoteStorage", remote)?;
     let log_queues = module.py().get_type::<care::rocksdb::PythonLogQueues>();
     module.setattr("_LogQueues", log_queues)?;

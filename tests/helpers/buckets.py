@@ -15,11 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import mqstore
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 KEY, SECRET = "mqstore-test", "planted-secret-6f1c"
 WAIT_S = 60
+SMALL = {"mapped_file_size_commit_log": 1 << 20, "max_hash_slot_num": 1000, "max_index_num": 4000}
 
 
 def connect(bucket: str, options: dict[str, str]) -> Any:
@@ -32,8 +35,6 @@ def connect(bucket: str, options: dict[str, str]) -> Any:
 
 def count(url: str, options: dict[str, str]) -> int:
     """The messages of a store, for a process of its own."""
-    import mqstore
-
     with mqstore.open(url, storage_options=options) as store:
         return sum(1 for _ in store.scan())
 
@@ -135,3 +136,11 @@ def _make_bucket(options: dict[str, str], server: subprocess.Popen[bytes], log: 
             time.sleep(0.1)
         else:
             return
+
+
+def asked(question: Callable[..., Any], *given: Any, **more: Any) -> Any:
+    """An answer as text, or the class of its error."""
+    try:
+        return str(question(*given, **more))
+    except mqstore.StoreError as error:
+        return type(error)

@@ -12,7 +12,7 @@ from mqstore._native._scan import ArrowScan
 from mqstore._native._stored import StoredMessage
 from mqstore._native._types import _ArrowStream, _Given, _Keys, _Path, _Properties, _Tags, _Time
 from mqstore._native._values import AppendResult, AppendSummary, GroupOffset, QueueInfo
-from mqstore.files.remote import RemotePath
+from mqstore.files.remote_path import RemotePath
 from mqstore.groups.delays import Delivery
 from mqstore.groups.group import ConsumerGroup
 from mqstore.results import QueryResult

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from mqstore.config import ConfigLike
-    from mqstore.files.remote import RemotePath
+    from mqstore.files.remote_path import RemotePath
     from mqstore.rocksdb.reading import Databases
 
 

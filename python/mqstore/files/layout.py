@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mqstore import Store
-    from mqstore.files.remote import RemotePath
+    from mqstore.files.remote_path import RemotePath
 
 # Root, kind, topic, queue, file: nothing of a store lies deeper, but for compaction's own tree.
 _DEEPEST = 5

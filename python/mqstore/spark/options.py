@@ -7,15 +7,15 @@ options hold primitives only, so that they travel to workers; nothing here needs
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
+from typing import Any, Final, Literal, Self
 
 from mqstore.errors import ConfigError, UnsupportedError
+from mqstore.spark.roots import root_at
 from mqstore.spark.values import (
     BATCH,
     EARLIEST,
@@ -47,30 +47,12 @@ from mqstore.spark.values import (
     read_time_in,
     read_zone,
 )
-from mqstore.store import FRESH_S, connect, has_scheme
 from mqstore.text import parse_time
 
-if TYPE_CHECKING:
-    from mqstore.files.remote import RemotePath
-
-TABLES: Final = (
-    "messages",
-    "raw",
-    "dispatch",
-    "consumequeue",
-    "index",
-    "files",
-    "checkpoint",
-    "offsets",
-    "damage",
+TABLES: Final = tuple(
+    "messages raw dispatch consumequeue index files checkpoint offsets damage".split()  # noqa: SIM905 - short
 )
 """Values of ``table``."""
-
-
-@functools.lru_cache(maxsize=256)
-def _connected(url: str, storage_options: str) -> RemotePath:
-    """A store behind a URL; workers are processes of their own."""
-    return cast("RemotePath", connect(url, json.loads(storage_options)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +158,7 @@ class ReadOptions:
         example='{"orders": {"0": 50, "1": -1}}',
         meaning="end queue offset, exclusive",
     )
+    root = root_at
     starting_from_latest: bool = False
     ending_at_earliest: bool = False
     starting_physical_offset: int | None = option(
@@ -334,8 +317,7 @@ class ReadOptions:
         read_storage_options,
         hidden=True,
         example='{"region": "eu-central-1"}',
-        meaning="for paths that are URLs: a JSON object, as `storage_options` of `mqstore.open`; "
-        "see [cloud.md](cloud.md)",
+        meaning="for URLs: a JSON object with [options of the object store](cloud.md#spark)",
     )
     columns: tuple[str, ...] | None = option(
         "columns",
@@ -408,17 +390,6 @@ class ReadOptions:
         meaning="layout of a pipeline's tables, and the options that `--migrate` changed; a "
         "pipeline sets it",
     )
-
-    def root(self, store: str, path: str | None = None) -> str | RemotePath:
-        """A store's root, or a path below it, for functions of the package.
-
-        A process lists a URL once, and again where that is a second ago.
-        """
-        if not has_scheme(store):
-            return path or store
-        remote = _connected(store, json.dumps(self.storage_options, sort_keys=True))
-        remote.renew(FRESH_S)
-        return remote if path is None else remote.at(path)
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> Self:

@@ -25,7 +25,7 @@ from mqstore.store import below, has_scheme
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mqstore.files.remote import RemotePath
+    from mqstore.files.remote_path import RemotePath
     from mqstore.spark.options import ReadOptions
 
 _log = logging.getLogger("mqstore.spark")

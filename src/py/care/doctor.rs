@@ -14,8 +14,8 @@ use crate::format::release::Release;
 
 use super::rocksdb::PythonDatabases;
 use crate::py::fields;
-use crate::py::place::{Place, place_of};
 use crate::py::process::with_progress;
+use crate::py::store::place::{Place, place_of};
 
 /// Code, severity, title, evidence, cure, fix, numbers of findings that follow by code.
 type Row = (

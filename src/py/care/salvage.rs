@@ -11,8 +11,8 @@ use crate::config::StoreConfig;
 use crate::files::Os;
 
 use crate::py::fields;
-use crate::py::place::{Place, place_of};
 use crate::py::process::with_progress;
+use crate::py::store::place::{Place, place_of};
 
 /// Carves messages out of damaged files; ``mqstore.salvage`` is the public door to this.
 ///

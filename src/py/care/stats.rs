@@ -10,9 +10,9 @@ use crate::columns::stats_batch;
 use crate::config::StoreConfig;
 use crate::py::arguments::{not_one_of, value_error};
 use crate::py::fields;
-use crate::py::place::{Place, place_of};
 use crate::py::process::with_progress;
 use crate::py::scan::ArrowScan;
+use crate::py::store::place::{Place, place_of};
 use crate::py::store::reading::{on_damage, scan_filter};
 use crate::store::read::scan::OnDamage;
 

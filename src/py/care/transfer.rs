@@ -22,9 +22,9 @@ use crate::time::Clock;
 use crate::py::arguments::not_one_of;
 use crate::py::errors::InvalidMessageError;
 use crate::py::fields;
-use crate::py::place::{Place, place_of};
 use crate::py::process::with_progress;
 use crate::py::store::message::Message;
+use crate::py::store::place::{Place, place_of};
 use crate::py::store::reading::scan_filter;
 
 /// A message or record, with queue offset and position if known, and the row's number.

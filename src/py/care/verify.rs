@@ -10,8 +10,8 @@ use super::rocksdb::PythonDatabases;
 use super::{FindingRow, finding_row};
 use crate::py::arguments::not_one_of;
 use crate::py::fields;
-use crate::py::place::{Place, place_of};
 use crate::py::process::{threads_of, with_progress};
+use crate::py::store::place::{Place, place_of};
 
 /// Checks a store; ``mqstore.verify`` is the public door to this. Never writes.
 ///

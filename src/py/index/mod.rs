@@ -22,7 +22,7 @@ use crate::log;
 use crate::log::index::file;
 use crate::log::index::file::{IndexOpen, IndexPut};
 use crate::log::index::layout::{Detection, detect_layout};
-use crate::py::place::{Place, place_of};
+use crate::py::store::place::{Place, place_of};
 
 use self::arrow::{OffsetLists, read_entries};
 use crate::py::arguments::{not_one_of, value_error};

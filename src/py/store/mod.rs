@@ -6,6 +6,7 @@ pub(crate) mod fastcall;
 pub(crate) mod group;
 pub(crate) mod message;
 pub(crate) mod message_scan;
+pub(crate) mod place;
 pub(crate) mod reading;
 pub(crate) mod remote;
 pub(crate) mod stored;
@@ -28,7 +29,7 @@ use crate::format::release::Release;
 use crate::log::index::query::{ExternalIndex, ExternalOffsets, ExternalQuery};
 use crate::py::arguments::{shown, value_error};
 use crate::py::errors::StoreClosedError;
-use crate::py::place::{Place, place_of};
+use crate::py::store::place::{Place, place_of};
 use crate::store::folder::remembered;
 use crate::store::{MessageStore, OpenMode};
 

@@ -9,11 +9,11 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
-use super::store::remote;
-use super::{fields, process};
+use super::remote;
 use crate::error::{Error, Result};
 use crate::files::{Access, FileKind, Os, Storage};
 use crate::format::width::to_usize;
+use crate::py::{fields, process};
 
 /// A path, and the storage that has it.
 pub(crate) struct Place {

@@ -1,0 +1,31 @@
+"""Roots of stores in driver and workers."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import TYPE_CHECKING, cast
+
+from mqstore.store import FRESH_S, connect, has_scheme
+
+if TYPE_CHECKING:
+    from mqstore.files.remote_path import RemotePath
+    from mqstore.spark.options import ReadOptions
+
+
+def root_at(options: ReadOptions, store: str, path: str | None = None) -> str | RemotePath:
+    """A store's root, or a path below it, for functions of the package.
+
+    A process lists a URL once, and again where that is a second ago.
+    """
+    if not has_scheme(store):
+        return path or store
+    remote = _connected(store, json.dumps(options.storage_options, sort_keys=True))
+    remote.renew(FRESH_S)
+    return remote if path is None else remote.at(path)
+
+
+@functools.lru_cache(maxsize=256)
+def _connected(url: str, storage_options: str) -> RemotePath:
+    """A store behind a URL; workers are processes of their own."""
+    return cast("RemotePath", connect(url, json.loads(storage_options)))
