@@ -126,7 +126,7 @@ fn ask(home: &Home) -> Answers {
     let copy = home.copy();
     let rebuilt = rebuild(home.path(), home.config.clone(), &options, go_on);
     let rebuilt = rebuilt.map_or((0, 0), |report| (report.messages, report.log_end));
-    let salvaged = carve(&home, go_on);
+    let salvaged = carve(home, go_on);
     let recovered = copy.open(mqstore::OpenMode::ReadWrite);
     let recovered =
         recovered.map_err(|error| error.to_string().chars().take(60).collect()).map(|store| {
