@@ -10,6 +10,7 @@ use crate::files::threads::each;
 use crate::files::{Access, FileRun, Storage};
 use crate::format::index::IndexLayout;
 use crate::log::index::builder::{BuiltIndex, IndexBuilder};
+use crate::log::queue::CqUnit;
 use crate::log::read::end::{Left, is_left_out};
 use crate::log::read::evidence::Budget;
 use crate::log::read::file_walk::next_of_log;
@@ -188,7 +189,8 @@ impl Entered {
         if rebuilt.kind == QueueKind::Plain && own.physical_end() <= *reach {
             return Ok(true);
         }
-        let mut unit = placed(*own, rebuilt.kind, (next, *reach), whole_from);
+        let number = placed(own.number, rebuilt.kind, (next, *reach), whole_from);
+        let mut unit = CqUnit { number, ..*own };
         let is_open = *reach < 0 || own.number > next;
         if let Some(old) = old.as_ref().filter(|old| is_open && old.kind() == QueueKind::Plain) {
             let from = if *reach < 0 { 0 } else { next };

@@ -80,16 +80,14 @@ impl Queued {
     }
 }
 
-/// A record's unit in a queue that ends at the number and the physical offset of `ends`. If the log
-/// lost nothing in between, RocketMQ never had the numbers left out, and appends.
+/// A record's number in a queue that ends at the number and the physical offset of `ends`. If the
+/// log lost nothing in between, RocketMQ never had the numbers left out, and appends.
 #[inline]
 #[must_use]
-pub fn placed(unit: CqUnit, kind: QueueKind, (next, reach): (i64, i64), whole_from: u64) -> CqUnit {
+pub fn placed(own: i64, kind: QueueKind, (next, reach): (i64, i64), whole_from: u64) -> i64 {
     let is_whole = kind == QueueKind::Plain && reach >= saturating_i64(whole_from);
     // RocketMQ drops a number whose entry no file can have.
-    let is_whole = is_whole && unit.number <= MOST_NUMBER;
-    let number = if is_whole { unit.number.min(next) } else { unit.number };
-    CqUnit { number, ..unit }
+    if is_whole && own <= MOST_NUMBER { own.min(next) } else { own }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -168,7 +166,8 @@ impl Gathered {
         for queued in &self.units {
             let Some(Some(queue)) = queues.get(queued.batch as usize) else { continue };
             let ends = (queue.max_offset(), queue.reach());
-            queued.add_to(queue, &placed(queued.unit, queue.kind(), ends, self.whole_from))?;
+            let number = placed(queued.unit.number, queue.kind(), ends, self.whole_from);
+            queued.add_to(queue, &CqUnit { number, ..queued.unit })?;
         }
         Ok(())
     }

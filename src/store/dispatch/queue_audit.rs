@@ -184,7 +184,7 @@ impl<'q> Audit<'q> {
     }
 
     /// Returns the unit, in its place, that the queue lacks.
-    #[inline]
+    #[inline(always)]
     fn check_at(
         &mut self,
         place: Option<usize>,
@@ -193,17 +193,19 @@ impl<'q> Audit<'q> {
     ) -> Result<Option<CqUnit>> {
         let audit = place.and_then(|place| self.audits.get_mut(place));
         let Some(audit) = audit.filter(|_| own.number >= 0) else { return Ok(None) };
-        let mut unit = placed(*own, audit.kind, (audit.next, audit.reach), self.whole_from);
+        let number = placed(own.number, audit.kind, (audit.next, audit.reach), self.whole_from);
         // A taken or unreachable number gets no entry, nor does a record that has one.
-        let is_known = audit.kind == QueueKind::Plain && unit.physical_end() <= audit.reach;
-        if is_known
-            || unit.number < audit.next
-            || unit.number.saturating_sub(audit.next) > audit.most_skipped
+        let is_known = audit.kind == QueueKind::Plain && own.physical_end() <= audit.reach;
+        if is_known || number < audit.next || number.saturating_sub(audit.next) > audit.most_skipped
         {
             return Ok(None);
         }
-        let mut there = audit.has(&unit, topic)?;
-        if !there && let Some(number) = audit.known_number(own)? {
+        let mut unit = CqUnit { number, ..*own };
+        let mut there = audit.queue.is_some() && audit.has(&unit, topic)?;
+        if !there
+            && audit.queue.is_some()
+            && let Some(number) = audit.known_number(own)?
+        {
             unit.number = number;
             there = audit.has(&unit, topic)?;
         }
