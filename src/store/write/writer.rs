@@ -526,7 +526,7 @@ impl Writer {
         if self.dispatched.load(Ordering::Acquire) >= files.log.end_offset() {
             let newest_ms = self.appender.lock().newest_timestamp_ms;
             let end = files.log.end_offset();
-            self.give_back(end);
+            self.release_space(end);
             let _ = files.storage.remove_file(&files.paths.waiters());
             // A missing seal only makes the next open slower.
             let _ = Seal::put(&*files.storage, &files.paths, &files.config, end, newest_ms);
@@ -536,7 +536,7 @@ impl Writer {
     }
 
     /// Space that stays taken does no harm.
-    fn give_back(&self, end: u64) {
+    fn release_space(&self, end: u64) {
         let run = self.files.log.run();
         let is_zeros = || matches!(data_end(&self.files.log, end), Ok(None));
         if let Some(file) = run.find(end).filter(|_| is_zeros())
@@ -548,7 +548,7 @@ impl Writer {
         }
         let dispatcher = self.dispatcher.lock();
         let index = dispatcher.index.as_ref().and_then(IndexService::current);
-        let _ = index.map_or(Ok(()), IndexFile::give_back);
+        let _ = index.map_or(Ok(()), IndexFile::release_space);
     }
 
     pub(crate) fn close_files(&self) {

@@ -64,8 +64,7 @@ impl Gap {
             self.missing - self.wrong,
             self.messages.messages
         );
-        let (code, severity) = (Code::IndexMissing, Severity::Error);
-        cx.findings.add(code, severity, &cx.paths.index(), None, expected, "none");
+        cx.findings.add(Code::IndexMissing, &cx.paths.index(), None, expected, "none");
     }
 }
 
@@ -428,12 +427,12 @@ fn report_reach(cx: &Context<'_>, behind: &Unindexed, before: &Unindexed) {
         let closed = cx.state == State::Closed;
         let severity = if closed { Severity::Warning } else { Severity::Info };
         let expected = "the keys of the newest messages";
-        cx.findings.add(Code::IndexTail, severity, &dir, None, expected, found);
+        cx.findings.add(Code::IndexTail.at(severity), &dir, None, expected, found);
     }
     if let Some(found) = text(before) {
         let expected = "the keys of the oldest messages";
-        let severity = Severity::Warning;
-        cx.findings.add(Code::IndexMissing, severity, &dir, None, expected, found);
+        let code = Code::IndexMissing.at(Severity::Warning);
+        cx.findings.add(code, &dir, None, expected, found);
     }
 }
 
@@ -502,7 +501,7 @@ impl TagRuns {
             let found =
                 format!("none of {messages} messages at physical offsets {first} to {last}");
             let (code, dir) = (Code::IndexTags, cx.paths.index());
-            cx.findings.add(code, Severity::Info, &dir, None, expected, found);
+            cx.findings.add(code, &dir, None, expected, found);
         }
     }
 }

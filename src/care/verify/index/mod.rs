@@ -93,7 +93,7 @@ impl Index {
                     index_settings::index_layout(&*cx.storage, &cx.paths, &pending_notices)?
                         .is_ok();
                 let severity = if is_whole { Severity::Info } else { Severity::Warning };
-                cx.findings.add(Code::IndexLayout, severity, &path, None, expected, reason);
+                cx.findings.add(Code::IndexLayout.at(severity), &path, None, expected, reason);
                 return Ok(Self::default());
             }
         };
@@ -112,14 +112,14 @@ impl Index {
                 CorruptionKind::FileName => Code::StrayName,
                 _ => Code::IndexUnusable,
             };
-            let severity = match fault.kind {
-                CorruptionKind::FileName => Severity::Warning,
-                CorruptionKind::FileLength if fault.path > newest => {
-                    cx.severity_of_new(fault.offset == 0)
+            let code = match fault.kind {
+                CorruptionKind::FileName => code.at(Severity::Warning),
+                CorruptionKind::FileLength if fault.path > newest && fault.offset == 0 => {
+                    cx.new_file(code)
                 }
-                _ => Severity::Error,
+                _ => code.into(),
             };
-            cx.corruption(code, severity, fault);
+            cx.corruption(code, fault);
         }
         let mut unusable: Vec<_> = run.unusable().iter().map(|file| file.name).collect();
         let listed = run.files();
@@ -194,8 +194,7 @@ impl Index {
                 let at = open.layout().entry_position(number);
                 let expected = format!("an offset of {before} or more");
                 let found = format!("entry {number} with physical offset {offset}");
-                let severity = Severity::Error;
-                cx.findings.add(Code::IndexEntry, severity, open.path(), Some(at), expected, found);
+                cx.findings.add(Code::IndexEntry, open.path(), Some(at), expected, found);
             }
         }
         Ok(())
@@ -257,7 +256,7 @@ fn try_read_state(
             CorruptionKind::IndexChain => Code::IndexChain,
             _ => Code::IndexEntry,
         };
-        cx.corruption(code, Severity::Error, fault);
+        cx.corruption(code, fault);
     })?;
     state.seen.count = read.saturating_add(1);
     if state.seen.count > 1 {
@@ -368,13 +367,7 @@ impl<'a> Judge<'a> {
         found: String,
     ) {
         let at = open.layout().entry_position(number).saturating_add(field);
-        let severity = match code {
-            Code::IndexTime => Severity::Warning,
-            // RocketMQ leaves entries of messages that its recovery removed.
-            Code::IndexNowhere => Severity::Warning,
-            _ => Severity::Error,
-        };
-        self.cx.findings.add(code, severity, open.path(), Some(at), expected, found);
+        self.cx.findings.add(code, open.path(), Some(at), expected, found);
     }
 
     /// Whether an entry leads to a message with its key, where the log is whole; reports it

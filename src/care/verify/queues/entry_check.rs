@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use super::{Entries, Queue, ReadEntry, each_block, each_entry, is_of, is_range, tags_code};
-use crate::care::finding::{Code, Severity};
+use crate::care::finding::{Code, Graded, Severity};
 use crate::care::verify::context::{Context, State, Walked, spot};
 use crate::error::{Error, Result};
 use crate::files::FileRun;
@@ -123,11 +123,11 @@ impl Structure<'_> {
         };
         if let Some(from) = self.empty.take() {
             let found = format!("zeros up to entry {place}, which is there");
-            self.add(Code::QueueHole, Severity::Error, from, format!("entry {from}"), found);
+            self.add(Code::QueueHole, from, format!("entry {from}"), found);
         }
         if let Some(from) = self.blanks.take() {
             let found = format!("fillers up to entry {place}");
-            self.add(Code::QueueBlank, Severity::Warning, from, format!("entry {from}"), found);
+            self.add(Code::QueueBlank, from, format!("entry {from}"), found);
         }
         if self.is_plain {
             self.end = Some(unit.end());
@@ -141,7 +141,7 @@ impl Structure<'_> {
                 expected = "an offset and a number of 0 or more, a size and a count above 0";
                 found += &format!(", {count} messages from {number} on");
             }
-            self.add(Code::QueueNowhere, Severity::Error, place, expected.to_owned(), found);
+            self.add(Code::QueueNowhere, place, expected.to_owned(), found);
             return;
         }
         self.count += 1;
@@ -150,7 +150,7 @@ impl Structure<'_> {
             if physical_offset <= before.physical_offset {
                 let expected = format!("an offset behind {}", before.physical_offset);
                 let found = format!("entry {place} with offset {physical_offset}");
-                self.add(Code::QueueOrder, Severity::Error, place, expected, found);
+                self.add(Code::QueueOrder, place, expected, found);
             }
             if !self.is_plain && number != before.end() {
                 // Missing numbers may be of lost messages.
@@ -158,7 +158,7 @@ impl Structure<'_> {
                 let severity = if gap { Severity::Warning } else { Severity::Error };
                 let expected = format!("messages from {} on", before.end());
                 let found = format!("entry {place} with those from {number}");
-                self.add(Code::BatchNumbers, severity, place, expected, found);
+                self.add(Code::BatchNumbers.at(severity), place, expected, found);
             }
         }
         self.first.get_or_insert(number);
@@ -169,7 +169,7 @@ impl Structure<'_> {
     fn finish(&self) {
         if let Some(from) = self.blanks {
             let found = "fillers up to the end".to_owned();
-            self.add(Code::QueueBlank, Severity::Warning, from, format!("entry {from}"), found);
+            self.add(Code::QueueBlank, from, format!("entry {from}"), found);
         }
         let files = self.queue.run().files();
         let entry_len = self.queue.kind().entry_len() as u64;
@@ -180,15 +180,14 @@ impl Structure<'_> {
                 .empty
                 .is_some_and(|from| i64::try_from(file.base_offset / entry_len) == Ok(from))
         {
-            let (code, severity) = (Code::QueueFileEmpty, Severity::Error);
             let found = "zeros, behind a full file or as the only one";
-            self.cx.findings.add(code, severity, &file.path, Some(0), "an entry", found);
+            self.cx.findings.add(Code::QueueFileEmpty, &file.path, Some(0), "an entry", found);
         }
     }
 
-    fn add(&self, code: Code, severity: Severity, place: i64, expected: String, found: String) {
+    fn add(&self, code: impl Into<Graded>, place: i64, expected: String, found: String) {
         let (path, offset) = self.queue.spot(place);
-        self.cx.findings.add(code, severity, &path, Some(offset), expected, found);
+        self.cx.findings.add(code, &path, Some(offset), expected, found);
     }
 }
 
@@ -222,8 +221,8 @@ pub(crate) fn check_entries(
         let (path, offset) = queue.spot(place);
         // A crash may leave entries of messages that were not flushed.
         let unclean = at >= walked.log_end && cx.state != State::Closed;
-        let severity = if unclean { Severity::Warning } else { Severity::Error };
-        cx.findings.add(code, severity, &path, Some(offset), expected, found);
+        let code = if unclean { code.at(Severity::Warning) } else { code.into() };
+        cx.findings.add(code, &path, Some(offset), expected, found);
         Ok(())
     })
 }
@@ -312,8 +311,7 @@ pub(crate) fn read_extension(cx: &Context<'_>, run: &FileRun) -> Result<()> {
                 Err(error) => (position + error.position as u64, error.expected, error.found),
             };
             let (offset, expected, found) = wrong;
-            let severity = Severity::Error;
-            cx.findings.add(Code::ExtUnit, severity, &file.path, Some(offset), expected, found);
+            cx.findings.add(Code::ExtUnit, &file.path, Some(offset), expected, found);
             break;
         }
     }
@@ -372,8 +370,7 @@ impl<'a> ExtCheck<'a> {
                             let (path, place) = spot(run, offset);
                             let expected = format!("tags code {code}, time {time}");
                             let code = Code::ExtTags;
-                            let severity = Severity::Error;
-                            cx.findings.add(code, severity, &path, Some(place), expected, found);
+                            cx.findings.add(code, &path, Some(place), expected, found);
                         }
                         None
                     }
@@ -383,8 +380,7 @@ impl<'a> ExtCheck<'a> {
         };
         if let Some(expected) = expected {
             let found = format!("entry {number} with address {offset}");
-            let (code, severity) = (Code::ExtAddress, Severity::Error);
-            cx.findings.add(code, severity, &entry.path, Some(entry.offset), expected, found);
+            cx.findings.add(Code::ExtAddress, &entry.path, Some(entry.offset), expected, found);
         }
         Ok(())
     }

@@ -171,7 +171,7 @@ impl Queues {
                 QueueKind::Plain => "no queue of single messages, by topics.json",
                 QueueKind::Batch => "no queue of batches, by topics.json",
             };
-            cx.findings.add(Code::ConfigKind, Severity::Error, path, None, expected, "one");
+            cx.findings.add(Code::ConfigKind, path, None, expected, "one");
         }
         is_wrong
     }
@@ -493,8 +493,7 @@ pub(crate) fn report_twice(
         String::from_utf8_lossy(&queue.topic)
     );
     let found = format!("a second one; the queue leads to the one at {leads}");
-    let severity = Severity::Warning;
-    cx.findings.add(Code::LogTwice, severity, &path, Some(offset), expected, found);
+    cx.findings.add(Code::LogTwice, &path, Some(offset), expected, found);
 }
 
 /// Reports queues that RocketMQ went on filling though numbers were left out. Light queues have no
@@ -505,13 +504,13 @@ pub(crate) fn report_shifted(cx: &Context<'_>, queues: &Queues) {
         let (path, offset) = queue.spot(first);
         // One message alone claims a number that the queue never reached.
         let beyond = first.saturating_add(2)..=first.saturating_add(most);
-        let (code, severity) = match count == 1 && beyond.contains(&queue.end) {
-            true => (Code::QueueOther, Severity::Error),
-            false => (Code::QueueShifted, Severity::Warning),
+        let code = match count == 1 && beyond.contains(&queue.end) {
+            true => Code::QueueOther,
+            false => Code::QueueShifted,
         };
         let found = format!("{count} messages from entry {first} on, shifted by {most}");
         let expected = "each message in the entry of its number";
-        cx.findings.add(code, severity, &path, Some(offset), expected, found);
+        cx.findings.add(code, &path, Some(offset), expected, found);
     }
 }
 
@@ -546,7 +545,7 @@ pub(crate) fn report_missing(
                 "none; the first of these lies at physical offset {}, {why}",
                 missing.place
             );
-            cx.findings.add(Code::QueueMissing, severity, &dir, None, expected, found);
+            cx.findings.add(Code::QueueMissing.at(severity), &dir, None, expected, found);
         } else {
             tail += behind;
             tail_from = tail_from.min(missing.place);
@@ -563,7 +562,7 @@ pub(crate) fn report_missing(
                 format!("{behind} numbers from {} on", if end > 0 { end } else { least });
             let found = format!("numbers from {least} to {most}");
             let severity = if grew { Severity::Info } else { Severity::Warning };
-            cx.findings.add(Code::LogNumber, severity, &dir, None, expected, found);
+            cx.findings.add(Code::LogNumber.at(severity), &dir, None, expected, found);
         }
     }
     if tail > 0 {
@@ -573,6 +572,6 @@ pub(crate) fn report_missing(
         };
         let dir = cx.paths.consume_queue();
         let expected = "every message in its queue";
-        cx.findings.add(Code::QueueTail, Severity::Info, &dir, None, expected, found);
+        cx.findings.add(Code::QueueTail, &dir, None, expected, found);
     }
 }

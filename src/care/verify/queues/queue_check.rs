@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::entry_check::{EntryPlace, ExtCheck};
 use super::{Queue, Queues, find, is_of, is_range, miss, report_twice, tags_code};
-use crate::care::finding::{Code, Severity};
+use crate::care::finding::Code;
 use crate::care::verify::context::Context;
 use crate::care::verify::oddities::{MOST_BODY, with_body};
 use crate::error::{CorruptionKind, FormatError, Result};
@@ -253,8 +253,7 @@ impl<'a> QueueCheck<'a> {
         }
         let expected = format!("tags code {}", tags_code(self.cx, request));
         let found = format!("entry {number} with tags code {}", entry.tags_code);
-        let severity = Severity::Error;
-        self.cx.findings.add(Code::QueueTags, severity, &path, Some(offset), expected, found);
+        self.cx.findings.add(Code::QueueTags, &path, Some(offset), expected, found);
         Ok(())
     }
 
@@ -355,8 +354,8 @@ impl<'a> QueueCheck<'a> {
             if expected != found {
                 let (path, offset) = queue.spot(place);
                 let found = format!("entry {place} with {name} {found}");
-                let (severity, expected) = (Severity::Error, format!("{name} {expected}"));
-                self.cx.findings.add(code, severity, &path, Some(offset), expected, found);
+                let expected = format!("{name} {expected}");
+                self.cx.findings.add(code, &path, Some(offset), expected, found);
             }
         }
     }
