@@ -222,7 +222,7 @@ def test_ho06_damage_fails_is_skipped_or_is_a_row(spark, tmp_path) -> None:
     [
         ({"topcs": "x"}, "did you mean topics"),
         ({"columns": "bdy"}, "did you mean body"),
-        ({"queues": "{1"}, "is no JSON"),
+        ({"queues": "{1"}, "expected JSON, got '{1'"),
         (
             {"startingOffsets": '{"orders": {"0": 10000}}'},
             "topic orders, queue 0 holds offsets 0 to",

@@ -174,10 +174,14 @@ def source_schema() -> Any:
     ("section", "values", "says"),
     [
         ("sink", {"file_bytes": "12 MB"}, r"\[sink\] file_bytes: expected bytes .*, got '12 MB'"),
-        ("sink", {"file_bytes": "0"}, r"\[sink\] file_bytes: must be at least 1 byte"),
+        ("sink", {"file_bytes": "0"}, r"\[sink\] file_bytes: expected 1 byte or more, got '0'"),
         ("sink", {"date_zone": "Mars"}, r"\[sink\] date_zone: 'Mars' is no time zone"),
         ("trigger", {"interval": "soon"}, r"\[trigger\] interval: expected a duration"),
-        ("trigger", {"interval": "1 minute", "available_now": True}, "give one"),
+        (
+            "trigger",
+            {"interval": "1 minute", "available_now": True},
+            "expected none beside available_now, got both",
+        ),
         ("source", {"tags": "a && b"}, "option tags: "),
     ],
 )
