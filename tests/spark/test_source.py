@@ -240,7 +240,10 @@ def test_mistakes_are_named_before_any_task(spark, stores, options, says) -> Non
     ("statement", "says"),
     [
         ("VIEW v USING mqstore OPTIONS (path '{}', topcs 'T')", "no option 'topcs'; did you mean"),
-        ("VIEW v USING mqstore", "no path was given; load(path) names a store's directory; {}"),
+        (
+            "VIEW v USING mqstore",
+            "path: expected a store's directory, as in load(path), got none; {}",
+        ),
         ("TABLE t USING mqstore OPTIONS (path '{}')", "CREATE TABLE cannot name a store's dir"),
         ("TABLE t USING mqstore OPTIONS (topics 'T') LOCATION '{}'", "CREATE TABLE cannot name"),
     ],
@@ -260,7 +263,7 @@ def test_a_table_with_columns_has_no_path_when_it_is_read(spark, stores) -> None
     options = f"OPTIONS (path '{stores / 'broker-a' / 'store'}')"
     spark.sql(f"CREATE TABLE lost (topic string) USING mqstore {options}")
     try:
-        with pytest.raises(AnalysisException, match=r"no path was .* TABLE loses its options"):
+        with pytest.raises(AnalysisException, match=r"path: expected .* TABLE loses its options"):
             spark.table("lost").collect()
     finally:
         spark.sql("DROP TABLE lost")

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import AnalysisException
 
 from mqstore.errors import ConfigError, UnsupportedError, wrong_setting
-from mqstore.spark.books import Books
 from mqstore.spark.compat import is_connect
 from mqstore.spark.migrating import check_books, migrated
 from mqstore.spark.options import ReadOptions, as_texts
@@ -31,6 +30,7 @@ from mqstore.spark.sinks import Place, Sinks, counts
 from mqstore.spark.source import register_format
 from mqstore.spark.stream import check_limits
 from mqstore.spark.target import TargetLock, check_target
+from mqstore.spark.telling import reason
 from mqstore.spark.values import read_names, read_size, read_zone, session_zone, unknown_name
 
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-    from mqstore.spark.purpose import Purpose
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +99,9 @@ class PipelineConfig:
                 raise ConfigError(unknown_name("section", name, sections), name)
             if not isinstance(section, Mapping):
                 raise wrong_setting(f"section {name}", f"a table [{name}]", repr(section))
-            _check(name, section, sections[name])
+            for one in section:
+                if (known := sections[name]) is not None and one not in known:
+                    raise ConfigError(f"[{name}] {unknown_name('name', one, known)}", one)
             given[name] = section
         source, sink, trigger = given["source"], given["sink"], given["trigger"]
         if trigger.get("available_now") and "interval" in trigger:
@@ -213,12 +213,6 @@ def _parsed(name: str, read: Callable[[str], Any], text: str) -> Any:  # noqa: A
         raise ConfigError(f"[sink] {name}: {error}", name) from None
 
 
-def _check(section: str, given: Mapping[str, object], known: Sequence[str] | None) -> None:
-    for name in given if known is not None else ():
-        if name not in known:
-            raise ConfigError(f"[{section}] {unknown_name('name', name, known)}", name)
-
-
 def _boolean(section: str, name: str, given: Mapping[str, object]) -> bool:
     value = given.get(name, False)
     if not isinstance(value, bool):
@@ -302,9 +296,10 @@ def pipeline(
     lock = TargetLock(settings.books)
     lock.take(spark)
     try:
-        query = _start(spark, settings, texts, source, purpose, migrate, progress)
-    except BaseException:
-        lock.release()
+        sinks = Sinks(settings, source, progress or (lambda _: None), purpose, lock.previous_end)
+        query = _start(spark, settings, texts, sinks, migrate=migrate)
+    except BaseException as error:
+        lock.release(lock.previous_end or reason(error))
         raise
     lock.hold(query, spark)
     return query
@@ -314,13 +309,12 @@ def _start(
     spark: SparkSession,
     settings: PipelineConfig,
     texts: dict[str, str],
-    source: Progress,
-    purpose: Purpose,
-    migrate: bool,  # noqa: FBT001
-    progress: Callable[[Mapping[str, object]], object] | None,
+    sinks: Sinks,
+    *,
+    migrate: bool,
 ) -> StreamingQuery:
     register_format(spark)
-    books = Books(settings.books)
+    books, purpose = sinks.books, sinks.purpose
     last = books.last(spark)
     if last is not None and migrate:
         last = migrated(last, purpose, settings, spark)
@@ -340,10 +334,9 @@ def _start(
             "was written. Bring one of them back, or name a new table",
             "path",
         )
-    sinks = Sinks(settings, source, progress or (lambda _: None), purpose)
     stream = spark.readStream.format("mqstore").options(**texts).load()
     # `lastProgress` has them: Spark gives a Python source no place for metrics of its own.
-    stream = stream.observe("mqstore", *counts())
+    stream = stream.observe("mqstore", *counts(), sinks.previous_end_column())
     writer = (
         stream.writeStream.queryName(f"mqstore pipeline {settings.path}")
         .option("checkpointLocation", settings.checkpoint)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -368,6 +371,58 @@ def test_one_pipeline_at_a_time_writes_to_a_target(spark: SparkSession, tmp_path
         other.kill()
     lake.run()
     assert lake.bodies() == list(range(0, 10, 2))
+
+
+@pytest.mark.parametrize("words", ["disk full", "store replaced", "catalog refused"])
+def test_the_next_run_names_why_the_one_before_ended(
+    spark: SparkSession, tmp_path: Path, words: str
+) -> None:
+    fill(tmp_path / "x-a", range(10))
+    lake = Lake(spark, tmp_path)
+    if words == "catalog refused":
+        spark.sql("CREATE DATABASE refused")
+        del lake.config["sink"]["path"]
+        lake.config["sink"] |= {"table": "refused.m", "checkpoint": f"{tmp_path}/checkpoint"}
+
+    def run(progress: Any = None) -> Any:
+        query = pipeline(spark, lake.config, progress=progress)
+        query.awaitTermination()
+        return query.recentProgress[-1].observedMetrics["mqstore"]["previous_end"]
+
+    def fail(event: dict[str, Any]) -> None:
+        if event["state"] == "begun" and words == "disk full":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if event["state"] == "begun":
+            spark.sql("DROP DATABASE refused CASCADE")
+
+    if words == "store replaced":
+        assert run() is None
+        shutil.move(tmp_path / "x-a", tmp_path / "kept")
+        fill(tmp_path / "x-a", range(100, 140))
+        with pytest.raises(PySparkException) as caught:
+            run()
+        shutil.rmtree(tmp_path / "x-a")
+        shutil.move(tmp_path / "kept", tmp_path / "x-a")
+    else:
+        with pytest.raises(PySparkException) as caught:
+            run(fail)
+    assert reason(caught.value) == words
+    fill(tmp_path / "x-a", range(10, 20))
+    if words == "catalog refused":
+        spark.sql("CREATE DATABASE refused")
+    try:
+        assert run() == words
+        if words == "catalog refused":
+            metrics = [row.previous_end for row in spark.table("refused.m_metrics").collect()]
+        else:
+            table = ds.dataset(tmp_path / "lake_metrics", partitioning="hive").to_table()
+            metrics = table["previous_end"].to_pylist()
+        assert metrics[-1] == words
+        fill(tmp_path / "x-a", range(20, 30))
+        assert run() is None
+    finally:
+        if words == "catalog refused":
+            spark.sql("DROP DATABASE refused CASCADE")
 
 
 def test_a_lease_of_a_dead_host_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,7 @@ def pipeline_command(
         from mqstore.spark.compacting import compact as join
         from mqstore.spark.ingest import PipelineConfig
         from mqstore.spark.starting import start_session
+        from mqstore.spark.target import TargetLock, free_ended
         from mqstore.spark.telling import PySparkException, jvm_end, reason, sentence
     if dry_run:
         _preview(output, file)
@@ -100,6 +101,7 @@ def pipeline_command(
             query = pipeline(spark, file, retire=retire, migrate=migrate, progress=told.tell)
             _wait(query, told)
         except Exception as error:
+            free_ended(TargetLock(config.books).path)
             if reason(error) == "JVM gone" and (end := jvm_end(spark)) is not None:
                 raise StoreError(f"{end}; run the pipeline again: no batch is lost") from None
             if isinstance(error, Py4JError):
