@@ -35,7 +35,7 @@ from mqstore.spark.values import read_names, read_size, read_zone, session_zone,
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
