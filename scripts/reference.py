@@ -172,7 +172,7 @@ def documented(setting: Flag | Number | Choice | Text) -> str:
             default = f" {number}." if unit == "port" else f" {number:,}."
         case text:
             default = f' ``"{text}"``.' if isinstance(setting, Choice) else f" ``{text}``."
-    return f"{setting.name}: {setting.doc}{default}"
+    return f"{setting.name}: {setting.doc}{'' if 'Not given: ' in setting.doc else default}"
 
 
 def annotation(setting: Flag | Number | Choice | Text) -> str:

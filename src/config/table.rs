@@ -208,7 +208,7 @@ pub const SETTINGS: &[Setting] = &[
     number("mapper_file_size_batch_consume_queue", "mapperFileSizeBatchConsumeQueue", Some(13_800_000), (46, INT_MAX), BYTES)
         .doc("Bytes of one batch queue file, rounded down to a multiple of 46."),
     number("mapped_file_size_consume_queue_ext", "mappedFileSizeConsumeQueueExt", Some(50_331_648), (24, INT_MAX), BYTES)
-        .doc("Bytes of one of these."),
+        .doc("Bytes of one extension file of a queue."),
     number("bit_map_length_consume_queue_ext", "bitMapLengthConsumeQueueExt", Some(64), (0, INT_MAX), "bits"),
     flag("enable_consume_queue_ext", "enableConsumeQueueExt", false)
         .doc("Write the queues' extension files."),

@@ -209,7 +209,7 @@ pub(in crate::care) fn refused(
     files: bool,
 ) -> Vec<PathBuf> {
     let mut refused = Vec::new();
-    // Also tells whether the root can be searched.
+    // Also checks whether the root can be searched.
     if is_denied(&storage.list(paths.root())) {
         return vec![paths.root().to_owned()];
     }
