@@ -104,7 +104,6 @@ pub(super) fn number_of(value: &str) -> Option<u64> {
     value.trim().parse().ok()
 }
 
-/// Default of the number `name`, for constants.
 #[expect(clippy::panic, reason = "at compile time")]
 pub(super) const fn default_number(name: &str) -> u64 {
     match row(name).kind {

@@ -266,7 +266,6 @@ fn add_folder(
     }
 }
 
-/// Why RocketMQ does not start.
 pub(in crate::care) fn obstacle(path: &Path, paths: &StorePaths) -> String {
     let then = match path == paths.root() {
         true => "; run the command as its owner",

@@ -186,7 +186,6 @@ impl Examined<'_> {
         ))
     }
 
-    /// The other cure, where the state does not tell which one is right.
     pub(super) fn otherwise(&self, code: Code, topic: Option<&str>) -> Option<String> {
         match code {
             Code::ConfigTopic => {

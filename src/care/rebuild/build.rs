@@ -54,7 +54,6 @@ pub struct RebuiltQueue {
 
 const FLUSH_EVERY: usize = 16 << 20;
 
-/// Queues and index being built, or counted only.
 #[derive(Debug)]
 pub(super) struct Build {
     queues: Option<QueueTable>,
@@ -110,7 +109,6 @@ impl Build {
         Ok(Self { queues, index, ..Self::count() })
     }
 
-    /// Adds what was collected, queues and index in parallel.
     pub(super) fn take(
         &mut self,
         parts: &[DispatchBatch],
@@ -273,7 +271,6 @@ pub(super) struct LogSummary {
 }
 
 impl LogSummary {
-    /// Passes what belongs to the log to `take` in order.
     pub(super) fn read(
         (log, reading): (&FileRun, &LogReading<'_>),
         (queues, flushed): (&QueueTable, Flushed),

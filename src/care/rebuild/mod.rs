@@ -142,7 +142,6 @@ pub fn rebuild_on(
     outcome
 }
 
-/// Checks store and destination; the lock, if the store itself is changed.
 fn lock_target(
     storage: &dyn Storage,
     paths: &StorePaths,
@@ -162,7 +161,6 @@ fn lock_target(
     }
 }
 
-/// Refuses a destination that is not empty or inside the store.
 fn check_out(storage: &dyn Storage, root: &Path, out: &Path) -> Result<()> {
     let refuse = |found: String| {
         let wanted = "an empty or a new folder outside of the store";

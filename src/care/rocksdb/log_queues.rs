@@ -179,7 +179,6 @@ impl LogQueues {
         Ok(total)
     }
 
-    /// The expected row and the found one; `None` if they are equal.
     fn difference(
         &self,
         name: &Name,

@@ -24,7 +24,6 @@ pub type TakeRow<'a> = dyn FnMut(&str, &[u8], &[u8]) -> Result<()> + 'a;
 
 /// Reads databases; the crate itself has no RocksDB.
 pub trait Databases: Sync {
-    /// Whether they can be read.
     fn is_installed(&self) -> bool;
     /// Whether the broker's settings ask for queues in RocksDB.
     fn is_wanted(&self) -> bool;
@@ -225,7 +224,6 @@ fn check_queues(
     queues.check(database, databases, report)
 }
 
-/// Reports the queues of a store whose database is gone.
 fn report_missing(
     report: &mut DatabaseReport,
     storage: &Arc<dyn Storage>,
@@ -352,7 +350,6 @@ pub fn each_row(
     })
 }
 
-/// A name as text; each byte that is no UTF-8 as an escape.
 fn shown(name: &[u8]) -> String {
     let mut text = String::new();
     for chunk in name.utf8_chunks() {

@@ -28,7 +28,6 @@ pub(crate) struct Context<'a> {
     pub(crate) full: bool,
     pub(crate) threads: usize,
     pub(crate) in_database: bool,
-    /// Messages up to this store time are durable.
     pub(crate) flushed_ms: i64,
     pub(crate) durable: u64,
     /// Later store times are in the future.
@@ -146,7 +145,6 @@ pub(crate) fn spot(run: &FileRun, place: u64) -> (PathBuf, u64) {
     }
 }
 
-/// Result of the log walk, for checks of single entries.
 pub(crate) struct Walked {
     pub(crate) log_start: u64,
     pub(crate) log_end: u64,

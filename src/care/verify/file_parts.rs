@@ -101,14 +101,12 @@ impl FileWalk {
 
 pub(crate) struct Joined {
     pub(crate) messages: u64,
-    /// End of the log as its readers find it.
     pub(crate) end: u64,
     pub(crate) newest_ms: i64,
     pub(crate) walked: Walked,
     pub(crate) grew: bool,
 }
 
-/// Joins the walks in order: finds the log's end and faults before it.
 pub(crate) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[FileWalk]) -> Joined {
     let log_start = log.min_offset().unwrap_or(0);
     let mut joined = Joined {

@@ -49,7 +49,6 @@ pub(crate) struct FileWalk {
 }
 
 impl FileWalk {
-    /// Whether the next part of its file goes on at its end.
     pub(crate) fn goes_on(&self) -> bool {
         matches!(self.how, FileEnd::Whole)
     }
@@ -316,7 +315,6 @@ impl RecordCheck<'_> {
         self.queues.go_to_topic(topic);
     }
 
-    /// Whether a queue can hold the message; reports why not.
     #[inline]
     fn is_queueable(&mut self, request: &DispatchRequest<'_>, at: u64) -> bool {
         if !request.is_queued() {

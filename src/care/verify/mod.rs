@@ -413,7 +413,6 @@ fn read_queue(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> u64 {
     }
 }
 
-/// Checks entries without a message, after the whole walk.
 fn check_behind(
     cx: &Context<'_>,
     log: &FileRun,

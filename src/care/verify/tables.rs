@@ -37,7 +37,6 @@ const OTHERS: [&str; 4] = [
 
 const MOST_NAMED: usize = 10;
 
-/// Offset of a group or delay level in a queue.
 struct Place {
     of: String,
     topic: Box<[u8]>,

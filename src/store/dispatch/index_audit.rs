@@ -40,7 +40,6 @@ pub struct IndexAudit {
     number: u32,
     block: std::vec::IntoIter<IndexEntry>,
     next: Option<Placed>,
-    /// First file to remove, with all newer ones.
     unsound_from: Option<u64>,
 }
 

@@ -31,7 +31,6 @@ pub struct QueueAudit {
     /// End of the last record's queue offsets, and its end in the log.
     next: i64,
     reach: i64,
-    /// Number of the first record with a missing or wrong entry.
     broken_at: Option<i64>,
 }
 

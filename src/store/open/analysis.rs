@@ -57,7 +57,6 @@ pub struct Analysis {
 }
 
 impl Analysis {
-    /// Report of the repair, before anything is kept, made again or dispatched.
     pub(super) fn report(&self, mode: RecoveryMode) -> RecoveryReport {
         RecoveryReport {
             mode,

@@ -146,7 +146,6 @@ impl KeySink {
         }
     }
 
-    /// Returns the service, and the store time up to which full files are durable.
     fn finish(self) -> Result<(Option<IndexService>, Option<i64>)> {
         match self {
             Self::None => Ok((None, None)),

@@ -55,7 +55,6 @@ pub(crate) struct Writer {
     /// later records from the log.
     pub(crate) indexed: AtomicU64,
     pub(crate) dispatched_ms: AtomicI64,
-    /// Start of the last record with queue entries.
     pub(crate) entered: AtomicI64,
     pub(crate) gate: FlushGate,
     /// Files being written, for the threads that work ahead.
@@ -134,7 +133,6 @@ impl Writer {
         }
     }
 
-    /// Appends checked messages into `results`; stops at the first failure.
     fn append_chunk(&self, checked: &[Checked<'_>], results: &mut Vec<AppendResult>) -> Result<()> {
         let mut appender = self.appender.lock();
         for some in checked.chunks(ONE_TIME) {
@@ -196,7 +194,6 @@ impl Writer {
         if self.gate.has_failed() { self.check_failure() } else { Ok(()) }
     }
 
-    /// Appends one record and dispatches it, unless earlier records are not dispatched.
     #[inline]
     fn place_and_dispatch(
         &self,
@@ -345,7 +342,6 @@ impl Writer {
         done
     }
 
-    /// Writes queue entries and waiting keys to the files, visible to other processes.
     pub(crate) fn write_derived(&self) -> Result<()> {
         self.with_index(IndexService::drain).unwrap_or(Ok(()))?;
         let dispatched = self.dispatched.load(Ordering::Acquire);

@@ -54,7 +54,6 @@ impl Gap {
         self.wrong += other.wrong;
     }
 
-    /// Reports the messages, unless damaged entries explain them.
     fn report(&self, cx: &Context<'_>) {
         let Some((from, to)) = self.messages.span.filter(|_| self.missing > self.wrong) else {
             return;
@@ -68,7 +67,6 @@ impl Gap {
     }
 }
 
-/// How far the index reaches over the messages of a walk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reach {
     /// Gaps at the walk's start and end, which its neighbours may continue; a walk that is one gap
@@ -83,7 +81,6 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// Joins the next walk's; reports a gap between them.
     pub(crate) fn join(&mut self, next: &Self, cx: &Context<'_>) {
         self.behind.join(&next.behind);
         self.before.join(&next.before);
@@ -414,7 +411,6 @@ fn tags_of<'a>(properties: &Indexed<'a>) -> Option<&'a [u8]> {
     properties.tags.filter(|tags| !tags.is_empty())
 }
 
-/// Reports how far the index reaches after the whole walk.
 fn report_reach(cx: &Context<'_>, behind: &Unindexed, before: &Unindexed) {
     let dir = cx.paths.index();
     let text = |of: &Unindexed| {
@@ -454,7 +450,6 @@ const MOST_RUNS: usize = 1000;
 struct TagRun {
     has_entries: bool,
     messages: u64,
-    /// Offsets of the first and last of them.
     first: i64,
     last: i64,
 }

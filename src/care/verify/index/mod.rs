@@ -28,7 +28,6 @@ const BLOCK: u32 = 3200;
 /// Index files checked at once: each needs memory for its slots.
 const INDEX_READERS: usize = 4;
 
-/// An index file as it was when the check began.
 pub(crate) struct IndexState {
     pub(crate) file: Arc<IndexRunFile>,
     pub(crate) seen: IndexCoverage,
@@ -37,7 +36,6 @@ pub(crate) struct IndexState {
 #[derive(Clone, Debug)]
 pub(crate) struct IndexCoverage {
     count: u32,
-    /// Offsets of the first and last message.
     pub(crate) first: i64,
     pub(crate) last: i64,
     begin_ms: i64,
@@ -51,7 +49,6 @@ pub(crate) struct Index {
     pub(crate) files: Vec<IndexState>,
     unordered: Vec<IndexState>,
     pub(crate) unknown: Vec<(i64, i64)>,
-    /// Whether there should be an index, and its layout is known.
     pub(crate) is_known: bool,
     pub(crate) file_count: u64,
     pub(crate) entry_count: u64,
@@ -313,7 +310,6 @@ impl Entries {
         Ok(entry.map(|entry| (self.number, entry)))
     }
 
-    /// Entries already read, from the next one on.
     #[inline]
     pub(crate) fn in_block(&self) -> &[[u8; ENTRY_LEN]] {
         let skip = to_usize(self.number.wrapping_sub(self.from));
@@ -444,7 +440,6 @@ fn hashes<'a>(view: &MessageView<'a>) -> impl Iterator<Item = i32> + use<'a> {
     keys_of(&properties).map(move |key| topic.with_key(key)).chain(tags.map(|t| topic.with_tags(t)))
 }
 
-/// Keys of a message in the order of entries.
 #[inline]
 pub(crate) fn keys_of<'a>(properties: &Indexed<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
     properties.unique_key.into_iter().chain(split_keys(properties.keys.unwrap_or_default()))

@@ -17,7 +17,6 @@ use crate::log::{CqUnit, QueueKind};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::read::entry_search::shift_of;
 
-/// Reads a queue: first and last numbers, valid entries, and faults by itself.
 pub(crate) fn read(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> Result<u64> {
     let is_plain = queue.kind() == QueueKind::Plain;
     let mut structure = Structure {
@@ -191,7 +190,6 @@ impl Structure<'_> {
     }
 }
 
-/// Checks whether each entry before the queue's end leads to its message.
 pub(crate) fn check_entries(
     cx: &Context<'_>,
     queue: &Queue,
@@ -320,7 +318,6 @@ pub(crate) fn read_extension(cx: &Context<'_>, run: &FileRun) -> Result<()> {
 
 pub(crate) struct ExtCheck<'a> {
     cx: &'a Context<'a>,
-    /// Queue and start of the bytes kept.
     queue: Option<u32>,
     from: u64,
     block: Vec<u8>,

@@ -92,7 +92,6 @@ impl Queue {
         *shifted = Some((first.min(place), most.max(shift), count + 1));
     }
 
-    /// File of the entry at a position, and the entry's offset there.
     fn spot(&self, place: i64) -> (PathBuf, u64) {
         let offset = clamp_u64(place).saturating_mul(self.kind().entry_len() as u64);
         context::spot(self.run(), offset)
@@ -110,7 +109,6 @@ pub(crate) struct Missing {
     pub(crate) oldest_ms: i64,
     pub(crate) inside: u64,
     pub(crate) place: u64,
-    /// Lowest and highest number behind the queue's end.
     pub(crate) numbers: Option<(i64, i64)>,
 }
 
@@ -122,12 +120,10 @@ pub(crate) struct Queues {
     pub(crate) list: Vec<Queue>,
     pub(crate) has_lights: bool,
     missing: Mutex<HashMap<Name, Missing>>,
-    /// Messages of further queues, beyond [`MOST_MISSING`].
     pub(crate) missing_elsewhere: AtomicU64,
 }
 
 impl Queues {
-    /// Lists the queues; reports what does not belong there.
     pub(crate) fn list(cx: &Context<'_>, layout: &QueueLayout, kinds: TopicKinds) -> Result<Self> {
         let mut queues = Self {
             topics: Default::default(),
@@ -163,7 +159,6 @@ impl Queues {
         Ok(queues)
     }
 
-    /// Whether `topics.json` contradicts the folder, which is reported.
     fn is_wrong_kind(&self, cx: &Context<'_>, kind: QueueKind, topic: &[u8], path: &Path) -> bool {
         let is_wrong = self.kinds.get(topic).is_some_and(|&known| known != kind);
         if is_wrong {
@@ -306,7 +301,6 @@ fn each_folder(
     Ok(())
 }
 
-/// Files of a queue's folder; reports wrong names and lengths.
 fn load(cx: &Context<'_>, open: &Arc<OpenFiles>, dir: PathBuf, file_size: u64) -> Result<FileRun> {
     let (run, strays) = FileRun::load(
         Arc::clone(&cx.storage),
@@ -354,7 +348,6 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// Number of empty ones from `at` on.
     fn zeros(&self, at: usize) -> usize {
         let rest = self.bytes.get(at * self.kind.entry_len()..).unwrap_or_default();
         first_nonzero(rest).unwrap_or(rest.len()) / self.kind.entry_len()
