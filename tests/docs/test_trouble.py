@@ -15,10 +15,10 @@ import pytest
 
 import mqstore
 from mqstore.errors import StoreError
+from mqstore.spark.failures import jvm_end, reason
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.purpose import check_purpose
 from mqstore.spark.target import TargetLock
-from mqstore.spark.telling import jvm_end, reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

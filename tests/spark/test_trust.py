@@ -14,13 +14,13 @@ import pytest
 import mqstore
 from helpers.stores import TINY, message
 from mqstore.spark import reach, read, stream
+from mqstore.spark.failures import PySparkException, sentence
 from mqstore.spark.ingest import pipeline
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.packing import ranges_of
 from mqstore.spark.plan import plan
 from mqstore.spark.progress import Progress
 from mqstore.spark.source import MqStoreDataSource
-from mqstore.spark.telling import PySparkException, sentence
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,6 +21,7 @@ from pyspark.errors import AnalysisException
 
 from mqstore.errors import ConfigError, UnsupportedError, wrong_setting
 from mqstore.spark.compat import is_connect
+from mqstore.spark.failures import reason
 from mqstore.spark.migrating import check_books, migrated
 from mqstore.spark.options import ReadOptions, as_texts
 from mqstore.spark.progress import Progress
@@ -30,7 +31,6 @@ from mqstore.spark.sinks import Place, Sinks, counts
 from mqstore.spark.source import register_format
 from mqstore.spark.stream import check_limits
 from mqstore.spark.target import TargetLock, check_target
-from mqstore.spark.telling import reason
 from mqstore.spark.values import read_names, read_size, read_zone, session_zone, unknown_name
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import AnalysisException
 
 from mqstore.errors import ConfigError, StoreError, StoreLockedError
-from mqstore.spark.telling import reason, sentence
+from mqstore.spark.failures import reason, sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

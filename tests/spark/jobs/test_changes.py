@@ -21,12 +21,12 @@ from helpers.stores import TINY, message
 from mqstore.errors import ConfigError, StoreLockedError, UnsupportedError
 from mqstore.spark import micro_batch, stream, target
 from mqstore.spark.compat import is_connect
+from mqstore.spark.failures import PySparkException, reason, sentence
 from mqstore.spark.ingest import pipeline
 from mqstore.spark.options import ReadOptions, as_texts
 from mqstore.spark.preview import preview
 from mqstore.spark.purpose import check_purpose
 from mqstore.spark.target import TargetLock
-from mqstore.spark.telling import PySparkException, reason, sentence
 
 if TYPE_CHECKING:
     from pathlib import Path
