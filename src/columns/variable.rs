@@ -251,10 +251,7 @@ impl Pins {
 #[derive(Debug)]
 pub(crate) enum Bodies {
     Copied(VariableColumn),
-    Shared {
-        views: BinaryViewBuilder,
-        block: Option<(usize, u32)>,
-    },
+    Shared { views: BinaryViewBuilder, block: Option<(usize, u32)> },
 }
 
 impl Bodies {
