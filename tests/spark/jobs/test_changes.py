@@ -425,6 +425,41 @@ def test_the_next_run_names_why_the_one_before_ended(
             spark.sql("DROP DATABASE refused CASCADE")
 
 
+def test_the_lock_keeps_why_its_pipeline_ended(tmp_path: Path) -> None:
+    def end(error: Exception | None, *, is_jvm_gone: bool = False) -> str | None:
+        """Why the run before ended, by a lock whose query ends with an error."""
+        lock = TargetLock(f"{tmp_path}/books")
+        lock.take(None)
+
+        class Query:
+            @property
+            def isActive(self) -> bool:  # noqa: N802 - Spark's
+                if is_jvm_gone:
+                    raise ConnectionRefusedError("[Errno 111] Connection refused")
+                return False
+
+            def exception(self) -> Exception | None:
+                return error
+
+        query: Any = Query()
+        lock.query = query
+        target.free_ended(lock.path)
+        return lock.previous_end
+
+    assert end(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))) is None
+    assert end(None) == "disk full"
+    assert end(None, is_jvm_gone=True) is None
+    assert end(RuntimeError("org.apache.iceberg.exceptions.ForbiddenException")) == "JVM gone"
+    assert end(None) == "catalog refused"
+    killed = (
+        "import sys, os; from mqstore.spark.target import TargetLock\n"
+        "TargetLock(sys.argv[1]).take(None); os._exit(9)"
+    )
+    command = [sys.executable, "-c", killed, f"{tmp_path}/books"]
+    subprocess.run(command, env=environment(), check=False)
+    assert end(None) == "driver gone"
+
+
 def test_a_lease_of_a_dead_host_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
     lock, other = TargetLock("s3a://lake/books"), TargetLock("s3a://lake/books")
