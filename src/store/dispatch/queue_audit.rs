@@ -14,8 +14,8 @@ use crate::log::queue::CqUnit;
 use crate::log::queue::consume_queue_ext::TagsCode;
 use crate::log::{Queue, QueueKind};
 
+use super::collect::{DispatchBatch, Queued, placed};
 use super::dispatcher::DispatchRequest;
-use super::gather::{Gathered, Queued, placed};
 use super::lmq;
 use crate::store::queue_table::{MOST_NEW_QUEUES, QueueTable, too_many};
 
@@ -31,7 +31,6 @@ pub struct QueueAudit {
     /// End of the last record's queue offsets, and its end in the log.
     next: i64,
     reach: i64,
-    /// Number of the first record with a missing or wrong entry.
     broken_at: Option<i64>,
 }
 
@@ -110,12 +109,12 @@ impl<'q> Audit<'q> {
         Ok(())
     }
 
-    pub fn check_all(&mut self, gathered: &Gathered) -> Result<()> {
-        self.whole_from = gathered.whole_from;
-        let mut places = vec![None; gathered.batches.len()];
-        for Queued { batch, is_own, unit } in &gathered.units {
+    pub fn check_all(&mut self, collected: &DispatchBatch) -> Result<()> {
+        self.whole_from = collected.whole_from;
+        let mut places = vec![None; collected.batches.len()];
+        for Queued { batch, is_own, unit } in &collected.units {
             let number = *batch as usize;
-            let Some(batch) = gathered.batches.get(number) else { continue };
+            let Some(batch) = collected.batches.get(number) else { continue };
             let Some(place) = places.get_mut(number) else { continue };
             if place.is_none() {
                 *place = match is_own {
