@@ -286,7 +286,6 @@ impl<'a> QueueRead<'a> {
         }
     }
 
-    /// Takes an entry's message if it matches; `following` is the next entry.
     fn take(
         &mut self,
         unit: &CqUnit,
@@ -384,7 +383,6 @@ impl<'a> QueueRead<'a> {
         }
     }
 
-    /// Whether an entry was already compared with its message, or comes from the log.
     fn is_verified(&mut self, unit: &CqUnit, code: i64) -> bool {
         let first = VerifiedBlock::first(unit.number);
         if self.seen.as_ref().is_none_or(|(known, ..)| *known != first) {
