@@ -25,8 +25,10 @@ lock. Python classes that the extension makes itself (it imports them by name): 
 from typing import Final
 
 from mqstore._native._arrays import _array_function as _array_function
+from mqstore._native._arrow import OffsetLists
 from mqstore._native._doctor import _swap_commands as _swap_commands
 from mqstore._native._doctor import doctor, next_start
+from mqstore._native._exporting import _export_columns as _export_columns
 from mqstore._native._files import Checkpoint, CommitLog, ConsumeQueue, QueueEntry
 from mqstore._native._functions import (
     _anchors as _anchors,
@@ -85,7 +87,6 @@ from mqstore._native._functions import (
 )
 from mqstore._native._group import _GroupPlaces as _GroupPlaces
 from mqstore._native._index import IndexEntry, IndexFile, IndexHeader
-from mqstore._native._arrow import OffsetLists
 from mqstore._native._log_scan import scan_log, scan_queue, tag_places
 from mqstore._native._message import Message
 from mqstore._native._message_scan import Damage, MessageScan
