@@ -23,10 +23,10 @@ use crate::store::LogSource;
 use crate::store::progress::Halt;
 use crate::store::read::scan::{OnDamage, Scan};
 
-use crate::py::exporting::lines;
 use crate::py::fields;
 use crate::py::process::{Signals, drop_aside};
 use crate::py::store::Store;
+use crate::py::store::exporting::lines;
 use crate::py::store::reading::{bound, name_missing, on_damage, scan_filter};
 
 /// An Arrow schema, for anything that takes ``__arrow_c_schema__``.

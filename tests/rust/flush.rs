@@ -468,7 +468,7 @@ fn a_group_that_writes_its_places_has_the_lock_until_it_is_done() {
 }
 
 #[test]
-fn open_one_append_and_close_flush_nine_times() {
+fn open_one_append_and_close_flush_nine_times_at_the_most() {
     for flush_disk_type in [FlushDiskType::Async, FlushDiskType::Sync] {
         let stage = Staged::new();
         stage.tell_stamps(false);
@@ -488,6 +488,7 @@ fn open_one_append_and_close_flush_nine_times() {
             store.close().unwrap();
             flushes().iter().sum::<usize>() - before
         });
-        assert_eq!(fewest.min(), Some(9), "{flush_disk_type:?}");
+        let fewest = fewest.min();
+        assert!(fewest.is_some_and(|fewest| fewest <= 9), "{flush_disk_type:?}: {fewest:?}");
     }
 }

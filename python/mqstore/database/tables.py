@@ -170,13 +170,10 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         """The batches of one store, none where plans are asked for; notes the scan at once."""
         stores = self._stores
         if self._name == "messages":
-            with stores.opened(path) as store:
-                more = "physical_offset"
-                scan, asked = scan_of(
-                    stores.opened(path), {}, schema.names, condition, more, key=key
-                )
-                begin = max(store.min_physical_offset, asked.get("start_physical_offset") or 0)
-                end = min(store.max_physical_offset, asked.get("stop_physical_offset") or _MOST)
+            store, more = stores.opened(path), "physical_offset"
+            scan, asked = scan_of(store, {}, schema.names, condition, more, key=key)
+            begin = max(store.min_physical_offset, asked.get("start_physical_offset") or 0)
+            end = min(store.max_physical_offset, asked.get("stop_physical_offset") or _MOST)
             reads = f"at most the log from {begin} to {end}, {max(end - begin, 0)} bytes"
             if (records := asked.pop("records", None)) is not None:
                 reads = f"{records} records of the log, which queues or index name"

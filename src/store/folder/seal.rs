@@ -63,7 +63,7 @@ impl Seal {
         let settings = settings(config);
         let text = Self { end, newest_timestamp_ms, settings, digest }.to_text();
         for _ in 0..TICKS {
-            // A lost seal makes the next open slower; the folder is flushed behind `abort`.
+            // The folder is flushed behind `abort`.
             lock::put(storage, &paths.seal(), text.as_bytes())?;
             // A change within the last tick would not show.
             let sealed = storage.stamp(&paths.seal()).map_err(Error::io("stat", paths.seal()))?;
