@@ -42,7 +42,7 @@ demo: $(MADE)/native-$(or $(BUILD),demo) ## Build, then write, crash, recover, q
 	@$(PY) -m mqstore demo --rocketmq-store tests/golden/plain/store.tar.gz --report .demo/report.html $(ARGS)
 
 .PHONY: test
-test: test-rust test-python ## Set up everything and run every test
+test: spark-classes test-rust test-python ## Set up everything and run every test
 
 .PHONY: test-rust
 test-rust: ## Rust tests and documentation examples
@@ -56,6 +56,9 @@ test-python: $(MADE)/native-debug ## Python, command line, documentation and Roc
 	@scripts/prerequisites.sh get-browser >/dev/null || true
 	@$(call say,Python tests)
 	@$(PY) -m pytest $(ARGS)
+
+.PHONY: spark-classes
+spark-classes: $(MADE)/spark-classes.jsa ## Prepare the many short Spark sessions of the tests, which then start in half the time
 
 .PHONY: check
 check: lint test ## Linters and tests, as CI runs on every change
@@ -277,6 +280,10 @@ $(MADE)/maturin: requirements-dev.lock
 	{ $(PY) -c '' 2>/dev/null || "$$python" -m venv --clear $(VENV); }
 	@$(call quietly,$(PIP_INSTALL) --no-deps -r <(awk '/^[^ ]/ {of = /^maturin==/} of' requirements-dev.lock))
 	@mkdir -p $(MADE) && touch $@
+
+# Made where there is a JVM; another JVM or another Spark does not use it.
+$(MADE)/spark-classes.jsa: $(MADE)/venv scripts/spark_classes.py
+	@! scripts/prerequisites.sh java || { $(call say,Classes of Spark); $(call quietly,$(PY) scripts/spark_classes.py $@); }
 
 # Any build will do: for tools that only look at the extension's names, and for what is small.
 .PHONY: $(MADE)/native

@@ -15,7 +15,7 @@ READING = (
     "src/store/read/scan/**/*.rs",
     "src/store/read/view/*.rs",
     "src/store/dispatch/log_parts.rs",
-    "src/store/dispatch/gather.rs",
+    "src/store/dispatch/collect.rs",
     "src/store/open/redispatch.rs",
     "src/store/open/analysis.rs",
     "src/store/open/tail.rs",

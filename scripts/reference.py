@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 
 CODES = {
-    code: (title, fix)
-    for code, title, fix in re.findall(
-        r'^    \w+ "(MQ-[A-Z]+-\d\d)" "([^"]+)"\s+"([^"]+)"$',
+    code: (severities.lower().split(" | "), title, fix)
+    for code, severities, title, fix in re.findall(
+        r'^    \w+ "(MQ-[A-Z]+-\d\d)" ([\w |]+) "([^"]+)"\s+"([^"]+)"$',
         (ROOT / "src/care/finding.rs").read_text(encoding="utf-8"),
         flags=re.MULTILINE,
     )
 }
-"""Title and cure of each finding, by its code."""
+"""Severities, title and cure of each finding, by its code."""
 
 MARK = "    # Written by `make reference` from the core's table, as are the names above.\n"
 FAMILIES = sorted({code.rpartition("-")[0] for code in CODES})
@@ -124,15 +124,17 @@ def write_options() -> str:
 
 def index_of(family: str) -> str:
     """The findings of a family, as a table of links."""
-    rows = [(code, title) for code, (title, _) in CODES.items() if code.startswith(family)]
-    return table(("code", "title"), *((f"[{code}]({code}.md)", title) for code, title in rows))
+    rows = [(code, *row) for code, row in CODES.items() if code.startswith(family)]
+    links = ((f"[{code}]({code}.md)", " or ".join(all_), title) for code, all_, title, _ in rows)
+    return table(("code", "severity", "title"), *links)
 
 
 def finding_page(code: str) -> str:
     """The text of a finding's page with its head made anew."""
     path = ROOT / f"docs/findings/{code}.md"
     _, begin, rest = path.read_text(encoding="utf-8").partition("## Meaning\n")
-    return f"# {code}: {CODES[code][0]}\n\n{begin}{rest}"
+    severities, title, _ = CODES[code]
+    return f"# {code}: {title}\n\nSeverity: {' or '.join(severities)}\n\n{begin}{rest}"
 
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
@@ -170,7 +172,7 @@ def documented(setting: Flag | Number | Choice | Text) -> str:
             default = f" {number}." if unit == "port" else f" {number:,}."
         case text:
             default = f' ``"{text}"``.' if isinstance(setting, Choice) else f" ``{text}``."
-    return f"{setting.name}: {setting.doc}{default}"
+    return f"{setting.name}: {setting.doc}{'' if 'Not given: ' in setting.doc else default}"
 
 
 def annotation(setting: Flag | Number | Choice | Text) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -97,11 +98,15 @@ class SkipRule:
 
 # Sessions of tests live for seconds: the second compiler of the JVM costs more than it gives.
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SPARK_CLASSES = Path(__file__).parents[1] / ".venv/.made/spark-classes.jsa"
+"""Made by ``make spark-classes``; a JVM that cannot use it would say so in its output."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for name in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
-        os.environ.setdefault(name, QUICK_JVM)
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_JVM)
+    mapped = f" -XX:SharedArchiveFile={SPARK_CLASSES} -Xlog:disable -Xlog:all=off"
+    options = QUICK_JVM + (mapped if SPARK_CLASSES.exists() else "")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", options)
     config.pluginmanager.register(
         SkipRule(
             strict=os.environ.get("MQSTORE_STRICT_SKIPS", "") not in ("", "0"),

@@ -79,7 +79,7 @@ class StoreConfig(
             6,000,000.
         mapper_file_size_batch_consume_queue: Bytes of one batch queue file, rounded down to a
             multiple of 46. 13,800,000.
-        mapped_file_size_consume_queue_ext: Bytes of one of these. 50,331,648.
+        mapped_file_size_consume_queue_ext: Bytes of one extension file of a queue. 50,331,648.
         enable_consume_queue_ext: Write the queues' extension files. False.
         enable_lmq: Give light queues (``%LMQ%...``) their offsets. False.
         enable_multi_dispatch: Enter a message in each queue that it names. False.
@@ -158,7 +158,6 @@ class StoreConfig(
         delivery: Deliver delayed messages when they are due, and the failed messages of consumer
             groups, while this writer has the store open. Not given: from the first group or delay
             on in a store that mqstore made, and not in a broker's. A broker does it by itself.
-            False.
         emulate_transfer_limits: Keep to RocketMQ's limits of one read. False.
 
     Of RocketMQ's, and without effect here; taken so that a ``broker.conf`` serves both:
@@ -360,8 +359,8 @@ class StoreConfig(
             elif kind == "of_four":
                 # A file for both has both names.
                 if field not in lines:
-                    setting_text = f"is a name of 4.x, which 5.x passes over; it takes {field}"
-                    _warn(f"{place} {setting_text}={value.strip()}")
+                    text = f"is a name of 4.x, which 5.x passes over; it takes {field}"
+                    _warn(f"{place} {text}={value.strip()}")
             elif kind == "ours":
                 try:
                     given[field] = read(field, value.strip())

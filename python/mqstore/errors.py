@@ -301,9 +301,19 @@ class UnsupportedError(StoreError, NotImplementedError):
         self.path = path
 
 
+def expected_got(wanted: str, got: object, advice: str = "") -> str:
+    """The form of all errors about an argument, behind its name."""
+    return f"expected {wanted}, got {got}{advice and '; '}{advice}"
+
+
 def expected(argument: str, wanted: str, got: object, advice: str = "") -> str:
     """The text of an error about an argument: ``argument: expected …, got …``."""
-    return f"{argument}: expected {wanted}, got {got}{advice and '; '}{advice}"
+    return f"{argument}: {expected_got(wanted, got, advice)}"
+
+
+def wrong_setting(argument: str, wanted: str, got: object, advice: str = "") -> ConfigError:
+    """The error for a setting; the last word of `argument` is the field."""
+    return ConfigError(expected(argument, wanted, got, advice), argument.rpartition(" ")[2])
 
 
 def damaged(

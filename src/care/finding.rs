@@ -21,7 +21,7 @@ named! {
 }
 
 macro_rules! codes {
-    ($($variant:ident $name:literal $title:literal $fix:literal)*) => {
+    ($($variant:ident $name:literal $worst:ident $(| $other:ident)* $title:literal $fix:literal)*) => {
         /// Kind of a finding. A code's name and meaning never change.
         #[derive(
             Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash,
@@ -41,6 +41,20 @@ macro_rules! codes {
                 match self { $(Self::$variant => $name,)* }
             }
 
+            /// Severity, unless a check reports it with a lower one.
+            #[must_use]
+            pub const fn severity(self) -> Severity {
+                match self { $(Self::$variant => Severity::$worst,)* }
+            }
+
+            /// Severities that it can be reported with, the highest first.
+            #[must_use]
+            pub const fn severities(self) -> &'static [Severity] {
+                match self {
+                    $(Self::$variant => &[Severity::$worst $(, Severity::$other)*],)*
+                }
+            }
+
             /// Title.
             #[must_use]
             pub const fn title(self) -> &'static str {
@@ -57,210 +71,229 @@ macro_rules! codes {
 }
 
 codes! {
-    ConfigUnreadable "MQ-CFG-01" "neither a configuration file nor its backup can be read"
+    ConfigUnreadable "MQ-CFG-01" Error | Warning "neither a configuration file nor its backup can be read"
         "put back a copy of the file; without one make it anew: topics with RocketMQ's `mqadmin updateTopic`, subscription groups with `mqadmin updateSubGroup`, offsets of consumers with `mqstore groups STORE --reset-to earliest --apply`"
-    ConfigBackup "MQ-CFG-02" "of a configuration file only the backup can be read"
+    ConfigBackup "MQ-CFG-02" Warning "of a configuration file only the backup can be read"
         "copy the backup over the file before that is lost too; a broker takes the backup"
-    ConfigNoBackup "MQ-CFG-03" "the backup of a configuration file cannot be read"
+    ConfigNoBackup "MQ-CFG-03" Info "the backup of a configuration file cannot be read"
         "none needed: the next change of the file makes it anew"
-    ConfigTopic "MQ-CFG-04" "a topic with queues is not in the table of topics, so no consumer gets it"
+    ConfigTopic "MQ-CFG-04" Warning "a topic with queues is not in the table of topics, so no consumer gets it"
         "`mqstore rebuild STORE --what topics -t TOPIC --apply` enters it with the queues that it has; or let it be, if the topic was deleted"
-    ConfigQueues "MQ-CFG-05" "the table of topics has fewer queues than there are, so no consumer gets the rest"
+    ConfigQueues "MQ-CFG-05" Warning "the table of topics has fewer queues than there are, so no consumer gets the rest"
         "raise the number of queues with RocketMQ's `mqadmin updateTopic`"
-    ConfigKind "MQ-CFG-06" "the table of topics names another kind of queue than there is"
+    ConfigKind "MQ-CFG-06" Error "the table of topics names another kind of queue than there is"
         "correct `queue.type` of the topic in config/topics.json; RocketMQ does not start like this"
-    ConfigTopicsGone "MQ-CFG-07" "the table of topics is gone, so no consumer gets anything"
+    ConfigTopicsGone "MQ-CFG-07" Error | Info "the table of topics is gone, so no consumer gets anything"
         "put back a copy of config/topics.json; else `mqstore rebuild STORE --what topics --apply` makes it from the queues and the log"
-    ConfigSize "MQ-CFG-08" "the settings have another file size than the files, so RocketMQ does not start"
+    ConfigSize "MQ-CFG-08" Error "the settings have another file size than the files, so RocketMQ does not start"
         "give the broker.conf the line that is named; the files stay as they are"
-    ConfigChecksum "MQ-CFG-09" "forceVerifyPropCRC demands a checksum that messages lack, so RocketMQ's next start may drop them"
+    ConfigChecksum "MQ-CFG-09" Error "forceVerifyPropCRC demands a checksum that messages lack, so RocketMQ's next start may drop them"
         "take forceVerifyPropCRC=true out of the broker.conf before the broker is started; nothing in the store is damaged"
-    CheckpointTime "MQ-CK-01" "the checkpoint has a time that cannot be"
+    CheckpointTime "MQ-CK-01" Warning "the checkpoint has a time that cannot be"
         "`mqstore recover STORE --apply` sets it to the newest message's; RocketMQ keeps a time from the future, and then trusts an index that was never flushed"
-    CheckpointConfirm "MQ-CK-02" "the checkpoint confirms a place that the log does not reach"
+    CheckpointConfirm "MQ-CK-02" Warning "the checkpoint confirms a place that the log does not reach"
         "none needed: it is ignored, and `mqstore recover STORE --apply` puts it right"
-    CheckpointFile "MQ-CK-03" "the checkpoint is missing or too short"
+    CheckpointFile "MQ-CK-03" Info "the checkpoint is missing or too short"
         "none needed: what is missing counts as zero, and the next writer makes it anew"
-    CheckpointLogics "MQ-CK-04" "the checkpoint calls queue entries flushed that the log does not reach"
+    CheckpointLogics "MQ-CK-04" Warning "the checkpoint calls queue entries flushed that the log does not reach"
         "the next opening for writing puts it right; until then RocketMQ 5.5 builds too few queue entries after a crash: `mqstore recover STORE --apply`"
-    QueueMissing "MQ-CQ-01" "messages have no entry in their queue"
+    QueueMissing "MQ-CQ-01" Error | Info "messages have no entry in their queue"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
-    QueueNowhere "MQ-CQ-02" "a queue entry leads to no message"
+    QueueNowhere "MQ-CQ-02" Error | Warning "a queue entry leads to no message"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
-    QueueOther "MQ-CQ-03" "a queue entry leads to another message"
+    QueueOther "MQ-CQ-03" Error "a queue entry leads to another message"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
-    QueueSize "MQ-CQ-04" "a queue entry has another size than its message"
+    QueueSize "MQ-CQ-04" Error "a queue entry has another size than its message"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
-    QueueTags "MQ-CQ-05" "a queue entry has another tags code than its message"
+    QueueTags "MQ-CQ-05" Error "a queue entry has another tags code than its message"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
-    QueueOrder "MQ-CQ-06" "queue entries are out of order"
+    QueueOrder "MQ-CQ-06" Error "queue entries are out of order"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
-    QueueHole "MQ-CQ-07" "a queue has entries behind empty ones, which no reader finds"
+    QueueHole "MQ-CQ-07" Error "a queue has entries behind empty ones, which no reader finds"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
-    QueueTail "MQ-CQ-08" "the newest messages are not in their queue yet"
+    QueueTail "MQ-CQ-08" Info "the newest messages are not in their queue yet"
         "none needed: a running broker adds them, and so does `mqstore recover STORE --apply` after a crash"
-    QueueBlank "MQ-CQ-09" "a queue leaves out numbers in the middle"
+    QueueBlank "MQ-CQ-09" Warning "a queue leaves out numbers in the middle"
         "none, if the messages of these numbers were lost before; else `mqstore rebuild STORE --what consumequeue -t TOPIC --apply`"
-    BatchRange "MQ-CQ-11" "a batch's queue entry stands for other messages than its record"
+    BatchRange "MQ-CQ-11" Error "a batch's queue entry stands for other messages than its record"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
-    BatchNumbers "MQ-CQ-12" "the numbers of a queue of batches leave a gap or overlap"
+    BatchNumbers "MQ-CQ-12" Error | Warning "the numbers of a queue of batches leave a gap or overlap"
         "none, if the messages of these numbers were lost before; else `mqstore rebuild STORE --what consumequeue -t TOPIC --apply`"
-    BatchTime "MQ-CQ-13" "a batch's queue entry has another time than its record"
+    BatchTime "MQ-CQ-13" Error "a batch's queue entry has another time than its record"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
-    ExtAddress "MQ-CQ-14" "a queue entry leads to no unit of its extension"
+    ExtAddress "MQ-CQ-14" Error "a queue entry leads to no unit of its extension"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: until then a filter lets the message pass"
-    ExtUnit "MQ-CQ-15" "bytes of a queue's extension that are no unit"
+    ExtUnit "MQ-CQ-15" Error "bytes of a queue's extension that are no unit"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: until then a filter lets the messages pass whose units are behind"
-    ExtTags "MQ-CQ-16" "a unit of a queue's extension is another message's"
+    ExtTags "MQ-CQ-16" Error "a unit of a queue's extension is another message's"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
-    QueueShifted "MQ-CQ-17" "queue entries lie before the numbers of their messages"
+    QueueShifted "MQ-CQ-17" Warning "queue entries lie before the numbers of their messages"
         "none in place: RocketMQ appended where its numbers left a gap, and reads by entry; a consumer commits its last message's own number, and after a restart it may pass over as many messages"
-    Ledger "MQ-DL-01" "the log is DLedger's, with a head around each record"
+    Ledger "MQ-DL-01" Error "the log is DLedger's, with a head around each record"
         "none needed to run it with DLedger; `mqstore salvage STORE --out OUT` of the folder that is named copies its messages into a new store"
-    DocUndispatched "MQ-DOC-01" "messages are in the log and not in their queues, so that consumers never get them"
+    DocUndispatched "MQ-DOC-01" Error | Warning "messages are in the log and not in their queues, so that consumers never get them"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
-    DocIndexDoomed "MQ-DOC-02" "the next start of RocketMQ destroys index files that are newer than the checkpoint"
+    DocIndexDoomed "MQ-DOC-02" Warning "the next start of RocketMQ destroys index files that are newer than the checkpoint"
         "`mqstore recover STORE --apply`: the store is closed cleanly, and the files stay"
-    DocIndexLacks "MQ-DOC-03" "the index lacks keys of messages, so that key queries of RocketMQ do not find them"
+    DocIndexLacks "MQ-DOC-03" Error | Warning "the index lacks keys of messages, so that key queries of RocketMQ do not find them"
         "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
-    DocQueueOrder "MQ-DOC-04" "a queue has gaps, or its entries are out of order"
+    DocQueueOrder "MQ-DOC-04" Error "a queue has gaps, or its entries are out of order"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
-    DocQueueWrong "MQ-DOC-05" "entries of a queue lead to the wrong bytes"
+    DocQueueWrong "MQ-DOC-05" Error | Warning "entries of a queue lead to the wrong bytes"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
-    DocEmptyLast "MQ-DOC-06" "the last file of a queue is empty: RocketMQ does not start, or counts an entry that is none"
+    DocEmptyLast "MQ-DOC-06" Error | Info "the last file of a queue is empty: RocketMQ does not start, or counts an entry that is none"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
-    DocSlowStart "MQ-DOC-07" "the store was not closed, and the next start of RocketMQ reads much of it again"
+    DocSlowStart "MQ-DOC-07" Warning "the store was not closed, and the next start of RocketMQ reads much of it again"
         "`mqstore recover STORE --apply`: it recovers beforehand, while no broker waits for it"
-    DocKeyCollision "MQ-DOC-08" "the index cannot tell some keys apart, so that key queries of RocketMQ give messages of others"
+    DocKeyCollision "MQ-DOC-08" Info "the index cannot tell some keys apart, so that key queries of RocketMQ give messages of others"
         "`mqstore query STORE -t TOPIC -k KEY`: key and topic of each message are compared"
-    DocClockBack "MQ-DOC-09" "the clock went back, so that key queries of RocketMQ with times leave messages out"
+    DocClockBack "MQ-DOC-09" Info "the clock went back, so that key queries of RocketMQ with times leave messages out"
         "`mqstore query STORE -t TOPIC -k KEY`: without times nothing is left out"
-    DocTimeLookup "MQ-DOC-10" "times of a queue tie at a file's edge or step back, so that lookups by time differ between versions of RocketMQ"
+    DocTimeLookup "MQ-DOC-10" Info "times of a queue tie at a file's edge or step back, so that lookups by time differ between versions of RocketMQ"
         "`mqstore at STORE -t TOPIC -q QUEUE TIME`: the first message of that time or a later one, whatever the files"
-    DocTopicDeleted "MQ-DOC-11" "messages of a deleted topic are still in the log, and a rebuild of all queues brings it back"
+    DocTopicDeleted "MQ-DOC-11" Info "messages of a deleted topic are still in the log, and a rebuild of all queues brings it back"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: only the queues of the topics that are named"
-    DocRocksDb "MQ-DOC-12" "the queues are in RocksDB, where a broker that keeps them in files does not look"
+    DocRocksDb "MQ-DOC-12" Info "the queues are in RocksDB, where a broker that keeps them in files does not look"
         "`mqstore rebuild STORE --what consumequeue --apply`: files of queues are made from the log"
-    DocEndMissing "MQ-DOC-13" "files at the end of the log are missing"
+    DocEndMissing "MQ-DOC-13" Error "files at the end of the log are missing"
         "put the files back before anything else; only if they are gone for good, `mqstore recover STORE --apply --drop-beyond` cuts queues and index to the log that is left"
-    DocMisplaced "MQ-DOC-14" "files of the log are in the wrong place, by the records in them"
+    DocMisplaced "MQ-DOC-14" Error "files of the log are in the wrong place, by the records in them"
         "rename them with `mv`, in the order that is printed; nothing in them is damaged"
-    DocQuarantine "MQ-DOC-15" "a repair took whole messages out of the log, and they are still aside"
+    DocQuarantine "MQ-DOC-15" Warning "a repair took whole messages out of the log, and they are still aside"
         "`mqstore recover STORE --quarantine --apply` puts back those that the log does not have, at its end; without --apply it lists them"
-    DocBeginning "MQ-DOC-16" "the log begins behind messages that queues know"
+    DocBeginning "MQ-DOC-16" Warning | Info "the log begins behind messages that queues know"
         "put the files of the log back if there is a copy; where retention deleted them, none needed: readers begin with the first message that is there"
-    DocCopy "MQ-DOC-17" "queues or index know messages behind the log's end, as in a copy that is not finished or was made of a running broker"
+    DocCopy "MQ-DOC-17" Error | Warning "queues or index know messages behind the log's end, as in a copy that is not finished or was made of a running broker"
         "let the copy finish, or make it again from the stopped broker; where the original is gone, `mqstore recover STORE --apply` cuts the queues to the log, with `--drop-beyond` if it refuses"
-    DocTwoBrokers "MQ-DOC-18" "log, queues and index do not fit together, as in files of two brokers"
+    DocTwoBrokers "MQ-DOC-18" Error "log, queues and index do not fit together, as in files of two brokers"
         "put log, queues, index, checkpoint and config of one broker together; where the log is the right one, `mqstore rebuild STORE --apply` makes queues and index from it"
-    DocEpochEnded "MQ-DOC-19" "messages of an ended epoch lie behind the begin of the new one, and a rebuild brings them back"
+    DocEpochEnded "MQ-DOC-19" Error "messages of an ended epoch lie behind the begin of the new one, and a rebuild brings them back"
         "`mqstore recover STORE --apply --drop-beyond` ends the log where the new epoch begins and keeps them in the quarantine"
-    FileLength "MQ-FS-01" "a file has the wrong length"
+    FileLength "MQ-FS-01" Error "a file has the wrong length"
         "of the log: put the whole file back, else `mqstore salvage STORE --out OUT` copies out what is whole; `mqstore rebuild STORE --what consumequeue -t TOPIC --apply` makes a queue again"
-    FileGap "MQ-FS-02" "files leave a gap, overlap, or do not begin where they must"
+    FileGap "MQ-FS-02" Error "files leave a gap, overlap, or do not begin where they must"
         "of the log: put the missing file back, else `mqstore salvage STORE --out OUT` copies out what is there; `mqstore rebuild STORE --what consumequeue -t TOPIC --apply` makes a queue again"
-    StrayName "MQ-FS-03" "a name that does not belong there"
+    StrayName "MQ-FS-03" Warning "a name that does not belong there"
         "move it away: in the log's folder it keeps RocketMQ from starting; a file of the log that lost its name belongs back under it"
-    NoRegularFile "MQ-FS-04" "a link, pipe or device where a file or folder belongs"
+    NoRegularFile "MQ-FS-04" Error | Warning "a link, pipe or device where a file or folder belongs"
         "replace it by what it should be; it is never opened"
-    Unreadable "MQ-FS-05" "the system cannot read it"
+    Unreadable "MQ-FS-05" Error "the system cannot read it"
         "look at the disk and at the permissions"
-    EmptyFile "MQ-FS-06" "an empty file"
+    EmptyFile "MQ-FS-06" Error | Info "an empty file"
         "`mqstore recover STORE --apply` removes one at the end of the log; `mqstore rebuild STORE --what consumequeue -t TOPIC --apply` makes a queue again"
-    NotClosed "MQ-FS-07" "the store was not closed"
+    NotClosed "MQ-FS-07" Info "the store was not closed"
         "`mqstore recover STORE --apply`, or the next opening for writing"
-    InUse "MQ-FS-08" "a process writes to the store"
+    InUse "MQ-FS-08" Info "a process writes to the store"
         "none needed; look again when it has stopped to see what only a stopped store shows"
-    QueueFileEmpty "MQ-FS-09" "the last file of a queue has no entry: RocketMQ does not start, or counts one that is none"
+    QueueFileEmpty "MQ-FS-09" Error "the last file of a queue has no entry: RocketMQ does not start, or counts one that is none"
         "`mqstore rebuild STORE --what consumequeue -t TOPIC --apply`: the queues are made again from the log"
-    FileTwin "MQ-FS-10" "two folders of the log have a file of one name"
+    FileTwin "MQ-FS-10" Error "two folders of the log have a file of one name"
         "where one of them lacks no byte of the other, `mv` moves the other out of the folder; else nothing says which is the log's: put away the wrong one, or `mqstore salvage STORE --out OUT` copies the messages of both"
-    IndexUnusable "MQ-IX-01" "an index file cannot be used"
+    IndexUnusable "MQ-IX-01" Error | Info "an index file cannot be used"
         "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
-    IndexHeader "MQ-IX-02" "the header of an index file contradicts its entries"
+    IndexHeader "MQ-IX-02" Error "the header of an index file contradicts its entries"
         "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
-    IndexSlot "MQ-IX-03" "an index slot names the wrong entry, so keys are not found"
+    IndexSlot "MQ-IX-03" Error "an index slot names the wrong entry, so keys are not found"
         "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
-    IndexChain "MQ-IX-04" "an index chain is broken, so keys are not found"
+    IndexChain "MQ-IX-04" Error "an index chain is broken, so keys are not found"
         "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
-    IndexNowhere "MQ-IX-05" "an index entry leads to no message"
+    IndexNowhere "MQ-IX-05" Warning "an index entry leads to no message"
         "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
-    IndexOther "MQ-IX-06" "an index entry leads to a message without its key"
+    IndexOther "MQ-IX-06" Error "an index entry leads to a message without its key"
         "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
-    IndexMissing "MQ-IX-07" "keys of messages are not in the index"
+    IndexMissing "MQ-IX-07" Error | Warning "keys of messages are not in the index"
         "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
-    IndexTail "MQ-IX-08" "the index does not reach the newest messages"
+    IndexTail "MQ-IX-08" Warning | Info "the index does not reach the newest messages"
         "`mqstore recover STORE --apply`, or the next opening for writing, adds them"
-    IndexEntry "MQ-IX-09" "an index entry holds what cannot be"
+    IndexEntry "MQ-IX-09" Error "an index entry holds what cannot be"
         "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
-    IndexTime "MQ-IX-10" "an index entry has another time than its message"
+    IndexTime "MQ-IX-10" Warning "an index entry has another time than its message"
         "`mqstore rebuild STORE --what index --apply`: the index is made again from the log"
-    IndexLayout "MQ-IX-11" "how many slots and entries the index files have cannot be told"
+    IndexLayout "MQ-IX-11" Warning | Info "how many slots and entries the index files have cannot be told"
         "`mqstore rebuild STORE --what index --apply --config FILE`, where FILE is the broker's broker.conf, or one with maxHashSlotNum and maxIndexNum as it has them (5000000 and 20000000 where its own names none); a sound index needs only that the file is given to each command"
-    IndexTags "MQ-IX-12" "tags of messages have no entry in an index that has such entries, so RocketMQ's queries by tag do not find them"
+    IndexTags "MQ-IX-12" Info "tags of messages have no entry in an index that has such entries, so RocketMQ's queries by tag do not find them"
         "none needed: RocketMQ 5.3 wrote that stretch; `mqstore rebuild STORE --what index --apply` gives it the entries"
-    LogFrame "MQ-LOG-01" "bytes that are no message"
+    LogFrame "MQ-LOG-01" Error "bytes that are no message"
         "`mqstore salvage STORE --out OUT` copies out what is whole; `mqstore recover STORE --apply --drop-beyond` ends the log there"
-    LogBody "MQ-LOG-02" "a message's body is not the one that was stored"
+    LogBody "MQ-LOG-02" Error "a message's body is not the one that was stored"
         "`mqstore salvage STORE --out OUT` copies out all the others; this body is lost unless a replica has it"
-    LogProperties "MQ-LOG-03" "a message is not the one that was stored, by its property checksum"
+    LogProperties "MQ-LOG-03" Error "a message is not the one that was stored, by its property checksum"
         "`mqstore salvage STORE --out OUT` copies out all the others; this message is lost unless a replica has it"
-    LogPlace "MQ-LOG-04" "a message names another place than the one where it lies"
+    LogPlace "MQ-LOG-04" Error "a message names another place than the one where it lies"
         "`mqstore salvage STORE --out OUT` copies it out; `mqstore recover STORE --apply --drop-beyond` ends the log there"
-    LogBlank "MQ-LOG-05" "a blank does not end where its file does"
+    LogBlank "MQ-LOG-05" Error "a blank does not end where its file does"
         "`mqstore salvage STORE --out OUT` copies out what is whole; `mqstore recover STORE --apply --drop-beyond` ends the log there"
-    LogHole "MQ-LOG-06" "zeros where a message should be"
+    LogHole "MQ-LOG-06" Error "zeros where a message should be"
         "`mqstore salvage STORE --out OUT` copies out what is whole; `mqstore recover STORE --apply --drop-beyond` ends the log there"
-    LogRemains "MQ-LOG-07" "remains of an earlier log lie behind the end"
+    LogRemains "MQ-LOG-07" Warning "remains of an earlier log lie behind the end"
         "`mqstore recover STORE --apply` keeps them aside and zeroes them; RocketMQ may take them for messages again"
-    LogTail "MQ-LOG-08" "the log breaks off in what was never flushed"
+    LogTail "MQ-LOG-08" Warning | Info "the log breaks off in what was never flushed"
         "`mqstore recover STORE --apply` ends the log there; with whole messages behind it `mqstore salvage STORE --out OUT` keeps them"
-    LogNumber "MQ-LOG-09" "a message has a queue or a number that no queue can have"
+    LogNumber "MQ-LOG-09" Warning | Info "a message has a queue or a number that no queue can have"
         "none: it can be read by its place, and by key, but from no queue"
-    LogTwice "MQ-LOG-10" "two messages have the same number in one queue"
+    LogTwice "MQ-LOG-10" Warning "two messages have the same number in one queue"
         "`mqstore salvage STORE --out OUT` numbers them anew; a rebuild takes one of them out of the queue, where it can be read by its place and by key only"
-    LogTopic "MQ-LOG-11" "a topic that cannot name a folder"
+    LogTopic "MQ-LOG-11" Warning "a topic that cannot name a folder"
         "none: its messages can be read by place and by key, but from no queue"
-    LogBatch "MQ-LOG-12" "a batch does not hold the messages that it counts"
+    LogBatch "MQ-LOG-12" Warning "a batch does not hold the messages that it counts"
         "none: the record is read as it is, and its queue has it as one message"
-    LogDelay "MQ-LOG-13" "a message's delay level is no number"
+    LogDelay "MQ-LOG-13" Warning "a message's delay level is no number"
         "none: it counts as without a delay, and a broker delivers it no later than others"
-    LogTime "MQ-LOG-14" "a message's store time is far outside of its neighbours'"
+    LogTime "MQ-LOG-14" Warning | Info "a message's store time is far outside of its neighbours'"
         "none in place: the message is found by place, by queue and by key; export it, give it a time, and import it into a new store"
-    LogShort "MQ-LOG-15" "the log ends before what was durable"
+    LogShort "MQ-LOG-15" Error "the log ends before what was durable"
         "put the missing files back; if they are gone for good, `mqstore recover STORE --apply --drop-beyond` goes on where the log ends now"
-    LogMark "MQ-LOG-16" "the durable mark cannot be read"
+    LogMark "MQ-LOG-16" Warning "the durable mark cannot be read"
         "none needed: the checkpoint tells what was flushed, and the next writer makes the mark anew"
-    LogEmpty "MQ-LOG-17" "the log has no file, and something else says that there was one"
+    LogEmpty "MQ-LOG-17" Error "the log has no file, and something else says that there was one"
         "mount the disk of the log, or put its files back; only a new store has none"
-    LogDispatch "MQ-LOG-18" "RocketMQ's dispatch ends at a message for good"
+    LogDispatch "MQ-LOG-18" Error "RocketMQ's dispatch ends at a message for good"
         "none in place: start the broker with `enableMultiDispatch=false`, or only after a clean close with complete queues"
-    LogPacked "MQ-LOG-19" "bodies that are marked as compressed cannot be decompressed"
+    LogPacked "MQ-LOG-19" Info "bodies that are marked as compressed cannot be decompressed"
         "none: the producer sent them so; they can be read as they are, or left out as damage"
-    OffsetBeyond "MQ-OFF-01" "a consumer's offset lies beyond the end of its queue"
+    OffsetBeyond "MQ-OFF-01" Warning | Info "a consumer's offset lies beyond the end of its queue"
         "`mqstore recover STORE --apply` sets it back to the end; else what comes next is left out"
-    OffsetBefore "MQ-OFF-02" "a consumer's offset lies before the first message of its queue: what it had not read was deleted"
+    OffsetBefore "MQ-OFF-02" Info "a consumer's offset lies before the first message of its queue: what it had not read was deleted"
         "none needed: the consumer goes on with the first that is there"
-    OffsetNowhere "MQ-OFF-03" "a consumer's offset is of a queue that does not exist"
+    OffsetNowhere "MQ-OFF-03" Warning "a consumer's offset is of a queue that does not exist"
         "none needed where the topic was deleted; where its messages are in the log, they lack their queue, which is a finding of its own"
-    OffsetNegative "MQ-OFF-04" "a consumer's offset is negative, so it begins anew by its own rule"
+    OffsetNegative "MQ-OFF-04" Warning "a consumer's offset is negative, so it begins anew by its own rule"
         "`mqstore groups STORE --reset-to earliest --only-negative --apply` gives such a group a place; --reset-to takes latest or a time too"
-    OffsetsGone "MQ-OFF-05" "the offsets of consumer groups are gone: each begins anew, and skips or repeats messages"
+    OffsetsGone "MQ-OFF-05" Error "the offsets of consumer groups are gone: each begins anew, and skips or repeats messages"
         "put back config/consumerOffset.json or its backup; else `mqstore groups STORE --reset-to earliest --apply`, with --reset-to latest or a time where that repeats too much"
-    DelaysGone "MQ-OFF-06" "the offsets of delay levels are gone, so RocketMQ delivers delayed messages again"
+    DelaysGone "MQ-OFF-06" Info "the offsets of delay levels are gone, so RocketMQ delivers delayed messages again"
         "put back config/delayOffset.json or its backup; without one a start delivers again what it had delivered"
-    RocksUnreadable "MQ-RDB-01" "a RocksDB database cannot be read"
+    RocksUnreadable "MQ-RDB-01" Error | Warning "a RocksDB database cannot be read"
         "`mqstore convert STORE --queues rocksdb --apply`: the rows of queues are made again from the log; put back a copy of any other database"
-    RocksRow "MQ-RDB-02" "a row in RocksDB contradicts its message"
+    RocksRow "MQ-RDB-02" Error | Warning "a row in RocksDB contradicts its message"
         "`mqstore convert STORE --queues rocksdb --apply`: the rows are made again from the log"
-    RocksMissing "MQ-RDB-03" "messages have no row in RocksDB"
+    RocksMissing "MQ-RDB-03" Error | Info "messages have no row in RocksDB"
         "`mqstore convert STORE --queues rocksdb --apply`: the rows are made again from the log"
-    RocksTail "MQ-RDB-04" "the newest messages have no row in RocksDB yet"
+    RocksTail "MQ-RDB-04" Info "the newest messages have no row in RocksDB yet"
         "none needed: a running broker has the rows in memory; after a crash, `mqstore convert STORE --queues rocksdb --apply` writes all of them, and a start of RocketMQ those of the last files"
-    RocksUnknown "MQ-RDB-05" "a RocksDB database is not looked at, as its package is not installed"
+    RocksUnknown "MQ-RDB-05" Info "a RocksDB database is not looked at, as its package is not installed"
         "install `rocksdict`, as with `mqstore[rocksdb]`, and verify again"
-    Timer "MQ-TM-01" "files of the timer contradict the store, so timer messages are never delivered, or once more"
+    Timer "MQ-TM-01" Error | Warning "files of the timer contradict the store, so timer messages are never delivered, or once more"
         "none here: these files are not repaired; put back copies of config/timercheck, timerwheel and timerlog of one time, or stop the broker and move all three away: the whole queue is read again"
+}
+
+impl Code {
+    /// The code with one of its severities.
+    #[must_use]
+    pub(crate) fn at(self, severity: Severity) -> Graded {
+        debug_assert!(self.severities().contains(&severity), "{self}: {severity:?}");
+        Graded(self, severity)
+    }
+}
+
+/// A code and its severity in one finding.
+#[derive(Clone, Copy, Debug)]
+pub struct Graded(pub(crate) Code, pub(crate) Severity);
+
+impl From<Code> for Graded {
+    fn from(code: Code) -> Self {
+        Self(code, code.severity())
+    }
 }
 
 impl fmt::Display for Code {
@@ -327,13 +360,13 @@ impl Findings {
     /// Adds a finding; its path becomes relative to the root.
     pub fn add(
         &self,
-        code: Code,
-        severity: Severity,
+        code: impl Into<Graded>,
         path: &Path,
         offset: Option<u64>,
         expected: impl Into<String>,
         found: impl Into<String>,
     ) {
+        let Graded(code, severity) = code.into();
         let below = path.strip_prefix(&self.root).unwrap_or(path);
         let path = if below.as_os_str().is_empty() { Path::new(".") } else { below };
         let finding = Finding {
@@ -386,6 +419,7 @@ mod tests {
         assert!(names.is_sorted_by(|a, b| a < b), "{names:?}");
         for code in Code::ALL {
             assert!(!code.title().is_empty() && !code.fix().is_empty(), "{code}");
+            assert!(code.severities().is_sorted_by(|a, b| a < b), "{code}: the worst comes first");
         }
     }
 
@@ -396,9 +430,9 @@ mod tests {
             let findings = Findings::new(Path::new("/s"), 4);
             for &offset in order {
                 let path = Path::new("/s/commitlog/a");
-                findings.add(Code::LogFrame, Severity::Error, path, Some(offset), "a", "b");
+                findings.add(Code::LogFrame, path, Some(offset), "a", "b");
             }
-            findings.add(Code::NotClosed, Severity::Info, Path::new("/s"), None, "a", "b");
+            findings.add(Code::NotClosed, Path::new("/s"), None, "a", "b");
             let (list, counts, wrong) = findings.into_parts();
             assert_eq!(
                 list.iter().map(|f| f.offset).collect::<Vec<_>>(),
@@ -414,7 +448,7 @@ mod tests {
     fn a_message_says_where_and_what() {
         let findings = Findings::new(Path::new("/s"), 1);
         let path = Path::new("/s/commitlog/0");
-        findings.add(Code::LogFrame, Severity::Error, path, Some(7), "a record", "zeros");
+        findings.add(Code::LogFrame, path, Some(7), "a record", "zeros");
         let (list, ..) = findings.into_parts();
         assert_eq!(
             list[0].message(),

@@ -84,7 +84,6 @@ pub(super) fn thread_count(asked: Option<usize>) -> usize {
     asked.unwrap_or_else(processors).clamp(1, 1024)
 }
 
-/// Runs both pieces of work, at a time if `threads` allows it.
 pub(super) fn both<A: Send, B>(
     threads: usize,
     path: &Path,

@@ -44,11 +44,9 @@ pub enum BatchError {
 pub struct MessageBatches {
     source: LogSource,
     whole: Scan,
-    /// The scan, or the part of it at hand.
     pub(super) scan: Scan,
     builder: BatchBuilder,
     ended: bool,
-    /// Error to return after the rows before it.
     held: Option<Error>,
 }
 

@@ -74,12 +74,10 @@ pub struct BatchBuilder {
     columns: Vec<Builder>,
     limits: BatchLimits,
     rows: usize,
-    /// Bytes of bodies, and of other values of variable length.
     body_bytes: usize,
     other_bytes: usize,
     needs: Needs,
     undoes_body: bool,
-    /// Rows not filled in yet, and their block.
     waiting: Vec<Waiting>,
     block: Option<Arc<Block>>,
     pins: Pins,
@@ -136,7 +134,6 @@ enum Builder {
 struct Same {
     text: String,
     data_type: DataType,
-    /// The longest column so far, shared by batches.
     rows: ArrayRef,
 }
 
@@ -428,7 +425,6 @@ fn fill<'a>(
     Ok(())
 }
 
-/// Loops over the rows for one field.
 macro_rules! each {
     ($field:ident) => {
         |rows, values| values.extend(rows.iter().map(|row| row.view.$field()))
@@ -477,7 +473,6 @@ impl Builder {
         })
     }
 
-    /// Fills in one row, of which no column needs the properties.
     #[inline]
     fn fill_one(&mut self, row: &Row<'_>) -> Result<(), ArrowError> {
         match self {

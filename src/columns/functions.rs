@@ -292,7 +292,6 @@ fn decoded() -> Vec<Column> {
     Column::ALL.into_iter().filter(own).collect()
 }
 
-/// The record, if `bytes` is exactly one with a valid checksum.
 fn record(bytes: &[u8]) -> Option<MessageView<'_>> {
     match read_frame(bytes) {
         Ok(Frame::Message(view)) if view.as_bytes().len() == bytes.len() => {

@@ -230,7 +230,6 @@ impl MessageRows {
         text(self.keys.as_ref().map(|keys| &keys.texts), number)
     }
 
-    /// Pairs of a row's map; those without a value are skipped.
     fn pairs(&self, row: usize) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.properties.iter().flat_map(move |maps| {
             let numbers = maps.rows.range(row).unwrap_or(0..0);
@@ -384,7 +383,6 @@ impl Rows {
         self.ends.last().map_or(0, |end| end.saturating_sub(self.first()))
     }
 
-    /// Indexes of a row's values, counted from the first one.
     fn range(&self, row: usize) -> Option<Range<usize>> {
         let ends = self.ends.get(row..row.checked_add(2)?)?;
         let is_null = self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));

@@ -40,7 +40,6 @@ enum Layout {
 }
 
 impl VariableColumn {
-    /// An empty column of a text, binary or view type.
     pub(crate) fn new(data_type: &DataType) -> Result<Self, ArrowError> {
         let (kind, views) = match data_type {
             DataType::Utf8 => (Kind::Text, false),
@@ -252,11 +251,7 @@ impl Pins {
 #[derive(Debug)]
 pub(crate) enum Bodies {
     Copied(VariableColumn),
-    Shared {
-        views: BinaryViewBuilder,
-        /// The last block and its index in the column.
-        block: Option<(usize, u32)>,
-    },
+    Shared { views: BinaryViewBuilder, block: Option<(usize, u32)> },
 }
 
 impl Bodies {
@@ -271,7 +266,6 @@ impl Bodies {
         matches!(self, Self::Shared { .. })
     }
 
-    /// Adds bodies; those in `pinned` are not copied.
     pub(crate) fn extend<'a>(
         &mut self,
         bodies: impl Iterator<Item = &'a [u8]>,
@@ -305,7 +299,6 @@ impl Bodies {
         Ok(())
     }
 
-    /// Returns the column as an array and empties it.
     pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
         match self {
             Self::Copied(column) => column.finish(),

@@ -104,7 +104,6 @@ pub(super) fn number_of(value: &str) -> Option<u64> {
     value.trim().parse().ok()
 }
 
-/// Default of the number `name`, for constants.
 #[expect(clippy::panic, reason = "at compile time")]
 pub(super) const fn default_number(name: &str) -> u64 {
     match row(name).kind {
@@ -208,7 +207,7 @@ pub const SETTINGS: &[Setting] = &[
     number("mapper_file_size_batch_consume_queue", "mapperFileSizeBatchConsumeQueue", Some(13_800_000), (46, INT_MAX), BYTES)
         .doc("Bytes of one batch queue file, rounded down to a multiple of 46."),
     number("mapped_file_size_consume_queue_ext", "mappedFileSizeConsumeQueueExt", Some(50_331_648), (24, INT_MAX), BYTES)
-        .doc("Bytes of one of these."),
+        .doc("Bytes of one extension file of a queue."),
     number("bit_map_length_consume_queue_ext", "bitMapLengthConsumeQueueExt", Some(64), (0, INT_MAX), "bits"),
     flag("enable_consume_queue_ext", "enableConsumeQueueExt", false)
         .doc("Write the queues' extension files."),

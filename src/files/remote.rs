@@ -24,7 +24,7 @@ use crate::format::width::to_usize;
 
 const BLOCK: u64 = 64 << 10;
 const MOST_BLOCKS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
-/// Bytes of a look for data behind zeros.
+/// Bytes of a probe for data behind zeros.
 const LOOK: u64 = 4 << 10;
 /// Length of the parts in which much is read, several at once.
 const PART: u64 = 8 << 20;
@@ -114,7 +114,7 @@ impl Listing {
     }
 }
 
-/// Another one for another content.
+/// Changes with the object's content.
 fn id_of(object: &Object) -> u64 {
     let mut hasher = DefaultHasher::new();
     object.hash(&mut hasher);

@@ -73,7 +73,7 @@ impl<'a> QueueRow<'a> {
 
 impl<'a> OffsetRow<'a> {
     pub fn decode(key: &'a [u8], value: &[u8]) -> Result<Self> {
-        let refused = |found| FormatError::new(KIND, 0, "key and value of a OffsetRow", found);
+        let refused = |found| FormatError::new(KIND, 0, "key and value of an OffsetRow", found);
         let (topic, rest) = topic_of(key).ok_or_else(|| refused(shown(key)))?;
         let (is_max, queue_id) = match (rest, rest.get(1..4), i32_at(rest, 5)) {
             ([CTRL, _, _, _, CTRL, _, _, _, _], Some(kind @ (b"max" | b"min")), Some(queue_id)) => {

@@ -32,9 +32,7 @@ pub struct LogWriter {
     front: Arc<Front>,
     /// A record to be written by a system call instead of the map.
     staged: Option<Vec<u8>>,
-    /// Whether files are prepared whole at open.
     warms: bool,
-    /// The next file, prepared by another thread.
     next: Option<Active>,
     /// A full file; another thread unmaps it, which takes a while.
     full: Option<Active>,

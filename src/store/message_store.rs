@@ -481,7 +481,6 @@ impl MessageStore {
         closed
     }
 
-    /// Whether this process is a fork of the one that opened the store.
     #[must_use]
     pub(crate) fn is_of_parent(&self) -> bool {
         self.pid != std::process::id()

@@ -73,9 +73,7 @@ pub struct QueueTable {
     kinds: RwLock<TopicKinds>,
     table: RwLock<HashMap<Box<[u8]>, TopicQueues>>,
     has_batches: AtomicBool,
-    /// Whether folders or queues disappeared while listing.
     is_torn: AtomicBool,
-    /// Whether a reader found damage in the files alone.
     is_unsound: AtomicBool,
     has_ext: AtomicBool,
     /// Whether no file changed since the store was sealed, while it is loaded.

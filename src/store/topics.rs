@@ -49,7 +49,6 @@ impl TopicTable {
         self.left_out.as_deref()
     }
 
-    /// Adds new topics to the file; existing ones only get more queues if needed.
     pub(crate) fn save(
         &mut self,
         storage: &dyn Storage,

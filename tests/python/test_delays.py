@@ -128,7 +128,7 @@ def test_a_clock_that_was_set_back_holds_nothing_longer(store: mqstore.Store) ->
     ("delay", "expected"),
     [
         (1800, "got 0:30:00; the next longer one is 1:00:00, and message_delay_level sets others"),
-        (timedelta(days=1), "got 1 day, 0:00:00, and message_delay_level sets others"),
+        (timedelta(days=1), "got 1 day, 0:00:00; message_delay_level sets others"),
         (-1, "expected 0 s or more, got -1.0 s"),
     ],
 )
@@ -145,9 +145,9 @@ def test_a_delay_that_is_no_level_is_refused(
 @pytest.mark.parametrize(
     ("topic", "more", "expected"),
     [
-        ("a b", {}, "^topic: 'a b' is no name of a topic"),
-        ("t", {"delay_level": 1}, "^delay_level: cannot stand beside delay"),
-        ("t", {"properties": b""}, "^properties: given as bytes cannot stand beside delay"),
+        ("a b", {}, "^topic: expected a name that a broker accepts, got 'a b'"),
+        ("t", {"delay_level": 1}, "^delay_level: expected none beside delay, got 1"),
+        ("t", {"properties": b""}, "^properties: expected a mapping beside delay, got bytes"),
         ("t", {"queue_id": -1}, "^queue_id: expected 0 or more, got -1"),
     ],
 )
@@ -173,7 +173,7 @@ def test_a_message_that_says_no_topic_is_told_and_skipped(
     sent = store.append(SCHEDULE_TOPIC, b"lost", delay_level=1)
     store.append("orders", b"kept", delay=3600)
     assert Delivery(store).step(store, sent.store_timestamp_ms + 2 * HOUR_MS) == 1
-    assert "name no topic and queue to deliver it to" in store.warnings[0]
+    assert "expected REAL_TOPIC and REAL_QID of another topic, got none" in store.warnings[0]
     assert bodies(store) == [b"kept"]
 
 
@@ -214,7 +214,9 @@ def test_a_message_that_its_topic_refuses_holds_no_other(tmp_path: Path) -> None
 @pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"])
 def test_a_message_of_the_broker_s_own_topics_is_not_delayed(tmp_path: Path, topic: str) -> None:
     with mqstore.open(tmp_path, "a", config={**TINY, "delivery": True}) as store:
-        with pytest.raises(mqstore.InvalidMessageError, match="cannot be delayed"):
+        with pytest.raises(
+            mqstore.InvalidMessageError, match="expected a topic whose messages can be delayed, got"
+        ):
             store.append(topic, b"", delay=1)
         assert store.max_physical_offset == 0
 

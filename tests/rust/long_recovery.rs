@@ -12,7 +12,7 @@ use mqstore::files::{Access, FileRun, Os};
 use mqstore::format::message::MAGIC_V1;
 use mqstore::log::CommitLog;
 use mqstore::log::read::scanner::{Flow, Item, Resync, Stop};
-use mqstore::store::dispatch::gather::Wanted;
+use mqstore::store::dispatch::collect::Wanted;
 use mqstore::store::dispatch::log_parts::{Checked, LogReading};
 use mqstore::store::folder::paths::StorePaths;
 use mqstore::store::open::inspect::queue_layout;
@@ -159,8 +159,8 @@ fn a_log_read_in_parts_gives_what_a_walk_gives() {
         let (mut units, mut keyed) = (Vec::new(), Vec::new());
         let walked = LogReading::new(store.log().run(), wanted, store.end_offset(), Checked::All)
             .each(from, &mut |part| {
-                units.extend(part.gathered.units.iter().map(|one| one.unit.physical_offset));
-                keyed.extend(part.gathered.keyed().map(|(one, keys)| {
+                units.extend(part.collected.units.iter().map(|one| one.unit.physical_offset));
+                keyed.extend(part.collected.keyed().map(|(one, keys)| {
                     assert_eq!(keys.len(), 2);
                     one.physical_offset
                 }));

@@ -312,14 +312,23 @@ def read_iceberg(table: Path, *_: str) -> list[dict[str, Any]]:
     ("config", "says"),
     [
         ({}, "paths"),
-        ({"source": {"paths": ["x"]}}, "says where messages go"),
+        (
+            {"source": {"paths": ["x"]}},
+            "expected a folder, or table with a name in the catalog, got neither",
+        ),
         ({"source": {"paths": ["x"]}, "sink": {"path": "y", "fromat": "delta"}}, "mean format"),
         (
             {"source": {"paths": ["x"]}, "sink": {"path": "y", "format": "orc"}},
             "parquet, delta or iceberg",
         ),
-        ({"source": {"paths": ["x"]}, "sink": {"path": "y", "format": "iceberg"}}, "needs table"),
-        ({"source": {"paths": ["x"]}, "sink": {"table": "y"}}, "checkpoint: with table"),
+        (
+            {"source": {"paths": ["x"]}, "sink": {"path": "y", "format": "iceberg"}},
+            "table: expected a name in a catalog of Iceberg",
+        ),
+        (
+            {"source": {"paths": ["x"]}, "sink": {"table": "y"}},
+            "checkpoint: expected a folder that lasts, beside table, got none",
+        ),
         (
             {"source": {"paths": ["x"]}, "sink": {"path": "y", "partition_by": ["date", "topics"]}},
             "did you mean topic",
@@ -327,11 +336,14 @@ def read_iceberg(table: Path, *_: str) -> list[dict[str, Any]]:
         ({"sorce": {}}, "did you mean source"),
         (
             {"source": {"path": "x"}, "sink": {"path": "y"}, "trigger": {"available_now": "true"}},
-            "without quotes, not 'true'",
+            "expected true or false without quotes, got 'true'",
         ),
-        ({"source": ["x"]}, "is a table"),
+        ({"source": ["x"]}, "section source: expected a table"),
         ({"source": {"paths": ["x"], "tpics": ["a"]}, "sink": {"path": "y"}}, "mean topics"),
-        ({"source": {"paths": ["x"], "columns": ["body"]}, "sink": {"path": "y"}}, "needs broker"),
+        (
+            {"source": {"paths": ["x"], "columns": ["body"]}, "sink": {"path": "y"}},
+            "columns: expected broker, .* too, which a pipeline needs, got body",
+        ),
     ],
 )
 def test_an_impossible_value_is_refused_by_name(config: dict[str, Any], says: str) -> None:

@@ -128,7 +128,7 @@ def test_days_by_before_timestamp_have_each_message_once(root: Path) -> None:
         for d in range(-1, 4)
     ]
     assert sorted(n for day in days for n in day) == list(range(60))
-    with pytest.raises(ConfigError, match="two ways to say the last time"):
+    with pytest.raises(ConfigError, match="expected none beside endingTimestamp, got both"):
         rows(root, endingTimestamp=5, beforeTimestamp=6)
 
 
@@ -231,9 +231,15 @@ def test_names_of_kafkas_source_are_understood(
         ({"includeHeaders": "true"}, "column properties has"),
         ({"endingOffsetsByTimestamp": "{}"}, "give endingTimestamp"),
         ({"minOffsetsPerTrigger": "5"}, "maxRowsPerTrigger"),
-        ({"subscribe": "a", "topics": "b"}, "option topics is given twice"),
-        ({"startingOffsetsByTimestamp": '{"T": {"0": "x"}}'}, "topic 'T' has"),
-        ({"startingOffsetsByTimestamp": '{"T": {"x": 1}}'}, "'x' is no queue"),
+        ({"subscribe": "a", "topics": "b"}, "option topics: expected it once"),
+        (
+            {"startingOffsetsByTimestamp": '{"T": {"0": "x"}}'},
+            "expected times by topic and queue, .*; topic 'T'",
+        ),
+        (
+            {"startingOffsetsByTimestamp": '{"T": {"x": 1}}'},
+            "expected a queue from 0 to 2147483647, got 'x'; topic 'T'",
+        ),
     ],
 )
 def test_other_names_of_kafkas_source_lead_to_ours(

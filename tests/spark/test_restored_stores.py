@@ -15,9 +15,9 @@ import mqstore
 from helpers.stores import TINY, message
 from mqstore.errors import ConfigError, OffsetOutOfRangeError
 from mqstore.spark import micro_batch, stream
+from mqstore.spark.failures import PySparkException, sentence
 from mqstore.spark.ingest import pipeline
 from mqstore.spark.options import ReadOptions
-from mqstore.spark.telling import PySparkException, sentence
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,10 +15,10 @@ from pyspark.errors import AnalysisException, PythonException
 import mqstore
 from helpers.arrow_types import to_arrow_schema
 from mqstore.spark import read, register
-from mqstore.spark.reader import tell_columns
+from mqstore.spark.failures import sentence
+from mqstore.spark.reader import log_unused_columns
 from mqstore.spark.schema import message_schema, usual_columns
 from mqstore.spark.source import MqStoreDataSource
-from mqstore.spark.telling import sentence
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,7 +86,7 @@ def test_a_plan_names_access_path_stores_splits_filters_and_columns(spark, store
 
 
 def test_a_read_of_all_columns_tells_once_how_to_leave_some_out(stores, caplog) -> None:
-    tell_columns.cache_clear()
+    log_unused_columns.cache_clear()
     caplog.set_level(logging.INFO, "mqstore.spark")
 
     def told(**options: str) -> list[str]:
@@ -222,7 +222,7 @@ def test_ho06_damage_fails_is_skipped_or_is_a_row(spark, tmp_path) -> None:
     [
         ({"topcs": "x"}, "did you mean topics"),
         ({"columns": "bdy"}, "did you mean body"),
-        ({"queues": "{1"}, "is no JSON"),
+        ({"queues": "{1"}, "expected JSON, got '{1'"),
         (
             {"startingOffsets": '{"orders": {"0": 10000}}'},
             "topic orders, queue 0 holds offsets 0 to",
@@ -240,7 +240,10 @@ def test_mistakes_are_named_before_any_task(spark, stores, options, says) -> Non
     ("statement", "says"),
     [
         ("VIEW v USING mqstore OPTIONS (path '{}', topcs 'T')", "no option 'topcs'; did you mean"),
-        ("VIEW v USING mqstore", "no path was given; load(path) names a store's directory; {}"),
+        (
+            "VIEW v USING mqstore",
+            "path: expected a store's directory, as in load(path), got none; {}",
+        ),
         ("TABLE t USING mqstore OPTIONS (path '{}')", "CREATE TABLE cannot name a store's dir"),
         ("TABLE t USING mqstore OPTIONS (topics 'T') LOCATION '{}'", "CREATE TABLE cannot name"),
     ],
@@ -260,7 +263,7 @@ def test_a_table_with_columns_has_no_path_when_it_is_read(spark, stores) -> None
     options = f"OPTIONS (path '{stores / 'broker-a' / 'store'}')"
     spark.sql(f"CREATE TABLE lost (topic string) USING mqstore {options}")
     try:
-        with pytest.raises(AnalysisException, match=r"no path was .* TABLE loses its options"):
+        with pytest.raises(AnalysisException, match=r"path: expected .* TABLE loses its options"):
             spark.table("lost").collect()
     finally:
         spark.sql("DROP TABLE lost")

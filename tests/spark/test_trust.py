@@ -14,13 +14,13 @@ import pytest
 import mqstore
 from helpers.stores import TINY, message
 from mqstore.spark import reach, read, stream
+from mqstore.spark.failures import PySparkException, sentence
 from mqstore.spark.ingest import pipeline
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.packing import ranges_of
 from mqstore.spark.plan import plan
 from mqstore.spark.progress import Progress
 from mqstore.spark.source import MqStoreDataSource
-from mqstore.spark.telling import PySparkException, sentence
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -224,9 +224,12 @@ def test_a_log_on_a_shared_file_system_counts_as_flushed_once_it_idles(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"flushedAfter": "30"}, "option flushedAfter: '30' is no duration; say 30s, 2m or 1h"),
-        ({"flushedAfter": "5s"}, "is too short: a broker flushes its whole log every 10 seconds"),
-        ({"flushedAfter": "1m", "until": "end"}, "flushedAfter is for until=flushed, not end"),
+        (
+            {"flushedAfter": "30"},
+            "option flushedAfter: expected a duration such as 30s, 2m or 1h, got '30'",
+        ),
+        ({"flushedAfter": "5s"}, "expected 30s or more, got '5s'; a broker flushes its whole log"),
+        ({"flushedAfter": "1m", "until": "end"}, "flushedAfter: expected none with until=end"),
     ],
 )
 def test_a_time_that_no_broker_can_keep_is_refused(options: dict[str, str], says: str) -> None:
@@ -288,7 +291,9 @@ def test_missing_stores_fail_wait_or_are_dropped(tmp_path: Path) -> None:
     shutil.rmtree(roots[0])
     with pytest.raises(mqstore.NotAStoreError):
         plan(ReadOptions.parse(batch))
-    with pytest.raises(mqstore.ConfigError, match="missingStores=wait is for streams"):
+    with pytest.raises(
+        mqstore.ConfigError, match="missingStores: expected fail or drop in a batch, got wait"
+    ):
         ReadOptions.parse(batch | {"missingStores": "wait"})
 
 

@@ -26,6 +26,7 @@ from mqstore.errors import (
     StoreError,
     StorePoisonedError,
     damaged,
+    expected,
 )
 from mqstore.groups.failed import append_but_refused, take_mail
 from mqstore.groups.schedule import SCHEDULE_TOPIC, levels_ms, without
@@ -64,12 +65,10 @@ def milliseconds(delay: Seconds, argument: str) -> int:
     try:
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay + 0.0
     except TypeError:
-        kind = type(delay).__name__
-        raise TypeError(
-            f"{argument}: expected a timedelta or a number of seconds, got {kind}"
-        ) from None
+        wanted = "a timedelta or a number of seconds"
+        raise TypeError(expected(argument, wanted, type(delay).__name__)) from None
     if not seconds >= 0:
-        raise ValueError(f"{argument}: expected 0 s or more, got {seconds} s")
+        raise ValueError(expected(argument, "0 s or more", f"{seconds} s"))
     return round(min(seconds, _LONGEST_S) * 1000)
 
 
@@ -87,10 +86,9 @@ def level_for(levels: list[int], delay: Seconds, argument: str) -> int:
     wanted = milliseconds(delay, argument)
     long_enough = [(ms, number) for number, ms in enumerate(levels, 1) if ms >= wanted]
     if not long_enough:
-        raise ValueError(
-            f"{argument}: expected at most {_span(max(levels))}, the longest delay level, got "
-            f"{_span(wanted)}; set message_delay_level for longer ones"
-        )
+        limit = f"at most {_span(max(levels))}, the longest delay level"
+        advice = "set message_delay_level for longer ones"
+        raise ValueError(expected(argument, limit, _span(wanted), advice))
     return min(long_enough)[1]
 
 
@@ -101,32 +99,29 @@ def append_delayed(store: Store, delay: Seconds, given: dict[str, Any]) -> Appen
         return store.append(given.pop("topic"), given.pop("body"), **given)
     settings = store.config
     if store.mode != "r" and not store._begin_delivery():  # noqa: SLF001 - of this package
-        raise ConfigError(
-            "delay: this writer delivers no delayed messages, and nothing was written; open the "
-            "store with StoreConfig(delivery=True)",
-            "delivery",
-        )
+        advice = "nothing was written; open the store with StoreConfig(delivery=True)"
+        text = expected("delay", "a writer that delivers", "one that does not", advice)
+        raise ConfigError(text, "delivery")
     levels = levels_ms(store)
     if wanted not in levels:
         longer = [ms for ms in levels if ms > wanted]
-        hint = f"; the next longer one is {_span(min(longer))}" if longer else ""
-        raise ValueError(
-            f"delay: expected one of the delay levels ({', '.join(map(_span, levels))}), got "
-            f"{_span(wanted)}{hint}, and message_delay_level sets others"
-        )
+        known = f"one of the delay levels ({', '.join(map(_span, levels))})"
+        hint = f"the next longer one is {_span(min(longer))}, and " if longer else ""
+        advice = f"{hint}message_delay_level sets others"
+        raise ValueError(expected("delay", known, _span(wanted), advice))
     level = levels.index(wanted) + 1
     topic, queue_id, properties = given["topic"], given["queue_id"], given["properties"]
     legal = _TOPIC.fullmatch(topic) if settings.validate_topic_names is not False else True
     if not legal or not _names_a_folder(topic.encode()):
-        raise _refused("topic", f"{topic[:64]!r} is no name of a topic")
+        raise _refused("topic", "a name that a broker accepts", repr(topic[:64]))
     if queue_id < 0:
-        raise _refused("queue_id", f"expected 0 or more, got {queue_id}")
+        raise _refused("queue_id", "0 or more", queue_id)
     if topic in {SCHEDULE_TOPIC, _HALF_TOPIC}:
-        raise _refused("topic", f"messages of {topic} cannot be delayed")
+        raise _refused("topic", "a topic whose messages can be delayed", topic)
     if given["delay_level"]:
-        raise _refused("delay_level", "cannot stand beside delay")
+        raise _refused("delay_level", "none beside delay", given["delay_level"])
     if isinstance(properties, bytes):
-        raise _refused("properties", "given as bytes cannot stand beside delay; give a mapping")
+        raise _refused("properties", "a mapping beside delay", "bytes")
     given |= {
         "topic": SCHEDULE_TOPIC,
         "queue_id": level - 1,
@@ -137,8 +132,8 @@ def append_delayed(store: Store, delay: Seconds, given: dict[str, Any]) -> Appen
     return store.append_many([Message(**given)])[0]
 
 
-def _refused(field: str, reason: str) -> InvalidMessageError:
-    return InvalidMessageError(f"{field}: {reason}", field, "MESSAGE_ILLEGAL")
+def _refused(field: str, wanted: str, got: object) -> InvalidMessageError:
+    return InvalidMessageError(expected(field, wanted, got), field, "MESSAGE_ILLEGAL")
 
 
 def _span(ms: int) -> str:
@@ -189,7 +184,7 @@ class Delivery:
             self._thread.join()
 
     def _run(self) -> None:
-        told = ""
+        warned = ""
         pause = _PAUSE_S
         while not self._stopping.wait(pause):
             store = self._store()
@@ -198,12 +193,12 @@ class Delivery:
             pause = _PAUSE_S
             try:
                 self.step(store)
-                told = ""
+                warned = ""
             except StoreClosedError:
                 return
             except (StoreError, OSError) as error:
-                if str(error) != told:
-                    told = str(error)
+                if str(error) != warned:
+                    warned = str(error)
                     store._warn(f"delivery of delayed messages: {error}")  # noqa: SLF001 - its part
                 if isinstance(error, StorePoisonedError):
                     return
@@ -308,7 +303,7 @@ def _delivered(message: StoredMessage) -> Message:
     """
     # A message that is delivered to this topic would come again and again.
     if message.real_topic in {None, _HALF_TOPIC, SCHEDULE_TOPIC} or message.real_queue_id is None:
-        raise _refused("properties", "name no topic and queue to deliver it to")
+        raise _refused("properties", "REAL_TOPIC and REAL_QID of another topic", "none")
     properties = without(message.raw_properties, *_ENDS_WITH_DELAY)
     return message.to_message(
         topic=message.real_topic, queue_id=message.real_queue_id, properties=properties

@@ -194,7 +194,7 @@ class Processing:
                 )
                 if taken:
                     found = True
-                    self._tell_of_idle_threads(topic, len(queues))
+                    self._report_idle_threads(topic, len(queues))
                     self._handle(taken, tags, stops)
         return found
 
@@ -218,7 +218,7 @@ class Processing:
             )
         return True
 
-    def _tell_of_idle_threads(self, topic: str, queues: int) -> None:
+    def _report_idle_threads(self, topic: str, queues: int) -> None:
         if topic != self._topic or not self._ordered or self._threads <= queues:
             return
         with self._lock:

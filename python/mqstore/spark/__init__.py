@@ -141,7 +141,7 @@ def read(
     with _extra():
         from mqstore.spark.mapping import map_parts
         from mqstore.spark.packing import plan_name, size_of
-        from mqstore.spark.reader import tell_select
+        from mqstore.spark.reader import log_selection
         from mqstore.spark.schema import read_schema
         from mqstore.spark.tables import make_table_reader, table_schema
 
@@ -150,7 +150,7 @@ def read(
     parts = list(reader.partitions())
     size = size_of(parts, parsed)
     frame = map_parts(spark, reader, parts, schema, plan_name(parts, parsed), size)
-    return tell_select(frame) if parsed.columns is None and parsed.table == "messages" else frame
+    return log_selection(frame) if parsed.columns is None and parsed.table == "messages" else frame
 
 
 def count(

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
 
-from mqstore.errors import ConfigError, UnsupportedError
-from mqstore.spark.books import Books
+from mqstore.errors import ConfigError, UnsupportedError, wrong_setting
 from mqstore.spark.compat import is_connect
+from mqstore.spark.failures import reason
 from mqstore.spark.migrating import check_books, migrated
 from mqstore.spark.options import ReadOptions, as_texts
 from mqstore.spark.progress import Progress
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-    from mqstore.spark.purpose import Purpose
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,24 +98,23 @@ class PipelineConfig:
             if name not in sections:
                 raise ConfigError(unknown_name("section", name, sections), name)
             if not isinstance(section, Mapping):
-                raise ConfigError(f"section [{name}] is a table, not {section!r}", name)
-            _check(name, section, sections[name])
+                raise wrong_setting(f"section {name}", f"a table [{name}]", repr(section))
+            for one in section:
+                if (known := sections[name]) is not None and one not in known:
+                    raise ConfigError(f"[{name}] {unknown_name('name', one, known)}", one)
             given[name] = section
         source, sink, trigger = given["source"], given["sink"], given["trigger"]
         if trigger.get("available_now") and "interval" in trigger:
-            raise ConfigError(
-                "[trigger] available_now ends when it has read what there is, and interval begins "
-                "batches for ever: give one",
-                "interval",
+            raise wrong_setting(
+                "[trigger] interval",
+                "none beside available_now",
+                "both; available_now ends when all is read, interval begins batches for ever",
             )
         if "interval" in trigger and not _INTERVAL.fullmatch(str(trigger["interval"]).strip()):
-            raise ConfigError(
-                f'[trigger] interval: expected a duration such as "30 seconds" or "1 minute", got '
-                f"{trigger['interval']!r}",
-                "interval",
-            )
+            wanted = 'a duration such as "30 seconds" or "1 minute"'
+            raise wrong_setting("[trigger] interval", wanted, repr(trigger["interval"]))
         if not (source.get("paths") or source.get("path")):
-            raise ConfigError("[source] paths says which stores are read; it is missing", "paths")
+            raise wrong_setting("[source] paths", "directories of stores", "none")
         return cls(
             source=source,
             available_now=_boolean("trigger", "available_now", trigger),
@@ -156,9 +153,8 @@ class PipelineConfig:
         columns = columns_schema(parsed.columns or ()).fieldNames()
         missing = _NEEDED.difference(columns)
         if missing:
-            raise ConfigError(
-                f"[source] columns: a pipeline needs {', '.join(sorted(missing))} too", "columns"
-            )
+            wanted = f"{', '.join(sorted(missing))} too, which a pipeline needs"
+            raise wrong_setting("[source] columns", wanted, ", ".join(columns))
         for name in set(self.partition_by) - {"date"}:
             if name not in _PARTS or name not in columns:
                 known = ["date", *(one for one in _PARTS if one in columns)]
@@ -180,28 +176,22 @@ _NEEDED = {"broker", "topic", "physical_offset", "store_size", "store_timestamp"
 def _sink(sink: Mapping[str, object]) -> dict[str, Any]:
     """The attributes that the section ``[sink]`` gives."""
     if ("path" in sink) == ("table" in sink):
-        text = "[sink] path, or table for a name in the catalog, says where messages go: give one"
-        raise ConfigError(text, "path")
+        wanted = "a folder, or table with a name in the catalog"
+        raise wrong_setting("[sink] path", wanted, "both" if "path" in sink else "neither")
     kind = str(sink.get("format", "parquet"))
     if kind not in ("parquet", "delta", "iceberg"):
-        raise ConfigError(f"[sink] format is parquet, delta or iceberg, not {kind!r}", "format")
+        raise wrong_setting("[sink] format", "parquet, delta or iceberg", repr(kind))
     if kind == "iceberg" and "table" not in sink:
-        text = "[sink] format=iceberg needs table, a name in a catalog of Iceberg's"
-        raise ConfigError(text, "table")
+        wanted = "a name in a catalog of Iceberg's, as format=iceberg needs one"
+        raise wrong_setting("[sink] table", wanted, "none")
     if "table" in sink and "checkpoint" not in sink:
-        text = "[sink] checkpoint: with table it must be given, a folder that lasts"
-        raise ConfigError(text, "checkpoint")
+        raise wrong_setting("[sink] checkpoint", "a folder that lasts, beside table", "none")
     path = str(sink.get("path", sink.get("table"))).rstrip("/")
     checkpoint = str(sink.get("checkpoint", f"{path}/_checkpoint")).rstrip("/")
     by = sink.get("partition_by", ["date", "topic", "broker"])
-    try:
-        size = read_size(str(sink.get("file_bytes", "256m")))
-        zone = str(sink.get("date_zone", "UTC"))
-        if zone != "session":
-            read_zone(zone)
-    except ValueError as error:
-        name = "date_zone" if "zone" in str(error) else "file_bytes"
-        raise ConfigError(f"[sink] {name}: {error}", name) from None
+    zone = str(sink.get("date_zone", "UTC"))
+    if zone != "session":
+        _parsed("date_zone", read_zone, zone)
     return {
         "path": path,
         "is_table": "table" in sink,
@@ -212,21 +202,21 @@ def _sink(sink: Mapping[str, object]) -> dict[str, Any]:
         "format": kind,
         "partition_by": read_names(by) if isinstance(by, str) else tuple(map(str, _list(by))),
         "date_zone": zone,
-        "file_bytes": size,
+        "file_bytes": _parsed("file_bytes", read_size, str(sink.get("file_bytes", "256m"))),
     }
 
 
-def _check(section: str, given: Mapping[str, object], known: Iterable[str] | None) -> None:
-    for name in given if known is not None else ():
-        if name not in (known := tuple(known or ())):
-            raise ConfigError(f"[{section}] {unknown_name('name', name, known)}", name)
+def _parsed(name: str, read: Callable[[str], Any], text: str) -> Any:  # noqa: ANN401
+    try:
+        return read(text)
+    except ValueError as error:
+        raise ConfigError(f"[sink] {name}: {error}", name) from None
 
 
 def _boolean(section: str, name: str, given: Mapping[str, object]) -> bool:
     value = given.get(name, False)
     if not isinstance(value, bool):
-        text = f"[{section}] {name} is true or false without quotes, not {value!r}"
-        raise ConfigError(text, name)
+        raise wrong_setting(f"[{section}] {name}", "true or false without quotes", repr(value))
     return value
 
 
@@ -306,9 +296,10 @@ def pipeline(
     lock = TargetLock(settings.books)
     lock.take(spark)
     try:
-        query = _start(spark, settings, texts, source, purpose, migrate, progress)
-    except BaseException:
-        lock.release()
+        sinks = Sinks(settings, source, progress or (lambda _: None), purpose, lock.previous_end)
+        query = _start(spark, settings, texts, sinks, migrate=migrate)
+    except BaseException as error:
+        lock.release(lock.previous_end or reason(error))
         raise
     lock.hold(query, spark)
     return query
@@ -318,13 +309,12 @@ def _start(
     spark: SparkSession,
     settings: PipelineConfig,
     texts: dict[str, str],
-    source: Progress,
-    purpose: Purpose,
-    migrate: bool,  # noqa: FBT001
-    progress: Callable[[Mapping[str, object]], object] | None,
+    sinks: Sinks,
+    *,
+    migrate: bool,
 ) -> StreamingQuery:
     register_format(spark)
-    books = Books(settings.books)
+    books, purpose = sinks.books, sinks.purpose
     last = books.last(spark)
     if last is not None and migrate:
         last = migrated(last, purpose, settings, spark)
@@ -344,10 +334,9 @@ def _start(
             "was written. Bring one of them back, or name a new table",
             "path",
         )
-    sinks = Sinks(settings, source, progress or (lambda _: None), purpose)
     stream = spark.readStream.format("mqstore").options(**texts).load()
     # `lastProgress` has them: Spark gives a Python source no place for metrics of its own.
-    stream = stream.observe("mqstore", *counts())
+    stream = stream.observe("mqstore", *counts(), sinks.previous_end_column())
     writer = (
         stream.writeStream.queryName(f"mqstore pipeline {settings.path}")
         .option("checkpointLocation", settings.checkpoint)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal, Self
 
-from mqstore.errors import ConfigError, UnsupportedError
+from mqstore.errors import ConfigError, UnsupportedError, wrong_setting
 from mqstore.spark.values import (
     BATCH,
     EARLIEST,
@@ -428,11 +428,7 @@ class ReadOptions:
                 values[flag] = values.pop(field) == word
         if (before_ms := values.get("before_timestamp_ms")) is not None:
             if "ending_timestamp_ms" in values:
-                raise ConfigError(
-                    "options endingTimestamp and beforeTimestamp are two ways to say the last "
-                    "time; give one",
-                    "beforeTimestamp",
-                )
+                raise wrong_setting("option beforeTimestamp", "none beside endingTimestamp", "both")
             values["ending_timestamp_ms"] = before_ms - 1
         parsed = cls(**values)
         parsed._check_together()
@@ -493,11 +489,9 @@ class ReadOptions:
 
     def _check_scan(self) -> None:
         if self.access_path != "scan":
-            raise ConfigError(
-                f"accessPath={self.access_path} does not find half messages, which "
-                f"include={','.join(self.include)} asks for; leave accessPath out",
-                "accessPath",
-            )
+            wanted = f"auto or scan with include={','.join(self.include)}"
+            advice = "only a scan finds half messages"
+            raise wrong_setting("option accessPath", wanted, self.access_path, advice)
 
     def _check_together(self) -> None:
         for name in self.narrowing:
@@ -510,51 +504,35 @@ class ReadOptions:
                 )
         for topic, _ in self.queues or ():
             if self.topics is not None and topic not in self.topics:
-                raise ConfigError(
-                    f"option queues has topic {topic!r}, which option topics leaves out", "queues"
-                )
+                raise wrong_setting("option queues", "topics that option topics names", repr(topic))
         if self.topics is not None and self.topic_pattern is not None:
-            raise ConfigError(
-                "options topics and topicPattern are two ways to say which topics; give one",
-                "topicPattern",
-            )
+            raise wrong_setting("option topicPattern", "none beside topics", "both")
         if self.table == "dispatch" and self.on_error == "rows":
-            raise ConfigError(
-                "table=dispatch has no column for damage; take onError=skip, or table=raw",
-                "onError",
-            )
+            wanted = "skip or fail with table=dispatch, which has no column for damage"
+            raise wrong_setting("option onError", wanted, "rows", "table=raw has one")
         if self.flushed_after_s is not None and self.until != "flushed":
-            raise ConfigError(
-                f"flushedAfter is for until=flushed, not {self.until}", "flushedAfter"
-            )
+            wanted = f"none with until={self.until}"
+            raise wrong_setting("option flushedAfter", wanted, "one", "it is for until=flushed")
         if self.access_path == "index" and self.keys is None:
-            raise ConfigError("accessPath=index looks up keys; option keys names none", "keys")
+            raise wrong_setting("option keys", "keys, which accessPath=index looks up", "none")
         for name, first, last in (
             ("PhysicalOffset", self.starting_physical_offset, self.ending_physical_offset),
             ("Timestamp", self.starting_timestamp_ms, self.ending_timestamp_ms),
         ):
             if first is not None and last is not None and first > last:
-                raise ConfigError(
-                    f"option starting{name} ({first}) lies behind ending{name} ({last})",
-                    f"starting{name}",
-                )
+                wanted = f"at most ending{name}, {last}"
+                raise wrong_setting(f"option starting{name}", wanted, first)
 
     def _check_batch(self) -> None:
         if self.missing_stores == "wait":
-            raise ConfigError(
-                "missingStores=wait is for streams (spark.readStream); say fail or drop",
-                "missingStores",
-            )
+            wanted = "fail or drop in a batch"
+            raise wrong_setting("option missingStores", wanted, "wait", "that is for streams")
         if self.starting_from_latest:
-            raise ConfigError(
-                "startingOffsets=latest leaves nothing to a batch; it is for streams",
-                "startingOffsets",
-            )
+            wanted = "earliest or offsets in a batch"
+            raise wrong_setting("option startingOffsets", wanted, "latest", "that is for streams")
         if self.ending_at_earliest or any(o.queue_offset == EARLIEST for o in self.ending_offsets):
-            raise ConfigError(
-                "endingOffsets: earliest leaves nothing to read; say latest or an offset",
-                "endingOffsets",
-            )
+            wanted = "latest or offsets above the earliest"
+            raise wrong_setting("option endingOffsets", wanted, "earliest", "nothing would be read")
 
 
 OPTIONS: Final = {

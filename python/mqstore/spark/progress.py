@@ -3,7 +3,7 @@
 An offset is ``{broker: physical_offset}``: every record that begins before it has been read. Bytes
 behind ``until`` never change, so that two offsets name the same rows whenever they are asked for.
 Two things can take rows away all the same, retention and a log that a crash cut behind ``until``;
-both are told here and are errors unless ``failOnDataLoss`` is off.
+both are reported here and are errors unless ``failOnDataLoss`` is off.
 """
 
 from __future__ import annotations

@@ -15,11 +15,11 @@ from mqstore import _native
 from mqstore._names import is_system_topic
 from mqstore.errors import StoreError
 from mqstore.spark.compat import DataSourceReader
+from mqstore.spark.failures import in_one_sentence
 from mqstore.spark.packing import pack, ranges_of
 from mqstore.spark.plan import plan
 from mqstore.spark.schema import usual_columns
 from mqstore.spark.shipping import Shipped
-from mqstore.spark.telling import in_one_sentence
 from mqstore.spark.values import topics_matching
 from mqstore.store import settings_of
 
@@ -49,13 +49,13 @@ def make_reader(options: ReadOptions, columns: Sequence[str]) -> DataSourceReade
     ``pushdown=true`` has one.
     """
     if options.columns is None and set(usual_columns()) <= set(columns):
-        tell_columns()
+        log_unused_columns()
     reader = PushdownReader if options.pushdown else MessageReader
     return reader(options, tuple(columns))
 
 
 @functools.cache
-def tell_columns() -> None:
+def log_unused_columns() -> None:
     """Logs once in a process how to leave columns out: Spark does not tell which a query uses."""
     _log.info(
         "all %d columns of a message are decoded, whichever the query uses; "
@@ -64,14 +64,14 @@ def tell_columns() -> None:
     )
 
 
-def tell_select(frame: DataFrame) -> DataFrame:
+def log_selection(frame: DataFrame) -> DataFrame:
     """A frame that logs once in a process if ``select`` alone names a query's columns."""
     select, count = frame.select, len(frame.columns)
 
     def selecting(*columns: Any) -> DataFrame:  # noqa: ANN401 - Spark's
         found = select(*columns)
         if 0 < len(found.columns) <= count // 2:
-            _tell_selected(len(found.columns), count)
+            _log_selection_once(len(found.columns), count)
         return found
 
     frame.select = selecting  # type: ignore[method-assign]
@@ -79,7 +79,7 @@ def tell_select(frame: DataFrame) -> DataFrame:
 
 
 @functools.cache
-def _tell_selected(few: int, count: int) -> None:
+def _log_selection_once(few: int, count: int) -> None:
     _log.warning(
         "select names %d of %d columns, and all are decoded: with columns= of the read this is up "
         "to 3 times as fast",

@@ -34,7 +34,7 @@ def usual_columns() -> list[str]:
 
 
 def read_schema(options: ReadOptions, every: StructType) -> StructType:
-    """The columns of a read: those that were asked for, and `error` where rows tell damage.
+    """The columns of a read: those that were asked for, and `error` where rows report damage.
 
     Args:
         options: The options.
@@ -59,7 +59,7 @@ def check_read_schema(schema: StructType, every: StructType, options: ReadOption
         options: The options.
 
     Raises:
-        ConfigError: No such column, one of another type, or no `error` where rows tell damage.
+        ConfigError: No such column, one of another type, or no `error` where rows report damage.
     """
     names = check_schema(schema, every)
     if options.on_error == "rows" and "error" not in names and "error" in every.fieldNames():

@@ -31,7 +31,7 @@ _DAY = "date_from_unix_date(cast(floor(unix_micros({}) / 86400000000) AS int))"
 _METRICS = (
     "broker string, messages bigint, bytes bigint, damaged_ranges bigint, "
     "first_physical_offset bigint, end_physical_offset bigint, "
-    "last_store_timestamp timestamp, lag_bytes bigint, written_at timestamp"
+    "last_store_timestamp timestamp, lag_bytes bigint, written_at timestamp, previous_end string"
 )
 
 
@@ -70,6 +70,7 @@ class Sinks(Shipped):
         source: Progress of the stores.
         progress: Called with the report of each batch.
         purpose: Purpose of the pipeline, for its books.
+        previous_end: Why the run before ended, for the metrics.
     """
 
     def __init__(
@@ -78,8 +79,10 @@ class Sinks(Shipped):
         source: Progress,
         progress: Callable[[Mapping[str, object]], object],
         purpose: Purpose,
+        previous_end: str | None = None,
     ) -> None:
         self.purpose = purpose
+        self.previous_end = previous_end
         self.settings = settings
         self.source = source
         self.progress = progress
@@ -114,6 +117,11 @@ class Sinks(Shipped):
         brokers = [dict(zip(names, row, strict=True)) for row in [*rows, *idle]]
         seconds = round(time.monotonic() - began, 3)
         self.progress({"batch": number, "state": "done", "seconds": seconds, "brokers": brokers})
+
+    def previous_end_column(self) -> Column:
+        """Why the run before ended, as an aggregate for ``lastProgress``."""
+        end = F.lit(self.previous_end).cast("string")
+        return F.coalesce(F.max(end), end).alias("previous_end")
 
     def _day(self) -> str:
         zone = self.settings.date_zone
@@ -153,13 +161,14 @@ class Sinks(Shipped):
             (
                 *row,
                 max(0, ends.get(row["broker"], 0) - self._read_up_to(row, batch_end)),
-                now,
+                *(now, self.previous_end),
             )
             for row in counted.collect()
         ]
         others = ends.keys() & batch_end.keys() - {row[0] for row in rows}
+        last = (now, self.previous_end)
         idle: _Rows = [
-            (one, 0, 0, 0, None, batch_end[one], None, max(0, ends[one] - batch_end[one]), now)
+            (one, 0, 0, 0, None, batch_end[one], None, max(0, ends[one] - batch_end[one]), *last)
             for one in sorted(others)
         ]
         return rows, idle

@@ -8,10 +8,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource
 
 from mqstore.errors import StoreError
+from mqstore.spark.failures import in_one_sentence
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.schema import check_read_schema, message_schema, read_schema
 from mqstore.spark.shipping import Shipped, checked
-from mqstore.spark.telling import in_one_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import SparkSession
 
 from mqstore.errors import StoreError
-from mqstore.spark.telling import sentence
+from mqstore.spark.failures import sentence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

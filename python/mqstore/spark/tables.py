@@ -20,10 +20,10 @@ from mqstore import _native
 from mqstore.errors import StoreError
 from mqstore.files.layout import index_files
 from mqstore.spark.compat import InputPartition
+from mqstore.spark.failures import in_one_sentence
 from mqstore.spark.packing import pack, ranges_of
 from mqstore.spark.reader import MessageReader, Reader, batches_of, make_reader, task_cpus
 from mqstore.spark.stores import StoreDir, find_stores
-from mqstore.spark.telling import in_one_sentence
 from mqstore.spark.values import topics_matching
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import json
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import AnalysisException
 
 from mqstore.errors import ConfigError, StoreError, StoreLockedError
-from mqstore.spark.telling import sentence
+from mqstore.spark.failures import reason, sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +41,8 @@ class TargetLock:
     """Lock on a target: a lock of the file in a folder of this machine, elsewhere a lease.
 
     The system frees the first with its process, also where the file system is shared. A lease is
-    renewed while the query runs, and free when its time is over.
+    renewed while the query runs, and free at its end or when its time is over. The file keeps why
+    the query ended, for the next one.
 
     Args:
         books: The folder of the pipeline's books; the lock lies beside it.
@@ -50,6 +52,10 @@ class TargetLock:
         self.is_local = "://" not in books
         self.path = f"{books.removeprefix('file:')}_lock"
         self.query: StreamingQuery | None = None
+        self.previous_end: str | None = None
+        """Why the pipeline that had the lock before ended; ``None`` if it was meant to end."""
+        self._ended: str | None = None
+        self._spark: SparkSession | None = None
         self._token = uuid.uuid4().hex
         self._file: Any = None
 
@@ -59,7 +65,7 @@ class TargetLock:
         Raises:
             StoreLockedError: Another pipeline has it.
         """
-        self._free_ended()
+        free_ended(self.path)
         if self.is_local:
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
             self._file = Path(self.path).open("a+", encoding="utf-8")  # noqa: SIM115 - held
@@ -68,40 +74,49 @@ class TargetLock:
             except BlockingIOError:
                 self._file.close()
                 raise self._taken(_owner(self.path)) from None
-            self._file.truncate(0)
-            self._file.write(self._text())
-            self._file.flush()
+            before = _owner(self.path)
+            self._write()
         else:
-            self.check(spark)
+            before = self.check(spark)
             self.renew(spark)
             if (owner := self._lease(spark)).get("token") != self._token:
                 raise self._taken(owner)
         _held[self.path] = self
+        if before:
+            # Only a process that was killed says nothing.
+            self.previous_end = str(before.get("ended", "driver gone")) or None
 
-    def check(self, spark: SparkSession | None) -> None:
-        """Whether it could be taken, without taking it.
+    def check(self, spark: SparkSession | None) -> dict[str, Any]:
+        """Whether it could be taken, without taking it; the lease that is over, if there is one.
 
         Raises:
             StoreLockedError: Another pipeline has it.
         """
-        self._free_ended()
+        free_ended(self.path)
         if self.is_local:
             with contextlib.suppress(FileNotFoundError), Path(self.path).open("rb") as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 except BlockingIOError:
                     raise self._taken(_owner(self.path)) from None
-            return
+            return {}
         owner = self._lease(spark)
-        is_mine = owner.get("token") == self._token
-        if owner and not is_mine and time.time() - float(owner.get("time_s", 0)) < LEASE_S:
+        is_free = owner.get("token") == self._token or "ended" in owner
+        if owner and not is_free and time.time() - float(owner.get("time_s", 0)) < LEASE_S:
             raise self._taken(owner)
+        return owner
 
     def renew(self, spark: SparkSession | None) -> None:
         """Renews a lease."""
+        self._spark = spark
         if not self.is_local and spark is not None:
             row = spark.createDataFrame([(self._text(),)], "value string")
             row.coalesce(1).write.mode("overwrite").text(self.path)
+
+    def _write(self) -> None:
+        self._file.truncate(0)
+        self._file.write(self._text())
+        self._file.flush()
 
     def hold(self, query: StreamingQuery, spark: SparkSession) -> None:
         """Holds the lock until a query ends, in a thread of its own."""
@@ -111,22 +126,38 @@ class TargetLock:
             with contextlib.suppress(Exception):  # the query's, which its caller gets too
                 while not query.awaitTermination(_RENEW_S):
                     self.renew(spark)
-            self.release()
+            self.release(self.end() or "")
 
+        atexit.register(free_ended, self.path)
         threading.Thread(target=wait, name="mqstore-lock", daemon=True).start()
 
-    def release(self) -> None:
-        """Gives a local lock back; a lease runs out."""
+    def end(self) -> str | None:
+        """Why its query ended, empty for an end that was asked for; ``None`` while it runs."""
+        error: BaseException | None
+        try:
+            if self.query is None or self.query.isActive:
+                return None
+            error = self.query.exception()
+        except Exception as broken:  # whatever a JVM that is gone causes
+            error = broken
+        return "" if error is None else reason(error)
+
+    def release(self, ended: str = "") -> None:
+        """Gives the lock back; a lease that cannot be written runs out.
+
+        Args:
+            ended: A reason as `reason` gives it; empty for an end that was asked for.
+        """
+        if _held.pop(self.path, None) is not self:
+            return
+        self._ended = ended
+        with contextlib.suppress(Exception):  # a full disk, a JVM that is gone
+            if self._file is not None:
+                self._write()
+            else:
+                self.renew(self._spark)
         if self._file is not None:
             self._file.close()
-        if _held.get(self.path) is self:
-            del _held[self.path]
-
-    def _free_ended(self) -> None:
-        """Releases the lock of an ended query of this process before its thread does."""
-        before = _held.get(self.path)
-        if before is not None and before.query is not None and not before.query.isActive:
-            before.release()
 
     def _lease(self, spark: SparkSession | None) -> dict[str, Any]:
         if spark is None:
@@ -139,7 +170,8 @@ class TargetLock:
 
     def _text(self) -> str:
         owner = {"pid": os.getpid(), "host": socket.gethostname(), "time_s": time.time()}
-        return json.dumps({**owner, "token": self._token})
+        ended = {} if self._ended is None else {"ended": self._ended}
+        return json.dumps({**owner, "token": self._token, **ended})
 
     def _taken(self, owner: dict[str, Any]) -> StoreLockedError:
         pid = owner.get("pid")
@@ -151,6 +183,17 @@ class TargetLock:
             self.path,
             pid if isinstance(pid, int) else None,
         )
+
+
+def free_ended(path: str) -> None:
+    """Releases the lock of an ended query of this process, with the reason, before its thread does.
+
+    Args:
+        path: The lock's file.
+    """
+    held = _held.get(path)
+    if held is not None and (ended := held.end()) is not None:
+        held.release(ended)
 
 
 def _owner(path: str) -> dict[str, Any]:

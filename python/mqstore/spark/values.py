@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqstore.errors import ConfigError
+from mqstore.errors import ConfigError, expected_got, wrong_setting
 from mqstore.text import is_relative, parse_size, parse_time
 from mqstore.text.zone import parse_zone
 
@@ -156,7 +156,7 @@ def read_given(options: Mapping[str, str], known: Mapping[str, Option]) -> dict[
         if name.lower() not in proper:
             raise ConfigError(unknown_name("option", name, known), name)
         if (own := proper[name.lower()]) in given:
-            raise ConfigError(f"option {own} is given twice, as {name} too", own)
+            raise wrong_setting(f"option {own}", "it once", f"{name} too; leave one of them out")
         given[own] = text
     return given
 
@@ -183,16 +183,12 @@ def read_paths(path: str | None, many: Iterable[str] = ()) -> tuple[str, ...]:
     """The paths of ``load``, of the options ``path`` and ``paths``."""
     paths = [*([] if path is None else [path]), *many]
     if not paths:
-        text = f"no path was given; load(path) names a store's directory; {_VIEW}"
-        raise ConfigError(text, "path")
+        raise wrong_setting("path", "a store's directory, as in load(path)", f"none; {_VIEW}")
     for path in paths:
         scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", path)
         if scheme and scheme[1] != "file":
-            raise ConfigError(
-                f"path {path!r}: stores are read through the file system of each worker; "
-                f"mount {scheme[1]} there or copy the store",
-                "path",
-            )
+            advice = f"mount {scheme[1]} there or copy the store"
+            raise wrong_setting("path", "a path in each worker's file system", repr(path), advice)
     return tuple(re.sub(r"^file:(//)?(?=/)", "", path) for path in paths)
 
 
@@ -200,7 +196,7 @@ def read_texts(text: str) -> tuple[str, ...]:
     """Reads a JSON array of texts."""
     many = _json(text)
     if not isinstance(many, list) or not all(isinstance(one, str) for one in many):
-        raise ValueError(f"{_shown(text)} is no JSON array of texts")
+        raise _refused("a JSON array of texts", text)
     return tuple(many)
 
 
@@ -211,7 +207,7 @@ def read_names(text: str) -> tuple[str, ...]:
     else:
         names = tuple(name.strip() for name in text.split(","))
     if not names or not all(names):
-        raise ValueError(f"{_shown(text)} has an empty name in it")
+        raise _refused("names such as a,b", text, "one of them is empty")
     return tuple(dict.fromkeys(names))
 
 
@@ -221,13 +217,11 @@ def read_tags(text: str) -> str | None:
         tags = read_names(text)
         for tag in tags:
             if "|" in tag or tag == "*" or tag != tag.strip():
-                raise ValueError(f"{_shown(tag)} in a list is no tag: give each tag alone")
+                raise _refused("one tag in each text of a list", tag)
         return " || ".join(tags)
     if re.search(r",|&&|(?<![|])[|](?![|])", text):
-        raise ValueError(
-            f"{_shown(text)} is no tag expression: say paid || refunded, or give a list of tags, "
-            "each of which may have a comma"
-        )
+        advice = "a list of tags may have commas in them"
+        raise _refused("a tag expression such as paid || refunded", text, advice)
     return text.strip() or None
 
 
@@ -236,7 +230,7 @@ def read_pattern(text: str) -> str:
     try:
         topics_matching(text, [""])
     except pa.ArrowInvalid as error:
-        raise ValueError(f"{_shown(text)} is no regular expression of RE2: {error}") from None
+        raise _refused("a regular expression of RE2", text, str(error)) from None
     return text
 
 
@@ -254,14 +248,13 @@ def topics_matching(pattern: str, topics: Iterable[str]) -> set[str]:
 
 def read_queues(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Reads queues by topic."""
-    wanted = '{"topic": [0, 1]}'
-    found = _object(text, wanted)
+    wanted = 'queues by topic, such as {"topic": [0, 1]}'
     queues = []
-    for topic, ids in found.items():
-        if not isinstance(ids, list) or not all(_is_int(one) for one in ids):
-            raise ValueError(f"topic {topic!r} has {_shown(json.dumps(ids))}; say {wanted}")
-        if not all(0 <= one <= _INT32_MAX for one in ids):
-            raise ValueError(f"topic {topic!r}: a queue is a number from 0 to {_INT32_MAX}")
+    for topic, ids in _object(text, wanted).items():
+        if not isinstance(ids, list) or not all(
+            _is_int(one) and 0 <= one <= _INT32_MAX for one in ids
+        ):
+            raise _refused(wanted, json.dumps(ids), f"topic {topic!r}")
         queues.append((topic, tuple(sorted(set(ids)))))
     return tuple(queues)
 
@@ -274,11 +267,11 @@ def read_zone(text: str) -> str:
 
 def read_queue_times(text: str) -> tuple[QueueOffset, ...]:
     """Reads store times by topic and queue."""
-    wanted = '{"topic": {"0": 1700000000000}}'
+    wanted = 'times by topic and queue, such as {"topic": {"0": 1700000000000}}'
     times = []
     for topic, by_queue in _object(text, wanted).items():
         if not isinstance(by_queue, dict) or not all(map(_is_int, by_queue.values())):
-            raise ValueError(f"topic {topic!r} has {_shown(json.dumps(by_queue))}; say {wanted}")
+            raise _refused(wanted, json.dumps(by_queue), f"topic {topic!r}")
         for queue_id, time_ms in by_queue.items():
             at_ms = parse_time(str(time_ms))
             times.append(QueueOffset(topic, _queue_id(topic, queue_id), EARLIEST, at_ms))
@@ -303,7 +296,7 @@ def read_time_in(name: str) -> Callable[[str], int]:
 
 def read_object(text: str) -> dict[str, Any]:
     """Reads a JSON object."""
-    return _object(text, "{}")
+    return _object(text, "a JSON object")
 
 
 def read_resume(text: str) -> tuple[dict[str, int], dict[str, int], dict[str, Any] | None]:
@@ -311,12 +304,12 @@ def read_resume(text: str) -> tuple[dict[str, int], dict[str, int], dict[str, An
     found = _object(text, wanted := '{"start": {"broker": 0}, "end": {"broker": 9}}')
     start, end = found.get("start"), found.get("end")
     if not (isinstance(start, dict) and isinstance(end, dict) and start.keys() <= end.keys()):
-        raise ValueError(f"{_shown(text)}; say {wanted}")
+        raise _refused(wanted, text)
     if not all(_is_int(place) for place in (*start.values(), *end.values())):
-        raise ValueError(f"{_shown(text)}: a place is a physical offset")
+        raise _refused("physical offsets", text)
     marks = found.get("marks")
     if not (marks is None or isinstance(marks, dict)):
-        raise ValueError(f"{_shown(text)}: marks are an object, or null")
+        raise _refused("marks as an object or null", text)
     return start, end, marks
 
 
@@ -331,30 +324,26 @@ def read_offsets(text: str) -> str | tuple[QueueOffset, ...]:
             offsets.append(QueueOffset(topic, EVERY_QUEUE, _WORDS[by_queue.lower()]))
             continue
         if not isinstance(by_queue, dict):
-            raise ValueError(  # noqa: TRY004 - it is the value of an option
-                f"topic {topic!r} has {_shown(json.dumps(by_queue))}; say {wanted}"
-            )
+            raise _refused(wanted, json.dumps(by_queue), f"topic {topic!r}")
         for queue_id, offset in by_queue.items():
             number = _queue_id(topic, queue_id)
             if not _is_int(offset) or not EARLIEST <= offset <= _INT64_MAX:
-                raise ValueError(
-                    f"topic {topic!r}, queue {queue_id}: {_shown(json.dumps(offset))} is no "
-                    "offset; say a number from 0, -2 for the earliest or -1 for the latest"
-                )
+                known = "an offset from 0, -2 for the earliest or -1 for the latest"
+                raise _refused(known, json.dumps(offset), f"topic {topic!r}, queue {queue_id}")
             offsets.append(QueueOffset(topic, number, offset))
     return tuple(offsets)
 
 
 def _queue_id(topic: str, queue_id: str) -> int:
     if not re.fullmatch("[0-9]{1,10}", queue_id) or int(queue_id) > _INT32_MAX:
-        raise ValueError(f"topic {topic!r}: {queue_id!r} is no queue")
+        raise _refused(f"a queue from 0 to {_INT32_MAX}", queue_id, f"topic {topic!r}")
     return int(queue_id)
 
 
 def _object(text: str, wanted: str) -> dict[str, Any]:
     found = _json(text)
     if not isinstance(found, dict):
-        raise ValueError(f"{_shown(text)} is not what is asked for; say {wanted}")  # noqa: TRY004
+        raise _refused(wanted, text)
     return found
 
 
@@ -362,7 +351,7 @@ def _json(text: str) -> object:
     try:
         found: object = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{_shown(text)} is no JSON: {error}") from None
+        raise _refused("JSON", text, str(error)) from None
     return found
 
 
@@ -373,7 +362,7 @@ def _is_int(value: object) -> bool:
 def read_long(text: str) -> int:
     """Reads a number from 0."""
     if not re.fullmatch(r"\s*[0-9]{1,19}\s*", text) or int(text) > _INT64_MAX:
-        raise ValueError(f"{_shown(text)} is no number from 0 to {_INT64_MAX}")
+        raise _refused(f"a number from 0 to {_INT64_MAX}", text)
     return int(text)
 
 
@@ -381,7 +370,7 @@ def read_count(text: str) -> int:
     """Reads a number from 1."""
     number = read_long(text)
     if number == 0:
-        raise ValueError("must be at least 1")
+        raise _refused("1 or more", text)
     return number
 
 
@@ -389,7 +378,7 @@ def read_size(text: str) -> int:
     """Reads a size above 0."""
     size = parse_size(text)
     if size == 0:
-        raise ValueError("must be at least 1 byte")
+        raise _refused("1 byte or more", text)
     return size
 
 
@@ -397,13 +386,11 @@ def read_flushed_after(text: str) -> float:
     """Reads a duration, in seconds; it has to cover several flushes of a broker."""
     later = f"+{text.strip()}"
     if not is_relative(later):
-        raise ValueError(f"{_shown(text)} is no duration; say 30s, 2m or 1h")
+        raise _refused("a duration such as 30s, 2m or 1h", text)
     seconds = parse_time(later, lambda: 0) / 1000
     if seconds < _SHORTEST_S:
-        raise ValueError(
-            f"{_shown(text)} is too short: a broker flushes its whole log every 10 seconds "
-            f"(flushCommitLogThoroughInterval); say {_SHORTEST_S}s or more"
-        )
+        advice = "a broker flushes its whole log every 10 seconds (flushCommitLogThoroughInterval)"
+        raise _refused(f"{_SHORTEST_S}s or more", text, advice)
     return seconds
 
 
@@ -414,7 +401,7 @@ def read_boolean(text: str) -> bool:
             return True
         case "false":
             return False
-    raise ValueError(f"{_shown(text)} is neither true nor false")
+    raise _refused("true or false", text)
 
 
 def read_one_of(known: Sequence[_T]) -> Callable[[str], _T]:
@@ -435,8 +422,9 @@ def read_some_of(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
     return lambda text: tuple(one_of(name) for name in read_names(text))
 
 
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 80 else text[:77] + "...")
+def _refused(wanted: str, text: str, advice: str = "") -> ValueError:
+    shown = repr(text if len(text) <= 80 else text[:77] + "...")
+    return ValueError(expected_got(wanted, shown, advice))
 
 
 def session_zone(spark: SparkSession) -> str | None:

@@ -209,7 +209,7 @@ pub(in crate::care) fn refused(
     files: bool,
 ) -> Vec<PathBuf> {
     let mut refused = Vec::new();
-    // Also tells whether the root can be searched.
+    // Also checks whether the root can be searched.
     if is_denied(&storage.list(paths.root())) {
         return vec![paths.root().to_owned()];
     }
@@ -266,7 +266,6 @@ fn add_folder(
     }
 }
 
-/// Why RocketMQ does not start.
 pub(in crate::care) fn obstacle(path: &Path, paths: &StorePaths) -> String {
     let then = match path == paths.root() {
         true => "; run the command as its owner",

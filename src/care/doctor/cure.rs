@@ -11,7 +11,6 @@ pub(super) const TO_BACKUP: &str = "mqstore groups STORE --reset-to backup --app
 
 const BROKER_CONF: &str = "broker.conf";
 
-/// Values for a command's words in capitals.
 #[derive(Debug, Default)]
 pub(super) struct Words<'a> {
     pub(super) topics: Vec<&'a str>,

@@ -194,7 +194,6 @@ fn count(
     Ok((lost, is_end))
 }
 
-/// Whether a row leads to a whole record of its size.
 fn is_whole(log: &CommitLog, row: &CqUnit) -> bool {
     let record = log.get(row.physical_offset, log.end_offset());
     record.is_ok_and(|record| i32::try_from(record.len()) == Ok(row.store_size))

@@ -75,7 +75,6 @@ pub(super) struct LogFacts {
     pub(super) messages: u64,
     pub(super) gaps: Vec<Gap>,
     pub(super) last_ms: Option<i64>,
-    /// End of the last record or blank.
     pub(super) end: u64,
 }
 

@@ -8,7 +8,6 @@ use crate::store::read::missing_end::MissingEnd;
 const BLOCK: usize = 4096;
 const MOST_QUEUES: usize = 1_000;
 
-/// Part of the log without a whole message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
     pub(super) from: u64,

@@ -113,7 +113,7 @@ impl Examined<'_> {
         let cure = cure::fill(cut, self.path, &Words::default());
         let state = self.state(Code::DocEpochEnded);
         state.cure = cure;
-        state.add(Severity::Error, ended.to_string());
+        state.report(ended.to_string());
     }
 
     pub(super) fn report_mixture(&mut self, behind: Option<&MissingEnd>, report: &VerifyReport) {
@@ -148,7 +148,7 @@ impl Examined<'_> {
             })
         }));
         for line in lines {
-            self.state(Code::DocTwoBrokers).add(Severity::Error, line);
+            self.state(Code::DocTwoBrokers).report(line);
         }
     }
 
@@ -158,7 +158,7 @@ impl Examined<'_> {
             let Ok(found) = salvage(&dir, None, config.clone(), &mut go_on) else { continue };
             if found.messages > 0 {
                 let line = format!("{}: {} whole messages", dir.display(), found.messages);
-                self.state(Code::DocQuarantine).add(Severity::Warning, line);
+                self.state(Code::DocQuarantine).report(line);
             }
         }
         Ok(())
@@ -186,7 +186,6 @@ impl Examined<'_> {
         ))
     }
 
-    /// The other cure, where the state does not tell which one is right.
     pub(super) fn otherwise(&self, code: Code, topic: Option<&str>) -> Option<String> {
         match code {
             Code::ConfigTopic => {
@@ -240,7 +239,7 @@ impl Examined<'_> {
                     "{} has batches, and neither a table nor a folder of queues says so",
                     String::from_utf8_lossy(topic)
                 );
-                self.state(Code::ConfigTopicsGone).add(Severity::Error, line);
+                self.state(Code::ConfigTopicsGone).report(line);
             }
         }
     }
@@ -268,7 +267,7 @@ impl Examined<'_> {
             let count = self.facts.topics.get(name.as_bytes()).copied().unwrap_or(0);
             let evidence =
                 format!("{count} messages of {name}, which config/topics.json does not have");
-            self.state(Code::DocTopicDeleted).add(Severity::Info, evidence);
+            self.state(Code::DocTopicDeleted).report(evidence);
         }
         let others = self.facts.topics.keys().filter_map(|topic| std::str::from_utf8(topic).ok());
         let others: BTreeSet<String> =

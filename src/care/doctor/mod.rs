@@ -237,7 +237,12 @@ struct State {
 }
 
 impl State {
+    fn report(&mut self, evidence: String) {
+        self.add(self.code.severity(), evidence);
+    }
+
     fn add(&mut self, severity: Severity, evidence: String) {
+        debug_assert!(self.code.severities().contains(&severity), "{}: {severity:?}", self.code);
         self.severity = self.severity.min(severity);
         if self.evidence.len() < MOST_EVIDENCE {
             self.evidence.push(evidence);
@@ -319,7 +324,7 @@ impl Examined<'_> {
         }
         if let Some(database) = database {
             let evidence = format!("a RocksDB database in {database}, and no files of queues");
-            self.state(Code::DocRocksDb).add(Severity::Info, evidence);
+            self.state(Code::DocRocksDb).report(evidence);
         }
         self.report_deleted(&deleted);
         if !self.in_use && start.delivered_again > 0 {
@@ -328,14 +333,14 @@ impl Examined<'_> {
                  the newest message was stored",
                 start.delivered_again
             );
-            self.state(Code::DelaysGone).add(Severity::Info, evidence);
+            self.state(Code::DelaysGone).report(evidence);
         }
         if !self.in_use && start.crashed {
             for doomed in &start.doomed {
-                self.state(Code::DocIndexDoomed).add(Severity::Warning, doomed.clone());
+                self.state(Code::DocIndexDoomed).report(doomed.clone());
             }
             let work = broker::work(start, self.storage, self.paths)?;
-            self.state(Code::DocSlowStart).add(Severity::Warning, work);
+            self.state(Code::DocSlowStart).report(work);
         }
         self.report_cause(cause)?;
         self.report_quarantine(config)?;
@@ -354,7 +359,7 @@ impl Examined<'_> {
             }
             Cause::Misplaced(misplaced) => {
                 for line in &misplaced.evidence {
-                    self.state(Code::DocMisplaced).add(Severity::Error, line.clone());
+                    self.state(Code::DocMisplaced).report(line.clone());
                 }
                 let first = misplaced.moves.first();
                 let packed = misplaced.packed.first().and_then(|path| verdict::unpacked(path));
@@ -375,12 +380,12 @@ impl Examined<'_> {
                     missing.reach
                 );
                 let state = self.state(code);
-                state.add(Severity::Error, line);
+                state.report(line);
                 for range in &missing.queues {
                     let topic = String::from_utf8_lossy(&range.topic);
                     let (first, last) = (range.first, range.end - 1);
                     let line = format!("queue {} of {topic}: {first} to {last}", range.queue_id);
-                    state.add(Severity::Error, line);
+                    state.report(line);
                 }
             }
             Cause::Damage(refusal) => {
@@ -483,7 +488,7 @@ impl Examined<'_> {
         let state = self.state(Code::DocKeyCollision);
         state.topics.insert(topic.into_owned());
         state.place = Some((place, key.into_owned()));
-        state.add(Severity::Info, evidence);
+        state.report(evidence);
         Ok(())
     }
 
@@ -528,7 +533,7 @@ impl Examined<'_> {
                 let place = QueuePlace { topic, queue_id, queue_offset, time_ms };
                 state.place = key.map(|key| (place, key));
             }
-            state.add(Severity::Info, evidence);
+            state.report(evidence);
         }
         for (tally, what) in [
             (&facts.queue_steps_back, "with a time before that of the one in front"),
@@ -548,7 +553,7 @@ impl Examined<'_> {
                 state.topics.insert(topic);
                 state.place = Some((place.clone(), String::new()));
             }
-            state.add(Severity::Info, evidence);
+            state.report(evidence);
         }
         Ok(())
     }

@@ -104,7 +104,6 @@ pub(super) enum Cause {
     BrokenRun,
     Damage(Refusal),
     Epoch(EndedEpoch),
-    /// The log is DLedger's, in this folder.
     Ledger(PathBuf),
     /// A record's number was changed: a rebuild loses its entry.
     Numbers,

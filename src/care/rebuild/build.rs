@@ -1,4 +1,4 @@
-//! Fills new queues and a new index from what was gathered.
+//! Fills new queues and a new index from what was collected.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,12 +10,13 @@ use crate::files::threads::each;
 use crate::files::{Access, FileRun, Storage};
 use crate::format::index::IndexLayout;
 use crate::log::index::builder::{BuiltIndex, IndexBuilder};
+use crate::log::queue::CqUnit;
 use crate::log::read::end::{Left, is_left_out};
 use crate::log::read::evidence::Budget;
 use crate::log::read::file_walk::next_of_log;
 use crate::log::{Queue, QueueKind};
+use crate::store::dispatch::collect::{DispatchBatch, Queued, placed};
 use crate::store::dispatch::dispatcher::DispatchRequest;
-use crate::store::dispatch::gather::{Gathered, Queued, placed};
 use crate::store::dispatch::log_parts::{LogPart, LogReading};
 use crate::store::dispatch::queue_audit::is_known;
 use crate::store::folder::mark::Flushed;
@@ -54,7 +55,6 @@ pub struct RebuiltQueue {
 
 const FLUSH_EVERY: usize = 16 << 20;
 
-/// Queues and index being built, or counted only.
 #[derive(Debug)]
 pub(super) struct Build {
     queues: Option<QueueTable>,
@@ -110,10 +110,9 @@ impl Build {
         Ok(Self { queues, index, ..Self::count() })
     }
 
-    /// Adds what was gathered, queues and index in parallel.
     pub(super) fn take(
         &mut self,
-        parts: &[Gathered],
+        parts: &[DispatchBatch],
         replaced: &QueueTable,
         threads: usize,
         path: &Path,
@@ -188,7 +187,8 @@ impl Entered {
         if rebuilt.kind == QueueKind::Plain && own.physical_end() <= *reach {
             return Ok(true);
         }
-        let mut unit = placed(*own, rebuilt.kind, (next, *reach), whole_from);
+        let number = placed(own.number, rebuilt.kind, (next, *reach), whole_from);
+        let mut unit = CqUnit { number, ..*own };
         let is_open = *reach < 0 || own.number > next;
         if let Some(old) = old.as_ref().filter(|old| is_open && old.kind() == QueueKind::Plain) {
             let from = if *reach < 0 { 0 } else { next };
@@ -215,7 +215,7 @@ fn enter(
     replaced: &QueueTable,
     found: &mut BTreeMap<(Arc<[u8]>, i32), Entered>,
     refused: &mut u64,
-    part: &Gathered,
+    part: &DispatchBatch,
 ) -> Result<()> {
     let mut entered = Vec::with_capacity(part.batches.len());
     for batch in &part.batches {
@@ -273,12 +273,11 @@ pub(super) struct LogSummary {
 }
 
 impl LogSummary {
-    /// Passes what belongs to the log to `take` in order.
     pub(super) fn read(
         (log, reading): (&FileRun, &LogReading<'_>),
         (queues, flushed): (&QueueTable, Flushed),
         (threads, root, meter): (usize, &Path, &Meter),
-        mut take: impl FnMut(Gathered) -> Result<()>,
+        mut take: impl FnMut(DispatchBatch) -> Result<()>,
     ) -> Result<Self> {
         let start = log.min_offset().unwrap_or(0);
         let mut summary = Self { end: start, whole_from: start, ..Self::default() };
@@ -288,18 +287,18 @@ impl LogSummary {
         let mut newest_ms = 0;
         reading.each_part(start, threads, root, |mut part| {
             summary.end = part.end;
-            part.gathered.whole_from = summary.whole_from;
+            part.collected.whole_from = summary.whole_from;
             meter.advance(part.end - part.begin);
             if meter.is_cancelled() {
                 return Err(interrupted("rebuild", root));
             }
-            newest_ms = newest_ms.max(part.gathered.newest_ms);
+            newest_ms = newest_ms.max(part.collected.newest_ms);
             let stop = part.stop.take();
             if part.last_record.is_some()
                 && let Some(before) = last.replace(part)
             {
-                summary.add(&before.gathered);
-                take(before.gathered)?;
+                summary.add(&before.collected);
+                take(before.collected)?;
             }
             if stop.is_none() {
                 return Ok(Some(summary.end));
@@ -324,18 +323,18 @@ impl LogSummary {
         {
             summary.end = begin;
             summary.damaged.retain(|(from, _)| *from < begin);
-            let whole_from = part.gathered.whole_from;
+            let whole_from = part.collected.whole_from;
             part = reading.read(&file, part.begin..begin, true)?.unwrap_or_default().1;
-            part.gathered.whole_from = whole_from;
+            part.collected.whole_from = whole_from;
         }
-        summary.add(&part.gathered);
-        take(part.gathered)?;
+        summary.add(&part.collected);
+        take(part.collected)?;
         Ok(summary)
     }
 
-    fn add(&mut self, gathered: &Gathered) {
-        self.records += gathered.records;
-        self.newest_ms = self.newest_ms.max(gathered.newest_ms);
-        self.left_out += gathered.left_out;
+    fn add(&mut self, collected: &DispatchBatch) {
+        self.records += collected.records;
+        self.newest_ms = self.newest_ms.max(collected.newest_ms);
+        self.left_out += collected.left_out;
     }
 }

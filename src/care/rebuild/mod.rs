@@ -1,6 +1,6 @@
 //! Rebuilds queues and index from the log, offline (`DefaultMessageStore.doDispatch`).
 //!
-//! Threads read parts of the log and gather what records need. Parts are joined in order, so that
+//! Threads read parts of the log and collect what records need. Parts are joined in order, so that
 //! only records reached from record to record count. In place, the result is first built
 //! beside the old one ([`crate::store::folder::swap`]).
 
@@ -24,7 +24,7 @@ use crate::format::release::Release;
 use crate::format::width::clamp_u64;
 use crate::log::index::builder::BuiltIndex;
 use crate::log::{Queue, StoreCheckpoint};
-use crate::store::dispatch::gather::Wanted;
+use crate::store::dispatch::collect::Wanted;
 use crate::store::dispatch::log_parts::{Checked, LogReading};
 use crate::store::folder::found;
 use crate::store::folder::inventory;
@@ -142,7 +142,6 @@ pub fn rebuild_on(
     outcome
 }
 
-/// Checks store and destination; the lock, if the store itself is changed.
 fn lock_target(
     storage: &dyn Storage,
     paths: &StorePaths,
@@ -162,7 +161,6 @@ fn lock_target(
     }
 }
 
-/// Refuses a destination that is not empty or inside the store.
 fn check_out(storage: &dyn Storage, root: &Path, out: &Path) -> Result<()> {
     let refuse = |found: String| {
         let wanted = "an empty or a new folder outside of the store";
@@ -374,17 +372,17 @@ impl<'a> Job<'a> {
         let (mut ready, mut waiting) = (Vec::new(), 0);
         let root = self.paths.root();
         let (log, known) = ((&self.log, &reading), (&self.queues, self.flushed));
-        let walk = LogSummary::read(log, known, (threads, root, meter), |mut gathered| {
+        let walk = LogSummary::read(log, known, (threads, root, meter), |mut collected| {
             // A row in RocksDB has its message's own number.
             if self.in_database && self.queues.all().is_empty() {
-                gathered.whole_from = u64::MAX;
+                collected.whole_from = u64::MAX;
             }
-            waiting += gathered.units.len() + gathered.hashes.len();
-            ready.push(gathered);
+            waiting += collected.units.len() + collected.hashes.len();
+            ready.push(collected);
             if waiting > MOST_READY {
                 waiting = 0;
                 build.take(&ready, &self.queues, threads, root)?;
-                reading.spare().give_back(ready.drain(..));
+                reading.spare().put_back(ready.drain(..));
             }
             Ok(())
         })?;

@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Databases, Told, each_row, ends_of, shown};
+use super::{DatabaseReport, Databases, each_row, ends_of, shown};
 use crate::care::finding::{Code, Severity};
 use crate::care::rebuild::{RebuildOptions, Target, What, rebuild_on};
 use crate::config::StoreConfig;
@@ -104,7 +104,7 @@ impl LogQueues {
         &self,
         database: &Path,
         databases: &dyn Databases,
-        told: &mut Told,
+        report: &mut DatabaseReport,
     ) -> Result<u64> {
         let ends = ends_of(databases, database)?;
         let (wrong, missing) = (Code::RocksRow, Code::RocksMissing);
@@ -113,7 +113,7 @@ impl LogQueues {
         if checkpoint > log_end {
             let expected = format!("a message that ends at physical offset {checkpoint}");
             let found = format!("the log's end {log_end}");
-            told.add((wrong, Severity::Warning), database, &expected, &found);
+            report.add(wrong.at(Severity::Warning), database, &expected, &found);
         }
         let (mut total, mut reach) = (0, 0);
         let mut checked = Checked::default();
@@ -131,7 +131,7 @@ impl LogQueues {
             match self.difference(name, &row, entries)? {
                 None => *checked.entry(name.clone()).or_default() += 1,
                 Some((expected, found)) => {
-                    told.add((wrong, Severity::Error), database, &expected, &found);
+                    report.add(wrong, database, &expected, &found);
                 }
             }
             Ok(())
@@ -147,13 +147,13 @@ impl LogQueues {
                 let expected =
                     format!("a greatest offset of queue {id} of {topic} that leads to its message");
                 let found = last.number.to_string();
-                told.add((wrong, Severity::Error), database, &expected, &found);
+                report.add(wrong, database, &expected, &found);
             }
         }
         if reach > checkpoint {
             let expected =
                 format!("CHECKPOINT_TOPIC at the end of the last row's message, {reach}");
-            told.add((wrong, Severity::Error), database, &expected, &checkpoint.to_string());
+            report.add(wrong, database, &expected, &checkpoint.to_string());
         }
         let mut tail = 0;
         for name in self.bounds.keys() {
@@ -168,19 +168,17 @@ impl LogQueues {
             let held = checked.get(name).copied().unwrap_or(0);
             if held < known {
                 let expected = format!("{known} rows of queue {} of {}", name.1, shown(&name.0));
-                let of = (missing, Severity::Error);
-                told.add(of, database, &expected, &held.to_string());
+                report.add(missing, database, &expected, &held.to_string());
             }
         }
         if tail > 0 {
             let expected = format!("rows up to physical offset {log_end}");
             let found = format!("rows up to {checkpoint}, {tail} less");
-            told.add((Code::RocksTail, Severity::Info), database, &expected, &found);
+            report.add(Code::RocksTail, database, &expected, &found);
         }
         Ok(total)
     }
 
-    /// The expected row and the found one; `None` if they are equal.
     fn difference(
         &self,
         name: &Name,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 pub use self::log_queues::{LogQueues, Name};
 pub use self::queue_files::{names_folders, write_files};
-use super::finding::{Code, Finding, Severity};
+use super::finding::{Code, Finding, Graded, Severity};
 use crate::config::StoreConfig;
 use crate::error::{Corruption, Error, Result};
 use crate::files::{Access, FileKind, Storage};
@@ -24,7 +24,6 @@ pub type TakeRow<'a> = dyn FnMut(&str, &[u8], &[u8]) -> Result<()> + 'a;
 
 /// Reads databases; the crate itself has no RocksDB.
 pub trait Databases: Sync {
-    /// Whether they can be read.
     fn is_installed(&self) -> bool;
     /// Whether the broker's settings ask for queues in RocksDB.
     fn is_wanted(&self) -> bool;
@@ -106,26 +105,21 @@ pub fn has_rows(storage: &dyn Storage, dir: &Path) -> Result<bool> {
 
 /// Findings of one check: all are counted, the first of each code are listed.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct DatabaseReport {
     pub findings: Vec<Finding>,
     pub found: BTreeMap<Code, u64>,
     pub rows: u64,
     root: PathBuf,
 }
 
-impl Told {
+impl DatabaseReport {
     #[must_use]
     pub fn new(root: &Path) -> Self {
         Self { root: root.to_owned(), ..Self::default() }
     }
 
-    fn add(
-        &mut self,
-        (code, severity): (Code, Severity),
-        path: &Path,
-        expected: &str,
-        found: &str,
-    ) {
+    fn add(&mut self, code: impl Into<Graded>, path: &Path, expected: &str, found: &str) {
+        let Graded(code, severity) = code.into();
         let count = self.found.entry(code).or_default();
         *count += 1;
         if *count <= MOST_LISTED {
@@ -169,7 +163,7 @@ impl Told {
             // A broker starts without this one, and not without the others.
             let is_spare = database.ends_with(INDEX);
             let severity = if is_spare { Severity::Warning } else { Severity::Error };
-            self.add((Code::RocksUnreadable, severity), &path, &expected, &found);
+            self.add(Code::RocksUnreadable.at(severity), &path, &expected, &found);
         }
         Ok(())
     }
@@ -182,15 +176,15 @@ pub fn check(
     config: &StoreConfig,
     is_full: bool,
     databases: &dyn Databases,
-) -> Result<Told> {
-    let mut told = Told::new(root);
+) -> Result<DatabaseReport> {
+    let mut report = DatabaseReport::new(root);
     let was_database = |name: &&str| inventory::is_database(&**storage, &root.join(name));
     let mut queues = None;
     for name in QUEUES.iter().rev() {
         queues = if was_database(name)? { Some(*name) } else { queues };
     }
     if queues.is_none() && databases.is_wanted() && is_full {
-        told_gone(&mut told, storage, root, config, databases)?;
+        report_missing(&mut report, storage, root, config, databases)?;
     }
     for (name, families) in FAMILIES {
         let dir = root.join(name);
@@ -199,26 +193,25 @@ pub fn check(
             continue;
         }
         if !databases.is_installed() {
-            let of = (Code::RocksUnknown, Severity::Info);
-            told.add(of, &dir, "the package rocksdict", "none");
+            report.add(Code::RocksUnknown, &dir, "the package rocksdict", "none");
             continue;
         }
         let counted = match queues == Some(name) {
-            true if is_full => check_queues(&mut told, storage, &dir, config, databases),
+            true if is_full => check_queues(&mut report, storage, &dir, config, databases),
             true => ends_of(databases, &dir).map(|ends| ends.last.len() as u64),
             false => count(&**storage, databases, &dir, families)
                 .map(|counts| counts.iter().map(|(_, count)| count).sum()),
         };
         match counted {
-            Ok(rows) => told.rows += rows,
-            Err(error) => told.unreadable(&dir, error)?,
+            Ok(rows) => report.rows += rows,
+            Err(error) => report.unreadable(&dir, error)?,
         }
     }
-    Ok(told)
+    Ok(report)
 }
 
 fn check_queues(
-    told: &mut Told,
+    report: &mut DatabaseReport,
     storage: &Arc<dyn Storage>,
     database: &Path,
     config: &StoreConfig,
@@ -226,14 +219,13 @@ fn check_queues(
 ) -> Result<u64> {
     let ends = ends_of(databases, database)?;
     let has_lights = ends.last.keys().any(|(topic, _)| topic.starts_with(b"%LMQ%"));
-    let root = told.root.clone();
+    let root = report.root.clone();
     let queues = LogQueues::make(storage, &root, config, databases.scratch()?, has_lights)?;
-    queues.check(database, databases, told)
+    queues.check(database, databases, report)
 }
 
-/// Reports the queues of a store whose database is gone.
-fn told_gone(
-    told: &mut Told,
+fn report_missing(
+    report: &mut DatabaseReport,
     storage: &Arc<dyn Storage>,
     root: &Path,
     config: &StoreConfig,
@@ -245,16 +237,15 @@ fn told_gone(
             for ((topic, id), (first, end)) in &queues.bounds {
                 let expected =
                     format!("{} rows of queue {id} of {}, by storeType", end - first, shown(topic));
-                let of = (Code::RocksMissing, Severity::Error);
-                told.add(of, &database, &expected, "no database");
+                report.add(Code::RocksMissing, &database, &expected, "no database");
             }
         }
         Err(
             error @ (Error::InvalidConfig { .. } | Error::Corrupt(_) | Error::Unsupported { .. }),
-        ) => told_unknown(told, &database, &error),
+        ) => report_unknown(report, &database, &error),
         Err(error) => match &error {
             Error::Io { path, .. } if path.starts_with(root) => {
-                told_unknown(told, &database, &error);
+                report_unknown(report, &database, &error);
             }
             _ => return Err(error),
         },
@@ -263,9 +254,9 @@ fn told_gone(
 }
 
 /// An error that keeps the log from being read is to be cured first.
-fn told_unknown(told: &mut Told, database: &Path, error: &Error) {
+fn report_unknown(report: &mut DatabaseReport, database: &Path, error: &Error) {
     let found = format!("no database; its rows are not known: {error}");
-    told.add((Code::RocksMissing, Severity::Info), database, "rows, by storeType", &found);
+    report.add(Code::RocksMissing.at(Severity::Info), database, "rows, by storeType", &found);
 }
 
 /// Number of rows in each database of a store, by their kind.
@@ -359,7 +350,6 @@ pub fn each_row(
     })
 }
 
-/// A name as text; each byte that is no UTF-8 as an escape.
 fn shown(name: &[u8]) -> String {
     let mut text = String::new();
     for chunk in name.utf8_chunks() {

@@ -29,7 +29,6 @@ const REPORT_EVERY: u64 = 8 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) source: u32,
-    /// Start of the first record in it.
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) physical_offset: u64,
@@ -67,7 +66,6 @@ pub struct Carved {
     pub passed_over: u64,
 }
 
-/// A message that is not, or not certainly, whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flawed {
     pub(super) at: u64,
@@ -100,7 +98,6 @@ impl<'f> Window<'f> {
         Ok(Self { file, path, len, block, start: 0, filled: 0, unreadable: 0, told_to: 0 })
     }
 
-    /// Bytes from `at` on, at least `wanted` unless the file ends.
     pub(super) fn bytes(&mut self, at: u64, wanted: usize) -> Result<&[u8]> {
         let inside = at
             .checked_sub(self.start)
@@ -296,7 +293,6 @@ impl Carver<'_, '_> {
         Ok(leads_on.then_some(end))
     }
 
-    /// Next position after `at` where a record may begin.
     fn pass(&mut self, at: u64) -> Result<u64> {
         let len = self.window.len;
         let (begin, dirty) = self.other.unwrap_or((at, false));

@@ -210,7 +210,6 @@ impl Census {
         self.queues.values().map(|queues| queues.len() as u64).sum()
     }
 
-    /// Missing queue offsets between a queue's first and last.
     pub(super) fn missing(&self) -> u64 {
         let all = self.queues.values().flat_map(HashMap::values);
         all.fold(0, |sum, seen| sum.saturating_add(seen.missing))

@@ -234,7 +234,6 @@ fn adopt_config(
     file_size
 }
 
-/// Takes the sizes of queues and index from the source's files.
 fn take_sizes(storage: &Arc<dyn Storage>, from: &Path, config: &mut StoreConfig) {
     let paths = StorePaths::new(from, config);
     if let Ok(layout) = inspect::queue_layout(&**storage, &paths, config) {

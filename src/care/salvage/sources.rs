@@ -98,7 +98,6 @@ fn sound(storage: &dyn Storage, path: &Path, name: &str) -> Result<Option<Vec<u8
 pub(super) struct FoundSources {
     pub(super) sources: Vec<Source>,
     pub(super) files: Vec<ConfigFile>,
-    /// File size of the log, by names and lengths.
     pub(super) hint: Option<u64>,
     pub(super) problems: Vec<Problem>,
 }

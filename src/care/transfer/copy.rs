@@ -91,7 +91,6 @@ pub struct CopyReport {
     pub deleted_topics: Vec<String>,
 }
 
-/// Detects deleted topics that are not requested by name.
 struct Deleted<'a> {
     storage: &'a dyn Storage,
     paths: StorePaths,

@@ -69,7 +69,6 @@ struct Side<'s> {
     queue_id: i32,
     next: i64,
     ended: bool,
-    /// Records with the end of their queue offsets.
     held: VecDeque<(i64, Box<[u8]>)>,
 }
 
@@ -80,7 +79,6 @@ impl<'s> Side<'s> {
         Ok(Self { store, topic, queue_id, next: min, ended: min >= max, held: VecDeque::new() })
     }
 
-    /// End of the next message's queue offsets; `None` at the end.
     fn peek(&mut self) -> Result<Option<i64>> {
         while self.held.is_empty() && !self.ended {
             let found = self.store.read(
@@ -192,7 +190,6 @@ fn record(bytes: &[u8]) -> Option<Record<'_>> {
     }
 }
 
-/// Differing fields of two records, except offsets and checksums.
 fn differing(a: &Record<'_>, b: &Record<'_>) -> Vec<&'static str> {
     [
         ("body", a.body == b.body),

@@ -169,7 +169,6 @@ pub(super) const fn most_stand_ins(messages: u64) -> u64 {
     if messages > FREE_STAND_INS { messages } else { FREE_STAND_INS }
 }
 
-/// A message without body or own properties in place of a missing one.
 fn stand_in<'a>(behind: &Record<'a>, queue_offset: i64) -> Record<'a> {
     Record {
         queue_offset,
@@ -269,7 +268,6 @@ pub fn check_table(name: &str, bytes: &[u8]) -> std::result::Result<(), FormatEr
     }
 }
 
-/// A configuration file's table; an empty file has none.
 fn parse_table<T: Default>(
     name: &str,
     bytes: &[u8],

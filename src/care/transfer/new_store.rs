@@ -200,7 +200,6 @@ pub(crate) const TOPICS: &str = "topics.json";
 /// A file below `config`: name and content.
 pub type ConfigFile = (String, Vec<u8>);
 
-/// Deletes topics from a closed store: their queues, and their entries in `files`.
 fn delete_topics(
     storage: &dyn Storage,
     paths: &StorePaths,

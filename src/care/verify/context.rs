@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::care::finding::{Code, Findings, Severity};
+use crate::care::finding::{Code, Findings, Graded, Severity};
 use crate::care::meter::Meter;
 use crate::config::StoreConfig;
 use crate::error::{Corruption, CorruptionKind, Error, Result};
@@ -28,7 +28,6 @@ pub(crate) struct Context<'a> {
     pub(crate) full: bool,
     pub(crate) threads: usize,
     pub(crate) in_database: bool,
-    /// Messages up to this store time are durable.
     pub(crate) flushed_ms: i64,
     pub(crate) durable: u64,
     /// Later store times are in the future.
@@ -60,25 +59,23 @@ impl Context<'_> {
         let linkable = [paths.consume_queue(), paths.index(), paths.config()];
         let found = folder_at(&*self.storage, dir, !linkable.iter().any(|own| own == dir))?;
         Ok(found.unwrap_or_else(|found| {
-            let (code, severity) = (Code::NoRegularFile, Severity::Error);
-            self.findings.add(code, severity, dir, None, "a folder", found);
+            self.findings.add(Code::NoRegularFile, dir, None, "a folder", found);
             false
         }))
     }
 
     pub(crate) fn stray(&self, stray: &Stray) {
-        let (code, severity) = match stray.kind {
+        let code = match stray.kind {
             // Writers refuse to create a file beside it.
-            FileKind::Other => (Code::NoRegularFile, Severity::Error),
-            FileKind::File | FileKind::Directory => (Code::StrayName, Severity::Warning),
+            FileKind::Other => Code::NoRegularFile,
+            FileKind::File | FileKind::Directory => Code::StrayName,
         };
-        self.stray_as(code, severity, &stray.path, stray.kind, "only what the store makes");
+        self.stray_as(code, &stray.path, stray.kind, "only what the store makes");
     }
 
     pub(crate) fn stray_as(
         &self,
-        code: Code,
-        severity: Severity,
+        code: impl Into<Graded>,
         path: &Path,
         kind: FileKind,
         expected: &str,
@@ -88,33 +85,29 @@ impl Context<'_> {
             FileKind::Directory => "a folder",
             FileKind::Other => "a link, pipe or device",
         };
-        self.findings.add(code, severity, path, None, expected, found);
+        self.findings.add(code, path, None, expected, found);
     }
 
-    pub(crate) fn corruption(&self, code: Code, severity: Severity, fault: Corruption) {
+    pub(crate) fn corruption(&self, code: impl Into<Graded>, fault: Corruption) {
         let path = fault.path.unwrap_or_default();
-        self.findings.add(code, severity, &path, Some(fault.offset), fault.expected, fault.found);
+        self.findings.add(code, &path, Some(fault.offset), fault.expected, fault.found);
     }
 
     pub(crate) fn error(&self, path: &Path, error: Error) {
         match error {
             Error::Corrupt(fault) => {
-                self.corruption(Code::IndexUnusable, Severity::Error, *fault);
+                self.corruption(Code::IndexUnusable, *fault);
             }
             error => {
-                let severity = Severity::Error;
                 let found = error.to_string();
-                self.findings.add(Code::Unreadable, severity, path, None, "to read it", found);
+                self.findings.add(Code::Unreadable, path, None, "to read it", found);
             }
         }
     }
 
-    /// Severity of a newest file without content: a writer may be making it.
-    pub(crate) fn severity_of_new(&self, empty: bool) -> Severity {
-        match self.state {
-            State::InUse if empty => Severity::Info,
-            _ => Severity::Error,
-        }
+    /// The code of a newest file without content, which a writer may be making.
+    pub(crate) fn new_file(&self, code: Code) -> Graded {
+        code.at(if self.state == State::InUse { Severity::Info } else { Severity::Error })
     }
 
     pub(crate) fn check_files(&self, run: &FileRun) {
@@ -122,16 +115,17 @@ impl Context<'_> {
         for twin in run.twins().iter() {
             let (expected, found) = (twin.expected(), twin.found());
             let (code, path) = (Code::FileTwin, &twin.other);
-            self.findings.add(code, Severity::Error, path, twin.differs_at, expected, found);
+            self.findings.add(code, path, twin.differs_at, expected, found);
         }
         let last = run.files().last().map(|file| file.path.clone());
         for fault in run.check() {
             let Error::Corrupt(fault) = fault else { continue };
             let empty =
                 fault.kind == CorruptionKind::FileLength && fault.offset == 0 && fault.path == last;
-            let code = if empty { Code::EmptyFile } else { file_code(fault.kind) };
-            let severity = self.severity_of_new(empty);
-            self.corruption(code, severity, *fault);
+            match empty {
+                true => self.corruption(self.new_file(Code::EmptyFile), *fault),
+                false => self.corruption(file_code(fault.kind), *fault),
+            }
         }
     }
 }
@@ -151,7 +145,6 @@ pub(crate) fn spot(run: &FileRun, place: u64) -> (PathBuf, u64) {
     }
 }
 
-/// Result of the log walk, for checks of single entries.
 pub(crate) struct Walked {
     pub(crate) log_start: u64,
     pub(crate) log_end: u64,

@@ -12,7 +12,7 @@ use super::log_walk::{self, FileWalk, Listed, MOST_DAMAGED, code_of};
 use super::oddities::Oddities;
 use super::oddities::Times;
 use super::queues::Queues;
-use crate::care::finding::{Code, Severity};
+use crate::care::finding::{Code, Graded, Severity};
 use crate::error::{CorruptionKind, Result};
 use crate::files::{FileRun, RunFile};
 use crate::log::read::end::{Left, is_left_out};
@@ -101,14 +101,12 @@ impl FileWalk {
 
 pub(crate) struct Joined {
     pub(crate) messages: u64,
-    /// End of the log as its readers find it.
     pub(crate) end: u64,
     pub(crate) newest_ms: i64,
     pub(crate) walked: Walked,
     pub(crate) grew: bool,
 }
 
-/// Joins the walks in order: finds the log's end and faults before it.
 pub(crate) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[FileWalk]) -> Joined {
     let log_start = log.min_offset().unwrap_or(0);
     let mut joined = Joined {
@@ -144,8 +142,8 @@ pub(crate) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
             last_message = Some((file, file.base_offset.saturating_add(at)));
         }
         let short = file.len < log.file_size();
-        let add = |code, severity, offset, expected: &str, found: String| {
-            cx.findings.add(code, severity, &file.path, Some(offset), expected, found);
+        let add = |code: Graded, offset, expected: &str, found: String| {
+            cx.findings.add(code, &file.path, Some(offset), expected, found);
         };
         let from = file.base_offset.saturating_add(walk.end);
         match &walk.how {
@@ -165,26 +163,22 @@ pub(crate) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
                     true => "zeros to the end of the file".to_owned(),
                     false => "the end of the file".to_owned(),
                 };
-                add(Code::LogHole, Severity::Error, walk.end, "a message or a blank", found);
+                add(Code::LogHole.into(), walk.end, "a message or a blank", found);
                 joined.walked.damaged.push((from, file_end));
             }
             FileEnd::Bad(damage) if short && damage.error.kind == CorruptionKind::Truncated => {
                 joined.walked.damaged.push((from, file_end));
             }
             FileEnd::Bad(damage) => {
-                let (code, severity) = match (is_last, cx.state) {
-                    (true, State::InUse) => (Code::LogTail, Severity::Info),
-                    (true, State::Crashed) if from >= cx.durable => {
-                        (Code::LogTail, Severity::Warning)
-                    }
-                    (true, State::Closed) if damage.fault == Fault::Hole => {
-                        (Code::LogRemains, Severity::Warning)
-                    }
-                    _ => (code_of(damage.fault), Severity::Error),
+                let code = match (is_last, cx.state) {
+                    (true, State::InUse) => Code::LogTail.at(Severity::Info),
+                    (true, State::Crashed) if from >= cx.durable => Code::LogTail.into(),
+                    (true, State::Closed) if damage.fault == Fault::Hole => Code::LogRemains.into(),
+                    _ => code_of(damage.fault).into(),
                 };
                 let offset = damage.at.saturating_add(damage.error.position as u64);
                 let found = format!("{}; no message behind in this file", damage.error.found);
-                add(code, severity, offset, &damage.error.expected, found);
+                add(code, offset, &damage.error.expected, found);
                 let to = if is_last { from.saturating_add(1) } else { file_end };
                 joined.walked.damaged.push((from, to));
             }
@@ -194,7 +188,7 @@ pub(crate) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
                     damage.error.found
                 );
                 let expected = "zeros behind the end of the log";
-                add(Code::LogRemains, Severity::Warning, damage.at, expected, found);
+                add(Code::LogRemains.into(), damage.at, expected, found);
             }
         }
     }

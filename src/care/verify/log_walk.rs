@@ -12,7 +12,7 @@ use super::oddities::Oddities;
 use super::oddities::Times;
 use super::queues::Queues;
 use super::queues::queue_check::QueueCheck;
-use crate::care::finding::{Code, Severity};
+use crate::care::finding::Code;
 use crate::error::{FormatError, Result};
 use crate::files::{FileRun, RunFile};
 use crate::format::java::TopicHash;
@@ -49,7 +49,6 @@ pub(crate) struct FileWalk {
 }
 
 impl FileWalk {
-    /// Whether the next part of its file goes on at its end.
     pub(crate) fn goes_on(&self) -> bool {
         matches!(self.how, FileEnd::Whole)
     }
@@ -125,7 +124,7 @@ pub(crate) fn walk<'a>(
         topic_is_good: false,
         topic_hash: TopicHash::default(),
         topics: HashSet::new(),
-        told: first,
+        reported: first,
         result: FileWalk { end: first, ..FileWalk::default() },
     };
     (walk.result.end, walk.result.how) =
@@ -149,7 +148,7 @@ pub(crate) fn walk<'a>(
     if let Err(error) = walk.finish(base.saturating_add(end)) {
         cx.error(&file.path, error);
     }
-    cx.advance(done.saturating_sub(walk.told));
+    cx.advance(done.saturating_sub(walk.reported));
     Some((first, walk.result))
 }
 
@@ -168,7 +167,7 @@ struct RecordCheck<'a> {
     topic_is_good: bool,
     topic_hash: TopicHash,
     topics: HashSet<Box<[u8]>>,
-    told: u64,
+    reported: u64,
     result: FileWalk,
 }
 
@@ -178,9 +177,9 @@ impl Visitor for RecordCheck<'_> {
         self.check(at, record)?;
         let end = at + u64::from(record.size);
         (self.result.end, self.result.last) = (end, Some(at));
-        if end - self.told >= STEP {
-            self.cx.advance(end - self.told);
-            self.told = end;
+        if end - self.reported >= STEP {
+            self.cx.advance(end - self.reported);
+            self.reported = end;
             if self.cx.is_cancelled() {
                 return Ok(Flow::Stop);
             }
@@ -216,18 +215,14 @@ impl RecordCheck<'_> {
         let unclean = self.cx.state == State::Crashed
             && self.base.saturating_add(damage.at) >= self.cx.durable
             && time.is_some_and(|time| time > self.cx.flushed_ms);
-        let (code, severity) = if unclean {
-            (Code::LogTail, Severity::Warning)
-        } else {
-            (code_of(damage.fault), Severity::Error)
-        };
+        let code = if unclean { Code::LogTail } else { code_of(damage.fault) };
         let found = format!(
             "{}; the next message begins {} bytes behind, at physical offset {}",
             damage.error.found,
             next - damage.at,
             self.base.saturating_add(next)
         );
-        self.add(code, severity, damage.at, &damage.error, found);
+        self.add(code, damage.at, &damage.error, found);
         let range = (self.base.saturating_add(damage.at), self.base.saturating_add(next));
         self.index.damage(range.0, range.1);
         if self.result.damaged.len() < MOST_DAMAGED {
@@ -237,10 +232,10 @@ impl RecordCheck<'_> {
         }
     }
 
-    fn add(&self, code: Code, severity: Severity, at: u64, error: &FormatError, found: String) {
+    fn add(&self, code: Code, at: u64, error: &FormatError, found: String) {
         let offset = at.saturating_add(error.position as u64);
         let expected = error.expected.clone();
-        self.cx.findings.add(code, severity, self.path, Some(offset), expected, found);
+        self.cx.findings.add(code, self.path, Some(offset), expected, found);
     }
 
     fn checksums(&self, faults: &Faults, at: u64) {
@@ -248,7 +243,7 @@ impl RecordCheck<'_> {
             [(Code::LogBody, &faults.body), (Code::LogProperties, &faults.properties)]
         {
             if let Some(error) = error {
-                self.add(code, Severity::Error, at, error, error.found.clone());
+                self.add(code, at, error, error.found.clone());
             }
         }
     }
@@ -286,7 +281,7 @@ impl RecordCheck<'_> {
             self.go_to_topic(request.topic);
         }
         if let Some(error) = self.queues.check_batch(record, &request)? {
-            self.add(Code::LogBatch, Severity::Warning, at, &error, error.found.clone());
+            self.add(Code::LogBatch, at, &error, error.found.clone());
         }
         if self.is_queueable(&request, at) {
             self.queues.check(&request)?;
@@ -302,9 +297,9 @@ impl RecordCheck<'_> {
             && delay_level(delay).is_none()
         {
             let found: String = String::from_utf8_lossy(delay).chars().take(64).collect();
-            let (code, severity) = (Code::LogDelay, Severity::Warning);
+            let code = Code::LogDelay;
             let (expected, found) = ("a number in DELAY", format!("{found:?}"));
-            self.cx.findings.add(code, severity, self.path, Some(at), expected, found);
+            self.cx.findings.add(code, self.path, Some(at), expected, found);
         }
         let rolled_back = request.transaction == Transaction::Rollback;
         let none = Indexed::default();
@@ -320,7 +315,6 @@ impl RecordCheck<'_> {
         self.queues.go_to_topic(topic);
     }
 
-    /// Whether a queue can hold the message; reports why not.
     #[inline]
     fn is_queueable(&mut self, request: &DispatchRequest<'_>, at: u64) -> bool {
         if !request.is_queued() {
@@ -340,7 +334,6 @@ impl RecordCheck<'_> {
 
     #[cold]
     fn report_unqueueable(&mut self, request: &DispatchRequest<'_>, at: u64) {
-        let severity = Severity::Warning;
         if !names_a_folder(request.topic) {
             // Another part may report the same topic.
             self.result.is_doubtful = true;
@@ -349,13 +342,13 @@ impl RecordCheck<'_> {
                     String::from_utf8_lossy(request.topic).chars().take(64).collect();
                 let expected = "a topic that can name a folder";
                 let (code, found) = (Code::LogTopic, format!("{shown:?}, first here"));
-                self.cx.findings.add(code, severity, self.path, Some(at), expected, found);
+                self.cx.findings.add(code, self.path, Some(at), expected, found);
             }
             return;
         }
         let expected = "a queue and a number of 0 or more";
         let found = format!("queue {}, number {}", request.queue_id, request.queue_offset);
-        self.cx.findings.add(Code::LogNumber, severity, self.path, Some(at), expected, found);
+        self.cx.findings.add(Code::LogNumber, self.path, Some(at), expected, found);
     }
 
     fn finish(&mut self, end: u64) -> Result<()> {

@@ -135,11 +135,11 @@ pub fn verify_with(
     if let Some(databases) = databases {
         let (storage, is_full): (Arc<dyn Storage>, _) =
             (Arc::new(Os), options.level == Level::Full);
-        let told = rocksdb::check(&storage, path, &config, is_full, databases)?;
-        report.ok &= told.findings.iter().all(|found| found.severity == Severity::Info);
-        report.findings.extend(told.findings);
-        report.found.extend(told.found);
-        report.counts.rocksdb_rows = Some(told.rows);
+        let rows = rocksdb::check(&storage, path, &config, is_full, databases)?;
+        report.ok &= rows.findings.iter().all(|found| found.severity == Severity::Info);
+        report.findings.extend(rows.findings);
+        report.found.extend(rows.found);
+        report.counts.rocksdb_rows = Some(rows.rows);
     }
     Ok(report)
 }
@@ -200,7 +200,7 @@ fn not_readable(path: &Path, level: Level, refused: &[PathBuf]) -> VerifyReport 
     let findings = Findings::new(path, refused.len());
     for dir in refused {
         let (expected, found) = ("to read it", "a folder that this user may not read");
-        findings.add(Code::Unreadable, Severity::Error, dir, None, expected, found);
+        findings.add(Code::Unreadable, dir, None, expected, found);
     }
     let (findings, found, _) = findings.into_parts();
     let counts = VerifyCounts::default();
@@ -259,7 +259,7 @@ fn prepare<'a>(
     strays.iter().for_each(|stray| cx.stray(stray));
     if let Some(dir) = found::find_ledger(&*cx.storage, &cx.paths)? {
         let Corruption { expected, found, .. } = found::ledger_damage(&dir);
-        cx.findings.add(Code::Ledger, Severity::Error, &dir, None, expected, found);
+        cx.findings.add(Code::Ledger, &dir, None, expected, found);
     }
     cx.check_files(&log);
     let listed = log_walk::list(&cx, &log);
@@ -279,7 +279,7 @@ fn check(
 ) -> Result<Option<VerifyReport>> {
     let (cx, mut known) = prepare(Arc::clone(storage), path, config, options, threads, meter)?;
     for WrongSize { dir, expected, found } in wrong_sizes {
-        cx.findings.add(Code::ConfigSize, Severity::Error, dir, None, expected, found);
+        cx.findings.add(Code::ConfigSize, dir, None, expected, found);
     }
     set_total(&cx, &known.log, &known.queues);
     let log_start = known.log.min_offset().unwrap_or(0);
@@ -336,16 +336,15 @@ fn conclude(
         let has_checkpoint = matches!(cx.storage.kind(&cx.paths.checkpoint()), Ok(Some(_)));
         let has_entries = index.file_count > 0 || queues.list.iter().any(|queue| queue.end > 0);
         if !is_new || !has_checkpoint || has_entries || cx.durable > 0 {
-            let (code, severity) = (Code::LogEmpty, Severity::Error);
             let expected = "a file of the log, or the checkpoint of a new store and nothing else";
-            cx.findings.add(code, severity, &log.dir(), None, expected, "an empty folder");
+            cx.findings.add(Code::LogEmpty, &log.dir(), None, expected, "an empty folder");
         }
     }
     if joined.walked.log_end < cx.durable && !cx.is_cancelled() {
         let expected = format!("a log that reaches {}, which was durable", cx.durable);
         let found = format!("one that ends at {}", joined.walked.log_end);
         let (code, path) = (Code::LogShort, cx.paths.mark());
-        cx.findings.add(code, Severity::Error, &path, None, expected, found);
+        cx.findings.add(code, &path, None, expected, found);
     }
     let counts = VerifyCounts {
         messages: joined.messages,
@@ -369,19 +368,19 @@ fn state(cx: &Context<'_>) -> Result<State> {
             None | Some(FileKind::File) => {}
             Some(kind) => {
                 let expected = format!("the file `{what}`");
-                cx.stray_as(Code::NoRegularFile, Severity::Error, &path, kind, &expected);
+                cx.stray_as(Code::NoRegularFile, &path, kind, &expected);
             }
         }
     }
     if StoreLock::is_held(&*cx.storage, &cx.paths) {
         let expected = "a store that no process writes to";
         let lock = cx.paths.lock();
-        cx.findings.add(Code::InUse, Severity::Info, &lock, None, expected, "a locked one");
+        cx.findings.add(Code::InUse, &lock, None, expected, "a locked one");
         return Ok(State::InUse);
     }
     if lock::was_aborted(&*cx.storage, &cx.paths).unwrap_or(true) {
         let expected = "no file `abort`";
-        cx.findings.add(Code::NotClosed, Severity::Info, root, None, expected, "one");
+        cx.findings.add(Code::NotClosed, root, None, expected, "one");
         return Ok(State::Crashed);
     }
     Ok(State::Closed)
@@ -414,7 +413,6 @@ fn read_queue(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> u64 {
     }
 }
 
-/// Checks entries without a message, after the whole walk.
 fn check_behind(
     cx: &Context<'_>,
     log: &FileRun,

@@ -86,27 +86,27 @@ impl Oddities {
     }
 
     pub(super) fn report(&self, cx: &Context<'_>, log: &FileRun, messages: u64) {
-        let add = |code, severity, place: u64, expected: &str, found: String| {
+        let add = |code: Code, place: u64, expected: &str, found: String| {
             let file = log.find(place);
             let path = file.as_ref().map_or_else(|| log.dir(), |file| file.path.clone());
             let at = file.map(|file| place - file.base_offset);
-            cx.findings.add(code, severity, &path, at, expected, found);
+            cx.findings.add(code, &path, at, expected, found);
         };
         if let Some((place, text, before)) = &self.end {
             let behind = messages.saturating_sub(*before);
             let found = format!("{text:?}; {behind} messages behind it");
             let expected = "a number in INNER_MULTI_QUEUE_OFFSET";
-            add(Code::LogDispatch, Severity::Error, *place, expected, found);
+            add(Code::LogDispatch, *place, expected, found);
         }
         if let Some((count, place, reason)) = &self.bodies {
             let found = format!("{count} that cannot, the first here: {reason}");
             let expected = "bodies that can be decompressed";
-            add(Code::LogPacked, Severity::Info, *place, expected, found);
+            add(Code::LogPacked, *place, expected, found);
         }
         if let Some((count, place)) = self.checksums {
             let found = format!("{count} messages without one, the first here");
             let expected = "a checksum in each message, as forceVerifyPropCRC=true demands";
-            add(Code::ConfigChecksum, Severity::Error, place, expected, found);
+            add(Code::ConfigChecksum, place, expected, found);
         }
     }
 }
@@ -213,5 +213,5 @@ fn report(
     found: String,
 ) {
     let (path, at) = spot(log, place);
-    cx.findings.add(Code::LogTime, severity, &path, Some(at), expected, found);
+    cx.findings.add(Code::LogTime.at(severity), &path, Some(at), expected, found);
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use super::context::{Context, State};
 use super::queues::{Queue, Queues};
 use crate::care::broker::{NO_OFFSET, OTHER_OFFSETS};
-use crate::care::finding::{Code, Finding, Severity};
+use crate::care::finding::{Code, Finding, Graded, Severity};
 use crate::care::topics::{is_deleted, is_system, is_system_group};
 use crate::error::{Error, FormatError};
 use crate::files::{Access, FileKind};
@@ -37,7 +37,6 @@ const OTHERS: [&str; 4] = [
 
 const MOST_NAMED: usize = 10;
 
-/// Offset of a group or delay level in a queue.
 struct Place {
     of: String,
     topic: Box<[u8]>,
@@ -88,9 +87,9 @@ impl Tables {
         }
         let own = Remembered::load(&*cx.storage, &cx.paths);
         if let (true, Some(warning)) = (own.is_unusable(), own.warning) {
-            let (code, severity) = (Code::ConfigUnreadable, Severity::Warning);
+            let code = Code::ConfigUnreadable.at(Severity::Warning);
             let (path, expected) = (cx.paths.settings(), "JSON as mqstore writes it");
-            cx.findings.add(code, severity, &path, None, expected, warning);
+            cx.findings.add(code, &path, None, expected, warning);
         }
         for name in OTHERS {
             read_one(cx, &cx.paths.config().join(name), json::parse);
@@ -142,8 +141,7 @@ impl Tables {
         let names: Vec<_> = groups.iter().take(MOST_NAMED).cloned().collect();
         let more = if groups.len() > MOST_NAMED { ", ..." } else { "" };
         let expected = format!("offsets of {} groups: {}{more}", groups.len(), names.join(", "));
-        let (code, severity) = (Code::OffsetsGone, Severity::Error);
-        cx.findings.add(code, severity, &path, None, expected, why);
+        cx.findings.add(Code::OffsetsGone, &path, None, expected, why);
     }
 
     /// Known queue kinds; folders tell the others.
@@ -209,8 +207,7 @@ fn read_one<T>(
 }
 
 fn unreadable(cx: &Context<'_>, path: &Path, found: &str) {
-    let (code, severity) = (Code::ConfigUnreadable, Severity::Error);
-    cx.findings.add(code, severity, path, None, "JSON as a broker writes it", found);
+    cx.findings.add(Code::ConfigUnreadable, path, None, "JSON as a broker writes it", found);
 }
 
 /// Reads a table or its backup, as a broker does (`ConfigManager#load`), or returns why neither can
@@ -223,13 +220,13 @@ fn read_table<T>(
     let backup_path = path.with_extension("json.bak");
     let (main, backup) = (read_file(cx, path, parse), read_file(cx, &backup_path, parse));
     let expected = "JSON as a broker writes it";
-    let add = |code, severity, path: &Path, found: &str| {
-        cx.findings.add(code, severity, path, None, expected, found);
+    let add = |code: Code, path: &Path, found: &str| {
+        cx.findings.add(code, path, None, expected, found);
     };
     let what_is_wrong = match main {
         Read::Table(table) => {
             if let Read::Bad(why) = backup {
-                add(Code::ConfigNoBackup, Severity::Info, &backup_path, &why);
+                add(Code::ConfigNoBackup, &backup_path, &why);
             }
             return Ok(Some(table));
         }
@@ -240,7 +237,7 @@ fn read_table<T>(
     match backup {
         Read::Table(table) => {
             let found = format!("{what_is_wrong}; the backup can be read");
-            add(Code::ConfigBackup, Severity::Warning, path, &found);
+            add(Code::ConfigBackup, path, &found);
             Ok(Some(table))
         }
         Read::Missing if what_is_wrong == "no such file" => Ok(None),
@@ -256,7 +253,7 @@ fn read_file<T>(
 ) -> Read<T> {
     match cx.storage.kind(path) {
         Ok(Some(kind @ (FileKind::Directory | FileKind::Other))) => {
-            cx.stray_as(Code::NoRegularFile, Severity::Warning, path, kind, "a file");
+            cx.stray_as(Code::NoRegularFile.at(Severity::Warning), path, kind, "a file");
             return Read::Missing;
         }
         Ok(None) => return Read::Missing,
@@ -330,7 +327,7 @@ fn report_topics_gone(cx: &Context<'_>, queues: &Queues) {
              tells whether there ever was one",
         ),
     };
-    cx.findings.add(Code::ConfigTopicsGone, severity, &path, None, expected, found);
+    cx.findings.add(Code::ConfigTopicsGone.at(severity), &path, None, expected, found);
 }
 
 fn check_topics(cx: &Context<'_>, topics: &TopicTable, queues: &Queues) {
@@ -353,8 +350,7 @@ fn check_topics(cx: &Context<'_>, topics: &TopicTable, queues: &Queues) {
         {
             let expected = format!("queues below {}, by topics.json", config.read_queue_nums);
             let found = format!("queue {} with {} entries", queue.id, queue.end - queue.first);
-            let (code, severity) = (Code::ConfigQueues, Severity::Warning);
-            cx.findings.add(code, severity, &queue.dir(), None, expected, found);
+            cx.findings.add(Code::ConfigQueues, &queue.dir(), None, expected, found);
         }
     }
 }
@@ -371,36 +367,35 @@ fn report_topic(cx: &Context<'_>, topic: &[u8]) {
     if is_broker_topic(topic) {
         let name = String::from_utf8_lossy(topic);
         let expected = format!("{THE_TOPIC}{name}{HAS_QUEUES}");
-        let (code, severity) = (Code::ConfigTopic, Severity::Warning);
-        cx.findings.add(code, severity, &cx.paths.topics(), None, expected, "no such topic");
+        cx.findings.add(Code::ConfigTopic, &cx.paths.topics(), None, expected, "no such topic");
     }
 }
 
 fn check_place(cx: &Context<'_>, path: &Path, place: &Place, queues: &Queues) {
     let Place { of, topic, queue_id, queue_offset } = place;
-    let add = |code, severity, expected: String, found: String| {
-        cx.findings.add(code, severity, path, None, format!("{of}: {expected}"), found);
+    let add = |code: Graded, expected: String, found: String| {
+        cx.findings.add(code, path, None, format!("{of}: {expected}"), found);
     };
     let end = queues.end_of(topic, *queue_id);
     let Some((start, end)) = end else {
         if *queue_offset > 0 {
             let expected = format!("a queue {queue_id}, of which it has read");
             let found = format!("no such queue, and offset {queue_offset}");
-            add(Code::OffsetNowhere, Severity::Warning, expected, found);
+            add(Code::OffsetNowhere.into(), expected, found);
         }
         return;
     };
     if *queue_offset < 0 {
         let expected = format!("an offset of queue {queue_id} from {start} to {end}");
-        add(Code::OffsetNegative, Severity::Warning, expected, queue_offset.to_string());
+        add(Code::OffsetNegative.into(), expected, queue_offset.to_string());
     } else if *queue_offset > end {
         // A queue in use may lack its newest entries.
         let severity = if cx.state == State::InUse { Severity::Info } else { Severity::Warning };
         let expected = format!("an offset of queue {queue_id} up to {end}");
-        add(Code::OffsetBeyond, severity, expected, queue_offset.to_string());
+        add(Code::OffsetBeyond.at(severity), expected, queue_offset.to_string());
     } else if *queue_offset < start {
         let expected = format!("an offset of queue {queue_id} from {start} on");
-        add(Code::OffsetBefore, Severity::Info, expected, queue_offset.to_string());
+        add(Code::OffsetBefore.into(), expected, queue_offset.to_string());
     }
 }
 
@@ -410,9 +405,8 @@ pub(crate) fn read_checkpoint(cx: &Context<'_>) -> Option<CheckpointFields> {
         Ok(checkpoint) => checkpoint,
         Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => {
             let expected = "the file `checkpoint`";
-            let severity = Severity::Error;
             let found = "no regular file";
-            cx.findings.add(Code::NoRegularFile, severity, &path, None, expected, found);
+            cx.findings.add(Code::NoRegularFile, &path, None, expected, found);
             return None;
         }
         Err(error) => {
@@ -432,7 +426,7 @@ pub(crate) fn read_checkpoint(cx: &Context<'_>) -> Option<CheckpointFields> {
         let expected = format!("a file of {CHECKPOINT_LEN} bytes");
         let found =
             if len == 0 { "none, or an empty one".to_owned() } else { format!("{len} bytes") };
-        cx.findings.add(Code::CheckpointFile, Severity::Info, &path, None, expected, found);
+        cx.findings.add(Code::CheckpointFile, &path, None, expected, found);
     }
     Some(checkpoint.fields)
 }
@@ -442,13 +436,12 @@ pub(crate) fn read_mark(cx: &Context<'_>) -> Option<Mark> {
     match Mark::read(&*cx.storage, &cx.paths) {
         Ok(mark) => mark,
         Err(Error::Corrupt(fault)) => {
-            cx.corruption(Code::LogMark, Severity::Warning, *fault);
+            cx.corruption(Code::LogMark, *fault);
             None
         }
         Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => {
-            let (code, severity) = (Code::NoRegularFile, Severity::Error);
             let (expected, found) = ("the file `mqstore.mark`", "no regular file");
-            cx.findings.add(code, severity, &path, None, expected, found);
+            cx.findings.add(Code::NoRegularFile, &path, None, expected, found);
             None
         }
         Err(error) => {
@@ -474,25 +467,23 @@ pub(crate) fn check_checkpoint(
         if !(0..=newest_ms.max(0)).contains(&time) {
             let newest = utc_text(newest_ms);
             let expected = format!("0, or a time of {what} up to {newest}, the newest message's");
-            let severity = Severity::Warning;
             let mut found = utc_text(time);
             if at == 0 && (newest_ms..=cx.latest_ms).contains(&time) {
                 found += "; files at the log's end may be missing: put them back before any cure";
             }
-            cx.findings.add(Code::CheckpointTime, severity, &path, Some(at), expected, found);
+            cx.findings.add(Code::CheckpointTime, &path, Some(at), expected, found);
         }
     }
     let confirmed = fields.confirm_physical_offset;
     if !u64::try_from(confirmed).is_ok_and(|confirmed| confirmed <= log_end) {
         let expected = format!("a physical offset up to {log_end}");
-        let severity = Severity::Warning;
         let found = confirmed.to_string();
-        cx.findings.add(Code::CheckpointConfirm, severity, &path, Some(32), expected, found);
+        cx.findings.add(Code::CheckpointConfirm, &path, Some(32), expected, found);
     }
     let entered = fields.logics_physical_offset;
     if !u64::try_from(entered).is_ok_and(|entered| entered <= log_end) {
         let expected = format!("0, or the physical offset of a message before {log_end}");
-        let (severity, found) = (Severity::Warning, entered.to_string());
-        cx.findings.add(Code::CheckpointLogics, severity, &path, Some(40), expected, found);
+        let found = entered.to_string();
+        cx.findings.add(Code::CheckpointLogics, &path, Some(40), expected, found);
     }
 }

@@ -19,7 +19,7 @@ pub(super) fn check(cx: &Context<'_>, queues: &Queues, walked: &Walked) {
     }
     let path = cx.paths.config().join("timercheck");
     let add = |severity, path, expected: String, found| {
-        cx.findings.add(Code::Timer, severity, path, None, expected, found);
+        cx.findings.add(Code::Timer.at(severity), path, None, expected, found);
     };
     let (first, end) = queues.end_of(TIMER_TOPIC, 0).unwrap_or((0, 0));
     let (log_end, last_unit) = match log_end(cx) {

@@ -369,7 +369,7 @@ impl IndexFile {
     }
 
     /// Gives back space without data, if few slots are used. Nothing may be put meanwhile.
-    pub(crate) fn give_back(&self) -> Result<()> {
+    pub(crate) fn release_space(&self) -> Result<()> {
         let Bytes::Written(writer) = &self.bytes else { return Ok(()) };
         let (file, count) = (&**writer.map.file(), u64::from(writer.count()));
         let slots = position(self.layout.entry_position(0));

@@ -36,7 +36,6 @@ pub struct IndexRunFile {
     id: u64,
 }
 
-/// Headers of two neighbouring files, or of the oldest alone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Between {
     pub(crate) older: Option<IndexHeader>,

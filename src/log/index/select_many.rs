@@ -113,7 +113,6 @@ struct Lookup {
     query: usize,
     key_hash: i32,
     slot: u32,
-    /// `None` before the slot is read.
     walk: Option<ChainWalk>,
     found: Vec<i64>,
 }

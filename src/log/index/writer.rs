@@ -67,7 +67,6 @@ impl IndexFlush {
     }
 }
 
-/// Number of a message's keys already put.
 fn done_of(begun: Option<(i64, usize)>, physical_offset: i64) -> usize {
     begun.filter(|(of, _)| *of == physical_offset).map_or(0, |(_, keys)| keys)
 }
@@ -76,15 +75,12 @@ fn done_of(begun: Option<(i64, usize)>, physical_offset: i64) -> usize {
 pub struct IndexService {
     run: Arc<IndexRun>,
     clock: Arc<dyn Clock>,
-    /// The newest file, once a message needs it.
     current: Option<IndexFile>,
     front: Arc<Front>,
-    /// Puts for the current file, oldest first.
     waiting: Vec<IndexPut>,
     full: VecDeque<FullIndexFile>,
     /// Whether a file's name is not durable yet: that takes milliseconds, so the flusher does it.
     has_new_name: bool,
-    /// A message with some keys already in the index, and their number.
     begun: Option<(i64, usize)>,
     tag_entries: bool,
     /// The last topic, likely the next one's too.
@@ -232,7 +228,6 @@ impl IndexService {
         if self.waiting.len() < 2 * LAG { Ok(()) } else { self.put_oldest(LAG) }
     }
 
-    /// Finds room for at least one more put, in the next file if need be.
     #[cold]
     fn get_ready(&mut self) -> Result<()> {
         self.make_room()?;

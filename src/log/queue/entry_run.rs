@@ -48,7 +48,6 @@ impl EntryRun {
         }
     }
 
-    /// Reads at most `count` entries from position `place` on.
     pub(crate) fn units(&self, place: u64, count: usize) -> Result<Vec<CqUnit>> {
         let len = self.kind.entry_len();
         let mut units = Vec::new();
@@ -102,7 +101,6 @@ impl EntryRun {
         }
     }
 
-    /// Position of the first entry of the next file.
     fn next_file(&self, place: u64) -> Option<u64> {
         let files = self.run().files();
         files.iter().map(|file| file.base_offset / self.entry_len()).find(|first| *first > place)

@@ -31,7 +31,6 @@ pub(crate) struct TailRun {
 
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
-    /// Offset of the first byte in `buffer`.
     start: u64,
     buffer: Vec<u8>,
     dirty: Vec<u64>,
@@ -117,7 +116,6 @@ impl TailRun {
         Ok(())
     }
 
-    /// Moves bytes from memory into the files.
     pub(crate) fn write_out(&self, tail: &mut Tail) -> Result<()> {
         let size = self.run.file_size();
         while !tail.buffer.is_empty() {
@@ -182,7 +180,6 @@ impl TailRun {
         self.tail().dirty = self.run.files().iter().map(|file| file.base_offset).collect();
     }
 
-    /// Writes the bytes in memory to the files, visible to other processes.
     pub(crate) fn commit(&self) -> Result<()> {
         // So that appenders need not wait for new files.
         for base in self.missing_files() {
@@ -249,7 +246,6 @@ impl TailRun {
         Ok(read)
     }
 
-    /// Whether the files hold non-zero bytes behind the end.
     pub(crate) fn has_remains(&self) -> Result<bool> {
         let end = self.tail().end();
         for file in self.run.files().iter() {

@@ -173,7 +173,6 @@ impl FrameReader {
         Ok(())
     }
 
-    /// Reads the whole frame at `at`, within `room` bytes.
     pub(super) fn read_whole(&mut self, at: u64, room: usize) -> Result<()> {
         // At most twice: the first bytes tell the record's size.
         for _ in 0..2 {
@@ -349,7 +348,6 @@ impl FrameReader {
         Ok(None)
     }
 
-    /// First bytes at `at`, without moving the block.
     fn signature(&self, at: u64) -> Result<([u8; SIGNATURE], usize)> {
         let mut bytes = [0; SIGNATURE];
         let there = self.rest(at);

@@ -191,7 +191,6 @@ impl RangeScan {
         if log.min_offset() > at { self.gone(log, at) } else { Ok(()) }
     }
 
-    /// Start of the first record from `from` on in its file, or the file's end.
     fn find_record(&self, log: &CommitLog, from: u64) -> Result<u64> {
         let file_end = file_end(log, from).unwrap_or(from);
         let limit = self.end.saturating_add(1).min(file_end).min(self.log_end);
@@ -210,7 +209,6 @@ impl RangeScan {
         }
     }
 
-    /// First record or blank from `from` on, by a walk from its file's first byte.
     fn walk_to(&self, log: &CommitLog, from: u64, file_end: u64) -> Result<u64> {
         let base = log.run().find(from).map_or(from, |file| file.base_offset);
         let mut first = None;

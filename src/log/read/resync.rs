@@ -112,13 +112,11 @@ pub(super) fn reaches(log: &CommitLog, from: u64, at: u64) -> Result<bool> {
     Ok(reaching.is_some())
 }
 
-/// End of the file that holds `at`; `None` within a gap.
 pub(super) fn file_end(log: &CommitLog, at: u64) -> Option<u64> {
     let file = log.run().find(at)?;
     Some(file.base_offset.saturating_add(log.run().file_size()))
 }
 
-/// Beginning of the first file behind `at`.
 pub(super) fn next_file(log: &CommitLog, at: u64) -> Option<u64> {
     let files = log.run().files();
     let behind = files.partition_point(|file| file.base_offset <= at);

@@ -84,7 +84,6 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// The next record, if it lies in the block and is sound.
     #[inline(always)]
     fn record(&self) -> Option<(MessageView<'_>, &Arc<Block>)> {
         let file = self.file.as_ref()?;
@@ -318,7 +317,6 @@ impl<'l> Scanner<'l> {
         Ok(Err(Stop::Damage(corruption(file.file(), at, error))))
     }
 
-    /// Reads the next frame, or returns why there is none.
     fn read(&mut self) -> Result<Option<Stop>> {
         let lacks_file = self.walk.file.as_ref().is_none_or(|file| !file.is_open());
         if (lacks_file || self.walk.next >= self.walk.file_end)

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 
-use crate::care::rocksdb::{self, Databases, LogQueues, Name, TakeRow, Told};
+use crate::care::rocksdb::{self, DatabaseReport, Databases, LogQueues, Name, TakeRow};
 use crate::config::StoreConfig;
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::{Os, Storage};
@@ -287,12 +287,12 @@ impl PythonLogQueues {
         databases: Py<PyAny>,
     ) -> PyResult<Vec<FindingRow>> {
         let databases = PythonDatabases::new(databases);
-        let told = py.detach(|| {
-            let mut told = Told::new(&self.root);
-            told.compare(&self.queues, &database, &databases).map(|()| told)
+        let report = py.detach(|| {
+            let mut report = DatabaseReport::new(&self.root);
+            report.compare(&self.queues, &database, &databases).map(|()| report)
         });
-        let told = PythonDatabases::outcome(Some(&databases), told)?;
-        Ok(told.findings.into_iter().map(finding_row).collect())
+        let report = PythonDatabases::outcome(Some(&databases), report)?;
+        Ok(report.findings.into_iter().map(finding_row).collect())
     }
 
     /// The next queue offset; up to it rows of key, value, queue offset, begin and end.

@@ -12,7 +12,7 @@ use crate::log::index::file::IndexFile;
 use crate::log::index::run::IndexRun;
 use crate::log::queue::unit::MAX_KEYS;
 
-use super::gather::{Gathered, Keyed};
+use super::collect::{DispatchBatch, Keyed};
 
 const BLOCK: u32 = 3200;
 
@@ -40,7 +40,6 @@ pub struct IndexAudit {
     number: u32,
     block: std::vec::IntoIter<IndexEntry>,
     next: Option<Placed>,
-    /// First file to remove, with all newer ones.
     unsound_from: Option<u64>,
 }
 
@@ -86,9 +85,9 @@ impl IndexAudit {
         Ok(audit)
     }
 
-    /// Finds the entries of gathered records. That of the tags may be missing: RocketMQ 5.3 puts none.
-    pub fn check_all(&mut self, gathered: &Gathered) -> Result<()> {
-        let mut records = gathered.keyed();
+    /// Finds the entries of collected records. That of the tags may be missing: RocketMQ 5.3 puts none.
+    pub fn check_all(&mut self, collected: &DispatchBatch) -> Result<()> {
+        let mut records = collected.keyed();
         while self.next.is_some()
             && let Some((keyed, hashes)) = records.next()
         {

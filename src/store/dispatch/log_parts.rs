@@ -15,7 +15,7 @@ use crate::log::read::frames::Record;
 use crate::log::read::parallel::{cut, read_in_parts};
 use crate::log::read::scanner::{Flow, Resync, Stop, corruption, gap_before};
 
-use super::gather::{Gather, Gathered, SpareGathered, Wanted};
+use super::collect::{DispatchBatch, DispatchBatchPool, DispatchCollector, Wanted};
 
 const PART: u64 = 2 << 20;
 const LONG: u64 = 8 << 20;
@@ -40,7 +40,7 @@ pub struct LogReading<'a> {
     /// Records outside this part may lack bytes.
     flushed: Flushed,
     blocks: Arc<BlockPool>,
-    spare: SpareGathered,
+    spare: DispatchBatchPool,
 }
 
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ pub struct LogPart {
     pub stop: Option<Stop>,
     pub last_record: Option<u64>,
     pub unproven: Option<u64>,
-    pub gathered: Gathered,
+    pub collected: DispatchBatch,
 }
 
 impl<'a> LogReading<'a> {
@@ -63,7 +63,7 @@ impl<'a> LogReading<'a> {
             checked,
             flushed: Flushed { place: 0, before_ms: i64::MAX },
             blocks: Arc::default(),
-            spare: SpareGathered::default(),
+            spare: DispatchBatchPool::default(),
         }
     }
 
@@ -139,18 +139,18 @@ impl<'a> LogReading<'a> {
         let Some((reader, first)) = opened else { return Ok(None) };
         let mut reader = reader.sharing(&self.blocks);
         let checks = self.checked == Checked::All || self.flushed.before_ms < i64::MAX;
-        let mut gathering = Gathering {
+        let mut visitor = PartVisitor {
             reading: self,
             base,
             all: self.checked == Checked::All,
-            gather: Gather::new(&self.wanted, self.spare.take()),
+            collector: DispatchCollector::new(&self.wanted, self.spare.take()),
             last_record: None,
             unproven: None,
             fault: None,
         };
         let to = bytes.end.saturating_sub(base);
-        let (end, how) = reader.walk(first, to, checks, Resync::Never, &mut gathering)?;
-        let Gathering { gather, last_record, unproven, fault, .. } = gathering;
+        let (end, how) = reader.walk(first, to, checks, Resync::Never, &mut visitor)?;
+        let PartVisitor { collector, last_record, unproven, fault, .. } = visitor;
         let damage = |error| Stop::Damage(corruption(file, base.saturating_add(end), error));
         let (end, stop) = match how {
             FileEnd::Whole => (end, fault.map(damage)),
@@ -159,28 +159,28 @@ impl<'a> LogReading<'a> {
             FileEnd::Nothing | FileEnd::Remains(..) => (end, Some(Stop::Empty)),
         };
         let (begin, end) = (base.saturating_add(first), base.saturating_add(end));
-        let mut gathered = gather.into_gathered();
-        gathered.whole_from = self.log.min_offset().unwrap_or(0);
-        Ok(Some((begin, LogPart { begin, end, stop, last_record, unproven, gathered })))
+        let mut collected = collector.into_batch();
+        collected.whole_from = self.log.min_offset().unwrap_or(0);
+        Ok(Some((begin, LogPart { begin, end, stop, last_record, unproven, collected })))
     }
 
     #[must_use]
-    pub fn spare(&self) -> &SpareGathered {
+    pub fn spare(&self) -> &DispatchBatchPool {
         &self.spare
     }
 }
 
-struct Gathering<'a> {
+struct PartVisitor<'a> {
     reading: &'a LogReading<'a>,
     base: u64,
     all: bool,
-    gather: Gather<'a>,
+    collector: DispatchCollector<'a>,
     last_record: Option<u64>,
     unproven: Option<u64>,
     fault: Option<FormatError>,
 }
 
-impl Gathering<'_> {
+impl PartVisitor<'_> {
     #[inline(never)]
     fn fault_of(&mut self, place: u64, record: &Record<'_>) -> Option<FormatError> {
         let is_unflushed = !self.reading.flushed.covers(place, record.view.store_timestamp_ms());
@@ -200,7 +200,7 @@ impl Gathering<'_> {
     }
 }
 
-impl Visitor for Gathering<'_> {
+impl Visitor for PartVisitor<'_> {
     #[inline(always)]
     fn record(&mut self, at: u64, record: &Record<'_>) -> Result<Flow> {
         let place = self.base.saturating_add(at);
@@ -211,9 +211,9 @@ impl Visitor for Gathering<'_> {
             self.fault = Some(fault);
             return Ok(Flow::Retry);
         }
-        self.gather.add(&record.view, record.size);
+        self.collector.add(&record.view, record.size);
         self.last_record = Some(place);
-        Ok(if self.gather.is_full() { Flow::Stop } else { Flow::Continue })
+        Ok(if self.collector.is_full() { Flow::Stop } else { Flow::Continue })
     }
 }
 
@@ -225,14 +225,14 @@ pub struct LastParts {
 }
 
 impl LastParts {
-    pub(crate) fn keep(&mut self, part: LogPart, spare: &SpareGathered) {
-        self.bytes += part.gathered.bytes();
+    pub(crate) fn keep(&mut self, part: LogPart, spare: &DispatchBatchPool) {
+        self.bytes += part.collected.bytes();
         self.parts.push_back(part);
         while self.bytes > MOST_KEPT
             && let Some(oldest) = self.parts.pop_front()
         {
-            self.bytes -= oldest.gathered.bytes();
-            spare.give_back([oldest.gathered]);
+            self.bytes -= oldest.collected.bytes();
+            spare.put_back([oldest.collected]);
         }
     }
 
@@ -249,13 +249,13 @@ mod tests {
 
     #[test]
     fn the_part_read_last_is_kept() {
-        let spare = SpareGathered::default();
+        let spare = DispatchBatchPool::default();
         let mut last = LastParts::default();
         for begin in 0..10 {
             let hashes = Vec::with_capacity(1 << 20);
-            let gathered = Gathered { hashes, ..Gathered::default() };
+            let collected = DispatchBatch { hashes, ..DispatchBatch::default() };
             let begin = begin * 100;
-            last.keep(LogPart { begin, gathered, ..LogPart::default() }, &spare);
+            last.keep(LogPart { begin, collected, ..LogPart::default() }, &spare);
         }
         // 4 MiB each; a part that begins earlier would be wanted only in part.
         let begins: Vec<u64> = last.parts.iter().map(|part| part.begin).collect();

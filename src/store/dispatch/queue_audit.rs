@@ -14,8 +14,8 @@ use crate::log::queue::CqUnit;
 use crate::log::queue::consume_queue_ext::TagsCode;
 use crate::log::{Queue, QueueKind};
 
+use super::collect::{DispatchBatch, Queued, placed};
 use super::dispatcher::DispatchRequest;
-use super::gather::{Gathered, Queued, placed};
 use super::lmq;
 use crate::store::queue_table::{MOST_NEW_QUEUES, QueueTable, too_many};
 
@@ -31,7 +31,6 @@ pub struct QueueAudit {
     /// End of the last record's queue offsets, and its end in the log.
     next: i64,
     reach: i64,
-    /// Number of the first record with a missing or wrong entry.
     broken_at: Option<i64>,
 }
 
@@ -110,12 +109,12 @@ impl<'q> Audit<'q> {
         Ok(())
     }
 
-    pub fn check_all(&mut self, gathered: &Gathered) -> Result<()> {
-        self.whole_from = gathered.whole_from;
-        let mut places = vec![None; gathered.batches.len()];
-        for Queued { batch, is_own, unit } in &gathered.units {
+    pub fn check_all(&mut self, collected: &DispatchBatch) -> Result<()> {
+        self.whole_from = collected.whole_from;
+        let mut places = vec![None; collected.batches.len()];
+        for Queued { batch, is_own, unit } in &collected.units {
             let number = *batch as usize;
-            let Some(batch) = gathered.batches.get(number) else { continue };
+            let Some(batch) = collected.batches.get(number) else { continue };
             let Some(place) = places.get_mut(number) else { continue };
             if place.is_none() {
                 *place = match is_own {
@@ -184,7 +183,7 @@ impl<'q> Audit<'q> {
     }
 
     /// Returns the unit, in its place, that the queue lacks.
-    #[inline]
+    #[inline(always)]
     fn check_at(
         &mut self,
         place: Option<usize>,
@@ -193,17 +192,19 @@ impl<'q> Audit<'q> {
     ) -> Result<Option<CqUnit>> {
         let audit = place.and_then(|place| self.audits.get_mut(place));
         let Some(audit) = audit.filter(|_| own.number >= 0) else { return Ok(None) };
-        let mut unit = placed(*own, audit.kind, (audit.next, audit.reach), self.whole_from);
+        let number = placed(own.number, audit.kind, (audit.next, audit.reach), self.whole_from);
         // A taken or unreachable number gets no entry, nor does a record that has one.
-        let is_known = audit.kind == QueueKind::Plain && unit.physical_end() <= audit.reach;
-        if is_known
-            || unit.number < audit.next
-            || unit.number.saturating_sub(audit.next) > audit.most_skipped
+        let is_known = audit.kind == QueueKind::Plain && own.physical_end() <= audit.reach;
+        if is_known || number < audit.next || number.saturating_sub(audit.next) > audit.most_skipped
         {
             return Ok(None);
         }
-        let mut there = audit.has(&unit, topic)?;
-        if !there && let Some(number) = audit.known_number(own)? {
+        let mut unit = CqUnit { number, ..*own };
+        let mut there = audit.queue.is_some() && audit.has(&unit, topic)?;
+        if !there
+            && audit.queue.is_some()
+            && let Some(number) = audit.known_number(own)?
+        {
             unit.number = number;
             there = audit.has(&unit, topic)?;
         }

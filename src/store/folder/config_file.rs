@@ -55,7 +55,6 @@ pub struct Loaded<T> {
 #[derive(Debug)]
 struct Instead {
     reason: String,
-    /// Fault of the file, if it exists and is not empty.
     error: Option<Error>,
 }
 

@@ -228,7 +228,6 @@ fn list(storage: &dyn Storage, folder: &Path) -> Result<Vec<Listed>> {
     Ok(entries.into_iter().map(listed).collect())
 }
 
-/// Digest of settings that determine queues and index.
 fn settings(config: &StoreConfig) -> u32 {
     // Not a release that a broker's store was found to have: opening compares before it looks.
     let is_given = config.given.contains("rocketmq_version");

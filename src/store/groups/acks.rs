@@ -62,7 +62,6 @@ impl AckFile {
         Ok(())
     }
 
-    /// Whether no other process removed the file or wrote to it.
     pub(super) fn is_unchanged(&self) -> bool {
         self.file.stat().is_ok_and(|stat| stat.links > 0 && stat.len == self.end)
     }

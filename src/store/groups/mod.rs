@@ -137,7 +137,6 @@ pub struct ConsumerGroup {
     store: Arc<MessageStore>,
     name: String,
     begin: Begin,
-    /// Ends of the queues when a group with [`Begin::Latest`] was opened.
     ends: BTreeMap<Queue, i64>,
     places: Mutex<Places>,
 }

@@ -32,7 +32,6 @@ pub(super) struct Places {
     /// Acknowledgements since the last commit, of queues that are taken or moved.
     pub(super) acks: BTreeMap<Queue, AckFile>,
     pub(super) locks: Option<QueueLocks>,
-    /// Files of the committed offsets when they were read.
     pub(super) read_at: Option<OffsetsStamps>,
     /// Offset up to which another process's log was flushed for a commit.
     pub(super) durable: u64,
@@ -40,7 +39,6 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Whether the group has a place in any queue of a topic.
     pub(super) fn knows(&self, topic: &str) -> bool {
         let first = self.next.range((topic.to_owned(), i32::MIN)..).next();
         first.is_some_and(|((known, _), _)| known == topic)
@@ -50,7 +48,6 @@ impl Places {
         self.moved.contains_key(queue) && self.acks.contains_key(queue)
     }
 
-    /// Forgets a place that was not committed.
     pub(super) fn forget(&mut self, queue: &Queue) {
         self.moved.remove(queue);
         self.next.remove(queue);

@@ -27,7 +27,6 @@ impl ConsumerGroup {
         if is_known { Ok(place) } else { self.take_over(places, queue, place) }
     }
 
-    /// Whether no other process had a released queue since.
     fn is_current(places: &Places, queue: &Queue) -> bool {
         places.acks.get(queue).is_none_or(AckFile::is_unchanged)
     }
@@ -78,7 +77,6 @@ impl ConsumerGroup {
         Ok(next)
     }
 
-    /// First place in a queue without a committed one.
     fn first(&self, places: &mut Places, queue: &Queue) -> Result<i64> {
         let (topic, queue_id) = (queue.0.as_bytes(), queue.1);
         let view = self.store.queue(topic, queue_id)?;

@@ -15,7 +15,7 @@ use crate::log::read::scanner::{Flow, Resync, Scanner, Stop};
 
 use super::epoch::EndedEpoch;
 use super::tail::Tail;
-use crate::store::dispatch::gather::{self, Wanted};
+use crate::store::dispatch::collect::{self, Wanted};
 use crate::store::dispatch::index_audit::IndexAudit;
 use crate::store::dispatch::log_parts::{Checked, LastParts, LogReading};
 use crate::store::dispatch::queue_audit::{Audit, QueueFinding};
@@ -57,7 +57,6 @@ pub struct Analysis {
 }
 
 impl Analysis {
-    /// Report of the repair, before anything is kept, made again or dispatched.
     pub(super) fn report(&self, mode: RecoveryMode) -> RecoveryReport {
         RecoveryReport {
             mode,
@@ -184,14 +183,14 @@ impl FoundStore<'_> {
                     self.paths.root(),
                 )?;
             }
-            let gathered = &part.gathered;
-            audit.check_all(gathered)?;
+            let collected = &part.collected;
+            audit.check_all(collected)?;
             if let Some(index) = &mut index {
-                index.check_all(gathered)?;
+                index.check_all(collected)?;
             }
-            keyed.read(&gathered.keyed);
-            newest = newest.max(gathered.newest_ms);
-            ahead = ahead.or(gathered.ahead);
+            keyed.read(&collected.keyed);
+            newest = newest.max(collected.newest_ms);
+            ahead = ahead.or(collected.ahead);
             last_record = part.last_record.or(last_record);
             unproven = unproven.or(part.unproven);
             read.keep(part, reading.spare());
@@ -234,8 +233,8 @@ struct Keyed {
 }
 
 impl Keyed {
-    fn read(&mut self, records: &[gather::Keyed]) {
-        let join = |span: &mut Option<(u64, u64)>, is_own: fn(&gather::Keyed) -> bool| {
+    fn read(&mut self, records: &[collect::Keyed]) {
+        let join = |span: &mut Option<(u64, u64)>, is_own: fn(&collect::Keyed) -> bool| {
             let own = records.iter().filter(|record| is_own(record));
             let mut places = own.map(|record| clamp_u64(record.physical_offset));
             if let Some(first) = places.next() {

@@ -29,7 +29,6 @@ pub(crate) struct Parts {
     pub(crate) log: CommitLog,
     pub(crate) queues: QueueTable,
     pub(crate) index: LayoutAnswer,
-    /// A file that blocks a writer's file or folder.
     pub(crate) in_the_way: Option<PathBuf>,
     /// Topics with fewer queues in the table than a new one.
     pub(crate) small_topics: HashSet<Box<[u8]>>,
@@ -261,7 +260,6 @@ pub(crate) fn proven_file_size(
 
 const QUEUE_FILES_ASKED: usize = 64;
 
-/// File size of queues below `dir`, in whole entries; `None` if unknown.
 fn queue_file_size(
     storage: &dyn Storage,
     dir: &Path,
@@ -328,7 +326,6 @@ pub fn remember(
     remembered::keep(&**storage, paths, config, is_new, || found_sizes(storage, paths, config))
 }
 
-/// Settings with the sizes that an open without settings would find.
 fn found_sizes(
     storage: &Arc<dyn Storage>,
     paths: &StorePaths,

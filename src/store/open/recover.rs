@@ -143,7 +143,6 @@ fn mend_lengths(run: &FileRun) -> Result<()> {
     Ok(())
 }
 
-/// Removes unreliable parts of the index; returns where the log must be read again for it.
 pub(super) fn mend_index(
     service: &mut IndexService,
     analysis: &Analysis,

@@ -10,7 +10,7 @@ use crate::log::read::scanner::Stop;
 use crate::log::{IndexBuilder, IndexService};
 
 use crate::files::threads::beside;
-use crate::store::dispatch::gather::{Gathered, Wanted};
+use crate::store::dispatch::collect::{DispatchBatch, Wanted};
 use crate::store::dispatch::log_parts::{Checked, LastParts, LogReading};
 use crate::store::store_files::StoreFiles;
 use crate::store::write::writer::Writer;
@@ -55,19 +55,19 @@ impl Writer {
             let wanted = Wanted { with_index: files.index.is_some(), ..Wanted::all(&files.queues) };
             let reading = LogReading::new(files.log.run(), wanted, again, Checked::Nothing);
             let (_, stop) = reading.each(start, &mut |part| {
-                queues.add(&part.gathered)?;
-                keys.put(&part.gathered)?;
-                count += part.gathered.records;
-                reading.spare().give_back([part.gathered]);
+                queues.add(&part.collected)?;
+                keys.put(&part.collected)?;
+                count += part.collected.records;
+                reading.spare().put_back([part.collected]);
                 Ok(ControlFlow::Continue(()))
             })?;
             if let Some(Stop::Damage(corruption)) = stop {
                 return Err(Error::Corrupt(Box::new(corruption)));
             }
         }
-        count += read.iter().map(|part| part.gathered.records).sum::<u64>();
-        let mut add = || read.iter().try_for_each(|part| queues.add(&part.gathered));
-        let mut put = || read.iter().try_for_each(|part| keys.put(&part.gathered));
+        count += read.iter().map(|part| part.collected.records).sum::<u64>();
+        let mut add = || read.iter().try_for_each(|part| queues.add(&part.collected));
+        let mut put = || read.iter().try_for_each(|part| keys.put(&part.collected));
         if end.saturating_sub(again) < LONG {
             add().and_then(|()| put())?;
         } else {
@@ -90,14 +90,14 @@ struct QueueSink<'c> {
 }
 
 impl QueueSink<'_> {
-    fn add(&mut self, gathered: &Gathered) -> Result<()> {
+    fn add(&mut self, collected: &DispatchBatch) -> Result<()> {
         // No thread commits yet, and each of many queues would keep entries in memory.
-        self.waiting += gathered.units.len();
+        self.waiting += collected.units.len();
         if self.waiting >= MOST_WAITING {
             self.files.queues.commit()?;
             self.waiting = 0;
         }
-        gathered.add_to(&self.files.queues)
+        collected.add_to(&self.files.queues)
     }
 }
 
@@ -131,14 +131,14 @@ impl KeySink {
         Ok(Self::Bulk { service, builder: Box::new(builder), held })
     }
 
-    fn put(&mut self, gathered: &Gathered) -> Result<()> {
+    fn put(&mut self, collected: &DispatchBatch) -> Result<()> {
         match self {
             Self::None => Ok(()),
-            Self::One(service) => gathered.keyed().try_for_each(|(keyed, hashes)| {
+            Self::One(service) => collected.keyed().try_for_each(|(keyed, hashes)| {
                 let hashes = hashes.get(..MAX_KEYS).unwrap_or(hashes);
                 service.put(keyed.physical_offset, keyed.store_timestamp_ms, hashes).map(drop)
             }),
-            Self::Bulk { builder, held, .. } => gathered.put_keys(builder, |keyed| match *held {
+            Self::Bulk { builder, held, .. } => collected.put_keys(builder, |keyed| match *held {
                 Some((last, _)) if keyed.physical_offset < last => usize::MAX,
                 Some((last, known)) if keyed.physical_offset == last => known,
                 _ => 0,
@@ -146,7 +146,6 @@ impl KeySink {
         }
     }
 
-    /// Returns the service, and the store time up to which full files are durable.
     fn finish(self) -> Result<(Option<IndexService>, Option<i64>)> {
         match self {
             Self::None => Ok((None, None)),

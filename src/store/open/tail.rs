@@ -109,7 +109,6 @@ impl Tail {
     }
 }
 
-/// Overwrites non-zero bytes with zeros; holes stay holes.
 fn zero_data(file: &dyn StorageFile, from: u64, end: u64) -> std::io::Result<()> {
     let zeros = vec![0; BLOCK];
     let mut block = vec![0; BLOCK];

@@ -44,7 +44,6 @@ use crate::store::write::retention::unread::PendingNotices;
 use crate::store::write::writer::{QUEUE_BYTES, Writer};
 use crate::time::{Clock, FAR_MS};
 
-/// An open store whose threads are not started.
 #[derive(Debug)]
 pub(in crate::store) struct Opened {
     pub(in crate::store) reader: Reader,
@@ -217,7 +216,6 @@ impl Opening {
         Ok(Analysed { analysis, index_trusted_until_ms, written })
     }
 
-    /// Returns the report, and where the log must be dispatched from.
     fn repair(
         &mut self,
         analysis: &Analysis,
@@ -274,7 +272,6 @@ impl Opening {
         };
     }
 
-    /// The last message's beginning, and the durable mark's first place.
     fn last_places(&self, analysis: &Analysis) -> (u64, u64) {
         // An unread log does not tell where its last message begins.
         let marked = self.durable.map(|durable| durable.place.min(analysis.end));

@@ -255,7 +255,6 @@ const ENTRIES_ASKED: u32 = 64;
 /// Result for the messages at both ends of an index file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TagEntries {
-    /// Offset of a message whose tags have an entry.
     pub(crate) with: Option<u64>,
     pub(crate) without: Option<u64>,
 }

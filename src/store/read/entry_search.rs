@@ -123,7 +123,6 @@ impl EntrySearch<'_> {
         })
     }
 
-    /// A record's queue offsets, the first range that ends behind `number`.
     fn range_in(&self, view: &MessageView<'_>, number: i64) -> Option<InnerRange> {
         let is_own = view.topic() == self.topic && view.queue_id() == self.queue_id;
         if !is_own && self.queue_id != 0 && view.queue_id() != self.queue_id {

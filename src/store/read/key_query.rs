@@ -35,7 +35,6 @@ pub(crate) enum IndexType {
 }
 
 impl IndexType {
-    /// The text of the index entries, without the topic.
     fn text(self, text: &[u8]) -> Cow<'_, [u8]> {
         match self {
             Self::Key | Self::UniqueKey => text.into(),
@@ -120,7 +119,6 @@ fn as_rocketmq(reader: &Reader, query: &KeyQuery<'_>, text: &[u8]) -> Result<Que
     Ok(result)
 }
 
-/// Keys of the messages from `from` on, oldest first, and whether they are all.
 fn waiting_keys(reader: &Reader, from: u64) -> Result<(Vec<IndexPut>, bool)> {
     let end = reader.readable_end();
     let with_tags = reader.files.config.rocketmq_version.is_some_and(Release::has_tag_entries);

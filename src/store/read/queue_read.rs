@@ -267,7 +267,6 @@ impl<'a> QueueRead<'a> {
         }
     }
 
-    /// Takes an entry's message if it matches; `following` is the next entry.
     fn take(
         &mut self,
         unit: &CqUnit,
@@ -365,7 +364,6 @@ impl<'a> QueueRead<'a> {
         }
     }
 
-    /// Whether an entry was already compared with its message, or comes from the log.
     fn is_verified(&mut self, unit: &CqUnit, code: i64) -> bool {
         let first = VerifiedBlock::first(unit.number);
         if self.seen.as_ref().is_none_or(|(known, ..)| *known != first) {

@@ -88,7 +88,6 @@ impl Reader {
         }
     }
 
-    /// Offset up to which each record is in queues and index.
     pub(crate) fn dispatched_offset(&self) -> u64 {
         match &self.source {
             Source::Writer(writer, _) => writer.dispatched.load(Ordering::Acquire),
@@ -364,7 +363,6 @@ struct Known {
     whole: Weak<Listing>,
     until: u64,
     keyless: Vec<Range<u64>>,
-    /// A message with keys in each other part.
     keyed: Vec<u64>,
 }
 

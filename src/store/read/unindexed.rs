@@ -17,7 +17,6 @@ use crate::store::dispatch::dispatcher::DispatchRequest;
 pub(super) const MOST_READ: u64 = 1 << 30;
 
 impl Reader {
-    /// The part of the log between two index files, which neither has.
     pub(crate) fn part_between(&self, between: &Between) -> Result<Range<u64>> {
         let to = clamp_u64(between.newer.begin_physical_offset).min(self.readable_end());
         let from = match &between.older {
@@ -128,7 +127,6 @@ pub(crate) fn has_keys(request: &DispatchRequest<'_>) -> bool {
     request.key_hashes().next().is_some()
 }
 
-/// Whether messages between two index files can have such store times.
 pub(crate) fn is_within(between: &Between, begin_ms: i64, end_ms: i64) -> bool {
     let from = between.older.as_ref().map_or(i64::MIN, |older| older.end_timestamp_ms);
     from <= end_ms && begin_ms <= between.newer.begin_timestamp_ms

@@ -365,7 +365,6 @@ pub struct Appender {
     pub newest_timestamp_ms: i64,
     pub last_begin: u64,
     pub waiters: Waiters,
-    /// Its queues, cached from the shared table.
     known: KnownQueues,
 }
 

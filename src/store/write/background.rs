@@ -78,7 +78,6 @@ impl Services {
     }
 }
 
-/// Flushes the log on request, when enough is pending, or after an interval.
 fn flush_loop(writer: &Writer, _: &StopFlag) {
     let interval = Duration::from_millis(writer.files.config.flush_interval_commit_log);
     let thorough = Duration::from_millis(writer.files.config.flush_commit_log_thorough_interval);
@@ -122,7 +121,6 @@ fn prepare_loop(writer: &Writer, stopped: &StopFlag) {
     }
 }
 
-/// Creates the next file and takes disk space ahead of the writer.
 fn allocate_loop(writer: &Writer, stopped: &StopFlag) {
     loop {
         writer.files_bell.wait(PREPARE_EVERY);
@@ -164,7 +162,6 @@ fn mark_loop(writer: &Writer, stopped: &StopFlag) {
     }
 }
 
-/// Commits and flushes queues and index, and runs retention.
 fn derived_loop(writer: &Writer, stopped: &StopFlag) {
     let commit_every = Duration::from_millis(writer.files.config.flush_interval_consume_queue);
     let flush_every =

@@ -17,7 +17,6 @@ const MOST: usize = 4 * MANY;
 pub(crate) struct NewQueues {
     waiting: Mutex<Waiting>,
     changed: Condvar,
-    /// Those that wait, and those of a step in progress.
     count: AtomicUsize,
 }
 

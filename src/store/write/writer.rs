@@ -55,7 +55,6 @@ pub(crate) struct Writer {
     /// later records from the log.
     pub(crate) indexed: AtomicU64,
     pub(crate) dispatched_ms: AtomicI64,
-    /// Start of the last record with queue entries.
     pub(crate) entered: AtomicI64,
     pub(crate) gate: FlushGate,
     /// Files being written, for the threads that work ahead.
@@ -134,7 +133,6 @@ impl Writer {
         }
     }
 
-    /// Appends checked messages into `results`; stops at the first failure.
     fn append_chunk(&self, checked: &[Checked<'_>], results: &mut Vec<AppendResult>) -> Result<()> {
         let mut appender = self.appender.lock();
         for some in checked.chunks(ONE_TIME) {
@@ -196,7 +194,6 @@ impl Writer {
         if self.gate.has_failed() { self.check_failure() } else { Ok(()) }
     }
 
-    /// Appends one record and dispatches it, unless earlier records are not dispatched.
     #[inline]
     fn place_and_dispatch(
         &self,
@@ -345,7 +342,6 @@ impl Writer {
         done
     }
 
-    /// Writes queue entries and waiting keys to the files, visible to other processes.
     pub(crate) fn write_derived(&self) -> Result<()> {
         self.with_index(IndexService::drain).unwrap_or(Ok(()))?;
         let dispatched = self.dispatched.load(Ordering::Acquire);
@@ -526,7 +522,7 @@ impl Writer {
         if self.dispatched.load(Ordering::Acquire) >= files.log.end_offset() {
             let newest_ms = self.appender.lock().newest_timestamp_ms;
             let end = files.log.end_offset();
-            self.give_back(end);
+            self.release_space(end);
             let _ = files.storage.remove_file(&files.paths.waiters());
             // A missing seal only makes the next open slower.
             let _ = Seal::put(&*files.storage, &files.paths, &files.config, end, newest_ms);
@@ -536,7 +532,7 @@ impl Writer {
     }
 
     /// Space that stays taken does no harm.
-    fn give_back(&self, end: u64) {
+    fn release_space(&self, end: u64) {
         let run = self.files.log.run();
         let is_zeros = || matches!(data_end(&self.files.log, end), Ok(None));
         if let Some(file) = run.find(end).filter(|_| is_zeros())
@@ -548,7 +544,7 @@ impl Writer {
         }
         let dispatcher = self.dispatcher.lock();
         let index = dispatcher.index.as_ref().and_then(IndexService::current);
-        let _ = index.map_or(Ok(()), IndexFile::give_back);
+        let _ = index.map_or(Ok(()), IndexFile::release_space);
     }
 
     pub(crate) fn close_files(&self) {

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -18,12 +21,12 @@ from helpers.stores import TINY, message
 from mqstore.errors import ConfigError, StoreLockedError, UnsupportedError
 from mqstore.spark import micro_batch, stream, target
 from mqstore.spark.compat import is_connect
+from mqstore.spark.failures import PySparkException, reason, sentence
 from mqstore.spark.ingest import pipeline
 from mqstore.spark.options import ReadOptions, as_texts
 from mqstore.spark.preview import preview
 from mqstore.spark.purpose import check_purpose
 from mqstore.spark.target import TargetLock
-from mqstore.spark.telling import PySparkException, reason, sentence
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -174,10 +177,14 @@ def source_schema() -> Any:
     ("section", "values", "says"),
     [
         ("sink", {"file_bytes": "12 MB"}, r"\[sink\] file_bytes: expected bytes .*, got '12 MB'"),
-        ("sink", {"file_bytes": "0"}, r"\[sink\] file_bytes: must be at least 1 byte"),
+        ("sink", {"file_bytes": "0"}, r"\[sink\] file_bytes: expected 1 byte or more, got '0'"),
         ("sink", {"date_zone": "Mars"}, r"\[sink\] date_zone: 'Mars' is no time zone"),
         ("trigger", {"interval": "soon"}, r"\[trigger\] interval: expected a duration"),
-        ("trigger", {"interval": "1 minute", "available_now": True}, "give one"),
+        (
+            "trigger",
+            {"interval": "1 minute", "available_now": True},
+            "expected none beside available_now, got both",
+        ),
         ("source", {"tags": "a && b"}, "option tags: "),
     ],
 )
@@ -364,6 +371,93 @@ def test_one_pipeline_at_a_time_writes_to_a_target(spark: SparkSession, tmp_path
         other.kill()
     lake.run()
     assert lake.bodies() == list(range(0, 10, 2))
+
+
+@pytest.mark.parametrize("words", ["disk full", "store replaced", "catalog refused"])
+def test_the_next_run_names_why_the_one_before_ended(
+    spark: SparkSession, tmp_path: Path, words: str
+) -> None:
+    fill(tmp_path / "x-a", range(10))
+    lake = Lake(spark, tmp_path)
+    if words == "catalog refused":
+        spark.sql("CREATE DATABASE refused")
+        del lake.config["sink"]["path"]
+        lake.config["sink"] |= {"table": "refused.m", "checkpoint": f"{tmp_path}/checkpoint"}
+
+    def run(progress: Any = None) -> Any:
+        query = pipeline(spark, lake.config, progress=progress)
+        query.awaitTermination()
+        return query.recentProgress[-1].observedMetrics["mqstore"]["previous_end"]
+
+    def fail(event: dict[str, Any]) -> None:
+        if event["state"] == "begun" and words == "disk full":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if event["state"] == "begun":
+            spark.sql("DROP DATABASE refused CASCADE")
+
+    if words == "store replaced":
+        assert run() is None
+        shutil.move(tmp_path / "x-a", tmp_path / "kept")
+        fill(tmp_path / "x-a", range(100, 140))
+        with pytest.raises(PySparkException) as caught:
+            run()
+        shutil.rmtree(tmp_path / "x-a")
+        shutil.move(tmp_path / "kept", tmp_path / "x-a")
+    else:
+        with pytest.raises(PySparkException) as caught:
+            run(fail)
+    assert reason(caught.value) == words
+    fill(tmp_path / "x-a", range(10, 20))
+    if words == "catalog refused":
+        spark.sql("CREATE DATABASE refused")
+    try:
+        assert run() == words
+        if words == "catalog refused":
+            metrics = [row.previous_end for row in spark.table("refused.m_metrics").collect()]
+        else:
+            table = ds.dataset(tmp_path / "lake_metrics", partitioning="hive").to_table()
+            metrics = table["previous_end"].to_pylist()
+        assert metrics[-1] == words
+        fill(tmp_path / "x-a", range(20, 30))
+        assert run() is None
+    finally:
+        if words == "catalog refused":
+            spark.sql("DROP DATABASE refused CASCADE")
+
+
+def test_the_lock_keeps_why_its_pipeline_ended(tmp_path: Path) -> None:
+    def end(error: Exception | None, *, is_jvm_gone: bool = False) -> str | None:
+        """Why the run before ended, by a lock whose query ends with an error."""
+        lock = TargetLock(f"{tmp_path}/books")
+        lock.take(None)
+
+        class Query:
+            @property
+            def isActive(self) -> bool:  # noqa: N802 - Spark's
+                if is_jvm_gone:
+                    raise ConnectionRefusedError("[Errno 111] Connection refused")
+                return False
+
+            def exception(self) -> Exception | None:
+                return error
+
+        query: Any = Query()
+        lock.query = query
+        target.free_ended(lock.path)
+        return lock.previous_end
+
+    assert end(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))) is None
+    assert end(None) == "disk full"
+    assert end(None, is_jvm_gone=True) is None
+    assert end(RuntimeError("org.apache.iceberg.exceptions.ForbiddenException")) == "JVM gone"
+    assert end(None) == "catalog refused"
+    killed = (
+        "import sys, os; from mqstore.spark.target import TargetLock\n"
+        "TargetLock(sys.argv[1]).take(None); os._exit(9)"
+    )
+    command = [sys.executable, "-c", killed, f"{tmp_path}/books"]
+    subprocess.run(command, env=environment(), check=False)
+    assert end(None) == "driver gone"
 
 
 def test_a_lease_of_a_dead_host_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,6 +153,8 @@ def test_a_jvm_that_is_killed_is_named_and_the_next_run_goes_on(tmp_path: Path) 
     assert told == []
     table = ds.dataset(tmp_path / "lake" / "messages", partitioning="hive").to_table(["body"])
     assert sorted(int(body) for body in table["body"].to_pylist()) == list(range(20))
+    metrics = ds.dataset(tmp_path / "lake" / "messages_metrics", partitioning="hive").to_table()
+    assert "JVM gone" in metrics["previous_end"].to_pylist()
 
 
 def children(pid: int) -> list[int]:

@@ -17,7 +17,7 @@ import mqstore
 import mqstore.spark
 from helpers import environment
 from helpers.stores import TINY, message
-from mqstore.spark.telling import PySparkException, sentence
+from mqstore.spark.failures import PySparkException, sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +28,7 @@ INSTALLED = ("pyspark", "py4j", "pyarrow", "msgspec", "click", "javaproperties")
 PROGRAM = """
 import sys
 import mqstore.spark
-from mqstore.spark.telling import PySparkException, sentence
+from mqstore.spark.failures import PySparkException, sentence
 from pyspark.sql import SparkSession
 
 root, archive = sys.argv[1:]

@@ -82,13 +82,14 @@ def pipeline_command(
 
         from mqstore.spark import pipeline
         from mqstore.spark.compacting import compact as join
+        from mqstore.spark.failures import PySparkException, jvm_end, reason, sentence
         from mqstore.spark.ingest import PipelineConfig
         from mqstore.spark.starting import start_session
-        from mqstore.spark.telling import PySparkException, jvm_end, reason, sentence
+        from mqstore.spark.target import TargetLock, free_ended
     if dry_run:
         _preview(output, file)
         return 0
-    told = _Told(output, None if compact else health, is_quiet=quiet)
+    reports = _Reports(output, None if compact else health, is_quiet=quiet)
     try:
         config = PipelineConfig.load(file)
         spark = start_session({**_SETTINGS, **config.spark})
@@ -97,9 +98,10 @@ def pipeline_command(
                 count = join(spark, file)
                 output.document({"joined": count}, lambda: [f"{count} folders of batches joined"])
                 return 0
-            query = pipeline(spark, file, retire=retire, migrate=migrate, progress=told.tell)
-            _wait(query, told)
+            query = pipeline(spark, file, retire=retire, migrate=migrate, progress=reports.add)
+            _wait(query, reports)
         except Exception as error:
+            free_ended(TargetLock(config.books).path)
             if reason(error) == "JVM gone" and (end := jvm_end(spark)) is not None:
                 raise StoreError(f"{end}; run the pipeline again: no batch is lost") from None
             if isinstance(error, Py4JError):
@@ -109,11 +111,11 @@ def pipeline_command(
             with suppress(Exception):  # its JVM may be gone
                 spark.stop()
     except (PySparkException, StoreError, OSError) as error:
-        told.write_health("failed", reason=reason(error), error=sentence(error))
+        reports.write_health("failed", reason=reason(error), error=sentence(error))
         if isinstance(error, PySparkException):
             raise StoreError(sentence(error)) from None
         raise
-    rows = list(told.totals.values())
+    rows = list(reports.totals.values())
     if output.form != "jsonl":
         output.document({"brokers": rows}, lambda: table_lines(rows, _COLUMNS))
     return 0
@@ -123,18 +125,18 @@ _HEALTH_S = 10
 _SUMS = ("messages", "bytes", "damaged_ranges", "lag_bytes")
 
 
-def _wait(query: StreamingQuery, told: _Told) -> None:
+def _wait(query: StreamingQuery, reports: _Reports) -> None:
     """Waits for the end of a pipeline, or ends it at Ctrl-C."""
     try:
-        told.write_health("running")
+        reports.write_health("running")
         while not query.awaitTermination(_HEALTH_S):
-            told.write_health("running")
+            reports.write_health("running")
     except KeyboardInterrupt:
         query.stop()
-    told.write_health("ended")
+    reports.write_health("ended")
 
 
-class _Told:
+class _Reports:
     """Reports of a running pipeline: lines, totals, the health file."""
 
     def __init__(self, output: Output, health: Path | None, *, is_quiet: bool) -> None:
@@ -144,7 +146,7 @@ class _Told:
         self.totals: dict[str, dict[str, int]] = {}
         self.last: Mapping[str, object] | None = None
 
-    def tell(self, event: Mapping[str, object]) -> None:
+    def add(self, event: Mapping[str, object]) -> None:
         brokers = event.get("brokers")
         if not isinstance(brokers, list):
             self.note(f"batch {event['batch']}: {event['state']}")

@@ -54,7 +54,6 @@ impl Gap {
         self.wrong += other.wrong;
     }
 
-    /// Reports the messages, unless damaged entries explain them.
     fn report(&self, cx: &Context<'_>) {
         let Some((from, to)) = self.messages.span.filter(|_| self.missing > self.wrong) else {
             return;
@@ -64,12 +63,10 @@ impl Gap {
             self.missing - self.wrong,
             self.messages.messages
         );
-        let (code, severity) = (Code::IndexMissing, Severity::Error);
-        cx.findings.add(code, severity, &cx.paths.index(), None, expected, "none");
+        cx.findings.add(Code::IndexMissing, &cx.paths.index(), None, expected, "none");
     }
 }
 
-/// How far the index reaches over the messages of a walk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reach {
     /// Gaps at the walk's start and end, which its neighbours may continue; a walk that is one gap
@@ -84,7 +81,6 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// Joins the next walk's; reports a gap between them.
     pub(crate) fn join(&mut self, next: &Self, cx: &Context<'_>) {
         self.behind.join(&next.behind);
         self.before.join(&next.before);
@@ -415,7 +411,6 @@ fn tags_of<'a>(properties: &Indexed<'a>) -> Option<&'a [u8]> {
     properties.tags.filter(|tags| !tags.is_empty())
 }
 
-/// Reports how far the index reaches after the whole walk.
 fn report_reach(cx: &Context<'_>, behind: &Unindexed, before: &Unindexed) {
     let dir = cx.paths.index();
     let text = |of: &Unindexed| {
@@ -428,12 +423,12 @@ fn report_reach(cx: &Context<'_>, behind: &Unindexed, before: &Unindexed) {
         let closed = cx.state == State::Closed;
         let severity = if closed { Severity::Warning } else { Severity::Info };
         let expected = "the keys of the newest messages";
-        cx.findings.add(Code::IndexTail, severity, &dir, None, expected, found);
+        cx.findings.add(Code::IndexTail.at(severity), &dir, None, expected, found);
     }
     if let Some(found) = text(before) {
         let expected = "the keys of the oldest messages";
-        let severity = Severity::Warning;
-        cx.findings.add(Code::IndexMissing, severity, &dir, None, expected, found);
+        let code = Code::IndexMissing.at(Severity::Warning);
+        cx.findings.add(code, &dir, None, expected, found);
     }
 }
 
@@ -455,7 +450,6 @@ const MOST_RUNS: usize = 1000;
 struct TagRun {
     has_entries: bool,
     messages: u64,
-    /// Offsets of the first and last of them.
     first: i64,
     last: i64,
 }
@@ -502,7 +496,7 @@ impl TagRuns {
             let found =
                 format!("none of {messages} messages at physical offsets {first} to {last}");
             let (code, dir) = (Code::IndexTags, cx.paths.index());
-            cx.findings.add(code, Severity::Info, &dir, None, expected, found);
+            cx.findings.add(code, &dir, None, expected, found);
         }
     }
 }

@@ -28,7 +28,6 @@ const BLOCK: u32 = 3200;
 /// Index files checked at once: each needs memory for its slots.
 const INDEX_READERS: usize = 4;
 
-/// An index file as it was when the check began.
 pub(crate) struct IndexState {
     pub(crate) file: Arc<IndexRunFile>,
     pub(crate) seen: IndexCoverage,
@@ -37,7 +36,6 @@ pub(crate) struct IndexState {
 #[derive(Clone, Debug)]
 pub(crate) struct IndexCoverage {
     count: u32,
-    /// Offsets of the first and last message.
     pub(crate) first: i64,
     pub(crate) last: i64,
     begin_ms: i64,
@@ -51,7 +49,6 @@ pub(crate) struct Index {
     pub(crate) files: Vec<IndexState>,
     unordered: Vec<IndexState>,
     pub(crate) unknown: Vec<(i64, i64)>,
-    /// Whether there should be an index, and its layout is known.
     pub(crate) is_known: bool,
     pub(crate) file_count: u64,
     pub(crate) entry_count: u64,
@@ -93,7 +90,7 @@ impl Index {
                     index_settings::index_layout(&*cx.storage, &cx.paths, &pending_notices)?
                         .is_ok();
                 let severity = if is_whole { Severity::Info } else { Severity::Warning };
-                cx.findings.add(Code::IndexLayout, severity, &path, None, expected, reason);
+                cx.findings.add(Code::IndexLayout.at(severity), &path, None, expected, reason);
                 return Ok(Self::default());
             }
         };
@@ -112,14 +109,14 @@ impl Index {
                 CorruptionKind::FileName => Code::StrayName,
                 _ => Code::IndexUnusable,
             };
-            let severity = match fault.kind {
-                CorruptionKind::FileName => Severity::Warning,
-                CorruptionKind::FileLength if fault.path > newest => {
-                    cx.severity_of_new(fault.offset == 0)
+            let code = match fault.kind {
+                CorruptionKind::FileName => code.at(Severity::Warning),
+                CorruptionKind::FileLength if fault.path > newest && fault.offset == 0 => {
+                    cx.new_file(code)
                 }
-                _ => Severity::Error,
+                _ => code.into(),
             };
-            cx.corruption(code, severity, fault);
+            cx.corruption(code, fault);
         }
         let mut unusable: Vec<_> = run.unusable().iter().map(|file| file.name).collect();
         let listed = run.files();
@@ -194,8 +191,7 @@ impl Index {
                 let at = open.layout().entry_position(number);
                 let expected = format!("an offset of {before} or more");
                 let found = format!("entry {number} with physical offset {offset}");
-                let severity = Severity::Error;
-                cx.findings.add(Code::IndexEntry, severity, open.path(), Some(at), expected, found);
+                cx.findings.add(Code::IndexEntry, open.path(), Some(at), expected, found);
             }
         }
         Ok(())
@@ -257,7 +253,7 @@ fn try_read_state(
             CorruptionKind::IndexChain => Code::IndexChain,
             _ => Code::IndexEntry,
         };
-        cx.corruption(code, Severity::Error, fault);
+        cx.corruption(code, fault);
     })?;
     state.seen.count = read.saturating_add(1);
     if state.seen.count > 1 {
@@ -314,7 +310,6 @@ impl Entries {
         Ok(entry.map(|entry| (self.number, entry)))
     }
 
-    /// Entries already read, from the next one on.
     #[inline]
     pub(crate) fn in_block(&self) -> &[[u8; ENTRY_LEN]] {
         let skip = to_usize(self.number.wrapping_sub(self.from));
@@ -368,13 +363,7 @@ impl<'a> Judge<'a> {
         found: String,
     ) {
         let at = open.layout().entry_position(number).saturating_add(field);
-        let severity = match code {
-            Code::IndexTime => Severity::Warning,
-            // RocketMQ leaves entries of messages that its recovery removed.
-            Code::IndexNowhere => Severity::Warning,
-            _ => Severity::Error,
-        };
-        self.cx.findings.add(code, severity, open.path(), Some(at), expected, found);
+        self.cx.findings.add(code, open.path(), Some(at), expected, found);
     }
 
     /// Whether an entry leads to a message with its key, where the log is whole; reports it
@@ -451,7 +440,6 @@ fn hashes<'a>(view: &MessageView<'a>) -> impl Iterator<Item = i32> + use<'a> {
     keys_of(&properties).map(move |key| topic.with_key(key)).chain(tags.map(|t| topic.with_tags(t)))
 }
 
-/// Keys of a message in the order of entries.
 #[inline]
 pub(crate) fn keys_of<'a>(properties: &Indexed<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
     properties.unique_key.into_iter().chain(split_keys(properties.keys.unwrap_or_default()))

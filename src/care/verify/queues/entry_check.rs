@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use super::{Entries, Queue, ReadEntry, each_block, each_entry, is_of, is_range, tags_code};
-use crate::care::finding::{Code, Severity};
+use crate::care::finding::{Code, Graded, Severity};
 use crate::care::verify::context::{Context, State, Walked, spot};
 use crate::error::{Error, Result};
 use crate::files::FileRun;
@@ -17,7 +17,6 @@ use crate::log::{CqUnit, QueueKind};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::read::entry_search::shift_of;
 
-/// Reads a queue: first and last numbers, valid entries, and faults by itself.
 pub(crate) fn read(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> Result<u64> {
     let is_plain = queue.kind() == QueueKind::Plain;
     let mut structure = Structure {
@@ -123,11 +122,11 @@ impl Structure<'_> {
         };
         if let Some(from) = self.empty.take() {
             let found = format!("zeros up to entry {place}, which is there");
-            self.add(Code::QueueHole, Severity::Error, from, format!("entry {from}"), found);
+            self.add(Code::QueueHole, from, format!("entry {from}"), found);
         }
         if let Some(from) = self.blanks.take() {
             let found = format!("fillers up to entry {place}");
-            self.add(Code::QueueBlank, Severity::Warning, from, format!("entry {from}"), found);
+            self.add(Code::QueueBlank, from, format!("entry {from}"), found);
         }
         if self.is_plain {
             self.end = Some(unit.end());
@@ -141,7 +140,7 @@ impl Structure<'_> {
                 expected = "an offset and a number of 0 or more, a size and a count above 0";
                 found += &format!(", {count} messages from {number} on");
             }
-            self.add(Code::QueueNowhere, Severity::Error, place, expected.to_owned(), found);
+            self.add(Code::QueueNowhere, place, expected.to_owned(), found);
             return;
         }
         self.count += 1;
@@ -150,7 +149,7 @@ impl Structure<'_> {
             if physical_offset <= before.physical_offset {
                 let expected = format!("an offset behind {}", before.physical_offset);
                 let found = format!("entry {place} with offset {physical_offset}");
-                self.add(Code::QueueOrder, Severity::Error, place, expected, found);
+                self.add(Code::QueueOrder, place, expected, found);
             }
             if !self.is_plain && number != before.end() {
                 // Missing numbers may be of lost messages.
@@ -158,7 +157,7 @@ impl Structure<'_> {
                 let severity = if gap { Severity::Warning } else { Severity::Error };
                 let expected = format!("messages from {} on", before.end());
                 let found = format!("entry {place} with those from {number}");
-                self.add(Code::BatchNumbers, severity, place, expected, found);
+                self.add(Code::BatchNumbers.at(severity), place, expected, found);
             }
         }
         self.first.get_or_insert(number);
@@ -169,7 +168,7 @@ impl Structure<'_> {
     fn finish(&self) {
         if let Some(from) = self.blanks {
             let found = "fillers up to the end".to_owned();
-            self.add(Code::QueueBlank, Severity::Warning, from, format!("entry {from}"), found);
+            self.add(Code::QueueBlank, from, format!("entry {from}"), found);
         }
         let files = self.queue.run().files();
         let entry_len = self.queue.kind().entry_len() as u64;
@@ -180,19 +179,17 @@ impl Structure<'_> {
                 .empty
                 .is_some_and(|from| i64::try_from(file.base_offset / entry_len) == Ok(from))
         {
-            let (code, severity) = (Code::QueueFileEmpty, Severity::Error);
             let found = "zeros, behind a full file or as the only one";
-            self.cx.findings.add(code, severity, &file.path, Some(0), "an entry", found);
+            self.cx.findings.add(Code::QueueFileEmpty, &file.path, Some(0), "an entry", found);
         }
     }
 
-    fn add(&self, code: Code, severity: Severity, place: i64, expected: String, found: String) {
+    fn add(&self, code: impl Into<Graded>, place: i64, expected: String, found: String) {
         let (path, offset) = self.queue.spot(place);
-        self.cx.findings.add(code, severity, &path, Some(offset), expected, found);
+        self.cx.findings.add(code, &path, Some(offset), expected, found);
     }
 }
 
-/// Checks whether each entry before the queue's end leads to its message.
 pub(crate) fn check_entries(
     cx: &Context<'_>,
     queue: &Queue,
@@ -222,8 +219,8 @@ pub(crate) fn check_entries(
         let (path, offset) = queue.spot(place);
         // A crash may leave entries of messages that were not flushed.
         let unclean = at >= walked.log_end && cx.state != State::Closed;
-        let severity = if unclean { Severity::Warning } else { Severity::Error };
-        cx.findings.add(code, severity, &path, Some(offset), expected, found);
+        let code = if unclean { code.at(Severity::Warning) } else { code.into() };
+        cx.findings.add(code, &path, Some(offset), expected, found);
         Ok(())
     })
 }
@@ -312,8 +309,7 @@ pub(crate) fn read_extension(cx: &Context<'_>, run: &FileRun) -> Result<()> {
                 Err(error) => (position + error.position as u64, error.expected, error.found),
             };
             let (offset, expected, found) = wrong;
-            let severity = Severity::Error;
-            cx.findings.add(Code::ExtUnit, severity, &file.path, Some(offset), expected, found);
+            cx.findings.add(Code::ExtUnit, &file.path, Some(offset), expected, found);
             break;
         }
     }
@@ -322,7 +318,6 @@ pub(crate) fn read_extension(cx: &Context<'_>, run: &FileRun) -> Result<()> {
 
 pub(crate) struct ExtCheck<'a> {
     cx: &'a Context<'a>,
-    /// Queue and start of the bytes kept.
     queue: Option<u32>,
     from: u64,
     block: Vec<u8>,
@@ -372,8 +367,7 @@ impl<'a> ExtCheck<'a> {
                             let (path, place) = spot(run, offset);
                             let expected = format!("tags code {code}, time {time}");
                             let code = Code::ExtTags;
-                            let severity = Severity::Error;
-                            cx.findings.add(code, severity, &path, Some(place), expected, found);
+                            cx.findings.add(code, &path, Some(place), expected, found);
                         }
                         None
                     }
@@ -383,8 +377,7 @@ impl<'a> ExtCheck<'a> {
         };
         if let Some(expected) = expected {
             let found = format!("entry {number} with address {offset}");
-            let (code, severity) = (Code::ExtAddress, Severity::Error);
-            cx.findings.add(code, severity, &entry.path, Some(entry.offset), expected, found);
+            cx.findings.add(Code::ExtAddress, &entry.path, Some(entry.offset), expected, found);
         }
         Ok(())
     }

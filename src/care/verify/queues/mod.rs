@@ -92,7 +92,6 @@ impl Queue {
         *shifted = Some((first.min(place), most.max(shift), count + 1));
     }
 
-    /// File of the entry at a position, and the entry's offset there.
     fn spot(&self, place: i64) -> (PathBuf, u64) {
         let offset = clamp_u64(place).saturating_mul(self.kind().entry_len() as u64);
         context::spot(self.run(), offset)
@@ -110,7 +109,6 @@ pub(crate) struct Missing {
     pub(crate) oldest_ms: i64,
     pub(crate) inside: u64,
     pub(crate) place: u64,
-    /// Lowest and highest number behind the queue's end.
     pub(crate) numbers: Option<(i64, i64)>,
 }
 
@@ -122,12 +120,10 @@ pub(crate) struct Queues {
     pub(crate) list: Vec<Queue>,
     pub(crate) has_lights: bool,
     missing: Mutex<HashMap<Name, Missing>>,
-    /// Messages of further queues, beyond [`MOST_MISSING`].
     pub(crate) missing_elsewhere: AtomicU64,
 }
 
 impl Queues {
-    /// Lists the queues; reports what does not belong there.
     pub(crate) fn list(cx: &Context<'_>, layout: &QueueLayout, kinds: TopicKinds) -> Result<Self> {
         let mut queues = Self {
             topics: Default::default(),
@@ -163,7 +159,6 @@ impl Queues {
         Ok(queues)
     }
 
-    /// Whether `topics.json` contradicts the folder, which is reported.
     fn is_wrong_kind(&self, cx: &Context<'_>, kind: QueueKind, topic: &[u8], path: &Path) -> bool {
         let is_wrong = self.kinds.get(topic).is_some_and(|&known| known != kind);
         if is_wrong {
@@ -171,7 +166,7 @@ impl Queues {
                 QueueKind::Plain => "no queue of single messages, by topics.json",
                 QueueKind::Batch => "no queue of batches, by topics.json",
             };
-            cx.findings.add(Code::ConfigKind, Severity::Error, path, None, expected, "one");
+            cx.findings.add(Code::ConfigKind, path, None, expected, "one");
         }
         is_wrong
     }
@@ -306,7 +301,6 @@ fn each_folder(
     Ok(())
 }
 
-/// Files of a queue's folder; reports wrong names and lengths.
 fn load(cx: &Context<'_>, open: &Arc<OpenFiles>, dir: PathBuf, file_size: u64) -> Result<FileRun> {
     let (run, strays) = FileRun::load(
         Arc::clone(&cx.storage),
@@ -354,7 +348,6 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// Number of empty ones from `at` on.
     fn zeros(&self, at: usize) -> usize {
         let rest = self.bytes.get(at * self.kind.entry_len()..).unwrap_or_default();
         first_nonzero(rest).unwrap_or(rest.len()) / self.kind.entry_len()
@@ -493,8 +486,7 @@ pub(crate) fn report_twice(
         String::from_utf8_lossy(&queue.topic)
     );
     let found = format!("a second one; the queue leads to the one at {leads}");
-    let severity = Severity::Warning;
-    cx.findings.add(Code::LogTwice, severity, &path, Some(offset), expected, found);
+    cx.findings.add(Code::LogTwice, &path, Some(offset), expected, found);
 }
 
 /// Reports queues that RocketMQ went on filling though numbers were left out. Light queues have no
@@ -505,13 +497,13 @@ pub(crate) fn report_shifted(cx: &Context<'_>, queues: &Queues) {
         let (path, offset) = queue.spot(first);
         // One message alone claims a number that the queue never reached.
         let beyond = first.saturating_add(2)..=first.saturating_add(most);
-        let (code, severity) = match count == 1 && beyond.contains(&queue.end) {
-            true => (Code::QueueOther, Severity::Error),
-            false => (Code::QueueShifted, Severity::Warning),
+        let code = match count == 1 && beyond.contains(&queue.end) {
+            true => Code::QueueOther,
+            false => Code::QueueShifted,
         };
         let found = format!("{count} messages from entry {first} on, shifted by {most}");
         let expected = "each message in the entry of its number";
-        cx.findings.add(code, severity, &path, Some(offset), expected, found);
+        cx.findings.add(code, &path, Some(offset), expected, found);
     }
 }
 
@@ -546,7 +538,7 @@ pub(crate) fn report_missing(
                 "none; the first of these lies at physical offset {}, {why}",
                 missing.place
             );
-            cx.findings.add(Code::QueueMissing, severity, &dir, None, expected, found);
+            cx.findings.add(Code::QueueMissing.at(severity), &dir, None, expected, found);
         } else {
             tail += behind;
             tail_from = tail_from.min(missing.place);
@@ -563,7 +555,7 @@ pub(crate) fn report_missing(
                 format!("{behind} numbers from {} on", if end > 0 { end } else { least });
             let found = format!("numbers from {least} to {most}");
             let severity = if grew { Severity::Info } else { Severity::Warning };
-            cx.findings.add(Code::LogNumber, severity, &dir, None, expected, found);
+            cx.findings.add(Code::LogNumber.at(severity), &dir, None, expected, found);
         }
     }
     if tail > 0 {
@@ -573,6 +565,6 @@ pub(crate) fn report_missing(
         };
         let dir = cx.paths.consume_queue();
         let expected = "every message in its queue";
-        cx.findings.add(Code::QueueTail, Severity::Info, &dir, None, expected, found);
+        cx.findings.add(Code::QueueTail, &dir, None, expected, found);
     }
 }

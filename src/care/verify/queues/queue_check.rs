@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::entry_check::{EntryPlace, ExtCheck};
 use super::{Queue, Queues, find, is_of, is_range, miss, report_twice, tags_code};
-use crate::care::finding::{Code, Severity};
+use crate::care::finding::Code;
 use crate::care::verify::context::Context;
 use crate::care::verify::oddities::{MOST_BODY, with_body};
 use crate::error::{CorruptionKind, FormatError, Result};
@@ -64,7 +64,6 @@ impl Window {
         self.bytes.as_chunks().0.iter().map(BatchQueueEntry::decode).map(CqUnit::batch)
     }
 
-    /// Position and entry in a batch queue of the record at `physical_offset`.
     fn find(&self, physical_offset: i64) -> Option<(i64, CqUnit)> {
         let (entries, _) = self.bytes.as_chunks();
         let place_of = |entry: &_| BatchQueueEntry::decode(entry).physical_offset;
@@ -133,7 +132,6 @@ impl<'a> QueueCheck<'a> {
         self.of_topic = self.queues.of_topic(self.kind, topic);
     }
 
-    /// Whether an entry of the message's queue leads to it.
     pub(crate) fn is_known(&self, request: &DispatchRequest<'_>) -> Result<bool> {
         let kind = self.queues.kind_of(request.topic);
         let queue = self.queues.number_of(kind, request.topic, request.queue_id);
@@ -145,7 +143,6 @@ impl<'a> QueueCheck<'a> {
         Ok(entries.units(place, 1)?.first().is_some_and(|unit| unit.physical_offset == wanted))
     }
 
-    /// Compares a message of the current topic with its queues.
     #[inline]
     pub(crate) fn check(&mut self, request: &DispatchRequest<'_>) -> Result<()> {
         if !request.is_queued() {
@@ -253,8 +250,7 @@ impl<'a> QueueCheck<'a> {
         }
         let expected = format!("tags code {}", tags_code(self.cx, request));
         let found = format!("entry {number} with tags code {}", entry.tags_code);
-        let severity = Severity::Error;
-        self.cx.findings.add(Code::QueueTags, severity, &path, Some(offset), expected, found);
+        self.cx.findings.add(Code::QueueTags, &path, Some(offset), expected, found);
         Ok(())
     }
 
@@ -355,8 +351,8 @@ impl<'a> QueueCheck<'a> {
             if expected != found {
                 let (path, offset) = queue.spot(place);
                 let found = format!("entry {place} with {name} {found}");
-                let (severity, expected) = (Severity::Error, format!("{name} {expected}"));
-                self.cx.findings.add(code, severity, &path, Some(offset), expected, found);
+                let expected = format!("{name} {expected}");
+                self.cx.findings.add(code, &path, Some(offset), expected, found);
             }
         }
     }

@@ -257,7 +257,7 @@ fn a_sparse_file_gets_its_slots_space_when_it_is_opened_for_writing_and_gives_it
         file.put_key(77, 5, 2_000).unwrap();
         file.flush().unwrap();
     }
-    open.give_back().unwrap();
+    open.release_space().unwrap();
     assert!(taken() < 1 << 20);
     assert_eq!(bytes_of(&open), bytes_of(&full));
     assert_eq!(select(&open, 500_000, 0, EVER, 10), [3]);

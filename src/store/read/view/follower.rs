@@ -29,7 +29,6 @@ use crate::store::topics;
 const SWAP_WAITS: u32 = 1000;
 const SWAP_WAIT: Duration = Duration::from_millis(1);
 
-/// View of a store that another process may write.
 #[derive(Debug)]
 pub(crate) struct SharedView {
     pub(crate) files: Arc<StoreFiles>,
@@ -190,7 +189,6 @@ impl SharedView {
         self.judge(is_open_or_crashed, left_out, unread, &beside).map(drop)
     }
 
-    /// Entries that the queues lack, read once for each refresh.
     pub(crate) fn overlay(&self) -> Result<Arc<Overlay>> {
         let StoreFiles { log, queues, .. } = &*self.files;
         // Storage may wait for a thread that wants the view.

@@ -26,10 +26,8 @@ type Name = (Box<[u8]>, i32);
 
 #[derive(Debug, Default)]
 pub struct Overlay {
-    /// Part of the log that queues were compared with.
     log: Range<u64>,
     extra: HashMap<Name, Extra>,
-    /// Start and bytes of a part too large to keep.
     overflow: Option<(u64, u64)>,
     /// Queues asked for, whose bounds were searched in their files.
     seen: RwLock<SeenQueues>,

@@ -155,7 +155,7 @@ impl PendingNotices {
             }
             Err(error) => {
                 pending_notices.0.lock().in_file = 1;
-                let text = format!("{error}; which deletions it told of is unknown");
+                let text = format!("{error}; which deletions it reported is unknown");
                 pending_notices.notify(&files.notices, Deletion { from: 0, to: 0, text });
             }
         }

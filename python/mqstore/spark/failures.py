@@ -93,6 +93,5 @@ def sentence(error: BaseException) -> str:
     text = str(error)
     ours = _OURS.findall(text)
     if ours:
-        told: str = ours[-1].strip()
-        return told
+        return str(ours[-1]).strip()
     return next((line.strip() for line in text.splitlines() if line.strip()), repr(error))

@@ -1,4 +1,4 @@
-//! Gathers what queues and index need of records, without keeping their bytes.
+//! Collects what queues and index need of records, without keeping their bytes.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use super::dispatcher::DispatchRequest;
 use super::lmq;
 use crate::store::queue_table::QueueTable;
 
-/// Units and keys gathered at once: some records have thousands.
-const MOST_GATHERED: usize = 256 << 10;
+/// Units and keys collected at once: some records have thousands.
+const MOST_COLLECTED: usize = 256 << 10;
 const MOST_SPARE: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
@@ -80,16 +80,14 @@ impl Queued {
     }
 }
 
-/// A record's unit in a queue that ends at the number and the physical offset of `ends`. If the log
-/// lost nothing in between, RocketMQ never had the numbers left out, and appends.
+/// A record's number in a queue that ends at the number and the physical offset of `ends`. If the
+/// log lost nothing in between, RocketMQ never had the numbers left out, and appends.
 #[inline]
 #[must_use]
-pub fn placed(unit: CqUnit, kind: QueueKind, (next, reach): (i64, i64), whole_from: u64) -> CqUnit {
+pub fn placed(own: i64, kind: QueueKind, (next, reach): (i64, i64), whole_from: u64) -> i64 {
     let is_whole = kind == QueueKind::Plain && reach >= saturating_i64(whole_from);
     // RocketMQ drops a number whose entry no file can have.
-    let is_whole = is_whole && unit.number <= MOST_NUMBER;
-    let number = if is_whole { unit.number.min(next) } else { unit.number };
-    CqUnit { number, ..unit }
+    if is_whole && own <= MOST_NUMBER { own.min(next) } else { own }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +101,7 @@ pub struct Keyed {
 }
 
 #[derive(Debug, Default)]
-pub struct Gathered {
+pub struct DispatchBatch {
     pub records: u64,
     pub newest_ms: i64,
     /// The first record from the future, and its time.
@@ -117,7 +115,7 @@ pub struct Gathered {
     pub hashes: Vec<i32>,
 }
 
-impl Gathered {
+impl DispatchBatch {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.units.capacity() * size_of::<Queued>()
@@ -155,7 +153,7 @@ impl Gathered {
         Ok(())
     }
 
-    /// Adds gathered records to their queues, except refused ones, which must not block others.
+    /// Adds collected records to their queues, except refused ones, which must not block others.
     pub fn add_to(&self, table: &QueueTable) -> Result<()> {
         let mut queues = Vec::with_capacity(self.batches.len());
         for batch in &self.batches {
@@ -168,7 +166,8 @@ impl Gathered {
         for queued in &self.units {
             let Some(Some(queue)) = queues.get(queued.batch as usize) else { continue };
             let ends = (queue.max_offset(), queue.reach());
-            queued.add_to(queue, &placed(queued.unit, queue.kind(), ends, self.whole_from))?;
+            let number = placed(queued.unit.number, queue.kind(), ends, self.whole_from);
+            queued.add_to(queue, &CqUnit { number, ..queued.unit })?;
         }
         Ok(())
     }
@@ -184,19 +183,20 @@ impl Gathered {
 
 /// Reusable memory: fresh pages cost more than filling them.
 #[derive(Debug, Default)]
-pub struct SpareGathered(Mutex<Vec<Gathered>>);
+pub struct DispatchBatchPool(Mutex<Vec<DispatchBatch>>);
 
-impl SpareGathered {
-    pub fn give_back(&self, gathered: impl IntoIterator<Item = Gathered>) {
+impl DispatchBatchPool {
+    pub fn put_back(&self, collected: impl IntoIterator<Item = DispatchBatch>) {
         let mut spare = self.0.lock();
         let room = MOST_SPARE.saturating_sub(spare.len());
-        let is_usual =
-            |one: &Gathered| one.units.capacity().max(one.hashes.capacity()) <= MOST_GATHERED / 4;
-        spare.extend(gathered.into_iter().filter(is_usual).take(room));
+        let is_usual = |one: &DispatchBatch| {
+            one.units.capacity().max(one.hashes.capacity()) <= MOST_COLLECTED / 4
+        };
+        spare.extend(collected.into_iter().filter(is_usual).take(room));
     }
 
     #[must_use]
-    pub fn take(&self) -> Gathered {
+    pub fn take(&self) -> DispatchBatch {
         let spare = self.0.lock().pop();
         spare.unwrap_or_default().cleared()
     }
@@ -212,28 +212,28 @@ struct Topic {
 }
 
 #[derive(Debug)]
-pub struct Gather<'a> {
+pub struct DispatchCollector<'a> {
     wanted: &'a Wanted<'a>,
     topics: Vec<Topic>,
     by_name: HashMap<Arc<[u8]>, usize>,
     last: usize,
-    gathered: Gathered,
+    collected: DispatchBatch,
 }
 
-impl<'a> Gather<'a> {
+impl<'a> DispatchCollector<'a> {
     #[must_use]
-    pub fn new(wanted: &'a Wanted<'a>, gathered: Gathered) -> Self {
-        Self { wanted, topics: Vec::new(), by_name: HashMap::new(), last: 0, gathered }
+    pub fn new(wanted: &'a Wanted<'a>, collected: DispatchBatch) -> Self {
+        Self { wanted, topics: Vec::new(), by_name: HashMap::new(), last: 0, collected }
     }
 
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.gathered.units.len().max(self.gathered.hashes.len()) >= MOST_GATHERED
+        self.collected.units.len().max(self.collected.hashes.len()) >= MOST_COLLECTED
     }
 
     #[must_use]
-    pub fn into_gathered(self) -> Gathered {
-        self.gathered
+    pub fn into_batch(self) -> DispatchBatch {
+        self.collected
     }
 
     /// Adds a record of `size` bytes; the view may lack its body.
@@ -241,12 +241,12 @@ impl<'a> Gather<'a> {
     pub fn add(&mut self, view: &MessageView<'_>, size: u32) {
         let mut request = DispatchRequest::of(view);
         request.store_size = size;
-        self.gathered.records += 1;
+        self.collected.records += 1;
         let time = request.store_timestamp_ms;
         if time <= self.wanted.latest_ms {
-            self.gathered.newest_ms = self.gathered.newest_ms.max(time);
+            self.collected.newest_ms = self.collected.newest_ms.max(time);
         } else {
-            self.gathered.ahead.get_or_insert((request.physical_offset, time));
+            self.collected.ahead.get_or_insert((request.physical_offset, time));
         }
         if self.topics.get(self.last).is_none_or(|last| *last.name != *request.topic) {
             self.last = self.find_topic(request.topic);
@@ -261,14 +261,14 @@ impl<'a> Gather<'a> {
 
     #[inline]
     fn index(&mut self, request: &DispatchRequest<'_>) {
-        let hashes = &mut self.gathered.hashes;
+        let hashes = &mut self.collected.hashes;
         let before = hashes.len();
         let topic = self.topics.get(self.last).map(|topic| topic.hash).unwrap_or_default();
         let most = if self.wanted.with_surplus_keys { usize::MAX } else { MAX_KEYS };
         request.hash_keys(topic, most, hashes);
         let tags = if self.wanted.with_tags { request.tag_hash_of(topic) } else { None };
         hashes.extend(tags);
-        self.gathered.keyed.push(Keyed {
+        self.collected.keyed.push(Keyed {
             physical_offset: request.physical_offset,
             store_timestamp_ms: request.store_timestamp_ms,
             keys: saturating_u32(hashes.len() - before),
@@ -287,7 +287,7 @@ impl<'a> Gather<'a> {
         if request.properties.multi_dispatch.is_some() {
             for (name, id, number) in lmq::pairs(request) {
                 if !lmq::is_taken(queues, name, id) {
-                    self.gathered.left_out += 1;
+                    self.collected.left_out += 1;
                 } else if let Some((batch, _)) = self.batch_of(name, id) {
                     let mut unit = request.unit(request.range(QueueKind::Plain), levels);
                     unit.number = number;
@@ -299,14 +299,14 @@ impl<'a> Gather<'a> {
 
     #[inline]
     fn push(&mut self, batch: u32, is_own: bool, unit: CqUnit) {
-        if let Some(batch) = self.gathered.batches.get_mut(batch as usize) {
+        if let Some(batch) = self.collected.batches.get_mut(batch as usize) {
             if batch.units == 0 {
                 batch.first = unit.number;
             }
             batch.units += 1;
             batch.end = unit.end();
         }
-        self.gathered.units.push(Queued { batch, is_own, unit });
+        self.collected.units.push(Queued { batch, is_own, unit });
     }
 
     fn batch_of(&mut self, topic: &[u8], queue_id: i32) -> Option<(u32, QueueKind)> {
@@ -321,7 +321,7 @@ impl<'a> Gather<'a> {
         if !known.is_wanted {
             return None;
         }
-        let batches = &mut self.gathered.batches;
+        let batches = &mut self.collected.batches;
         let batch = *known.batches.entry(queue_id).or_insert_with(|| {
             let (units, first, end) = (0, 0, 0);
             let (topic, kind) = (Arc::clone(&known.name), known.kind);
