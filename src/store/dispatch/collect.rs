@@ -321,14 +321,15 @@ impl<'a> DispatchCollector<'a> {
         if !known.is_wanted {
             return None;
         }
+        if let Some(&batch) = known.batches.get(&queue_id) {
+            return Some((batch, known.kind));
+        }
         let batches = &mut self.collected.batches;
-        let batch = *known.batches.entry(queue_id).or_insert_with(|| {
-            let (units, first, end) = (0, 0, 0);
-            let (topic, kind) = (Arc::clone(&known.name), known.kind);
-            batches.push(QueueBatch { topic, queue_id, kind, units, first, end });
-            saturating_u32(batches.len() - 1)
-        });
-        Some((batch, known.kind))
+        let (number, kind) = (saturating_u32(batches.len()), known.kind);
+        let (units, first, end, topic) = (0, 0, 0, Arc::clone(&known.name));
+        batches.push(QueueBatch { topic, queue_id, kind, units, first, end });
+        known.batches.insert(queue_id, number);
+        Some((number, kind))
     }
 
     #[cold]
