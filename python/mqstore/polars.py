@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import mqstore
 from mqstore.errors import needs
-from mqstore.exchange.narrowing import tighten
+from mqstore.exchange.narrowing import narrowed, tighten
 
 with needs("polars", "mqstore.polars"):
     import polars as pl
@@ -41,8 +41,12 @@ def scan(
 
     Columns that a query does not use are not decoded, and ``head`` ends the read early. Of a
     filter, what ``topic``, ``tags``, ``store_timestamp`` and ``physical_offset`` must be
-    (``==``, ``is_in``, ``<``, ``>=`` and so on, joined by ``&``) chooses what is read; polars
-    checks every row again. Messages that are appended after a query began are not in it.
+    (``==``, ``is_in``, ``is_between``, ``<``, ``>=`` and so on, joined by ``&``) chooses what is
+    read; polars checks every row again. Of ``queue_id``, ``queue_offset``, ``unique_key`` and
+    ``keys`` (``list.contains``) the queues and the index give the messages, as ``Store.read`` and
+    ``Store.query`` find them: a prepared or rolled back one is in no queue. With ``on_error`` other
+    than ``"raise"`` the log is read instead, and where they name too many messages. Messages that
+    are appended after a query began are not in it.
 
     Args:
         path: The store's root folder, or its URL.
@@ -91,8 +95,8 @@ def scan(
             needed |= set(predicate.meta.root_names())
             asked = _narrow(asked, predicate) if n_rows is None else asked
         with mqstore.open(path, config=config, storage_options=storage_options) as store:
-            found = store.scan_arrow(
-                columns=[name for name in columns if name in needed], batch_rows=rows, **asked
+            found = narrowed(
+                store, asked, columns=[name for name in columns if name in needed], batch_rows=rows
             )
             for batch in found:
                 frame = pl.DataFrame(batch)
@@ -137,6 +141,21 @@ def _parts(node: Any) -> Iterator[tuple[str, str, Any]]:  # noqa: ANN401
             }
         }:
             yield column, "In", _value(many)
+        case {
+            "Function": {
+                "input": [{"Column": column}, {"Literal": _} as low, {"Literal": _} as high],
+                "function": {"Boolean": {"IsBetween": _}},
+            }
+        }:
+            yield column, "GtEq", _value(low)
+            yield column, "LtEq", _value(high)
+        case {
+            "Function": {
+                "input": [{"Column": column}, {"Literal": _} as one],
+                "function": {"ListExpr": {"Contains": _}},
+            }
+        }:
+            yield column, "Has", _value(one)
 
 
 def _value(literal: Any) -> Any:  # noqa: ANN401

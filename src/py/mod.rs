@@ -47,6 +47,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ARROW_SCHEMA", scan::ArrowSchema::new(crate::columns::schema()))?;
     module.add_function(wrap_pyfunction!(store::stored::decode, module)?)?;
     module.add_function(wrap_pyfunction!(functions::encode, module)?)?;
+    module.add_function(wrap_pyfunction!(store::exporting::_export_columns, module)?)?;
     module.add_function(wrap_pyfunction!(functions::java_hash, module)?)?;
     module.add_function(wrap_pyfunction!(functions::key_hash, module)?)?;
     module.add_function(wrap_pyfunction!(functions::tags_code, module)?)?;

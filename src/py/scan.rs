@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, RecordBatch, StructArray};
 use arrow_schema::{ArrowError, Field, SchemaRef};
 use parking_lot::Mutex;
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyString};
@@ -25,6 +26,7 @@ use crate::store::read::scan::{OnDamage, Scan};
 use crate::py::fields;
 use crate::py::process::{Signals, drop_aside};
 use crate::py::store::Store;
+use crate::py::store::exporting::lines;
 use crate::py::store::reading::{bound, name_missing, on_damage, scan_filter};
 
 /// An Arrow schema, for anything that takes ``__arrow_c_schema__``.
@@ -79,8 +81,8 @@ type Open = dyn Fn(SchemaRef, &Halt) -> Result<Batches, BatchError> + Send + Syn
 #[pyclass(module = "mqstore", frozen)]
 pub(crate) struct ArrowScan {
     schema: SchemaRef,
-    /// Columns of messages, which can have view types.
-    columns: Vec<Column>,
+    /// Messages, whose columns can have view types.
+    messages: Option<Arc<Messages>>,
     open: Box<Open>,
 }
 
@@ -90,7 +92,14 @@ impl ArrowScan {
         schema: SchemaRef,
         open: impl Fn(SchemaRef, &Halt) -> Result<Batches, BatchError> + Send + Sync + 'static,
     ) -> Self {
-        Self { schema, columns: Vec::new(), open: Box::new(open) }
+        Self { schema, messages: None, open: Box::new(open) }
+    }
+
+    fn batches(&self, py: Python<'_>, give: Give) -> PyResult<BatchIterator> {
+        let signals = Signals::new();
+        let (schema, halt) = (Arc::clone(&self.schema), signals.halt());
+        let batches = py.detach(|| (self.open)(schema, &halt)).map_err(exception)?;
+        Ok(BatchIterator { batches: Mutex::new(Some(batches)), signals, give })
     }
 
     pub(crate) fn of_rows(schema: SchemaRef, batches: Vec<RecordBatch>) -> Self {
@@ -98,9 +107,10 @@ impl ArrowScan {
     }
 
     pub(crate) fn of_messages(messages: Messages) -> Self {
-        let (columns, schema) = (messages.columns.clone(), schema_of(&messages.columns));
+        let (schema, messages) = (schema_of(&messages.columns), Arc::new(messages));
+        let kept = Some(Arc::clone(&messages));
         let open = move |schema, halt: &_| messages.open(&schema, halt);
-        Self { columns, ..Self::new(schema, open) }
+        Self { messages: kept, ..Self::new(schema, open) }
     }
 }
 
@@ -128,10 +138,10 @@ impl ArrowScan {
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        let schema = match requested_schema {
-            Some(capsule) if !self.columns.is_empty() => {
+        let schema = match (requested_schema, &self.messages) {
+            (Some(capsule), Some(messages)) => {
                 let wanted = PySchema::from_arrow_pycapsule(capsule)?.into_inner();
-                schema_like(&self.columns, &wanted)
+                schema_like(&messages.columns, &wanted)
             }
             _ => Arc::clone(&self.schema),
         };
@@ -201,10 +211,34 @@ impl ArrowScan {
     ///     ModuleNotFoundError: pyarrow is not installed.
     fn __iter__(&self, py: Python<'_>) -> PyResult<BatchIterator> {
         package(py, "pyarrow", "parquet")?;
-        let signals = Signals::new();
-        let (schema, halt) = (Arc::clone(&self.schema), signals.halt());
-        let batches = py.detach(|| (self.open)(schema, &halt)).map_err(exception)?;
-        Ok(BatchIterator { batches: Mutex::new(Some(batches)), signals })
+        self.batches(py, |py, batch| PyRecordBatch::new(batch).into_pyarrow(py))
+    }
+
+    /// Batches of the column ``record`` as lines of JSON.
+    ///
+    /// Each is a tuple of the lines, the number of messages, their bytes, and begin, length and
+    /// reason of each damaged range.
+    fn _json_lines(&self, py: Python<'_>) -> PyResult<BatchIterator> {
+        self.batches(py, |py, batch| lines(py, &batch)?.into_bound_py_any(py))
+    }
+
+    /// The same scan, of messages with one of the keys, and at sorted physical offsets only.
+    #[pyo3(signature = (keys, physical_offsets, verify_crc, /))]
+    fn _narrowed(
+        &self,
+        keys: Option<Vec<String>>,
+        physical_offsets: Option<Vec<u64>>,
+        verify_crc: bool,
+    ) -> Option<Self> {
+        let mut messages = Messages::clone(self.messages.as_ref()?);
+        if let Some(keys) = keys {
+            messages.scan.take_keys(keys.into_iter().map(|key| key.into_bytes().into()).collect());
+        }
+        if let Some(offsets) = physical_offsets {
+            let records = offsets.into_iter().map(|at| (at, 0)).collect();
+            messages.scan = messages.scan.at(records).verifying(verify_crc);
+        }
+        Some(Self::of_messages(messages))
     }
 
     fn __repr__(&self) -> String {
@@ -217,7 +251,10 @@ impl ArrowScan {
 struct BatchIterator {
     batches: Mutex<Option<Batches>>,
     signals: Arc<Signals>,
+    give: Give,
 }
+
+type Give = for<'py> fn(Python<'py>, RecordBatch) -> PyResult<Bound<'py, PyAny>>;
 
 #[pymethods]
 impl BatchIterator {
@@ -236,7 +273,7 @@ impl BatchIterator {
             next
         });
         self.signals.check()?;
-        next.map(|batch| PyRecordBatch::new(batch.map_err(exception)?).into_pyarrow(py)).transpose()
+        next.map(|batch| (self.give)(py, batch.map_err(exception)?)).transpose()
     }
 }
 
@@ -295,6 +332,7 @@ impl fmt::Display for Text {
 
 impl std::error::Error for Text {}
 
+#[derive(Clone)]
 pub(crate) struct Messages {
     pub(crate) source: LogSource,
     pub(crate) scan: Scan,
@@ -442,7 +480,7 @@ impl Store {
         others: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<ArrowScan> {
         fields::no_others("Store.scan_arrow", others)?;
-        let mut columns = named_columns(columns, Column::by_name)?;
+        let mut columns = named_columns(columns, Column::of_record)?;
         let limits = limits(batch_rows, batch_bytes)?;
         let filter = scan_filter(topics, tags, begin_ms, end_ms)?;
         let on_damage = on_damage(on_error)?;

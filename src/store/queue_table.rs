@@ -76,6 +76,8 @@ pub struct QueueTable {
     is_torn: AtomicBool,
     is_unsound: AtomicBool,
     has_ext: AtomicBool,
+    /// Whether no file changed since the store was sealed, while it is loaded.
+    is_sealed: AtomicBool,
     room: OnceLock<Arc<DiskReserve>>,
 }
 
@@ -99,6 +101,17 @@ impl QueueTable {
         kinds: TopicKinds,
         access: Access,
     ) -> Result<(Self, Vec<Stray>)> {
+        Self::load_sealed(storage, open_files, layout, kinds, access, false)
+    }
+
+    pub(crate) fn load_sealed(
+        storage: Arc<dyn Storage>,
+        open_files: Arc<OpenFiles>,
+        layout: QueueLayout,
+        kinds: TopicKinds,
+        access: Access,
+        is_sealed: bool,
+    ) -> Result<(Self, Vec<Stray>)> {
         let (table, has_batches) = (RwLock::default(), AtomicBool::new(false));
         let (kinds_now, is_torn) = (RwLock::default(), AtomicBool::new(false));
         let (is_unsound, has_ext) = (AtomicBool::new(false), AtomicBool::new(true));
@@ -113,10 +126,12 @@ impl QueueTable {
             is_torn,
             is_unsound,
             has_ext,
+            is_sealed: AtomicBool::new(is_sealed),
             room: OnceLock::new(),
         };
         queues.set_kinds(kinds);
         let strays = queues.refresh()?;
+        queues.is_sealed.store(false, Ordering::Release);
         Ok((queues, strays))
     }
 
@@ -322,7 +337,8 @@ impl QueueTable {
         id: i32,
     ) -> Result<(Queue, Vec<Stray>)> {
         let (run, mut strays) = self.load_run(below(dir, topic, id), file_size)?;
-        let queue = Queue::load(kind, topic, id, run)?;
+        let is_sealed = self.is_sealed.load(Ordering::Acquire);
+        let queue = Queue::load_sealed(kind, topic, id, run, is_sealed)?;
         if kind == QueueKind::Batch {
             return Ok((queue, strays));
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import signal
@@ -400,3 +401,17 @@ def test_a_store_keeps_the_topics_that_it_has(tmp_path: Path) -> None:
 def test_a_limit_below_a_file_is_named(tmp_path: Path) -> None:
     with pytest.warns(mqstore.ConfigWarning, match="keep_bytes: expected at least"):
         mqstore.open(tmp_path, "a", config={**TINY, "keep_bytes": 1}).close()
+
+
+def test_results_and_messages_cost_the_collector_nothing(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config=FAST) as store:
+        results = store.append_many(("orders", b"%d" % number) for number in range(5_000))
+        results.append(store.append("orders", b""))
+        messages = [*store.scan(), *store.read("orders", 0, 0).messages]
+        assert not any(map(gc.is_tracked, [*results, *messages]))
+        begun = [one["collections"] for one in gc.get_stats()]
+        results += store.append_many(("orders", b"%d" % number) for number in range(100_000))
+        messages += store.scan()
+        full = gc.get_stats()[2]["collections"] - begun[2]
+    # Nothing grows old, so the oldest generation is not visited for it.
+    assert full <= 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -46,6 +48,38 @@ def test_a_store_of_one_message_takes_under_2_mib_once_it_is_closed(tmp_path: Pa
         for number in range(4):
             assert [m.body for m in store.query("orders", f"k{number}")] == [b"%d" % number]
     assert mqstore.verify(tmp_path).ok
+
+
+WRITER = """
+import sys, mqstore
+store = mqstore.open(sys.argv[1], "a")
+count = int(sys.argv[2])
+store.append_many([mqstore.Message("orders", bytes(100), keys=f"k{n}") for n in range(count)])
+store.flush()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("count", [1, 50_000])
+def test_disk_while_open_after_a_kill_and_after_a_close(tmp_path: Path, count: int) -> None:
+    command = [sys.executable, "-c", WRITER, str(tmp_path), str(count)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"ready\n"
+        while_open, _ = sizes(tmp_path)
+        writer.kill()
+    killed, _ = sizes(tmp_path)
+    with mqstore.open(tmp_path, "r+") as store:
+        written = store.max_physical_offset
+        assert store.recovery is not None
+        assert store.recovery.mode == "crash"
+    closed, _ = sizes(tmp_path)
+    ahead = 25 * MIB if count == 1 else 25 * MIB + 256 * MIB + 2 * written
+    assert 20 * MIB < while_open <= ahead
+    # Threads of the writer may have taken more until the signal came.
+    assert 20 * MIB < killed <= ahead
+    assert closed < (2 * MIB if count == 1 else 25 * MIB + 2 * written)
 
 
 def test_a_store_that_is_only_opened_takes_no_space_once_it_is_closed(tmp_path: Path) -> None:

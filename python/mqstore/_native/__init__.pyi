@@ -28,6 +28,7 @@ from mqstore._native._arrays import _array_function as _array_function
 from mqstore._native._arrow import OffsetLists
 from mqstore._native._doctor import _swap_commands as _swap_commands
 from mqstore._native._doctor import doctor, next_start
+from mqstore._native._exporting import _export_columns as _export_columns
 from mqstore._native._files import Checkpoint, CommitLog, ConsumeQueue, QueueEntry
 from mqstore._native._functions import (
     _anchors as _anchors,

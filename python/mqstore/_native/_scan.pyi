@@ -63,6 +63,18 @@ class ArrowScan:
             ModuleNotFoundError: polars is not installed.
         """
 
+    def _narrowed(
+        self, keys: list[str] | None, physical_offsets: list[int] | None, verify_crc: bool, /
+    ) -> ArrowScan:
+        """The same scan, of messages with one of the keys, and at sorted physical offsets only."""
+
+    def _json_lines(self) -> Iterator[tuple[bytes, int, int, list[tuple[int, int | None, str]]]]:
+        """Batches of the column ``record`` as lines of JSON.
+
+        Each is a tuple of the lines, the number of messages, their bytes, and begin, length and
+        reason of each damaged range.
+        """
+
     # Batches of rows, one at a time: each a ``pyarrow.RecordBatch``.
     def __iter__(self) -> Iterator[pa.RecordBatch]: ...
 

@@ -5,6 +5,7 @@ Needs DuckDB and pyarrow (``pip install 'mqstore[sql]'``).
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ with needs("sql", "mqstore.sql"):
     import duckdb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from mqstore.config import ConfigLike
 
@@ -31,11 +32,16 @@ _SHOW = re.compile(r"\s*show\s+(?:all\s+)?tables\s*;?\s*", re.IGNORECASE)
 _EXPLAIN = re.compile(r"\s*explain\s+(analyze\s+)?(.*)", re.IGNORECASE | re.DOTALL)
 _DESCRIPTION = ("column_name", "column_type", "meaning")
 _TEXT = "messages_text"
-_VIEWS = """
-create temp view messages as select *, try(decode(body)) as body_text,
-  try_cast(try(decode(body)) as json) as body_json from "_messages";
-create temp view messages_text as select * replace (body_text as body) from messages;
+_MOST_SQL = 1 << 32
+_MESSAGES = """
+select * exclude (key), try(decode(body)) as body_text,
+  try_cast(try(decode(body)) as json) as body_json from "_messages"
 """
+_VIEWS = f"""
+create temp view messages as {_MESSAGES};
+create temp macro messages_by_key(wanted) as table {_MESSAGES} where key = wanted;
+create temp view messages_text as select * replace (body_text as body) from messages;
+"""  # noqa: S608 - our own text
 
 
 def sql(
@@ -55,7 +61,8 @@ def sql(
     ``groups``, ``group_queues``, ``files``, ``findings``, ``index_entries`` and ``pending``; the
     query ``describe messages`` explains each column. A table is read when a query asks for it.
     Conditions on messages reach the store as in ``mqstore.duckdb.relation``; ``explain`` before a
-    query shows which, and what is read.
+    query shows which, and what is read. ``messages_by_key('o-1')`` has the messages with a key, in
+    ``keys`` or as ``unique_key``, which the index finds.
 
     Args:
         paths: The root folder of a store, or those of several: column ``broker`` is the name of
@@ -163,6 +170,7 @@ class Session:
                 return self._values(_DESCRIPTION, _described(name))
         if _SHOW.fullmatch(query):
             return self._values(("name",), [(name,) for name in sorted([*TABLES, _TEXT])])
+        query = self._by_key(query)
         found = _EXPLAIN.fullmatch(query)
         relation = self.connection.sql(query)
         if found is None:
@@ -178,12 +186,80 @@ class Session:
         rows += [("read", scan) for scan in dict.fromkeys(self.stores.scans)]
         return self._values(("explain_key", "explain_value"), rows)
 
+    def _by_key(self, query: str) -> str:
+        """The query, with the index asked where a key must be in ``keys``."""
+        explain = _EXPLAIN.fullmatch(query)
+        asked = query if explain is None else explain[2]
+        with self.connection.cursor() as cursor:
+            (tree,) = cursor.execute("select json_serialize_sql(?::varchar)", [asked]).fetchall()[0]
+        if re.search(r'"key":\s*"messages"', tree):
+            return query  # A subquery of that name.
+        raw = text = asked.encode()
+        tables = [(one["from_table"], one["where_clause"]) for one in _selects(json.loads(tree))]
+        for table, clause in sorted(tables, key=lambda one: -one[0]["query_location"]):
+            where, alias = table["query_location"], table["alias"] or "messages"
+            name = alias.replace('"', '""').encode()
+            for condition in _all_of(clause):
+                match condition:
+                    case {
+                        "function_name": "list_contains"
+                        | "list_has"
+                        | "array_contains"
+                        | "array_has",
+                        "arguments": [
+                            {"expression": {"column_names": [*_, "keys"]}},
+                            {
+                                "expression": {
+                                    "literal": {"kind": "STRING"},
+                                    "query_location": int(at),
+                                    "query_location_length": int(length),
+                                }
+                            },
+                        ],
+                    }:
+                        by_key = b'messages_by_key(%s) as "%s"' % (raw[at : at + length], name)
+                        end = where + table["query_location_length"]
+                        text = text[:where] + by_key + text[end:]
+                        break
+        return query[: len(query) - len(asked)] + text.decode()
+
     def _values(
         self, names: tuple[str, ...], rows: list[tuple[str, ...]]
     ) -> duckdb.DuckDBPyRelation:
         each = ", ".join([f"({', '.join('?' * len(names))})"] * len(rows))
         text = f"select * from (values {each}) t({', '.join(names)})"  # noqa: S608 - our own names
         return self.connection.sql(text, params=[cell for row in rows for cell in row])
+
+
+def _selects(tree: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401
+    """The parts of a query that select from messages alone, in their order."""
+    if isinstance(tree, dict):
+        match tree:
+            case {
+                "type": "SELECT_NODE",
+                "from_table": {
+                    "type": "BASE_TABLE",
+                    "table_name": "messages",
+                    "schema_name": "",
+                    "catalog_name": "",
+                    "sample": None,
+                    "column_name_alias": [],
+                    "query_location": int(at),
+                },
+            } if at < _MOST_SQL:
+                yield tree
+        tree = list(tree.values())
+    if isinstance(tree, list):
+        for inner in tree:
+            yield from _selects(inner)
+
+
+def _all_of(condition: Any) -> list[Any]:  # noqa: ANN401
+    """The conditions that must all hold."""
+    match condition:
+        case {"type": "CONJUNCTION_AND", "children": list(parts)}:
+            return [one for part in parts for one in _all_of(part)]
+    return [condition]
 
 
 def _without_end(statement: str) -> str:

@@ -111,9 +111,9 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         self._name, self._stores = name, stores
         if name == "messages":
             names = columns_of(name)
-            self._schema = pa.schema(
-                [one for one in pa.schema(mqstore.ARROW_SCHEMA) if one.name in names]
-            )
+            shown = [one for one in pa.schema(mqstore.ARROW_SCHEMA) if one.name in names]
+            # The key that a query asks the index for.
+            self._schema = pa.schema([*shown, ("key", pa.string())])
         else:
             kinds = {**_TYPES, "TIMESTAMPTZ": _TIME}
             columns = columns_of(name).items()
@@ -133,15 +133,18 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         """Rows of the columns that fulfil a condition."""
         names = self._schema.names
         text = "" if filter is None else str(filter)
-        wanted = {name for name in names if re.search(rf"\b{name}\b", text)}
-        wanted |= set(names if columns is None else columns)
+        fixed = {} if filter is None else ds.get_partition_keys(filter)
+        wanted = {name for name in names if re.search(rf"\b{name}\b", text)} - {"key"}
+        wanted |= set(names if columns is None else columns) | (fixed.keys() & {"key"})
         read = [name for name in names if name in wanted] or [names[-1]]
         schema = pa.schema([self._schema.field(name) for name in read])
-        fixed = {} if filter is None else ds.get_partition_keys(filter)
+        if "key" in read and not isinstance(fixed.get("key"), str):
+            raise ValueError(f"messages_by_key: expected a text without a column, got {text}")
         brokers = {**self._stores.paths}
         if "broker" in fixed:
             brokers = {name: path for name, path in brokers.items() if name == fixed["broker"]}
-        each = [self._store_batches(*store, schema, filter) for store in brokers.items()]
+        key = fixed.get("key")
+        each = [self._store_batches(*store, schema, filter, key) for store in brokers.items()]
         batches = self._caught(chain.from_iterable(each))
         reader = pa.RecordBatchReader.from_batches(schema, batches)
         return ds.Scanner.from_batches(reader, columns=columns, filter=filter, **options)
@@ -158,21 +161,26 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
             raise
 
     def _store_batches(
-        self, broker: str, path: str, schema: pa.Schema, condition: ds.Expression | None
+        self,
+        broker: str,
+        path: str,
+        schema: pa.Schema,
+        condition: ds.Expression | None,
+        key: str | None,
     ) -> Iterator[pa.RecordBatch]:
         """The batches of one store, none where plans are asked for; notes the scan at once."""
         stores = self._stores
         if self._name == "messages":
-            with stores.opened(path) as store:
-                scan, asked = scan_of(
-                    stores.opened(path), {}, schema.names, condition, "physical_offset"
-                )
-                begin = max(store.min_physical_offset, asked.get("start_physical_offset") or 0)
-                end = min(store.max_physical_offset, asked.get("stop_physical_offset") or _MOST)
+            store, more = stores.opened(path), "physical_offset"
+            scan, asked = scan_of(store, {}, schema.names, condition, more, key=key)
+            begin = max(store.min_physical_offset, asked.get("start_physical_offset") or 0)
+            end = min(store.max_physical_offset, asked.get("stop_physical_offset") or _MOST)
+            reads = f"at most the log from {begin} to {end}, {max(end - begin, 0)} bytes"
+            if (records := asked.pop("records", None)) is not None:
+                reads = f"{records} records of the log, which queues or index name"
             pushed = ", ".join(f"{name}={value}" for name, value in sorted(asked.items()))
             pushed = pushed or "nothing"
-            reads = f"at most the log from {begin} to {end}, {max(end - begin, 0)} bytes"
-            batches = self._messages(broker, scan, schema, begin, end)
+            batches = self._messages({"broker": broker, "key": key}, scan, schema, begin, end)
         else:
             pushed, reads = (
                 "nothing",
@@ -186,17 +194,20 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         return iter(()) if stores.plans_only else batches
 
     def _messages(
-        self, broker: str, scan: ArrowScan, schema: pa.Schema, begin: int, end: int
+        self,
+        given: dict[str, str | None],
+        scan: ArrowScan,
+        schema: pa.Schema,
+        begin: int,
+        end: int,
     ) -> Iterator[pa.RecordBatch]:
         for batch in scan:
             offsets = batch.column("physical_offset")
             if len(offsets):
                 self._stores.advance(max(offsets[-1].as_py() - begin, 0), max(end - begin, 1))
-            if "broker" in schema.names:
-                at = batch.schema.get_field_index("broker")
-                names = pa.repeat(broker, batch.num_rows)
-                batch = batch.set_column(at, "broker", names)
-            yield batch.select(schema.names)
+            each = {**dict(zip(batch.schema.names, batch.columns, strict=True))}
+            each |= {name: pa.repeat(text, batch.num_rows) for name, text in given.items()}
+            yield pa.record_batch([each[one.name] for one in schema], schema=schema)
 
     def _rows(self, path: str, wanted: set[str]) -> Iterator[Row]:
         """The rows of one store, as the command of the table's name lists them."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mqstore.exchange.rows import needs_record
+from mqstore._native import _export_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
 
-    from mqstore._native import StoredMessage
     from mqstore.exchange.rows import Row
 
 _TIMES = {"store_timestamp": "store_timestamp_ms", "born_timestamp": "born_timestamp_ms"}
@@ -47,38 +46,26 @@ def schema() -> pa.Schema:
     )
 
 
-class Columns:
-    """Messages on their way into a batch."""
+# Made of whole records: a scan's times end with the year 9999, and its fields are not exact.
+_OF_RECORD = ("store_timestamp", "born_timestamp", "raw_properties", "record")
 
-    def __init__(self) -> None:
-        self._schema = schema()
-        self._values: dict[str, list[Any]] = {}
-        self._clear()
 
-    def _clear(self) -> None:
-        self._values = {name: [] for name in self._schema.names}
-        self.count = 0
-        self.bytes = 0
+def scanned() -> list[str]:
+    """The columns of a scan that the schema is made of."""
+    return [*(name for name in schema().names if name not in _OF_RECORD), "store_size", "record"]
 
-    def add(self, message: StoredMessage) -> None:
-        """Takes one message in."""
-        for name, values in self._values.items():
-            if name == "record":
-                values.append(message.record if needs_record(message) else None)
-            elif name == "properties":
-                values.append(list(message.properties.items()))
-            else:
-                values.append(getattr(message, _TIMES.get(name, name)))
-        self.count += 1
-        self.bytes += message.store_size
 
-    def batch(self) -> pa.RecordBatch:
-        """Rows collected so far; starts again empty."""
-        import pyarrow as pa
+def exported(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of an export from one of a scan."""
+    import pyarrow as pa
 
-        arrays = [pa.array(self._values[field.name], field.type) for field in self._schema]
-        self._clear()
-        return pa.record_batch(arrays, schema=self._schema)
+    exact = _export_columns(batch.column("record"))
+    wanted = schema()
+    arrays = [
+        (exact if field.name in _OF_RECORD else batch).column(field.name).cast(field.type)
+        for field in wanted
+    ]
+    return pa.record_batch(arrays, schema=wanted)
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -12,7 +12,7 @@ import mqstore
 from mqstore._settings import OWN_FILE
 from mqstore.errors import ConfigError, CorruptionError, expected
 from mqstore.exchange.folder import new_folder
-from mqstore.exchange.formats import need_pyarrow, writer
+from mqstore.exchange.formats import BATCH_ROWS, columns_of, need_pyarrow, writer
 from mqstore.exchange.manifest import FORMATS, Format, Manifest, exported_settings
 from mqstore.exchange.matching import Choice, check_choice
 from mqstore.exchange.reports import ExportReport
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Literal
 
-    from mqstore import Damage, MessageScan, Store, StoredMessage
+    from mqstore import Damage, Store
     from mqstore.config import ConfigLike
-
-_TELL_EVERY = 4 << 20
 
 
 def export_store(
@@ -137,28 +135,29 @@ def _write(
         if on_error == "raise":
             raise
         misses_end = True
-    # Bodies are exported as they are stored.
-    scan = cast(
-        "MessageScan[StoredMessage | Damage]",
-        store.scan(on_error=on_error, decompress=False, **filters),
+    total = store.max_physical_offset - store.min_physical_offset
+    scan = store.scan_arrow(
+        columns=columns_of(format),
+        # Damage that is passed over is counted.
+        on_error="raise" if on_error == "raise" else "report",
+        # Bodies are exported as they are stored.
+        decompress=False,
+        batch_rows=BATCH_ROWS,
+        **filters,
     )
-    begin, end = scan.physical_offset, scan.stop_physical_offset
-    messages = written = reported = 0
+    messages = written = ranges = lost = 0
     with (
-        writer(format, folder / f"messages.{format}") as write,
+        writer(format, folder / f"messages.{format}", scan) as pieces,
         _damage_file(folder, on_error) as report,
     ):
-        for message in scan:
-            if isinstance(message, mqstore.Damage):
-                report(message)
-                continue
-            write(message)
-            messages += 1
-            written += message.store_size
-            if scan.physical_offset - reported >= _TELL_EVERY:
-                reported = scan.physical_offset
-                advance(reported - begin, end - begin)
-    advance(end - begin, end - begin)
+        for piece in pieces:
+            messages += piece.messages
+            written += piece.bytes
+            for damage in piece.damage:
+                ranges, lost = ranges + 1, lost + damage.length
+                report(damage)
+            advance(min(written + lost, total), total)
+    advance(total, total)
     manifest = Manifest(
         mqstore_export=1,
         format=format,
@@ -167,7 +166,7 @@ def _write(
         complete=not (
             filters
             or misses_end
-            or scan.skipped_ranges
+            or ranges
             or store._leaves_out_last  # noqa: SLF001
             or store._losses  # noqa: SLF001
         ),
@@ -177,7 +176,7 @@ def _write(
         settings=exported_settings(store.config),
         written_by=mqstore.__version__,
     )
-    return manifest, scan.skipped_ranges, scan.skipped_bytes
+    return manifest, ranges, lost
 
 
 @contextmanager

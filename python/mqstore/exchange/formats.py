@@ -6,44 +6,41 @@ They are written and read in pieces, so that memory does not grow with them.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, Self, cast
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
+from mqstore._native import Damage
 from mqstore.errors import ConfigError, CorruptionError, InvalidMessageError, damaged, install
-from mqstore.exchange.rows import json_row, message_of
+from mqstore.exchange.rows import message_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import pyarrow as pa
 
-    from mqstore._native import StoredMessage
+    from mqstore._native import ArrowScan
     from mqstore.exchange.manifest import Format
     from mqstore.exchange.rows import Placed, Row
 
-# A batch ends with the message that reaches one of the two.
-_BATCH_ROWS = 8_192
-_BATCH_BYTES = 16 << 20
+BATCH_ROWS = 32_768
+"""Messages of a batch at the most."""
+# A row group of Parquet ends with the batch that reaches one of the two.
+_GROUP_ROWS = 131_072
+_GROUP_BYTES = 64 << 20
 _IMPORT_ROWS = 1_024
 _IMPORT_BYTES = 8 << 20
 
 
-class Writer(Protocol):
-    """Takes the messages of an export one by one."""
+@dataclass
+class Piece:
+    """What was written of a batch: messages, their bytes, and the damage among them."""
 
-    def __call__(self, message: StoredMessage, /) -> None:
-        """Writes one message."""
-
-
-class _BatchFile(Protocol):
-    """Base of Arrow's two writers."""
-
-    def write_batch(self, batch: pa.RecordBatch, /) -> None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *raised: object) -> None: ...
+    messages: int
+    bytes: int
+    damage: list[Damage]
 
 
 def need_pyarrow(format: Format) -> None:  # noqa: A002 - as the argument is called
@@ -61,52 +58,84 @@ def need_pyarrow(format: Format) -> None:  # noqa: A002 - as the argument is cal
         raise ConfigError(text, "format") from None
 
 
-def writer(format: Format, path: Path) -> AbstractContextManager[Writer]:  # noqa: A002
-    """The writer of a format to a new file."""
-    return _json_lines(path) if format == "jsonl" else _columns(format, path)
+def columns_of(format: Format) -> list[str]:  # noqa: A002
+    """The columns of a scan that an export of this format needs."""
+    if format == "jsonl":
+        return ["physical_offset", "store_size", "record"]
+    from mqstore.exchange.arrow import scanned
+
+    return scanned()
 
 
 @contextmanager
-def _json_lines(path: Path) -> Iterator[Writer]:
-    with path.open("xb") as file:
-        encode = msgspec.json.Encoder().encode
+def writer(format: Format, path: Path, scan: ArrowScan) -> Iterator[Iterator[Piece]]:  # noqa: A002
+    """Writes the batches of a scan to a new file, as the pieces are asked for."""
+    if format == "jsonl":
+        with path.open("xb") as file:
+            yield _json_lines(file, scan)
+        return
+    from mqstore.exchange.arrow import schema
 
-        def write(message: StoredMessage, /) -> None:
-            file.write(encode(json_row(message)))
-            file.write(b"\n")
+    with _column_file(format, path, schema()) as write:
+        yield _columns(write, scan)
 
-        yield write
+
+def _json_lines(file: IO[bytes], scan: ArrowScan) -> Iterator[Piece]:
+    for lines, messages, size, damage in scan._json_lines():  # noqa: SLF001 - of this package
+        file.write(lines)
+        yield Piece(messages, size, [_damage(*one) for one in damage])
+
+
+def _columns(write: Callable[[pa.RecordBatch], object], scan: ArrowScan) -> Iterator[Piece]:
+    import pyarrow.compute as pc
+
+    from mqstore.exchange.arrow import exported
+
+    for batch in scan:
+        damage: list[Damage] = []
+        if "error" in batch.schema.names:
+            lost = batch.filter(pc.is_valid(batch.column("error")))
+            names = ("physical_offset", "store_size", "error")
+            damage = [_damage(*one.values()) for one in lost.select(names).to_pylist()]
+            batch = batch.filter(pc.is_null(batch.column("error")))
+        write(exported(batch))
+        yield Piece(batch.num_rows, pc.sum(batch.column("store_size")).as_py() or 0, damage)
+
+
+def _damage(physical_offset: int, length: int | None, reason: str) -> Damage:
+    # A length that the column cannot hold is 2 GiB or more.
+    return Damage(physical_offset, 1 << 31 if length is None else length, reason)
 
 
 @contextmanager
-def _columns(format: Format, path: Path) -> Iterator[Writer]:  # noqa: A002
-    from mqstore.exchange.arrow import Columns, schema
-
-    columns = Columns()
-    with _column_file(format, path, schema()) as file:
-
-        def write(message: StoredMessage, /) -> None:
-            columns.add(message)
-            if columns.count >= _BATCH_ROWS or columns.bytes >= _BATCH_BYTES:
-                file.write_batch(columns.batch())
-
-        yield write
-        if columns.count:
-            file.write_batch(columns.batch())
-
-
 def _column_file(
     format: Format,  # noqa: A002
     path: Path,
     schema: pa.Schema,
-) -> _BatchFile:
-    if format == "parquet":
-        from pyarrow import parquet
+) -> Iterator[Callable[[pa.RecordBatch], object]]:
+    """A new file of Parquet or Arrow; the function in it takes batches."""
+    import pyarrow as pa
 
-        return cast("_BatchFile", parquet.ParquetWriter(path, schema, compression="zstd"))
-    from pyarrow import ipc
+    if format == "arrow":
+        with pa.ipc.new_file(path, schema) as arrow:
+            yield arrow.write_batch
+        return
+    from pyarrow import parquet
 
-    return cast("_BatchFile", ipc.new_file(path, schema))
+    held: list[pa.RecordBatch] = []
+
+    def write(batch: pa.RecordBatch | None) -> None:
+        if batch is not None:
+            held.append(batch)
+        rows, size = (sum(getattr(one, name) for one in held) for name in ("num_rows", "nbytes"))
+        if held and (batch is None or rows >= _GROUP_ROWS or size >= _GROUP_BYTES):
+            file.write_table(pa.Table.from_batches(held, schema), row_group_size=rows or 1)
+            held.clear()
+
+    few = ["topic", "tags", "born_host", "store_host"]
+    with parquet.ParquetWriter(path, schema, compression="zstd", use_dictionary=few) as file:
+        yield write
+        write(None)
 
 
 def read_messages(

@@ -6,10 +6,21 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from mqstore.errors import StoreError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from mqstore import ArrowScan, Store
+
 _MOST = 2**63 - 1
+# More messages than these, or those of more queues, are cheaper found in the log.
+_MOST_OF_KEY = 1_000
+_MOST_OF_QUEUES = 10_000
+_MOST_QUEUES = 256
+_MOST_READ, _MOST_READ_BYTES = 1_000, 4 << 20
+# Conditions that no scan takes: they are looked up in queues and index.
+_LOOKED_UP = ("keys", "queue_ids", "first_queue_offset", "last_queue_offset")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # An expression of tags is cut at ``||``, and trimmed as Java trims.
 _PLAIN_TAG = re.compile(r"[^|*\x00-\x20](?:[^|*]*[^|*\x00-\x20])?", re.DOTALL)
@@ -31,29 +42,130 @@ class Filters(TypedDict, total=False):
 
 def tighten(asked: dict[str, Any], column: str, op: str, value: Any) -> None:  # noqa: ANN401
     """Adds to the filters what a column must be; never excludes a row that fulfils it."""
-    texts = value if op == "In" else [value]
-    are_texts = op in ("Eq", "In") and all(
-        isinstance(text, str) and "\ufffd" not in text for text in texts
+    values = value if op == "In" else [value]
+    are_texts = op in ("Eq", "In", "Has") and all(
+        isinstance(text, str) and "\ufffd" not in text for text in values
     )
+    are_numbers = bool(values) and all(type(number) is int for number in values)
     match column:
-        case "topic" if are_texts:
+        case "topic" if are_texts and op != "Has":
             given = asked.get("topics")
-            given = texts if given is None else [given] if isinstance(given, str) else given
-            asked["topics"] = [topic for topic in given if topic in texts]
-        case "tags" if are_texts and asked.get("tags") is None:
-            if texts and all(map(_PLAIN_TAG.fullmatch, texts)):
-                asked["tags"] = " || ".join(texts)
-        case "physical_offset" if isinstance(value, int):
+            given = values if given is None else [given] if isinstance(given, str) else given
+            asked["topics"] = [topic for topic in given if topic in values]
+        case "tags" if are_texts and op != "Has" and asked.get("tags") is None:
+            if values and all(map(_PLAIN_TAG.fullmatch, values)):
+                asked["tags"] = " || ".join(values)
+        case "keys" | "unique_key" if are_texts and (column == "unique_key") != (op == "Has"):
+            if "keys" not in asked or len(values) < len(asked["keys"]):
+                asked["keys"] = sorted(set(values))
+        case "queue_id" if are_numbers and op in ("Eq", "In"):
+            asked["queue_ids"] = sorted(set(values) & set(asked.get("queue_ids", values)))
+        case "queue_offset" if are_numbers:
+            _between(asked, ("first_queue_offset", "last_queue_offset"), op, values)
+        case "physical_offset" if are_numbers:
             # A scan that begins at damage leaves it out.
-            if op in ("Gt", "GtEq", "Eq") and asked.get("on_error") != "report":
-                _raise(asked, "start_physical_offset", value)
-            if op in ("Lt", "LtEq", "Eq"):
-                _lower(asked, "stop_physical_offset", min(value + 1, _MOST))
-        case "store_timestamp" if isinstance(value, datetime) and value.tzinfo is not None:
-            if op in ("Gt", "GtEq", "Eq"):
-                _raise(asked, "begin_ms", value)
-            if op in ("Lt", "LtEq", "Eq"):
-                _lower(asked, "end_ms", value)
+            first = None if asked.get("on_error") == "report" else "start_physical_offset"
+            stops = [min(number + 1, _MOST) for number in values]
+            _between(asked, (first, None), op, values)
+            _between(asked, (None, "stop_physical_offset"), op, stops)
+        case "store_timestamp" if all(
+            isinstance(time, datetime) and time.tzinfo is not None for time in values
+        ):
+            _between(asked, ("begin_ms", "end_ms"), op, values)
+
+
+def narrowed(store: Store, asked: dict[str, Any], **others: Any) -> ArrowScan:  # noqa: ANN401
+    """The scan of the filters, of the messages only that queues or index name where they can.
+
+    Their number is noted as ``records`` of the filters.
+    """
+    given = {name: value for name, value in asked.items() if name not in _LOOKED_UP}
+    scan = store.scan_arrow(**given, **others)
+    keys, offsets = asked.get("keys"), _looked_up(store, asked)
+    if keys is None and offsets is None:
+        return scan
+    if offsets is not None:
+        asked["records"] = len(offsets)
+    return scan._narrowed(keys, offsets, asked.get("verify_crc", True))  # noqa: SLF001
+
+
+def _looked_up(store: Store, asked: dict[str, Any]) -> list[int] | None:
+    """Physical offsets of all messages that may fulfil the filters; ``None`` if it is not known."""
+    # A scan that goes on behind damage searches for what queues and index lost.
+    if asked.get("on_error", "raise") != "raise" or not any(name in asked for name in _LOOKED_UP):
+        return None
+    topics = asked.get("topics")
+    try:
+        found = _of_keys(store, asked, topics) if "keys" in asked else None
+        if found is None and asked.keys() & {*_LOOKED_UP[1:]}:
+            found = _of_queues(store, asked, topics)
+    except (StoreError, ValueError):
+        return None  # The read of the whole log reports it, if it matters.
+    if found is None:
+        return None
+    first, stop = asked.get("start_physical_offset") or 0, asked.get("stop_physical_offset")
+    return sorted({at for at in found if first <= at < (_MOST if stop is None else stop)})
+
+
+def _of_keys(store: Store, asked: dict[str, Any], topics: Any) -> list[int] | None:  # noqa: ANN401
+    found: list[int] = []
+    for topic in [None] if topics is None else topics:
+        for key in asked["keys"]:
+            answer = store.query(
+                topic,
+                key,
+                begin_ms=asked.get("begin_ms"),
+                end_ms=asked.get("end_ms"),
+                max_messages=_MOST_OF_KEY,
+            )
+            found += [message.physical_offset for message in answer]
+            if not answer.complete or answer.truncated or len(found) > _MOST_OF_KEY:
+                return None
+    return found
+
+
+def _of_queues(store: Store, asked: dict[str, Any], topics: Any) -> list[int] | None:  # noqa: ANN401
+    asked_for = [None] if topics is None else topics
+    queues = [queue for topic in asked_for for queue in store.queues(topic)]
+    names = {queue.topic for queue in queues}
+    # The queue of a message may be lost, and a topic that is no text has no name to read it by.
+    if not names or not names.issuperset(topics or ()) or any("\ufffd" in name for name in names):
+        return None
+    wanted = {(name, queue_id) for name in topics or () for queue_id in asked.get("queue_ids", ())}
+    if not wanted <= {(queue.topic, queue.queue_id) for queue in queues}:
+        return None
+    parts = [
+        (queue, first, stop)
+        for queue in queues
+        if queue.queue_id in asked.get("queue_ids", (queue.queue_id,))
+        and (first := max(queue.min_offset, asked.get("first_queue_offset", 0)))
+        < (stop := min(queue.max_offset, asked.get("last_queue_offset", _MOST) + 1))
+    ]
+    if len(parts) > _MOST_QUEUES or sum(stop - first for _, first, stop in parts) > _MOST_OF_QUEUES:
+        return None
+    found: list[int] = []
+    for queue, at, stop in parts:
+        while at < stop:
+            most = min(stop - at, _MOST_READ)
+            read = store.read(
+                queue.topic, queue.queue_id, at, max_messages=most, max_bytes=_MOST_READ_BYTES
+            )
+            found += [message.physical_offset for message in read.messages]
+            if read.next_queue_offset <= at:
+                return None
+            at = read.next_queue_offset
+    return found
+
+
+def _between(
+    asked: dict[str, Any], names: tuple[str | None, str | None], op: str, values: list[Any]
+) -> None:
+    """Narrows the first and the last value that filters of these names let pass."""
+    first, last = names
+    if first and values and op in ("Gt", "GtEq", "Eq", "In"):
+        _raise(asked, first, min(values))
+    if last and values and op in ("Lt", "LtEq", "Eq", "In"):
+        _lower(asked, last, max(values))
 
 
 def _raise(asked: dict[str, Any], name: str, bound: int | datetime) -> None:

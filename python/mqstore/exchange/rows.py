@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-from mqstore._native import Message, encode
+from mqstore._native import Message
 from mqstore.errors import InvalidMessageError
 from mqstore.text import Milliseconds
-
-if TYPE_CHECKING:
-    from mqstore._native import StoredMessage
 
 Row: TypeAlias = "dict[str, Any]"
 """Field names and values; of JSON, or of an Arrow batch."""
@@ -36,53 +33,6 @@ FIELDS = (
 )
 """Fields shared by a row and a message."""
 _TIMES = frozenset(["born_timestamp_ms", "store_timestamp_ms"])
-
-
-def needs_record(message: StoredMessage) -> bool:
-    """Whether a row without the whole record would lose something."""
-    fields = {name: as_it_is(name, getattr(message, name)) for name in FIELDS}
-    raw = message.raw_properties
-    # The last property may be a checksum of the record, which is made anew at each place.
-    checked = raw[-20:].startswith(b"__CRC32#\x01") and len(raw) >= 20
-    try:
-        written = encode(
-            Message(
-                message.topic,
-                message.raw_body,
-                properties=raw[:-20] if checked else raw,
-                **fields,
-            ),
-            physical_offset=message.physical_offset,
-            queue_offset=message.queue_offset,
-            append_property_crc=checked,
-        )
-    except (InvalidMessageError, OverflowError):
-        return True
-    return written != message.record
-
-
-def json_row(message: StoredMessage) -> Row:
-    """The message in JSON's types: text where the bytes are text, base64 where not."""
-    row: Row = {
-        "topic": message.topic,
-        "queue_id": message.queue_id,
-        "queue_offset": message.queue_offset,
-        "physical_offset": message.physical_offset,
-    }
-    row |= {name: getattr(message, name) for name in FIELDS[1:]}
-    properties = message.properties
-    if _block(properties) == message.raw_properties:
-        row["properties"] = properties
-    else:
-        row["properties_base64"] = _base64(message.raw_properties)
-    body = message.raw_body
-    try:
-        row["body"] = body.decode("utf-8")
-    except UnicodeDecodeError:
-        row["body_base64"] = _base64(body)
-    if needs_record(message):
-        row["record_base64"] = _base64(message.record)
-    return row
 
 
 def message_of(row: Row, number: int) -> Placed:
@@ -157,17 +107,6 @@ def _is_pair(item: object) -> bool:
     return (
         isinstance(item, tuple) and len(item) == 2 and all(isinstance(text, str) for text in item)
     )
-
-
-def _block(properties: dict[str, str]) -> bytes:
-    # A name or value with a separator in it would read back as something else.
-    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode(
-        "utf-8", "surrogatepass"
-    )
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
 
 
 def _bytes(row: Row, name: str) -> bytes | None:

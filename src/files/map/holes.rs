@@ -10,6 +10,7 @@ use crate::format::width::to_usize;
 /// Search unit for holes: a disk's smallest block.
 const BLOCK: usize = 1024;
 const PAGE: usize = 4096;
+const READ: usize = 64 << 10;
 
 /// Takes disk space for the parts of a range that may lack it, and for the pages at its ends. Only
 /// a block of zeros can be a hole.
@@ -40,9 +41,17 @@ fn each_of_zeros(
     let len = file.stat().map_err(Error::io("stat", path))?.len;
     let end = range.end.min(to_usize(len));
     let mut at = range.start;
-    let mut buffer = vec![0; LARGEST_PAGE.min(end.saturating_sub(at))];
+    let mut buffer = vec![0; READ.min(end.saturating_sub(at))];
     let mut zeros: Option<Range<usize>> = None;
     while at < end {
+        // Holes are not read: that would bring their pages in.
+        let data = file.next_data(at as u64).map_err(Error::io("read", path))?;
+        let data = data.map_or(end, |data| (to_usize(data) / block * block).min(end));
+        if data > at {
+            zeros = Some(zeros.map_or(at, |zeros| zeros.start)..data);
+            at = data;
+            continue;
+        }
         let len = buffer.len().min(end - at);
         let chunk = buffer.get_mut(..len).unwrap_or_default();
         let read = file.read_at(chunk, at as u64).map_err(Error::io("read", path))?;

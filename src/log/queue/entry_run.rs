@@ -122,9 +122,10 @@ impl EntryRun {
     }
 
     /// Finds the end on disk, behind the last `valid` entry, and that entry. Searches from the
-    /// third last file on.
+    /// third last file on; of a sealed store, whose entries have no gap, by halves.
     pub(crate) fn find_end(
         &self,
+        is_sealed: bool,
         mut valid: impl FnMut(&CqUnit) -> bool,
     ) -> Result<(u64, Option<CqUnit>)> {
         let len = self.kind.entry_len();
@@ -137,6 +138,14 @@ impl EntryRun {
                 break;
             }
             end = file.base_offset;
+            if is_sealed {
+                let read = self.run().read_at(block.get_mut(..len).unwrap_or_default(), end)?;
+                units.clear();
+                CqUnit::decode(self.kind, end / len as u64, &block[..read], &mut units);
+                if units.first().is_some_and(&mut valid) {
+                    end = end.saturating_add(self.last_filled(file)? * len as u64);
+                }
+            }
             while end - file.base_offset < self.run().file_size() {
                 let read = self.run().read_at(&mut block, end)?;
                 units.clear();
@@ -157,6 +166,20 @@ impl EntryRun {
             last = self.units(end - 1, 1)?.pop().filter(valid);
         }
         Ok((end, last))
+    }
+
+    /// Place in a file of its last entry that is not zeros alone, 0 without one.
+    fn last_filled(&self, file: &RunFile) -> Result<u64> {
+        let mut entry = vec![0; self.kind.entry_len()];
+        let (mut low, mut high) = (0, self.in_file());
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            let at = file.base_offset.saturating_add(middle * self.entry_len());
+            let read = self.run().read_at(&mut entry, at)?;
+            let is_filled = read == entry.len() && entry.iter().any(|byte| *byte != 0);
+            if is_filled { low = middle } else { high = middle }
+        }
+        Ok(low)
     }
 
     pub(crate) fn last_valid(&self, places: Range<u64>) -> Result<Option<CqUnit>> {

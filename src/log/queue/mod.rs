@@ -62,8 +62,18 @@ impl Queue {
     /// Opens a queue without changing it; its end is searched from the third last file on
     /// (`ConsumeQueue.recover`).
     pub fn load(kind: QueueKind, topic: &[u8], queue_id: i32, run: FileRun) -> Result<Self> {
+        Self::load_sealed(kind, topic, queue_id, run, false)
+    }
+
+    pub(crate) fn load_sealed(
+        kind: QueueKind,
+        topic: &[u8],
+        queue_id: i32,
+        run: FileRun,
+        is_sealed: bool,
+    ) -> Result<Self> {
         let queue = Self::new(kind, topic, queue_id, run);
-        queue.find_end()?;
+        queue.search_end(is_sealed)?;
         if kind == QueueKind::Batch {
             queue.correct_min_offset(0)?;
         }
@@ -78,9 +88,13 @@ impl Queue {
     /// Finds the last entry on disk. Zeros end a plain queue, while an invalid entry hides nothing
     /// behind it and readers skip it. The entries of a batch queue are valid and do not overlap.
     pub fn find_end(&self) -> Result<()> {
+        self.search_end(false)
+    }
+
+    fn search_end(&self, is_sealed: bool) -> Result<()> {
         let is_plain = self.kind() == QueueKind::Plain;
         let (mut first, mut reached) = (None, 0);
-        let (end, mut last) = self.entries.find_end(|unit| {
+        let (end, mut last) = self.entries.find_end(is_sealed && is_plain, |unit| {
             first.get_or_insert(*unit);
             if is_plain {
                 return unit.entry() != QueueEntry::default();

@@ -15,6 +15,7 @@ use super::scanner::{Flow, Item, Resync, Scanner, Stop};
 use crate::log::commit_log::{CommitLog, Found};
 
 const BLOCK: usize = 1 << 20;
+const FIRST: usize = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
@@ -193,8 +194,11 @@ pub fn data_end(log: &CommitLog, end: u64) -> Result<Option<u64>> {
         let open = log.run().open(file)?;
         let mut position = end.saturating_sub(file.base_offset);
         let mut block = vec![0; BLOCK.min(most)];
+        let mut wanted = FIRST.min(block.len());
         while let Some(data) = open.next_data(position).map_err(Error::io("read", &file.path))? {
-            let read = open.read_at(&mut block, data).map_err(Error::io("read", &file.path))?;
+            let piece = block.get_mut(..wanted).unwrap_or_default();
+            let read = open.read_at(piece, data).map_err(Error::io("read", &file.path))?;
+            wanted = block.len();
             let bytes = block.get(..read).unwrap_or_default();
             if let Some(len) = len_without_zeros(bytes) {
                 found = Some(file.base_offset + data + len as u64);

@@ -14,6 +14,7 @@ use crate::store::write::property_block::check_inner_batch;
 use crate::store::{MessageStore, NewMessage};
 
 use super::Store;
+use super::fastcall::untracked;
 use super::message::{Arguments, Given, key_list};
 use crate::py::arguments::type_error;
 use crate::py::errors::{raise, raise_at, with_text};
@@ -280,7 +281,7 @@ impl Store {
     ) -> PyResult<Bound<'py, AppendResult>> {
         let host = view.store_host.unwrap_or_else(|| self.host());
         let topic = &*last.insert(topic_of(view.topic, last.as_ref()));
-        Bound::new(py, AppendResult::new(result, host, topic, view.queue_id))
+        Bound::new(py, AppendResult::new(result, host, topic, view.queue_id)).map(untracked)
     }
 
     #[inline]

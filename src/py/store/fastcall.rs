@@ -3,6 +3,7 @@
 
 use std::ffi::CString;
 
+use pyo3::PyClass;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::impl_::trampoline::get_trampoline_function;
@@ -85,7 +86,7 @@ impl<'a, 'py> Call<'a, 'py> {
         }
         let store = self.this.cast::<Store>()?.get();
         let result = store.append_given(self.this.py(), &arguments)?;
-        Ok(Some(Bound::new(self.this.py(), result)?.into_any()))
+        Ok(Some(untracked(Bound::new(self.this.py(), result)?).into_any()))
     }
 
     fn usually(&self) -> PyResult<Bound<'py, PyAny>> {
@@ -127,4 +128,12 @@ unsafe fn append(
         None => call.usually()?,
     };
     Ok(result.into_ptr())
+}
+
+/// Takes a new object that refers to no other one from the garbage collector, which need not visit it.
+#[inline]
+pub(crate) fn untracked<T: PyClass>(object: Bound<'_, T>) -> Bound<'_, T> {
+    // SAFETY: a live object of a class with the collector's flag, which each class of pyo3 has.
+    unsafe { ffi::PyObject_GC_UnTrack(object.as_ptr().cast()) };
+    object
 }

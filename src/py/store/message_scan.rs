@@ -14,6 +14,7 @@ use crate::store::LogSource;
 use crate::store::read::scan::{self, OnDamage, Scan};
 
 use super::Store;
+use super::fastcall::untracked;
 use super::reading::{bound, name_missing, on_damage, scan_filter};
 use super::stored::{MOST_BODY, Record, StoredMessage};
 use crate::py::fields;
@@ -40,23 +41,13 @@ impl From<scan::Damage> for Damage {
     }
 }
 
-/// Item of a scan.
-#[derive(IntoPyObject)]
-pub(crate) enum Next {
-    Message(StoredMessage),
-    Damage(Damage),
-}
-
 type Ready = std::result::Result<Record, Box<scan::Damage>>;
 
-impl From<Ready> for Next {
-    #[inline]
-    fn from(ready: Ready) -> Self {
-        match ready {
-            Ok(record) => Self::Message(record.into()),
-            Err(damage) => Self::Damage((*damage).into()),
-        }
-    }
+fn item<'py>(py: Python<'py>, ready: Ready) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match ready {
+        Ok(record) => untracked(Bound::new(py, StoredMessage::from(record))?).into_any(),
+        Err(damage) => Bound::new(py, Damage::from(*damage))?.into_any(),
+    })
 }
 
 /// Bytes and messages taken from a read at a time, small enough for the cache.
@@ -160,16 +151,16 @@ impl MessageScan {
         slf
     }
 
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Next>> {
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         if let Some(mut state) = self.state.try_lock()
-            && let Some(item) = state.take()
+            && let Some(ready) = state.take()
         {
-            return Ok(Some(item.into()));
+            return item(py, ready).map(Some);
         }
         self.signals.is_called();
         let next = py.detach(|| self.state.lock().next(&self.source))?;
         match next {
-            Some(item) => Ok(Some(item.into())),
+            Some(ready) => item(py, ready).map(Some),
             None => self.signals.check().map(|()| None),
         }
     }

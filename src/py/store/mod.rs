@@ -2,6 +2,7 @@
 
 pub(crate) mod append;
 pub(crate) mod append_arrow;
+pub(crate) mod exporting;
 pub(crate) mod fastcall;
 pub(crate) mod group;
 pub(crate) mod message;

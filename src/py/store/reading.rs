@@ -17,6 +17,7 @@ use crate::store::read::scan::{OnDamage, ScanFilter};
 use crate::store::{Boundary, KeyQuery, MessageStore};
 
 use super::Store;
+use super::fastcall::untracked;
 use super::stored::StoredMessage;
 use crate::py::arguments::{not_one_of, type_error};
 use crate::py::fields;
@@ -87,7 +88,7 @@ pub(crate) fn messages<'py>(
 ) -> PyResult<Vec<Bound<'py, StoredMessage>>> {
     let mut messages = Vec::with_capacity(records.len());
     for record in records {
-        messages.push(Bound::new(py, StoredMessage::from(record))?);
+        messages.push(Bound::new(py, StoredMessage::from(record)).map(untracked)?);
         if messages.len() % SIGNALS_EVERY == 0 {
             py.check_signals()?;
         }

@@ -221,7 +221,7 @@ pub fn was_aborted(storage: &dyn Storage, paths: &StorePaths) -> Result<bool> {
 /// Writes `abort` with this process's id; its old content goes to `abort.bak`.
 pub fn write_abort(storage: &dyn Storage, paths: &StorePaths) -> Result<()> {
     let before = read_start(storage, &paths.abort(), 64)?;
-    replace(storage, &paths.abort_backup(), &before)?;
+    put(storage, &paths.abort_backup(), &before)?;
     replace(storage, &paths.abort(), std::process::id().to_string().as_bytes())
 }
 
@@ -245,8 +245,25 @@ pub fn replace(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> Result<()> {
     replace_as(storage, path, path, bytes)
 }
 
+/// [`replace`] without a flush, for a file that may be lost in a power cut.
+pub fn put(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> Result<()> {
+    rename_new(storage, path, path, bytes, false)
+}
+
 /// [`replace`], with owner, group and mode of the file `like` of the same folder, if that exists.
 pub fn replace_as(storage: &dyn Storage, path: &Path, like: &Path, bytes: &[u8]) -> Result<()> {
+    rename_new(storage, path, like, bytes, true)?;
+    let dir = path.parent().unwrap_or(path);
+    storage.sync_dir(dir).map_err(Error::flush(dir))
+}
+
+fn rename_new(
+    storage: &dyn Storage,
+    path: &Path,
+    like: &Path,
+    bytes: &[u8],
+    syncs: bool,
+) -> Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".tmp");
     let temporary = path.with_file_name(name);
@@ -254,8 +271,8 @@ pub fn replace_as(storage: &dyn Storage, path: &Path, like: &Path, bytes: &[u8])
     let file =
         storage.create_to_replace(&temporary, like).map_err(Error::io("create", &temporary))?;
     file.write_at(bytes, 0).map_err(Error::io("write", &temporary))?;
-    file.sync().map_err(Error::flush(&temporary))?;
-    storage.rename(&temporary, path).map_err(Error::io("rename", path))?;
-    let dir = path.parent().unwrap_or(path);
-    storage.sync_dir(dir).map_err(Error::flush(dir))
+    if syncs {
+        file.sync().map_err(Error::flush(&temporary))?;
+    }
+    storage.rename(&temporary, path).map_err(Error::io("rename", path))
 }

@@ -21,6 +21,7 @@ use crate::store::folder::found::{self, check_folders, commit_log_file_size, dif
 use crate::store::folder::inventory;
 use crate::store::folder::paths::StorePaths;
 use crate::store::folder::remembered::{self, Remembered};
+use crate::store::folder::seal::Seal;
 use crate::store::queue_table::{QueueLayout, QueueTable};
 use crate::store::topics;
 
@@ -81,8 +82,16 @@ pub(crate) fn load_parts(
         other => (other?, None),
     };
     let topics::Entered { kinds, small: small_topics } = entered;
-    let (queues, more) =
-        QueueTable::load(Arc::clone(storage), Arc::clone(&open_files), layout, kinds, access)?;
+    let is_sealed = access == Access::Read && Seal::is_whole(&**storage, paths);
+    let (storage_of_queues, files_of_queues) = (Arc::clone(storage), Arc::clone(&open_files));
+    let (queues, more) = QueueTable::load_sealed(
+        storage_of_queues,
+        files_of_queues,
+        layout,
+        kinds,
+        access,
+        is_sealed,
+    )?;
     strays.extend(more);
     // RocksDB keeps its files beside the folders of topics.
     if inventory::is_database(&**storage, &paths.consume_queue())? {

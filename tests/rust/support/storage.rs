@@ -30,6 +30,8 @@ pub(crate) enum Call {
     Write,
     SyncDir,
     SyncAll,
+    /// A flush of any file, counted beside the others.
+    AnySync,
     Rename,
     Remove,
     SetLen,
@@ -522,6 +524,7 @@ impl StorageFile for StagedFile {
 impl StagedFile {
     /// One flush, by `sync`, as the stage has it.
     fn synced(&self, sync: impl Fn() -> io::Result<()>) -> io::Result<()> {
+        self.stage.look(Call::AnySync, &self.path)?;
         let mut first = [0; 8];
         let is_log = is_of_log(&self.path);
         let holds_data = self.file.read_at(&mut first, 0)? == first.len() && first != [0; 8];

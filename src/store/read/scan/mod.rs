@@ -8,6 +8,8 @@ pub mod places;
 use std::ops::Range;
 use std::sync::Arc;
 
+use hashbrown::HashSet;
+
 use crate::error::{Error, FormatError, Result};
 use crate::format::message::MessageView;
 use crate::format::width::{clamp_u64, to_usize};
@@ -71,6 +73,17 @@ impl Scan {
         let tally = Tally { on_damage, stop, ranges: 0, bytes: 0 };
         let halt = Halt::default();
         Self { places, filter, tally, trusts_start: false, ended: false, halt, asked_at }
+    }
+
+    /// The records at sorted offsets only, each with its length, 0 if unknown.
+    #[must_use]
+    pub fn at(&self, records: Arc<[(u64, u32)]>) -> Self {
+        let offsets = Offsets::new(records, true, Lost::Accept);
+        Self::of(Places::Offsets(offsets), self.filter.clone(), self.tally.on_damage)
+    }
+
+    pub fn take_keys(&mut self, keys: HashSet<Box<[u8]>>) {
+        self.filter.more.get_or_insert_default().keys = Some(keys);
     }
 
     #[must_use]
