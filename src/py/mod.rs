@@ -47,7 +47,6 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ARROW_SCHEMA", scan::ArrowSchema::new(crate::columns::schema()))?;
     module.add_function(wrap_pyfunction!(store::stored::decode, module)?)?;
     module.add_function(wrap_pyfunction!(functions::encode, module)?)?;
-    module.add_function(wrap_pyfunction!(store::exporting::_export_columns, module)?)?;
     module.add_function(wrap_pyfunction!(functions::java_hash, module)?)?;
     module.add_function(wrap_pyfunction!(functions::key_hash, module)?)?;
     module.add_function(wrap_pyfunction!(functions::tags_code, module)?)?;
@@ -81,6 +80,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(care::stats::_survey, module)?,
         wrap_pyfunction!(care::verify::_code_text, module)?,
         wrap_pyfunction!(files::_checkpoint, module)?,
+        wrap_pyfunction!(store::exporting::_export_columns, module)?,
         wrap_pyfunction!(store::stored::_stored_message, module)?,
         wrap_pyfunction!(care::rebuild::_rebuild_topics, module)?,
         wrap_pyfunction!(care::rebuild::_replace_folders, module)?,

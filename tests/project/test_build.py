@@ -98,7 +98,7 @@ def test_ci_runs_every_linter() -> None:
     targets = re.search(r"^lint: (.*?) *##", read("Makefile"), flags=re.MULTILINE)
     assert targets is not None
     run = re.findall(r"^ *\"?step .* make ([a-z-]+)", read(".ci/run"), flags=re.MULTILINE)
-    tests = {"test-rust", "test-python", "develop", "demo", "bench-smoke"}
+    tests = {"test-rust", "test-python", "develop", "spark-classes", "demo", "bench-smoke"}
     assert {*targets[1].split(), *tests} == set(run)
 
 
