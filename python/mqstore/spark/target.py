@@ -57,6 +57,8 @@ class TargetLock:
         self._ended: str | None = None
         self._spark: SparkSession | None = None
         self._token = uuid.uuid4().hex
+        # Whoever takes the lock next waits for a release that has begun.
+        self._releasing = threading.Lock()
         self._file: Any = None
 
     def take(self, spark: SparkSession | None) -> None:
@@ -148,16 +150,19 @@ class TargetLock:
         Args:
             ended: A reason as `reason` gives it; empty for an end that was asked for.
         """
-        if _held.pop(self.path, None) is not self:
-            return
-        self._ended = ended
-        with contextlib.suppress(Exception):  # a full disk, a JVM that is gone
-            if self._file is not None:
-                self._write()
-            else:
-                self.renew(self._spark)
-        if self._file is not None:
-            self._file.close()
+        with self._releasing:
+            if _held.get(self.path) is not self:
+                return
+            self._ended = ended
+            with contextlib.suppress(Exception):  # a full disk, a JVM that is gone
+                if self._file is not None:
+                    self._write()
+                else:
+                    self.renew(self._spark)
+            with contextlib.suppress(OSError):
+                if self._file is not None:
+                    self._file.close()
+            del _held[self.path]
 
     def _lease(self, spark: SparkSession | None) -> dict[str, Any]:
         if spark is None:

@@ -425,6 +425,17 @@ def test_the_next_run_names_why_the_one_before_ended(
             spark.sql("DROP DATABASE refused CASCADE")
 
 
+def test_a_second_release_frees_no_other_pipeline(tmp_path: Path) -> None:
+    first, second = TargetLock(f"{tmp_path}/books"), TargetLock(f"{tmp_path}/books")
+    first.take(None)
+    first.release()
+    second.take(None)
+    # Its thread may learn of the end of its query last.
+    first.release()
+    second.release()
+    TargetLock(f"{tmp_path}/books").check(None)
+
+
 def test_the_lock_keeps_why_its_pipeline_ended(tmp_path: Path) -> None:
     def end(error: Exception | None, *, is_jvm_gone: bool = False) -> str | None:
         """Why the run before ended, by a lock whose query ends with an error."""

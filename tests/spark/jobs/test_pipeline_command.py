@@ -142,7 +142,8 @@ def test_a_jvm_that_is_killed_is_named_and_the_next_run_goes_on(tmp_path: Path) 
         told = process.stderr.read().splitlines()
         assert process.wait() == 1
     says = "Spark's JVM ended (signal 9); run the pipeline again: no batch is lost"
-    assert told[-1] == f"mqstore: {says}"
+    # A thread of py4j may complain later.
+    assert f"mqstore: {says}" in told
     found = json.loads(health.read_text(encoding="utf-8"))
     assert (found["state"], found["reason"], found["error"]) == ("failed", "JVM gone", says)
     file.write_text(text)
