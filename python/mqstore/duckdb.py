@@ -137,7 +137,7 @@ def _narrow(asked: dict[str, Any], condition: ds.Expression) -> dict[str, Any]:
     """The filters, with the parts of a condition that every row must fulfil."""
     try:
         parts = list(_parts(_tree(condition)))
-    except Exception:
+    except Exception:  # of another form in another pyarrow: then nothing is narrowed
         return asked
     for column, op, value in parts:
         tighten(asked, column, op, value)
@@ -187,4 +187,5 @@ def _parts(node: Any) -> Iterator[tuple[str, str, Any]]:  # noqa: ANN401
         case ("is_in", _Column() as column, {"value_set": list(values)}):
             yield column, "In", values
         case (str() as name, _Column() as column, value) if name in _OPS:
-            yield column, _OPS[name], value
+            if not isinstance(value, _Column):
+                yield column, _OPS[name], value

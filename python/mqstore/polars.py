@@ -44,9 +44,10 @@ def scan(
     (``==``, ``is_in``, ``is_between``, ``<``, ``>=`` and so on, joined by ``&``) chooses what is
     read; polars checks every row again. Of ``queue_id``, ``queue_offset``, ``unique_key`` and
     ``keys`` (``list.contains``) the queues and the index give the messages, as ``Store.read`` and
-    ``Store.query`` find them: a prepared or rolled back one is in no queue. With ``on_error`` other
-    than ``"raise"`` the log is read instead, and where they name too many messages. Messages that
-    are appended after a query began are not in it.
+    ``Store.query`` find them: a prepared or rolled back one is in no queue, nor is the second of
+    two with one number. The log is read instead with ``on_error`` other than ``"raise"``, where
+    entries lead to no message or to one of another number, and where they name too many messages.
+    Messages that are appended after a query began are not in it.
 
     Args:
         path: The store's root folder, or its URL.

@@ -17,6 +17,7 @@ import pytest
 import mqstore
 import mqstore.duckdb
 import mqstore.polars
+from helpers.shifted import CONFIG, plain
 from helpers.stores import TINY
 
 if TYPE_CHECKING:
@@ -302,3 +303,46 @@ def test_few_rows_of_a_large_store_read_a_mebibyte_at_most(large: Path, name: st
         assert called <= MOST_BYTES, f"{read.__name__}: {called} bytes by calls"
         # The system reads ahead, by 128 KiB at a time.
         assert from_disk <= 2 * MOST_BYTES, f"{read.__name__}: {from_disk} bytes from the disk"
+
+
+@pytest.mark.parametrize("numbers", [[0, 1, 2, 4, 5, 6], [5, 6, 7, 8, 9]], ids=str)
+def test_a_number_is_that_of_the_record_where_its_entry_has_another(
+    tmp_path: Path, numbers: list[int]
+) -> None:
+    plain(tmp_path, numbers)
+    scan = mqstore.polars.scan(tmp_path, config=CONFIG)
+    everything = scan.collect()
+    relation = mqstore.duckdb.relation(tmp_path, config=CONFIG)
+    for number in range(-1, 11):
+        for op, compare in OPS.items():
+            expected = everything.filter(compare(pl.col("queue_offset"), number))
+            found = scan.filter(compare(pl.col("queue_offset"), number)).collect()
+            assert found.equals(expected), (op, number)
+            rows = relation.filter(f"queue_offset {op} {number}").fetchall()
+            assert len(rows) == expected.height, (op, number)
+
+
+def test_entries_that_lead_nowhere_let_the_log_be_read(tmp_path: Path) -> None:
+    plain(tmp_path, [0, 1, 0, 1])
+    scan = mqstore.polars.scan(tmp_path, config=CONFIG)
+    assert scan.filter(pl.col("queue_offset") >= 0).collect().height == 4
+
+
+def test_a_column_beside_another_is_no_bound(path: Path) -> None:
+    relation = mqstore.duckdb.relation(path)
+    for condition in ("topic = tags", "queue_offset > queue_id", "tags = unique_key"):
+        pushed = relation.filter(condition).count("*").fetchall()
+        left, op, right = condition.split()
+        rows = relation.project(f"{left}, {right}").fetchall()
+        same = sum(None not in row and OPS[op](*row) for row in rows)
+        assert pushed == [(same,)], condition
+
+
+def test_a_deep_query_is_answered(path: Path) -> None:
+    deep = "+".join(["1"] * 400)
+    nested = "(" * 150 + "queue_id" + "+0)" * 150
+    for query, expected in [
+        (f"select {deep}", 400),
+        (f"select count(*) from messages where {nested} >= 0", COUNT),
+    ]:
+        assert mqstore.sql(path, query).fetchall() == [(expected,)]

@@ -195,7 +195,11 @@ class Session:
         if re.search(r'"key":\s*"messages"', tree):
             return query  # A subquery of that name.
         raw = text = asked.encode()
-        tables = [(one["from_table"], one["where_clause"]) for one in _selects(json.loads(tree))]
+        try:
+            selects = list(_selects(json.loads(tree)))
+        except RecursionError:
+            return query
+        tables = [(one["from_table"], one["where_clause"]) for one in selects]
         for table, clause in sorted(tables, key=lambda one: -one[0]["query_location"]):
             where, alias = table["query_location"], table["alias"] or "messages"
             name = alias.replace('"', '""').encode()

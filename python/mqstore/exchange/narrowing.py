@@ -134,13 +134,14 @@ def _of_queues(store: Store, asked: dict[str, Any], topics: Any) -> list[int] | 
     wanted = {(name, queue_id) for name in topics or () for queue_id in asked.get("queue_ids", ())}
     if not wanted <= {(queue.topic, queue.queue_id) for queue in queues}:
         return None
-    parts = [
-        (queue, first, stop)
-        for queue in queues
-        if queue.queue_id in asked.get("queue_ids", (queue.queue_id,))
-        and (first := max(queue.min_offset, asked.get("first_queue_offset", 0)))
-        < (stop := min(queue.max_offset, asked.get("last_queue_offset", _MOST) + 1))
-    ]
+    parts = []
+    for queue in queues:
+        if queue.queue_id in asked.get("queue_ids", (queue.queue_id,)):
+            # At least one entry, which shows whether its record has the same number.
+            first = max(asked.get("first_queue_offset", 0), queue.min_offset)
+            first = min(first, queue.max_offset - 1)
+            stop = min(asked.get("last_queue_offset", _MOST) + 1, queue.max_offset)
+            parts.append((queue, first, max(stop, first + 1)))
     if len(parts) > _MOST_QUEUES or sum(stop - first for _, first, stop in parts) > _MOST_OF_QUEUES:
         return None
     found: list[int] = []
@@ -150,9 +151,16 @@ def _of_queues(store: Store, asked: dict[str, Any], topics: Any) -> list[int] | 
             read = store.read(
                 queue.topic, queue.queue_id, at, max_messages=most, max_bytes=_MOST_READ_BYTES
             )
-            found += [message.physical_offset for message in read.messages]
-            if read.next_queue_offset <= at:
+            numbers = range(at, read.next_queue_offset)
+            own = [
+                message.queue_offset
+                for message in read.messages
+                if (message.topic, message.queue_id) == (queue.topic, queue.queue_id)
+            ]
+            # Entries may lead nowhere, or lie in other places than their records' numbers.
+            if not numbers or len(read.messages) != len(numbers) or {*own} - {*numbers}:
                 return None
+            found += [message.physical_offset for message in read.messages]
             at = read.next_queue_offset
     return found
 
