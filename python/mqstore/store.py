@@ -37,9 +37,9 @@ __all__ = ["Store", "open"]
 
 _P = TypeVar("_P")
 PAUSE_S = 0.02
+"""Between two attempts to take the lock."""
 FRESH_S = 1.0
 """Greatest age of a listing with which a store is opened."""
-"""Between two attempts to take the lock."""
 _BEGINNING = threading.Lock()
 _DATABASES = (
     "consumequeue",
@@ -217,6 +217,8 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
     if mode != "r":
         local(path if storage is None else f"storage://{path!s}", f'mode "{mode}"')
     if cache_dir is not None:
+        if storage is None and not has_scheme(path):
+            raise ValueError(f"cache_dir: expected None for a local path, got {cache_dir!r}")
         storage_options = {**(storage_options or {}), "cache_dir": os.fspath(cache_dir)}
     path = connect(path, storage_options, storage)
     if is_remote(path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import random
@@ -392,13 +393,38 @@ def test_cache_keeps_whole_objects(
     # A file that was cut is fetched again.
     os.truncate(max(kept, key=lambda path: path.stat().st_size), 7)
     assert 1 < requests() < 12
-    # Of another content there is another file.
+    # Another content has another file.
     time.sleep(0.002)
     fsspec.filesystem("memory").put(str(usual / "checkpoint"), "/store/checkpoint")
     assert 1 < requests() < 12
     small = {"cache_bytes": str(1 << 20)}
+    own = cache / "own.object"
+    own.write_bytes(bytes(2 << 20))
+    left = cache / "mqstore-killed.partial"
+    left.write_bytes(b"of a process that was killed")
+    os.utime(left, (1, 1))
     requests(storage_options=small)
+    assert own.stat().st_size == 2 << 20
+    assert not left.exists()
+    own.unlink()
     assert sum(path.stat().st_size for path in cache.iterdir()) <= 1 << 20
+
+
+def test_a_cache_that_takes_nothing_more_hinders_no_read(
+    usual: Path, memory: Callable[[Path], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with mqstore.open(memory(usual), cache_dir=tmp_path / "cache") as store:
+        assert sum(1 for _ in store.scan()) == 1500
+    assert [*(tmp_path / "cache").iterdir()] == []
+
+
+def test_a_local_store_takes_no_cache(usual: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cache_dir: expected None for a local path, got "):
+        mqstore.open(usual, cache_dir=tmp_path)
 
 
 def test_an_interrupt_ends_a_read(usual: Path) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from mqstore.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,6 +25,10 @@ _SMALL = 16 << 20
 """Objects up to this length are kept from their first read on."""
 _PART = 8 << 20
 _AT_ONCE = 4
+# Nothing else in the folder is removed.
+_OURS = re.compile(r"[0-9a-f]{64}\.object|mqstore-\w+\.partial")
+_LEFT_S = 24 * 3600
+"""Age of an unfinished file whose process is taken for killed."""
 
 
 class ObjectCache:
@@ -59,7 +67,12 @@ class ObjectCache:
         self._read[state] = self._read.get(state, 0) + sum(end - begin for begin, end in parts)
         if length > _SMALL and self._read[state] < length // 4:
             return fetch(parts)
-        self._keep(path, length, fetch)
+        try:
+            self._keep(path, length, fetch)
+        except StoreError:
+            raise
+        except OSError:  # a full disk keeps nothing, and is no error of the read
+            return fetch(parts)
         found = self._of_file(path, length, parts)
         return fetch(parts) if found is None else found
 
@@ -79,7 +92,7 @@ class ObjectCache:
         """Fetches a whole object into its file, which appears when it is durable."""
         self._make_room(length)
         parts = [(begin, min(begin + _PART, length)) for begin in range(0, length, _PART)]
-        descriptor, name = tempfile.mkstemp(suffix=".partial", dir=self._folder)
+        descriptor, name = tempfile.mkstemp(".partial", "mqstore-", self._folder)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 for at in range(0, len(parts), _AT_ONCE):
@@ -93,12 +106,17 @@ class ObjectCache:
             raise
 
     def _make_room(self, length: int) -> None:
-        """Removes the files that were read longest ago."""
+        """Removes the files that were read longest ago, and those left unfinished."""
         files = []
-        for path in self._folder.glob("*.object"):
+        for path in self._folder.iterdir():
+            if not _OURS.fullmatch(path.name):
+                continue
             with contextlib.suppress(OSError):
                 status = path.stat()
-                files.append((status.st_mtime_ns, status.st_size, path))
+                if path.suffix == ".object":
+                    files.append((status.st_mtime_ns, status.st_size, path))
+                elif time.time() - status.st_mtime > _LEFT_S:
+                    path.unlink()
         left = sum(size for _, size, _ in files) + length - self._most_bytes
         for _, size, path in sorted(files):
             if left <= 0:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from mqstore.files.object_cache import ObjectCache
+    from mqstore.files.object_cache import ObjectCache, State
 
 __all__ = ["IoCounts", "objects_of"]
 
@@ -125,7 +125,7 @@ class _Objects:
     Attributes:
         url: The root.
         cache: Where whole objects are kept.
-        failure: The last request that failed for good.
+        failed: Requests that failed for good: their number, and the last one's error.
     """
 
     def __init__(self, url: str, prefix: str, secrets: Iterable[str]) -> None:
@@ -135,7 +135,7 @@ class _Objects:
         self._lock = threading.Lock()
         self._counts = IoCounts(0, 0)
         self.cache: ObjectCache | None = None
-        self.failure: StoreIOError | None = None
+        self.failed: tuple[int, StoreIOError | None] = (0, None)
 
     @property
     def counts(self) -> IoCounts:
@@ -171,24 +171,18 @@ class _Objects:
         parts: Sequence[tuple[int, int]],
     ) -> _Parts:
         """Returns the bytes of parts, of the cache where it has the object; as ``_fetch``."""
-        fetch = partial(self._fetch, key, length, etag, modified_ms)
+        state = (key, length, etag, modified_ms)
         if self.cache is None:
-            return fetch(parts)
-        return self.cache.read((key, length, etag, modified_ms), parts, fetch)
+            return self._fetch(state, parts)
+        return self.cache.read(state, parts, partial(self._fetch, state))
 
-    def _fetch(
-        self,
-        key: str,
-        length: int,
-        etag: str | None,
-        modified_ms: int,
-        parts: Sequence[tuple[int, int]],
-    ) -> _Parts:
+    def _fetch(self, state: State, parts: Sequence[tuple[int, int]]) -> _Parts:
         """Returns the bytes of parts of an object, each from its first to before its last byte.
 
         Raises:
             StoreIOError: The object is gone, is not the listed one any more, or cannot be read.
         """
+        key, length, etag, modified_ms = state
         name = f"{self._prefix}/{key}" if self._prefix else key
 
         def task(part: tuple[int, int]) -> Callable[[], Buffer]:
@@ -229,8 +223,9 @@ class _Objects:
                         what = f"asked {attempts} times, the last time: {last}"
                 break
             text = self._clean(f"{op} {url}: {what}; nothing was changed")
-            self.failure = StoreIOError(text, {403: 13, 404: 2}.get(status or 0), url, op)
-            raise self.failure
+            failed = StoreIOError(text, {403: 13, 404: 2}.get(status or 0), url, op)
+            self.failed = (self.failed[0] + 1, failed)
+            raise failed
 
         return run
 
@@ -389,25 +384,19 @@ class _FsspecObjects(_Objects):
         self._count(1)
         return bool(self._system.exists(prefix or self._system.root_marker))
 
-    def _fetch(
-        self,
-        key: str,
-        length: int,
-        etag: str | None,
-        modified_ms: int,
-        parts: Sequence[tuple[int, int]],
-    ) -> _Parts:
+    def _fetch(self, state: State, parts: Sequence[tuple[int, int]]) -> _Parts:
         """As of the class above, between two questions for the object's state."""
+        key, *listed = state
         name = f"{self._prefix}/{key}"
 
         def check() -> None:
             self._count(1)
             self._system.invalidate_cache()
-            if self._state(self._system.info(name)) != (length, etag, modified_ms):
+            if self._state(self._system.info(name)) != tuple(listed):
                 raise _RefusedError(_CHANGED, 412)
 
         _wait([self._task("read", key, check)])
-        found = super()._fetch(key, length, etag, modified_ms, parts)
+        found = super()._fetch(state, parts)
         _wait([self._task("read", key, check)])
         return found
 

@@ -62,10 +62,11 @@ class RemotePath(str):
     @contextmanager
     def all_read(self) -> Iterator[None]:
         """Raises the error of a request that failed meanwhile: its object would look damaged."""
-        self._objects.failure = None
+        before = self._objects.failed[0]
         yield
-        if self._objects.failure is not None:
-            raise self._objects.failure
+        count, last = self._objects.failed
+        if count > before and last is not None:
+            raise last
 
     def renew(self, least_age_s: float) -> None:
         """Lists again, if the listing is as old."""
