@@ -86,6 +86,8 @@ def s3_server(folder: Path) -> Iterator[Bucket]:
     ports = _free_ports(8)
     given = [f"-{name}.port={port}" for name, port in zip(names, ports, strict=False)]
     given += [f"-{name}.port.grpc={port}" for name, port in zip(names, ports[4:], strict=True)]
+    # Two of these servers may run at a time.
+    given += ["-s3.port.iceberg=0", "-s3.port.lance=0"]
     command = [
         str(weed), "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3",
         f"-s3.config={users}", "-volume.max=50", "-master.volumeSizeLimitMB=64", *given,
