@@ -49,8 +49,16 @@ from mqstore.spark.values import (
 )
 from mqstore.text import parse_time
 
-TABLES: Final = tuple(
-    "messages raw dispatch consumequeue index files checkpoint offsets damage".split()  # noqa: SIM905 - short
+TABLES: Final = (
+    "messages",
+    "raw",
+    "dispatch",
+    "consumequeue",
+    "index",
+    "files",
+    "checkpoint",
+    "offsets",
+    "damage",
 )
 """Values of ``table``."""
 

@@ -57,7 +57,7 @@ class TargetLock:
         self._ended: str | None = None
         self._spark: SparkSession | None = None
         self._token = uuid.uuid4().hex
-        # Whoever takes the lock next waits for a release that has begun.
+        # A release that has begun ends before the lock is taken again.
         self._releasing = threading.Lock()
         self._file: Any = None
 

@@ -14,6 +14,7 @@ from mqstore.results import VerifyReport
 from mqstore.spark.options import ReadOptions, as_texts
 from mqstore.spark.stores import find_stores
 from mqstore.spark.tasks import each
+from mqstore.store import below
 
 if TYPE_CHECKING:
     import os
@@ -68,7 +69,7 @@ def verify(
         for name, count in report.counts.items():
             counts[name] = counts.get(name, 0) + count
     findings = tuple(
-        dataclasses.replace(finding, path=f"{report.path}/{finding.path}")
+        dataclasses.replace(finding, path=str(below(options.root(report.path), finding.path)))
         for report in sorted(reports, key=lambda one: one.path)
         for finding in report.findings
     )

@@ -15,7 +15,7 @@ from mqstore.cli.messages import STAND_INS
 from mqstore.cli.options import config_option, open_store, output_options, read_argument
 from mqstore.cli.output import Column, note, table_lines
 from mqstore.files.layout import index_files, list_files, open_index_files
-from mqstore.store import below, is_remote, local, root_of
+from mqstore.store import below, is_remote, root_of
 from mqstore.text import count_text, escape, size_text, time_text
 
 if TYPE_CHECKING:
@@ -269,7 +269,9 @@ def config_command(
     with open_store(store, config) as opened:
         settings = opened.config.given()
         if broker_conf:
-            lines = _broker_conf(Path(local(store, "--broker-conf")).absolute(), settings)
+            if is_remote(store):
+                raise click.UsageError("--broker-conf: expected a folder for a broker, got a URL.")
+            lines = _broker_conf(Path(store).absolute(), settings)
             output.document(lines, lambda: _conf_lines(lines))
             return
         files = _config_files(below(root_of(opened), "config"), only)
