@@ -215,6 +215,10 @@ impl Storage for Remote {
         }))
     }
 
+    fn is_remote(&self) -> bool {
+        true
+    }
+
     fn renew(&self, least_age: Duration) -> io::Result<()> {
         if self.listing.read().0.elapsed() < least_age {
             return Ok(());

@@ -431,8 +431,8 @@ impl Store {
     /// Rows keep the order of the log.
     ///
     /// Args:
-    ///     columns: Names out of ``ARROW_SCHEMA``, in the order wanted; ``None`` is all but
-    ///         ``raw_body`` and ``error``.
+    ///     columns: Names out of ``ARROW_SCHEMA``, in the order wanted, and ``record``, the stored
+    ///         bytes, and ``tags_code``; ``None`` is all but ``raw_body``, ``error`` and these two.
     ///     batch_rows: At most this many rows in a batch.
     ///     batch_bytes: At most this many bytes of bodies in a batch, unless one alone has more. Of
     ///         a long log those with bodies are of about 2 MiB, made by several threads.

@@ -49,7 +49,7 @@ def python_texts(tree: ast.AST) -> Iterator[str]:
 
 
 def texts() -> Iterator[str]:
-    """What the package can say: its texts, those of the core, and some that are raised here."""
+    """Texts of the package and the core, and some that are raised here."""
     for path in (ROOT / "python/mqstore").rglob("*.py"):
         yield from python_texts(ast.parse(path.read_text(encoding="utf-8")))
     for path in (ROOT / "src").rglob("*.rs"):

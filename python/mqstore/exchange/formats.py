@@ -36,7 +36,7 @@ _IMPORT_BYTES = 8 << 20
 
 @dataclass
 class Piece:
-    """What was written of a batch: messages, their bytes, and the damage among them."""
+    """The written part of a batch: messages, their bytes, and the damage among them."""
 
     messages: int
     bytes: int

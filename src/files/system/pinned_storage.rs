@@ -110,6 +110,10 @@ impl Storage for PinnedStorage {
         }
     }
 
+    fn is_remote(&self) -> bool {
+        self.storage.is_remote()
+    }
+
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn StorageFile>> {
         if access == Access::ReadWrite {
             self.check_place()?;

@@ -104,6 +104,10 @@ impl Storage for Resting {
         refused()
     }
 
+    fn is_remote(&self) -> bool {
+        self.storage.is_remote()
+    }
+
     fn kind(&self, path: &Path) -> io::Result<Option<FileKind>> {
         self.storage.kind(path)
     }

@@ -150,6 +150,10 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn check_place(&self) -> io::Result<()> {
         Ok(())
     }
+    /// Whether a read costs a request over a network.
+    fn is_remote(&self) -> bool {
+        false
+    }
     /// Lists again where listings are kept, if the one at hand is as old.
     fn renew(&self, _least_age: Duration) -> io::Result<()> {
         Ok(())

@@ -194,6 +194,7 @@ pub fn data_end(log: &CommitLog, end: u64) -> Result<Option<u64>> {
         let open = log.run().open(file)?;
         let mut position = end.saturating_sub(file.base_offset);
         let mut block = vec![0; BLOCK.min(most)];
+        // The first page mostly has the last record, and zeros behind it.
         let mut wanted = FIRST.min(block.len());
         while let Some(data) = open.next_data(position).map_err(Error::io("read", &file.path))? {
             let piece = block.get_mut(..wanted).unwrap_or_default();

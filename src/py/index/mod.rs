@@ -235,8 +235,8 @@ impl IndexFile {
             other => return Err(not_one_of("mode", "r, r+, a", other)),
         };
         let layout = layout_of(slots, entries)?;
-        let Place { path, storage, is_remote } = path;
-        let how = if is_remote { IndexOpen::Read } else { IndexOpen::ReadMapped };
+        let Place { path, storage } = path;
+        let how = if storage.is_remote() { IndexOpen::Read } else { IndexOpen::ReadMapped };
         let file = py.detach(|| match mode {
             "r" => file::IndexFile::open(&*storage, &path, layout, how),
             _ => open_to_write(&path, layout, mode == "a"),

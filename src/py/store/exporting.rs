@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyo3_arrow::{PyArray, PyRecordBatch};
 
+use crate::format::crc::PROPERTY_CRC_LEN;
 use crate::format::message::{MessageView, properties, read_whole};
 use crate::format::width::clamp_u64;
 use crate::py::arguments::type_error;
@@ -24,20 +25,11 @@ use crate::store::write::append;
 fn is_exact(view: &MessageView<'_>) -> bool {
     let raw = view.raw_properties();
     // The last property may be a checksum of the record, which is made anew at each place.
-    let last = raw.split_last_chunk::<20>().filter(|(_, last)| last.starts_with(b"__CRC32#\x01"));
-    let message = NewMessage {
-        queue_id: view.queue_id(),
-        properties: last.map_or(raw, |(rest, _)| rest),
-        flag: view.flag(),
-        sys_flag: view.sys_flag(),
-        born_timestamp_ms: Some(view.born_timestamp_ms()),
-        born_host: Some(view.born_host()),
-        store_timestamp_ms: Some(view.store_timestamp_ms()),
-        store_host: Some(view.store_host()),
-        reconsume_times: view.reconsume_times(),
-        prepared_transaction_offset: view.prepared_transaction_offset(),
-        ..NewMessage::new(view.topic(), view.body())
-    };
+    let last = raw
+        .split_last_chunk::<PROPERTY_CRC_LEN>()
+        .filter(|(_, last)| last.starts_with(properties::names::CRC32));
+    let properties = last.map_or(raw, |(rest, _)| rest);
+    let message = NewMessage { properties, ..NewMessage::of(view) };
     let (at, number) = (view.physical_offset(), view.queue_offset());
     !view.topic().is_empty()
         && str::from_utf8(view.topic()).is_ok()

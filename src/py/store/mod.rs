@@ -201,8 +201,8 @@ impl Store {
             let reason = "the path is empty".to_owned();
             return Err(Error::NotAStore { path: given_path, reason }.into());
         }
-        let Place { path: place, storage, is_remote } = place_of(path)?;
-        let remote = is_remote.then(|| path.clone().unbind());
+        let Place { path: place, storage } = place_of(path)?;
+        let remote = storage.is_remote().then(|| path.clone().unbind());
         let path = place;
         let mut store = py.detach(|| match remote.is_some() {
             true => MessageStore::open_on(&path, config, storage),

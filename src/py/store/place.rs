@@ -19,8 +19,6 @@ use crate::py::{fields, process};
 pub(crate) struct Place {
     pub(crate) path: PathBuf,
     pub(crate) storage: Arc<dyn Storage>,
-    /// Whether it is a URL.
-    pub(crate) is_remote: bool,
 }
 
 /// The place of an argument: `mqstore.files.remote.RemotePath` carries the storage of its URL.
@@ -34,9 +32,9 @@ pub(crate) fn place_of(path: &Bound<'_, PyAny>) -> PyResult<Place> {
             return Err(remote::forked());
         }
         let storage = Arc::clone(&remote.storage);
-        return Ok(Place { path: path.extract()?, storage, is_remote: true });
+        return Ok(Place { path: path.extract()?, storage });
     }
-    Ok(Place { path: fields::absolute(path)?, storage: Arc::new(Os), is_remote: false })
+    Ok(Place { path: fields::absolute(path)?, storage: Arc::new(Os) })
 }
 
 /// The objects below a URL, listed once; readers of one URL share listing and blocks.
@@ -66,7 +64,8 @@ impl RemoteStorage {
     /// Lists again, if the listing at hand is as old.
     #[pyo3(signature = (least_age_s, /))]
     fn renew(&self, py: Python<'_>, least_age_s: f64) -> PyResult<()> {
-        let renewed = py.detach(|| self.storage.renew(Duration::from_secs_f64(least_age_s)));
+        let least_age = Duration::try_from_secs_f64(least_age_s).unwrap_or_default();
+        let renewed = py.detach(|| self.storage.renew(least_age));
         Ok(renewed.map_err(Error::io("list", ""))?)
     }
 

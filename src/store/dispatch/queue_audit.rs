@@ -200,13 +200,13 @@ impl<'q> Audit<'q> {
             return Ok(None);
         }
         let mut unit = CqUnit { number, ..*own };
-        let mut there = audit.queue.is_some() && audit.has(&unit, topic)?;
-        if !there
-            && audit.queue.is_some()
-            && let Some(number) = audit.known_number(own)?
-        {
-            unit.number = number;
+        let mut there = false;
+        if audit.queue.is_some() {
             there = audit.has(&unit, topic)?;
+            if !there && let Some(number) = audit.known_number(own)? {
+                unit.number = number;
+                there = audit.has(&unit, topic)?;
+            }
         }
         (audit.next, audit.reach) = (unit.end(), unit.physical_end());
         if !there {

@@ -63,7 +63,7 @@ impl Seal {
         let settings = settings(config);
         let text = Self { end, newest_timestamp_ms, settings, digest }.to_text();
         for _ in 0..TICKS {
-            // The folder is flushed behind `abort`.
+            // A lost seal makes the next open slower; the folder is flushed behind `abort`.
             lock::put(storage, &paths.seal(), text.as_bytes())?;
             // A change within the last tick would not show.
             let sealed = storage.stamp(&paths.seal()).map_err(Error::io("stat", paths.seal()))?;
@@ -90,10 +90,9 @@ impl Seal {
     /// Whether no file changed since a seal was put, whatever the settings; `false` where files
     /// have no stamps.
     pub fn is_whole(storage: &dyn Storage, paths: &StorePaths) -> bool {
-        matches!(storage.stamp(&paths.seal()), Ok(Some(_)))
-            && Self::read(storage, &paths.seal()).is_some_and(|seal| {
-                matches!(Digest::of(storage, paths), Ok(Some(digest)) if digest == seal.digest)
-            })
+        Self::read(storage, &paths.seal()).is_some_and(
+            |seal| matches!(Digest::of(storage, paths), Ok(Some(digest)) if digest == seal.digest),
+        )
     }
 
     fn read(storage: &dyn Storage, path: &Path) -> Option<Self> {

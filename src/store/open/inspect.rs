@@ -25,6 +25,9 @@ use crate::store::folder::seal::Seal;
 use crate::store::queue_table::{QueueLayout, QueueTable};
 use crate::store::topics;
 
+/// Topics up to which the stamps of all files cost less than reading the queues' last files.
+const FEW_TOPICS: usize = 16;
+
 pub(crate) struct Parts {
     pub(crate) log: CommitLog,
     pub(crate) queues: QueueTable,
@@ -82,7 +85,11 @@ pub(crate) fn load_parts(
         other => (other?, None),
     };
     let topics::Entered { kinds, small: small_topics } = entered;
-    let is_sealed = access == Access::Read && Seal::is_whole(&**storage, paths);
+    // Objects have other stamps than the files that were sealed.
+    let is_sealed = access == Access::Read
+        && !storage.is_remote()
+        && storage.list(&paths.consume_queue()).is_ok_and(|topics| topics.len() <= FEW_TOPICS)
+        && Seal::is_whole(&**storage, paths);
     let (storage_of_queues, files_of_queues) = (Arc::clone(storage), Arc::clone(&open_files));
     let (queues, more) = QueueTable::load_sealed(
         storage_of_queues,

@@ -209,7 +209,7 @@ impl<'a> QueueRead<'a> {
                 self.nothing_there = examined == 0;
                 return Ok(());
             }
-            if self.request.filter.is_all() {
+            if self.log.run().storage().is_remote() && self.request.filter.is_all() {
                 self.announce(&units);
             }
             let is_over = |next: i64| {

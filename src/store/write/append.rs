@@ -11,7 +11,7 @@ use crate::format::crc;
 use crate::format::message::host::Host;
 use crate::format::message::properties::{self, Indexed};
 use crate::format::message::sys_flag::{self, Transaction};
-use crate::format::message::{self, BLANK_LEN, Lengths, Record, Version};
+use crate::format::message::{self, BLANK_LEN, Lengths, MessageView, Record, Version};
 use crate::format::queue::{is_broker_topic, names_a_folder};
 use crate::format::width::{saturating_u32, to_usize};
 use crate::log::Queue;
@@ -56,6 +56,24 @@ pub struct NewMessage<'a> {
 }
 
 impl<'a> NewMessage<'a> {
+    /// A message with everything that a stored one has.
+    #[must_use]
+    pub fn of(view: &MessageView<'a>) -> Self {
+        Self {
+            queue_id: view.queue_id(),
+            properties: view.raw_properties(),
+            flag: view.flag(),
+            sys_flag: view.sys_flag(),
+            born_timestamp_ms: Some(view.born_timestamp_ms()),
+            born_host: Some(view.born_host()),
+            store_timestamp_ms: Some(view.store_timestamp_ms()),
+            store_host: Some(view.store_host()),
+            reconsume_times: view.reconsume_times(),
+            prepared_transaction_offset: view.prepared_transaction_offset(),
+            ..Self::new(view.topic(), view.body())
+        }
+    }
+
     /// A message with defaults.
     #[must_use]
     pub const fn new(topic: &'a [u8], body: &'a [u8]) -> Self {

@@ -37,17 +37,11 @@ pub fn members(
         let item = item.map_err(|error| error.at(body_at))?;
         let number = saturating_i64(members.len());
         let message = NewMessage {
-            queue_id: view.queue_id(),
+            body: item.body,
             properties: item.properties,
             flag: item.flag,
             sys_flag: sys_flag & !OF_THE_WHOLE,
-            born_timestamp_ms: Some(view.born_timestamp_ms()),
-            born_host: Some(view.born_host()),
-            store_timestamp_ms: Some(view.store_timestamp_ms()),
-            store_host: Some(view.store_host()),
-            reconsume_times: view.reconsume_times(),
-            prepared_transaction_offset: view.prepared_transaction_offset(),
-            ..NewMessage::new(view.topic(), item.body)
+            ..NewMessage::of(view)
         };
         let queue_offset = range.base_queue_offset.saturating_add(number);
         let record = append::encode(&message, view.physical_offset(), queue_offset, false)
