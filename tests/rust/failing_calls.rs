@@ -136,7 +136,9 @@ fn fail_each(flush: FlushDiskType, errno: i32) -> u64 {
             panic!("errno {errno} from call {number}, {}: {why}", failed.unwrap_or_default());
         }
         if failed.is_none() {
-            println!("{flush:?}, errno {errno}: {number} calls, one in {step} failed, nothing lost");
+            println!(
+                "{flush:?}, errno {errno}: {number} calls, one in {step} failed, nothing lost"
+            );
             return number;
         }
         number += step;
