@@ -147,12 +147,6 @@ impl MessageStore {
         &self.files.config
     }
 
-    /// Whether it was opened for writing.
-    #[must_use]
-    pub fn is_writable(&self) -> bool {
-        self.writer.is_some()
-    }
-
     /// Result of recovery; `None` for a reader.
     #[must_use]
     pub fn recovery(&self) -> Option<&RecoveryReport> {
@@ -501,8 +495,8 @@ impl MessageStore {
         self.files.closed.load(Ordering::Acquire)
     }
 
-    #[doc(hidden)]
-    pub fn hold_dispatch(&self, held: bool) {
+    #[cfg(test)]
+    fn hold_dispatch(&self, held: bool) {
         if let Some(writer) = &self.writer {
             writer.dispatch_held.store(held, Ordering::Release);
         }

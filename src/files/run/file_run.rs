@@ -329,6 +329,7 @@ impl FileRun {
                 self.refresh()?;
                 Ok(None)
             }
+            // The retention of this process deleted it and left it out of the list.
             Err(Error::Io { .. }) if !self.files().iter().any(|known| known.id == file.id) => {
                 Ok(None)
             }
