@@ -58,7 +58,7 @@ _AT_ONCE = 64
 _THREADS = 8
 _LONGEST_PAUSE_S = 0.01
 # Another process may have released a queue, though the log did not grow.
-_LOOK_S = 0.5
+_CHECK_S = 0.5
 
 
 async def _ended(future: asyncio.Future[Any]) -> None:
@@ -339,7 +339,7 @@ class AsyncConsumerGroup(_Threaded):
             left = deadline - loop.time()
             if found or left <= 0 or max_messages == 0:
                 return found
-            await self._store.wait(end, timeout_s=min(left, _LOOK_S))
+            await self._store.wait(end, timeout_s=min(left, _CHECK_S))
 
     async def messages(
         self, topic: str, *, tags: str | None = None
@@ -348,7 +348,7 @@ class AsyncConsumerGroup(_Threaded):
         last: StoredMessage | None = None
         try:
             while True:
-                found = await self.poll(topic, max_messages=1, tags=tags, timeout_s=_LOOK_S)
+                found = await self.poll(topic, max_messages=1, tags=tags, timeout_s=_CHECK_S)
                 for message in found:
                     if last is not None:
                         self._inner.skip(last)

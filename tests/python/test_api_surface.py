@@ -300,6 +300,16 @@ def test_columns():
     assert len(mqstore.ARROW_SCHEMA) == len(COLUMNS)
 
 
+def test_columns_are_those_of_sql_and_of_json():
+    from mqstore.database.tables import columns_of
+    from mqstore.results.documents import FIELDS
+
+    shown = set(COLUMNS) - {"raw_body", "error"}
+    assert shown <= set(columns_of("messages"))
+    times = {name for name in shown if f"{name}_ms" in FIELDS}
+    assert shown - times - {"body", "broker"} <= set(FIELDS)
+
+
 MESSAGE = mqstore.Message(
     "orders",
     b"\x00\x01" * 100,

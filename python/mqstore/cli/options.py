@@ -116,7 +116,7 @@ def _read_only_topic(
     value: tuple[str, ...],
 ) -> str:
     if len(value) > 1:
-        raise click.BadParameter(f"expected one topic, found {len(value)}")
+        raise click.BadParameter(f"expected one topic, got {len(value)}")
     return value[0]
 
 

@@ -36,7 +36,7 @@ _OBSTORE = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
 _MOST_IN_FLIGHT = 32
 _ATTEMPTS = 6
 _PAUSE_S = 0.1
-_LOOK_S = 0.2
+_SIGNAL_CHECK_S = 0.2
 _LONGEST_PAUSE_S = 3.0
 _PAGE = 1000
 """Objects that one list request names."""
@@ -418,7 +418,7 @@ def _wait(tasks: Sequence[Callable[[], _T]]) -> list[_T]:
     futures = [threads.submit(task) for task in tasks]
     try:
         # A signal that comes just before an endless wait would not end it.
-        while wait(futures, timeout=_LOOK_S).not_done:
+        while wait(futures, timeout=_SIGNAL_CHECK_S).not_done:
             pass
         return [future.result() for future in futures]
     except BaseException:
