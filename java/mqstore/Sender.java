@@ -420,7 +420,10 @@ public final class Sender {
                 Object list = call(call(client, "getMQClientAPIImpl"), "queryTopicConsumeByWho", address, topic,
                     (long) timeoutMs);
                 for (Object group : (Collection<?>) call(list, "getGroupList")) {
-                    groups.add(String.valueOf(group));
+                    // Brokers of 5.3 name the topic itself where one of its consumers is connected.
+                    if (!group.equals(topic) || isConnected(client, address, topic)) {
+                        groups.add(String.valueOf(group));
+                    }
                 }
             }
         } catch (Failure failure) {
@@ -431,6 +434,16 @@ public final class Sender {
         ByteArrayOutputStream body = frame('T', topic, shortened(error), String.join("\1", groups));
         new DataOutputStream(body).writeInt(count);
         write(out, body);
+    }
+
+    private boolean isConnected(Object client, Object address, String group) {
+        try {
+            Object found = call(call(client, "getMQClientAPIImpl"), "getConsumerIdListByGroup", address, group,
+                (long) timeoutMs);
+            return !((Collection<?>) found).isEmpty();
+        } catch (ReflectiveOperationException none) {
+            return false;
+        }
     }
 
     private void sent(List<Item> items, Object result) throws IOException {

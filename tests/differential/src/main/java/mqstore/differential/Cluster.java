@@ -78,6 +78,7 @@ final class Cluster implements AutoCloseable {
         auth.setConfigName(brokerConfig.getBrokerName());
         auth.setClusterName(brokerConfig.getBrokerClusterName());
         auth.setAuthConfigPath(root + File.separator + "config");
+        MixAll.properties2Object(Settings.properties(parameters, "authConfig"), auth);
         BrokerController controller = new BrokerController(brokerConfig, server(port), new NettyClientConfig(),
             storeConfig, auth);
         try {

@@ -1,0 +1,54 @@
+"""A live cluster to send to: what it is asked, and what its consumers get."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from helpers.java import VERSION, RocketMQ, build
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# Short lives: the second compiler would cost more than it gives.
+QUICK_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -Xshare:auto"}
+
+
+def client_path(version: str = VERSION) -> str:
+    """The class path of RocketMQ's client."""
+    return build(version).partition(os.pathsep)[2]
+
+
+@dataclass
+class Cluster:
+    """A name server and a broker in a process of their own."""
+
+    rocketmq: RocketMQ
+    store: Path
+    to: str
+    client: str
+
+    def topics(self, *names: str, queues: int = 4) -> None:
+        """Makes topics."""
+        self.rocketmq.produce(
+            [{"op": "create-topic", "topic": name, "queues": queues} for name in names]
+        )
+
+    def messages(self, *topics: str) -> list[dict[str, Any]]:
+        """All messages of topics, as a consumer sees them."""
+        return self.rocketmq.consume(topics, "all-of-them")
+
+
+@contextmanager
+def running_cluster(
+    rocketmq: RocketMQ, store: Path, *, client: str = "", **params: Any
+) -> Iterator[Cluster]:
+    """Starts a broker on a store in a running process, and stops it."""
+    settings = {"storeConfig": {"mappedFileSizeCommitLog": 64 << 20}, **params}
+    _, done = rocketmq.call("start-broker", store=str(store), params=settings)
+    yield Cluster(rocketmq, store, done["nameServer"], client or client_path())
+    if rocketmq.is_alive:
+        rocketmq.stop_broker()
