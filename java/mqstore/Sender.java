@@ -55,7 +55,10 @@ public final class Sender {
     private final Method setProperties;
     private final Method readProperties;
     private final Method send;
-    private final Method sendBatch;
+    private final Method setUniqueKey;
+    private final Method together;
+    private final Method encode;
+    private final Method setBody;
     private final int timeoutMs;
     private final int tries;
     private final int batch;
@@ -99,7 +102,18 @@ public final class Sender {
             } catch (ReflectiveOperationException none) {
                 // Not an answer: the connection failed, or time ran out.
             }
-            return new Failure(code, error.getClass().getSimpleName(), String.valueOf(error.getMessage()));
+            String kind = error.getClass().getSimpleName();
+            String text = String.valueOf(error.getMessage());
+            // The client wraps some of its own exceptions, in text too.
+            if (text.contains("remoting.exception.Remoting")) {
+                kind = "RemotingException";
+            }
+            for (Throwable cause = error.getCause(); cause != null; cause = cause.getCause()) {
+                if (cause.getClass().getSimpleName().startsWith("Remoting")) {
+                    kind = cause.getClass().getSimpleName();
+                }
+            }
+            return new Failure(code, kind, text);
         }
 
         boolean mayPass() {
@@ -122,7 +136,11 @@ public final class Sender {
         readProperties = type("common.message.MessageDecoder").getMethod("string2messageProperties", String.class);
         producer = started();
         send = producer.getClass().getMethod("send", message, queue, long.class);
-        sendBatch = producer.getClass().getMethod("send", Collection.class, queue, long.class);
+        Class<?> batches = type("common.message.MessageBatch");
+        setUniqueKey = type("common.message.MessageClientIDSetter").getMethod("setUniqID", message);
+        together = batches.getMethod("generateFromList", Collection.class);
+        encode = batches.getMethod("encode");
+        setBody = message.getMethod("setBody", byte[].class);
         boolean ownLanes = Boolean.parseBoolean(settings.get("own.lanes"));
         for (int i = 0; i < Integer.parseInt(settings.get("lanes")); i++) {
             if (i == 0 || ownLanes) {
@@ -282,52 +300,52 @@ public final class Sender {
     private void work(BlockingQueue<Item> lane) {
         Item held = null;
         while (true) {
-            List<Item> together = new ArrayList<>();
+            List<Item> items = new ArrayList<>();
             try {
                 Item first = held == null ? lane.take() : held;
                 held = null;
                 if (first == LAST || stopped) {
                     return;
                 }
-                together.add(first);
+                items.add(first);
                 int size = first.bytes;
-                while (first.batchable && together.size() < batch && (held = lane.poll()) != null) {
+                while (first.batchable && items.size() < batch && (held = lane.poll()) != null) {
                     if (!held.batchable || held.queue != first.queue || !held.topic.equals(first.topic)
                         || size + held.bytes > MOST_BATCH_BYTES) {
                         break;
                     }
                     size += held.bytes;
-                    together.add(held);
+                    items.add(held);
                     held = null;
                 }
-                deliver(together);
+                deliver(items);
             } catch (InterruptedException | IOException gone) {
                 return;
             }
         }
     }
 
-    private void deliver(List<Item> together) throws InterruptedException, IOException {
+    private void deliver(List<Item> items) throws InterruptedException, IOException {
         int done = 0;
         while (true) {
             Failure failure;
             try {
                 done++;
-                sent(together, attempt(together));
+                sent(items, attempt(items));
                 return;
             } catch (Failure caught) {
                 failure = caught;
             }
             if (!stopped && failure.mayPass() && done < tries) {
                 Thread.sleep(Math.min(100L << Math.min(done - 1, 10), LONGEST_PAUSE_MS));
-            } else if (together.size() > 1 && !failure.mayPass()) {
+            } else if (items.size() > 1 && !failure.mayPass()) {
                 // Each message gets its own answer.
-                for (Item item : together) {
+                for (Item item : items) {
                     deliver(Collections.singletonList(item));
                 }
                 return;
             } else {
-                for (Item item : together) {
+                for (Item item : items) {
                     failed(item, failure, done);
                 }
                 return;
@@ -335,18 +353,23 @@ public final class Sender {
         }
     }
 
-    private Object attempt(List<Item> together) throws Failure {
-        Item first = together.get(0);
+    private Object attempt(List<Item> items) throws Failure {
+        Item first = items.get(0);
         Object queue = queue(first);
         try {
-            if (together.size() == 1) {
+            if (items.size() == 1) {
                 return send.invoke(producer, first.message, queue, (long) timeoutMs);
             }
             List<Object> messages = new ArrayList<>();
-            for (Item item : together) {
+            for (Item item : items) {
+                setUniqueKey.invoke(null, item.message);
                 messages.add(item.message);
             }
-            return sendBatch.invoke(producer, messages, queue, (long) timeoutMs);
+            // A broker gives the properties of a batch, such as a unique key, to each of its messages.
+            Object whole = together.invoke(null, messages);
+            setProperties.invoke(null, whole, new HashMap<String, String>());
+            setBody.invoke(whole, encode.invoke(whole));
+            return send.invoke(producer, whole, queue, (long) timeoutMs);
         } catch (ReflectiveOperationException | RuntimeException error) {
             Failure failure = Failure.of(error);
             if (!failure.kind.equals("MQBrokerException") || failure.code == NO_TOPIC) {

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from helpers.java import VERSION, RocketMQ, build
+import mqstore
+from helpers.java import VERSION, RocketMQ, RocketMQError, build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +32,7 @@ class Cluster:
     store: Path
     to: str
     client: str
+    port: int
 
     def topics(self, *names: str, queues: int = 4) -> None:
         """Makes topics."""
@@ -37,9 +40,25 @@ class Cluster:
             [{"op": "create-topic", "topic": name, "queues": queues} for name in names]
         )
 
-    def messages(self, *topics: str) -> list[dict[str, Any]]:
-        """All messages of topics, as a consumer sees them."""
-        return self.rocketmq.consume(topics, "all-of-them")
+    def messages(self, *topics: str, count: int = 0) -> list[dict[str, Any]]:
+        """All messages of topics, as a consumer sees them, once there are so many."""
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                found = self.rocketmq.consume(topics, "all-of-them")
+            except RocketMQError as error:
+                # The client cannot be given no queue at all.
+                if "can not be null or empty" not in str(error):
+                    raise
+                found = []
+            # A broker adds a message to its queue a little later.
+            if len(found) >= count or time.monotonic() > deadline:
+                return found
+
+    def stored(self, topic: str) -> int:
+        """How many messages the broker's folder has of a topic."""
+        with mqstore.open(self.store) as store:
+            return sum(queue.max_offset for queue in store.queues(topic))
 
 
 @contextmanager
@@ -49,6 +68,7 @@ def running_cluster(
     """Starts a broker on a store in a running process, and stops it."""
     settings = {"storeConfig": {"mappedFileSizeCommitLog": 64 << 20}, **params}
     _, done = rocketmq.call("start-broker", store=str(store), params=settings)
-    yield Cluster(rocketmq, store, done["nameServer"], client or client_path())
+    port = int(done["broker"].rpartition(":")[2])
+    yield Cluster(rocketmq, store, done["nameServer"], client or client_path(), port)
     if rocketmq.is_alive:
         rocketmq.stop_broker()

@@ -300,7 +300,8 @@ def _failure(unit: _Unit) -> ReplayFailure:
         physical_offset=unit.place,
         topic=unit.topic,
         kind=kind_of(found),
-        answer=found.text,
+        # The client adds a line with an address for readers.
+        answer=found.text.partition("\nFor more information")[0],
         code=found.code,
         tries=found.tries,
         message_id=unit.message_id,
