@@ -5,6 +5,7 @@ import java.io.ByteArrayOutputStream;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.EOFException;
+import java.io.File;
 import java.io.FileOutputStream;
 import java.io.FileDescriptor;
 import java.io.IOException;
@@ -162,10 +163,10 @@ public final class Sender {
         // What RocketMQ's client logs must not fall between the answers.
         System.setOut(System.err);
         int code = 1;
+        Map<String, String> settings = new HashMap<>();
         try (DataInputStream in = new DataInputStream(new BufferedInputStream(System.in, 1 << 18))) {
             ByteBuffer first = frame(in);
             first.get();
-            Map<String, String> settings = new HashMap<>();
             while (first.hasRemaining()) {
                 settings.put(text(first), text(first));
             }
@@ -188,7 +189,18 @@ public final class Sender {
                 code = 2;
             }
         }
+        remove(new File(settings.getOrDefault("folder", "")));
         Runtime.getRuntime().halt(code);
+    }
+
+    private static void remove(File file) {
+        File[] below = file.listFiles();
+        if (below != null) {
+            for (File one : below) {
+                remove(one);
+            }
+        }
+        file.delete();
     }
 
     private static Class<?> type(String name) throws ClassNotFoundException {

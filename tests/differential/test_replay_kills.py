@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 KILLS = int(os.environ.get("MQSTORE_REPLAY_KILLS", "10"))
 SEED = int(os.environ.get("MQSTORE_SEED", "1"))
-MESSAGES = 300 * KILLS
+MESSAGES = 1_000 * KILLS
 EACH = ("command", "client", "command", "client", "broker")
 
 
@@ -61,10 +61,14 @@ def test_killed_at_random_moments_nothing_is_missing(
     command += ["--tries", "30", "--rate", "400/s"]
     variables = environment(**QUICK_JAVA)
     for number in range(KILLS):
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=variables)
+        said = tmp_path / "said"
+        with said.open("w") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=output, env=variables)
         before, deadline = cluster.stored("orders"), time.monotonic() + 90
-        while cluster.stored("orders") == before and process.poll() is None:
-            assert time.monotonic() < deadline, f"seed {SEED}, kill {number}: nothing is sent"
+        while cluster.stored("orders") == before:
+            text = f"seed {SEED}, kill {number}: {said.read_text()}"
+            assert process.poll() is None, text
+            assert time.monotonic() < deadline, text
         time.sleep(chance.random() * 0.4)
         match EACH[number % len(EACH)]:
             case "command":

@@ -477,7 +477,6 @@ class Replay:
     def _send(
         self, store: Store, selector: Selector, journal: Journal, refusals: _Refusals
     ) -> ReplayReport:
-        began = time.monotonic()
         journal.open()
         _check_anchor(store, journal)
         before = journal.sent
@@ -485,6 +484,7 @@ class Replay:
             sender = stack.enter_context(closing(self._sender()))
             run = Run(sender, journal, Pace(*self._rates), self._ways)
             stack.enter_context(_interrupts(run))
+            began = time.monotonic()
 
             def advance(place: int) -> None:
                 if self._progress is not None:

@@ -264,7 +264,7 @@ class Selector:
         place, topic = message.physical_offset, message.topic
         origin = self._origin(message)
         reason = self._reason(message)
-        if reason is None and origin is None:
+        if reason is None and origin is None and self._group is not None:
             reason = "no-origin"
         if reason is None:
             try:

@@ -128,10 +128,13 @@ class Sender:
 
     def __init__(self, target: Target, *, own_lanes: bool, dropped: Iterable[str]) -> None:
         access, secret = target.secrets()
-        # The client writes a log of its own, which nobody reads.
-        self._folder = tempfile.TemporaryDirectory(prefix="mqstore-sender-")
+        class_path = target.class_path()
+        # The client writes a log of its own, which nobody reads; a killed run leaves it to Java.
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="mqstore-sender-", ignore_cleanup_errors=True
+        )
         logs = self._folder.name
-        command = ["java", "-Xmx768m", "-XX:+UseSerialGC", "-cp", target.class_path()]
+        command = ["java", "-Xmx768m", "-XX:+UseSerialGC", "-cp", class_path]
         kept = {
             name: value
             for name, value in os.environ.items()
@@ -171,6 +174,7 @@ class Sender:
             "property.rocketmq.log.root": logs,
             "property.rocketmq.log.level": "error",
             "property.user.home": logs,
+            "folder": logs,
         }
         if target.tls_config is not None:
             settings["property.tls.config.file"] = os.fspath(target.tls_config)
