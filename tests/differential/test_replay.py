@@ -125,8 +125,7 @@ def test_dead_letters_come_back_to_their_group_and_to_no_other(
     rocketmq = cluster.rocketmq
     cluster.topics("work")
     rows = [
-        {"topic": "work", "queueId": 0, "bodyText": str(n), "keys": [f"w-{n}"]}
-        for n in range(5)
+        {"topic": "work", "queueId": 0, "bodyText": str(n), "keys": [f"w-{n}"]} for n in range(5)
     ]
     rocketmq.produce(rows)
     rocketmq.consume(["work"], "other", mode="push", count=5)
@@ -241,7 +240,9 @@ def test_ordered_changed_and_limited(cluster: Cluster, tmp_path: Path) -> None:
     second = mqstore.replay(root, **given)
     assert (first.sent + first.skipped, second.sent_before) == (11, 10)
     assert first.sent + second.sent == 35
-    assert [row["body"] for row in cluster.messages("few", count=1)] == [base64.b64encode(b"new").decode()]
+    assert [row["body"] for row in cluster.messages("few", count=1)] == [
+        base64.b64encode(b"new").decode()
+    ]
     places: dict[tuple[int, int], list[int]] = {}
     for row in sorted(cluster.messages("ordered", count=34), key=lambda row: row["queueOffset"]):
         assert row["properties"]["lab"] == "yes"
@@ -259,7 +260,10 @@ def test_ctrl_c_ends_between_messages(cluster: Cluster, tmp_path: Path) -> None:
     command += ["--to-topic", "slow", "--classpath", cluster.client, "--apply"]
     command += ["--journal", str(tmp_path / "journal")]
     process = subprocess.Popen(
-        [*command, "--rate", "50/s"], stderr=subprocess.PIPE, text=True, env=environment(**QUICK_JAVA)
+        [*command, "--rate", "50/s"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(**QUICK_JAVA),
     )
     deadline = time.monotonic() + 60
     while not cluster.stored("slow") and time.monotonic() < deadline:
@@ -295,7 +299,9 @@ def test_keys_and_tls_stay_out_of_sight(
     }
     store = tmp_path / "target/store"
     (store / "config").mkdir(parents=True)
-    topics = {"topicConfigTable": {"orders": {"topicName": "orders", "readQueueNums": 4, "perm": 6}}}
+    topics = {
+        "topicConfigTable": {"orders": {"topicName": "orders", "readQueueNums": 4, "perm": 6}}
+    }
     topics["topicConfigTable"]["orders"]["writeQueueNums"] = 4
     (store / "config/topics.json").write_text(json.dumps(topics))
     with running_cluster(rocketmq, store, authConfig=auth) as cluster:
