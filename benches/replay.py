@@ -36,8 +36,10 @@ def main() -> None:
                     }
                     for n in range(begin, min(begin + 1000, asked.messages))
                 )
+        # On a machine under load a broker would refuse what waits for 200 ms.
+        patient = {"waitTimeMillsInSendQueue": "10000"}
         rocketmq = RocketMQ(folder / "process", version=asked.version, options=("-Xmx1g",))
-        with running_cluster(rocketmq, folder / "target/store") as cluster:
+        with running_cluster(rocketmq, folder / "target/store", brokerConfig=patient) as cluster:
             cluster.topics("alone", "replayed", queues=8)
             for batch in (1, 32):
                 rates: dict[str, list[float]] = {"alone": [], "replayed": []}

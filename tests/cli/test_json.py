@@ -9,8 +9,8 @@ import mqstore
 from helpers.json_page import mismatches, sections
 from mqstore.cli import command
 
-# Held against the page where they are run: tests/cli/test_demo.py; Spark takes too long here, and `resend`
-# prints what `replay` does.
+# Held against the page where they are run: tests/cli/test_demo.py; Spark takes too long here,
+# and `resend` prints what `replay` does.
 ELSEWHERE = {"demo", "pipeline", "resend"}
 RUNS = [
     "info STORE",

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,7 +22,6 @@ from mqstore.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 SMALL = mqstore.StoreConfig.embedded()
 
@@ -91,11 +91,11 @@ def test_the_plan_sends_nothing_and_says_what_would_be(cluster: Cluster, tmp_pat
     assert (topic.topic, topic.messages, topic.queues) == ("read", 90, 4)
     assert topic.groups == ("audit",)
     assert report.seconds == 9
-    assert [one.physical_offset for one in report.first][0] == 0
+    assert report.first[0].physical_offset == 0
     assert any("redelivery" in text for text in report.differences)
     assert any("new_id" in text for text in report.warnings)
     assert len(cluster.messages("read")) == 1
-    assert not os.path.exists(report.journal)
+    assert not Path(report.journal).exists()
     missing = mqstore.replay(root, topics=["orders"], to_topic="nowhere", **options(cluster))
     assert missing.topics[0].queues == 0
     assert any("no such topic" in text for text in missing.warnings)
@@ -280,9 +280,8 @@ def test_ctrl_c_ends_between_messages(cluster: Cluster, tmp_path: Path) -> None:
     assert len(got) == 360
 
 
-def test_keys_and_tls_stay_out_of_sight(
-    _java: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("_java")
+def test_keys_and_tls_stay_out_of_sight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = source(tmp_path, 20)
     rocketmq = RocketMQ(
         tmp_path / "process", options=("-Dtls.server.mode=enforcing", "-Dtls.enable=true")

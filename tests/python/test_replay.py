@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import time
 from typing import TYPE_CHECKING, Any
@@ -203,14 +202,14 @@ def test_a_journal_is_bound_locked_and_checked(tmp_path: Path) -> None:
     again.read()
     assert (again.done, again.sent, list(again.failures)) == (5, 4, [5])
     assert again.failures[5] == failure(5)
-    with pytest.raises(mqstore.ConfigError, match="to='b'.*to='a'"):
+    with pytest.raises(mqstore.ConfigError, match=r"to='b'.*to='a'"):
         Journal(path, {"to": "b", "topics": ("x",)}).read()
     path.write_bytes(path.read_bytes() + b"[1]\n")
     with pytest.raises(mqstore.CorruptionError, match=r"byte \d+: journal"):
         Journal(path, {"to": "a", "topics": ("x",)}).read()
     missing = Journal(tmp_path / "none", {})
     missing.read()
-    assert not os.path.exists(missing.path)
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize("name", ["failed.csv", "failed.jsonl"])

@@ -157,7 +157,8 @@ class ReplayReport(Report):
         messages: Dry run: messages that would be sent.
         topics: Dry run: these by topic of the target.
         first: Dry run: the first of them.
-        seconds: Time that sending took; of a dry run the time it will take at the rate, ``None`` without one.
+        seconds: Time that sending took; of a dry run the time it will take at the rate, ``None``
+            without one.
         differences: How the sent messages differ from the stored ones.
         warnings: Further remarks.
     """
