@@ -1,4 +1,4 @@
-"""A replay against RocketMQ's client alone, in turns on one broker: messages a second, one by one and in batches."""
+"""A replay and RocketMQ's client alone, in turns on one broker, singly and in batches."""
 
 from __future__ import annotations
 

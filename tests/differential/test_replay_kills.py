@@ -85,7 +85,6 @@ def test_killed_at_random_moments_nothing_is_missing(tmp_path: Path) -> None:
     got = Counter(row["uniqKey"] for row in cluster.messages("orders", count=MESSAGES))
     assert set(got) == {f"{n:032X}" for n in range(MESSAGES)}, f"seed {SEED}"
     repeats = got.total() - MESSAGES
-    print(f"{KILLS} kills, {MESSAGES} messages, {repeats} repeats")
     assert repeats <= KILLS * WINDOW, f"seed {SEED}"
     assert max(got.values()) <= KILLS + 1, f"seed {SEED}"
     running[-1][1].__exit__(None, None, None)

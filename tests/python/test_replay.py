@@ -195,11 +195,14 @@ def test_a_journal_is_bound_locked_and_checked(tmp_path: Path) -> None:
     journal.open()
     with pytest.raises(mqstore.StoreLockedError, match="another run"):
         Journal(path, {"to": "a", "topics": ("x",)}).open()
-    journal.note(done=5, failures=[failure(4), failure(5)], sent=3)
+    journal.note(done=0, sent=1)
+    assert journal.is_handled(0)
+    journal.note(done=5, failures=[failure(4), failure(5)], sent=2)
     journal.note(resolved=[4], sent=1)
     journal.close()
     again = Journal(path, {"to": "a", "topics": ("x",)})
     again.read()
+    assert b'"done":0' in path.read_bytes()
     assert (again.done, again.sent, list(again.failures)) == (5, 4, [5])
     assert again.failures[5] == failure(5)
     with pytest.raises(mqstore.ConfigError, match=r"to='b'.*to='a'"):

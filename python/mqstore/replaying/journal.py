@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _FORM = 1
 _LONGEST_LINE = 64 << 20
 # Between two waits for the disk; a killed process loses nothing that was written.
-_FLUSH_S = 0.05
+_FLUSH_S = 0.2
 
 
 class Journal:
@@ -123,12 +123,12 @@ class Journal:
         line: dict[str, Any] = {
             "done": done,
             "beyond": list(beyond),
-            "sent": sent,
+            "sent": sent or None,
             "resolved": list(resolved),
             "failures": list(failures),
             "anchor": anchor,
         }
-        line = {name: value for name, value in line.items() if value not in (None, [], 0)}
+        line = {name: value for name, value in line.items() if value not in (None, [])}
         self._write(line)
         self._apply(line, 0)
 
@@ -138,7 +138,7 @@ class Journal:
             data = data[os.write(self._file, data) :]
         now = time.monotonic()
         if now - self._flushed_s > _FLUSH_S:
-            os.fsync(self._file)
+            os.fdatasync(self._file)
             self._flushed_s = now
 
     def _take(self, line: bytes, offset: int) -> None:

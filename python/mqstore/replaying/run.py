@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mqstore.replaying.selection import Chosen
 
 ANY_QUEUE = -1
-WINDOW = 512
+WINDOW = 1_024
 """Most messages in flight: those that a killed run may send twice."""
 _WINDOW_BYTES = 32 << 20
 _MOST_IN_A_ROW = 20
@@ -217,12 +217,16 @@ class Run:
 
     def _wait(self, size: int) -> None:
         """Until there is room for a record in the window, if it is new, and the rate allows it."""
+        most = WINDOW - 1
         while not self.interrupted and self.stopped is None:
             wait_s = self._pace.wait_s()
             is_full = size > 0 and (
-                self._in_flight >= WINDOW
+                self._in_flight > most
                 or (self._in_flight > 0 and self._bytes + size > _WINDOW_BYTES)
             )
+            if is_full:
+                # Room for many at once, so that requests are full.
+                most = WINDOW // 2
             if not is_full and wait_s <= 0:
                 return
             self._sender.flush()
