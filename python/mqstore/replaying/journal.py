@@ -138,7 +138,7 @@ class Journal:
             data = data[os.write(self._file, data) :]
         now = time.monotonic()
         if now - self._flushed_s > _FLUSH_S:
-            os.fdatasync(self._file)
+            os.fsync(self._file)
             self._flushed_s = now
 
     def _take(self, line: bytes, offset: int) -> None:
