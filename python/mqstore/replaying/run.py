@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 import zlib
@@ -192,14 +193,14 @@ class Run:
             queue_id, flag, body = changed.queue_id or 0, changed.flag, changed.body
             properties = _property_block(changed)
         size = len(body) + len(properties)
-        self._wait(0 if unit.messages else size)
+        self._wait(0 if unit.messages else size + 1)
         if self.stopped is not None or self.interrupted:
             return
         added = {**chosen.added, **self._ways.properties}
         origin = f"{self._ways.broker}/{chosen.place}"
         if len(properties) + len(origin) + sum(map(len, added.values())) <= _MOST_PROPERTY_BYTES:
             added["MQSTORE_ORIGIN"] = origin
-        lane = zlib.crc32(f"{message.topic}/{message.queue_id}".encode()) & 0x7FFFFFFF
+        lane = _lane(message.topic, message.queue_id)
         self._number += 1
         unit.parts += 1
         unit.messages += 1
@@ -295,6 +296,11 @@ class Run:
         for unit in answered:
             self._in_flight -= unit.messages
             self._bytes -= unit.size
+
+
+@functools.lru_cache(maxsize=4096)
+def _lane(topic: str, queue_id: int) -> int:
+    return zlib.crc32(f"{topic}/{queue_id}".encode()) & 0x7FFFFFFF
 
 
 def _failure(unit: _Unit) -> ReplayFailure:

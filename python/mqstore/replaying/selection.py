@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -291,7 +292,7 @@ class Selector:
             return None if "rolled-back" in include else "rolled-back"
         if self._group is not None and topic in (RETRY + self._group, DEAD_LETTER + self._group):
             return None
-        return "system" if is_system_topic(topic) and "system" not in include else None
+        return "system" if _is_system(topic) and "system" not in include else None
 
     def _routed(self, message: StoredMessage, place: int, origin: str) -> Chosen:
         group = self._what.group
@@ -322,6 +323,9 @@ class Selector:
             if messages:
                 return
         yield NotSent(damage.physical_offset, "damaged", detail=damage.reason)
+
+
+_is_system = functools.lru_cache(maxsize=4096)(is_system_topic)
 
 
 def _place(message: StoredMessage) -> int:
