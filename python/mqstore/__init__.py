@@ -113,6 +113,14 @@ if TYPE_CHECKING:
     from mqstore.groups.group import ConsumerGroup
     from mqstore.groups.processing import Processed
     from mqstore.html_report import report
+    from mqstore.replaying.replay import replay, resend
+    from mqstore.replaying.report import (
+        FirstMessage,
+        ReplayFailure,
+        ReplayRefusal,
+        ReplayReport,
+        ReplayTopic,
+    )
     from mqstore.results import (
         Diagnosis,
         DoctorReport,
@@ -160,6 +168,7 @@ __all__ = [
     "DoctorReport",
     "ExportReport",
     "Finding",
+    "FirstMessage",
     "FlushTimeoutError",
     "GetStatus",
     "GroupFate",
@@ -198,6 +207,10 @@ __all__ = [
     "RebuiltQueue",
     "RebuiltTopic",
     "RecoveryReport",
+    "ReplayFailure",
+    "ReplayRefusal",
+    "ReplayReport",
+    "ReplayTopic",
     "SalvageConflict",
     "SalvageProblem",
     "SalvageReport",
@@ -241,7 +254,9 @@ __all__ = [
     "read_config_json",
     "rebuild",
     "recover",
+    "replay",
     "report",
+    "resend",
     "salvage",
     "sql",
     "stats",
@@ -277,6 +292,8 @@ __getattr__ = lazily(
         "groups.group": "ConsumerGroup",
         "groups.processing": "Processed",
         "html_report": "report",
+        "replaying.replay": "replay resend",
+        "replaying.report": "FirstMessage ReplayFailure ReplayRefusal ReplayReport ReplayTopic",
         "results": (
             "Diagnosis DoctorReport Finding GroupFate LostInQueue QuarantinedMessage "
             "QueryResult RecoveryReport VerifyReport"

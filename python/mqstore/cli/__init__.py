@@ -41,6 +41,8 @@ _COMMANDS = {
     "at": "messages",
     "why": "why",
     "pending": "pending",
+    "resend": "replay",
+    "replay": "replay",
     "cq": "structures",
     "index": "index",
     "checkpoint": "structures",

@@ -32,6 +32,14 @@ EXAMPLES = {
         "mqstore why /data/store -g billing -t orders -q 0 -o 1200 --json",
     ),
     "pending": ("mqstore pending /data/store", "mqstore pending /data/store --json | jq .half"),
+    "resend": (
+        "mqstore resend /data/store -g billing --to namesrv:9876",
+        "mqstore resend /data/store -g billing --to namesrv:9876 --rate 200/s --apply",
+    ),
+    "replay": (
+        "mqstore replay /data/store -t orders --key order-17 --to namesrv:9876 --apply",
+        "mqstore replay /backup/store --missed-by billing --to namesrv:9876 --report failed.csv",
+    ),
     "cq": (
         "mqstore cq /data/store -t orders -q 0 -n 20",
         "mqstore cq /data/store -t orders -q 0 --check",
