@@ -74,6 +74,11 @@ if TYPE_CHECKING:
     from mqstore import metrics as metrics
     from mqstore import polars as polars
     from mqstore import spark as spark
+    from mqstore.backup.moment import snapshots
+    from mqstore.backup.restoring import RestoreReport, restore
+    from mqstore.backup.snapshot import Snapshot
+    from mqstore.backup.syncing import SyncReport, sync
+    from mqstore.backup.upkeep import PruneReport, check_backup, prune
     from mqstore.care.checks import doctor, verify
     from mqstore.care.pending import (
         DeadLetters,
@@ -187,6 +192,7 @@ __all__ = [
     "PreflightNote",
     "PreflightReport",
     "Processed",
+    "PruneReport",
     "PutStatus",
     "QuarantinedMessage",
     "QueryResult",
@@ -198,10 +204,12 @@ __all__ = [
     "RebuiltQueue",
     "RebuiltTopic",
     "RecoveryReport",
+    "RestoreReport",
     "SalvageConflict",
     "SalvageProblem",
     "SalvageReport",
     "SalvagedFile",
+    "Snapshot",
     "Store",
     "StoreClosedError",
     "StoreConfig",
@@ -212,6 +220,7 @@ __all__ = [
     "StoreReadOnlyError",
     "StoreStats",
     "StoredMessage",
+    "SyncReport",
     "Totals",
     "UnreadMessages",
     "UnsupportedError",
@@ -221,6 +230,7 @@ __all__ = [
     "WhyPlace",
     "WhyReport",
     "__version__",
+    "check_backup",
     "clean",
     "convert",
     "copy",
@@ -238,13 +248,17 @@ __all__ = [
     "parse_message_id",
     "pending",
     "preflight",
+    "prune",
     "read_config_json",
     "rebuild",
     "recover",
     "report",
+    "restore",
     "salvage",
+    "snapshots",
     "sql",
     "stats",
+    "sync",
     "tags_code",
     "verify",
     "why",
@@ -254,6 +268,11 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
+        "backup.moment": "snapshots",
+        "backup.restoring": "RestoreReport restore",
+        "backup.snapshot": "Snapshot",
+        "backup.syncing": "SyncReport sync",
+        "backup.upkeep": "PruneReport check_backup prune",
         "care.checks": "doctor verify",
         "care.pending": (
             "DeadLetters HalfMessage OverdueMessage PendingReport WaitingRetries pending"

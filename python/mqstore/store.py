@@ -272,7 +272,7 @@ def connect(
     if is_remote(path):
         return path
     at, snapshot = ((storage_options or {}).get(name) for name in ("at", "snapshot"))
-    if storage is None and (at or snapshot or _is_backup(path)):
+    if storage is None and (at or snapshot or is_backup(path)):
         from mqstore.backup.moment import backup_path
 
         options = {k: v for k, v in (storage_options or {}).items() if k not in _MOMENT}
@@ -286,7 +286,7 @@ def connect(
     return path
 
 
-def _is_backup(path: object) -> bool:
+def is_backup(path: object) -> bool:
     """Whether a path of the operating system is a backup's folder."""
     if not isinstance(path, (str, os.PathLike)) or has_scheme(path):
         return False

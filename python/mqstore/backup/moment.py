@@ -6,13 +6,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import mqstore
-from mqstore.backup.snapshot import Loaded, Snapshot, ids, load, time_ms_of
+from mqstore.backup.snapshot import Loaded, Snapshot, day_ms, days, ids, load, shown, time_ms_of
 from mqstore.backup.target import existing, target_of
 from mqstore.backup.view import BackupFiles
 from mqstore.errors import MessageNotFoundError, OffsetOutOfRangeError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from mqstore.backup.target import Target
@@ -77,16 +77,23 @@ def files_at(
     if sum(given is not None for given in (at, snapshot, to_offset)) > 1:
         raise ValueError("at, snapshot, to_offset: expected one of them, got several")
     if snapshot is not None:
-        return BackupFiles(target, load(target, snapshot))
+        return BackupFiles(target, _load(target, snapshot, days(target)))
     known = ids(target)
     if not known:
         raise MessageNotFoundError(f"snapshot: {target.url} has none yet: mqstore sync STORE TARGET")
     if at is not None:
         return _at_time(target, known, _ms(at))
-    newest = load(target, known[-1])
+    newest = _load(target, known[-1], known)
     if to_offset is None or to_offset == newest.snapshot.end_offset:
         return BackupFiles(target, newest)
     return _to_offset(target, known, to_offset)
+
+
+def _load(target: Target, name: str, known: Sequence[str]) -> Loaded:
+    """A snapshot without files that the store had deleted before the oldest one's day."""
+    loaded = load(target, name)
+    loaded.files = shown(loaded.files, day_ms(min(known)[:8]))
+    return loaded
 
 
 def _ms(at: datetime | int) -> int:
@@ -96,11 +103,11 @@ def _ms(at: datetime | int) -> int:
 def _at_time(target: Target, known: list[str], at_ms: int) -> BackupFiles:
     earlier = [name for name in known if time_ms_of(name) <= at_ms]
     later = known[len(earlier) :]
-    before = load(target, earlier[-1]) if earlier else None
+    before = _load(target, earlier[-1], known) if earlier else None
     if not later:
         assert before is not None  # noqa: S101 - one of them has a snapshot
         return BackupFiles(target, before)
-    after = load(target, later[0])
+    after = _load(target, later[0], known)
     start = min((int(n[10:]) for n in after.files if n.startswith("commitlog/")), default=0)
     if before is not None:
         start = before.snapshot.end_offset
@@ -140,10 +147,10 @@ def _first_later(target: Target, after: Loaded, start: int, at_ms: int) -> int:
 
 
 def _to_offset(target: Target, known: list[str], to_offset: int) -> BackupFiles:
-    newest = load(target, known[-1])
+    newest = _load(target, known[-1], known)
     reached: Loaded | None = None
     for name in reversed(known):
-        found = load(target, name)
+        found = _load(target, name, known)
         if found.snapshot.timeline != newest.snapshot.timeline:
             break
         if found.snapshot.end_offset <= to_offset:

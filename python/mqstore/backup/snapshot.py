@@ -31,9 +31,11 @@ __all__ = [
     "document_name",
     "ids",
     "is_there",
+    "kept_bytes",
     "load",
     "newest",
     "ranges_of",
+    "shown",
     "time_ms_of",
     "write",
 ]
@@ -160,6 +162,16 @@ def is_there(target: Target, snapshot_id: str) -> bool:
 def day_ms(day: str) -> int:
     """Begin of a day in Unix milliseconds."""
     return int(datetime.strptime(day, "%Y%m%d").replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def kept_bytes(file: File) -> int:
+    """Bytes that a backup has of a file."""
+    return file.end if file.manifest else sum(size for _, size, *_ in file.ranges)
+
+
+def shown(files: Mapping[str, File], floor_ms: int) -> dict[str, File]:
+    """Files that the store had in the day of the oldest snapshot or later."""
+    return {n: f for n, f in files.items() if not f.gone_ms or f.gone_ms > floor_ms}
 
 
 def time_ms_of(snapshot_id: str) -> int:

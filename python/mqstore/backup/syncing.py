@@ -24,9 +24,11 @@ from mqstore.backup.snapshot import (
     days,
     document_name,
     is_there,
+    kept_bytes,
     load,
     newest,
     ranges_of,
+    shown,
     write,
 )
 from mqstore.backup.source import (
@@ -137,7 +139,7 @@ def sync(
         work = _Sync(Path(path), to, config, verify=verify, bytes_per_s=bytes_per_s)
         report = work.run()
         # `prune` may have removed objects of a snapshot that it removed meanwhile.
-        if not report.is_new or work.base is None or is_there(to, work.base.snapshot.id):
+        if not report.is_new or work.is_whole():
             return report
         to.remove([document_name(report.snapshot)])
     text = f"{to.url}: each snapshot that a sync began with was removed meanwhile"
@@ -168,6 +170,7 @@ class _Sync:
         self._ranges: dict[str, list[Range]] = defaultdict(list)
         self._pending: dict[str, bytes] = {}
         self._pack: list[tuple[str, int, bytes]] = []
+        self._reused: list[str] = []
         self._new_bytes = self._written = 0
         self.base: Loaded | None = None
 
@@ -206,15 +209,14 @@ class _Sync:
         timeline = secrets.token_hex(4)
         if base is not None:
             now_ms = max(now_ms, base.snapshot.time_ms + 1)
-            floor_ms = day_ms(known_days[0])
-            files = {n: f for n, f in files.items() if not f.gone_ms or f.gone_ms > floor_ms}
+            files = shown(files, day_ms(known_days[0]))
             if base.files == files and base.snapshot.end_offset == end:
                 return self._report(base.snapshot, is_new=False, left_out=left_out)
             if fork is None:
                 timeline = base.snapshot.timeline
         snapshot = Snapshot(
             "", datetime.fromtimestamp(now_ms / 1000, UTC), timeline, begin, end, flushed,
-            fork, sum(file.end for file in files.values()), self._new_bytes, left_out,
+            fork, sum(map(kept_bytes, files.values())), self._new_bytes, left_out,
             os.path.abspath(self._root),  # noqa: PTH100 - no link is followed
         )  # fmt: skip
         new = Loaded(snapshot, files, settings)
@@ -226,6 +228,12 @@ class _Sync:
         if self._verify:
             load(self._target, snapshot.id)
         return self._report(snapshot, is_new=True, left_out=left_out)
+
+    def is_whole(self) -> bool:
+        """Whether objects that were there before the sync still are."""
+        if self.base is not None and not is_there(self._target, self.base.snapshot.id):
+            return False
+        return None not in self._target.get(self._reused)
 
     def _report(self, at: Snapshot, *, is_new: bool, left_out: tuple[str, ...]) -> SyncReport:
         return SyncReport(
@@ -284,9 +292,11 @@ class _Sync:
             return
         contents = {object_name(digest): content for digest, content in self._pending.items()}
         written = self._target.put(contents)
-        self._written += sum(
-            len(content) for content, new in zip(contents.values(), written, strict=True) if new
-        )
+        old = {name: contents[name] for name, new in zip(contents, written, strict=True) if not new}
+        # No snapshot may need them, and `prune` deletes such objects once they are old.
+        self._target.renew(old)
+        self._reused += old
+        self._written += sum(len(c) for name, c in contents.items() if name not in old)
         if self._verify:
             get_objects(self._target, list(self._pending))
         self._pending.clear()

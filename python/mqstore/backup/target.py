@@ -64,6 +64,9 @@ class Target(Protocol):
     def put(self, contents: Mapping[str, bytes]) -> list[bool]:
         """Writes objects that are missing; whether each was."""
 
+    def renew(self, contents: Mapping[str, bytes]) -> None:
+        """Gives objects that are there the present time."""
+
     def names(self, folder: str) -> list[tuple[str, int, float]]:
         """Objects below a folder, sorted: name, bytes, and Unix time in seconds."""
 
@@ -117,6 +120,11 @@ class _Folder:
                 if folder == self._root:
                     break
         return True
+
+    def renew(self, contents: Mapping[str, bytes]) -> None:
+        for name in contents:
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(self._root / name)
 
     def names(self, folder: str) -> list[tuple[str, int, float]]:
         found = []
@@ -191,6 +199,12 @@ class _Bucket:
         return self._run("read", ask, names)
 
     def put(self, contents: Mapping[str, bytes]) -> list[bool]:
+        return self._put(contents, "create")
+
+    def renew(self, contents: Mapping[str, bytes]) -> None:
+        self._put(contents, "overwrite")
+
+    def _put(self, contents: Mapping[str, bytes], mode: Any) -> list[bool]:  # noqa: ANN401 - obstore's
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
@@ -198,7 +212,7 @@ class _Bucket:
 
         def ask(name: str) -> bool:
             try:
-                obstore.put(self._store, name, bodies[name], mode="create", use_multipart=False)
+                obstore.put(self._store, name, bodies[name], mode=mode, use_multipart=False)
             except (AlreadyExistsError, FileExistsError):
                 return False
             return True

@@ -80,6 +80,10 @@ class BackupFiles:
         self._made[name] = content
         self.files[name] = File(len(content), len(content))
 
+    def is_made(self, *names: str) -> bool:
+        """Whether a file is none of the store's, but made for its readers."""
+        return len(set(names)) == 1 and names[0] in self._made
+
     def list(self) -> _Listed:
         """Each file: its path, length, what changes with its content, and time in ms."""
         time_ms = self.loaded.snapshot.time_ms
@@ -225,8 +229,8 @@ class BackupFiles:
         header = bytes.fromhex(file.header)
         table = HEADER_BYTES + 4 * self._slots
         count = int.from_bytes(header[36:40], "big", signed=True)
-        last = max(table, min(end, table + ENTRY_BYTES * count))
-        content = self._composed(name, begin, max(begin, last)).ljust(end - begin, b"\0")
+        last = max(begin, min(end, table + ENTRY_BYTES * count))
+        content = self._composed(name, begin, last).ljust(end - begin, b"\0")
         if begin < HEADER_BYTES:
             content = (header + bytes(end))[begin : min(end, HEADER_BYTES)] + content[
                 HEADER_BYTES - begin :
