@@ -6,7 +6,17 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import mqstore
-from mqstore.backup.snapshot import Loaded, Snapshot, day_ms, days, ids, load, shown, time_ms_of
+from mqstore.backup.snapshot import (
+    Loaded,
+    Snapshot,
+    day_ms,
+    days,
+    ids,
+    load,
+    newest,
+    shown,
+    time_ms_of,
+)
 from mqstore.backup.target import existing, target_of
 from mqstore.backup.view import BackupFiles
 from mqstore.errors import MessageNotFoundError, OffsetOutOfRangeError
@@ -18,7 +28,7 @@ if TYPE_CHECKING:
     from mqstore.backup.target import Target
     from mqstore.files.remote_path import RemotePath
 
-__all__ = ["backup_path", "files_at", "snapshots"]
+__all__ = ["backup_path", "files_at", "newest_snapshot", "snapshots"]
 
 _CLOCK_MS = 60_000
 """Store times so far behind the snapshot that has them are believed."""
@@ -41,6 +51,15 @@ def snapshots(
     """
     found = existing(target_of(target, storage_options))
     return [load(found, name).snapshot for name in ids(found)]
+
+
+def newest_snapshot(
+    target: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> Snapshot | None:
+    """The newest snapshot of a backup; ``None`` without one."""
+    found = existing(target_of(target, storage_options))
+    name = newest(found, days(found))
+    return None if name is None else load(found, name).snapshot
 
 
 def backup_path(
@@ -83,9 +102,9 @@ def files_at(
         raise MessageNotFoundError(f"snapshot: {target.url} has none yet: mqstore sync STORE TARGET")
     if at is not None:
         return _at_time(target, known, _ms(at))
-    newest = _load(target, known[-1], known)
-    if to_offset is None or to_offset == newest.snapshot.end_offset:
-        return BackupFiles(target, newest)
+    last = _load(target, known[-1], known)
+    if to_offset is None or to_offset == last.snapshot.end_offset:
+        return BackupFiles(target, last)
     return _to_offset(target, known, to_offset)
 
 
@@ -147,22 +166,22 @@ def _first_later(target: Target, after: Loaded, start: int, at_ms: int) -> int:
 
 
 def _to_offset(target: Target, known: list[str], to_offset: int) -> BackupFiles:
-    newest = _load(target, known[-1], known)
+    last = _load(target, known[-1], known)
     reached: Loaded | None = None
     for name in reversed(known):
         found = _load(target, name, known)
-        if found.snapshot.timeline != newest.snapshot.timeline:
+        if found.snapshot.timeline != last.snapshot.timeline:
             break
         if found.snapshot.end_offset <= to_offset:
             reached = found
             break
-        newest = found
-    end, begin = newest.snapshot.end_offset, newest.snapshot.begin_offset
+        last = found
+    end, begin = last.snapshot.end_offset, last.snapshot.begin_offset
     if not begin <= to_offset <= end:
         text = f"to_offset: expected {begin} to {end}, got {to_offset}; nothing was restored"
         raise OffsetOutOfRangeError(text, to_offset, begin, end)
     start = reached.snapshot.end_offset if reached else None
-    with mqstore.open(BackupFiles(target, newest).path()) as store:
+    with mqstore.open(BackupFiles(target, last).path()) as store:
         cut = start if start is not None else store.min_physical_offset
         for message in store.scan(
             start_physical_offset=cut, stop_physical_offset=to_offset, on_error="skip"
@@ -170,4 +189,4 @@ def _to_offset(target: Target, known: list[str], to_offset: int) -> BackupFiles:
             if message.physical_offset + message.store_size > to_offset:
                 break
             cut = message.physical_offset + message.store_size
-    return _cut_at(target, newest, cut, reached)
+    return _cut_at(target, last, cut, reached)

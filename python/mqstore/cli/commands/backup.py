@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import asdict
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,9 +21,10 @@ from mqstore.cli.options import (
     store_argument,
     storage_options_of,
 )
-from mqstore.cli.output import Column, note, table_lines
+from mqstore.cli.output import Column, note, table_lines, to_json
 from mqstore.cli.progress import progress
 from mqstore.cli.units import DURATION, RATE, TIME
+from mqstore.files.new_file import new_file
 from mqstore.text import count_text, escape, size_text, time_text
 
 if TYPE_CHECKING:
@@ -49,6 +51,12 @@ _target_argument = click.argument("target", type=click.Path())
 @click.option("--every", type=DURATION, metavar="DURATION", help="Go on, with so long a pause: 60s.")
 @click.option("--bytes", "bytes_per_s", type=RATE, metavar="RATE", help="Read at most: 50m/s.")
 @click.option("--verify", is_flag=True, help="Read back what was written.")
+@click.option(
+    "--health",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the last success, and the last failure with its error, to a JSON file.",
+)
 @config_option
 @storage_option
 @output_options
@@ -61,6 +69,7 @@ def sync_command(
     every: int | None,
     bytes_per_s: int | None,
     verify: bool,  # noqa: FBT001 - click passes it by name
+    health: Path | None,
     config: str | None,
 ) -> None:
     """Copy what is new of a store into a backup, and write a snapshot of this moment.
@@ -71,7 +80,9 @@ def sync_command(
     # So that opening the store leaves nothing in the cache either.
     _native._spare_page_cache()  # noqa: SLF001 - our own
     options = storage_options_of(ctx)
+    state: dict[str, object] = {}
     while True:
+        now_ms = time.time_ns() // 1_000_000
         try:
             report = mqstore.sync(
                 store, target, config=config, verify=verify, bytes_per_s=bytes_per_s,
@@ -80,13 +91,23 @@ def sync_command(
             document = asdict(report)
             output.document(document, lambda: _sync_lines(report))  # noqa: B023 - called at once
             output.flush()
+            state |= {"last_success_ms": now_ms, "snapshot": report.snapshot}
+            _write_health(health, state)
         except (mqstore.StoreError, OSError) as error:
+            state |= {"last_failure_ms": now_ms, "last_error": str(error)}
+            _write_health(health, state)
             if every is None:
                 raise
             note(f"mqstore: {error}")
         if every is None:
             return
         time.sleep(every)
+
+
+def _write_health(path: Path | None, state: dict[str, object]) -> None:
+    if path is not None:
+        with new_file(path, overwrite=True) as temporary:
+            temporary.write_text(to_json(state), "utf-8")
 
 
 def _sync_lines(report: SyncReport) -> Iterator[str]:
