@@ -232,6 +232,8 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
         storage_options = {**(storage_options or {}), **moment}
     path = connect(path, storage_options, storage)
     if is_remote(path):
+        if mode != "r":
+            local(f"backup://{path}", f'mode "{mode}"')
         path.renew(FRESH_S)
         return Store(path, mode, settings)
     left = until(timeout)

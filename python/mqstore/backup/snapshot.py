@@ -256,7 +256,7 @@ def load(target: Target, snapshot_id: str) -> Loaded:
         raise damaged(target, name, "the document that its name proves", "another one")
     try:
         return _parse(target, snapshot_id, content)
-    except (ValueError, LookupError, TypeError, RecursionError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise damaged(target, name, "a snapshot", "something else") from None
 
 
