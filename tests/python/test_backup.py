@@ -9,18 +9,21 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import mqstore
-from helpers.buckets import Bucket, asked
 from helpers.stores import TINY, log_bytes, message
 from mqstore.backup import syncing
 from mqstore.backup.target import target_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from helpers.buckets import Bucket
 
 ROUNDS = int(os.environ.get("BACKUP_ROUNDS", "30"))
 KEYS = 12
@@ -172,11 +175,11 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_every_snapshot_is_the_store_of_its_moment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
 ) -> None:
-    """Syncs and prunes that are killed at random, beside a broker that crashes and loses its tail."""
+    """Syncs that are killed at random, and prunes, beside a broker that loses its tail."""
     seed = int(os.environ.get("BACKUP_SEED", "7"))
-    print("seed", seed)
+    record_property("seed", seed)
     chance = random.Random(seed)
     broker = Broker(tmp_path / "store", chance)
     backup = tmp_path / "backup"
@@ -185,7 +188,9 @@ def test_every_snapshot_is_the_store_of_its_moment(
     monkeypatch.setattr("mqstore.backup.upkeep._LEAST_AGE_S", -1)
     kills = 0
     while kills < ROUNDS:
-        chance.choice([broker.append, broker.append, broker.crash, broker.lose_tail, broker.delete])()
+        chance.choice(
+            [broker.append, broker.append, broker.crash, broker.lose_tail, broker.delete]
+        )()
         with monkeypatch.context() as patch:
             broken(patch, chance)
             try:
@@ -353,7 +358,7 @@ def test_damage_is_found_and_never_gives_wrong_rows(
         except mqstore.MessageNotFoundError:
             assert not path.exists()
         except mqstore.StoreError as error:
-            assert path.name in str(error), error
+            assert path.name in str(error), error  # noqa: PT017 - not each damage is read
         path.write_bytes(whole)
     assert mqstore.check_backup(backup).ok
 
@@ -368,10 +373,16 @@ def test_documents_with_what_cannot_be_are_refused(tmp_path: Path, store: Path) 
     document = json.loads((backup / document_name(snapshot)).read_bytes())
     state = json.loads((backup / object_name(document["base"])).read_bytes())
     lies: list[Any] = [[], {}, {"objects": [], "files": []}]
+    rows: list[Any] = [
+        [0, -1, 0, 0, "", "", 0],
+        [0, 9, 9, 0, "", "", 0, 5, 9, 0, 0],
+        [0, 1],
+        None,
+        [0, 9, 9, 0, "", "", 0, 0, 9, 99, 0],
+        [0, 9, 9, 0, "", "", 0, 0, 9, 0],
+    ]
     for path in ("../x", "/etc/x", "a//b", "commitlog/00000000000000000000"):
-        for row in ([0, -1, 0, 0, "", "", 0], [0, 9, 9, 0, "", "", 0, 5, 9, 0, 0], [0, 1], None,
-                    [0, 9, 9, 0, "", "", 0, 0, 9, 99, 0], [0, 9, 9, 0, "", "", 0, 0, 9, 0]):  # fmt: skip
-            lies.append({**state, "files": {path: row}})
+        lies += [{**state, "files": {path: row}} for row in rows]
     for number, lie in enumerate(lies):
         content = json_bytes(lie)
         (backup / object_name(digest_of(content))).parent.mkdir(exist_ok=True)
@@ -453,7 +464,9 @@ def test_tables_read_a_backup(tmp_path: Path, store: Path) -> None:
     for options, count in (({"snapshot": first}, 150), (None, 151)):
         frame = mqstore.polars.scan(str(backup), storage_options=options)
         assert frame.collect().height == count
-        assert sum(row["messages"] for row in mqstore.stats(backup, storage_options=options)) == count
+        assert (
+            sum(row["messages"] for row in mqstore.stats(backup, storage_options=options)) == count
+        )
         assert mqstore.verify(backup, storage_options=options).ok
     assert mqstore.sql(backup, "select count(*) from messages").fetchall() == [(151,)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import mqstore
@@ -22,6 +21,7 @@ from mqstore.backup.view import BackupFiles
 from mqstore.errors import MessageNotFoundError, OffsetOutOfRangeError
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
@@ -99,7 +99,9 @@ def files_at(
         return BackupFiles(target, _load(target, snapshot, days(target)))
     known = ids(target)
     if not known:
-        raise MessageNotFoundError(f"snapshot: {target.url} has none yet: mqstore sync STORE TARGET")
+        raise MessageNotFoundError(
+            f"snapshot: {target.url} has none yet: mqstore sync STORE TARGET"
+        )
     if at is not None:
         return _at_time(target, known, _ms(at))
     last = _load(target, known[-1], known)

@@ -73,15 +73,15 @@ def restore(
 
     The log is byte for byte that of the moment, with files that the store has deleted since, as far
     as the backup has them. Queues and index are the backup's own. Configuration and offsets of
-    groups are those of the nearest snapshot not after the moment; no offset leads beyond the log. The
-    store is cleanly closed then, so a broker of the release that wrote it starts on it. A restore
-    that was interrupted goes on when it is called again.
+    groups are those of the nearest snapshot not after the moment; no offset leads beyond the log.
+    The store is cleanly closed then, so a broker of the release that wrote it starts on it. A
+    restore that was interrupted goes on when it is called again.
 
     Args:
         target: The backup: a folder or a URL.
         path: The new store's root folder; it must be empty or not there.
-        at: A ``datetime`` or Unix milliseconds: the log ends before the first record that was stored
-            later. The newest snapshot without it, `snapshot` and `to_offset`.
+        at: A ``datetime`` or Unix milliseconds: the log ends before the first record that was
+            stored later. The newest snapshot without it, `snapshot` and `to_offset`.
         snapshot: Id of a snapshot.
         to_offset: A physical offset: the log ends before the first record that reaches beyond it.
         dry_run: Only returns the plan.
@@ -152,7 +152,7 @@ def _begin(out: Path, plan: dict[str, object]) -> set[str]:
         ConfigError: Something else is there.
     """
     try:
-        there = set(os.listdir(out))
+        there = {path.name for path in out.iterdir()}
     except FileNotFoundError:
         return set()
     if not there:

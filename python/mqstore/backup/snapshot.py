@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import PurePosixPath
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from mqstore.backup.target import damaged, digest_of, get_objects, json_bytes, object_name
@@ -79,7 +79,7 @@ class Snapshot:
     Attributes:
         id: Its name.
         time: When the log's end was taken, UTC.
-        timeline: The log that it belongs to: a log that was cut and went on differently has another.
+        timeline: The log that it belongs to; one that was cut and went on differently has another.
         begin_offset: Physical offset of the first byte that the store had.
         end_offset: Physical offset of the log's end.
         flushed_offset: Up to there the log was known to be durable in the store.
@@ -192,7 +192,11 @@ def _rows(
         path: [
             int(path in more),
             file.length, file.end, file.crc, file.manifest, file.header, file.gone_ms,
-            *(n for at, size, digest, place in file.ranges for n in (at, size, places[digest], place)),
+            *(
+                number
+                for at, size, digest, place in file.ranges
+                for number in (at, size, places[digest], place)
+            ),
         ]
         for path, file in files.items()
     }  # fmt: skip
@@ -313,7 +317,7 @@ def _document(new: Loaded) -> bytes:
             continue
         is_more = before is not None and file.ranges[: len(before.ranges)] == before.ranges
         if is_more and before is not None and before.ranges:
-            file = replace(file, ranges=file.ranges[len(before.ranges) :])  # noqa: PLW2901
+            file = replace(file, ranges=file.ranges[len(before.ranges) :])
             more.add(path)
         parts[path] = file
     added = [digest for digest in _objects(parts) if digest not in objects]

@@ -40,7 +40,14 @@ from mqstore.backup.source import (
     cut_entries,
     cut_header,
 )
-from mqstore.backup.target import digest_of, existing, get_objects, json_bytes, object_name, target_of
+from mqstore.backup.target import (
+    digest_of,
+    existing,
+    get_objects,
+    json_bytes,
+    object_name,
+    target_of,
+)
 from mqstore.errors import ConfigError, StoreError
 from mqstore.files.log_files import log_folders, log_paths
 from mqstore.results import _Report
@@ -110,7 +117,8 @@ def sync(
 
     Args:
         path: The store's root folder.
-        target: The backup: a folder, or a URL such as ``s3://bucket/prefix``. An empty one is begun.
+        target: The backup: a folder, or a URL such as ``s3://bucket/prefix``; an empty one is
+            begun.
         config: As for ``mqstore.open``; it is kept in the snapshot.
         verify: Reads back what was written.
         bytes_per_s: Most bytes of the store to read in a second; ``None`` for no limit.
@@ -400,7 +408,9 @@ class _Sync:
                     kept = get_objects(self._target, [digest])[0][where : where + size]
                     there = file.read(place, min(place + size, max(0, end - number)))
                     if kept != there:
-                        at = number + place + len(os.path.commonprefix([kept, there]))
+                        pairs = zip(kept, there, strict=False)
+                        same = next((n for n, (a, b) in enumerate(pairs) if a != b), len(there))
+                        at = number + place + same
                         break
                 else:
                     at = number + known[number].end
@@ -424,7 +434,7 @@ class _Sync:
                 written = ranges[-1][0] + ranges[-1][1] if ranges else 0
                 with SourceFile(paths[at], self._pace) as source:
                     crc = source.crc(written)
-                file = File(file.length, written, crc, tuple(ranges))  # noqa: PLW2901
+                file = File(file.length, written, crc, tuple(ranges))
             kept[at] = file
         return kept
 
@@ -528,7 +538,7 @@ class _Sync:
         names: list[str] = list(_WHOLE)
         for folder in _WHOLE_BELOW:
             path = self._root / folder
-            names += [f"{folder}/{name}" for name in (os.listdir(path) if path.is_dir() else ())]
+            names += [f"{folder}/{name}" for name in _names(path)]
         for name in names:
             path = self._root / name
             if path.is_file() and not path.is_symlink() and not name.endswith((".bak", ".tmp")):
@@ -549,7 +559,7 @@ class _Sync:
 
     def _left_out(self) -> Iterator[str]:
         """A line for each kind of files that no snapshot has."""
-        for name in sorted(os.listdir(self._root)):
+        for name in sorted(_names(self._root)):
             known = _native._store_name(os.fsencode(name).decode("utf-8", "replace"))  # noqa: SLF001
             if name in (*_WHOLE, *_WHOLE_BELOW, *_MADE_AGAIN, *_QUEUES, "commitlog", "index"):
                 continue
@@ -558,6 +568,10 @@ class _Sync:
             if (self._root / name / "CURRENT").is_file():
                 made = "offsets are kept as consumerOffset.json" if "Offsets" in name else ""
                 yield f"{name}: a database of RocksDB; {made or 'its rows are made from the log'}"
+
+
+def _names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()] if folder.is_dir() else []
 
 
 def _folders(root: Path, depth: int) -> Iterable[Path]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from mqstore.backup.snapshot import (
@@ -23,6 +22,7 @@ from mqstore.results import Finding, VerifyReport, _Report
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Mapping
+    from datetime import timedelta
 
     from mqstore.backup.target import Target
 

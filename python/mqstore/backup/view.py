@@ -7,7 +7,7 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from mqstore import _native
 from mqstore.backup.offsets import OFFSET_FILES, within
@@ -18,7 +18,7 @@ from mqstore.errors import StoreError
 from mqstore.files.remote_path import RemotePath
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from mqstore.backup.snapshot import Range
     from mqstore.backup.target import Target
@@ -30,6 +30,11 @@ _Listed: TypeAlias = "list[tuple[str, int, str | None, int]]"
 SETTINGS = "config/mqstore.json"
 _MOST_BYTES = 64 << 20
 _AT_ONCE = 4
+
+
+def _is_small(name: str) -> bool:
+    """Whether a file is kept as a whole."""
+    return "/" not in name or name.startswith(("config/", "mqstore."))
 
 
 class BackupFiles:
@@ -135,15 +140,12 @@ class BackupFiles:
                 elif made != header:
                     self.files[name] = replace(file, header=made.hex(), crc=0)
                     self._tables[name] = b""
-            elif (is_log and first >= cut and first) or "/" not in name:
-                del self.files[name]
-            elif name.startswith(("config/", "mqstore.")):
+            elif (is_log and first >= cut and first) or _is_small(name):
                 del self.files[name]
         for name, file in small.files.items():
-            is_offset = name in ("checkpoint", "mqstore.mark")
-            if name.startswith(("config/", "mqstore.")) or "/" not in name:
-                if has_own or not is_offset:
-                    self.files[name] = file
+            # Both may lead beyond the log of an earlier moment.
+            if _is_small(name) and (has_own or name not in ("checkpoint", "mqstore.mark")):
+                self.files[name] = file
 
     def clamp(self) -> None:
         """Gives no group and no delay level an offset beyond its queue."""

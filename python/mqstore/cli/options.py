@@ -56,7 +56,7 @@ def _connect(ctx: click.Context, _: click.Parameter, given: Any) -> Any:  # noqa
     moment = ctx.meta.get(_MOMENT, {})
     is_url = _URL.fullmatch(given) is not None
     if not is_url and not is_backup(given):
-        if moment and "sql" != ctx.info_name:
+        if moment and ctx.info_name != "sql":
             raise click.UsageError(f"--at, --snapshot: expected a backup, got {given}", ctx)
         return given
     try:

@@ -18,8 +18,8 @@ from mqstore.cli.options import (
     output_options,
     print_report,
     storage_option,
-    store_argument,
     storage_options_of,
+    store_argument,
 )
 from mqstore.cli.output import Column, note, table_lines, to_json
 from mqstore.cli.progress import progress
@@ -48,7 +48,9 @@ _target_argument = click.argument("target", type=click.Path())
 @click.command("sync", short_help="Copy what is new of a store into a backup.")
 @store_argument
 @_target_argument
-@click.option("--every", type=DURATION, metavar="DURATION", help="Go on, with so long a pause: 60s.")
+@click.option(
+    "--every", type=DURATION, metavar="DURATION", help="Go on, with so long a pause: 60s."
+)
 @click.option("--bytes", "bytes_per_s", type=RATE, metavar="RATE", help="Read at most: 50m/s.")
 @click.option("--verify", is_flag=True, help="Read back what was written.")
 @click.option(
