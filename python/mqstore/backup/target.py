@@ -56,7 +56,10 @@ class Target(Protocol):
     """Objects by name, with ``/`` between its parts."""
 
     url: str
-    counts: IoCounts
+
+    @property
+    def counts(self) -> IoCounts:
+        """Requests and bytes so far."""
 
     def get(self, names: Sequence[str]) -> list[bytes | None]:
         """Content of objects; ``None`` for one that is missing."""
@@ -175,7 +178,7 @@ class _Bucket:
         self._above = f"{objects._prefix}/" if objects._prefix else ""  # noqa: SLF001
 
     @property
-    def counts(self) -> IoCounts:  # type: ignore[override]
+    def counts(self) -> IoCounts:
         return self._objects.counts
 
     def _run(self, op: str, ask: Callable[[str], Any], names: Sequence[str]) -> list[Any]:

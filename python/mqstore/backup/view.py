@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SETTINGS", "BackupFiles"]
 
+# Names for annotations in a class that has a method ``list``.
 _Listed: TypeAlias = "list[tuple[str, int, str | None, int]]"
+_Contents: TypeAlias = "list[bytes]"
 SETTINGS = "config/mqstore.json"
 _MOST_BYTES = 64 << 20
 _AT_ONCE = 4
@@ -181,7 +183,7 @@ class BackupFiles:
         missing = [digest for digest in wanted if digest not in self._objects]
         self._take(missing[:_AT_ONCE])
 
-    def _take(self, digests: Sequence[str]) -> list[bytes]:
+    def _take(self, digests: Sequence[str]) -> _Contents:
         with self._lock:
             found = [self._objects.get(digest) for digest in digests]
         missing = [d for d, content in zip(digests, found, strict=True) if content is None]

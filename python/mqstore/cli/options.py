@@ -60,7 +60,7 @@ def _connect(ctx: click.Context, _: click.Parameter, given: Any) -> Any:  # noqa
             raise click.UsageError(f"--at, --snapshot: expected a backup, got {given}", ctx)
         return given
     try:
-        path = connect(given, {**(ctx.meta.get(_STORAGE) if is_url else {}), **moment})
+        path = connect(given, {**((is_url and ctx.meta.get(_STORAGE)) or {}), **moment})
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
     if ctx.meta.get(_VERBOSE) and is_remote(path):
