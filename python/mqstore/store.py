@@ -41,7 +41,7 @@ PAUSE_S = 0.02
 FRESH_S = 1.0
 """Greatest age of a listing with which a store is opened."""
 _BEGINNING = threading.Lock()
-_MOMENT = ("at", "snapshot")
+_NO_OPTIONS = ("at", "snapshot", "cache_dir", "cache_bytes")
 _DATABASES = (
     "consumequeue",
     "consumequeue_rocksdb",
@@ -277,7 +277,7 @@ def connect(
     if storage is None and (at or snapshot or is_backup(path)):
         from mqstore.backup.moment import backup_path
 
-        options = {k: v for k, v in (storage_options or {}).items() if k not in _MOMENT}
+        options = {k: v for k, v in (storage_options or {}).items() if k not in _NO_OPTIONS}
         return backup_path(path, options, at, snapshot)  # type: ignore[arg-type]
     if storage is not None or has_scheme(path):
         from mqstore.files.remote_path import remote_path
