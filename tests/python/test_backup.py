@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import mqstore
+from helpers.golden import Case
 from helpers.stores import TINY, log_bytes, message
 from mqstore.backup import syncing
 from mqstore.backup.target import target_of
@@ -263,6 +264,39 @@ def test_a_time_ends_the_log_before_the_first_later_record(tmp_path: Path) -> No
         mqstore.restore(backup, tmp_path / "beyond", to_offset=ends[-1] + 1)
     with mqstore.open(backup, at=began + 10**9) as kept:
         assert kept.max_physical_offset == ends[-1]
+
+
+GOLDEN = (
+    "broker",
+    "indexroll-55",
+    "batch",
+    "lmq",
+    "cqext",
+    "abort-half",
+    "abort-crc",
+    "rocksdb-55",
+)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_stores_that_rocketmq_wrote_are_kept_and_restored(tmp_path: Path, name: str) -> None:
+    case = Case(name)
+    root, backup, out = case.unpack(tmp_path), tmp_path / "backup", tmp_path / "out"
+    mqstore.sync(root, backup, config=case.settings)
+
+    def rows(store: mqstore.Store) -> tuple[list[str], list[str], str]:
+        items = store.scan(on_error="report")
+        messages = [str(item).replace(store.path, "") for item in items]
+        return messages, [str(queue) for queue in store.queues()], str(store.groups())
+
+    with case.open(root) as live, mqstore.open(backup) as kept:
+        expected = rows(live)
+        assert rows(kept) == expected
+    report = mqstore.restore(backup, out)
+    wrong = {finding.code for finding in report.findings if finding.severity == "error"}
+    assert wrong == ({"MQ-LOG-02"} if name == "abort-crc" else set())
+    with case.open(out) as restored:
+        assert rows(restored) == expected
 
 
 def test_a_log_that_was_cut_begins_a_new_timeline(tmp_path: Path, store: Path) -> None:

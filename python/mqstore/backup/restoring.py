@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import dataclass
@@ -134,7 +135,9 @@ def restore(
     _write(out, files, [name for name in names if name not in done], progress)
     (out / _JOURNAL).unlink()
     settings = files.loaded.settings
-    mqstore.recover(out, dry_run=False, config=settings)
+    # Damage that the store had stays as it was; the findings have it.
+    with contextlib.suppress(CorruptionError):
+        mqstore.recover(out, dry_run=False, config=settings)
     with mqstore.open(out, config=settings) as store:
         found = store.max_physical_offset
     if found != end:

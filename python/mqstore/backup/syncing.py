@@ -68,7 +68,8 @@ _MOST_RANGES = 256
 _LEAST_SAME = 64
 """Bytes at the log's begin that prove that it is the one of the backup."""
 _MOST_PENDING = 4 * PIECE
-_QUEUES = {"consumequeue": 20, "batchconsumequeue": 46}
+_QUEUES = {"consumequeue": 20, "batchconsumequeue": 46, "consumequeue_ext": 1}
+"""Bytes of an entry; units of an extension are written before the entry that leads to them."""
 _WHOLE = ("abort", "checkpoint", "mqstore.mark")
 _WHOLE_BELOW = ("config", "mqstore.acks", "mqstore.failed")
 _MADE_AGAIN = ("lock", "mqstore.seal", "mqstore.wait", "abort.bak", "mqstore.deleted")
@@ -446,7 +447,8 @@ class _Sync:
         for kind, size in _QUEUES.items():
             for folder in _folders(self._root / kind, 2):
                 topic, queue = folder.parts[-2:]
-                width = 46 if (topic, queue) in batches else size
+                is_batch = kind == "consumequeue" and (topic, queue) in batches
+                width = 46 if is_batch else size
                 above = f"{kind}/{topic}/{queue}/"
                 paths = _named(folder, 20)
                 for path in paths:
@@ -472,7 +474,7 @@ class _Sync:
             begin = ranges[-1][0] + ranges[-1][1] if ranges else 0
             begin -= begin % width
             content = file.written(begin, has_data=begin > 0)
-            content = cut_entries(content, width, end)
+            content = content if width == 1 else cut_entries(content, width, end)
             written = begin + len(content)
             self._keep_from(name, begin, content)
             is_full = written + width > file.length
