@@ -74,6 +74,11 @@ if TYPE_CHECKING:
     from mqstore import metrics as metrics
     from mqstore import polars as polars
     from mqstore import spark as spark
+    from mqstore.backup.moment import snapshots
+    from mqstore.backup.restoring import RestoreReport, restore
+    from mqstore.backup.snapshot import Snapshot
+    from mqstore.backup.syncing import SyncReport, sync
+    from mqstore.backup.upkeep import PruneReport, check_backup, prune
     from mqstore.care.checks import doctor, verify
     from mqstore.care.pending import (
         DeadLetters,
@@ -196,6 +201,7 @@ __all__ = [
     "PreflightNote",
     "PreflightReport",
     "Processed",
+    "PruneReport",
     "PutStatus",
     "QuarantinedMessage",
     "QueryResult",
@@ -211,10 +217,12 @@ __all__ = [
     "ReplayRefusal",
     "ReplayReport",
     "ReplayTopic",
+    "RestoreReport",
     "SalvageConflict",
     "SalvageProblem",
     "SalvageReport",
     "SalvagedFile",
+    "Snapshot",
     "Store",
     "StoreClosedError",
     "StoreConfig",
@@ -225,6 +233,7 @@ __all__ = [
     "StoreReadOnlyError",
     "StoreStats",
     "StoredMessage",
+    "SyncReport",
     "Totals",
     "UnreadMessages",
     "UnsupportedError",
@@ -234,6 +243,7 @@ __all__ = [
     "WhyPlace",
     "WhyReport",
     "__version__",
+    "check_backup",
     "clean",
     "convert",
     "copy",
@@ -251,15 +261,19 @@ __all__ = [
     "parse_message_id",
     "pending",
     "preflight",
+    "prune",
     "read_config_json",
     "rebuild",
     "recover",
     "replay",
     "report",
     "resend",
+    "restore",
     "salvage",
+    "snapshots",
     "sql",
     "stats",
+    "sync",
     "tags_code",
     "verify",
     "why",
@@ -269,6 +283,11 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
+        "backup.moment": "snapshots",
+        "backup.restoring": "RestoreReport restore",
+        "backup.snapshot": "Snapshot",
+        "backup.syncing": "SyncReport sync",
+        "backup.upkeep": "PruneReport check_backup prune",
         "care.checks": "doctor verify",
         "care.pending": (
             "DeadLetters HalfMessage OverdueMessage PendingReport WaitingRetries pending"

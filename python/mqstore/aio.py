@@ -457,6 +457,8 @@ def open(  # noqa: A001 - `mqstore.aio.open`, as `mqstore.open`
     storage: object = None,
     storage_options: Mapping[str, Any] | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
+    at: datetime | int | None = None,
+    snapshot: str | None = None,
 ) -> Opening[AsyncStore]:
     """Opens a store; see ``mqstore.open``.
 
@@ -475,6 +477,8 @@ def open(  # noqa: A001 - `mqstore.aio.open`, as `mqstore.open`
             storage=storage,
             storage_options=storage_options,
             cache_dir=cache_dir,
+            at=at,
+            snapshot=snapshot,
         )
         left = until(timeout)
         try:

@@ -1,6 +1,7 @@
 """The output of each command with ``--json`` is that of docs/json.md."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -60,6 +61,11 @@ RUNS = [
     "diff STORE PART",
     "diff --lost STORE PART",
     "clean STORE --keep-bytes 1",
+    "sync STORE NEW",
+    "snapshots BACKUP",
+    "snapshots --check BACKUP",
+    "restore BACKUP NEW",
+    "prune BACKUP --keep 7d",
     "sql STORE .tables",
 ]
 
@@ -77,11 +83,13 @@ def places(made_once, tmp_path_factory):
         file.write(b"\xff\xff")
     mqstore.export_store(store, folder / "export")
     mqstore.copy(store, folder / "part", tags="paid", renumber=True)
+    mqstore.sync(store, folder / "backup")
     (folder / "rules.toml").write_text('[[rule]]\nbody = "zeros"\n')
     return {
         "STORE": store,
         "BROKEN": broken,
         "EXPORT": folder / "export",
+        "BACKUP": folder / "backup",
         "PART": folder / "part",
         "RULES": folder / "rules.toml",
     }
@@ -91,7 +99,7 @@ def places(made_once, tmp_path_factory):
 def test_output_is_as_documented(run, places, tmp_path, words):
     here = places | {"NEW": tmp_path / "new"}
     arguments = [here.get(word, word) for word in words.split()]
-    section = " ".join(words.split(" STORE")[0].split(" BROKEN")[0].split(" EXPORT")[0].split())
+    section = " ".join(re.split(" (?:STORE|BROKEN|EXPORT|BACKUP)", words)[0].split())
     code, out, err = run(*arguments, "--json")
     assert code in {0, 1}, err
     assert mismatches(section, json.loads(out)) == []

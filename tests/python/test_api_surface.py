@@ -77,6 +77,15 @@ MODULE = [
     "MessageNotFoundError",
     "NotDispatchedError",
     "UnsupportedError",
+    "sync",
+    "SyncReport",
+    "snapshots",
+    "Snapshot",
+    "restore",
+    "RestoreReport",
+    "check_backup",
+    "prune",
+    "PruneReport",
 ]
 MEMBERS = {
     "Store": """
@@ -125,7 +134,7 @@ MEMBERS = {
 SIGNATURES = {
     "open": (
         "(path, mode='r', *, config=None, timeout=None, storage=None, storage_options=None, "
-        "cache_dir=None)"
+        "cache_dir=None, at=None, snapshot=None)"
     ),
     "verify": (
         "(path, *, level='full', threads=None, progress=None, config=None, storage_options=None)"

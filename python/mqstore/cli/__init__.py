@@ -63,6 +63,10 @@ _COMMANDS = {
     "copy": "copying",
     "diff": "copying",
     "clean": "clean",
+    "sync": "backup",
+    "snapshots": "backup",
+    "restore": "backup",
+    "prune": "backup",
     "sql": "sql",
     "demo": "demo",
 }

@@ -111,6 +111,19 @@ EXAMPLES = {
         "mqstore clean /data/store --keep-hours 72",
         "mqstore clean /data/store --keep-hours 72 --apply",
     ),
+    "sync": (
+        "mqstore sync /data/store /backup/store",
+        "mqstore sync /data/store s3://bucket/store --every 60s --bytes 50m/s",
+    ),
+    "snapshots": ("mqstore snapshots /backup/store", "mqstore snapshots /backup/store --check"),
+    "restore": (
+        "mqstore restore /backup/store /data/new --dry-run",
+        "mqstore restore /backup/store /data/new --at -2h",
+    ),
+    "prune": (
+        "mqstore prune /backup/store --keep 7d",
+        "mqstore prune /backup/store --keep 7d --keep-hourly 24 --apply",
+    ),
     "sql": (
         "mqstore sql /data/store 'select topic, count(*) from messages group by all'",
         "mqstore sql /data/a/store /data/b/store 'from groups where lag > 0' -o lag.csv",

@@ -271,11 +271,19 @@ def _first_part(error: Exception) -> str:
     return str(error).partition("\n\nDebug source")[0] or type(error).__name__
 
 
+_RIGHTS = {
+    "list": ("ListBucket", "list", "Reader"),
+    "write": ("PutObject", "create", "Contributor"),
+    "delete": ("DeleteObject", "delete", "Contributor"),
+}
+"""Right of each operation on S3, on Google and on Azure."""
+
+
 def _denied(op: str) -> str:
-    right = "s3:ListBucket" if op == "list" else "s3:GetObject"
+    s3, google, azure = _RIGHTS.get(op, ("GetObject", "get", "Reader"))
     return (
-        f"refused (403): these credentials may not {op} here (on S3 the right {right}, on Google "
-        f"storage.objects.{'list' if op == 'list' else 'get'}, on Azure Storage Blob Data Reader)"
+        f"refused (403): these credentials may not {op} here (on S3 the right s3:{s3}, on Google "
+        f"storage.objects.{google}, on Azure Storage Blob Data {azure})"
     )
 
 

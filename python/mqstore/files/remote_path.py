@@ -132,4 +132,9 @@ def remote_path(
     url, objects = objects_of(path, storage, options)
     if folder is not None:
         objects.cache = ObjectCache(str(folder), int(most_bytes), url)
-    return RemotePath(url, _native._RemoteStorage(url, objects), objects)  # noqa: SLF001 - our own
+    found = RemotePath(url, _native._RemoteStorage(url, objects), objects)  # noqa: SLF001 - our own
+    if storage is None and (found / "mqstore-backup.json").is_file():
+        from mqstore.backup.moment import backup_path
+
+        return backup_path(path, options, None, None)
+    return found
