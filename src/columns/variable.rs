@@ -13,7 +13,7 @@ use arrow_buffer::{
 };
 use arrow_schema::{ArrowError, DataType};
 use bytes::Bytes;
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 
 use crate::format::width::{saturating_i32, saturating_u32};
 use crate::log::Block;

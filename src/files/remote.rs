@@ -1,5 +1,6 @@
-//! Read-only storage over the objects below a URL. One listing gives names, lengths and times; reads
-//! go through a bounded cache of blocks. No lock is held while objects are asked for.
+//! Read-only storage over the objects below a URL. One listing gives names, lengths and times, and
+//! never changes; reads go through a bounded cache of blocks. No lock is held while objects are
+//! asked for.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,10 +13,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use lru::LruCache;
-use parking_lot::{Mutex, RwLock};
+
+use crate::locks::Mutex;
 
 use super::system::storage::{
     Access, DirEntry, FileKind, FileStat, Region, Stamp, Storage, StorageFile,
@@ -34,7 +36,7 @@ const MOST_AHEAD: u64 = 2 * PART;
 const MOST_ENDS: NonZeroUsize = NonZeroUsize::new(16).unwrap();
 
 /// An object as listed.
-#[derive(Clone, Debug, Hash)]
+#[derive(Clone, Debug, Hash, PartialEq)]
 pub struct Object {
     /// Name below the URL, with `/` between its parts.
     pub key: String,
@@ -53,16 +55,18 @@ pub trait Objects: Send + Sync + fmt::Debug {
 
 type Blocks = Mutex<LruCache<(u64, u64), Arc<[u8]>>>;
 
-/// Storage whose root is a URL.
+/// Storage whose root is a URL, as it was listed once.
 #[derive(Debug)]
 pub struct Remote {
     objects: Arc<dyn Objects>,
     root: PathBuf,
-    listing: RwLock<(Instant, Arc<Listing>)>,
+    /// When the listing began.
+    pub listed_at: Instant,
+    listing: Listing,
     blocks: Arc<Blocks>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 struct Listing {
     folders: BTreeMap<PathBuf, BTreeMap<OsString, DirEntry>>,
     files: BTreeMap<PathBuf, (u64, Arc<Object>)>,
@@ -128,14 +132,23 @@ fn ns(ms: i64) -> i64 {
 impl Remote {
     /// Lists the objects, whose paths are `root` and their keys.
     pub fn new(objects: Arc<dyn Objects>, root: PathBuf) -> io::Result<Self> {
-        let began = Instant::now();
-        let listing = Arc::new(Listing::of(&root, objects.list()?));
+        let listed_at = Instant::now();
+        let listing = Listing::of(&root, objects.list()?);
         let blocks = Arc::new(Mutex::new(LruCache::new(MOST_BLOCKS)));
-        Ok(Self { objects, root, listing: RwLock::new((began, listing)), blocks })
+        Ok(Self { objects, root, listed_at, listing, blocks })
     }
 
-    fn listing(&self) -> Arc<Listing> {
-        Arc::clone(&self.listing.read().1)
+    /// Lists the objects again; blocks of those that did not change stay in memory.
+    pub fn listed_again(&self) -> io::Result<Self> {
+        let (objects, root) = (Arc::clone(&self.objects), self.root.clone());
+        let listed_at = Instant::now();
+        let listing = Listing::of(&root, objects.list()?);
+        Ok(Self { objects, root, listed_at, listing, blocks: Arc::clone(&self.blocks) })
+    }
+
+    #[must_use]
+    pub fn has_same_objects(&self, other: &Self) -> bool {
+        self.listing == other.listing
     }
 }
 
@@ -147,7 +160,7 @@ fn read_only<T>() -> io::Result<T> {
 
 impl Storage for Remote {
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn StorageFile>> {
-        let listing = self.listing();
+        let listing = &self.listing;
         let found = listing.files.get(path).filter(|_| !listing.folders.contains_key(path));
         let Some((id, object)) = found else { return Err(io::ErrorKind::NotFound.into()) };
         if access == Access::ReadWrite {
@@ -168,7 +181,7 @@ impl Storage for Remote {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        match self.listing().folders.get(dir) {
+        match self.listing.folders.get(dir) {
             Some(entries) => Ok(entries.values().cloned().collect()),
             None => Err(io::ErrorKind::NotFound.into()),
         }
@@ -199,7 +212,7 @@ impl Storage for Remote {
     }
 
     fn kind(&self, path: &Path) -> io::Result<Option<FileKind>> {
-        let listing = self.listing();
+        let listing = &self.listing;
         Ok(match listing.folders.contains_key(path) {
             true => Some(FileKind::Directory),
             false => listing.files.get(path).map(|_| FileKind::File),
@@ -207,7 +220,7 @@ impl Storage for Remote {
     }
 
     fn stamp(&self, path: &Path) -> io::Result<Option<Stamp>> {
-        let listing = self.listing();
+        let listing = &self.listing;
         let found = listing.files.get(path);
         Ok(found.map(|(id, object)| {
             let changed_ns = ns(object.modified_ms);
@@ -217,20 +230,6 @@ impl Storage for Remote {
 
     fn is_remote(&self) -> bool {
         true
-    }
-
-    fn renew(&self, least_age: Duration) -> io::Result<()> {
-        if self.listing.read().0.elapsed() < least_age {
-            return Ok(());
-        }
-        let began = Instant::now();
-        let listing = Arc::new(Listing::of(&self.root, self.objects.list()?));
-        let mut known = self.listing.write();
-        // The earlier of two concurrent listings must not replace the later.
-        if known.0 < began {
-            *known = (began, listing);
-        }
-        Ok(())
     }
 }
 
@@ -524,9 +523,8 @@ mod tests {
         before.read_at(&mut byte, 0).unwrap();
         memory.put("f", vec![2; 3 * BLOCK as usize], "2");
         assert!(before.read_at(&mut byte, 2 * BLOCK).is_err());
-        remote.renew(Duration::from_secs(3600)).unwrap();
         assert_eq!(remote.stamp(path).unwrap(), stamp.unwrap());
-        remote.renew(Duration::ZERO).unwrap();
+        let remote = remote.listed_again().unwrap();
         let after = remote.open(path, Access::Read).unwrap();
         after.read_at(&mut byte, 0).unwrap();
         assert_eq!(byte, [2]);

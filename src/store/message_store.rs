@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 
 use super::open::version::Versions;
 use super::open::{OpenMode, Opened, version};
@@ -70,6 +70,17 @@ impl MessageStore {
     pub fn open_on(path: &Path, config: StoreConfig, storage: Arc<dyn Storage>) -> Result<Self> {
         let clock = Arc::new(crate::files::SystemClock);
         Self::open_with(path, OpenMode::Read, config, storage, clock)
+    }
+
+    /// Opens the store as a later listing of its URL has it. Reads of both go on meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::OtherLog`] where another log lies there now; as [`MessageStore::open`].
+    pub(crate) fn opened_again(&self, storage: Arc<dyn Storage>) -> Result<Self> {
+        self.files.check_open()?;
+        let next = Self::open_on(self.path(), self.config().clone(), storage)?;
+        self.reader.hand_over(&next.reader)?;
+        Ok(next)
     }
 
     /// Opens to read, with more queues and tables in `aside`.

@@ -3,7 +3,7 @@
 pub(crate) mod known;
 mod topic_queues;
 
-use parking_lot::RwLock;
+use crate::locks::RwLock;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -4,7 +4,7 @@
 //! Reads go by position through a bounded cache of open files, so any number of files needs few
 //! descriptors.
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use crate::locks::{Mutex, MutexGuard, RwLock};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

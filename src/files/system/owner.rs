@@ -16,7 +16,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, getegid, geteuid, unlinkat};
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 
 use super::storage::Foreign;
 

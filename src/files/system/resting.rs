@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 
 use super::storage::{
     Access, DirEntry, FileKind, FileStat, Identity, Region, Stamp, Storage, StorageFile,

@@ -7,7 +7,6 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::error::{Error, Result};
 
@@ -153,10 +152,6 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// Whether a read costs a request over a network.
     fn is_remote(&self) -> bool {
         false
-    }
-    /// Lists again where listings are kept, if the one at hand is as old.
-    fn renew(&self, _least_age: Duration) -> io::Result<()> {
-        Ok(())
     }
     /// Restricts a file or folder to its owner.
     fn make_private(&self, _path: &Path) -> io::Result<()> {

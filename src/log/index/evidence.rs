@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 
 use super::reader::{COUNT_ATTEMPTS, Head, IndexBytes, IndexReader};
 use crate::error::{Corruption, CorruptionKind, Result};

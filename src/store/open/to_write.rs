@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 
 use hashbrown::HashSet;
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 
 use super::analysis::{Analysis, FoundStore};
 use super::epoch::EndedEpoch;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use hashbrown::HashMap;
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 
 use crate::error::Result;
 use crate::format::config::tables::TopicTable;

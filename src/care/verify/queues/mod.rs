@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashMap;
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 
 use super::context::{self, Context, State};
 use crate::care::finding::{Code, Severity};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 
 use crate::format::message::properties::{self, names};
 use crate::format::message::sys_flag::Transaction;

@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::{RwLock, RwLockReadGuard};
+use crate::locks::{RwLock, RwLockReadGuard};
 
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::system::storage::Stamp;
@@ -34,6 +34,7 @@ pub(crate) struct SharedView {
     pub(crate) files: Arc<StoreFiles>,
     view: RwLock<View>,
     /// Held while files are listed and the view is made, so that no queue is looked up halfway.
+    /// Behind a URL nothing is listed again: a refresh there makes another store.
     refreshing: RwLock<()>,
 }
 
@@ -114,8 +115,8 @@ impl SharedView {
         self.view.read()
     }
 
-    pub(crate) fn still(&self) -> RwLockReadGuard<'_, ()> {
-        self.refreshing.read()
+    pub(crate) fn still(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        (!self.files.storage.is_remote()).then(|| self.refreshing.read())
     }
 
     pub(crate) fn refresh(&self) -> Result<()> {
@@ -130,7 +131,7 @@ impl SharedView {
             return Err(Error::io("open", root)(gone));
         }
         files.log.run().refresh()?;
-        self.check_log()?;
+        self.check_log(&files.log)?;
         if let Ok((entered, _)) = topics::entered(&*files.storage, &files.paths) {
             files.queues.set_kinds(entered.kinds);
         }
@@ -145,8 +146,7 @@ impl SharedView {
     }
 
     /// Whether the log is still the one of the view, as far as it reaches.
-    fn check_log(&self) -> Result<()> {
-        let StoreFiles { log, paths, .. } = &*self.files;
+    pub(crate) fn check_log(&self, log: &CommitLog) -> Result<()> {
         let Some(anchor) = self.view().anchor else { return Ok(()) };
         let Some(found) = anchor.other(log)? else { return Ok(()) };
         let end = end::find(log, Left::Open, None, |_| Ok(false))?.offset;
@@ -155,7 +155,7 @@ impl SharedView {
             return Ok(());
         }
         Err(Error::OtherLog {
-            path: paths.root().to_owned(),
+            path: self.files.paths.root().to_owned(),
             place: log.end_offset(),
             physical_offset: anchor.physical_offset,
             expected: anchor.to_string(),
@@ -180,7 +180,7 @@ impl SharedView {
 
     /// Lists queues and index again after files were missing. The log's end stays.
     pub(crate) fn list_again(&self) -> Result<()> {
-        let _turn = self.refreshing.write();
+        let _turn = (!self.files.storage.is_remote()).then(|| self.refreshing.write());
         let files = &*self.files;
         let beside = self.beside();
         files.list_again()?;
