@@ -2,7 +2,7 @@
 //! never changes; reads go through a bounded cache of blocks. No lock is held while objects are
 //! asked for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -32,6 +32,8 @@ const LOOK: u64 = 4 << 10;
 const PART: u64 = 8 << 20;
 /// Bytes read ahead at once; less than the cache holds.
 const MOST_AHEAD: u64 = 2 * PART;
+/// Blocks between two that are fetched together with them: a request costs more.
+const MOST_SKIPPED: u64 = 4;
 /// Places of a file that are read on from.
 const MOST_ENDS: NonZeroUsize = NonZeroUsize::new(16).unwrap();
 
@@ -245,37 +247,86 @@ struct RemoteFile {
     empty_from: AtomicU64,
 }
 
+type Found = BTreeMap<u64, Arc<[u8]>>;
+
 impl RemoteFile {
-    /// Fetches blocks from `first` to `last`, and more where a reader goes on.
-    fn fetch(&self, first: u64, last: u64) -> io::Result<Vec<(u64, Arc<[u8]>)>> {
-        let start = first * BLOCK;
-        let least = (last + 1).saturating_mul(BLOCK) - start;
-        let ahead = self.ends.lock().pop(&start).unwrap_or(0);
-        let end = start.saturating_add(least.max(ahead)).min(self.object.len);
-        let parts: Vec<_> = (start..end)
-            .step_by(to_usize(PART))
-            .map(|at| at..at.saturating_add(PART).min(end))
-            .collect();
+    /// The blocks of parts of the file, by number; those that no memory has are fetched at once.
+    fn blocks_of(&self, parts: &[Range<u64>]) -> io::Result<Found> {
+        let (mut found, mut missing) = (Found::new(), BTreeSet::new());
+        {
+            let mut cache = self.blocks.lock();
+            for part in parts.iter().filter(|part| part.start < part.end) {
+                for number in part.start / BLOCK..part.end.div_ceil(BLOCK) {
+                    match cache.get(&(self.id, number)) {
+                        Some(bytes) => drop(found.insert(number, Arc::clone(bytes))),
+                        None => drop(missing.insert(number)),
+                    }
+                }
+            }
+        }
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for number in missing {
+            match runs.last_mut() {
+                Some((_, last)) if number - *last <= MOST_SKIPPED => *last = number,
+                _ => runs.push((number, number)),
+            }
+        }
+        if !runs.is_empty() {
+            self.fetch(&runs, &mut found)?;
+        }
+        Ok(found)
+    }
+
+    /// Fetches runs of blocks, each from its first to its last, and more where a reader goes on.
+    fn fetch(&self, runs: &[(u64, u64)], found: &mut Found) -> io::Result<()> {
+        let (mut parts, mut least_sum) = (Vec::new(), 0);
+        for &(first, last) in runs {
+            let start = first * BLOCK;
+            let least = (last + 1).saturating_mul(BLOCK) - start;
+            let mut ends = self.ends.lock();
+            let ahead = ends.pop(&start).unwrap_or(0);
+            let end = start.saturating_add(least.max(ahead)).min(self.object.len);
+            let next = if ahead == 0 { least } else { least.max(ahead).saturating_mul(4) };
+            ends.put(end, next.min(MOST_AHEAD));
+            least_sum += least;
+            let begins = (start..end).step_by(to_usize(PART));
+            parts.extend(begins.map(|at| at..at.saturating_add(PART).min(end)));
+        }
         let read = self.objects.ranges(&self.object, &parts)?;
         if !read.iter().map(|bytes| bytes.len() as u64).eq(parts.iter().map(|p| p.end - p.start)) {
             return Err(io::Error::other("expected the bytes asked for, found fewer or more"));
         }
-        let next = if ahead == 0 { least } else { least.max(ahead).saturating_mul(4) };
-        self.ends.lock().put(end, next.min(MOST_AHEAD));
-        let mut blocks = Vec::new();
         for (part, bytes) in parts.iter().zip(&read) {
-            let numbers = part.start / BLOCK..;
             let pieces = bytes.chunks(to_usize(BLOCK)).map(Arc::from);
-            blocks.extend(numbers.zip(pieces));
+            found.extend((part.start / BLOCK..).zip(pieces));
         }
         // Much at once would push out what is read again.
-        if least <= MOST_AHEAD {
+        if least_sum <= MOST_AHEAD {
             let mut cache = self.blocks.lock();
-            for (number, bytes) in &blocks {
+            for (number, bytes) in found.iter() {
                 cache.put((self.id, *number), Arc::clone(bytes));
             }
         }
-        Ok(blocks)
+        Ok(())
+    }
+
+    fn part(&self, position: u64, len: usize) -> Range<u64> {
+        let end = position.saturating_add(len as u64).min(self.object.len);
+        position.min(end)..end
+    }
+}
+
+/// Copies the bytes from `position` on; `buffer` ends before the blocks do.
+fn copy(blocks: &Found, position: u64, buffer: &mut [u8]) {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        let at = position + filled as u64;
+        let block = blocks.get(&(at / BLOCK)).map(|bytes| &**bytes).unwrap_or_default();
+        let Some(bytes) = block.get(to_usize(at % BLOCK)..).filter(|b| !b.is_empty()) else { break };
+        let to = buffer.get_mut(filled..).unwrap_or_default();
+        let count = bytes.len().min(to.len());
+        to[..count].copy_from_slice(&bytes[..count]);
+        filled += count;
     }
 }
 
@@ -286,45 +337,25 @@ impl StorageFile for RemoteFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
-        let len = to_usize(self.object.len.saturating_sub(position)).min(buffer.len());
-        let Some(buffer) = buffer.get_mut(..len).filter(|buffer| !buffer.is_empty()) else {
-            return Ok(0);
-        };
-        let last = (position + len as u64 - 1) / BLOCK;
-        let mut put = |number: u64, bytes: &[u8]| {
-            let begin = number * BLOCK;
-            let from = position.max(begin);
-            let skip = to_usize(from - begin);
-            let to = buffer.get_mut(to_usize(from - position)..).unwrap_or_default();
-            let bytes = bytes.get(skip..).unwrap_or_default();
-            let count = bytes.len().min(to.len());
-            to[..count].copy_from_slice(&bytes[..count]);
-        };
-        let cached: Vec<Option<Arc<[u8]>>> = {
-            let mut cache = self.blocks.lock();
-            (position / BLOCK..=last)
-                .map(|number| cache.get(&(self.id, number)).map(Arc::clone))
-                .collect()
-        };
-        let mut missing: Option<(u64, u64)> = None;
-        for (number, bytes) in (position / BLOCK..).zip(&cached) {
-            match (bytes, &mut missing) {
-                (Some(bytes), _) => put(number, bytes),
-                (None, Some((_, to))) => *to = number,
-                (None, missing) => *missing = Some((number, number)),
-            }
-        }
-        if let Some((from, to)) = missing {
-            let fetched = self.fetch(from, to)?;
-            fetched.iter().take_while(|(number, _)| *number <= to).for_each(|(n, b)| put(*n, b));
-        }
+        let part = self.part(position, buffer.len());
+        let len = to_usize(part.end - part.start);
+        copy(&self.blocks_of(&[part])?, position, buffer.get_mut(..len).unwrap_or_default());
         Ok(len)
     }
 
-    fn will_read(&self, range: Range<u64>) {
-        let mut read = vec![0; to_usize(range.end.saturating_sub(range.start).min(MOST_AHEAD))];
-        // The read itself reports an error.
-        let _ = self.read_at(&mut read, range.start);
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn read_many(&self, places: &[(u64, usize)]) -> io::Result<Vec<Vec<u8>>> {
+        let parts: Vec<_> = places.iter().map(|&(at, len)| self.part(at, len)).collect();
+        let blocks = self.blocks_of(&parts)?;
+        let read = parts.into_iter().map(|part| {
+            let mut bytes = vec![0; to_usize(part.end - part.start)];
+            copy(&blocks, part.start, &mut bytes);
+            bytes
+        });
+        Ok(read.collect())
     }
 
     fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
@@ -487,6 +518,25 @@ mod tests {
         // Each byte once, in few parts.
         assert_eq!(read.iter().map(|part| part.end - part.start).sum::<u64>(), len);
         assert!(read.len() < 10, "{read:?}");
+    }
+
+    #[test]
+    fn places_are_asked_for_at_once_and_each_block_once() {
+        let memory = Arc::new(Memory::default());
+        let len = 3 * PART + 5;
+        let bytes: Vec<u8> = (0..len).map(|at| ((at * 31) >> 7) as u8).collect();
+        memory.put("f", bytes.clone(), "1");
+        let file = remote(&memory).open(Path::new("s3://b/p/f"), Access::Read).unwrap();
+        let places = [(2 * PART, 9), (3, BLOCK as usize), (len - 2, 7), (2 * PART + 4, 1), (len, 1)];
+        let read = file.read_many(&places).unwrap();
+        for ((at, wanted), found) in places.iter().zip(&read) {
+            let expected = bytes.iter().skip(*at as usize).take(*wanted);
+            assert!(found.iter().eq(expected), "{at}");
+        }
+        let asked = std::mem::take(&mut *memory.read.lock());
+        assert_eq!(asked.len(), 3, "{asked:?}");
+        assert_eq!(file.read_many(&places).unwrap(), read);
+        assert!(memory.read.lock().is_empty());
     }
 
     #[test]

@@ -449,6 +449,12 @@ impl MessageStore {
         self.reader.refresh_if_grown()
     }
 
+    /// Reads the ends of all queues at once, where each costs a request.
+    pub fn read_ends(&self) -> Result<()> {
+        self.files.check_open()?;
+        self.files.queues.read_ends()
+    }
+
     /// Lets the next refresh take whatever log lies there.
     pub fn forget_log(&self) {
         self.reader.forget_log();
@@ -524,7 +530,12 @@ impl MessageStore {
     pub fn deleted(&self) -> Result<(u64, u64)> {
         self.files.check_open()?;
         let start = self.files.log.min_offset();
-        let queues = if start == 0 { Vec::new() } else { self.files.queues.all() };
+        let queues = if start == 0 {
+            Vec::new()
+        } else {
+            self.files.queues.read_ends()?;
+            self.files.queues.all()
+        };
         let messages = queues.iter().try_fold(0_u64, |sum, queue| {
             let first = queue.first_at_or_behind(start)?;
             Ok::<_, Error>(sum.saturating_add(clamp_u64(first)))

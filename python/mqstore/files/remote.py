@@ -126,6 +126,7 @@ class _Objects:
         url: The root.
         cache: Where whole objects are kept.
         failed: Requests that failed for good: their number, and the last one's error.
+        in_database: The objects as listed, where some are files of RocksDB.
     """
 
     def __init__(self, url: str, prefix: str, secrets: Iterable[str]) -> None:
@@ -136,6 +137,7 @@ class _Objects:
         self._counts = IoCounts(0, 0)
         self.cache: ObjectCache | None = None
         self.failed: tuple[int, StoreIOError | None] = (0, None)
+        self.in_database: _Listed | None = None
 
     @property
     def counts(self) -> IoCounts:
@@ -155,9 +157,11 @@ class _Objects:
         names = {name for name, *_ in found}
         database = next((name for name in _DATABASES if f"{name}/CURRENT" in names), None)
         if database is not None:
+            self.in_database = found
             what = (
                 f"queues or tables lie in RocksDB ({database}), not read behind a URL; nothing "
-                "was read: copy the whole store to a local folder, and open it there"
+                "was read: give cache_dir=, a folder that takes a copy of at most 1 GiB, or copy "
+                "the whole store to a local folder, and open it there"
             )
             raise UnsupportedError(f"{self.url}: {what}", what, self.url)
         return found
@@ -170,13 +174,13 @@ class _Objects:
         modified_ms: int,
         parts: Sequence[tuple[int, int]],
     ) -> _Parts:
-        """Returns the bytes of parts, of the cache where it has the object; as ``_fetch``."""
+        """Returns the bytes of parts, of the cache where it has the object; as ``fetch``."""
         state = (key, length, etag, modified_ms)
         if self.cache is None:
-            return self._fetch(state, parts)
-        return self.cache.read(state, parts, partial(self._fetch, state))
+            return self.fetch(state, parts)
+        return self.cache.read(state, parts, partial(self.fetch, state))
 
-    def _fetch(self, state: State, parts: Sequence[tuple[int, int]]) -> _Parts:
+    def fetch(self, state: State, parts: Sequence[tuple[int, int]]) -> _Parts:
         """Returns the bytes of parts of an object, each from its first to before its last byte.
 
         Raises:
@@ -384,7 +388,7 @@ class _FsspecObjects(_Objects):
         self._count(1)
         return bool(self._system.exists(prefix or self._system.root_marker))
 
-    def _fetch(self, state: State, parts: Sequence[tuple[int, int]]) -> _Parts:
+    def fetch(self, state: State, parts: Sequence[tuple[int, int]]) -> _Parts:
         """As of the class above, between two questions for the object's state."""
         key, *listed = state
         name = f"{self._prefix}/{key}"
@@ -396,7 +400,7 @@ class _FsspecObjects(_Objects):
                 raise _RefusedError(_CHANGED, 412)
 
         _wait([self._task("read", key, check)])
-        found = super()._fetch(state, parts)
+        found = super().fetch(state, parts)
         _wait([self._task("read", key, check)])
         return found
 

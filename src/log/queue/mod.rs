@@ -10,7 +10,7 @@ pub mod unit;
 pub mod verified_tags;
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use crate::error::{Error, Result};
 use crate::files::run::new_files::{Filled, Wanted};
@@ -40,10 +40,12 @@ pub struct Queue {
     /// Offset of the message of the first entry in a plain queue's files; -1 if unknown.
     first: AtomicI64,
     verified_tags: VerifiedTags,
+    has_end: AtomicBool,
 }
 
 impl Queue {
-    fn new(kind: QueueKind, topic: &[u8], queue_id: i32, run: FileRun) -> Self {
+    /// A queue whose end is not known yet.
+    pub(crate) fn new(kind: QueueKind, topic: &[u8], queue_id: i32, run: FileRun) -> Self {
         Self {
             topic: topic.into(),
             queue_id,
@@ -56,6 +58,7 @@ impl Queue {
             next_offset: AtomicI64::new(0),
             first: AtomicI64::new(-1),
             verified_tags: VerifiedTags::default(),
+            has_end: AtomicBool::new(false),
         }
     }
 
@@ -118,7 +121,15 @@ impl Queue {
         self.max_offset.store(max, Ordering::Release);
         self.next_offset.store(max, Ordering::Release);
         self.set_last(last.filter(CqUnit::leads).as_ref());
-        self.ext.as_ref().map_or(Ok(()), |ext| ext.find_end())
+        self.ext.as_ref().map_or(Ok(()), |ext| ext.find_end())?;
+        self.has_end.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether the end was searched.
+    #[inline]
+    pub(crate) fn has_end(&self) -> bool {
+        self.has_end.load(Ordering::Acquire)
     }
 
     #[inline]

@@ -415,6 +415,9 @@ impl Store {
     fn queues(&self, py: Python<'_>, topic: Option<&str>) -> PyResult<Vec<QueueInfo>> {
         let store = self.reading()?;
         Ok(py.detach(|| {
+            if topic.is_none() {
+                store.read_ends()?;
+            }
             let names = store.queue_names()?;
             let wanted = |name: &[u8]| topic.is_none_or(|topic| topic.as_bytes() == name);
             names

@@ -239,7 +239,13 @@ impl Reader {
         read: impl Fn(Option<&QueueView>) -> Result<T>,
     ) -> Result<T> {
         for _ in 0..ATTEMPTS {
+            let was_unsound = self.files.queues.is_unsound();
             let view = self.queue(topic, queue_id)?;
+            if self.files.queues.is_unsound() != was_unsound {
+                // Found when this queue's end was read: all are compared with the log from now on.
+                self.list_again()?;
+                continue;
+            }
             let answer = read(view.as_ref());
             if !view.is_some_and(|view| view.has_lost_files()) {
                 return answer;
@@ -283,7 +289,7 @@ impl Reader {
         let StoreFiles { log, queues, paths, .. } = &*self.files;
         let _still = self.still();
         let overlay = self.overlay()?;
-        let queue = queues.get(topic, queue_id);
+        let queue = queues.found(topic, queue_id)?;
         match overlay {
             Some(overlay) => {
                 let kind = queues.kind_of(topic);

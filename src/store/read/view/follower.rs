@@ -209,7 +209,10 @@ impl SharedView {
         let Some(index) = &self.files.index else { return Ok(log_start) };
         let known_ms = self.view().index_trusted_until_ms;
         let mut end = None;
-        for file in &index.listing().files {
+        let listing = index.listing();
+        // Without a limit of time the last file decides.
+        let skipped = known_ms.map_or(listing.files.len().saturating_sub(1), |_| 0);
+        for file in listing.files.iter().skip(skipped) {
             let header = index.open(file)?.header()?;
             if known_ms.is_some_and(|known| header.end_timestamp_ms > known) {
                 break;
@@ -231,14 +234,19 @@ impl SharedView {
     }
 
     fn refresh_from(&self, beside: &ConcurrentWriter) -> Result<Vec<Error>> {
-        let (log, queues) = (&self.files.log, &self.files.queues);
+        let StoreFiles { log, queues, index, .. } = &*self.files;
         let (is_open_or_crashed, mut unread) = self.was_left_open();
         let left = match beside.written {
             _ if !is_open_or_crashed => Left::Closed,
             Some(written) => Left::InUse(written),
             None => Left::Open,
         };
-        let left_out = log_end::find_end(log, queues, left)?;
+        let is_proven = log_end::prime(log, queues, index.as_deref())?;
+        let mut left_out = log_end::find_end(log, queues, left)?;
+        if is_proven && !log_end::is_plain(log, queues) {
+            queues.read_ends()?;
+            left_out = log_end::find_end(log, queues, left)?;
+        }
         unread.extend(left_out.map(|at| half_there(log, at)));
         let unread = self.judge(is_open_or_crashed, left_out, unread, beside)?;
         let anchor = Anchor::before(log, log.end_offset())?;
