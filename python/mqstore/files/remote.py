@@ -11,7 +11,7 @@ import random
 import re
 import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
@@ -38,6 +38,10 @@ _ATTEMPTS = 6
 _PAUSE_S = 0.1
 _LOOK_S = 0.2
 _LONGEST_PAUSE_S = 3.0
+_PART = 8 << 20
+"""Bytes of a part in which the extension asks for much."""
+_PARTS_AHEAD = 2
+_MOST_AHEAD = 8
 _PAGE = 1000
 """Objects that one list request names."""
 _CLIENT_OPTIONS = (
@@ -138,6 +142,8 @@ class _Objects:
         self.cache: ObjectCache | None = None
         self.failed: tuple[int, StoreIOError | None] = (0, None)
         self.in_database: _Listed | None = None
+        self._interrupts = 0
+        self._ahead: dict[tuple[State, tuple[int, int]], Future[Buffer]] = {}
 
     @property
     def counts(self) -> IoCounts:
@@ -151,7 +157,7 @@ class _Objects:
 
     def list(self) -> _Listed:
         """Returns each object below the prefix: its name there, length, ETag and time in ms."""
-        found = _wait([self._task("list", "", self._list)])[0]
+        found = self._wait([self._task("list", "", self._list)])[0]
         if not found:
             raise self._missing()
         names = {name for name, *_ in found}
@@ -200,7 +206,50 @@ class _Objects:
 
             return self._task("read", key, read)
 
-        return _wait([task(part) for part in parts])
+        threads = _threads()
+        with self._lock:
+            begun = [self._ahead.pop((state, tuple(part)), None) for part in parts]
+        reads = [
+            future or threads.submit(task(part)) for future, part in zip(begun, parts, strict=True)
+        ]
+        if len(parts) > 1 and all(end - start == _PART for start, end in parts):
+            # A reader goes on there while it works on these.
+            for at in range(parts[-1][1], min(length, parts[-1][1] + _PARTS_AHEAD * _PART), _PART):
+                self._begin(state, (at, min(at + _PART, length)), task)
+        return self._results(reads)
+
+    def _begin(
+        self,
+        state: State,
+        part: tuple[int, int],
+        task: Callable[[tuple[int, int]], Callable[[], Buffer]],
+    ) -> None:
+        """Reads a part ahead; those that nobody asked for make room."""
+        with self._lock:
+            if (state, part) in self._ahead:
+                return
+            while len(self._ahead) >= _MOST_AHEAD:
+                self._ahead.pop(next(iter(self._ahead))).cancel()
+            self._ahead[state, part] = _threads().submit(task(part))
+
+    def _wait(self, tasks: Sequence[Callable[[], _T]]) -> list[_T]:
+        """The results of tasks that run at once."""
+        threads = _threads()
+        return self._results([threads.submit(task) for task in tasks])
+
+    def _results(self, futures: Sequence[Future[_T]]) -> list[_T]:
+        """The results of requests; an interrupt ends this wait, and then those of other threads."""
+        interrupts, looks = self._interrupts, 0
+        try:
+            # A signal that comes just before an endless wait would not end it.
+            while looks < 2 and wait(futures, timeout=_LOOK_S).not_done:
+                looks += self._interrupts != interrupts
+            return [future.result(timeout=0) for future in futures]
+        except BaseException as error:
+            self._interrupts += not isinstance(error, Exception)
+            for future in futures:
+                future.cancel()
+            raise
 
     def _task(self, op: str, key: str, ask: Callable[[], _T]) -> Callable[[], _T]:
         """A request that is repeated where that may help, for a thread to run."""
@@ -246,7 +295,7 @@ class _Objects:
         reason = "no object lies below it, nor in the bucket"
         while above:
             above = above.strip("/").rpartition("/")[0]
-            if _wait([self._task("list", "", partial(self._has_objects, above))])[0]:
+            if self._wait([self._task("list", "", partial(self._has_objects, above))])[0]:
                 nearest = f"{root}/{above}" if above else f"{root}/"
                 reason = f"no object lies below it; the nearest prefix that has some is {nearest}"
                 break
@@ -399,9 +448,9 @@ class _FsspecObjects(_Objects):
             if self._state(self._system.info(name)) != tuple(listed):
                 raise _RefusedError(_CHANGED, 412)
 
-        _wait([self._task("read", key, check)])
+        self._wait([self._task("read", key, check)])
         found = super().fetch(state, parts)
-        _wait([self._task("read", key, check)])
+        self._wait([self._task("read", key, check)])
         return found
 
     def _read(self, name: str, listed: tuple[int, str | None, int], start: int, end: int) -> Buffer:
@@ -414,21 +463,6 @@ class _FsspecObjects(_Objects):
         if isinstance(error, FileNotFoundError):
             return _RefusedError("no such path (404)" if op == "list" else _GONE, 404)
         return _RefusedError(_denied(op), 403) if isinstance(error, PermissionError) else None
-
-
-def _wait(tasks: Sequence[Callable[[], _T]]) -> list[_T]:
-    """The results of tasks that run at once; an interrupt ends the wait."""
-    threads = _threads()
-    futures = [threads.submit(task) for task in tasks]
-    try:
-        # A signal that comes just before an endless wait would not end it.
-        while wait(futures, timeout=_LOOK_S).not_done:
-            pass
-        return [future.result() for future in futures]
-    except BaseException:
-        for future in futures:
-            future.cancel()
-        raise
 
 
 def objects_of(

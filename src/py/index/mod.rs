@@ -2,7 +2,7 @@
 
 pub(crate) mod arrow;
 
-use crate::locks::RwLock;
+use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
