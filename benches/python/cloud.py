@@ -58,8 +58,14 @@ def obstore_alone(bucket: Bucket, url: str) -> int:
 
 def main() -> None:
     length = int(sys.argv[1] if len(sys.argv) > 1 else "256") << 20
-    with tempfile.TemporaryDirectory() as name, s3_server(Path(name, "weed")) as bucket:
-        folder = Path(name, "store")
+    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as served:
+        bench(Path(name), served, length)
+
+
+def bench(name: Path, served: str, length: int) -> None:
+    """Prints the medians of all works, and their speed beside obstore's."""
+    with s3_server(Path(served)) as bucket:
+        folder = name / "store"
         make(folder, length)
         url = bucket.put(folder, "store")
 

@@ -386,7 +386,7 @@ impl StorageFile for RemoteFile {
         if end == len || end - position < LOOK {
             return Ok((end < len).then_some(end));
         }
-        let distances = iter::successors(Some(4 * BLOCK), |distance| distance.checked_mul(4));
+        let distances = iter::successors(Some(4 * BLOCK), |distance| distance.checked_mul(64));
         let looks = distances.map(|distance| position.saturating_add(distance));
         let last = end.max(len.saturating_sub(LOOK));
         let looks = looks.take_while(|look| *look < last && len > PART).chain([last]);

@@ -452,7 +452,8 @@ impl MessageStore {
     /// Reads the ends of all queues at once, where each costs a request.
     pub fn read_ends(&self) -> Result<()> {
         self.files.check_open()?;
-        self.files.queues.read_ends()
+        self.files.queues.read_ends()?;
+        self.reader.doubts_more().map(drop)
     }
 
     /// Lets the next refresh take whatever log lies there.

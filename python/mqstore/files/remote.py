@@ -10,6 +10,7 @@ import os
 import random
 import re
 import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
@@ -37,6 +38,7 @@ _MOST_IN_FLIGHT = 32
 _ATTEMPTS = 6
 _PAUSE_S = 0.1
 _LOOK_S = 0.2
+_LONGEST_EXIT_S = 5.0
 _LONGEST_PAUSE_S = 3.0
 _PART = 8 << 20
 """Bytes of a part in which the extension asks for much."""
@@ -74,6 +76,8 @@ _ending = threading.Event()
 _was_used = False
 _is_forked = False
 _pool: ThreadPoolExecutor | None = None
+_called: set[object] = set()
+"""Waits of the extension for requests."""
 
 
 class IoCounts(NamedTuple):
@@ -87,6 +91,18 @@ class IoCounts(NamedTuple):
 
     requests: int
     bytes: int
+
+
+def _end() -> None:
+    """Ends requests before the interpreter does: a thread that it ends in the extension aborts."""
+    _ending.set()
+    end = time.monotonic() + _LONGEST_EXIT_S
+    were_any = bool(_called)
+    while _called and time.monotonic() < end:
+        time.sleep(_LOOK_S / 10)
+    if were_any:
+        # Their callers return.
+        time.sleep(_LOOK_S)
 
 
 def _forget() -> None:
@@ -107,11 +123,12 @@ def _threads() -> ThreadPoolExecutor:
             'multiprocessing.get_context("spawn") or "forkserver", and open the store there'
         )
         raise UnsupportedError(what, what, "")
+    if _ending.is_set():
+        raise OSError("not read: the interpreter ends")
     if _pool is None:
         _was_used = True
         _pool = ThreadPoolExecutor(_MOST_IN_FLIGHT, "mqstore-io")
-        # An exit waits for requests in flight, and not for their repetition.
-        threading._register_atexit(_ending.set)  # type: ignore[attr-defined]  # noqa: SLF001
+        threading._register_atexit(_end)  # type: ignore[attr-defined]  # noqa: SLF001
     return _pool
 
 
@@ -239,17 +256,20 @@ class _Objects:
 
     def _results(self, futures: Sequence[Future[_T]]) -> list[_T]:
         """The results of requests; an interrupt ends this wait, and then those of other threads."""
-        interrupts, looks = self._interrupts, 0
+        interrupts, looks, call = self._interrupts, 0, object()
+        _called.add(call)
         try:
             # A signal that comes just before an endless wait would not end it.
             while looks < 2 and wait(futures, timeout=_LOOK_S).not_done:
-                looks += self._interrupts != interrupts
+                looks += 2 * _ending.is_set() or self._interrupts != interrupts
             return [future.result(timeout=0) for future in futures]
         except BaseException as error:
             self._interrupts += not isinstance(error, Exception)
             for future in futures:
                 future.cancel()
             raise
+        finally:
+            _called.discard(call)
 
     def _task(self, op: str, key: str, ask: Callable[[], _T]) -> Callable[[], _T]:
         """A request that is repeated where that may help, for a thread to run."""

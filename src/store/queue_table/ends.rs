@@ -7,6 +7,7 @@ use super::QueueTable;
 use crate::error::Result;
 use crate::files::{Access, threads};
 use crate::log::Queue;
+use crate::log::queue::CqUnit;
 
 /// Queues whose ends are asked for at once.
 const AT_ONCE: usize = 32;
@@ -23,6 +24,16 @@ impl QueueTable {
         let queue = self.get(topic, queue_id);
         queue.as_deref().map_or(Ok(()), |queue| self.read_end(queue))?;
         Ok(queue)
+    }
+
+    /// Reads the end of the queue of an entry, from that entry on.
+    pub fn read_end_behind(&self, topic: &[u8], queue_id: i32, entry: &CqUnit) -> Result<()> {
+        let queue = self.get(topic, queue_id).filter(|queue| !queue.has_end());
+        queue.map_or(Ok(()), |queue| {
+            queue.find_end_behind(entry)?;
+            self.judge(&queue);
+            Ok(())
+        })
     }
 
     /// Reads the ends of all queues.

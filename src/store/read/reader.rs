@@ -239,11 +239,8 @@ impl Reader {
         read: impl Fn(Option<&QueueView>) -> Result<T>,
     ) -> Result<T> {
         for _ in 0..ATTEMPTS {
-            let was_unsound = self.files.queues.is_unsound();
             let view = self.queue(topic, queue_id)?;
-            if self.files.queues.is_unsound() != was_unsound {
-                // Found when this queue's end was read: all are compared with the log from now on.
-                self.list_again()?;
+            if self.doubts_more()? {
                 continue;
             }
             let answer = read(view.as_ref());
@@ -268,6 +265,15 @@ impl Reader {
             follower.list_again()?;
         }
         Err(self.never_still())
+    }
+
+    /// Where the end of a queue that was read late shows damage, has all queues compared with the
+    /// log from now on.
+    pub(crate) fn doubts_more(&self) -> Result<bool> {
+        match &self.source {
+            Source::Files(follower) if self.files.storage.is_remote() => follower.doubts_more(),
+            _ => Ok(false),
+        }
     }
 
     fn list_again(&self) -> Result<()> {

@@ -43,6 +43,8 @@ pub(crate) struct View {
     overlay: Arc<OnceLock<Arc<Overlay>>>,
     /// Offset from which queues are compared with the log.
     pub(crate) doubt: u64,
+    /// Whether a queue was known to be damaged.
+    was_unsound: bool,
     /// Offset before which all entries will be in the queues' files when they are listed next.
     complete: u64,
     /// After a crash: index files with later messages are not trusted.
@@ -189,6 +191,15 @@ impl SharedView {
         self.judge(is_open_or_crashed, left_out, unread, &beside).map(drop)
     }
 
+    pub(crate) fn doubts_more(&self) -> Result<bool> {
+        let is_news = self.files.queues.is_unsound() && !self.view().was_unsound;
+        if is_news {
+            self.files.queues.read_ends()?;
+            self.list_again()?;
+        }
+        Ok(is_news)
+    }
+
     pub(crate) fn overlay(&self) -> Result<Arc<Overlay>> {
         let StoreFiles { log, queues, .. } = &*self.files;
         // Storage may wait for a thread that wants the view.
@@ -296,7 +307,9 @@ impl SharedView {
         let doubt = reach.min(complete.max(self.files.log.min_offset()));
         let complete = if holders.contains(&Some(Holder::Writer)) { doubt } else { reach };
         let index_trusted_until_ms = crashed.then_some(checkpoint.index_msg_timestamp_ms);
-        let mark = Mark::read(storage, paths).unwrap_or_else(|error| {
+        let needs_mark = open_or_crashed || !storage.is_remote();
+        let mark = needs_mark.then(|| Mark::read(storage, paths)).transpose();
+        let mark = mark.map(Option::flatten).unwrap_or_else(|error| {
             unread.push(error);
             None
         });
@@ -306,6 +319,7 @@ impl SharedView {
         *self.view.write() = View {
             overlay: Arc::default(),
             doubt,
+            was_unsound: self.files.queues.is_unsound(),
             complete,
             index_trusted_until_ms,
             flushed,

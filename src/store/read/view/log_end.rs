@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::message::peek;
 use crate::format::width::clamp_u64;
-use crate::log::CommitLog;
+use crate::log::{CommitLog, QueueKind};
 use crate::log::commit_log::Found;
 use crate::log::index::run::IndexRun;
 use crate::log::read::end::{self, Left};
@@ -87,7 +87,10 @@ fn leads_to_index_end(
     let Found::Message(view) = log.read_before(begin, files_end, 0, &mut buffer)? else {
         return Ok(false);
     };
-    is_known(queues, &DispatchRequest::of(&view))
+    let request = DispatchRequest::of(&view);
+    let entry = request.unit(request.range(QueueKind::Plain), queues.delay_levels());
+    queues.read_end_behind(request.topic, request.queue_id, &entry)?;
+    is_known(queues, &request)
 }
 
 /// Whether the queue that was read reaches the log's end, and the last file has room: no later
