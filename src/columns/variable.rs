@@ -6,6 +6,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Weak};
 
+use crate::locks::Mutex;
 use arrow_array::builder::{BinaryViewBuilder, make_view};
 use arrow_array::{ArrayRef, BinaryArray, BinaryViewArray, StringArray, StringViewArray};
 use arrow_buffer::{
@@ -13,7 +14,6 @@ use arrow_buffer::{
 };
 use arrow_schema::{ArrowError, DataType};
 use bytes::Bytes;
-use crate::locks::Mutex;
 
 use crate::format::width::{saturating_i32, saturating_u32};
 use crate::log::Block;
@@ -21,7 +21,7 @@ use crate::log::Block;
 #[derive(Debug)]
 pub(crate) struct VariableColumn {
     kind: Kind,
-    values: Gathered<u8>,
+    values: PooledBuffer<u8>,
     layout: Layout,
     nulls: NullBufferBuilder,
 }
@@ -35,8 +35,8 @@ enum Kind {
 #[derive(Debug)]
 enum Layout {
     /// End of each value, after an initial 0.
-    Offsets(Gathered<i32>),
-    Views(Gathered<u128>),
+    Offsets(PooledBuffer<i32>),
+    Views(PooledBuffer<u128>),
 }
 
 impl VariableColumn {
@@ -51,13 +51,13 @@ impl VariableColumn {
             }
         };
         let layout = if views {
-            Layout::Views(Gathered::new())
+            Layout::Views(PooledBuffer::new())
         } else {
-            let mut ends = Gathered::new();
+            let mut ends = PooledBuffer::new();
             ends.push(0);
             Layout::Offsets(ends)
         };
-        Ok(Self { kind, values: Gathered::new(), layout, nulls: NullBufferBuilder::new(0) })
+        Ok(Self { kind, values: PooledBuffer::new(), layout, nulls: NullBufferBuilder::new(0) })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -314,12 +314,12 @@ const MOST_KEPT: usize = 64 << 20;
 const SPARE: usize = 4;
 
 #[derive(Debug)]
-pub(crate) struct Gathered<T> {
+pub(crate) struct PooledBuffer<T> {
     values: Vec<T>,
     pool: Arc<Pool<T>>,
 }
 
-impl<T: ArrowNativeType> Gathered<T> {
+impl<T: ArrowNativeType> PooledBuffer<T> {
     pub(crate) fn new() -> Self {
         Self { values: Vec::new(), pool: Arc::new(Pool { spare: Mutex::default() }) }
     }
@@ -342,7 +342,7 @@ impl<T: ArrowNativeType> Gathered<T> {
     }
 }
 
-impl<T> Deref for Gathered<T> {
+impl<T> Deref for PooledBuffer<T> {
     type Target = Vec<T>;
 
     fn deref(&self) -> &Vec<T> {
@@ -350,7 +350,7 @@ impl<T> Deref for Gathered<T> {
     }
 }
 
-impl<T> DerefMut for Gathered<T> {
+impl<T> DerefMut for PooledBuffer<T> {
     fn deref_mut(&mut self) -> &mut Vec<T> {
         &mut self.values
     }

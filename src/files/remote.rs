@@ -322,7 +322,9 @@ fn copy(blocks: &Found, position: u64, buffer: &mut [u8]) {
     while filled < buffer.len() {
         let at = position + filled as u64;
         let block = blocks.get(&(at / BLOCK)).map(|bytes| &**bytes).unwrap_or_default();
-        let Some(bytes) = block.get(to_usize(at % BLOCK)..).filter(|b| !b.is_empty()) else { break };
+        let Some(bytes) = block.get(to_usize(at % BLOCK)..).filter(|b| !b.is_empty()) else {
+            break;
+        };
         let to = buffer.get_mut(filled..).unwrap_or_default();
         let count = bytes.len().min(to.len());
         to[..count].copy_from_slice(&bytes[..count]);
@@ -527,7 +529,8 @@ mod tests {
         let bytes: Vec<u8> = (0..len).map(|at| ((at * 31) >> 7) as u8).collect();
         memory.put("f", bytes.clone(), "1");
         let file = remote(&memory).open(Path::new("s3://b/p/f"), Access::Read).unwrap();
-        let places = [(2 * PART, 9), (3, BLOCK as usize), (len - 2, 7), (2 * PART + 4, 1), (len, 1)];
+        let places =
+            [(2 * PART, 9), (3, BLOCK as usize), (len - 2, 7), (2 * PART + 4, 1), (len, 1)];
         let read = file.read_many(&places).unwrap();
         for ((at, wanted), found) in places.iter().zip(&read) {
             let expected = bytes.iter().skip(*at as usize).take(*wanted);

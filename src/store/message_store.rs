@@ -453,7 +453,7 @@ impl MessageStore {
     pub fn read_ends(&self) -> Result<()> {
         self.files.check_open()?;
         self.files.queues.read_ends()?;
-        self.reader.doubts_more().map(drop)
+        self.reader.audits_more().map(drop)
     }
 
     /// Lets the next refresh take whatever log lies there.

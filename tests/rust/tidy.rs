@@ -46,7 +46,7 @@ const PLACES: &[(&str, &[&str])] = &[
 /// `src/locks.rs`.
 const UNCOUNTED: &[&str] = &[
     "src/locks.rs",
-    "src/files/map/ahead.rs",
+    "src/files/map/prefault.rs",
     "src/store/write/background.rs",
     "src/store/write/group_commit.rs",
     "src/store/write/new_queues.rs",

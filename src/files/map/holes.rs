@@ -23,7 +23,7 @@ pub fn fill_holes(file: &dyn StorageFile, path: &Path, range: Range<usize>) -> R
 }
 
 /// Gives back the disk space of the pages of zeros in a range.
-pub fn give_back(file: &dyn StorageFile, path: &Path, range: Range<usize>) -> Result<()> {
+pub fn release_zeros(file: &dyn StorageFile, path: &Path, range: Range<usize>) -> Result<()> {
     let range = range.start.next_multiple_of(PAGE)..range.end / PAGE * PAGE;
     each_of_zeros(file, path, range, PAGE, |zeros| {
         let released = file.release(zeros.start as u64, zeros.len() as u64);
@@ -84,7 +84,7 @@ mod tests {
         file.reserve(0, 3 * LARGEST_PAGE as u64).unwrap();
         file.write_at(&[7; PAGE], LARGEST_PAGE as u64 - 5).unwrap();
         let before = std::fs::read(&path).unwrap();
-        give_back(&*file, &path, 100..before.len()).unwrap();
+        release_zeros(&*file, &path, 100..before.len()).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), before);
         let taken = std::fs::metadata(&path).unwrap().blocks() * 512;
         assert!(taken <= 4 * PAGE as u64, "{taken}");

@@ -17,7 +17,7 @@ use super::evidence::SampledSlots;
 use super::reader::{Head, MapBytes, ReadBytes};
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{
-    Access, Ahead, LARGEST_PAGE, MappedFile, Storage, StorageFile, fill_holes, give_back,
+    Access, LARGEST_PAGE, MappedFile, Prefaulter, Storage, StorageFile, fill_holes, release_zeros,
 };
 use crate::format::bytes::i32_in;
 use crate::format::index::{
@@ -264,7 +264,7 @@ impl IndexFile {
     }
 
     /// State for threads that work ahead; `None` for readers.
-    pub(crate) fn ahead(&self) -> Option<&Arc<Ahead>> {
+    pub(crate) fn ahead(&self) -> Option<&Arc<Prefaulter>> {
         let Bytes::Written(writer) = &self.bytes else { return None };
         Some(writer.map.ahead())
     }
@@ -374,9 +374,9 @@ impl IndexFile {
         let (file, count) = (&**writer.map.file(), u64::from(writer.count()));
         let slots = position(self.layout.entry_position(0));
         if count < slots as u64 / SPARSE {
-            give_back(file, &self.path, 0..slots)?;
+            release_zeros(file, &self.path, 0..slots)?;
         }
-        give_back(
+        release_zeros(
             file,
             &self.path,
             position(self.layout.entry_position(writer.count()))..writer.map.reserved(),

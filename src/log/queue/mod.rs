@@ -100,9 +100,9 @@ impl Queue {
         let (mut bytes, place) = (vec![0; len], clamp_u64(entry.number));
         let read = self.run().read_at(&mut bytes, place.saturating_mul(len as u64))?;
         CqUnit::decode(self.kind(), place, &bytes[..read], &mut units);
-        let is_there = units.first().is_some_and(|unit| {
-            unit.leads() && unit.physical_offset == entry.physical_offset
-        });
+        let is_there = units
+            .first()
+            .is_some_and(|unit| unit.leads() && unit.physical_offset == entry.physical_offset);
         self.search_end(false, if is_there { place } else { 0 })
     }
 

@@ -214,8 +214,7 @@ impl Store {
         let store = match &remote {
             Some(listings) => listings.newest(),
             None => {
-                let mut store =
-                    py.detach(|| open(&path, open_mode, config, aside.as_deref()))?;
+                let mut store = py.detach(|| open(&path, open_mode, config, aside.as_deref()))?;
                 if let Some(other) = other_index {
                     store = store.with_external_index(Box::new(AskedInPython(other)));
                 }

@@ -49,7 +49,11 @@ pub(super) struct Listings {
 }
 
 impl Listings {
-    pub(super) fn open(py: Python<'_>, path: &Bound<'_, PyAny>, config: StoreConfig) -> PyResult<Self> {
+    pub(super) fn open(
+        py: Python<'_>,
+        path: &Bound<'_, PyAny>,
+        config: StoreConfig,
+    ) -> PyResult<Self> {
         let root: PathBuf = path.extract()?;
         let remote = Self::remote(path)?;
         let storage = remote.get().storage();
@@ -73,7 +77,8 @@ impl Listings {
         Ok(py.detach(|| -> Result<()> {
             let (known, before) = self.newest.lock().clone();
             before.check_open()?;
-            let listed = remote.get().renewed(least_age).map_err(Error::io("list", before.path()))?;
+            let listed =
+                remote.get().renewed(least_age).map_err(Error::io("list", before.path()))?;
             if Arc::ptr_eq(&known, &listed) {
                 return Ok(());
             }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use hashbrown::HashMap;
 use crate::locks::Mutex;
+use hashbrown::HashMap;
 
 use crate::error::Result;
 use crate::format::config::tables::TopicTable;

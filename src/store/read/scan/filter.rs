@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use hashbrown::{HashMap, HashSet};
 use crate::locks::Mutex;
+use hashbrown::{HashMap, HashSet};
 
 use crate::format::message::properties::{self, names};
 use crate::format::message::sys_flag::Transaction;

@@ -1,13 +1,14 @@
-//! The end of a log that was not closed or grows, and the offset from which queues are in doubt.
+//! The end of a log that was not closed or grows, and the offset from which queues are compared with
+//! it.
 
 use crate::error::Result;
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::message::peek;
 use crate::format::width::clamp_u64;
-use crate::log::{CommitLog, QueueKind};
 use crate::log::commit_log::Found;
 use crate::log::index::run::IndexRun;
-use crate::log::read::end::{self, Left};
+use crate::log::read::end::{self, LogState};
+use crate::log::{CommitLog, QueueKind};
 
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::queue_audit::is_known;
@@ -16,7 +17,7 @@ use crate::store::read::entry_search;
 
 /// Offset from which a reader must compare queues with the log: the queues' end, or after a crash
 /// where recovery would begin (`CommitLog.isMappedFileMatchedRecover`).
-pub fn start_of_doubt(
+pub fn audit_start(
     log: &CommitLog,
     queues: &QueueTable,
     checkpoint: &CheckpointFields,
@@ -104,7 +105,7 @@ pub fn is_plain(log: &CommitLog, queues: &QueueTable) -> bool {
 }
 
 /// Sets the end by [`end::find`]. Returns the last record if it is left out.
-pub fn find_end(log: &CommitLog, queues: &QueueTable, left: Left) -> Result<Option<u64>> {
+pub fn find_end(log: &CommitLog, queues: &QueueTable, left: LogState) -> Result<Option<u64>> {
     let files_end = log.run().end_offset().unwrap_or(0);
     let known = last_known(log, files_end, queues)?;
     let found = end::find(log, left, known, |view| is_known(queues, &DispatchRequest::of(view)))?;
