@@ -4,7 +4,7 @@
 use crate::error::Result;
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::message::peek;
-use crate::format::width::clamp_u64;
+use crate::format::width::{clamp_u64, offset_or_max};
 use crate::log::commit_log::Found;
 use crate::log::index::run::IndexRun;
 use crate::log::read::end::{self, LogState};
@@ -84,7 +84,7 @@ fn leads_to_index_end(
     let begin = index.open(newest)?.header()?.end_physical_offset;
     let files_end = log.run().end_offset().unwrap_or(0);
     let mut buffer = Vec::new();
-    let begin = u64::try_from(begin).unwrap_or(u64::MAX);
+    let begin = offset_or_max(begin);
     let Found::Message(view) = log.read_before(begin, files_end, 0, &mut buffer)? else {
         return Ok(false);
     };
