@@ -196,7 +196,9 @@ class Proxy(BaseHTTPRequestHandler):
         connection.close()
         is_object = "list-type" not in self.path
         kind = self.server.next() if is_object else "fine"
-        status = int(kind) if kind.isdecimal() else answer.status
+        status = answer.status
+        if kind.isdecimal():
+            status, body = int(kind), b"<Error><Code>SlowDown</Code></Error>"
         if kind == "reset":
             self.close_connection = True
             return
