@@ -190,7 +190,8 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
             all ``str``) or of the fsspec file system. Credentials of the environment and of the
             machine are found without it.
         cache_dir: For a URL: a folder that keeps whole objects, at most 16 GiB, or
-            ``cache_bytes`` of `storage_options`; an object is kept under its ETag.
+            ``cache_bytes`` of `storage_options`; an object is kept under its ETag. A store with
+            queues or tables in RocksDB is copied there whole, if it has at most 1 GiB.
         at: For a backup (``mqstore.sync``): a ``datetime`` or Unix milliseconds, the store as it
             was then. The newest snapshot's without it and `snapshot`.
         snapshot: For a backup: the id of a snapshot.
@@ -205,7 +206,7 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
         CorruptionError: For writing: damage in the flushed part of the log.
         StoreIOError: The operating system refused something.
         UnsupportedError: For writing: only RocksDB knows the next number of a queue. For a URL: a
-            scheme that is not known or cannot list, or queues in RocksDB.
+            scheme that is not known or cannot list, or queues in RocksDB without ``cache_dir``.
         StoreReadOnlyError: A URL and another mode than ``"r"``.
         MissingPackageError: A URL, and neither obstore nor fsspec is installed.
         MessageNotFoundError: The backup has no such snapshot.
@@ -266,10 +267,11 @@ def is_remote(path: object) -> TypeGuard[RemotePath]:
 
 def connect(
     path: _P, storage_options: Mapping[str, Any] | None = None, storage: object = None
-) -> _P | RemotePath:
+) -> _P | RemotePath | str:
     """Returns a path of the operating system as it is, and a URL with its objects, listed.
 
-    Arguments and errors are those of ``mqstore.open``.
+    Of a store in RocksDB it is the path of a copy. Arguments and errors are those of
+    ``mqstore.open``.
     """
     if is_remote(path):
         return path

@@ -1,6 +1,6 @@
 //! Findings: stable codes, and the list of what was found.
 
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 
 use super::read::frames;
 use super::read::frames::{FrameAt, FramedRecord};

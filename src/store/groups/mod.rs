@@ -1,7 +1,7 @@
 //! Consumer groups: committed offsets in `config/consumerOffset.json` (`ConsumerOffsetManager`),
 //! and a group that reads and keeps its position.
 
-use parking_lot::{Mutex, MutexGuard};
+use crate::locks::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;

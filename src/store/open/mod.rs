@@ -31,7 +31,7 @@ use crate::log::index::file::IndexOpen;
 use crate::log::index::run::IndexRun;
 use crate::time::Clock;
 
-use self::inspect::{Parts, layout_to_read, load_parts};
+use self::inspect::{Parts, layout_to_read, load_lazily};
 pub(super) use self::to_write::Opened;
 use self::to_write::Opening;
 use super::folder::found;
@@ -130,7 +130,7 @@ fn open_to_read(
     let before = state();
     let beside = ConcurrentWriter::read(&*storage, &paths);
     let Parts { log, queues, index, unread_topics, mut warnings, .. } =
-        load_parts(&paths, &mut config, &storage, Access::Read)?;
+        load_lazily(&paths, &mut config, &storage, Access::Read)?;
     if before.0 || state() != before {
         queues.refresh()?;
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 
+use crate::locks::Mutex;
 use hashbrown::HashSet;
-use parking_lot::Mutex;
 
 use super::analysis::{Analysis, FoundStore};
 use super::epoch::EndedEpoch;

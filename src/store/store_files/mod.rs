@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use crate::locks::{Mutex, MutexGuard};
 
 use super::folder::paths::StorePaths;
 use super::queue_table::QueueTable;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 
 use crate::config::FlushDiskType;
 use crate::error::{AppendResult, Error, Operation, Result};
