@@ -7,7 +7,7 @@ use crate::files::FileRun;
 use crate::format::body;
 use crate::format::message::{Frame, MessageView, read_frame};
 use crate::format::width::clamp_u64;
-use crate::log::read::frames::Record;
+use crate::log::read::frames::FramedRecord;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
 use crate::time::{FAR_MS, is_far_outside, utc_text};

@@ -11,7 +11,7 @@ use crate::format::message::peek;
 use crate::log::read::block::BlockPool;
 use crate::log::read::end::Flushed;
 use crate::log::read::file_walk::{FileEnd, Visitor, open_at};
-use crate::log::read::frames::Record;
+use crate::log::read::frames::FramedRecord;
 use crate::log::read::parallel::{cut, read_in_parts};
 use crate::log::read::scanner::{Flow, Resync, Stop, corruption, gap_before};
 

@@ -43,7 +43,7 @@ use super::progress::Progress;
 use super::read::reader::Reader;
 use super::read::view::follower::{ConcurrentWriter, SharedView};
 use super::recovery_report::RecoveryMode;
-use super::store_files::FileTimes;
+use super::store_files::FileAges;
 use super::store_files::Notices;
 use super::store_files::StoreFiles;
 use super::write::retention::unread::PendingNotices;
@@ -154,7 +154,7 @@ fn open_to_read(
         index,
         closed: AtomicBool::new(false),
         notices: Notices::default(),
-        ages: FileTimes::default(),
+        ages: FileAges::default(),
     });
     PendingNotices::of_earlier(&files);
     let (follower, unread) = SharedView::new(files, &beside)?;

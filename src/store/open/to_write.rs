@@ -31,7 +31,7 @@ use crate::store::read::reader::Reader;
 use crate::store::read::view::log_end;
 use crate::store::recovery_report::{RecoveryMode, RecoveryReport};
 use crate::store::store_files;
-use crate::store::store_files::FileTimes;
+use crate::store::store_files::FileAges;
 use crate::store::store_files::Notices;
 use crate::store::store_files::StoreFiles;
 use crate::store::topics::NewTopics;
@@ -315,7 +315,7 @@ impl Opening {
             index: index.as_ref().map(|service| Arc::clone(service.run())),
             closed: AtomicBool::new(false),
             notices: Notices::default(),
-            ages: FileTimes::default(),
+            ages: FileAges::default(),
         };
         let waiters = Waiters::create(&*files.storage, &files.paths.waiters());
         let cleaning =
