@@ -513,8 +513,8 @@ impl MessageStore {
         self.files.closed.load(Ordering::Acquire)
     }
 
-    #[cfg(test)]
-    fn hold_dispatch(&self, held: bool) {
+    #[doc(hidden)]
+    pub fn hold_dispatch(&self, held: bool) {
         if let Some(writer) = &self.writer {
             writer.dispatch_held.store(held, Ordering::Release);
         }

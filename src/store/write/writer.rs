@@ -201,12 +201,6 @@ impl Writer {
         if self.gate.has_failed() { self.check_failure() } else { Ok(()) }
     }
 
-    /// Whether a unit test keeps records from the queues.
-    #[inline]
-    fn is_dispatch_held(&self) -> bool {
-        cfg!(test) && self.dispatch_held.load(Ordering::Acquire)
-    }
-
     #[inline]
     fn place_and_dispatch(
         &self,
@@ -229,7 +223,7 @@ impl Writer {
         }
         if files.config.flush_disk_type == FlushDiskType::Async
             && self.dispatched.load(Ordering::Acquire) >= placed.before
-            && !self.is_dispatch_held()
+            && !self.dispatch_held.load(Ordering::Acquire)
         {
             let mut dispatcher = self.dispatcher.lock();
             // A thread of ours may have dispatched it meanwhile.
@@ -281,7 +275,7 @@ impl Writer {
 
     pub(crate) fn dispatch_step(&self) -> Result<()> {
         let end = self.readable_end();
-        if self.dispatched.load(Ordering::Acquire) < end && !self.is_dispatch_held() {
+        if self.dispatched.load(Ordering::Acquire) < end && !self.dispatch_held.load(Ordering::Acquire) {
             self.dispatch_to(&mut self.dispatcher.lock(), end)?;
         }
         Ok(())
@@ -290,7 +284,7 @@ impl Writer {
     /// Dispatches durable records unless another thread does. The next step meets an error again.
     pub(crate) fn dispatch_if_free(&self) {
         if let Some(mut dispatcher) = self.dispatcher.try_lock()
-            && !self.is_dispatch_held()
+            && !self.dispatch_held.load(Ordering::Acquire)
         {
             let _ = self.dispatch_to(&mut dispatcher, self.readable_end());
         }
