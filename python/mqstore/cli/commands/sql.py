@@ -263,9 +263,10 @@ class _Running:
         item = self._found.get()
         if not isinstance(item, Exception):
             return item
-        failure = self._session.stores.failure
+        failure, self._session.stores.failure = self._session.stores.failure, None
         if isinstance(failure, mqstore.StoreError | OSError):
-            raise failure from None
+            # Its frames hold DuckDB's objects, which must be gone before the process ends.
+            raise failure.with_traceback(None) from None
         text = " ".join(str(item).partition("\n\nLINE ")[0].split())
         if "Out of Memory" in text:
             text = "the query needs more memory: --memory allows more, --spill puts it on a disk"
