@@ -327,12 +327,12 @@ def test_damage_is_not_hidden(mq, root, tmp_path):
 def test_query_from_standard_input(root):
     done = subprocess.run(
         [*command_line(), "sql", root, "--jsonl"],
-        input=b"select 1 as a;\n-- two\nselect count(*) as n from messages;",
+        input=b"create temp view a as from messages;\n-- two\nselect count(*) as n from a;",
         capture_output=True,
         env=environment(),
         check=True,
     )
-    assert done.stdout == b'{"a":1}\n{"n":120}\n'
+    assert done.stdout == b'{"n":120}\n'
 
 
 def test_tables_and_columns_are_explained(mq, root):
@@ -540,7 +540,7 @@ def test_no_statement_writes_into_a_store(mq, small, tmp_path, query):
     ran = mq("sql", root, "--allow-files", text, code=2)
     assert ran.err.count("\n") == 1, ran.err
     assert re.search("inside of the store|holds the store|in single quotes", ran.err), ran.err
-    with pytest.raises(mqstore.ConfigError, match="store|single quotes"):
+    with pytest.raises(mqstore.ConfigError, match=r"store|single quotes"):
         mqstore.sql(root, text, allow_files=True)
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
 
@@ -561,7 +561,8 @@ def test_a_log_that_ends_too_early_is_reported(mq, small, tmp_path):
     ran = mq("sql", path, "select count(*) as n from messages", "--json", code=1)
     assert ran.json == [{"n": 6}]
     assert "know 4 messages" in ran.err
-    assert mq("sql", path, f"select 1 from messages where physical_offset < {small[1][3]}").err == ""
+    before = f"select 1 from messages where physical_offset < {small[1][3]}"
+    assert mq("sql", path, before).err == ""
     with pytest.warns(RuntimeWarning, match="know 4 messages"):
         mqstore.sql(path, "select count(*) from messages where topic = 'orders'").fetchall()
 
@@ -606,8 +607,9 @@ def test_numbers_that_are_no_json(mq, tmp_path):
         store.append_many(("orders", body) for body in bodies)
     found = rows(mq, tmp_path / "store", "select body_json as j from messages order by all")
     assert [row["j"] for row in found] == ["NaN", ['"inf', "a\\", 1], None, None, None]
-    query = "select 'nan'::double as a, ['-inf'::double, 1] as b, 'NaN \"inf' as c, 'inf'::float as nan"
-    found = json.loads(mq("sql", tmp_path / "store", query, "--json").out, parse_constant=pytest.fail)
+    query = "select 'nan'::double as a, ['-inf'::double, 1] as b, 'NaN \"inf' as c"
+    out = mq("sql", tmp_path / "store", f"{query}, 'inf'::float as nan", "--json").out
+    found = json.loads(out, parse_constant=pytest.fail)
     assert found == [{"a": None, "b": [None, 1.0], "c": 'NaN "inf', "nan": None}]
 
 
@@ -634,7 +636,11 @@ def test_words_that_are_no_query(mq, small, tmp_path):
     assert b"UTF-8" in done.stderr
     assert done.stderr.count(b"\n") == 1
     done = subprocess.run(
-        [*command_line(), "sql", small[0]], input=b".foo", capture_output=True, env=environment()
+        [*command_line(), "sql", small[0]],
+        input=b".foo",
+        capture_output=True,
+        env=environment(),
+        check=False,
     )
     assert done.returncode == 2
     assert b"expected .tables" in done.stderr

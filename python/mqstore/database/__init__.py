@@ -9,7 +9,6 @@ import json
 import os
 import re
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import mqstore
@@ -186,7 +185,8 @@ class Session:
         statements = self.connection.extract_statements(query)
         results = sum(one.expected_result_type == [_ROWS] for one in statements)
         if most is not None and results > most:
-            raise ConfigError(f"query: expected one result, got those of {results} queries", "query")
+            text = f"query: expected one result, got those of {results} queries"
+            raise ConfigError(text, "query")
         for one in statements:
             if one.type != duckdb.StatementType.SELECT:
                 self._check_target(one.query)
@@ -214,9 +214,10 @@ class Session:
         at = begin + 1
         if lower[begin] == b"copy":
             depth = [word.count(b"(") - word.count(b")") for word in words]
-            at = 1 + max((n for n in range(len(words)) if lower[n] == b"to" and not sum(depth[:n])), default=-1)
-            if not at:
+            ways = [n for n, word in enumerate(lower) if word == b"to" and not sum(depth[:n])]
+            if not ways:
                 return  # It reads a file.
+            at = ways[-1] + 1
         while at < len(words) and lower[at] in _BEFORE_TARGET:
             at += 1
         target = words[at].decode() if at < len(words) else ""
@@ -225,7 +226,8 @@ class Session:
             text = f"expected a path in single quotes as the file to write, found {target}"
             raise ConfigError(f"query: {text}", "query")
         path = _SCHEME.sub("", target[1:-1].replace("''", "'"))
-        self.stores.check_outside("query", os.path.expanduser(path), with_parents=True)
+        home = os.path.expanduser(path)  # noqa: PTH111 - which raises where a user is unknown
+        self.stores.check_outside("query", home, with_parents=True)
 
     def run(self, query: str) -> duckdb.DuckDBPyRelation | None:
         """The rows of a query; ``None`` where a statement has none."""

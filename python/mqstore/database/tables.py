@@ -234,7 +234,8 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
             if "error" in whole.schema.names:
                 good = whole.column("error").is_null()
                 damage = whole.filter(pc.invert(good)).column("store_size")
-                ranges, lost_bytes = ranges + len(damage), lost_bytes + (pc.sum(damage).as_py() or 0)
+                ranges += len(damage)
+                lost_bytes += pc.sum(damage).as_py() or 0
                 batch = whole.filter(good)
             offsets = batch.column("physical_offset")
             if len(offsets):
