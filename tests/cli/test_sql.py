@@ -625,6 +625,7 @@ def test_words_that_are_no_query(mq, small, tmp_path):
     assert "name the store before it" in mq("sql", "select 1", code=2).err
     assert "name the store before it" in mq("sql", ".tables", code=2).err
     assert rows(mq, small[0], "-- a comment\nselect 1 as a") == [{"a": 1}]
+    assert rows(mq, small[0], f"select 1 as a -- {'x' * 300}") == [{"a": 1}]
     done = subprocess.run(
         [*command_line(), "sql", small[0]],
         input=b"select '\xff'",

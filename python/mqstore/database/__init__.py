@@ -47,7 +47,7 @@ then try_cast(body_text as json) end
 """
 _BODIES = f"select * exclude (key), try(decode(body)) as body_text, {_NUMBERS} as body_json"
 # Bit 4: prepared (4) and rolled back (12), which no queue has.
-_MESSAGES = f'{_BODIES} from "_messages" where sys_flag & 4 = 0'  # noqa: S608
+_MESSAGES = f'{_BODIES} from "_messages" where sys_flag & 4 = 0'
 _VIEWS = f"""
 create temp view messages as {_MESSAGES};
 create temp view unqueued as {_BODIES} from "_unqueued" where sys_flag & 4 != 0;

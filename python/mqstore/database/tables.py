@@ -15,6 +15,7 @@ import msgspec
 
 import mqstore
 from mqstore.errors import ConfigError, needs
+from mqstore.exchange.narrowing import Filters
 from mqstore.store import root_of
 
 with needs("sql", "mqstore.sql"):
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from mqstore import ArrowScan
     from mqstore.config import ConfigLike
-    from mqstore.exchange.narrowing import Filters
 
     Row = Mapping[str, Any]
 
@@ -193,9 +193,9 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         if self._name in _OF_THE_LOG:
             # Queues and index do not have what no queue has.
             condition = condition if self._name == "messages" else None
-            store, more = stores.opened(path), ("physical_offset", "store_size", "error")
-            filters: Filters = {} if stores.on_error == "raise" else {"on_error": "report"}
-            more = more if filters else more[:1]
+            store, filters, more = stores.opened(path), Filters(), ["physical_offset"]
+            if stores.on_error == "skip":
+                filters, more = {"on_error": "report"}, [*more, "store_size", "error"]
             scan, asked = scan_of(store, filters, schema.names, condition, *more, key=key)
             asked.pop("on_error", None)
             begin = max(store.min_physical_offset, asked.get("start_physical_offset") or 0)
