@@ -16,6 +16,7 @@ PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --require-hashes
 
 # `arrow` brings `codecs`; `python` needs an interpreter and is tested from Python.
 FEATURE_SETS := "" codecs arrow python,abi3
+SENDER := python/mqstore/replaying/sender.jar
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find src -name '*.rs')
 PYTHON_CODE := python tests benches scripts examples fuzz
 
@@ -234,12 +235,12 @@ develop: $(MADE)/native-debug ## Build the extension into python/ (debug)
 	@echo "ready: $(PY), $(VENV)/bin/mqstore"
 
 .PHONY: wheel
-wheel: $(MADE)/native-debug ## A wheel that holds the extension of `make develop`
+wheel: $(MADE)/native-debug $(SENDER) ## A wheel that holds the extension of `make develop`
 	@$(call say,Wheel (debug))
 	@$(call quietly,$(MATURIN) build --locked $(ARGS))
 
 .PHONY: build
-build: $(MADE)/venv ## Wheel and source archive into dist/
+build: $(MADE)/venv $(SENDER) ## Wheel and source archive into dist/
 	@scripts/prerequisites.sh rust
 	@$(call say,Wheel and source archive)
 	@$(MATURIN) build --locked --release --sdist --out dist
@@ -263,7 +264,7 @@ lock: $(MADE)/venv ## Write requirements-dev.lock from pyproject.toml
 
 .PHONY: clean
 clean: ## Remove everything that was built, the environment too
-	@rm -rf target $(VENV) dist site .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	@rm -rf target $(VENV) $(SENDER) dist site .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 	@find python tests benches scripts \( -name '__pycache__' -o -name '*.so' \) -prune -exec rm -rf {} +
 
 # ------------------------------------------------------------------------- made once, kept in .venv
@@ -280,6 +281,10 @@ $(MADE)/maturin: requirements-dev.lock
 	{ $(PY) -c '' 2>/dev/null || "$$python" -m venv --clear $(VENV); }
 	@$(call quietly,$(PIP_INSTALL) --no-deps -r <(awk '/^[^ ]/ {of = /^maturin==/} of' requirements-dev.lock))
 	@mkdir -p $(MADE) && touch $@
+
+# The Java part of `mqstore replay`; without a JDK there is none.
+$(SENDER): $(MADE)/maturin scripts/sender_jar.py $(shell find java -name '*.java')
+	@$(PY) scripts/sender_jar.py
 
 # Made where there is a JVM; another JVM or another Spark does not use it.
 $(MADE)/spark-classes.jsa: $(MADE)/venv scripts/spark_classes.py
@@ -298,7 +303,7 @@ PROFILE_release := release
 
 # There is one extension in python/mqstore, so that each build takes the others' place. While the crate is compiled
 # for the first time the other packages are installed.
-$(MADE)/native-%: $(RUST_SOURCES) pyproject.toml requirements-dev.lock $(MADE)/maturin
+$(MADE)/native-%: $(RUST_SOURCES) pyproject.toml requirements-dev.lock $(MADE)/maturin $(SENDER)
 	@scripts/prerequisites.sh rust
 	@$(call say,Extension ($*); the first build takes minutes)
 	@if [ ! $(MADE)/venv -nt requirements-dev.lock ]; then $(SUBMAKE) $(MADE)/venv & venv=$$!; \

@@ -69,6 +69,7 @@ mod format;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod format;
+mod locks;
 #[cfg(not(feature = "internals"))]
 mod log;
 #[cfg(feature = "internals")]

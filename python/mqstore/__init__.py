@@ -74,6 +74,11 @@ if TYPE_CHECKING:
     from mqstore import metrics as metrics
     from mqstore import polars as polars
     from mqstore import spark as spark
+    from mqstore.backup.moment import snapshots
+    from mqstore.backup.restoring import RestoreReport, restore
+    from mqstore.backup.snapshot import Snapshot
+    from mqstore.backup.syncing import SyncReport, sync
+    from mqstore.backup.upkeep import PruneReport, check_backup, prune
     from mqstore.care.checks import doctor, verify
     from mqstore.care.pending import (
         DeadLetters,
@@ -113,6 +118,14 @@ if TYPE_CHECKING:
     from mqstore.groups.group import ConsumerGroup
     from mqstore.groups.processing import Processed
     from mqstore.html_report import report
+    from mqstore.replaying.replay import replay, resend
+    from mqstore.replaying.report import (
+        FirstMessage,
+        ReplayFailure,
+        ReplayRefusal,
+        ReplayReport,
+        ReplayTopic,
+    )
     from mqstore.results import (
         Diagnosis,
         DoctorReport,
@@ -160,6 +173,7 @@ __all__ = [
     "DoctorReport",
     "ExportReport",
     "Finding",
+    "FirstMessage",
     "FlushTimeoutError",
     "GetStatus",
     "GroupFate",
@@ -187,6 +201,7 @@ __all__ = [
     "PreflightNote",
     "PreflightReport",
     "Processed",
+    "PruneReport",
     "PutStatus",
     "QuarantinedMessage",
     "QueryResult",
@@ -198,10 +213,16 @@ __all__ = [
     "RebuiltQueue",
     "RebuiltTopic",
     "RecoveryReport",
+    "ReplayFailure",
+    "ReplayRefusal",
+    "ReplayReport",
+    "ReplayTopic",
+    "RestoreReport",
     "SalvageConflict",
     "SalvageProblem",
     "SalvageReport",
     "SalvagedFile",
+    "Snapshot",
     "Store",
     "StoreClosedError",
     "StoreConfig",
@@ -212,6 +233,7 @@ __all__ = [
     "StoreReadOnlyError",
     "StoreStats",
     "StoredMessage",
+    "SyncReport",
     "Totals",
     "UnreadMessages",
     "UnsupportedError",
@@ -221,6 +243,7 @@ __all__ = [
     "WhyPlace",
     "WhyReport",
     "__version__",
+    "check_backup",
     "clean",
     "convert",
     "copy",
@@ -238,13 +261,19 @@ __all__ = [
     "parse_message_id",
     "pending",
     "preflight",
+    "prune",
     "read_config_json",
     "rebuild",
     "recover",
+    "replay",
     "report",
+    "resend",
+    "restore",
     "salvage",
+    "snapshots",
     "sql",
     "stats",
+    "sync",
     "tags_code",
     "verify",
     "why",
@@ -254,6 +283,11 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
+        "backup.moment": "snapshots",
+        "backup.restoring": "RestoreReport restore",
+        "backup.snapshot": "Snapshot",
+        "backup.syncing": "SyncReport sync",
+        "backup.upkeep": "PruneReport check_backup prune",
         "care.checks": "doctor verify",
         "care.pending": (
             "DeadLetters HalfMessage OverdueMessage PendingReport WaitingRetries pending"
@@ -277,6 +311,8 @@ __getattr__ = lazily(
         "groups.group": "ConsumerGroup",
         "groups.processing": "Processed",
         "html_report": "report",
+        "replaying.replay": "replay resend",
+        "replaying.report": "FirstMessage ReplayFailure ReplayRefusal ReplayReport ReplayTopic",
         "results": (
             "Diagnosis DoctorReport Finding GroupFate LostInQueue QuarantinedMessage "
             "QueryResult RecoveryReport VerifyReport"

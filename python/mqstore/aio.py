@@ -58,7 +58,7 @@ _AT_ONCE = 64
 _THREADS = 8
 _LONGEST_PAUSE_S = 0.01
 # Another process may have released a queue, though the log did not grow.
-_LOOK_S = 0.5
+_CHECK_S = 0.5
 
 
 async def _ended(future: asyncio.Future[Any]) -> None:
@@ -339,7 +339,7 @@ class AsyncConsumerGroup(_Threaded):
             left = deadline - loop.time()
             if found or left <= 0 or max_messages == 0:
                 return found
-            await self._store.wait(end, timeout_s=min(left, _LOOK_S))
+            await self._store.wait(end, timeout_s=min(left, _CHECK_S))
 
     async def messages(
         self, topic: str, *, tags: str | None = None
@@ -348,7 +348,7 @@ class AsyncConsumerGroup(_Threaded):
         last: StoredMessage | None = None
         try:
             while True:
-                found = await self.poll(topic, max_messages=1, tags=tags, timeout_s=_LOOK_S)
+                found = await self.poll(topic, max_messages=1, tags=tags, timeout_s=_CHECK_S)
                 for message in found:
                     if last is not None:
                         self._inner.skip(last)
@@ -457,6 +457,8 @@ def open(  # noqa: A001 - `mqstore.aio.open`, as `mqstore.open`
     storage: object = None,
     storage_options: Mapping[str, Any] | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
+    at: datetime | int | None = None,
+    snapshot: str | None = None,
 ) -> Opening[AsyncStore]:
     """Opens a store; see ``mqstore.open``.
 
@@ -475,6 +477,8 @@ def open(  # noqa: A001 - `mqstore.aio.open`, as `mqstore.open`
             storage=storage,
             storage_options=storage_options,
             cache_dir=cache_dir,
+            at=at,
+            snapshot=snapshot,
         )
         left = until(timeout)
         try:

@@ -15,6 +15,7 @@ True
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -99,6 +100,10 @@ class StoreCollector(Collector):
         labels: More labels for every metric, such as ``cluster`` and ``node_id``.
         now_ms: Clock, in Unix milliseconds; the system's by default.
         storage_options: As for ``mqstore.open``.
+        backup: A backup of the store: ``mqstore_backup_age_seconds`` of its newest snapshot, and
+            ``mqstore_backup_behind_bytes`` of the log that it lacks; neither where it cannot be
+            read, and then ``mqstore_backup_up`` is 0.
+        backup_options: Options of the object store of the backup's URL.
     """
 
     def __init__(
@@ -109,7 +114,10 @@ class StoreCollector(Collector):
         labels: dict[str, str] | None = None,
         now_ms: Callable[[], int] | None = None,
         storage_options: Mapping[str, Any] | None = None,
+        backup: str | os.PathLike[str] | None = None,
+        backup_options: Mapping[str, Any] | None = None,
     ) -> None:
+        self._backup, self._backup_options = backup, backup_options
         self._path = connect(path, storage_options)
         self._config = config
         self._labels = labels or {}
@@ -133,6 +141,24 @@ class StoreCollector(Collector):
             yield from self._deleted(store, deleted)
             yield from self._lag(store, deleted)
             yield from self._pending(store)
+            if self._backup is not None:
+                yield from self._kept(self._backup, store)
+
+    def _kept(self, backup: str | os.PathLike[str], store: Store) -> Iterator[Metric]:
+        from mqstore.backup.moment import newest_snapshot
+
+        found = None
+        with contextlib.suppress(mqstore.StoreError):
+            found = newest_snapshot(backup, self._backup_options)
+        samples: Samples = [({}, int(found is not None))]
+        yield self._gauge("mqstore_backup_up", "Whether the backup can be read", samples)
+        if found is not None:
+            age = self._now_ms() // 1000 - found.time_ms // 1000
+            name = "mqstore_backup_age_seconds"
+            yield self._gauge(name, "Age of the newest snapshot", [({}, age)])
+            behind = max(0, store.max_physical_offset - found.end_offset)
+            name = "mqstore_backup_behind_bytes"
+            yield self._gauge(name, "Bytes of the log that the backup lacks", [({}, behind)])
 
     def _storage(self, store: Store) -> Iterator[Metric]:
         used = _used_bytes(store)

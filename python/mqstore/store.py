@@ -41,6 +41,7 @@ PAUSE_S = 0.02
 FRESH_S = 1.0
 """Greatest age of a listing with which a store is opened."""
 _BEGINNING = threading.Lock()
+_NO_OPTIONS = ("at", "snapshot", "cache_dir", "cache_bytes")
 _DATABASES = (
     "consumequeue",
     "consumequeue_rocksdb",
@@ -166,6 +167,8 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
     storage: object = None,
     storage_options: Mapping[str, Any] | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
+    at: datetime | int | None = None,
+    snapshot: str | None = None,
 ) -> Store:
     """Opens a store.
 
@@ -187,7 +190,11 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
             all ``str``) or of the fsspec file system. Credentials of the environment and of the
             machine are found without it.
         cache_dir: For a URL: a folder that keeps whole objects, at most 16 GiB, or
-            ``cache_bytes`` of `storage_options`; an object is kept under its ETag.
+            ``cache_bytes`` of `storage_options`; an object is kept under its ETag. A store with
+            queues or tables in RocksDB is copied there whole, if it has at most 1 GiB.
+        at: For a backup (``mqstore.sync``): a ``datetime`` or Unix milliseconds, the store as it
+            was then. The newest snapshot's without it and `snapshot`.
+        snapshot: For a backup: the id of a snapshot.
 
     Returns:
         The store, a context manager.
@@ -199,9 +206,10 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
         CorruptionError: For writing: damage in the flushed part of the log.
         StoreIOError: The operating system refused something.
         UnsupportedError: For writing: only RocksDB knows the next number of a queue. For a URL: a
-            scheme that is not known or cannot list, or queues in RocksDB.
+            scheme that is not known or cannot list, or queues in RocksDB without ``cache_dir``.
         StoreReadOnlyError: A URL and another mode than ``"r"``.
         MissingPackageError: A URL, and neither obstore nor fsspec is installed.
+        MessageNotFoundError: The backup has no such snapshot.
         ValueError: No such mode.
 
     Examples:
@@ -220,8 +228,13 @@ def open(  # noqa: A001 - `mqstore.open`, as in `gzip.open`
         if storage is None and not has_scheme(path):
             raise ValueError(f"cache_dir: expected None for a local path, got {cache_dir!r}")
         storage_options = {**(storage_options or {}), "cache_dir": os.fspath(cache_dir)}
+    moment = {"at": at, "snapshot": snapshot}
+    if at is not None or snapshot is not None:
+        storage_options = {**(storage_options or {}), **moment}
     path = connect(path, storage_options, storage)
     if is_remote(path):
+        if mode != "r":
+            local(f"backup://{path}", f'mode "{mode}"')
         path.renew(FRESH_S)
         return Store(path, mode, settings)
     left = until(timeout)
@@ -254,13 +267,20 @@ def is_remote(path: object) -> TypeGuard[RemotePath]:
 
 def connect(
     path: _P, storage_options: Mapping[str, Any] | None = None, storage: object = None
-) -> _P | RemotePath:
+) -> _P | RemotePath | str:
     """Returns a path of the operating system as it is, and a URL with its objects, listed.
 
-    Arguments and errors are those of ``mqstore.open``.
+    Of a store in RocksDB it is the path of a copy. Arguments and errors are those of
+    ``mqstore.open``.
     """
     if is_remote(path):
         return path
+    at, snapshot = ((storage_options or {}).get(name) for name in ("at", "snapshot"))
+    if storage is None and (at or snapshot or is_backup(path)):
+        from mqstore.backup.moment import backup_path
+
+        options = {k: v for k, v in (storage_options or {}).items() if k not in _NO_OPTIONS}
+        return backup_path(path, options, at, snapshot)  # type: ignore[arg-type]
     if storage is not None or has_scheme(path):
         from mqstore.files.remote_path import remote_path
 
@@ -268,6 +288,13 @@ def connect(
     if storage_options is not None:
         raise ValueError("storage_options: expected None for a local path, which takes no options")
     return path
+
+
+def is_backup(path: object) -> bool:
+    """Whether a path of the operating system is a backup's folder."""
+    if not isinstance(path, (str, os.PathLike)) or has_scheme(path):
+        return False
+    return os.path.isfile(os.path.join(os.fspath(path), "mqstore-backup.json"))  # noqa: PTH113, PTH118 - of every open
 
 
 def connect_each(

@@ -1,6 +1,6 @@
 //! Findings: stable codes, and the list of what was found.
 
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -71,6 +71,10 @@ macro_rules! codes {
 }
 
 codes! {
+    BackupObject "MQ-BK-01" Error "an object of a backup is missing, or is not the one that was stored"
+        "put the object back from a copy of the backup; without one `mqstore sync STORE TARGET` keeps what the store still has, and snapshots that need no damaged object stay readable"
+    BackupDocument "MQ-BK-02" Error "a snapshot of a backup cannot be read"
+        "put the document back from a copy of the backup; other snapshots stay readable, and the next `mqstore sync STORE TARGET` writes a new one"
     ConfigUnreadable "MQ-CFG-01" Error | Warning "neither a configuration file nor its backup can be read"
         "put back a copy of the file; without one make it anew: topics with RocketMQ's `mqadmin updateTopic`, subscription groups with `mqadmin updateSubGroup`, offsets of consumers with `mqstore groups STORE --reset-to earliest --apply`"
     ConfigBackup "MQ-CFG-02" Warning "of a configuration file only the backup can be read"

@@ -260,7 +260,8 @@ impl BatchesAhead {
         }
         // Threads with a batch learn that nobody takes it.
         drop(parts);
-        for thread in threads {
+        // After an interrupt a thread may still wait for a server.
+        for thread in threads.into_iter().filter(|_| !self.halt.is_wanted()) {
             // A panicked thread has ended, too.
             let _ = thread.join();
         }

@@ -6,6 +6,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Weak};
 
+use crate::locks::Mutex;
 use arrow_array::builder::{BinaryViewBuilder, make_view};
 use arrow_array::{ArrayRef, BinaryArray, BinaryViewArray, StringArray, StringViewArray};
 use arrow_buffer::{
@@ -13,7 +14,6 @@ use arrow_buffer::{
 };
 use arrow_schema::{ArrowError, DataType};
 use bytes::Bytes;
-use parking_lot::Mutex;
 
 use crate::format::width::{saturating_i32, saturating_u32};
 use crate::log::Block;

@@ -1,7 +1,8 @@
-//! Read-only storage over the objects below a URL. One listing gives names, lengths and times; reads
-//! go through a bounded cache of blocks. No lock is held while objects are asked for.
+//! Read-only storage over the objects below a URL. One listing gives names, lengths and times, and
+//! never changes; reads go through a bounded cache of blocks. No lock is held while objects are
+//! asked for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,10 +13,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use lru::LruCache;
-use parking_lot::{Mutex, RwLock};
+
+use crate::locks::Mutex;
 
 use super::system::storage::{
     Access, DirEntry, FileKind, FileStat, Region, Stamp, Storage, StorageFile,
@@ -30,11 +32,13 @@ const LOOK: u64 = 4 << 10;
 const PART: u64 = 8 << 20;
 /// Bytes read ahead at once; less than the cache holds.
 const MOST_AHEAD: u64 = 2 * PART;
+/// Blocks between two that are fetched together with them: a request costs more.
+const MOST_SKIPPED: u64 = 4;
 /// Places of a file that are read on from.
 const MOST_ENDS: NonZeroUsize = NonZeroUsize::new(16).unwrap();
 
 /// An object as listed.
-#[derive(Clone, Debug, Hash)]
+#[derive(Clone, Debug, Hash, PartialEq)]
 pub struct Object {
     /// Name below the URL, with `/` between its parts.
     pub key: String,
@@ -53,16 +57,18 @@ pub trait Objects: Send + Sync + fmt::Debug {
 
 type Blocks = Mutex<LruCache<(u64, u64), Arc<[u8]>>>;
 
-/// Storage whose root is a URL.
+/// Storage whose root is a URL, as it was listed once.
 #[derive(Debug)]
 pub struct Remote {
     objects: Arc<dyn Objects>,
     root: PathBuf,
-    listing: RwLock<(Instant, Arc<Listing>)>,
+    /// When the listing began.
+    pub listed_at: Instant,
+    listing: Listing,
     blocks: Arc<Blocks>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 struct Listing {
     folders: BTreeMap<PathBuf, BTreeMap<OsString, DirEntry>>,
     files: BTreeMap<PathBuf, (u64, Arc<Object>)>,
@@ -128,14 +134,23 @@ fn ns(ms: i64) -> i64 {
 impl Remote {
     /// Lists the objects, whose paths are `root` and their keys.
     pub fn new(objects: Arc<dyn Objects>, root: PathBuf) -> io::Result<Self> {
-        let began = Instant::now();
-        let listing = Arc::new(Listing::of(&root, objects.list()?));
+        let listed_at = Instant::now();
+        let listing = Listing::of(&root, objects.list()?);
         let blocks = Arc::new(Mutex::new(LruCache::new(MOST_BLOCKS)));
-        Ok(Self { objects, root, listing: RwLock::new((began, listing)), blocks })
+        Ok(Self { objects, root, listed_at, listing, blocks })
     }
 
-    fn listing(&self) -> Arc<Listing> {
-        Arc::clone(&self.listing.read().1)
+    /// Lists the objects again; blocks of those that did not change stay in memory.
+    pub fn listed_again(&self) -> io::Result<Self> {
+        let (objects, root) = (Arc::clone(&self.objects), self.root.clone());
+        let listed_at = Instant::now();
+        let listing = Listing::of(&root, objects.list()?);
+        Ok(Self { objects, root, listed_at, listing, blocks: Arc::clone(&self.blocks) })
+    }
+
+    #[must_use]
+    pub fn has_same_objects(&self, other: &Self) -> bool {
+        self.listing == other.listing
     }
 }
 
@@ -147,7 +162,7 @@ fn read_only<T>() -> io::Result<T> {
 
 impl Storage for Remote {
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn StorageFile>> {
-        let listing = self.listing();
+        let listing = &self.listing;
         let found = listing.files.get(path).filter(|_| !listing.folders.contains_key(path));
         let Some((id, object)) = found else { return Err(io::ErrorKind::NotFound.into()) };
         if access == Access::ReadWrite {
@@ -168,7 +183,7 @@ impl Storage for Remote {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        match self.listing().folders.get(dir) {
+        match self.listing.folders.get(dir) {
             Some(entries) => Ok(entries.values().cloned().collect()),
             None => Err(io::ErrorKind::NotFound.into()),
         }
@@ -199,7 +214,7 @@ impl Storage for Remote {
     }
 
     fn kind(&self, path: &Path) -> io::Result<Option<FileKind>> {
-        let listing = self.listing();
+        let listing = &self.listing;
         Ok(match listing.folders.contains_key(path) {
             true => Some(FileKind::Directory),
             false => listing.files.get(path).map(|_| FileKind::File),
@@ -207,7 +222,7 @@ impl Storage for Remote {
     }
 
     fn stamp(&self, path: &Path) -> io::Result<Option<Stamp>> {
-        let listing = self.listing();
+        let listing = &self.listing;
         let found = listing.files.get(path);
         Ok(found.map(|(id, object)| {
             let changed_ns = ns(object.modified_ms);
@@ -217,20 +232,6 @@ impl Storage for Remote {
 
     fn is_remote(&self) -> bool {
         true
-    }
-
-    fn renew(&self, least_age: Duration) -> io::Result<()> {
-        if self.listing.read().0.elapsed() < least_age {
-            return Ok(());
-        }
-        let began = Instant::now();
-        let listing = Arc::new(Listing::of(&self.root, self.objects.list()?));
-        let mut known = self.listing.write();
-        // The earlier of two concurrent listings must not replace the later.
-        if known.0 < began {
-            *known = (began, listing);
-        }
-        Ok(())
     }
 }
 
@@ -246,37 +247,88 @@ struct RemoteFile {
     empty_from: AtomicU64,
 }
 
+type Found = BTreeMap<u64, Arc<[u8]>>;
+
 impl RemoteFile {
-    /// Fetches blocks from `first` to `last`, and more where a reader goes on.
-    fn fetch(&self, first: u64, last: u64) -> io::Result<Vec<(u64, Arc<[u8]>)>> {
-        let start = first * BLOCK;
-        let least = (last + 1).saturating_mul(BLOCK) - start;
-        let ahead = self.ends.lock().pop(&start).unwrap_or(0);
-        let end = start.saturating_add(least.max(ahead)).min(self.object.len);
-        let parts: Vec<_> = (start..end)
-            .step_by(to_usize(PART))
-            .map(|at| at..at.saturating_add(PART).min(end))
-            .collect();
+    /// The blocks of parts of the file, by number; those that no memory has are fetched at once.
+    fn blocks_of(&self, parts: &[Range<u64>]) -> io::Result<Found> {
+        let (mut found, mut missing) = (Found::new(), BTreeSet::new());
+        {
+            let mut cache = self.blocks.lock();
+            for part in parts.iter().filter(|part| part.start < part.end) {
+                for number in part.start / BLOCK..part.end.div_ceil(BLOCK) {
+                    match cache.get(&(self.id, number)) {
+                        Some(bytes) => drop(found.insert(number, Arc::clone(bytes))),
+                        None => drop(missing.insert(number)),
+                    }
+                }
+            }
+        }
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for number in missing {
+            match runs.last_mut() {
+                Some((_, last)) if number - *last <= MOST_SKIPPED => *last = number,
+                _ => runs.push((number, number)),
+            }
+        }
+        if !runs.is_empty() {
+            self.fetch(&runs, &mut found)?;
+        }
+        Ok(found)
+    }
+
+    /// Fetches runs of blocks, each from its first to its last, and more where a reader goes on.
+    fn fetch(&self, runs: &[(u64, u64)], found: &mut Found) -> io::Result<()> {
+        let (mut parts, mut least_sum) = (Vec::new(), 0);
+        for &(first, last) in runs {
+            let start = first * BLOCK;
+            let least = (last + 1).saturating_mul(BLOCK) - start;
+            let mut ends = self.ends.lock();
+            let ahead = ends.pop(&start).unwrap_or(0);
+            let end = start.saturating_add(least.max(ahead)).min(self.object.len);
+            let next = if ahead == 0 { least } else { least.max(ahead).saturating_mul(4) };
+            ends.put(end, next.min(MOST_AHEAD));
+            least_sum += least;
+            let begins = (start..end).step_by(to_usize(PART));
+            parts.extend(begins.map(|at| at..at.saturating_add(PART).min(end)));
+        }
         let read = self.objects.ranges(&self.object, &parts)?;
         if !read.iter().map(|bytes| bytes.len() as u64).eq(parts.iter().map(|p| p.end - p.start)) {
             return Err(io::Error::other("expected the bytes asked for, found fewer or more"));
         }
-        let next = if ahead == 0 { least } else { least.max(ahead).saturating_mul(4) };
-        self.ends.lock().put(end, next.min(MOST_AHEAD));
-        let mut blocks = Vec::new();
         for (part, bytes) in parts.iter().zip(&read) {
-            let numbers = part.start / BLOCK..;
             let pieces = bytes.chunks(to_usize(BLOCK)).map(Arc::from);
-            blocks.extend(numbers.zip(pieces));
+            found.extend((part.start / BLOCK..).zip(pieces));
         }
         // Much at once would push out what is read again.
-        if least <= MOST_AHEAD {
+        if least_sum <= MOST_AHEAD {
             let mut cache = self.blocks.lock();
-            for (number, bytes) in &blocks {
+            for (number, bytes) in found.iter() {
                 cache.put((self.id, *number), Arc::clone(bytes));
             }
         }
-        Ok(blocks)
+        Ok(())
+    }
+
+    fn part(&self, position: u64, len: usize) -> Range<u64> {
+        let end = position.saturating_add(len as u64).min(self.object.len);
+        position.min(end)..end
+    }
+}
+
+/// Copies the bytes from `position` on; `buffer` ends before the blocks do.
+fn copy(blocks: &Found, position: u64, buffer: &mut [u8]) {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        let at = position + filled as u64;
+        let block = blocks.get(&(at / BLOCK)).map(|bytes| &**bytes).unwrap_or_default();
+        let Some(bytes) = block.get(to_usize(at % BLOCK)..).filter(|b| !b.is_empty()) else {
+            break;
+        };
+        let to = buffer.get_mut(filled..).unwrap_or_default();
+        let count = bytes.len().min(to.len());
+        to[..count].copy_from_slice(&bytes[..count]);
+        filled += count;
     }
 }
 
@@ -287,45 +339,25 @@ impl StorageFile for RemoteFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
-        let len = to_usize(self.object.len.saturating_sub(position)).min(buffer.len());
-        let Some(buffer) = buffer.get_mut(..len).filter(|buffer| !buffer.is_empty()) else {
-            return Ok(0);
-        };
-        let last = (position + len as u64 - 1) / BLOCK;
-        let mut put = |number: u64, bytes: &[u8]| {
-            let begin = number * BLOCK;
-            let from = position.max(begin);
-            let skip = to_usize(from - begin);
-            let to = buffer.get_mut(to_usize(from - position)..).unwrap_or_default();
-            let bytes = bytes.get(skip..).unwrap_or_default();
-            let count = bytes.len().min(to.len());
-            to[..count].copy_from_slice(&bytes[..count]);
-        };
-        let cached: Vec<Option<Arc<[u8]>>> = {
-            let mut cache = self.blocks.lock();
-            (position / BLOCK..=last)
-                .map(|number| cache.get(&(self.id, number)).map(Arc::clone))
-                .collect()
-        };
-        let mut missing: Option<(u64, u64)> = None;
-        for (number, bytes) in (position / BLOCK..).zip(&cached) {
-            match (bytes, &mut missing) {
-                (Some(bytes), _) => put(number, bytes),
-                (None, Some((_, to))) => *to = number,
-                (None, missing) => *missing = Some((number, number)),
-            }
-        }
-        if let Some((from, to)) = missing {
-            let fetched = self.fetch(from, to)?;
-            fetched.iter().take_while(|(number, _)| *number <= to).for_each(|(n, b)| put(*n, b));
-        }
+        let part = self.part(position, buffer.len());
+        let len = to_usize(part.end - part.start);
+        copy(&self.blocks_of(&[part])?, position, buffer.get_mut(..len).unwrap_or_default());
         Ok(len)
     }
 
-    fn will_read(&self, range: Range<u64>) {
-        let mut read = vec![0; to_usize(range.end.saturating_sub(range.start).min(MOST_AHEAD))];
-        // The read itself reports an error.
-        let _ = self.read_at(&mut read, range.start);
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn read_many(&self, places: &[(u64, usize)]) -> io::Result<Vec<Vec<u8>>> {
+        let parts: Vec<_> = places.iter().map(|&(at, len)| self.part(at, len)).collect();
+        let blocks = self.blocks_of(&parts)?;
+        let read = parts.into_iter().map(|part| {
+            let mut bytes = vec![0; to_usize(part.end - part.start)];
+            copy(&blocks, part.start, &mut bytes);
+            bytes
+        });
+        Ok(read.collect())
     }
 
     fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
@@ -356,7 +388,7 @@ impl StorageFile for RemoteFile {
         if end == len || end - position < LOOK {
             return Ok((end < len).then_some(end));
         }
-        let distances = iter::successors(Some(4 * BLOCK), |distance| distance.checked_mul(4));
+        let distances = iter::successors(Some(4 * BLOCK), |distance| distance.checked_mul(64));
         let looks = distances.map(|distance| position.saturating_add(distance));
         let last = end.max(len.saturating_sub(LOOK));
         let looks = looks.take_while(|look| *look < last && len > PART).chain([last]);
@@ -491,6 +523,26 @@ mod tests {
     }
 
     #[test]
+    fn places_are_asked_for_at_once_and_each_block_once() {
+        let memory = Arc::new(Memory::default());
+        let len = 3 * PART + 5;
+        let bytes: Vec<u8> = (0..len).map(|at| ((at * 31) >> 7) as u8).collect();
+        memory.put("f", bytes.clone(), "1");
+        let file = remote(&memory).open(Path::new("s3://b/p/f"), Access::Read).unwrap();
+        let places =
+            [(2 * PART, 9), (3, BLOCK as usize), (len - 2, 7), (2 * PART + 4, 1), (len, 1)];
+        let read = file.read_many(&places).unwrap();
+        for ((at, wanted), found) in places.iter().zip(&read) {
+            let expected = bytes.iter().skip(*at as usize).take(*wanted);
+            assert!(found.iter().eq(expected), "{at}");
+        }
+        let asked = std::mem::take(&mut *memory.read.lock());
+        assert_eq!(asked.len(), 3, "{asked:?}");
+        assert_eq!(file.read_many(&places).unwrap(), read);
+        assert!(memory.read.lock().is_empty());
+    }
+
+    #[test]
     fn zeros_at_the_end_are_not_read() {
         let memory = Arc::new(Memory::default());
         let mut bytes = vec![0; 5 * PART as usize];
@@ -524,9 +576,8 @@ mod tests {
         before.read_at(&mut byte, 0).unwrap();
         memory.put("f", vec![2; 3 * BLOCK as usize], "2");
         assert!(before.read_at(&mut byte, 2 * BLOCK).is_err());
-        remote.renew(Duration::from_secs(3600)).unwrap();
         assert_eq!(remote.stamp(path).unwrap(), stamp.unwrap());
-        remote.renew(Duration::ZERO).unwrap();
+        let remote = remote.listed_again().unwrap();
         let after = remote.open(path, Access::Read).unwrap();
         after.read_at(&mut byte, 0).unwrap();
         assert_eq!(byte, [2]);

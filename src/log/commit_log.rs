@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 
 use super::read::frames;
-use super::read::frames::{FrameAt, Record};
+use super::read::frames::{FrameAt, FramedRecord};
 use crate::error::{Error, FormatError, Result};
 use crate::files::{DiskReserve, FileRun, Prefaulter, StorageFile};
 use crate::format::message;
@@ -283,7 +283,7 @@ impl CommitLog {
         room: usize,
     ) -> Found<'b> {
         match frames::lies(frame, room) {
-            FrameAt::Record(Record { view, .. }) => match frames::misplaced(&view, offset) {
+            FrameAt::Record(FramedRecord { view, .. }) => match frames::misplaced(&view, offset) {
                 None => Found::Message(view),
                 Some(error) => Found::Bad(error),
             },

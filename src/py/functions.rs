@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::files::{Access, Os, copy_tree, make_folder};
 use crate::format::checkpoint::TimerCheckpoint;
 use crate::format::config::json;
+use crate::format::index::{ENTRY_LEN, IndexEntry, SLOT_LEN};
 use crate::format::java;
 use crate::format::message::host::{self, Host};
 use crate::format::queue::consume_queue;
@@ -248,6 +249,31 @@ pub(crate) fn _store_name(path: &str) -> Option<(&'static str, &'static str, boo
 #[pyfunction]
 pub(crate) fn _spare_page_cache() {
     crate::files::spare_page_cache();
+}
+
+/// Enters entries of an index file into a table of its slots, and returns the table.
+///
+/// Args:
+///     table: Slots as in the file.
+///     entries: Whole entries as in the file, of which the first has the number `first`.
+///     first: That number.
+#[pyfunction]
+#[pyo3(signature = (table, entries, first, /))]
+pub(crate) fn _index_slots<'py>(
+    py: Python<'py>,
+    table: &[u8],
+    entries: &[u8],
+    first: u32,
+) -> Bound<'py, PyBytes> {
+    let mut table = table.to_vec();
+    let (slots, _) = table.as_chunks_mut::<SLOT_LEN>();
+    for (number, entry) in (first..).zip(entries.as_chunks::<ENTRY_LEN>().0) {
+        let hash = IndexEntry::decode(entry).key_hash.unsigned_abs() as usize;
+        if let Some(slot) = hash.checked_rem(slots.len()).and_then(|at| slots.get_mut(at)) {
+            *slot = number.to_be_bytes();
+        }
+    }
+    PyBytes::new(py, &table)
 }
 
 /// Whether a broker creates the topic for itself.

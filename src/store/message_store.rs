@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 
 use super::open::version::Versions;
 use super::open::{OpenMode, Opened, version};
@@ -70,6 +70,17 @@ impl MessageStore {
     pub fn open_on(path: &Path, config: StoreConfig, storage: Arc<dyn Storage>) -> Result<Self> {
         let clock = Arc::new(crate::files::SystemClock);
         Self::open_with(path, OpenMode::Read, config, storage, clock)
+    }
+
+    /// Opens the store as a later listing of its URL has it. Reads of both go on meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::OtherLog`] where another log lies there now; as [`MessageStore::open`].
+    pub(crate) fn opened_again(&self, storage: Arc<dyn Storage>) -> Result<Self> {
+        self.files.check_open()?;
+        let next = Self::open_on(self.path(), self.config().clone(), storage)?;
+        self.reader.hand_over(&next.reader)?;
+        Ok(next)
     }
 
     /// Opens to read, with more queues and tables in `aside`.
@@ -145,12 +156,6 @@ impl MessageStore {
     #[must_use]
     pub fn config(&self) -> &StoreConfig {
         &self.files.config
-    }
-
-    /// Whether it was opened for writing.
-    #[must_use]
-    pub fn is_writable(&self) -> bool {
-        self.writer.is_some()
     }
 
     /// Result of recovery; `None` for a reader.
@@ -438,6 +443,13 @@ impl MessageStore {
         self.reader.refresh_if_grown()
     }
 
+    /// Reads the ends of all queues at once, where each costs a request.
+    pub fn read_ends(&self) -> Result<()> {
+        self.files.check_open()?;
+        self.files.queues.read_ends()?;
+        self.reader.audits_more().map(drop)
+    }
+
     /// Lets the next refresh take whatever log lies there.
     pub fn forget_log(&self) {
         self.reader.forget_log();
@@ -501,8 +513,8 @@ impl MessageStore {
         self.files.closed.load(Ordering::Acquire)
     }
 
-    #[doc(hidden)]
-    pub fn hold_dispatch(&self, held: bool) {
+    #[cfg(test)]
+    fn hold_dispatch(&self, held: bool) {
         if let Some(writer) = &self.writer {
             writer.dispatch_held.store(held, Ordering::Release);
         }
@@ -513,7 +525,12 @@ impl MessageStore {
     pub fn deleted(&self) -> Result<(u64, u64)> {
         self.files.check_open()?;
         let start = self.files.log.min_offset();
-        let queues = if start == 0 { Vec::new() } else { self.files.queues.all() };
+        let queues = if start == 0 {
+            Vec::new()
+        } else {
+            self.files.queues.read_ends()?;
+            self.files.queues.all()
+        };
         let messages = queues.iter().try_fold(0_u64, |sum, queue| {
             let first = queue.first_at_or_behind(start)?;
             Ok::<_, Error>(sum.saturating_add(clamp_u64(first)))

@@ -1,9 +1,10 @@
 //! The table of consume queues (`ConsumeQueueStore`).
 
+mod ends;
 pub(crate) mod known;
 mod topic_queues;
 
-use parking_lot::RwLock;
+use crate::locks::RwLock;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,6 +79,8 @@ pub struct QueueTable {
     has_ext: AtomicBool,
     /// Whether no file changed since the store was sealed, while it is loaded.
     is_sealed: AtomicBool,
+    /// Whether ends of queues are read when they are asked for.
+    is_lazy: AtomicBool,
     room: OnceLock<Arc<DiskReserve>>,
 }
 
@@ -101,7 +104,7 @@ impl QueueTable {
         kinds: TopicKinds,
         access: Access,
     ) -> Result<(Self, Vec<Stray>)> {
-        Self::load_sealed(storage, open_files, layout, kinds, access, false)
+        Self::load_sealed(storage, open_files, layout, kinds, access, (false, false))
     }
 
     pub(crate) fn load_sealed(
@@ -110,7 +113,7 @@ impl QueueTable {
         layout: QueueLayout,
         kinds: TopicKinds,
         access: Access,
-        is_sealed: bool,
+        (is_sealed, is_lazy): (bool, bool),
     ) -> Result<(Self, Vec<Stray>)> {
         let (table, has_batches) = (RwLock::default(), AtomicBool::new(false));
         let (kinds_now, is_torn) = (RwLock::default(), AtomicBool::new(false));
@@ -127,6 +130,7 @@ impl QueueTable {
             is_unsound,
             has_ext,
             is_sealed: AtomicBool::new(is_sealed),
+            is_lazy: AtomicBool::new(is_lazy),
             room: OnceLock::new(),
         };
         queues.set_kinds(kinds);
@@ -263,21 +267,6 @@ impl QueueTable {
         Ok(())
     }
 
-    /// Looks at a reader's queue while its last file is open. Bytes that cannot be read are damage.
-    fn judge(&self, queue: &Queue) {
-        if self.access == Access::Read
-            && !self.is_unsound.load(Ordering::Acquire)
-            && queue.is_unsound().unwrap_or(true)
-        {
-            self.is_unsound.store(true, Ordering::Release);
-        }
-    }
-
-    #[must_use]
-    pub fn is_unsound(&self) -> bool {
-        self.is_unsound.load(Ordering::Acquire)
-    }
-
     fn dir_of(&self, kind: QueueKind) -> &Path {
         match kind {
             QueueKind::Plain => &self.layout.dir,
@@ -338,7 +327,10 @@ impl QueueTable {
     ) -> Result<(Queue, Vec<Stray>)> {
         let (run, mut strays) = self.load_run(below(dir, topic, id), file_size)?;
         let is_sealed = self.is_sealed.load(Ordering::Acquire);
-        let queue = Queue::load_sealed(kind, topic, id, run, is_sealed)?;
+        let queue = match self.is_lazy() && kind == QueueKind::Plain {
+            true => Queue::new(kind, topic, id, run),
+            false => Queue::load_sealed(kind, topic, id, run, is_sealed)?,
+        };
         if kind == QueueKind::Batch {
             return Ok((queue, strays));
         }
@@ -582,7 +574,9 @@ fn refresh_grown(queue: &Queue) -> Result<Option<Vec<Stray>>> {
     {
         return Ok(None);
     }
-    queue.find_end()?;
+    if queue.has_end() {
+        queue.find_end()?;
+    }
     Ok(Some(strays))
 }
 

@@ -18,12 +18,12 @@ use crate::store::queue_table::{QueueTable, TopicKinds};
 pub(super) const LEAST_QUEUES: i32 = 4;
 
 #[derive(Debug, Default)]
-pub(crate) struct TopicTable {
+pub(crate) struct NewTopics {
     fresh: BTreeMap<Box<[u8]>, (i32, QueueKind)>,
     left_out: Option<String>,
 }
 
-impl TopicTable {
+impl NewTopics {
     /// The topics of a store's queues that the file may lack, or have too few queues of: those
     /// that it does not have, and `small` ones.
     pub(crate) fn lacking(queues: &QueueTable, small: &HashSet<Box<[u8]>>) -> Self {
@@ -31,18 +31,32 @@ impl TopicTable {
         for queue in queues.all() {
             let (topic, id) = (queue.topic(), queue.queue_id());
             if id >= LEAST_QUEUES || !queues.is_entered(topic) || small.contains(topic) {
-                table.used(topic, id, queue.kind());
+                table.note_use(topic, id, queue.kind());
             }
         }
         table
     }
 
-    pub(crate) fn used(&mut self, topic: &[u8], queue_id: i32, kind: QueueKind) {
+    pub(crate) fn note_use(&mut self, topic: &[u8], queue_id: i32, kind: QueueKind) {
         if is_broker_topic(topic) {
             let queues = queue_id.saturating_add(1).max(LEAST_QUEUES);
             let (known, _) = self.fresh.entry(topic.into()).or_insert((queues, kind));
             *known = (*known).max(queues);
         }
+    }
+
+    /// Moves the topics that wait for the file into a table of their own.
+    pub(crate) fn take_fresh(&mut self) -> Self {
+        Self { fresh: std::mem::take(&mut self.fresh), left_out: None }
+    }
+
+    /// Takes back the topics that could not be written, and why.
+    pub(crate) fn merge(&mut self, rest: Self) {
+        for (topic, (queues, kind)) in rest.fresh {
+            let (known, _) = self.fresh.entry(topic).or_insert((queues, kind));
+            *known = (*known).max(queues);
+        }
+        self.left_out = rest.left_out.or(self.left_out.take());
     }
 
     pub(crate) fn left_out(&self) -> Option<&str> {
@@ -158,22 +172,22 @@ mod tests {
     fn topics_are_entered_with_as_many_queues_as_are_used() {
         let dir = tempfile::tempdir().unwrap();
         let paths = StorePaths::new(dir.path(), &StoreConfig::default());
-        let mut table = TopicTable::default();
+        let mut table = NewTopics::default();
         table.save(&Os, &paths, 1).unwrap();
         assert!(!paths.topics().exists());
-        table.used(b"a", 0, QueueKind::Plain);
-        table.used(b"b", 7, QueueKind::Plain);
-        table.used(b"b", 2, QueueKind::Plain);
-        table.used(b"c", 0, QueueKind::Batch);
-        table.used(b"no broker takes this", 0, QueueKind::Plain);
+        table.note_use(b"a", 0, QueueKind::Plain);
+        table.note_use(b"b", 7, QueueKind::Plain);
+        table.note_use(b"b", 2, QueueKind::Plain);
+        table.note_use(b"c", 0, QueueKind::Batch);
+        table.note_use(b"no broker takes this", 0, QueueKind::Plain);
         table.save(&Os, &paths, 1).unwrap();
         let queues = |name| saved(&paths).get(name).map(|topic| topic.write_queue_nums);
         assert_eq!((queues("a"), queues("b")), (Some(4), Some(8)));
         let batch = |name| saved(&paths).get(name).unwrap().is_batch_queue();
         assert_eq!((batch("a"), batch("c")), (false, true));
         assert_eq!(queues("no broker takes this"), None);
-        table.used(b"a", 9, QueueKind::Plain);
-        table.used(b"b", 1, QueueKind::Plain);
+        table.note_use(b"a", 9, QueueKind::Plain);
+        table.note_use(b"b", 1, QueueKind::Plain);
         table.save(&Os, &paths, 2).unwrap();
         assert_eq!((queues("a"), queues("b")), (Some(10), Some(8)));
     }
@@ -186,8 +200,8 @@ mod tests {
         let filler = "x".repeat(crate::format::config::json::MAX_LEN - 80);
         let text = format!("{{\"topicConfigTable\":{{}},\"filler\":\"{filler}\"}}");
         std::fs::write(paths.topics(), &text).unwrap();
-        let mut table = TopicTable::default();
-        table.used(b"a", 0, QueueKind::Plain);
+        let mut table = NewTopics::default();
+        table.note_use(b"a", 0, QueueKind::Plain);
         assert_eq!(table.left_out(), None);
         table.save(&Os, &paths, 1).unwrap();
         assert!(table.left_out().unwrap().contains("new topics are not entered"));
@@ -203,11 +217,11 @@ mod tests {
         let text = r#"{"topicConfigTable":{"a":{"topicName":"a","readQueueNums":8,
             "writeQueueNums":8,"perm":4,"attributes":{"queue.type":"BatchCQ"}}},"x":1}"#;
         std::fs::write(paths.topics(), text).unwrap();
-        let mut table = TopicTable::default();
-        table.used(b"a", 0, QueueKind::Plain);
+        let mut table = NewTopics::default();
+        table.note_use(b"a", 0, QueueKind::Plain);
         table.save(&Os, &paths, 1).unwrap();
         assert_eq!(std::fs::read_to_string(paths.topics()).unwrap(), text);
-        table.used(b"b", 0, QueueKind::Plain);
+        table.note_use(b"b", 0, QueueKind::Plain);
         table.save(&Os, &paths, 1).unwrap();
         let a = saved(&paths).get("a").unwrap();
         assert!(a.is_batch_queue() && a.perm == 4 && a.write_queue_nums == 8);
@@ -219,8 +233,8 @@ mod tests {
         let paths = StorePaths::new(dir.path(), &StoreConfig::default());
         std::fs::create_dir(paths.config()).unwrap();
         std::fs::write(paths.topics(), "{").unwrap();
-        let mut table = TopicTable::default();
-        table.used(b"a", 0, QueueKind::Plain);
+        let mut table = NewTopics::default();
+        table.note_use(b"a", 0, QueueKind::Plain);
         assert!(table.save(&Os, &paths, 1).is_err());
         assert_eq!(std::fs::read_to_string(paths.topics()).unwrap(), "{");
     }

@@ -6,6 +6,7 @@ import subprocess
 import click
 import pytest
 
+import mqstore
 from helpers.running import command_line, environment, on_terminal
 from mqstore.cli import command, main
 
@@ -22,7 +23,10 @@ VALUES = {
     "key": "order-5",
     "group": "billing",
     "to": "5.5",
+    "keep": "7d",
 }
+# Commands of a backup, which the store gets.
+OF_BACKUPS = {"snapshots", "restore", "prune"}
 # Parameters that name something new.
 NEW = {"out", "target", "out_html", "output"}
 
@@ -43,7 +47,14 @@ def arguments(name, store, folder, conf=None):
     for param in get(name).params:
         if not param.required:
             continue
-        if param.name in NEW or (name == "import" and param.name in {"store", "path"}):
+        if name in OF_BACKUPS and param.name == "target":
+            value = str(store)
+            if (store / "commitlog").is_dir():
+                value = str(folder / f"backup-{name}")
+                mqstore.sync(store, value)
+        elif name == "restore" and param.name == "store":
+            value = str(folder / f"new-{len(list(folder.iterdir()))}")
+        elif param.name in NEW or (name == "import" and param.name in {"store", "path"}):
             value = str(folder / f"new-{name}.html")
         else:
             value = VALUES.get(param.name, str(store))
@@ -65,8 +76,8 @@ def store(store):
 
 
 WORKING = [name for name in NAMES if name not in ALONE]
-# A command that reads what another wrote has nothing to read in a store.
-READING = [name for name in WORKING if name not in {"import", "pipeline"}]
+# A command that reads what another wrote has nothing to read in a store; a plan asks a cluster.
+READING = [name for name in WORKING if name not in {"import", "pipeline", "replay", "resend"}]
 
 
 @pytest.mark.parametrize("name", NAMES)

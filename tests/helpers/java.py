@@ -145,13 +145,13 @@ class RocketMQ:
         self._count = 0
         self._stderr = folder / "stderr"
         options = [
-            *options,
             "-Duser.timezone=UTC",
             f"-Duser.home={folder}",
             f"-Dharness.log={folder / 'log'}",
             "-Drmq.logback.configurationFile=quiet.logback.xml",
             # A broker would make a certificate of its own at each start, for clients with TLS.
             "-Dtls.server.mode=disabled",
+            *options,
         ]
         with self._stderr.open("wb") as stderr:
             self._process = subprocess.Popen(

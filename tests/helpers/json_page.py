@@ -25,7 +25,10 @@ def sections() -> dict[str, dict[str, str]]:
     """The fields of each section, with their types."""
     parts = re.split(r"^## (.+)$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     texts = dict(zip(parts[::2], parts[1::2], strict=True))
-    found = {name: dict(_ROW.findall(text)) for name, text in texts.items()}
+    rows = {name: _ROW.findall(text) for name, text in texts.items()}
+    found = {name: dict(fields) for name, fields in rows.items()}
+    twice = [name for name, fields in rows.items() if len(found[name]) < len(fields)]
+    assert not twice, f"{PAGE.name}: a field stands twice below {twice}"
     for name, text in texts.items():
         if "see [Message](#message)" in text:
             found[name] = found["Message"]

@@ -77,6 +77,15 @@ MODULE = [
     "MessageNotFoundError",
     "NotDispatchedError",
     "UnsupportedError",
+    "sync",
+    "SyncReport",
+    "snapshots",
+    "Snapshot",
+    "restore",
+    "RestoreReport",
+    "check_backup",
+    "prune",
+    "PruneReport",
 ]
 MEMBERS = {
     "Store": """
@@ -125,7 +134,7 @@ MEMBERS = {
 SIGNATURES = {
     "open": (
         "(path, mode='r', *, config=None, timeout=None, storage=None, storage_options=None, "
-        "cache_dir=None)"
+        "cache_dir=None, at=None, snapshot=None)"
     ),
     "verify": (
         "(path, *, level='full', threads=None, progress=None, config=None, storage_options=None)"
@@ -298,6 +307,16 @@ def test_importing_brings_nothing_heavy_along():
 def test_columns():
     assert mqstore.ARROW_SCHEMA.names == COLUMNS
     assert len(mqstore.ARROW_SCHEMA) == len(COLUMNS)
+
+
+def test_columns_are_those_of_sql_and_of_json():
+    from mqstore.database.tables import columns_of
+    from mqstore.results.documents import FIELDS
+
+    shown = set(COLUMNS) - {"raw_body", "error"}
+    assert shown <= set(columns_of("messages"))
+    times = {name for name in shown if f"{name}_ms" in FIELDS}
+    assert shown - times - {"body", "broker"} <= set(FIELDS)
 
 
 MESSAGE = mqstore.Message(

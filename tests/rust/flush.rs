@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use mqstore::Error;
 use mqstore::config::{FlushDiskType, StoreConfig};
-use mqstore::files::StorageFile;
+use mqstore::files::{Os, StorageFile};
 use mqstore::format::message::properties::{self, names};
+use mqstore::store::folder::lock::OffsetsLock;
+use mqstore::store::folder::paths::StorePaths;
 use mqstore::store::groups::{Begin, ConsumerGroup};
 use mqstore::store::{GetStatus, KeyQuery, MessageStore, NewMessage, OpenMode};
 
@@ -129,6 +131,70 @@ fn appending_and_queries_go_on_while_the_index_is_flushed() {
     going_on.join().unwrap();
     flushing.join().unwrap().unwrap();
     assert_eq!(found, Ok(2));
+}
+
+/// Whether another thread can append to a new queue and to an old one; if not, it goes on trying.
+fn appending_goes_on<'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    store: &'scope MessageStore,
+) -> bool {
+    let (tell, told) = mpsc::channel();
+    scope.spawn(move || {
+        let mut message = NewMessage::new(b"FooBar", b"body");
+        message.queue_id = 5;
+        store.append(&message).unwrap();
+        of_158_bytes(store).unwrap();
+        let _ = tell.send(());
+    });
+    told.recv_timeout(Duration::from_secs(20)).is_ok()
+}
+
+#[test]
+fn appending_goes_on_while_the_checkpoint_or_the_topics_are_flushed() {
+    for (held, flush_disk_type) in [
+        ("checkpoint", FlushDiskType::Sync),
+        ("topics.json", FlushDiskType::Sync),
+        ("topics.json", FlushDiskType::Async),
+    ] {
+        let stage = Staged::new();
+        let home = Home::on(stage.storage(), StoreConfig { flush_disk_type, ..sync() });
+        let store = home.create();
+        of_158_bytes(&store).unwrap();
+        stage.hold_flushes_of(held);
+        let goes_on = thread::scope(|scope| {
+            let flushing = scope.spawn(|| store.flush());
+            until(|| stage.is_waiting());
+            let goes_on = appending_goes_on(scope, &store);
+            stage.release();
+            flushing.join().unwrap().unwrap();
+            goes_on
+        });
+        assert!(goes_on, "{held}");
+        store.close().unwrap();
+        let topics = std::fs::read_to_string(home.path().join("config/topics.json")).unwrap();
+        assert!(topics.contains("\"writeQueueNums\":6"), "{topics}");
+    }
+}
+
+#[test]
+fn appending_goes_on_while_another_process_writes_offsets() {
+    let stage = Staged::new();
+    let home = Home::on(stage.storage(), sync());
+    let store = Arc::new(home.create());
+    of_158_bytes(&store).unwrap();
+    let group = ConsumerGroup::open(Arc::clone(&store), "readers", Begin::Earliest).unwrap();
+    group.seek("FooBar", 0, 1).unwrap();
+    let other = OffsetsLock::take_beside(&Os, &StorePaths::new(home.path(), &sync())).unwrap();
+    let goes_on = thread::scope(|scope| {
+        let before = stage.count(Call::TryLock);
+        let committing = scope.spawn(|| group.commit());
+        until(|| stage.count(Call::TryLock) > before + 2);
+        let goes_on = appending_goes_on(scope, &store);
+        drop(other);
+        committing.join().unwrap().unwrap();
+        goes_on
+    });
+    assert!(goes_on);
 }
 
 #[test]

@@ -348,7 +348,7 @@ fn look(
 
 /// How many disks each test looks at.
 fn states() -> u64 {
-    from_environment("MQSTORE_CRASH_STATES", 1_000)
+    from_environment("MQSTORE_CRASH_STATES", 2_000)
 }
 
 #[test]

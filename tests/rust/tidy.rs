@@ -38,6 +38,22 @@ const PLACES: &[(&str, &[&str])] = &[
     ("arrow_buffer", &["src/columns/", "src/py/"]),
     ("arrow_schema", &["src/columns/", "src/py/"]),
     ("arrow_select", &["src/columns/"]),
+    ("parking_lot", UNCOUNTED),
+];
+
+/// Files whose locks are not counted: a writer's, which wait for a condition, and those of iterators
+/// and of an index file opened alone, which serve one caller at a time. All others come from
+/// `src/locks.rs`.
+const UNCOUNTED: &[&str] = &[
+    "src/locks.rs",
+    "src/files/map/prefault.rs",
+    "src/store/write/background.rs",
+    "src/store/write/group_commit.rs",
+    "src/store/write/new_queues.rs",
+    "src/py/files.rs",
+    "src/py/index/mod.rs",
+    "src/py/scan.rs",
+    "src/py/store/message_scan.rs",
 ];
 
 /// A longer file has a second responsibility in it.
@@ -191,6 +207,22 @@ fn unsafe_and_outside_crates_stay_in_their_places() {
     // A rule about a name that stands nowhere at all would hold whatever the code says.
     for name in ["unsafe", "from_be_bytes", "crc32fast", "memmap2", "nix"] {
         assert!(seen.contains(name), "`{name}` was found nowhere");
+    }
+}
+
+#[test]
+fn objects_are_asked_for_by_one_function_that_refuses_locks() {
+    let door = rust().into_iter().find(|file| file.path == "src/py/store/remote.rs").unwrap();
+    let code = door.code_without_tests();
+    let checks = "fn ask<T>(&self, ask: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> \
+                  io::Result<T> {\n        locks::assert_none_held();";
+    assert!(code.contains(checks), "`ask` begins without a check of the locks held");
+    let count = |what: &str| code.matches(what).count();
+    assert_eq!((count("objects.call_method"), count("self.ask(")), (2, 2), "calls beside `ask`");
+    // No other code has the objects.
+    for file in rust() {
+        let has = file.code_without_tests().contains("for PyObjects");
+        assert!(!has || file.path == door.path, "{}: another `Objects` of Python", file.path);
     }
 }
 

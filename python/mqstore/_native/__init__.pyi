@@ -36,6 +36,9 @@ from mqstore._native._functions import (
 from mqstore._native._functions import _check_owner as _check_owner
 from mqstore._native._functions import _copy_folder as _copy_folder
 from mqstore._native._functions import (
+    _index_slots as _index_slots,
+)
+from mqstore._native._functions import (
     _is_system_group as _is_system_group,
 )
 from mqstore._native._functions import (

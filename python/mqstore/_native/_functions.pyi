@@ -120,6 +120,15 @@ def _spare_page_cache() -> None:
     Pages that another process has mapped and touched stay. Read-ahead is off then.
     """
 
+def _index_slots(table: bytes, entries: bytes, first: int, /) -> bytes:
+    """Enters entries of an index file into a table of its slots, and returns the table.
+
+    Args:
+        table: Slots as in the file.
+        entries: Whole entries as in the file, of which the first has the number `first`.
+        first: That number.
+    """
+
 def _is_system_topic(topic: str, /) -> bool:
     """Whether a broker creates the topic for itself."""
 

@@ -5,7 +5,7 @@ from mqstore.files.remote import _Objects
 
 @final
 class _RemoteStorage:
-    """The objects below a URL, listed once; readers of one URL share listing and blocks.
+    """The objects below a URL, as listed last; readers of one URL share listing and blocks.
 
     Args:
         url: The root.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections import defaultdict
 from dataclasses import dataclass
@@ -189,6 +190,11 @@ def pending(
     path = connect(path, storage_options)
     with mqstore.open(path, config=config) as store:
         return PendingMessages(store, now_ms).report()
+
+
+def resend_command(path: str, group: str) -> str:
+    """The command that sends a group its dead letters again, as a shell takes it."""
+    return f"mqstore resend {shlex.quote(path)} -g {shlex.quote(group)} --to NAMESRV"
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from mqstore import _native
+from mqstore.errors import expected
 from mqstore.results import RecoveryReport
 from mqstore.results.upkeep import (
     CleanedFile,
@@ -80,7 +81,7 @@ def rebuild(
     names = None if topics is None else [topics] if isinstance(topics, str) else list(topics)
     if "topics" in wanted:
         if len(wanted) > 1:
-            raise ValueError("what: 'topics' goes alone; rebuild the others in a call of their own")
+            raise ValueError(expected("what", "'topics' alone", repr(what), "call it twice"))
         found, counts = _native._rebuild_topics(  # noqa: SLF001 - this package's own
             path,
             topics=names,

@@ -32,6 +32,14 @@ EXAMPLES = {
         "mqstore why /data/store -g billing -t orders -q 0 -o 1200 --json",
     ),
     "pending": ("mqstore pending /data/store", "mqstore pending /data/store --json | jq .half"),
+    "resend": (
+        "mqstore resend /data/store -g billing --to namesrv:9876",
+        "mqstore resend /data/store -g billing --to namesrv:9876 --rate 200/s --apply",
+    ),
+    "replay": (
+        "mqstore replay /data/store -t orders --key order-17 --to namesrv:9876 --apply",
+        "mqstore replay /backup/store --missed-by billing --to namesrv:9876 --report failed.csv",
+    ),
     "cq": (
         "mqstore cq /data/store -t orders -q 0 -n 20",
         "mqstore cq /data/store -t orders -q 0 --check",
@@ -102,6 +110,19 @@ EXAMPLES = {
     "clean": (
         "mqstore clean /data/store --keep-hours 72",
         "mqstore clean /data/store --keep-hours 72 --apply",
+    ),
+    "sync": (
+        "mqstore sync /data/store /backup/store",
+        "mqstore sync /data/store s3://bucket/store --every 60s --bytes 50m/s",
+    ),
+    "snapshots": ("mqstore snapshots /backup/store", "mqstore snapshots /backup/store --check"),
+    "restore": (
+        "mqstore restore /backup/store /data/new --dry-run",
+        "mqstore restore /backup/store /data/new --at -2h",
+    ),
+    "prune": (
+        "mqstore prune /backup/store --keep 7d",
+        "mqstore prune /backup/store --keep 7d --keep-hourly 24 --apply",
     ),
     "sql": (
         "mqstore sql /data/store 'select topic, count(*) from messages group by all'",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mqstore import Store
 
 # Interval of checks for the reader while nothing is written.
-_LOOK_S = 0.5
+_CHECK_S = 0.5
 
 
 def follow(store: Store, position: int) -> Iterator[tuple[int, int]]:
@@ -59,11 +59,11 @@ def follow(store: Store, position: int) -> Iterator[tuple[int, int]]:
 
 def _has_grown(store: Store, position: int) -> bool:
     try:
-        return store.wait(position, timeout_s=_LOOK_S)
+        return store.wait(position, timeout_s=_CHECK_S)
     except StoreIOError:
         if below(root_of(store)).is_dir():
             raise
-        time.sleep(_LOOK_S)  # it may be made anew
+        time.sleep(_CHECK_S)  # it may be made anew
         return False
 
 

@@ -12,7 +12,7 @@ from mqstore import _native
 from mqstore.cli.output import Format, Output, note
 from mqstore.cli.pager import Pager
 from mqstore.cli.units import TIME
-from mqstore.store import connect, is_remote, local, settings_of
+from mqstore.store import connect, is_backup, is_remote, local, settings_of
 from mqstore.text import count_text, size_text
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ store_argument = click.argument("store", type=click.Path())
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _STORAGE, _VERBOSE = "mqstore.storage_options", "mqstore.verbose"
+_MOMENT = "mqstore.moment"
 
 
 def _keep_options(ctx: click.Context, _: click.Parameter, given: tuple[str, ...]) -> None:
@@ -35,6 +36,11 @@ def _keep_options(ctx: click.Context, _: click.Parameter, given: tuple[str, ...]
     if not all(name and is_pair for name, is_pair, _ in pairs):
         raise click.BadParameter("expected NAME=VALUE")
     ctx.meta[_STORAGE] = {name: value for name, _, value in pairs}
+
+
+def _keep_moment(ctx: click.Context, param: click.Parameter, given: int | str | None) -> None:
+    if given is not None:
+        ctx.meta.setdefault(_MOMENT, {})[param.name] = given
 
 
 def _keep_verbose(ctx: click.Context, _: click.Parameter, verbose: bool) -> None:  # noqa: FBT001
@@ -45,10 +51,16 @@ def _connect(ctx: click.Context, _: click.Parameter, given: Any) -> Any:  # noqa
     """Gives each URL its objects; other words stay as they are."""
     if isinstance(given, tuple):
         return tuple(_connect(ctx, _, one) for one in given)
-    if given is None or not _URL.fullmatch(given):
+    if given is None:
+        return None
+    moment = ctx.meta.get(_MOMENT, {})
+    is_url = _URL.fullmatch(given) is not None
+    if not is_url and not is_backup(given):
+        if moment and ctx.info_name != "sql":
+            raise click.UsageError(f"--at, --snapshot: expected a backup, got {given}", ctx)
         return given
     try:
-        path = connect(given, ctx.meta.get(_STORAGE))
+        path = connect(given, {**((is_url and ctx.meta.get(_STORAGE)) or {}), **moment})
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
     if ctx.meta.get(_VERBOSE) and is_remote(path):
@@ -80,17 +92,41 @@ def read_argument(
             command = click.option(
                 "--verbose", is_flag=True, callback=_keep_verbose, help=text, **kept
             )(command)
-        text = "For a URL: an option of its object store, as region=eu-central-1; repeatable."
-        return click.option(
-            "--storage-option",
-            multiple=True,
-            callback=_keep_options,
-            metavar="NAME=VALUE",
-            help=text,
+        command = click.option(
+            "--at",
+            type=TIME,
+            callback=_keep_moment,
+            metavar="TIME",
+            help="For a backup: the store as it was then.",
             **kept,
         )(command)
+        command = click.option(
+            "--snapshot",
+            callback=_keep_moment,
+            metavar="ID",
+            help="For a backup: the store as of a snapshot.",
+            **kept,
+        )(command)
+        return storage_option(command)
 
     return decorate
+
+
+storage_option = click.option(
+    "--storage-option",
+    multiple=True,
+    callback=_keep_options,
+    metavar="NAME=VALUE",
+    help="For a URL: an option of its object store, as region=eu-central-1; repeatable.",
+    is_eager=True,
+    expose_value=False,
+)
+"""``--storage-option NAME=VALUE``."""
+
+
+def storage_options_of(ctx: click.Context) -> dict[str, Any] | None:
+    """The options given by ``--storage-option``; ``None`` without one."""
+    return ctx.meta.get(_STORAGE) or None
 
 
 config_option = click.option(
@@ -116,7 +152,7 @@ def _read_only_topic(
     value: tuple[str, ...],
 ) -> str:
     if len(value) > 1:
-        raise click.BadParameter(f"expected one topic, found {len(value)}")
+        raise click.BadParameter(f"expected one topic, got {len(value)}")
     return value[0]
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from mqstore.cli.keys import may_be_more, query
 from mqstore.cli.output import note
 from mqstore.cli.progress import progress
-from mqstore.errors import CorruptionError
+from mqstore.exchange.matching import body_matches
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Generator, Iterator
 
     from mqstore import MessageScan, Store, StoredMessage
 
@@ -115,19 +115,6 @@ def select(store: Store, what: Selection) -> Selected:
         chosen = filter(body_matches(what.grep), chosen)
     found.take(messages, islice(chosen, what.limit))
     return found
-
-
-def body_matches(pattern: re.Pattern[bytes]) -> Callable[[StoredMessage], bool]:
-    """Whether a pattern is found in a message's body, in what is stored where it has none."""
-
-    def matches(message: StoredMessage) -> bool:
-        try:
-            body = message.body
-        except CorruptionError:
-            body = message.raw_body
-        return pattern.search(body) is not None
-
-    return matches
 
 
 def _by_key(store: Store, key: str, what: Selection) -> Generator[StoredMessage, None, None]:

@@ -39,3 +39,7 @@ TIME = _Parsed("time", parse_time)
 """A click type: ``parse_time``."""
 SIZE = _Parsed("size", parse_size)
 """A click type: ``parse_size``."""
+DURATION = _Parsed("duration", lambda text: -parse_time(f"-{text}", lambda: 0) // 1000)
+"""A click type: ``60s``, ``2h``, ``7d``, in seconds."""
+RATE = _Parsed("rate", lambda text: parse_size(text.removesuffix("/s")))
+"""A click type: ``50m/s``, in bytes a second."""

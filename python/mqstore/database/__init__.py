@@ -365,7 +365,7 @@ def _described(table: str) -> list[tuple[str, ...]]:
 def _by_broker(paths: list[str]) -> dict[str, str]:
     """The stores by name of their broker, or by path where two have the same."""
     if not paths:
-        raise ConfigError("paths: expected a store, found none", "paths")
+        raise ConfigError("paths: expected a store, got none", "paths")
     names = [broker_of(path) for path in paths]
     unique = len(set(names)) == len(names)
     return dict(zip(names if unique else paths, paths, strict=True))

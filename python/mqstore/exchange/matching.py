@@ -9,12 +9,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from mqstore._names import missing_keys, missing_topics, nearest, table_names
-from mqstore.errors import MessageNotFoundError
+from mqstore.errors import CorruptionError, MessageNotFoundError
 from mqstore.exchange.redaction import fits
 from mqstore.exchange.reports import LeftAsIs
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from mqstore import Store, StoredMessage
     from mqstore.exchange.redaction import Rule
@@ -88,9 +88,24 @@ class Choice:
 
     def messages(self, store: Store) -> Iterator[StoredMessage]:
         """The messages; damage is passed over, the work itself reports it."""
-        for message in store.scan(on_error="skip", decompress=False, **self.filters):
-            if self.keys is None or not {message.unique_key, *message.keys}.isdisjoint(self.keys):
-                yield message
+        return filter(self.has_key, store.scan(on_error="skip", decompress=False, **self.filters))
+
+    def has_key(self, message: StoredMessage) -> bool:
+        """Whether a message has one of the keys that were asked for."""
+        return self.keys is None or not {message.unique_key, *message.keys}.isdisjoint(self.keys)
+
+
+def body_matches(pattern: re.Pattern[bytes]) -> Callable[[StoredMessage], bool]:
+    """Whether a pattern is found in a message's body, in what is stored where it has none."""
+
+    def matches(message: StoredMessage) -> bool:
+        try:
+            body = message.body
+        except CorruptionError:
+            body = message.raw_body
+        return pattern.search(body) is not None
+
+    return matches
 
 
 @dataclass

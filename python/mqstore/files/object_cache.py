@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import re
+import shutil
 import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mqstore.errors import StoreError
+from mqstore.errors import StoreError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import BinaryIO
 
     from typing_extensions import Buffer
 
@@ -26,6 +29,8 @@ _SMALL = 16 << 20
 _PART = 8 << 20
 _AT_ONCE = 4
 # Nothing else in the folder is removed.
+_COPY_BYTES = 1 << 30
+"""Bytes of a store that is copied whole."""
 _OURS = re.compile(r"[0-9a-f]{64}\.object|mqstore-\w+\.partial")
 _LEFT_S = 24 * 3600
 """Age of an unfinished file whose process is taken for killed."""
@@ -91,12 +96,10 @@ class ObjectCache:
     def _keep(self, path: Path, length: int, fetch: Callable[[Parts], list[Buffer]]) -> None:
         """Fetches a whole object into its file, which appears when it is durable."""
         self._make_room(length)
-        parts = [(begin, min(begin + _PART, length)) for begin in range(0, length, _PART)]
         descriptor, name = tempfile.mkstemp(".partial", "mqstore-", self._folder)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                for at in range(0, len(parts), _AT_ONCE):
-                    file.writelines(fetch(parts[at : at + _AT_ONCE]))
+                _write(file, length, fetch)
                 file.flush()
                 os.fsync(file.fileno())
             Path(name).replace(path)
@@ -124,3 +127,68 @@ class ObjectCache:
             with contextlib.suppress(OSError):
                 path.unlink()
                 left -= size
+
+
+def _write(file: BinaryIO, length: int, fetch: Callable[[Parts], list[Buffer]]) -> None:
+    """Writes a whole object; pieces of zeros become holes."""
+    parts = [(begin, min(begin + _PART, length)) for begin in range(0, length, _PART)]
+    for at in range(0, len(parts), _AT_ONCE):
+        for piece in fetch(parts[at : at + _AT_ONCE]):
+            count = memoryview(piece).nbytes
+            if bytes(piece).count(0) == count:
+                file.seek(count, os.SEEK_CUR)
+            else:
+                file.write(piece)
+    file.truncate(length)
+
+
+def whole_copy(
+    folder: str, url: str, found: Sequence[State], fetch: Callable[[State, Parts], list[Buffer]]
+) -> str:
+    """A local copy of all objects below a URL, one for each state of theirs.
+
+    Copies of earlier states that no call has opened for a day are removed.
+
+    Args:
+        folder: Where copies are kept; it is made when it is missing.
+        url: The root of the objects.
+        found: The objects as listed.
+        fetch: Reads parts of an object.
+
+    Raises:
+        UnsupportedError: The objects have more than 1 GiB.
+        StoreIOError: An object cannot be read.
+    """
+    length = sum(length for _, length, *_ in found)
+    if length > _COPY_BYTES:
+        what = (
+            f"its queues or tables lie in RocksDB, and it has {length} bytes; nothing was read: "
+            f"expected at most {_COPY_BYTES} bytes for a copy in cache_dir; copy the store to a "
+            "local folder, and open it there"
+        )
+        raise UnsupportedError(f"{url}: {what}", what, url)
+    name = hashlib.sha256(url.encode()).hexdigest()[:32]
+    state = hashlib.sha256(repr(sorted(found, key=repr)).encode()).hexdigest()[:32]
+    copy = Path(folder, f"{name}-{state}.store")
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    if not copy.is_dir():
+        partial = Path(tempfile.mkdtemp(".partial-store", "mqstore-", folder))
+        try:
+            for known in found:
+                key, size, *_ = known
+                path = partial / key
+                if key.endswith("/") or not path.resolve().is_relative_to(partial.resolve()):
+                    continue
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("wb") as file:
+                    _write(file, size, functools.partial(fetch, known))
+            with contextlib.suppress(OSError):  # another process was faster
+                partial.rename(copy)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    os.utime(copy)
+    old = [*copy.parent.glob(f"{name}-*.store"), *copy.parent.glob("mqstore-*.partial-store")]
+    for other in old:
+        if time.time() - other.stat().st_mtime > _LEFT_S:
+            shutil.rmtree(other, ignore_errors=True)
+    return str(copy)

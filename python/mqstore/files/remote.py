@@ -10,8 +10,9 @@ import os
 import random
 import re
 import threading
+import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
@@ -36,8 +37,13 @@ _OBSTORE = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
 _MOST_IN_FLIGHT = 32
 _ATTEMPTS = 6
 _PAUSE_S = 0.1
-_LOOK_S = 0.2
+_SIGNAL_CHECK_S = 0.1
+_LONGEST_EXIT_S = 5.0
 _LONGEST_PAUSE_S = 3.0
+_PART = 8 << 20
+"""Bytes of a part in which the extension asks for much."""
+_PARTS_AHEAD = 2
+_MOST_AHEAD = 8
 _PAGE = 1000
 """Objects that one list request names."""
 _CLIENT_OPTIONS = (
@@ -70,6 +76,8 @@ _ending = threading.Event()
 _was_used = False
 _is_forked = False
 _pool: ThreadPoolExecutor | None = None
+_called: set[object] = set()
+"""Waits of the extension for requests."""
 
 
 class IoCounts(NamedTuple):
@@ -83,6 +91,18 @@ class IoCounts(NamedTuple):
 
     requests: int
     bytes: int
+
+
+def _end() -> None:
+    """Ends requests before the interpreter does: a thread that it ends in the extension aborts."""
+    _ending.set()
+    end = time.monotonic() + _LONGEST_EXIT_S
+    were_any = bool(_called)
+    while _called and time.monotonic() < end:
+        time.sleep(_SIGNAL_CHECK_S / 10)
+    if were_any:
+        # Their callers return.
+        time.sleep(_SIGNAL_CHECK_S)
 
 
 def _forget() -> None:
@@ -103,11 +123,12 @@ def _threads() -> ThreadPoolExecutor:
             'multiprocessing.get_context("spawn") or "forkserver", and open the store there'
         )
         raise UnsupportedError(what, what, "")
+    if _ending.is_set():
+        raise OSError("not read: the interpreter ends")
     if _pool is None:
         _was_used = True
         _pool = ThreadPoolExecutor(_MOST_IN_FLIGHT, "mqstore-io")
-        # An exit waits for requests in flight, and not for their repetition.
-        threading._register_atexit(_ending.set)  # type: ignore[attr-defined]  # noqa: SLF001
+        threading._register_atexit(_end)  # type: ignore[attr-defined]  # noqa: SLF001
     return _pool
 
 
@@ -126,6 +147,7 @@ class _Objects:
         url: The root.
         cache: Where whole objects are kept.
         failed: Requests that failed for good: their number, and the last one's error.
+        in_database: The objects as listed, where some are files of RocksDB.
     """
 
     def __init__(self, url: str, prefix: str, secrets: Iterable[str]) -> None:
@@ -136,6 +158,9 @@ class _Objects:
         self._counts = IoCounts(0, 0)
         self.cache: ObjectCache | None = None
         self.failed: tuple[int, StoreIOError | None] = (0, None)
+        self.in_database: _Listed | None = None
+        self._interrupts = 0
+        self._ahead: dict[tuple[State, tuple[int, int]], Future[Buffer]] = {}
 
     @property
     def counts(self) -> IoCounts:
@@ -149,15 +174,17 @@ class _Objects:
 
     def list(self) -> _Listed:
         """Returns each object below the prefix: its name there, length, ETag and time in ms."""
-        found = _wait([self._task("list", "", self._list)])[0]
+        found = self._wait([self._task("list", "", self._list)])[0]
         if not found:
             raise self._missing()
         names = {name for name, *_ in found}
         database = next((name for name in _DATABASES if f"{name}/CURRENT" in names), None)
         if database is not None:
+            self.in_database = found
             what = (
                 f"queues or tables lie in RocksDB ({database}), not read behind a URL; nothing "
-                "was read: copy the whole store to a local folder, and open it there"
+                "was read: give cache_dir=, a folder that takes a copy of at most 1 GiB, or copy "
+                "the whole store to a local folder, and open it there"
             )
             raise UnsupportedError(f"{self.url}: {what}", what, self.url)
         return found
@@ -170,13 +197,13 @@ class _Objects:
         modified_ms: int,
         parts: Sequence[tuple[int, int]],
     ) -> _Parts:
-        """Returns the bytes of parts, of the cache where it has the object; as ``_fetch``."""
+        """Returns the bytes of parts, of the cache where it has the object; as ``fetch``."""
         state = (key, length, etag, modified_ms)
         if self.cache is None:
-            return self._fetch(state, parts)
-        return self.cache.read(state, parts, partial(self._fetch, state))
+            return self.fetch(state, parts)
+        return self.cache.read(state, parts, partial(self.fetch, state))
 
-    def _fetch(self, state: State, parts: Sequence[tuple[int, int]]) -> _Parts:
+    def fetch(self, state: State, parts: Sequence[tuple[int, int]]) -> _Parts:
         """Returns the bytes of parts of an object, each from its first to before its last byte.
 
         Raises:
@@ -196,7 +223,53 @@ class _Objects:
 
             return self._task("read", key, read)
 
-        return _wait([task(part) for part in parts])
+        threads = _threads()
+        with self._lock:
+            begun = [self._ahead.pop((state, tuple(part)), None) for part in parts]
+        reads = [
+            future or threads.submit(task(part)) for future, part in zip(begun, parts, strict=True)
+        ]
+        if len(parts) > 1 and all(end - start == _PART for start, end in parts):
+            # A reader goes on there while it works on these.
+            for at in range(parts[-1][1], min(length, parts[-1][1] + _PARTS_AHEAD * _PART), _PART):
+                self._begin(state, (at, min(at + _PART, length)), task)
+        return self._results(reads)
+
+    def _begin(
+        self,
+        state: State,
+        part: tuple[int, int],
+        task: Callable[[tuple[int, int]], Callable[[], Buffer]],
+    ) -> None:
+        """Reads a part ahead; those that nobody asked for make room."""
+        with self._lock:
+            if (state, part) in self._ahead:
+                return
+            while len(self._ahead) >= _MOST_AHEAD:
+                self._ahead.pop(next(iter(self._ahead))).cancel()
+            self._ahead[state, part] = _threads().submit(task(part))
+
+    def _wait(self, tasks: Sequence[Callable[[], _T]]) -> list[_T]:
+        """The results of tasks that run at once."""
+        threads = _threads()
+        return self._results([threads.submit(task) for task in tasks])
+
+    def _results(self, futures: Sequence[Future[_T]]) -> list[_T]:
+        """The results of requests; an interrupt ends this wait, and then those of other threads."""
+        interrupts, looks, call = self._interrupts, 0, object()
+        _called.add(call)
+        try:
+            # A signal that comes just before an endless wait would not end it.
+            while looks < 2 and wait(futures, timeout=_SIGNAL_CHECK_S).not_done:
+                looks += 2 * _ending.is_set() or self._interrupts != interrupts
+            return [future.result(timeout=0) for future in futures]
+        except BaseException as error:
+            self._interrupts += not isinstance(error, Exception)
+            for future in futures:
+                future.cancel()
+            raise
+        finally:
+            _called.discard(call)
 
     def _task(self, op: str, key: str, ask: Callable[[], _T]) -> Callable[[], _T]:
         """A request that is repeated where that may help, for a thread to run."""
@@ -242,7 +315,7 @@ class _Objects:
         reason = "no object lies below it, nor in the bucket"
         while above:
             above = above.strip("/").rpartition("/")[0]
-            if _wait([self._task("list", "", partial(self._has_objects, above))])[0]:
+            if self._wait([self._task("list", "", partial(self._has_objects, above))])[0]:
                 nearest = f"{root}/{above}" if above else f"{root}/"
                 reason = f"no object lies below it; the nearest prefix that has some is {nearest}"
                 break
@@ -271,11 +344,19 @@ def _first_part(error: Exception) -> str:
     return str(error).partition("\n\nDebug source")[0] or type(error).__name__
 
 
+_RIGHTS = {
+    "list": ("ListBucket", "list", "Reader"),
+    "write": ("PutObject", "create", "Contributor"),
+    "delete": ("DeleteObject", "delete", "Contributor"),
+}
+"""Right of each operation on S3, on Google and on Azure."""
+
+
 def _denied(op: str) -> str:
-    right = "s3:ListBucket" if op == "list" else "s3:GetObject"
+    s3, google, azure = _RIGHTS.get(op, ("GetObject", "get", "Reader"))
     return (
-        f"refused (403): these credentials may not {op} here (on S3 the right {right}, on Google "
-        f"storage.objects.{'list' if op == 'list' else 'get'}, on Azure Storage Blob Data Reader)"
+        f"refused (403): these credentials may not {op} here (on S3 the right s3:{s3}, on Google "
+        f"storage.objects.{google}, on Azure Storage Blob Data {azure})"
     )
 
 
@@ -384,7 +465,7 @@ class _FsspecObjects(_Objects):
         self._count(1)
         return bool(self._system.exists(prefix or self._system.root_marker))
 
-    def _fetch(self, state: State, parts: Sequence[tuple[int, int]]) -> _Parts:
+    def fetch(self, state: State, parts: Sequence[tuple[int, int]]) -> _Parts:
         """As of the class above, between two questions for the object's state."""
         key, *listed = state
         name = f"{self._prefix}/{key}"
@@ -395,9 +476,9 @@ class _FsspecObjects(_Objects):
             if self._state(self._system.info(name)) != tuple(listed):
                 raise _RefusedError(_CHANGED, 412)
 
-        _wait([self._task("read", key, check)])
-        found = super()._fetch(state, parts)
-        _wait([self._task("read", key, check)])
+        self._wait([self._task("read", key, check)])
+        found = super().fetch(state, parts)
+        self._wait([self._task("read", key, check)])
         return found
 
     def _read(self, name: str, listed: tuple[int, str | None, int], start: int, end: int) -> Buffer:
@@ -410,21 +491,6 @@ class _FsspecObjects(_Objects):
         if isinstance(error, FileNotFoundError):
             return _RefusedError("no such path (404)" if op == "list" else _GONE, 404)
         return _RefusedError(_denied(op), 403) if isinstance(error, PermissionError) else None
-
-
-def _wait(tasks: Sequence[Callable[[], _T]]) -> list[_T]:
-    """The results of tasks that run at once; an interrupt ends the wait."""
-    threads = _threads()
-    futures = [threads.submit(task) for task in tasks]
-    try:
-        # A signal that comes just before an endless wait would not end it.
-        while wait(futures, timeout=_LOOK_S).not_done:
-            pass
-        return [future.result() for future in futures]
-    except BaseException:
-        for future in futures:
-            future.cancel()
-        raise
 
 
 def objects_of(

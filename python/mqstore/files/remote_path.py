@@ -8,7 +8,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 from mqstore import _native
-from mqstore.files.object_cache import ObjectCache
+from mqstore.errors import UnsupportedError
+from mqstore.files.object_cache import ObjectCache, whole_copy
 from mqstore.files.remote import objects_of
 
 if TYPE_CHECKING:
@@ -125,11 +126,25 @@ def remote_path(
     path: str | os.PathLike[str],
     storage: object = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> RemotePath:
-    """Lists a store behind a URL; arguments and errors are those of ``mqstore.open``."""
+) -> RemotePath | str:
+    """Lists a store behind a URL; arguments and errors are those of ``mqstore.open``.
+
+    A store in RocksDB is copied to the folder ``cache_dir``, and the path of its copy returned.
+    """
     options = dict(storage_options or {})
     folder, most_bytes = options.pop("cache_dir", None), options.pop("cache_bytes", _CACHE_BYTES)
     url, objects = objects_of(path, storage, options)
     if folder is not None:
         objects.cache = ObjectCache(str(folder), int(most_bytes), url)
-    return RemotePath(url, _native._RemoteStorage(url, objects), objects)  # noqa: SLF001 - our own
+    try:
+        remote = _native._RemoteStorage(url, objects)  # noqa: SLF001 - our own
+    except UnsupportedError:
+        if folder is None or objects.in_database is None:
+            raise
+        return whole_copy(str(folder), url, objects.in_database, objects.fetch)
+    found = RemotePath(url, remote, objects)
+    if storage is None and (found / "mqstore-backup.json").is_file():
+        from mqstore.backup.moment import backup_path
+
+        return backup_path(path, options, None, None)
+    return found

@@ -30,6 +30,7 @@ from mqstore.errors import (
     StoreError,
     StoreIOError,
     StorePoisonedError,
+    expected,
 )
 from mqstore.groups.schedule import SCHEDULE_TOPIC, levels_ms, without
 
@@ -281,7 +282,7 @@ def _read_note(note: Path) -> tuple[str, list[Any]]:
     note_fields = json.loads(note.read_bytes())
     group, rows = str(note_fields["group"]), list(note_fields["messages"])
     if not _GROUP.fullmatch(group):
-        raise ValueError(f"group: {group!r} is no name of a group")
+        raise ValueError(expected("group", "a group's name", repr(group)))
     return group, rows
 
 

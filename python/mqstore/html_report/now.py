@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import mqstore
+from mqstore.care.pending import resend_command
 from mqstore.care.unread import Deleted
 from mqstore.store import is_remote
 from mqstore.text import count_text
@@ -56,6 +57,7 @@ class Now:
         deleted: Messages of all groups that were deleted unread.
         dead: Dead letters of all groups.
         pending: Messages that wait.
+        resends: Commands that send dead letters back, by group.
         disk_total: Bytes of the disk; 0 for a store behind a URL.
         disk_used: Of these used.
         store_bytes: Bytes that the store takes on it.
@@ -69,6 +71,7 @@ class Now:
     deleted: int
     dead: int
     pending: PendingReport
+    resends: Sequence[str]
     disk_total: int
     disk_used: int
     store_bytes: int = 0
@@ -103,6 +106,10 @@ def present_state(
         deleted=sum(row.deleted for row in groups),
         dead=sum(row.messages for row in pending.dead_letters),
         pending=pending,
+        resends=[
+            resend_command(pending.path, group)
+            for group in dict.fromkeys(row.group for row in pending.dead_letters[:60])
+        ],
         disk_total=disk[0],
         disk_used=disk[1],
         store_bytes=sum(file.allocated for file in files),

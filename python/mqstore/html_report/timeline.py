@@ -18,6 +18,7 @@ _STRAY_SPANS = 20
 # The years 1 to 9999, which an axis can show.
 _CALENDAR_MS = range(-62_135_596_800_000, 253_402_300_800_000)
 _SECOND_MS = 1_000
+# Lengths that a survey may choose (``STEPS_MS`` of src/care/survey/mod.rs), with their names.
 _STEPS = (
     (_SECOND_MS, "second"),
     (5 * _SECOND_MS, "5 seconds"),

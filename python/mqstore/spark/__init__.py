@@ -16,7 +16,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from mqstore._lazily import lazily
-from mqstore.errors import ConfigError, UnsupportedError, needs
+from mqstore.errors import UnsupportedError, needs, wrong_setting
 
 if TYPE_CHECKING:
     import os
@@ -125,7 +125,7 @@ def read(
     # Here the user's own call is in the traceback; the source would check in a worker of Spark's.
     parsed = ReadOptions.parse(texts)
     if engine not in ("auto", "source", "arrow"):
-        raise ConfigError(f"engine is auto, source or arrow, not {engine!r}", "engine")
+        raise wrong_setting("engine", "auto, source or arrow", repr(engine))
     if engine == "source" and not HAS_SOURCES:
         raise UnsupportedError(
             "engine='source' needs Spark 4.0 or newer", "engine", parsed.paths[0]

@@ -65,7 +65,7 @@ class Bounds:
         self._idle: dict[str, tuple[float, int]] = {}
         self._names_checked = False
 
-    def look(self) -> dict[str, Reach]:
+    def read(self) -> dict[str, Reach]:
         """Current bounds of the stores, by broker.
 
         Raises:
@@ -90,14 +90,14 @@ class Bounds:
                 )
             found[store.broker] = store
         with ThreadPoolExecutor(max(1, min(_THREADS, len(found)))) as threads:
-            seen = list(threads.map(self._look_at, found.values()))
-        if not self._names_checked and any(names is not None for _, names in seen):
+            read = list(threads.map(self._read_one, found.values()))
+        if not self._names_checked and any(names is not None for _, names in read):
             self._names_checked = True
-            known = frozenset().union(*(names or () for _, names in seen))
+            known = frozenset().union(*(names or () for _, names in read))
             check_topics(self.options.topics, known, self.options)
-        return {reach.store.broker: reach for reach, _ in seen}
+        return {reach.store.broker: reach for reach, _ in read}
 
-    def _look_at(self, found: StoreDir) -> tuple[Reach, frozenset[str] | None]:
+    def _read_one(self, found: StoreDir) -> tuple[Reach, frozenset[str] | None]:
         with mqstore.open(self.options.root(found.path), config=self.options.config) as store:
             log_end, begin = store.max_physical_offset, store.min_physical_offset
             match self.options.until:

@@ -327,6 +327,20 @@ class ReadOptions:
         example='{"region": "eu-central-1"}',
         meaning="for URLs: a JSON object with [options of the object store](cloud.md#spark)",
     )
+    at: int | None = option(
+        "at",
+        parse_time,
+        where=BATCH,
+        example="-2h",
+        meaning="for [backups](backup.md): the store as it was then",
+    )
+    snapshot: str | None = option(
+        "snapshot",
+        str,
+        where=BATCH,
+        example="20261127T120000000Z-0123456789abcdef",
+        meaning="for [backups](backup.md): the store as of this snapshot",
+    )
     columns: tuple[str, ...] | None = option(
         "columns",
         read_names,

@@ -65,7 +65,7 @@ class Progress:
 
     def reaches(self) -> dict[str, Reach]:
         """Current bounds of the stores, by broker; see ``Bounds.look``."""
-        return self._bounds.look()
+        return self._bounds.read()
 
     def first(self) -> Offset:
         """Where a stream begins that has no checkpoint.

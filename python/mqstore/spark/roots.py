@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from mqstore.store import FRESH_S, connect, has_scheme
+from mqstore.store import FRESH_S, connect, has_scheme, is_backup, is_remote
 
 if TYPE_CHECKING:
     from mqstore.files.remote_path import RemotePath
@@ -18,14 +18,20 @@ def root_at(options: ReadOptions, store: str, path: str | None = None) -> str | 
 
     A process lists a URL once, and again where that is a second ago.
     """
-    if not has_scheme(store):
+    moment = {"at": options.at, "snapshot": options.snapshot}
+    moment = {name: value for name, value in moment.items() if value is not None}
+    if not has_scheme(store) and not moment and not is_backup(store):
         return path or store
-    remote = _connected(store, json.dumps(options.storage_options, sort_keys=True))
+    given = {**(options.storage_options or {}), **moment} or None
+    remote = _connected(store, json.dumps(given, sort_keys=True))
+    if not is_remote(remote):
+        # The copy of a store in RocksDB.
+        return remote if path is None else path.replace(store, remote, 1)
     remote.renew(FRESH_S)
     return remote if path is None else remote.at(path)
 
 
 @functools.lru_cache(maxsize=256)
-def _connected(url: str, storage_options: str) -> RemotePath:
+def _connected(url: str, storage_options: str) -> RemotePath | str:
     """A store behind a URL; workers are processes of their own."""
-    return cast("RemotePath", connect(url, json.loads(storage_options)))
+    return connect(url, json.loads(storage_options))

@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 import mqstore
-from mqstore.errors import ConfigError
+from mqstore.errors import ConfigError, wrong_setting
 from mqstore.spark.values import unknown_name
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def columns_schema(names: Iterable[str], every: StructType | None = None) -> Str
             raise ConfigError(unknown_name("column", name, known), "columns")
         field = every[name]
         if field in fields:
-            raise ConfigError(f"column {name} is named twice", "columns")
+            raise wrong_setting("columns", "each column once", f"{name} twice")
         fields.append(field)
     return StructType(fields)
 

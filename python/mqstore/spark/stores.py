@@ -243,7 +243,7 @@ def summarize(
             file_size=file_size,
             files=files,
             queues=None if topics is None else _queues(store, store_dir, topics, options),
-            found=_look_up(store, options),
+            found=_find_in_index(store, options),
             topic_names=topic_names(store, options),
         )
 
@@ -334,7 +334,9 @@ def _sample(
     return mean, max(matching, 1) / len(sizes)
 
 
-def _look_up(store: mqstore.Store, options: ReadOptions) -> tuple[tuple[int, ...], int] | None:
+def _find_in_index(
+    store: mqstore.Store, options: ReadOptions
+) -> tuple[tuple[int, ...], int] | None:
     if options.keys is None or options.access_path not in ("auto", "index"):
         return None
     must = options.access_path == "index"

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from mqstore.errors import ConfigError
+from mqstore.errors import ConfigError, wrong_setting
 from mqstore.spark.schema import columns_schema
 from mqstore.spark.source import register_format
 from mqstore.spark.staging import Rows, Staging, check_out, stores_in
@@ -57,7 +57,7 @@ def make_writer(
     parsed = WriteOptions.parse(options)
     by = parsed.store_by
     if by == "broker" and "broker" not in schema.fieldNames():
-        raise ConfigError("column broker is missing: it says whose store a row goes to", "broker")
+        raise wrong_setting("broker", "a column that names each row's store", "no such column")
     out, config, extra = write_options(options, schema)
     if overwrite:
         stores_in(out)
@@ -76,7 +76,7 @@ def write_options(
     """
     parsed = WriteOptions.parse(options)
     if parsed.path is None:
-        raise ConfigError("no path was given; save(path) names the directory", "path")
+        raise wrong_setting("path", "a directory", "none", "save(path) names it")
     check_columns(schema, parsed.properties_from)
     out = check_out(re.sub(r"^file:(//)?(?=/)", "", parsed.path))
     return out, _settings(parsed.config), parsed.properties_from
@@ -122,9 +122,9 @@ def check_columns(schema: StructType, properties_from: Sequence[str] = ()) -> No
             text = f"column {wanted.name}: expected {expected}, got {got}; cast it"
             raise ConfigError(text, "columns")
     if "topic" not in own.fieldNames():
-        raise ConfigError("column topic is missing", "columns")
+        raise wrong_setting("columns", "a column topic", "none")
     if "body" not in names and "raw_body" not in names:
-        raise ConfigError("column body (or raw_body) is missing", "columns")
+        raise wrong_setting("columns", "a column body or raw_body", "none")
 
 
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
@@ -334,9 +334,9 @@ def _runs(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str | None, pa.Re
 
 def _directory(broker: str | None) -> str:
     if broker is None:
-        raise ConfigError("a row's broker is null, which says whose store it goes to", "broker")
+        raise wrong_setting("broker", "the broker whose store the row goes to", "null")
     if not broker or broker[0] in "._" or "/" in broker or "\0" in broker or len(broker) > 200:
-        raise ConfigError(f"broker {broker[:64]!r} cannot be the name of a directory", "broker")
+        raise wrong_setting("broker", "a name that a directory can have", repr(broker[:64]))
     return broker
 
 

@@ -108,7 +108,7 @@ def is_relative(text: str) -> bool:
 
 def _in_64_bits(value: int, text: str) -> int:
     if not -_INT64_MAX - 1 <= value <= _INT64_MAX:
-        raise ValueError(f"{text!r} does not fit into 64 bits of milliseconds")
+        raise ValueError(f"expected a time within 64 bits of milliseconds, got {text!r}")
     return value
 
 
@@ -123,7 +123,7 @@ def parse_size(text: str) -> int:
         raise ValueError(f"expected bytes (4096), or 64k, 16m, 1g, got {text!r}")
     value = int(match[1]) * _UNIT_SIZE[match[2].lower()]
     if value > _INT64_MAX:
-        raise ValueError(f"{text!r} does not fit into 64 bits of bytes")
+        raise ValueError(f"expected a size within 64 bits of bytes, got {text!r}")
     return value
 
 

@@ -10,8 +10,8 @@ use crate::format::message::{MessageView, peek};
 use crate::format::release::Release;
 use crate::format::width::saturating_i64;
 use crate::log::CommitLog;
-use crate::log::read::file_walk::{Damage, FileEnd, Visitor, open_at};
-use crate::log::read::frames::{Record, property_crc};
+use crate::log::read::file_walk::{FileDamage, FileEnd, Visitor, open_at};
+use crate::log::read::frames::{FramedRecord, property_crc};
 use crate::log::read::scanner::{Flow, Resync};
 
 /// Log files that a start looks at from 5.4 on (`commitLogRecoverMaxNum`).
@@ -77,7 +77,7 @@ pub(super) fn range(
 }
 
 /// Why recovery takes no record, if it does not (`CommitLog#checkMessageAndReturnSize`).
-fn refusal(config: &StoreConfig, record: &Record<'_>) -> Option<String> {
+fn refusal(config: &StoreConfig, record: &FramedRecord<'_>) -> Option<String> {
     let view = &record.view;
     if config.force_verify_prop_crc {
         if property_crc(view).is_none() {
@@ -110,7 +110,7 @@ impl Recovery<'_> {
 }
 
 impl Visitor for Recovery<'_> {
-    fn record(&mut self, at: u64, record: &Record<'_>) -> Result<Flow> {
+    fn record(&mut self, at: u64, record: &FramedRecord<'_>) -> Result<Flow> {
         if self.cut.is_none()
             && let Some(reason) = refusal(self.config, record)
         {
@@ -128,7 +128,7 @@ impl Visitor for Recovery<'_> {
         Ok(view.store_timestamp_ms() >= self.newest_ms)
     }
 
-    fn damage(&mut self, damage: &Damage, _: u64, _: Option<i64>) {
+    fn damage(&mut self, damage: &FileDamage, _: u64, _: Option<i64>) {
         self.stop(damage.at, || format!("there is no message: {}", damage.error.found));
     }
 }
@@ -136,7 +136,7 @@ impl Visitor for Recovery<'_> {
 fn is_good_at(log: &CommitLog, config: &StoreConfig, base: u64) -> bool {
     struct First<'a>(&'a StoreConfig, bool);
     impl Visitor for First<'_> {
-        fn record(&mut self, _: u64, record: &Record<'_>) -> Result<Flow> {
+        fn record(&mut self, _: u64, record: &FramedRecord<'_>) -> Result<Flow> {
             self.1 = refusal(self.0, record).is_none();
             Ok(Flow::Stop)
         }

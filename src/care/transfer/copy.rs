@@ -24,7 +24,7 @@ use crate::store::progress::{Progress, report_progress};
 use crate::store::read::missing_end::MissingFiles;
 use crate::store::read::scan::ScanFilter;
 
-const TELL_EVERY: u64 = 4 << 20;
+const REPORT_EVERY: u64 = 4 << 20;
 
 /// Options of [`copy`].
 #[derive(Clone, Debug)]
@@ -219,12 +219,12 @@ fn each_record(
 ) -> Result<()> {
     let begin = store.log().min_offset();
     let total = store.end_offset().saturating_sub(begin);
-    let mut told = 0;
+    let mut reported = 0;
     let mut scanner = store.scanner(begin, None, true);
     let stop = scanner.each(u64::MAX, Resync::Never, |range, item| {
         let done = range.start.saturating_sub(begin);
-        if done >= told {
-            told = done + TELL_EVERY;
+        if done >= reported {
+            reported = done + REPORT_EVERY;
             report_progress(progress, (done, total), "copy", path)?;
         }
         if let Item::Record(view, _) = item {

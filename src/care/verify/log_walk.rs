@@ -22,12 +22,13 @@ use crate::format::message::{MessageView, peek};
 use crate::format::queue::consume_queue::delay_level;
 use crate::format::queue::{most_queue_id, names_a_folder};
 use crate::log::read::end::Flushed;
-use crate::log::read::file_walk::{Damage, Fault, FileEnd, Visitor, open_at};
-use crate::log::read::frames::{Faults, Record, property_crc};
+use crate::log::read::file_walk::{Fault, FileDamage, FileEnd, Visitor, open_at};
+use crate::log::read::frames::{Faults, FramedRecord, property_crc};
 use crate::log::read::scanner::{Flow, Resync};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 
 const STEP: u64 = 4 << 20;
+/// Bytes searched for the first record of a part that begins in damage; the part before reads on.
 const LOOKED_THROUGH: u64 = 4 << 20;
 pub(crate) const MOST_DAMAGED: usize = 100_000;
 const MOST_TOPICS: usize = 1_000;
@@ -173,7 +174,7 @@ struct RecordCheck<'a> {
 
 impl Visitor for RecordCheck<'_> {
     #[inline(always)]
-    fn record(&mut self, at: u64, record: &Record<'_>) -> Result<Flow> {
+    fn record(&mut self, at: u64, record: &FramedRecord<'_>) -> Result<Flow> {
         self.check(at, record)?;
         let end = at + u64::from(record.size);
         (self.result.end, self.result.last) = (end, Some(at));
@@ -200,7 +201,7 @@ impl Visitor for RecordCheck<'_> {
         flushed.proves(place, time, self.result.newest_ms, is_known)
     }
 
-    fn damage(&mut self, damage: &Damage, next: u64, stored_ms: Option<i64>) {
+    fn damage(&mut self, damage: &FileDamage, next: u64, stored_ms: Option<i64>) {
         self.report(damage, next, stored_ms);
         self.result.end = next;
     }
@@ -211,7 +212,7 @@ impl Visitor for RecordCheck<'_> {
 }
 
 impl RecordCheck<'_> {
-    fn report(&mut self, damage: &Damage, next: u64, time: Option<i64>) {
+    fn report(&mut self, damage: &FileDamage, next: u64, time: Option<i64>) {
         let unclean = self.cx.state == State::Crashed
             && self.base.saturating_add(damage.at) >= self.cx.durable
             && time.is_some_and(|time| time > self.cx.flushed_ms);
@@ -249,7 +250,7 @@ impl RecordCheck<'_> {
     }
 
     #[inline(always)]
-    fn check(&mut self, at: u64, record: &Record<'_>) -> Result<()> {
+    fn check(&mut self, at: u64, record: &FramedRecord<'_>) -> Result<()> {
         let view = &record.view;
         self.result.messages += 1;
         let time = view.store_timestamp_ms();

@@ -18,7 +18,7 @@ const MOST_SHOWN: usize = 64;
 /// Passes a record to `take` with its body, which the walk leaves out of a large one.
 pub(super) fn with_body<T>(
     log: &FileRun,
-    record: &Record<'_>,
+    record: &FramedRecord<'_>,
     take: impl FnOnce(MessageView<'_>) -> T,
 ) -> Result<T> {
     let mut whole = vec![0; if record.is_elided { record.size as usize } else { 0 }];
@@ -51,7 +51,7 @@ impl Oddities {
     }
 
     #[cold]
-    pub(super) fn check_body(&mut self, log: &FileRun, record: &Record<'_>) -> Result<()> {
+    pub(super) fn check_body(&mut self, log: &FileRun, record: &FramedRecord<'_>) -> Result<()> {
         let place = clamp_u64(record.view.physical_offset());
         let is_wrong = record.faults.is_some_and(|faults| faults.body.is_some());
         if is_wrong || record.size as usize > MOST_BODY {

@@ -4,7 +4,7 @@
 //! Reads go by position through a bounded cache of open files, so any number of files needs few
 //! descriptors.
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use crate::locks::{Mutex, MutexGuard, RwLock};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -303,12 +303,16 @@ impl FileRun {
         self.read_file_at(&file, buffer, offset)
     }
 
-    /// Fetches the part of a range in its first file, as [`StorageFile::will_read`].
-    pub fn will_read(&self, range: Range<u64>) {
-        let Some(file) = self.find(range.start) else { return };
-        let Ok(Some(open)) = self.open_if_there(&file) else { return };
-        let (begin, end) = (range.start - file.base_offset, range.end - file.base_offset);
-        open.will_read(begin..end.min(self.file_size()));
+    /// Brings sorted places of an offset and a length, which are about to be read, into memory
+    /// where a read costs a request. Advice only: the read itself reports an error.
+    pub fn will_read(&self, places: &[(u64, usize)]) {
+        for places in places.chunk_by(|(a, _), (b, _)| a / self.file_size() == b / self.file_size())
+        {
+            let Some(file) = places.first().and_then(|(at, _)| self.find(*at)) else { continue };
+            let Ok(Some(open)) = self.open_if_there(&file) else { continue };
+            let inside = places.iter().map(|(at, len)| (at - file.base_offset, *len));
+            let _ = open.read_many(&inside.collect::<Vec<_>>());
+        }
     }
 
     pub fn read_file_at(&self, file: &RunFile, buffer: &mut [u8], offset: u64) -> Result<usize> {
@@ -329,6 +333,7 @@ impl FileRun {
                 self.refresh()?;
                 Ok(None)
             }
+            // The retention of this process deleted it and left it out of the list.
             Err(Error::Io { .. }) if !self.files().iter().any(|known| known.id == file.id) => {
                 Ok(None)
             }

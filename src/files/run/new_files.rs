@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 
 use super::file_run::FileRun;
 use super::folder::make_folder_by_name;

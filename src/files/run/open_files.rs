@@ -1,6 +1,6 @@
 //! A bounded cache of open files, shared by runs.
 
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;

@@ -5,7 +5,6 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::storage::{Access, DirEntry, FileKind, Foreign, Identity, Stamp, Storage, StorageFile};
 use crate::error::{Error, Result};
@@ -200,10 +199,6 @@ impl Storage for PinnedStorage {
 
     fn stamps_mapped_writes(&self, path: &Path) -> Result<bool> {
         self.storage.stamps_mapped_writes(path)
-    }
-
-    fn renew(&self, least_age: Duration) -> io::Result<()> {
-        self.storage.renew(least_age)
     }
 
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 
 use super::storage::{
     Access, DirEntry, FileKind, FileStat, Identity, Region, Stamp, Storage, StorageFile,
@@ -52,7 +52,9 @@ impl Storage for Resting {
         if access == Access::ReadWrite {
             return refused();
         }
-        if !path.parent().is_some_and(|above| self.dirs.iter().any(|dir| dir == above)) {
+        let is_kept = path.parent().is_some_and(|above| self.dirs.iter().any(|dir| dir == above));
+        // Files behind a URL look for zeros themselves, and no lock may be held meanwhile.
+        if !is_kept || self.storage.is_remote() {
             return self.storage.open(path, access);
         }
         // Held while the file is opened, so that two threads share what they learn of it.

@@ -7,7 +7,6 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::error::{Error, Result};
 
@@ -154,10 +153,6 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn is_remote(&self) -> bool {
         false
     }
-    /// Lists again where listings are kept, if the one at hand is as old.
-    fn renew(&self, _least_age: Duration) -> io::Result<()> {
-        Ok(())
-    }
     /// Restricts a file or folder to its owner.
     fn make_private(&self, _path: &Path) -> io::Result<()> {
         Ok(())
@@ -185,8 +180,21 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     }
     /// Reads at `position` until `buffer` is full or the file ends; returns the bytes read.
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize>;
-    /// Fetches a range that is about to be read, where a read costs a request. Advice only.
-    fn will_read(&self, _range: Range<u64>) {}
+    /// Whether a read costs a request over a network.
+    fn is_remote(&self) -> bool {
+        false
+    }
+    /// Reads places of a position and a length, each as [`StorageFile::read_at`]. Where a read
+    /// costs a request all are asked for at once.
+    fn read_many(&self, places: &[(u64, usize)]) -> io::Result<Vec<Vec<u8>>> {
+        let read = places.iter().map(|&(position, len)| {
+            let mut bytes = vec![0; len];
+            let read = self.read_at(&mut bytes, position)?;
+            bytes.truncate(read);
+            Ok(bytes)
+        });
+        read.collect()
+    }
     fn write_at(&self, bytes: &[u8], position: u64) -> io::Result<()>;
     /// Sets the length.
     fn set_len(&self, len: u64) -> io::Result<()>;

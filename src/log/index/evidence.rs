@@ -7,12 +7,12 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 
 use super::reader::{COUNT_ATTEMPTS, Head, IndexBytes, IndexReader};
 use crate::error::{Corruption, CorruptionKind, Result};
 use crate::format::bytes::i32_in;
-use crate::format::index::{ENTRY_LEN, IndexEntry, SLOT_LEN};
+use crate::format::index::{ENTRY_LEN, IndexEntry, IndexLayout, SLOT_LEN};
 
 /// Entries checked before one: those read with it.
 const LOOKED_BACK: u32 = 202;
@@ -30,6 +30,18 @@ struct Sample {
 }
 
 impl SampledSlots {
+    /// Positions and lengths that a walk from a slot begins with.
+    pub(crate) fn places(&self, layout: &IndexLayout, slot: u32, count: u32) -> Vec<(u64, usize)> {
+        let mut places = vec![(layout.slot_position(slot), SLOT_LEN)];
+        if self.0.lock().count != count {
+            let first = count.saturating_sub(LOOKED_BACK).max(1);
+            let powers = (0..31).map(|power| 1_u32 << power).take_while(|power| *power < count);
+            let entries = powers.chain(first..count);
+            places.extend(entries.map(|number| (layout.entry_position(number), ENTRY_LEN)));
+        }
+        places
+    }
+
     pub(crate) fn evidence<B: IndexBytes>(
         &self,
         reader: &mut IndexReader<'_, B>,

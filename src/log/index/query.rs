@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::chain::{ChainWalk, Trust};
 use super::evidence::Neighbours;
-use super::file::{IndexFile, with_reader};
+use super::file::{Bytes, IndexFile, with_reader};
 use super::reader::Head;
 use super::run::{Between, IndexRun, IndexRunFile, Listing};
 use crate::error::{Corruption, CorruptionKind, Error, Result};
@@ -73,6 +73,12 @@ impl IndexFile {
     /// names its newest.
     fn start(&self, slot: u32, findings: &mut Vec<Corruption>) -> Result<(ChainWalk, Head)> {
         let mut head = self.head()?;
+        if let Bytes::Read(file) = &self.bytes
+            && file.is_remote()
+        {
+            // The reads themselves report errors.
+            let _ = file.read_many(&self.sampled.places(self.layout(), slot, head.count));
+        }
         // Entries counted before the slot was read are in it.
         let count = head.count;
         let walk = with_reader!(self, &mut head, findings, |reader| {

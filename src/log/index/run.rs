@@ -1,7 +1,7 @@
 //! A store's index files for queries, oldest first
 //! (`org.apache.rocketmq.store.index.IndexService`).
 
-use parking_lot::{Mutex, RwLock};
+use crate::locks::{Mutex, RwLock};
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -275,7 +275,7 @@ impl IndexRun {
         self.replace(self.listing().copy());
     }
 
-    fn cache(&self) -> parking_lot::MutexGuard<'_, LruCache<u64, Arc<IndexFile>>> {
+    fn cache(&self) -> crate::locks::MutexGuard<'_, LruCache<u64, Arc<IndexFile>>> {
         self.open.lock()
     }
 

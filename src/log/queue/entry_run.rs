@@ -122,10 +122,12 @@ impl EntryRun {
     }
 
     /// Finds the end on disk, behind the last `valid` entry, and that entry. Searches from the
-    /// third last file on; of a sealed store, whose entries have no gap, by halves.
+    /// third last file on, or from the place `from` there; of a sealed store, whose entries have no
+    /// gap, by halves.
     pub(crate) fn find_end(
         &self,
         is_sealed: bool,
+        from: u64,
         mut valid: impl FnMut(&CqUnit) -> bool,
     ) -> Result<(u64, Option<CqUnit>)> {
         let len = self.kind.entry_len();
@@ -137,7 +139,11 @@ impl EntryRun {
             if file.base_offset % len as u64 != 0 {
                 break;
             }
-            end = file.base_offset;
+            let from = from.saturating_mul(len as u64);
+            if file.base_offset.saturating_add(self.run().file_size()) <= from {
+                continue;
+            }
+            end = file.base_offset.max(from);
             if is_sealed {
                 let read = self.run().read_at(block.get_mut(..len).unwrap_or_default(), end)?;
                 units.clear();

@@ -10,7 +10,7 @@ pub mod unit;
 pub mod verified_tags;
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use crate::error::{Error, Result};
 use crate::files::run::new_files::{Filled, Wanted};
@@ -40,10 +40,12 @@ pub struct Queue {
     /// Offset of the message of the first entry in a plain queue's files; -1 if unknown.
     first: AtomicI64,
     verified_tags: VerifiedTags,
+    has_end: AtomicBool,
 }
 
 impl Queue {
-    fn new(kind: QueueKind, topic: &[u8], queue_id: i32, run: FileRun) -> Self {
+    /// A queue whose end is not known yet.
+    pub(crate) fn new(kind: QueueKind, topic: &[u8], queue_id: i32, run: FileRun) -> Self {
         Self {
             topic: topic.into(),
             queue_id,
@@ -56,6 +58,7 @@ impl Queue {
             next_offset: AtomicI64::new(0),
             first: AtomicI64::new(-1),
             verified_tags: VerifiedTags::default(),
+            has_end: AtomicBool::new(false),
         }
     }
 
@@ -73,7 +76,7 @@ impl Queue {
         is_sealed: bool,
     ) -> Result<Self> {
         let queue = Self::new(kind, topic, queue_id, run);
-        queue.search_end(is_sealed)?;
+        queue.search_end(is_sealed, 0)?;
         if kind == QueueKind::Batch {
             queue.correct_min_offset(0)?;
         }
@@ -88,13 +91,26 @@ impl Queue {
     /// Finds the last entry on disk. Zeros end a plain queue, while an invalid entry hides nothing
     /// behind it and readers skip it. The entries of a batch queue are valid and do not overlap.
     pub fn find_end(&self) -> Result<()> {
-        self.search_end(false)
+        self.search_end(false, 0)
     }
 
-    fn search_end(&self, is_sealed: bool) -> Result<()> {
+    /// [`Queue::find_end`] from an entry on, if it lies in its place.
+    pub(crate) fn find_end_behind(&self, entry: &CqUnit) -> Result<()> {
+        let (len, mut units) = (self.kind().entry_len(), Vec::new());
+        let (mut bytes, place) = (vec![0; len], clamp_u64(entry.number));
+        let read = self.run().read_at(&mut bytes, place.saturating_mul(len as u64))?;
+        CqUnit::decode(self.kind(), place, &bytes[..read], &mut units);
+        let is_there = units
+            .first()
+            .is_some_and(|unit| unit.leads() && unit.physical_offset == entry.physical_offset);
+        self.search_end(false, if is_there { place } else { 0 })
+    }
+
+    /// Searches the end from the entry at `from` on.
+    fn search_end(&self, is_sealed: bool, from: u64) -> Result<()> {
         let is_plain = self.kind() == QueueKind::Plain;
         let (mut first, mut reached) = (None, 0);
-        let (end, mut last) = self.entries.find_end(is_sealed && is_plain, |unit| {
+        let (end, mut last) = self.entries.find_end(is_sealed && is_plain, from, |unit| {
             first.get_or_insert(*unit);
             if is_plain {
                 return unit.entry() != QueueEntry::default();
@@ -104,7 +120,8 @@ impl Queue {
             is_next
         })?;
         let first = first.filter(|first| {
-            is_plain && first.leads() && self.run().files().len() <= FILES_SEARCHED
+            let is_first = from == 0 && self.run().files().len() <= FILES_SEARCHED;
+            is_plain && first.leads() && is_first
         });
         self.first.store(first.map_or(-1, |first| first.physical_offset), Ordering::Release);
         let mut max = last.map_or(0, |last| last.end());
@@ -118,7 +135,15 @@ impl Queue {
         self.max_offset.store(max, Ordering::Release);
         self.next_offset.store(max, Ordering::Release);
         self.set_last(last.filter(CqUnit::leads).as_ref());
-        self.ext.as_ref().map_or(Ok(()), |ext| ext.find_end())
+        self.ext.as_ref().map_or(Ok(()), |ext| ext.find_end())?;
+        self.has_end.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether the end was searched.
+    #[inline]
+    pub(crate) fn has_end(&self) -> bool {
+        self.has_end.load(Ordering::Acquire)
     }
 
     #[inline]

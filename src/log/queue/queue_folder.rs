@@ -50,7 +50,7 @@ impl Queue {
             ));
         }
         let queue = Self::new(kind, above.as_bytes(), queue_id, run);
-        queue.entries.find_end(false, CqUnit::is_valid)?;
+        queue.entries.find_end(false, 0, CqUnit::is_valid)?;
         let places = queue.leading_places()?;
         let (first, last) = (queue.units_at(places.start, 1)?.pop(), queue.last()?);
         let min = first.map_or(saturating_i64(places.start), |unit| unit.number);

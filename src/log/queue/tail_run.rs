@@ -1,7 +1,7 @@
 //! A run of files whose end is kept in memory until a block is full or it is flushed. Queues use
 //! it: a crash loses nothing that the log cannot rebuild.
 
-use parking_lot::{Mutex, MutexGuard};
+use crate::locks::{Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
 use crate::files::run::new_files::{Filled, NewFile};

@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use parking_lot::{Mutex, MutexGuard};
+use crate::locks::{Mutex, MutexGuard};
 
 use hashbrown::HashMap;
 

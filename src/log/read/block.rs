@@ -3,7 +3,7 @@
 //! A block is filled while it has one holder and never changed afterwards, so pointers into it need
 //! no copy. The last holder returns its memory to the pool.
 
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 use std::sync::{Arc, Weak};
 
 /// Bytes read at a time; larger records get what they need.

@@ -91,6 +91,9 @@ pub fn find(
     let mut start = log.run().min_offset().unwrap_or(0);
     let mut buffer = Vec::new();
     for file in files.iter().rev() {
+        if known.is_some_and(|known| file.base_offset <= known) {
+            break;
+        }
         let found = log.read_before(file.base_offset, files_end, 0, &mut buffer)?;
         if matches!(found, Found::Message(_)) {
             start = file.base_offset;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::evidence::{Budget, guess};
-use super::frames::{FrameAt, FrameReader, Record, is_own, misplaced};
+use super::frames::{FrameAt, FrameReader, FramedRecord, is_own, misplaced};
 use super::scanner::{Flow, Resync};
 use crate::error::{CorruptionKind, FormatError, Result};
 use crate::files::{FileRun, RunFile};
@@ -20,7 +20,7 @@ pub enum Fault {
 }
 
 #[derive(Clone, Debug)]
-pub struct Damage {
+pub struct FileDamage {
     pub at: u64,
     pub fault: Fault,
     pub error: FormatError,
@@ -36,17 +36,17 @@ pub enum FileEnd {
     Nothing,
     Blank,
     /// Damage without a record behind.
-    Bad(Damage),
+    Bad(FileDamage),
     /// Damage, then so many records of the file's older life.
-    Remains(Damage, u64),
+    Remains(FileDamage, u64),
 }
 
 pub trait Visitor {
-    fn record(&mut self, at: u64, record: &Record<'_>) -> Result<Flow>;
+    fn record(&mut self, at: u64, record: &FramedRecord<'_>) -> Result<Flow>;
 
     /// [`Visitor::record`] outside the fast path, which stays small without.
     #[cold]
-    fn record_closely(&mut self, at: u64, record: &Record<'_>) -> Result<Flow> {
+    fn record_closely(&mut self, at: u64, record: &FramedRecord<'_>) -> Result<Flow> {
         self.record(at, record)
     }
 
@@ -55,7 +55,7 @@ pub trait Visitor {
         Ok(true)
     }
 
-    fn damage(&mut self, _: &Damage, _next: u64, _stored_ms: Option<i64>) {}
+    fn damage(&mut self, _: &FileDamage, _next: u64, _stored_ms: Option<i64>) {}
 
     fn is_cancelled(&self) -> bool {
         false
@@ -103,8 +103,12 @@ impl FrameReader {
         while at < to {
             let (flow, size) = match self.whole(at) {
                 Some(view) if is_own(&view, base.saturating_add(at)) => {
-                    let record =
-                        Record { view, size: view.store_size(), is_elided: false, faults: None };
+                    let record = FramedRecord {
+                        view,
+                        size: view.store_size(),
+                        is_elided: false,
+                        faults: None,
+                    };
                     (visitor.record(at, &record)?, record.size)
                 }
                 _ => match self.closely(at, sums, resync, visitor)? {
@@ -161,13 +165,13 @@ impl FrameReader {
             },
             FrameAt::Bad(error) => (Fault::Frame, error),
         };
-        Ok(Err(FileEnd::Bad(Damage { at, fault, error })))
+        Ok(Err(FileEnd::Bad(FileDamage { at, fault, error })))
     }
 
     /// Passes on damage, and returns where the file goes on, or why it does not.
     fn pass(
         &mut self,
-        damage: Damage,
+        damage: FileDamage,
         visitor: &mut impl Visitor,
         budget: &mut Budget,
     ) -> Result<std::result::Result<u64, FileEnd>> {
@@ -273,7 +277,7 @@ struct Older<'v> {
 }
 
 impl Visitor for Older<'_> {
-    fn record(&mut self, at: u64, record: &Record<'_>) -> Result<Flow> {
+    fn record(&mut self, at: u64, record: &FramedRecord<'_>) -> Result<Flow> {
         if self.visitor.belongs(at, &record.view)? {
             return Ok(Flow::Retry);
         }

@@ -46,7 +46,7 @@ pub struct Faults {
 
 /// A record in the file; a large one without its body.
 #[derive(Clone, Copy, Debug)]
-pub struct Record<'a> {
+pub struct FramedRecord<'a> {
     pub view: MessageView<'a>,
     pub size: u32,
     pub is_elided: bool,
@@ -54,7 +54,7 @@ pub struct Record<'a> {
     pub faults: Option<&'a Faults>,
 }
 
-impl Record<'_> {
+impl FramedRecord<'_> {
     /// Whether its body's checksum is right; of a large one if checksums were computed.
     #[inline(always)]
     #[must_use]
@@ -79,7 +79,7 @@ impl Record<'_> {
 #[derive(Debug)]
 pub enum FrameAt<'a> {
     /// A record, which may store another offset.
-    Record(Record<'a>),
+    Record(FramedRecord<'a>),
     Blank(u32),
     Empty,
     Bad(FormatError),
@@ -252,7 +252,7 @@ impl FrameReader {
         Ok(match message::read_frame(&self.elided) {
             Ok(Frame::Message(view)) => {
                 let faults = sums.then_some(&self.faults);
-                FrameAt::Record(Record {
+                FrameAt::Record(FramedRecord {
                     view,
                     size: saturating_u32(size),
                     is_elided: true,
@@ -428,7 +428,7 @@ pub(in crate::log) fn lies(
     match frame {
         Ok(Frame::Message(view)) => {
             let size = view.store_size();
-            FrameAt::Record(Record { view, size, is_elided: false, faults: None })
+            FrameAt::Record(FramedRecord { view, size, is_elided: false, faults: None })
         }
         Ok(Frame::Blank { size }) => FrameAt::Blank(size),
         Ok(Frame::Empty) => FrameAt::Empty,

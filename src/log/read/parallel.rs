@@ -3,7 +3,7 @@
 //! A thread guesses where its part's first record begins. If the part before ends earlier, the bytes
 //! between are read first; if later, the guess was a look-alike in a body, and is dropped.
 
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 use std::io;
 use std::ops::Range;
 use std::path::Path;

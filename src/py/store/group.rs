@@ -56,11 +56,16 @@ impl Store {
 
     fn _keep_group(&self, group: &Bound<'_, PyAny>) -> PyResult<()> {
         let known = PyWeakrefReference::new(group)?.unbind();
-        // Python may run other threads here, so the lock is not held.
-        let mut groups = std::mem::take(&mut *self.groups.lock());
-        groups.retain(|known| known.bind(group.py()).upgrade().is_some());
-        groups.push(known);
-        self.groups.lock().append(&mut groups);
+        let all: Vec<_> = {
+            let mut groups = self.groups.lock();
+            groups.push(known);
+            groups.iter().map(|known| known.clone_ref(group.py())).collect()
+        };
+        // Python may run other threads here, so the lock is not held; the list stays whole, since
+        // `close` commits what it holds.
+        let is_dead = |known: &&Py<PyWeakrefReference>| known.bind(group.py()).upgrade().is_none();
+        let dead: Vec<_> = all.iter().filter(is_dead).map(Py::as_ptr).collect();
+        self.groups.lock().retain(|known| !dead.contains(&known.as_ptr()));
         Ok(())
     }
 }

@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 use serde_json::Value;
@@ -30,7 +30,7 @@ use crate::format::release::Release;
 use crate::log::index::query::{ExternalIndex, ExternalOffsets, ExternalQuery};
 use crate::py::arguments::{shown, value_error};
 use crate::py::errors::StoreClosedError;
-use crate::py::store::place::{Place, place_of};
+use crate::py::store::place::{Listings, Place, place_of};
 use crate::store::folder::remembered;
 use crate::store::{MessageStore, OpenMode};
 
@@ -60,13 +60,13 @@ use crate::store::{MessageStore, OpenMode};
 ///     ValueError: No such mode.
 #[pyclass(module = "mqstore._native", frozen, weakref, subclass)]
 pub(crate) struct Store {
+    /// As it was opened.
     store: Arc<MessageStore>,
     pub(super) path: PathBuf,
     mode: &'static str,
     settings: Py<PyDict>,
     aside: Option<PathBuf>,
-    /// The argument, where it was a URL.
-    remote: Option<Py<PyAny>>,
+    remote: Option<Listings>,
     generation: u64,
     /// A forked child's own read-only store.
     reopened: Mutex<Option<(u64, Arc<MessageStore>)>>,
@@ -89,10 +89,16 @@ impl Store {
     #[inline]
     pub(super) fn reading(&self) -> PyResult<Arc<MessageStore>> {
         if process::generation() == self.generation {
-            process::log_new(&self.store);
-            return Ok(Arc::clone(&self.store));
+            let store = self.newest();
+            process::log_new(&store);
+            return Ok(store);
         }
         self.reopen()
+    }
+
+    #[inline]
+    fn newest(&self) -> Arc<MessageStore> {
+        self.remote.as_ref().map_or_else(|| Arc::clone(&self.store), Listings::newest)
     }
 
     /// Commits the progress of all groups; returns the first error.
@@ -202,17 +208,21 @@ impl Store {
             return Err(Error::NotAStore { path: given_path, reason }.into());
         }
         let Place { path: place, storage } = place_of(path)?;
-        let remote = storage.is_remote().then(|| path.clone().unbind());
+        let remote = storage.is_remote();
+        let remote = remote.then(|| Listings::open(py, path, config.clone())).transpose()?;
         let path = place;
-        let mut store = py.detach(|| match remote.is_some() {
-            true => MessageStore::open_on(&path, config, storage),
-            false => open(&path, open_mode, config, aside.as_deref()),
-        })?;
-        if let Some(other) = other_index {
-            store = store.with_external_index(Box::new(AskedInPython(other)));
-        }
+        let store = match &remote {
+            Some(listings) => listings.newest(),
+            None => {
+                let mut store = py.detach(|| open(&path, open_mode, config, aside.as_deref()))?;
+                if let Some(other) = other_index {
+                    store = store.with_external_index(Box::new(AskedInPython(other)));
+                }
+                Arc::new(store)
+            }
+        };
         Ok(Self {
-            store: Arc::new(store),
+            store,
             path,
             mode,
             settings: given.unbind(),
@@ -251,6 +261,9 @@ impl Store {
         let closed = py.detach(|| {
             if let Some((_, reopened)) = self.reopened.lock().take() {
                 reopened.close()?;
+            }
+            if let Some(listings) = &self.remote {
+                listings.close()?;
             }
             store.close_after(|| process::log_new(store))
         });
@@ -298,7 +311,7 @@ impl Store {
     #[getter]
     fn _root<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         match &self.remote {
-            Some(path) => Ok(path.bind(py).clone()),
+            Some(listings) => Ok(listings.path.bind(py).clone()),
             None => Ok(self.path.as_os_str().into_pyobject(py)?.into_any()),
         }
     }
@@ -338,19 +351,20 @@ impl Store {
     /// Whether a last, perhaps whole message was left out.
     #[getter]
     fn _leaves_out_last(&self) -> bool {
-        self.store.leaves_out_last()
+        self.newest().leaves_out_last()
     }
 
     /// Parts of the log that this handle found missing or damaged.
     #[getter]
     fn _losses(&self) -> Vec<(u64, u64)> {
-        self.store.log().losses().iter().map(|part| (part.start, part.end)).collect()
+        self.newest().log().losses().iter().map(|part| (part.start, part.end)).collect()
     }
 
     /// Raises ``CorruptionError`` if last log files with these topics are missing.
     #[pyo3(signature = (topics=None, queue_id=None))]
     fn _check_end(&self, topics: Option<Vec<String>>, queue_id: Option<i32>) -> PyResult<()> {
-        let Some(missing) = self.store.missing_end() else { return Ok(()) };
+        let store = self.newest();
+        let Some(missing) = store.missing_end() else { return Ok(()) };
         let concerns = |topic: &String| missing.concerns(topic.as_bytes(), queue_id);
         match topics.is_none_or(|topics| topics.iter().any(concerns)) {
             true => Err(Error::Corrupt(Box::new(missing.corruption.clone())).into()),
@@ -368,10 +382,11 @@ impl Store {
     /// backups (``.bak``) count.
     #[getter]
     fn warnings(&self) -> Vec<String> {
-        if !self.store.is_of_parent() {
-            process::log_new(&self.store);
+        let store = self.newest();
+        if !store.is_of_parent() {
+            process::log_new(&store);
         }
-        self.store.warnings()
+        store.warnings()
     }
 
     #[getter]
@@ -380,8 +395,9 @@ impl Store {
     }
 
     fn _warn(&self, text: String) {
-        self.store.notices().push(text);
-        process::log_new(&self.store);
+        let store = self.newest();
+        store.notices().push(text);
+        process::log_new(&store);
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

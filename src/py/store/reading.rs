@@ -26,6 +26,8 @@ use crate::py::values::{QueueInfo, value_methods};
 
 /// Interval between signal checks of a wait.
 const WAIT_SLICE: Duration = Duration::from_millis(100);
+/// Least time between two listings behind a URL while a reader waits.
+const LISTED_EVERY: Duration = Duration::from_secs(1);
 
 const SIGNALS_EVERY: usize = 16 << 10;
 
@@ -413,6 +415,9 @@ impl Store {
     fn queues(&self, py: Python<'_>, topic: Option<&str>) -> PyResult<Vec<QueueInfo>> {
         let store = self.reading()?;
         Ok(py.detach(|| {
+            if topic.is_none() {
+                store.read_ends()?;
+            }
             let names = store.queue_names()?;
             let wanted = |name: &[u8]| topic.is_none_or(|topic| topic.as_bytes() == name);
             names
@@ -431,12 +436,18 @@ impl Store {
     ///         grown past the view's end. The view stays; open the store again.
     fn refresh(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.reading()?;
-        Ok(py.detach(|| store.refresh())?)
+        match &self.remote {
+            Some(listings) => listings.refresh(py, Duration::ZERO),
+            None => Ok(py.detach(|| store.refresh())?),
+        }
     }
 
     fn _refresh_if_grown(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.reading()?;
-        Ok(py.detach(|| store.refresh_if_grown())?)
+        match &self.remote {
+            Some(listings) => listings.refresh(py, LISTED_EVERY),
+            None => Ok(py.detach(|| store.refresh_if_grown())?),
+        }
     }
 
     fn _forget_log(&self) -> PyResult<()> {
@@ -463,10 +474,14 @@ impl Store {
         #[pyo3(from_py_with = fields::any_physical_offset)] physical_offset: i64,
         #[pyo3(from_py_with = fields::timeout_s)] timeout_s: f64,
     ) -> PyResult<bool> {
-        let store = self.reading()?;
+        let mut store = self.reading()?;
         let deadline = Deadline::after(timeout_s);
         let began = store.log().end_offset();
         loop {
+            if self.remote.is_some() {
+                self._refresh_if_grown(py)?;
+                store = self.reading()?;
+            }
             let slice = deadline.slice();
             // A negative offset lies before every log.
             let at = u64::try_from(physical_offset);

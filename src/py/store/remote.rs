@@ -11,7 +11,8 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
 use crate::error::{Error, Result};
-use crate::files::{Object, Objects, Remote, Storage};
+use crate::files::{Object, Objects, Remote};
+use crate::locks;
 use crate::py::errors::{Raised, Slot, UnsupportedError};
 use crate::py::process;
 
@@ -25,12 +26,10 @@ struct PyObjects {
 }
 
 /// Storage over objects of Python.
-pub(crate) fn storage(root: &Path, objects: Py<PyAny>) -> Result<Arc<dyn Storage>> {
+pub(crate) fn storage(root: &Path, objects: Py<PyAny>) -> Result<Remote> {
     let generation = process::generation();
     let objects = PyObjects { objects, generation, interrupt: Slot::default() };
-    let remote =
-        Remote::new(Arc::new(objects), root.to_owned()).map_err(Error::io("list", root))?;
-    Ok(Arc::new(remote))
+    Remote::new(Arc::new(objects), root.to_owned()).map_err(Error::io("list", root))
 }
 
 #[cold]
@@ -43,6 +42,7 @@ pub(crate) fn forked() -> PyErr {
 
 impl PyObjects {
     fn ask<T>(&self, ask: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> io::Result<T> {
+        locks::assert_none_held();
         if self.interrupt.lock().is_some() {
             let text = "interrupted".to_owned();
             return Err(io::Error::other(Raised { text, error: Arc::clone(&self.interrupt) }));

@@ -1,6 +1,6 @@
 //! Collects what queues and index need of records, without keeping their bytes.
 
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 use std::sync::Arc;
 
 use hashbrown::HashMap;

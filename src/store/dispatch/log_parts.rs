@@ -182,7 +182,7 @@ struct PartVisitor<'a> {
 
 impl PartVisitor<'_> {
     #[inline(never)]
-    fn fault_of(&mut self, place: u64, record: &Record<'_>) -> Option<FormatError> {
+    fn fault_of(&mut self, place: u64, record: &FramedRecord<'_>) -> Option<FormatError> {
         let is_unflushed = !self.reading.flushed.covers(place, record.view.store_timestamp_ms());
         if (self.all || is_unflushed && self.reading.checked == Checked::Unflushed)
             && let Some(fault) = record.body_fault()
@@ -202,7 +202,7 @@ impl PartVisitor<'_> {
 
 impl Visitor for PartVisitor<'_> {
     #[inline(always)]
-    fn record(&mut self, at: u64, record: &Record<'_>) -> Result<Flow> {
+    fn record(&mut self, at: u64, record: &FramedRecord<'_>) -> Result<Flow> {
         let place = self.base.saturating_add(at);
         let is_flushed = self.reading.flushed.covers(place, record.view.store_timestamp_ms());
         if (!is_flushed || self.all && !record.is_body_whole())

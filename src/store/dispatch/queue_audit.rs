@@ -148,7 +148,7 @@ impl<'q> Audit<'q> {
         if let Some(&place) = self.places.get(topic).and_then(|places| places.get(&queue_id)) {
             return Ok(Some(place));
         }
-        let queue = queues.get(topic, queue_id);
+        let queue = queues.found(topic, queue_id)?;
         let is_refused = queue.is_none() && queues.check_queue_id(queue_id).is_err();
         if is_refused || first.number < 0 {
             return Ok(None);
@@ -263,7 +263,7 @@ impl<'q> Audit<'q> {
 
 /// Whether an entry leads exactly to this record.
 pub fn is_known(queues: &QueueTable, request: &DispatchRequest<'_>) -> Result<bool> {
-    let Some(queue) = queues.get(request.topic, request.queue_id) else { return Ok(false) };
+    let Some(queue) = queues.found(request.topic, request.queue_id)? else { return Ok(false) };
     let unit = request.unit(request.range(queue.kind()), queues.delay_levels());
     Ok(queue.number_of(&unit, 0)?.is_some())
 }

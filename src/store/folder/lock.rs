@@ -73,7 +73,7 @@ impl Drop for OffsetsLock {
 impl OffsetsLock {
     /// Waits for the lock, beside a writer of this library or none.
     pub fn take_beside(storage: &dyn Storage, paths: &StorePaths) -> Result<Self> {
-        Self::wait(Self::refuse_broker(storage, paths)?, &paths.lock())
+        Self::take(Self::refuse_broker(storage, paths)?, paths)
     }
 
     /// Fails while a broker has the store open; returns the file of the locks.
@@ -91,14 +91,16 @@ impl OffsetsLock {
         Ok(file)
     }
 
-    fn wait(file: Arc<dyn StorageFile>, path: &Path) -> Result<Self> {
+    /// Waits for the lock in the file of the locks.
+    pub fn take(file: Arc<dyn StorageFile>, paths: &StorePaths) -> Result<Self> {
+        let path = paths.lock();
         for _ in 0..OFFSETS_TRIES {
-            if file.try_lock(OFFSETS).map_err(Error::io("lock", path))? {
+            if file.try_lock(OFFSETS).map_err(Error::io("lock", &path))? {
                 return Ok(Self { file });
             }
             std::thread::sleep(TRY_AGAIN);
         }
-        Err(Error::Locked { path: path.to_owned(), pid: None })
+        Err(Error::Locked { path, pid: None })
     }
 }
 
@@ -163,8 +165,10 @@ impl StoreLock {
         Ok(Self { file, pid: std::process::id() })
     }
 
-    pub fn offsets(&self, paths: &StorePaths) -> Result<OffsetsLock> {
-        OffsetsLock::wait(Arc::clone(&self.file), &paths.lock())
+    /// The file of the locks.
+    #[must_use]
+    pub fn file(&self) -> Arc<dyn StorageFile> {
+        Arc::clone(&self.file)
     }
 
     /// Whether a process writes to the store at `root`, and which if known. Nothing is changed.

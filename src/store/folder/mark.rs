@@ -14,7 +14,7 @@
 //!
 //! A third slot at 2048 tells readers beside the writer how far all queue entries are in files.
 
-use parking_lot::{Mutex, MutexGuard};
+use crate::locks::{Mutex, MutexGuard};
 use std::path::PathBuf;
 use std::sync::Arc;
 

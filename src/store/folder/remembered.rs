@@ -32,7 +32,7 @@ enum Kind {
     Retention,
 }
 
-struct Setting {
+struct RememberedSetting {
     name: &'static str,
     kind: Kind,
     value: fn(&StoreConfig) -> Value,
@@ -41,7 +41,7 @@ struct Setting {
 
 macro_rules! setting {
     ($kind:ident, $field:ident) => {
-        Setting {
+        RememberedSetting {
             name: stringify!($field),
             kind: Kind::$kind,
             value: |config| json!(config.$field),
@@ -50,7 +50,7 @@ macro_rules! setting {
     };
 }
 
-const SETTINGS: [Setting; 20] = [
+const SETTINGS: [RememberedSetting; 20] = [
     setting!(Version, rocketmq_version),
     setting!(Size, mapped_file_size_commit_log),
     setting!(Size, mapped_file_size_consume_queue),
@@ -77,7 +77,7 @@ const SETTINGS: [Setting; 20] = [
 /// deleted.
 const RULES: [&str; 3] = ["retention", "keep_hours", "keep_bytes"];
 
-impl Setting {
+impl RememberedSetting {
     fn is_given(&self, config: &StoreConfig) -> bool {
         config.given.contains(self.name)
     }

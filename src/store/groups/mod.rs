@@ -1,7 +1,7 @@
 //! Consumer groups: committed offsets in `config/consumerOffset.json` (`ConsumerOffsetManager`),
 //! and a group that reads and keeps its position.
 
-use parking_lot::{Mutex, MutexGuard};
+use crate::locks::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -413,7 +413,9 @@ impl ConsumerGroup {
         let storage = self.storage(places);
         let _offsets = match &self.store.writer {
             Some(writer) => {
-                writer.lock.lock().as_ref().ok_or(Error::Closed)?.offsets(&files.paths)?
+                // Another process may keep it for long; a flush needs the handle's lock meanwhile.
+                let file = writer.lock.lock().as_ref().ok_or(Error::Closed)?.file();
+                OffsetsLock::take(file, &files.paths)?
             }
             None => OffsetsLock::take_beside(storage, &files.paths).map_err(Moved::end_writing)?,
         };

@@ -191,7 +191,8 @@ fn a_reader_commits_beside_no_writer_and_beside_one_of_ours() {
     assert_eq!(poll(&group, 9), ["1"]);
     group.commit().unwrap();
     assert_eq!(writer.groups().unwrap()["g"][0].queue_offset, 2);
-    let held = writer.writer().unwrap().lock.lock().as_ref().unwrap().offsets(&writer.files.paths);
+    let file = writer.writer().unwrap().lock.lock().as_ref().unwrap().file();
+    let held = OffsetsLock::take(file, &writer.files.paths);
     append(&writer, 0, b"2", None);
     reader.refresh().unwrap();
     assert_eq!(poll(&group, 9), ["2"]);

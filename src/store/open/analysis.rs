@@ -171,11 +171,11 @@ impl FoundStore<'_> {
         let (mut last_record, mut keyed) = (None, Keyed::default());
         let mut unproven = None;
         let mut read = LastParts::default();
-        let mut told = from;
+        let mut reported = from;
         let (end, stop) = reading.each(from, &mut |part| {
             let at = part.begin;
-            if at - told >= STEP {
-                told = at;
+            if at - reported >= STEP {
+                reported = at;
                 report_progress(
                     progress,
                     (at - from, log_end - from),

@@ -19,6 +19,7 @@ use super::index_settings::{LayoutAnswer, NoLayout, index_layout};
 use super::misplaced;
 use crate::store::folder::found::{self, check_folders, commit_log_file_size, differs};
 use crate::store::folder::inventory;
+use crate::store::folder::lock;
 use crate::store::folder::paths::StorePaths;
 use crate::store::folder::remembered::{self, Remembered};
 use crate::store::folder::seal::Seal;
@@ -41,6 +42,18 @@ pub(crate) struct Parts {
 }
 
 pub(crate) fn load_parts(
+    paths: &StorePaths,
+    config: &mut StoreConfig,
+    storage: &Arc<dyn Storage>,
+    access: Access,
+) -> Result<Parts> {
+    let parts = load_lazily(paths, config, storage, access)?;
+    parts.queues.read_ends()?;
+    Ok(parts)
+}
+
+/// [`load_parts`], but of a closed store behind a URL the ends of queues are read when asked for.
+pub(super) fn load_lazily(
     paths: &StorePaths,
     config: &mut StoreConfig,
     storage: &Arc<dyn Storage>,
@@ -90,6 +103,7 @@ pub(crate) fn load_parts(
         && !storage.is_remote()
         && storage.list(&paths.consume_queue()).is_ok_and(|topics| topics.len() <= FEW_TOPICS)
         && Seal::is_whole(&**storage, paths);
+    let is_lazy = storage.is_remote() && matches!(lock::was_aborted(&**storage, paths), Ok(false));
     let (storage_of_queues, files_of_queues) = (Arc::clone(storage), Arc::clone(&open_files));
     let (queues, more) = QueueTable::load_sealed(
         storage_of_queues,
@@ -97,7 +111,7 @@ pub(crate) fn load_parts(
         layout,
         kinds,
         access,
-        is_sealed,
+        (is_sealed, is_lazy),
     )?;
     strays.extend(more);
     // RocksDB keeps its files beside the folders of topics.

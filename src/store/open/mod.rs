@@ -31,7 +31,7 @@ use crate::log::index::file::IndexOpen;
 use crate::log::index::run::IndexRun;
 use crate::time::Clock;
 
-use self::inspect::{Parts, layout_to_read, load_parts};
+use self::inspect::{Parts, layout_to_read, load_lazily};
 pub(super) use self::to_write::Opened;
 use self::to_write::Opening;
 use super::folder::found;
@@ -43,7 +43,7 @@ use super::progress::Progress;
 use super::read::reader::Reader;
 use super::read::view::follower::{ConcurrentWriter, SharedView};
 use super::recovery_report::RecoveryMode;
-use super::store_files::FileAges;
+use super::store_files::FileTimes;
 use super::store_files::Notices;
 use super::store_files::StoreFiles;
 use super::write::retention::unread::PendingNotices;
@@ -130,7 +130,7 @@ fn open_to_read(
     let before = state();
     let beside = ConcurrentWriter::read(&*storage, &paths);
     let Parts { log, queues, index, unread_topics, mut warnings, .. } =
-        load_parts(&paths, &mut config, &storage, Access::Read)?;
+        load_lazily(&paths, &mut config, &storage, Access::Read)?;
     if before.0 || state() != before {
         queues.refresh()?;
     }
@@ -154,7 +154,7 @@ fn open_to_read(
         index,
         closed: AtomicBool::new(false),
         notices: Notices::default(),
-        ages: FileAges::default(),
+        ages: FileTimes::default(),
     });
     PendingNotices::of_earlier(&files);
     let (follower, unread) = SharedView::new(files, &beside)?;

@@ -215,13 +215,18 @@ pub(super) fn missing_files(files: &StoreFiles, was_held: bool) -> Result<Option
     if let Some(Refusal { damage, .. }) = Refusal::of_files(&**storage, paths, log.run())? {
         return Ok(Some(MissingFiles { corruption: damage, queues: Vec::new() }));
     }
-    let mark = Mark::read(&**storage, paths).ok().flatten().map_or(0, |mark| mark.place);
+    let is_closed = || matches!(lock::was_aborted(&**storage, paths), Ok(false));
+    // Behind a URL the mark of a closed store costs a request, and its end is known by the queues.
+    let mark = match storage.is_remote() && is_closed() {
+        true => None,
+        false => Mark::read(&**storage, paths).ok().flatten(),
+    };
+    let mark = mark.map_or(0, |mark| mark.place);
     let (from, file_size) = (log.run().end_offset().unwrap_or(0), log.run().file_size());
     let by_mark = || MissingEnd { from, reach: mark, file_size, ..MissingEnd::default() };
     let missing = missing_behind(log, queues, index.as_deref())?;
     let missing = missing.or_else(|| (from < mark).then(by_mark));
     let mut missing = missing.filter(|missing| !is_made(files, missing.from));
-    let is_closed = || matches!(lock::was_aborted(&**storage, paths), Ok(false));
     let end = log.end_offset();
     if missing.is_none() && is_closed() {
         missing = zeros_behind(log, queues, end)?;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 
+use crate::locks::Mutex;
 use hashbrown::HashSet;
-use parking_lot::Mutex;
 
 use super::analysis::{Analysis, FoundStore};
 use super::epoch::EndedEpoch;
@@ -31,10 +31,10 @@ use crate::store::read::reader::Reader;
 use crate::store::read::view::log_end;
 use crate::store::recovery_report::{RecoveryMode, RecoveryReport};
 use crate::store::store_files;
-use crate::store::store_files::FileAges;
+use crate::store::store_files::FileTimes;
 use crate::store::store_files::Notices;
 use crate::store::store_files::StoreFiles;
-use crate::store::topics::TopicTable;
+use crate::store::topics::NewTopics;
 use crate::store::write::append::Appender;
 use crate::store::write::group_commit::FlushGate;
 use crate::store::write::new_queues::NewQueues;
@@ -158,7 +158,7 @@ impl Opening {
         for queue in files.queues.all() {
             queue.set_next_offset(queue.max_offset());
         }
-        writer.topics = Mutex::new(TopicTable::lacking(&files.queues, &small_topics));
+        writer.topics = Mutex::new(NewTopics::lacking(&files.queues, &small_topics));
         warnings.extend(store_files::set_offsets_back(&files));
         reckon_room(&files);
         let writer = Arc::new(writer);
@@ -315,7 +315,7 @@ impl Opening {
             index: index.as_ref().map(|service| Arc::clone(service.run())),
             closed: AtomicBool::new(false),
             notices: Notices::default(),
-            ages: FileAges::default(),
+            ages: FileTimes::default(),
         };
         let waiters = Waiters::create(&*files.storage, &files.paths.waiters());
         let cleaning =
@@ -331,6 +331,7 @@ impl Opening {
             indexed: AtomicU64::new(dispatch_from),
             dispatched_ms: AtomicI64::new(newest),
             entered: AtomicI64::new(entered),
+            durable_ms: AtomicI64::new(i64::MIN),
             gate: FlushGate::default(),
             bell,
             log_front,

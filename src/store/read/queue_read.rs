@@ -259,18 +259,16 @@ impl<'a> QueueRead<'a> {
         }
     }
 
-    /// Has the log fetch the records of these entries at once where they lie close together.
+    /// Has the log fetch the records of these entries at once.
     fn announce(&self, units: &[CqUnit]) {
+        let mut left = self.request.max_bytes.unwrap_or(MOST_ANNOUNCED).min(MOST_ANNOUNCED);
         let units = units.iter().take(self.request.max_messages).filter(|unit| unit.leads());
-        let (mut begin, mut end) = (u64::MAX, 0);
-        for unit in units {
-            begin = begin.min(offset_or_max(unit.physical_offset));
-            end = end.max(clamp_u64(unit.physical_end()));
-        }
-        let most = self.request.max_bytes.unwrap_or(MOST_ANNOUNCED).min(MOST_ANNOUNCED);
-        if begin < end && end - begin <= most {
-            self.log.run().will_read(begin..end);
-        }
+        let places = units.map_while(|unit| {
+            let size = clamp_u64(unit.store_size);
+            left = left.checked_sub(size)?;
+            Some((offset_or_max(unit.physical_offset), to_usize(size)))
+        });
+        self.log.run().will_read(&places.collect::<Vec<_>>());
     }
 
     /// Runs one step; returns whether there is room for more. Records before an error are returned:

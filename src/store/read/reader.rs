@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, RwLockReadGuard};
+use crate::locks::{Mutex, RwLockReadGuard};
 
 use super::entry_search::EntrySearch;
 use super::view::follower::SharedView;
@@ -29,8 +29,6 @@ use crate::store::write::writer::Writer;
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 /// The same where the writer wakes readers, which it may miss.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
-/// Least time between two listings of objects behind a URL while a reader waits.
-const LISTED_EVERY: Duration = Duration::from_secs(1);
 const ATTEMPTS: usize = 16;
 
 #[derive(Debug)]
@@ -121,8 +119,10 @@ impl Reader {
 
     pub(crate) fn refresh(&self) -> Result<()> {
         match &self.source {
-            Source::Writer(..) => Ok(()),
-            Source::Files(follower) => self.noting_losses(Duration::ZERO, || follower.refresh()),
+            Source::Files(follower) if !self.files.storage.is_remote() => {
+                self.noting_losses(|| follower.refresh())
+            }
+            _ => Ok(()),
         }
     }
 
@@ -134,24 +134,43 @@ impl Reader {
 
     pub(crate) fn refresh_if_grown(&self) -> Result<()> {
         match &self.source {
-            Source::Writer(..) => Ok(()),
-            Source::Files(follower) => {
-                self.noting_losses(LISTED_EVERY, || follower.refresh_if_grown())
+            Source::Files(follower) if !self.files.storage.is_remote() => {
+                self.noting_losses(|| follower.refresh_if_grown())
             }
+            _ => Ok(()),
         }
     }
 
     /// Remembers messages that were there and are not any more, but for those at the beginning.
-    fn noting_losses(&self, age: Duration, refresh: impl FnOnce() -> Result<()>) -> Result<()> {
-        self.files.storage.renew(age).map_err(Error::io("list", self.files.paths.root()))?;
-        let (log, before) = (self.log(), self.log().end_offset());
+    fn noting_losses(&self, refresh: impl FnOnce() -> Result<()>) -> Result<()> {
+        let before = self.log().end_offset();
         refresh()?;
-        let end = log.end_offset();
+        self.note_losses(before);
+        Ok(())
+    }
+
+    fn note_losses(&self, before: u64) {
+        let (log, end) = (self.log(), self.log().end_offset());
         if end < before {
             self.coverage.forget();
             self.lose(end..before);
         }
         lacking(log).into_iter().for_each(|part| self.lose(part));
+    }
+
+    /// Passes what is known about the log on to a reader of a later listing.
+    pub(crate) fn hand_over(&self, next: &Self) -> Result<()> {
+        if let Source::Files(follower) = &self.source {
+            follower.check_log(next.log())?;
+        }
+        for text in self.files.notices.all() {
+            next.files.notices.push(text);
+        }
+        let _ = next.files.notices.take_new();
+        for part in self.log().losses() {
+            next.log().lose(part);
+        }
+        next.note_losses(self.log().end_offset());
         Ok(())
     }
 
@@ -221,6 +240,9 @@ impl Reader {
     ) -> Result<T> {
         for _ in 0..ATTEMPTS {
             let view = self.queue(topic, queue_id)?;
+            if self.audits_more()? {
+                continue;
+            }
             let answer = read(view.as_ref());
             if !view.is_some_and(|view| view.has_lost_files()) {
                 return answer;
@@ -245,6 +267,15 @@ impl Reader {
         Err(self.never_still())
     }
 
+    /// Where the end of a queue that was read late shows damage, has all queues compared with the
+    /// log from now on.
+    pub(crate) fn audits_more(&self) -> Result<bool> {
+        match &self.source {
+            Source::Files(follower) if self.files.storage.is_remote() => follower.audits_more(),
+            _ => Ok(false),
+        }
+    }
+
     fn list_again(&self) -> Result<()> {
         match &self.source {
             Source::Files(follower) => follower.list_again(),
@@ -264,7 +295,7 @@ impl Reader {
         let StoreFiles { log, queues, paths, .. } = &*self.files;
         let _still = self.still();
         let undispatched = self.undispatched()?;
-        let queue = queues.get(topic, queue_id);
+        let queue = queues.found(topic, queue_id)?;
         match undispatched {
             Some(undispatched) => {
                 let kind = queues.kind_of(topic);
@@ -287,7 +318,7 @@ impl Reader {
 
     fn still(&self) -> Option<RwLockReadGuard<'_, ()>> {
         match &self.source {
-            Source::Files(follower) => Some(follower.still()),
+            Source::Files(follower) => follower.still(),
             Source::Writer(..) => None,
         }
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use crate::locks::{Mutex, MutexGuard};
 
 use super::folder::paths::StorePaths;
 use super::queue_table::QueueTable;
@@ -32,7 +32,7 @@ pub(crate) struct StoreFiles {
     pub(crate) index: Option<Arc<IndexRun>>,
     pub(crate) closed: AtomicBool,
     pub(crate) notices: Notices,
-    pub(crate) ages: FileAges,
+    pub(crate) ages: FileTimes,
 }
 
 impl StoreFiles {
@@ -60,12 +60,12 @@ impl StoreFiles {
 
 /// Cached times by base offset. A first message does not change, nor does a full file.
 #[derive(Debug, Default)]
-pub struct FileAges {
+pub struct FileTimes {
     first: Mutex<BTreeMap<u64, i64>>,
     newest: Mutex<BTreeMap<u64, Option<i64>>>,
 }
 
-impl FileAges {
+impl FileTimes {
     /// Store time of a file's first message, Unix milliseconds; `None` without a message there.
     pub fn first_ms(&self, log: &CommitLog, file: &RunFile) -> Result<Option<i64>> {
         let base = file.base_offset;

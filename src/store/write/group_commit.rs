@@ -54,6 +54,7 @@ impl FlushGate {
         self.turn.lock()
     }
 
+    /// Lock for flushing queues, index and checkpoint, in that order, and for what deletes their files.
     pub fn derived_turn(&self) -> MutexGuard<'_, ()> {
         self.derived_turn.lock()
     }

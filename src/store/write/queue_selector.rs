@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use crate::locks::Mutex;
 use hashbrown::HashMap;
-use parking_lot::Mutex;
 
 use crate::error::Result;
 use crate::format::config::tables::TopicTable;

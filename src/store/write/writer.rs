@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 
 use crate::config::FlushDiskType;
 use crate::error::{AppendResult, Error, Operation, Result};
@@ -32,7 +32,7 @@ use crate::store::folder::mark::DurableMark;
 use crate::store::folder::seal::Seal;
 use crate::store::recovery_report::RecoveryReport;
 use crate::store::store_files::StoreFiles;
-use crate::store::topics::TopicTable;
+use crate::store::topics::NewTopics;
 
 /// Bytes of log after which queue entries are written to files, to save memory.
 pub(crate) const COMMIT_BYTES: u64 = 32 << 20;
@@ -42,6 +42,8 @@ pub(crate) const QUEUE_BYTES: u64 = 8 << 10;
 const ONE_TIME: usize = 32;
 pub(crate) const CHUNK: usize = 1024;
 
+/// Locks are taken in the order that `docs/architecture.md` gives. `appender`, `topics` and `lock`
+/// are released before anything is flushed or waited for.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) files: Arc<StoreFiles>,
@@ -54,8 +56,13 @@ pub(crate) struct Writer {
     /// The index files hold all keys before this offset. Queries read it without a lock, and read
     /// later records from the log.
     pub(crate) indexed: AtomicU64,
+    /// Store time of the newest message that was dispatched.
     pub(crate) dispatched_ms: AtomicI64,
+    /// Physical offset behind the newest queue entry, for RocketMQ 5.5's checkpoint.
     pub(crate) entered: AtomicI64,
+    /// Store time of the newest durable message. A flush of the log leaves it to the next checkpoint:
+    /// the checkpoint's lock is held while that is flushed.
+    pub(crate) durable_ms: AtomicI64,
     pub(crate) gate: FlushGate,
     /// Files being written, for the threads that work ahead.
     pub(crate) log_front: Arc<SharedActiveFiles>,
@@ -70,7 +77,7 @@ pub(crate) struct Writer {
     pub(crate) checkpoint: Mutex<StoreCheckpoint>,
     /// The durable mark; `None` until recovery is done.
     pub(crate) mark: Option<DurableMark>,
-    pub(crate) topics: Mutex<TopicTable>,
+    pub(crate) topics: Mutex<NewTopics>,
     pub(crate) spread: QueueSelector,
     pub(crate) new_queues: NewQueues,
     pub(crate) cleaning: Cleaning,
@@ -194,6 +201,12 @@ impl Writer {
         if self.gate.has_failed() { self.check_failure() } else { Ok(()) }
     }
 
+    /// Whether a unit test keeps records from the queues.
+    #[inline]
+    fn is_dispatch_held(&self) -> bool {
+        cfg!(test) && self.dispatch_held.load(Ordering::Acquire)
+    }
+
     #[inline]
     fn place_and_dispatch(
         &self,
@@ -208,7 +221,7 @@ impl Writer {
                 Err(error) => return Err(self.end_if_damaged(error)),
             };
         if is_new {
-            self.topics.lock().used(queue.topic(), queue.queue_id(), queue.kind());
+            self.topics.lock().note_use(queue.topic(), queue.queue_id(), queue.kind());
             if let Some(room) = files.log.room() {
                 room.needs(QUEUE_BYTES);
             }
@@ -216,7 +229,7 @@ impl Writer {
         }
         if files.config.flush_disk_type == FlushDiskType::Async
             && self.dispatched.load(Ordering::Acquire) >= placed.before
-            && !self.dispatch_held.load(Ordering::Acquire)
+            && !self.is_dispatch_held()
         {
             let mut dispatcher = self.dispatcher.lock();
             // A thread of ours may have dispatched it meanwhile.
@@ -268,9 +281,7 @@ impl Writer {
 
     pub(crate) fn dispatch_step(&self) -> Result<()> {
         let end = self.readable_end();
-        if self.dispatched.load(Ordering::Acquire) < end
-            && !self.dispatch_held.load(Ordering::Acquire)
-        {
+        if self.dispatched.load(Ordering::Acquire) < end && !self.is_dispatch_held() {
             self.dispatch_to(&mut self.dispatcher.lock(), end)?;
         }
         Ok(())
@@ -279,7 +290,7 @@ impl Writer {
     /// Dispatches durable records unless another thread does. The next step meets an error again.
     pub(crate) fn dispatch_if_free(&self) {
         if let Some(mut dispatcher) = self.dispatcher.try_lock()
-            && !self.dispatch_held.load(Ordering::Acquire)
+            && !self.is_dispatch_held()
         {
             let _ = self.dispatch_to(&mut dispatcher, self.readable_end());
         }
@@ -403,10 +414,7 @@ impl Writer {
         self.log_flushed.store(true, Ordering::Release);
         match outcome {
             Ok(end) => {
-                let mut checkpoint = self.checkpoint.lock();
-                let known = &mut checkpoint.fields.physic_msg_timestamp_ms;
-                *known = (*known).max(newest_ms);
-                drop(checkpoint);
+                self.durable_ms.fetch_max(newest_ms, Ordering::AcqRel);
                 self.gate.flushed(end);
                 if is_sync {
                     self.appender.lock().waiters.wake();
@@ -475,6 +483,8 @@ impl Writer {
         };
         let mut checkpoint = self.checkpoint.lock();
         let fields = &mut checkpoint.fields;
+        let durable_ms = self.durable_ms.load(Ordering::Acquire);
+        fields.physic_msg_timestamp_ms = fields.physic_msg_timestamp_ms.max(durable_ms);
         fields.logics_msg_timestamp_ms =
             fields.logics_msg_timestamp_ms.max(dispatched_ms.min(newest_ms));
         if files.config.rocketmq_version.is_some_and(Release::has_logics_offset) {
@@ -485,7 +495,11 @@ impl Writer {
         }
         checkpoint.flush(&*files.storage)?;
         drop(checkpoint);
-        match self.topics.lock().save(&*files.storage, &files.paths, files.clock.now_ms()) {
+        // An append to a new queue enters it here, so the table is not locked while it is flushed.
+        let mut topics = self.topics.lock().take_fresh();
+        let saved = topics.save(&*files.storage, &files.paths, files.clock.now_ms());
+        self.topics.lock().merge(topics);
+        match saved {
             // Open warned of it: an unreadable table is the broker's and stays.
             Err(Error::Corrupt(_)) => Ok(()),
             saved => saved,

@@ -35,6 +35,7 @@ pub(crate) enum Call {
     Rename,
     Remove,
     SetLen,
+    TryLock,
 }
 
 /// Calls that are to fail.
@@ -505,6 +506,7 @@ impl StorageFile for StagedFile {
     }
 
     fn try_lock(&self, bytes: Range<u64>) -> io::Result<bool> {
+        self.stage.look(Call::TryLock, &self.path)?;
         self.file.try_lock(bytes)
     }
 

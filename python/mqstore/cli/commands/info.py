@@ -265,7 +265,7 @@ def config_command(
 ) -> None:
     """Print the settings in force and the broker's own JSON files."""
     if broker_conf and only is not None:
-        raise click.UsageError("--broker-conf and --file: expected one of them, found both.")
+        raise click.UsageError("--broker-conf and --file: expected one of them, got both.")
     with open_store(store, config) as opened:
         settings = opened.config.given()
         if broker_conf:

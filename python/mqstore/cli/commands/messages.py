@@ -33,7 +33,7 @@ from mqstore.cli.options import (
 from mqstore.cli.output import Column, in_colour, note
 from mqstore.cli.selection import Selection, select
 from mqstore.cli.units import TIME
-from mqstore.errors import CorruptionError
+from mqstore.errors import CorruptionError, expected_got
 from mqstore.text import is_relative, time_text
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def get_command(
         if which.isdecimal() and which.isascii() and len(which) not in _ID_LENGTHS:
             offset = int(which)
             if offset >= 2**63:
-                raise click.BadParameter(f"{which} does not fit into 64 bits")
+                raise click.BadParameter(expected_got("an offset below 2**63", which))
             message = opened.get(offset)
         else:
             message = opened.get_by_id(which)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mqstore.cli.options import config_option, output_options, read_argument
+from mqstore.cli.options import config_option, output_options, read_argument, storage_options_of
 from mqstore.errors import needs
 from mqstore.text import escape
 
@@ -42,9 +42,18 @@ def _read_labels(
     metavar="NAME=VALUE",
     help="A label for every metric, such as cluster=a; may be given several times.",
 )
+@click.option("--backup", metavar="TARGET", help="A backup of the store, to measure it too.")
 @config_option
 @output_options
-def metrics_command(output: Output, store: str, labels: dict[str, str], config: str | None) -> None:
+@click.pass_context
+def metrics_command(
+    ctx: click.Context,
+    output: Output,
+    store: str,
+    labels: dict[str, str],
+    backup: str | None,
+    config: str | None,
+) -> None:
     """Print the store's metrics in Prometheus' text format, named as a broker names them.
 
     Disk use, bytes behind in flushing and dispatching, age of the oldest message, messages by
@@ -54,7 +63,10 @@ def metrics_command(output: Output, store: str, labels: dict[str, str], config: 
         from prometheus_client import CollectorRegistry, generate_latest
 
         from mqstore.metrics import StoreCollector
-    found = list(StoreCollector(store, config=config, labels=labels).collect())
+    collector = StoreCollector(
+        store, config=config, labels=labels, backup=backup, backup_options=storage_options_of(ctx)
+    )
+    found = list(collector.collect())
     if output.form != "text":
         output.rows(
             {"name": sample.name, "labels": sample.labels, "value": sample.value}

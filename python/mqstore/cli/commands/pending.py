@@ -8,9 +8,10 @@ import click
 import msgspec
 
 import mqstore
+from mqstore.care.pending import resend_command
 from mqstore.cli.options import config_option, output_options, print_report, read_argument
 from mqstore.cli.output import Column, note, table_lines
-from mqstore.text import age_text, count_text, time_text
+from mqstore.text import age_text, count_text, escape, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -88,13 +89,13 @@ def pending_command(output: Output, store: str, config: str | None) -> int:
     """
     report = mqstore.pending(store, config=config)
     document = msgspec.to_builtins(report)
-    print_report(output, document, "overdue", lambda: _lines(document))
+    print_report(output, document, "overdue", lambda: _lines(document, store))
     for text in report.unread:
         note(text)
     return int(bool(report.unread))
 
 
-def _lines(document: dict[str, Any]) -> Iterator[str]:
+def _lines(document: dict[str, Any], store: str) -> Iterator[str]:
     is_empty = True
     for name, total, title, columns in _TABLES:
         rows = document[name]
@@ -108,5 +109,9 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
         yield from table_lines(rows[:_MOST_LINES], columns)
         if len(rows) > _MOST_LINES:
             yield f"and {count_text(count - _MOST_LINES)} more; --json lists them"
+        if name == "dead_letters":
+            yield "to send them back to their group, and to no other:"
+            for group in list(dict.fromkeys(row["group"] for row in rows))[:_MOST_LINES]:
+                yield f"  {escape(resend_command(store, group))}"
     if is_empty:
         yield "nothing is pending"

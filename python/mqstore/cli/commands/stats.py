@@ -21,6 +21,7 @@ from mqstore.cli.options import (
 )
 from mqstore.cli.output import Column, note
 from mqstore.cli.progress import progress
+from mqstore.errors import expected_got
 from mqstore.text import count_text, day_text, minute_text, size_text, time_text
 
 if TYPE_CHECKING:
@@ -44,9 +45,9 @@ def _read_groupings(
     names = tuple(filter(None, ",".join(value).split(",")))
     for name in names:
         if name not in GROUPINGS:
-            raise click.BadParameter(f"{name!r} is none of {', '.join(GROUPINGS)}")
+            raise click.BadParameter(expected_got(", ".join(GROUPINGS), repr(name)))
     if len(set(names)) < len(names):
-        raise click.BadParameter("each at most once")
+        raise click.BadParameter(expected_got("each at most once", ",".join(names)))
     return names
 
 

@@ -28,7 +28,8 @@ from mqstore.cli.options import (
     topics_option,
 )
 from mqstore.cli.output import in_colour
-from mqstore.cli.selection import Selection, body_matches, select
+from mqstore.cli.selection import Selection, select
+from mqstore.exchange.matching import body_matches
 
 if TYPE_CHECKING:
     import re

@@ -5,7 +5,7 @@ pub(crate) mod index_check;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 
 use super::context::{Context, Walked};
 use crate::care::finding::{Code, Severity};

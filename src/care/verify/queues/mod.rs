@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::locks::Mutex;
 use hashbrown::HashMap;
-use parking_lot::Mutex;
 
 use super::context::{self, Context, State};
 use crate::care::finding::{Code, Severity};

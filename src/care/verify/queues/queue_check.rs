@@ -15,7 +15,7 @@ use crate::format::queue::batch::{self, BatchQueueEntry};
 use crate::format::queue::consume_queue::{ENTRY_LEN, QueueEntry, SCHEDULE_TOPIC};
 use crate::format::queue::consume_queue_ext;
 use crate::format::width::{clamp_u64, saturating_i64, to_usize};
-use crate::log::read::frames::{Record, probe};
+use crate::log::read::frames::{FramedRecord, probe};
 use crate::log::{CqUnit, QueueKind};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
@@ -291,7 +291,7 @@ impl<'a> QueueCheck<'a> {
     #[inline]
     pub(crate) fn check_batch(
         &self,
-        record: &Record<'_>,
+        record: &FramedRecord<'_>,
         request: &DispatchRequest<'_>,
     ) -> Result<Option<FormatError>> {
         let is_batch = sys_flag::is_inner_batch(record.view.sys_flag());
@@ -389,7 +389,7 @@ fn slot_of(queue: u32, windows: usize) -> usize {
 fn check_record(
     queues: &Queues,
     log: &FileRun,
-    record: &Record<'_>,
+    record: &FramedRecord<'_>,
     request: &DispatchRequest<'_>,
     is_batch: bool,
 ) -> Result<Option<FormatError>> {
@@ -412,7 +412,7 @@ fn check_record(
 
 fn messages_in(
     log: &FileRun,
-    record: &Record<'_>,
+    record: &FramedRecord<'_>,
 ) -> Result<std::result::Result<i64, FormatError>> {
     with_body(log, record, |view| {
         let body = body::decompress(view.body(), view.sys_flag(), MOST_BODY)?;

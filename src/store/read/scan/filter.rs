@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::locks::Mutex;
 use hashbrown::{HashMap, HashSet};
-use parking_lot::Mutex;
 
 use crate::format::message::properties::{self, names};
 use crate::format::message::sys_flag::Transaction;
@@ -100,11 +100,11 @@ impl MoreConditions {
 
     fn takes_topic(&self, topic: &[u8]) -> bool {
         let Some(test) = &self.topic_test else { return true };
-        let mut tested = self.tested.0.lock();
-        if let Some(known) = tested.get(topic) {
-            return *known;
+        if let Some(known) = self.tested.0.lock().get(topic).copied() {
+            return known;
         }
         let takes = test(topic);
+        let mut tested = self.tested.0.lock();
         if tested.len() >= MOST_TESTED {
             tested.clear();
         }

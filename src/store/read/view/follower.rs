@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::{RwLock, RwLockReadGuard};
+use crate::locks::{RwLock, RwLockReadGuard};
 
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::system::storage::Stamp;
@@ -34,6 +34,7 @@ pub(crate) struct SharedView {
     pub(crate) files: Arc<StoreFiles>,
     view: RwLock<View>,
     /// Held while files are listed and the view is made, so that no queue is looked up halfway.
+    /// Behind a URL nothing is listed again: a refresh there makes another store.
     refreshing: RwLock<()>,
 }
 
@@ -42,6 +43,8 @@ pub(crate) struct View {
     undispatched: Arc<OnceLock<Arc<UndispatchedEntries>>>,
     /// Offset from which queues are compared with the log.
     pub(crate) audited_from: u64,
+    /// Whether a queue was known to be damaged.
+    was_unsound: bool,
     /// Offset before which all entries will be in the queues' files when they are listed next.
     complete: u64,
     /// After a crash: index files with later messages are not trusted.
@@ -114,8 +117,8 @@ impl SharedView {
         self.view.read()
     }
 
-    pub(crate) fn still(&self) -> RwLockReadGuard<'_, ()> {
-        self.refreshing.read()
+    pub(crate) fn still(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        (!self.files.storage.is_remote()).then(|| self.refreshing.read())
     }
 
     pub(crate) fn refresh(&self) -> Result<()> {
@@ -130,7 +133,7 @@ impl SharedView {
             return Err(Error::io("open", root)(gone));
         }
         files.log.run().refresh()?;
-        self.check_log()?;
+        self.check_log(&files.log)?;
         if let Ok((entered, _)) = topics::entered(&*files.storage, &files.paths) {
             files.queues.set_kinds(entered.kinds);
         }
@@ -145,8 +148,7 @@ impl SharedView {
     }
 
     /// Whether the log is still the one of the view, as far as it reaches.
-    fn check_log(&self) -> Result<()> {
-        let StoreFiles { log, paths, .. } = &*self.files;
+    pub(crate) fn check_log(&self, log: &CommitLog) -> Result<()> {
         let Some(anchor) = self.view().anchor else { return Ok(()) };
         let Some(found) = anchor.other(log)? else { return Ok(()) };
         let end = end::find(log, LogState::Open, None, |_| Ok(false))?.offset;
@@ -155,7 +157,7 @@ impl SharedView {
             return Ok(());
         }
         Err(Error::OtherLog {
-            path: paths.root().to_owned(),
+            path: self.files.paths.root().to_owned(),
             place: log.end_offset(),
             physical_offset: anchor.physical_offset,
             expected: anchor.to_string(),
@@ -180,13 +182,22 @@ impl SharedView {
 
     /// Lists queues and index again after files were missing. The log's end stays.
     pub(crate) fn list_again(&self) -> Result<()> {
-        let _turn = self.refreshing.write();
+        let _turn = (!self.files.storage.is_remote()).then(|| self.refreshing.write());
         let files = &*self.files;
         let beside = self.beside();
         files.list_again()?;
         let left_out = self.view().left_out;
         let (is_open_or_crashed, unread) = self.was_left_open();
         self.judge(is_open_or_crashed, left_out, unread, &beside).map(drop)
+    }
+
+    pub(crate) fn audits_more(&self) -> Result<bool> {
+        let is_news = self.files.queues.is_unsound() && !self.view().was_unsound;
+        if is_news {
+            self.files.queues.read_ends()?;
+            self.list_again()?;
+        }
+        Ok(is_news)
     }
 
     pub(crate) fn undispatched(&self) -> Result<Arc<UndispatchedEntries>> {
@@ -210,7 +221,10 @@ impl SharedView {
         let Some(index) = &self.files.index else { return Ok(log_start) };
         let known_ms = self.view().index_trusted_until_ms;
         let mut end = None;
-        for file in &index.listing().files {
+        let listing = index.listing();
+        // Without a limit of time the last file decides.
+        let skipped = known_ms.map_or(listing.files.len().saturating_sub(1), |_| 0);
+        for file in listing.files.iter().skip(skipped) {
             let header = index.open(file)?.header()?;
             if known_ms.is_some_and(|known| header.end_timestamp_ms > known) {
                 break;
@@ -232,14 +246,19 @@ impl SharedView {
     }
 
     fn refresh_from(&self, beside: &ConcurrentWriter) -> Result<Vec<Error>> {
-        let (log, queues) = (&self.files.log, &self.files.queues);
+        let StoreFiles { log, queues, index, .. } = &*self.files;
         let (is_open_or_crashed, mut unread) = self.was_left_open();
         let left = match beside.written {
             _ if !is_open_or_crashed => LogState::Closed,
             Some(written) => LogState::InUse(written),
             None => LogState::Open,
         };
-        let left_out = log_end::find_end(log, queues, left)?;
+        let is_proven = log_end::prime(log, queues, index.as_deref())?;
+        let mut left_out = log_end::find_end(log, queues, left)?;
+        if is_proven && !log_end::is_plain(log, queues) {
+            queues.read_ends()?;
+            left_out = log_end::find_end(log, queues, left)?;
+        }
         unread.extend(left_out.map(|at| half_there(log, at)));
         let unread = self.judge(is_open_or_crashed, left_out, unread, beside)?;
         let anchor = Anchor::before(log, log.end_offset())?;
@@ -289,7 +308,9 @@ impl SharedView {
         let audited_from = reach.min(complete.max(self.files.log.min_offset()));
         let complete = if holders.contains(&Some(Holder::Writer)) { audited_from } else { reach };
         let index_trusted_until_ms = crashed.then_some(checkpoint.index_msg_timestamp_ms);
-        let mark = Mark::read(storage, paths).unwrap_or_else(|error| {
+        let needs_mark = open_or_crashed || !storage.is_remote();
+        let mark = needs_mark.then(|| Mark::read(storage, paths)).transpose();
+        let mark = mark.map(Option::flatten).unwrap_or_else(|error| {
             unread.push(error);
             None
         });
@@ -299,6 +320,7 @@ impl SharedView {
         *self.view.write() = View {
             undispatched: Arc::default(),
             audited_from,
+            was_unsound: self.files.queues.is_unsound(),
             complete,
             index_trusted_until_ms,
             flushed,

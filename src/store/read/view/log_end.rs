@@ -4,10 +4,11 @@
 use crate::error::Result;
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::message::peek;
-use crate::format::width::clamp_u64;
-use crate::log::CommitLog;
+use crate::format::width::{clamp_u64, offset_or_max};
 use crate::log::commit_log::Found;
+use crate::log::index::run::IndexRun;
 use crate::log::read::end::{self, LogState};
+use crate::log::{CommitLog, QueueKind};
 
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::queue_audit::is_known;
@@ -52,6 +53,55 @@ pub fn audit_start(
         }
     }
     Ok(log.min_offset())
+}
+
+/// Bytes of the log behind the queues that are compared with them at opening.
+const MOST_BEHIND: u64 = 1 << 20;
+
+/// Where ends of queues cost requests, reads that of the last record in the index, or of all queues
+/// where it proves nothing. Returns whether it does.
+pub fn prime(log: &CommitLog, queues: &QueueTable, index: Option<&IndexRun>) -> Result<bool> {
+    if !queues.is_lazy() {
+        return Ok(false);
+    }
+    let is_proven = leads_to_index_end(log, queues, index)?;
+    if !is_proven {
+        queues.read_ends()?;
+    }
+    Ok(is_proven)
+}
+
+fn leads_to_index_end(
+    log: &CommitLog,
+    queues: &QueueTable,
+    index: Option<&IndexRun>,
+) -> Result<bool> {
+    let Some(index) = index else { return Ok(false) };
+    let listing = index.listing();
+    let (Some(newest), true) = (listing.files.last(), listing.unusable.is_empty()) else {
+        return Ok(false);
+    };
+    let begin = index.open(newest)?.header()?.end_physical_offset;
+    let files_end = log.run().end_offset().unwrap_or(0);
+    let mut buffer = Vec::new();
+    let begin = offset_or_max(begin);
+    let Found::Message(view) = log.read_before(begin, files_end, 0, &mut buffer)? else {
+        return Ok(false);
+    };
+    let request = DispatchRequest::of(&view);
+    let entry = request.unit(request.range(QueueKind::Plain), queues.delay_levels());
+    queues.read_end_behind(request.topic, request.queue_id, &entry)?;
+    is_known(queues, &request)
+}
+
+/// Whether the queue that was read reaches the log's end, and the last file has room: no later
+/// file is missing then.
+pub fn is_plain(log: &CommitLog, queues: &QueueTable) -> bool {
+    let end = log.end_offset();
+    let reach = queues.all().iter().map(|queue| queue.reach()).max().unwrap_or(-1);
+    !queues.is_unsound()
+        && end < log.run().end_offset().unwrap_or(0)
+        && end <= clamp_u64(reach).saturating_add(MOST_BEHIND)
 }
 
 /// Sets the end by [`end::find`]. Returns the last record if it is left out.

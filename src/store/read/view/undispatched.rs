@@ -1,6 +1,6 @@
 //! Queue entries that a reader finds in the log and not in the queues' files.
 
-use parking_lot::RwLock;
+use crate::locks::RwLock;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;

@@ -23,7 +23,7 @@ use crate::time::{CalendarTime, FAR_MS, utc_text};
 use self::clock::{FileTimes, HOUR_MS, age_ms, is_possible, newest_believable};
 use self::unread::PendingNotices;
 use crate::store::folder::paths::StorePaths;
-use crate::store::store_files::FileAges;
+use crate::store::store_files::FileTimes;
 
 #[derive(Debug, Default)]
 pub(crate) struct Cleaning {
@@ -235,7 +235,7 @@ pub fn rules_of(config: &StoreConfig, occasion: &Occasion) -> DeleteRules {
 /// Decides about each log file in order, for one round. Files that end behind `safe_end` are kept.
 pub fn judge_log(
     log: &CommitLog,
-    ages: &FileAges,
+    ages: &FileTimes,
     config: &StoreConfig,
     occasion: &Occasion,
     safe_end: u64,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use parking_lot::Mutex;
+use crate::locks::Mutex;
 use serde_json::{Value, json};
 
 use crate::error::{CorruptionKind, Error, Result};

@@ -22,6 +22,7 @@ import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.compression.CompressionType;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
@@ -277,8 +278,11 @@ final class Clients implements AutoCloseable {
                     throw new IllegalStateException("only " + taken + " of " + expected + " messages came");
                 }
                 rows.accept(consumed(message));
-                MessageQueue queue = new MessageQueue(message.getTopic(), message.getBrokerName(),
-                    message.getQueueId());
+                // The client gives a retry the topic that it comes from.
+                boolean isRetry = message.getProperty(MessageConst.PROPERTY_RETRY_TOPIC) != null;
+                MessageQueue queue = new MessageQueue(
+                    isRetry ? MixAll.getRetryTopic(consumer.getConsumerGroup()) : message.getTopic(),
+                    message.getBrokerName(), message.getQueueId());
                 reached.merge(queue, message.getQueueOffset() + 1, Math::max);
             }
             awaitCommitted(consumer, reached, deadline);

@@ -49,7 +49,7 @@ final class Cluster implements AutoCloseable {
     static Cluster start(String root, JSONObject parameters) throws Exception {
         // As the start scripts do: a name server believes a broker without a version to be too old to name topics.
         System.setProperty(RemotingCommand.REMOTING_VERSION_KEY, Integer.toString(MQVersion.CURRENT_VERSION));
-        int namePort = freePort();
+        int namePort = parameters.containsKey("namePort") ? parameters.getIntValue("namePort") : freePort();
         String nameServer = LOOPBACK + ":" + namePort;
         NamesrvConfig namesConfig = new NamesrvConfig();
         namesConfig.setRocketmqHome(root);
@@ -61,7 +61,7 @@ final class Cluster implements AutoCloseable {
         }
         names.start();
 
-        int port = freePortWithFast();
+        int port = parameters.containsKey("brokerPort") ? parameters.getIntValue("brokerPort") : freePortWithFast();
         BrokerConfig brokerConfig = new BrokerConfig();
         brokerConfig.setRocketmqHome(root);
         brokerConfig.setBrokerName("differential");
@@ -78,6 +78,7 @@ final class Cluster implements AutoCloseable {
         auth.setConfigName(brokerConfig.getBrokerName());
         auth.setClusterName(brokerConfig.getBrokerClusterName());
         auth.setAuthConfigPath(root + File.separator + "config");
+        MixAll.properties2Object(Settings.properties(parameters, "authConfig"), auth);
         BrokerController controller = new BrokerController(brokerConfig, server(port), new NettyClientConfig(),
             storeConfig, auth);
         try {

@@ -1,0 +1,559 @@
+package mqstore;
+
+import java.io.BufferedInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.EOFException;
+import java.io.File;
+import java.io.FileOutputStream;
+import java.io.FileDescriptor;
+import java.io.IOException;
+import java.io.OutputStream;
+import java.lang.reflect.Constructor;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/**
+ * Sends messages with RocketMQ's own client: frames come by standard input, answers leave by standard output.
+ *
+ * <p>A frame is its length (4 bytes, big-endian), a kind (1 byte) and a body; a text is its length and UTF-8. The first
+ * frame has the settings, by name: secrets stand in no argument and no environment. RocketMQ is called by reflection,
+ * so that one jar, compiled without it, serves clients from 4.9 on.
+ */
+public final class Sender {
+    private static final int MOST_FRAME_BYTES = 192 << 20;
+    private static final int MOST_BATCH_BYTES = 512 << 10;
+    private static final int MOST_ANSWER_CHARS = 2_000;
+    private static final int LONGEST_PAUSE_MS = 5_000;
+    private static final int ANY_QUEUE = -1;
+    private static final int SYSTEM_BUSY = 2;
+    private static final int FLOW_CONTROL = 215;
+    private static final int NO_TOPIC = 17;
+    private static final int NO_QUEUE = -2;
+    private static final Item LAST = new Item();
+
+    private final DataOutputStream out;
+    private final Map<String, String> settings;
+    private final Object producer;
+    private final Constructor<?> newMessage;
+    private final Method setFlag;
+    private final Method setProperties;
+    private final Method readProperties;
+    private final Method send;
+    private final Method setUniqueKey;
+    private final Method together;
+    private final Method encode;
+    private final Method setBody;
+    private final int timeoutMs;
+    private final int tries;
+    private final int batch;
+    private final Set<String> dropped = new HashSet<>();
+    private final List<BlockingQueue<Item>> lanes = new ArrayList<>();
+    private final List<Thread> threads = new ArrayList<>();
+    private final Map<String, List<Object>> queues = new ConcurrentHashMap<>();
+    private final AtomicInteger turn = new AtomicInteger();
+    private volatile boolean stopped;
+
+    /** A message to be sent. */
+    private static final class Item {
+        private long sequence;
+        private String topic;
+        private int queue;
+        private int lane;
+        private Object message;
+        private int bytes;
+        private boolean batchable;
+    }
+
+    /** The end of a failed attempt. */
+    private static final class Failure extends Exception {
+        private final int code;
+        private final String kind;
+
+        Failure(int code, String kind, String text) {
+            super(text);
+            this.code = code;
+            this.kind = kind;
+        }
+
+        static Failure of(Throwable thrown) {
+            Throwable error = thrown;
+            while (error instanceof InvocationTargetException && error.getCause() != null) {
+                error = error.getCause();
+            }
+            int code = -1;
+            try {
+                code = (Integer) error.getClass().getMethod("getResponseCode").invoke(error);
+            } catch (ReflectiveOperationException none) {
+                // Not an answer: the connection failed, or time ran out.
+            }
+            String kind = error.getClass().getSimpleName();
+            String text = String.valueOf(error.getMessage());
+            // The client wraps some of its own exceptions, in text too.
+            if (text.contains("remoting.exception.Remoting")) {
+                kind = "RemotingException";
+            }
+            for (Throwable cause = error.getCause(); cause != null; cause = cause.getCause()) {
+                if (cause.getClass().getSimpleName().startsWith("Remoting")) {
+                    kind = cause.getClass().getSimpleName();
+                }
+            }
+            return new Failure(code, kind, text);
+        }
+
+        boolean mayPass() {
+            return code == SYSTEM_BUSY || code == FLOW_CONTROL || kind.startsWith("Remoting");
+        }
+    }
+
+    private Sender(Map<String, String> settings, DataOutputStream out) throws Exception {
+        this.settings = settings;
+        this.out = out;
+        timeoutMs = Integer.parseInt(settings.get("timeout.ms"));
+        tries = Integer.parseInt(settings.get("tries"));
+        batch = Integer.parseInt(settings.get("batch"));
+        Collections.addAll(dropped, settings.get("drop").split("\1"));
+        Class<?> message = type("common.message.Message");
+        Class<?> queue = type("common.message.MessageQueue");
+        newMessage = message.getConstructor(String.class, byte[].class);
+        setFlag = message.getMethod("setFlag", int.class);
+        setProperties = type("common.message.MessageAccessor").getMethod("setProperties", message, Map.class);
+        readProperties = type("common.message.MessageDecoder").getMethod("string2messageProperties", String.class);
+        producer = started();
+        send = producer.getClass().getMethod("send", message, queue, long.class);
+        Class<?> batches = type("common.message.MessageBatch");
+        setUniqueKey = type("common.message.MessageClientIDSetter").getMethod("setUniqID", message);
+        together = batches.getMethod("generateFromList", Collection.class);
+        encode = batches.getMethod("encode");
+        setBody = message.getMethod("setBody", byte[].class);
+        boolean ownLanes = Boolean.parseBoolean(settings.get("own.lanes"));
+        for (int i = 0; i < Integer.parseInt(settings.get("lanes")); i++) {
+            if (i == 0 || ownLanes) {
+                lanes.add(new LinkedBlockingQueue<>());
+            }
+            BlockingQueue<Item> lane = lanes.get(lanes.size() - 1);
+            Thread thread = new Thread(() -> work(lane), "sender-" + i);
+            thread.setUncaughtExceptionHandler((dead, error) -> {
+                error.printStackTrace();
+                Runtime.getRuntime().halt(3);
+            });
+            thread.start();
+            threads.add(thread);
+        }
+    }
+
+    public static void main(String[] arguments) {
+        DataOutputStream out = new DataOutputStream(new FileOutputStream(FileDescriptor.out));
+        // What RocketMQ's client logs must not fall between the answers.
+        System.setOut(System.err);
+        int code = 1;
+        Map<String, String> settings = new HashMap<>();
+        try (DataInputStream in = new DataInputStream(new BufferedInputStream(System.in, 1 << 18))) {
+            ByteBuffer first = frame(in);
+            first.get();
+            while (first.hasRemaining()) {
+                settings.put(text(first), text(first));
+            }
+            settings.forEach((name, value) -> {
+                if (name.startsWith("property.")) {
+                    System.setProperty(name.substring(9), value);
+                }
+            });
+            Sender sender = new Sender(settings, out);
+            sender.answer('R', version());
+            sender.read(in);
+            code = 0;
+        } catch (EOFException gone) {
+            // The other side was killed: nothing more is sent, and nobody reads an answer.
+        } catch (Throwable error) {
+            Failure failure = Failure.of(error);
+            try {
+                write(out, frame('X', failure.kind + ": " + failure.getMessage()));
+            } catch (IOException gone) {
+                code = 2;
+            }
+        }
+        remove(new File(settings.getOrDefault("folder", "")));
+        Runtime.getRuntime().halt(code);
+    }
+
+    private static void remove(File file) {
+        File[] below = file.listFiles();
+        if (below != null) {
+            for (File one : below) {
+                remove(one);
+            }
+        }
+        file.delete();
+    }
+
+    private static Class<?> type(String name) throws ClassNotFoundException {
+        return Class.forName("org.apache.rocketmq." + name);
+    }
+
+    private static Object call(Object target, String name, Object... arguments) throws ReflectiveOperationException {
+        for (Method method : target.getClass().getMethods()) {
+            if (method.getName().equals(name) && fits(method.getParameterTypes(), arguments)) {
+                return method.invoke(target, arguments);
+            }
+        }
+        throw new NoSuchMethodException(target.getClass().getName() + "." + name);
+    }
+
+    private static boolean fits(Class<?>[] types, Object[] arguments) {
+        boolean all = types.length == arguments.length;
+        for (int i = 0; all && i < types.length; i++) {
+            all = types[i].isInstance(arguments[i]) || types[i].isPrimitive() && arguments[i] instanceof Number
+                && types[i] == (arguments[i] instanceof Integer ? int.class : long.class)
+                || types[i] == boolean.class && arguments[i] instanceof Boolean;
+        }
+        return all;
+    }
+
+    private static String version() throws ReflectiveOperationException {
+        Class<?> versions = type("common.MQVersion");
+        int current = versions.getField("CURRENT_VERSION").getInt(null);
+        return String.valueOf(versions.getMethod("getVersionDesc", int.class).invoke(null, current));
+    }
+
+    private Object started() throws Exception {
+        Object hook = null;
+        if (!settings.get("access.key").isEmpty()) {
+            Class<?> credentials = type("acl.common.SessionCredentials");
+            hook = type("acl.common.AclClientRPCHook").getConstructor(credentials).newInstance(credentials
+                .getConstructor(String.class, String.class)
+                .newInstance(settings.get("access.key"), settings.get("secret.key")));
+        }
+        Object made = type("client.producer.DefaultMQProducer")
+            .getConstructor(String.class, type("remoting.RPCHook")).newInstance("MQSTORE_REPLAY", hook);
+        call(made, "setNamesrvAddr", settings.get("name.servers"));
+        call(made, "setInstanceName", "mqstore-" + System.nanoTime());
+        call(made, "setRetryTimesWhenSendFailed", 0);
+        call(made, "setMaxMessageSize", MOST_FRAME_BYTES);
+        call(made, "setUseTLS", Boolean.parseBoolean(settings.get("tls")));
+        call(made, "start");
+        return made;
+    }
+
+    private void read(DataInputStream in) throws Exception {
+        while (true) {
+            ByteBuffer body = frame(in);
+            switch (body.get()) {
+                case 'M':
+                    Item item = item(body);
+                    lanes.get(Math.floorMod(item.lane, lanes.size())).add(item);
+                    break;
+                case 'T':
+                    describe(text(body));
+                    break;
+                case 'K':
+                    stopped = true;
+                    lanes.forEach(Collection::clear);
+                    end();
+                    return;
+                default:
+                    end();
+                    return;
+            }
+        }
+    }
+
+    /** Waits until what is on its way was answered. */
+    private void end() throws InterruptedException {
+        for (int i = 0; i < threads.size(); i++) {
+            lanes.get(i % lanes.size()).add(LAST);
+        }
+        for (Thread thread : threads) {
+            thread.join();
+        }
+    }
+
+    private Item item(ByteBuffer body) throws Exception {
+        Item item = new Item();
+        item.sequence = body.getLong();
+        item.queue = body.getInt();
+        item.lane = body.getInt();
+        int flag = body.getInt();
+        item.topic = text(body);
+        String stored = text(body);
+        String added = text(body);
+        byte[] content = bytes(body);
+        @SuppressWarnings("unchecked")
+        Map<String, String> properties = (Map<String, String>) readProperties.invoke(null, stored);
+        properties.keySet().removeAll(dropped);
+        @SuppressWarnings("unchecked")
+        Map<String, String> more = (Map<String, String>) readProperties.invoke(null, added);
+        properties.putAll(more);
+        item.message = newMessage.newInstance(item.topic, content);
+        setProperties.invoke(null, item.message, properties);
+        setFlag.invoke(item.message, flag);
+        item.bytes = content.length + stored.length() + added.length();
+        item.batchable = batch > 1 && content.length > 0 && !item.topic.startsWith("%RETRY%")
+            && properties.getOrDefault("WAIT", "true").equals("true") && !properties.containsKey("INNER_MULTI_DISPATCH");
+        return item;
+    }
+
+    private void work(BlockingQueue<Item> lane) {
+        Item held = null;
+        while (true) {
+            List<Item> items = new ArrayList<>();
+            try {
+                Item first = held == null ? lane.take() : held;
+                held = null;
+                if (first == LAST || stopped) {
+                    return;
+                }
+                items.add(first);
+                int size = first.bytes;
+                while (first.batchable && items.size() < batch && (held = lane.poll()) != null) {
+                    if (!held.batchable || held.queue != first.queue || !held.topic.equals(first.topic)
+                        || size + held.bytes > MOST_BATCH_BYTES) {
+                        break;
+                    }
+                    size += held.bytes;
+                    items.add(held);
+                    held = null;
+                }
+                deliver(items);
+            } catch (InterruptedException | IOException gone) {
+                return;
+            }
+        }
+    }
+
+    private void deliver(List<Item> items) throws InterruptedException, IOException {
+        int done = 0;
+        while (true) {
+            Failure failure;
+            try {
+                done++;
+                sent(items, attempt(items));
+                return;
+            } catch (Failure caught) {
+                failure = caught;
+            }
+            if (!stopped && failure.mayPass() && done < tries) {
+                Thread.sleep(Math.min(100L << Math.min(done - 1, 10), LONGEST_PAUSE_MS));
+            } else if (items.size() > 1 && !failure.mayPass()) {
+                // Each message gets its own answer.
+                for (Item item : items) {
+                    deliver(Collections.singletonList(item));
+                }
+                return;
+            } else {
+                for (Item item : items) {
+                    failed(item, failure, done);
+                }
+                return;
+            }
+        }
+    }
+
+    private Object attempt(List<Item> items) throws Failure {
+        Item first = items.get(0);
+        Object queue = queue(first);
+        try {
+            if (items.size() == 1) {
+                return send.invoke(producer, first.message, queue, (long) timeoutMs);
+            }
+            List<Object> messages = new ArrayList<>();
+            for (Item item : items) {
+                setUniqueKey.invoke(null, item.message);
+                messages.add(item.message);
+            }
+            // A broker gives the properties of a batch, such as a unique key, to each of its messages.
+            Object whole = together.invoke(null, messages);
+            setProperties.invoke(null, whole, new HashMap<String, String>());
+            setBody.invoke(whole, encode.invoke(whole));
+            return send.invoke(producer, whole, queue, (long) timeoutMs);
+        } catch (ReflectiveOperationException | RuntimeException error) {
+            Failure failure = Failure.of(error);
+            if (!failure.kind.equals("MQBrokerException") || failure.code == NO_TOPIC) {
+                queues.remove(first.topic);
+            }
+            throw failure;
+        }
+    }
+
+    /** The queue that an item goes to; a topic that is not there is never made. */
+    private Object queue(Item item) throws Failure {
+        List<Object> known = queues.get(item.topic);
+        if (known == null) {
+            known = published(item.topic);
+            queues.put(item.topic, known);
+        }
+        if (item.queue == ANY_QUEUE) {
+            int number = lanes.size() > 1 ? item.lane : turn.getAndIncrement();
+            return known.get(Math.floorMod(number, known.size()));
+        }
+        List<Object> same = new ArrayList<>();
+        try {
+            for (Object queue : known) {
+                if ((Integer) call(queue, "getQueueId") == item.queue) {
+                    same.add(queue);
+                }
+            }
+        } catch (ReflectiveOperationException error) {
+            throw Failure.of(error);
+        }
+        if (same.isEmpty()) {
+            throw new Failure(NO_QUEUE, "NoQueue", item.topic + " has " + known.size() + " queues, none is "
+                + item.queue);
+        }
+        return same.get(Math.floorMod(item.lane, same.size()));
+    }
+
+    private List<Object> published(String topic) throws Failure {
+        try {
+            List<Object> found = new ArrayList<>((Collection<?>) call(producer, "fetchPublishMessageQueues", topic));
+            if (!found.isEmpty()) {
+                return found;
+            }
+        } catch (ReflectiveOperationException error) {
+            Failure failure = Failure.of(error);
+            // The client says of a name server that it cannot reach, too, that it knows no queues.
+            if (failure.mayPass() || !String.valueOf(failure.getMessage()).contains("TopicPublishInfo")
+                && !String.valueOf(failure.getMessage()).contains("Can not find Message Queue")) {
+                throw failure;
+            }
+            throw new Failure(NO_TOPIC, "NoTopic", failure.getMessage());
+        }
+        throw new Failure(NO_TOPIC, "NoTopic", "the name server knows no queue of " + topic + " that can be written to");
+    }
+
+    private void describe(String topic) throws IOException {
+        Set<String> groups = new TreeSet<>();
+        int count = 0;
+        String error = "";
+        try {
+            List<Object> known = published(topic);
+            count = known.size();
+            Object client = call(call(producer, "getDefaultMQProducerImpl"), "getmQClientFactory");
+            call(client, "updateTopicRouteInfoFromNameServer", topic);
+            Set<Object> brokers = new HashSet<>();
+            for (Object queue : known) {
+                brokers.add(call(queue, "getBrokerName"));
+            }
+            for (Object broker : brokers) {
+                Object address = call(client, "findBrokerAddressInPublish", broker);
+                Object list = call(call(client, "getMQClientAPIImpl"), "queryTopicConsumeByWho", address, topic,
+                    (long) timeoutMs);
+                for (Object group : (Collection<?>) call(list, "getGroupList")) {
+                    // Brokers of 5.3 name the topic itself where one of its consumers is connected.
+                    if (!group.equals(topic) || isConnected(client, address, topic)) {
+                        groups.add(String.valueOf(group));
+                    }
+                }
+            }
+        } catch (Failure failure) {
+            error = failure.code == NO_TOPIC ? "" : failure.getMessage();
+        } catch (ReflectiveOperationException failure) {
+            error = Failure.of(failure).getMessage();
+        }
+        ByteArrayOutputStream body = frame('T', topic, shortened(error), String.join("\1", groups));
+        new DataOutputStream(body).writeInt(count);
+        write(out, body);
+    }
+
+    private boolean isConnected(Object client, Object address, String group) {
+        try {
+            Object found = call(call(client, "getMQClientAPIImpl"), "getConsumerIdListByGroup", address, group,
+                (long) timeoutMs);
+            return !((Collection<?>) found).isEmpty();
+        } catch (ReflectiveOperationException none) {
+            return false;
+        }
+    }
+
+    private void sent(List<Item> items, Object result) throws IOException {
+        String status = "SEND_OK";
+        try {
+            status = String.valueOf(call(result, "getSendStatus"));
+        } catch (ReflectiveOperationException unknown) {
+            // It was sent all the same.
+        }
+        ByteArrayOutputStream body = frame('S', status);
+        DataOutputStream data = new DataOutputStream(body);
+        for (Item item : items) {
+            data.writeLong(item.sequence);
+        }
+        write(out, body);
+    }
+
+    private void failed(Item item, Failure failure, int done) throws IOException {
+        ByteArrayOutputStream body = frame('F', failure.kind, shortened(failure.getMessage()));
+        DataOutputStream data = new DataOutputStream(body);
+        data.writeLong(item.sequence);
+        data.writeInt(failure.code);
+        data.writeInt(done);
+        write(out, body);
+    }
+
+    private void answer(char kind, String text) throws IOException {
+        write(out, frame(kind, text));
+    }
+
+    private static String shortened(String text) {
+        String whole = String.valueOf(text);
+        return whole.length() <= MOST_ANSWER_CHARS ? whole : whole.substring(0, MOST_ANSWER_CHARS);
+    }
+
+    private static ByteArrayOutputStream frame(char kind, String... texts) throws IOException {
+        ByteArrayOutputStream body = new ByteArrayOutputStream();
+        DataOutputStream data = new DataOutputStream(body);
+        data.writeByte(kind);
+        for (String text : texts) {
+            byte[] encoded = text.getBytes(StandardCharsets.UTF_8);
+            data.writeInt(encoded.length);
+            data.write(encoded);
+        }
+        return body;
+    }
+
+    private static void write(OutputStream out, ByteArrayOutputStream body) throws IOException {
+        byte[] head = ByteBuffer.allocate(4).putInt(body.size()).array();
+        ByteArrayOutputStream whole = new ByteArrayOutputStream(head.length + body.size());
+        whole.write(head);
+        body.writeTo(whole);
+        synchronized (out) {
+            whole.writeTo(out);
+            out.flush();
+        }
+    }
+
+    private static ByteBuffer frame(DataInputStream in) throws IOException {
+        int length = in.readInt();
+        if (length < 1 || length > MOST_FRAME_BYTES) {
+            throw new IOException("a frame of " + length + " bytes");
+        }
+        byte[] body = new byte[length];
+        in.readFully(body);
+        return ByteBuffer.wrap(body);
+    }
+
+    private static String text(ByteBuffer body) {
+        return new String(bytes(body), StandardCharsets.UTF_8);
+    }
+
+    private static byte[] bytes(ByteBuffer body) {
+        byte[] found = new byte[body.getInt()];
+        body.get(found);
+        return found;
+    }
+}

@@ -1,0 +1,194 @@
+"""Moments of a backup: which snapshots show a store as it was."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import mqstore
+from mqstore.backup.snapshot import (
+    Loaded,
+    Snapshot,
+    day_ms,
+    days,
+    ids,
+    load,
+    newest,
+    shown,
+    time_ms_of,
+)
+from mqstore.backup.target import existing, target_of
+from mqstore.backup.view import BackupFiles
+from mqstore.errors import MessageNotFoundError, OffsetOutOfRangeError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from mqstore.backup.target import Target
+    from mqstore.files.remote_path import RemotePath
+
+__all__ = ["backup_path", "files_at", "newest_snapshot", "snapshots"]
+
+_CLOCK_MS = 60_000
+"""Store times so far behind the snapshot that has them are believed."""
+
+
+def snapshots(
+    target: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
+) -> list[Snapshot]:
+    """Returns the snapshots of a backup, oldest first.
+
+    Args:
+        target: The backup: a folder or a URL.
+        storage_options: Options of the object store of a URL, as for ``mqstore.open``.
+
+    Raises:
+        NotAStoreError: There is no backup.
+        CorruptionError: A snapshot cannot be read; ``mqstore.check_backup`` reports all.
+        UnsupportedError: The backup's format is newer than this mqstore.
+        StoreIOError: An object cannot be read.
+    """
+    found = existing(target_of(target, storage_options))
+    return [load(found, name).snapshot for name in ids(found)]
+
+
+def newest_snapshot(
+    target: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> Snapshot | None:
+    """The newest snapshot of a backup; ``None`` without one."""
+    found = existing(target_of(target, storage_options))
+    name = newest(found, days(found))
+    return None if name is None else load(found, name).snapshot
+
+
+def backup_path(
+    path: str | os.PathLike[str],
+    storage_options: Mapping[str, Any] | None,
+    at: datetime | int | None,
+    snapshot: str | None,
+) -> RemotePath:
+    """The files of a store at a moment of a backup; arguments as of ``mqstore.open``."""
+    target = existing(target_of(path, storage_options or None))
+    return files_at(target, at=at, snapshot=snapshot).path()
+
+
+def files_at(
+    target: Target,
+    *,
+    at: datetime | int | None = None,
+    snapshot: str | None = None,
+    to_offset: int | None = None,
+) -> BackupFiles:
+    """The files of a store at a moment; the newest snapshot's without one.
+
+    Args:
+        target: The backup.
+        at: A time: the log ends before the first record that was stored later.
+        snapshot: Id of a snapshot.
+        to_offset: A physical offset: the log ends before the first record that reaches beyond it.
+
+    Raises:
+        MessageNotFoundError: There is no such snapshot.
+        OffsetOutOfRangeError: The backup does not reach `to_offset`.
+        ValueError: More than one of them.
+    """
+    if sum(given is not None for given in (at, snapshot, to_offset)) > 1:
+        raise ValueError("at, snapshot, to_offset: expected one of them, got several")
+    if snapshot is not None:
+        return BackupFiles(target, _load(target, snapshot, days(target)))
+    known = ids(target)
+    if not known:
+        raise MessageNotFoundError(
+            f"snapshot: {target.url} has none yet: mqstore sync STORE TARGET"
+        )
+    if at is not None:
+        return _at_time(target, known, _ms(at))
+    last = _load(target, known[-1], known)
+    if to_offset is None or to_offset == last.snapshot.end_offset:
+        return BackupFiles(target, last)
+    return _to_offset(target, known, to_offset)
+
+
+def _load(target: Target, name: str, known: Sequence[str]) -> Loaded:
+    """A snapshot without files that the store had deleted before the oldest one's day."""
+    loaded = load(target, name)
+    loaded.files = shown(loaded.files, day_ms(min(known)[:8]))
+    return loaded
+
+
+def _ms(at: datetime | int) -> int:
+    return at if isinstance(at, int) else round(at.timestamp() * 1000)
+
+
+def _at_time(target: Target, known: list[str], at_ms: int) -> BackupFiles:
+    earlier = [name for name in known if time_ms_of(name) <= at_ms]
+    later = known[len(earlier) :]
+    before = _load(target, earlier[-1], known) if earlier else None
+    if not later:
+        assert before is not None  # noqa: S101 - one of them has a snapshot
+        return BackupFiles(target, before)
+    after = _load(target, later[0], known)
+    start = min((int(n[10:]) for n in after.files if n.startswith("commitlog/")), default=0)
+    if before is not None:
+        start = before.snapshot.end_offset
+        if before.snapshot.timeline != after.snapshot.timeline:
+            start = after.snapshot.fork_offset or 0
+            start = min(start, before.snapshot.end_offset)
+    cut = _first_later(target, after, start, at_ms)
+    if before is not None and before.snapshot.timeline != after.snapshot.timeline and cut <= start:
+        return BackupFiles(target, before)  # the log was cut after that time
+    return _cut_at(target, after, cut, before)
+
+
+def _cut_at(target: Target, after: Loaded, cut: int, before: Loaded | None) -> BackupFiles:
+    files = BackupFiles(target, after, cut, before)
+    if before is None or before.snapshot.end_offset > cut:
+        files.clamp()
+    return files
+
+
+def _first_later(target: Target, after: Loaded, start: int, at_ms: int) -> int:
+    """Where the first record begins that was stored after a time."""
+    most_ms = after.snapshot.time_ms + _CLOCK_MS
+    with mqstore.open(BackupFiles(target, after).path()) as store:
+        begins = (int(name[10:]) for name in after.files if name.startswith("commitlog/"))
+        begin = max((at for at in begins if at <= start), default=start)
+        for message in store.scan(
+            # A fork may lie within a record.
+            start_physical_offset=start if after.snapshot.fork_offset is None else begin,
+            begin_ms=at_ms + 1,
+            on_error="skip",
+            decompress=False,
+        ):
+            is_new = message.physical_offset + message.store_size > start
+            if is_new and message.store_timestamp_ms <= most_ms:
+                return message.physical_offset
+        return store.max_physical_offset
+
+
+def _to_offset(target: Target, known: list[str], to_offset: int) -> BackupFiles:
+    last = _load(target, known[-1], known)
+    reached: Loaded | None = None
+    for name in reversed(known):
+        found = _load(target, name, known)
+        if found.snapshot.timeline != last.snapshot.timeline:
+            break
+        if found.snapshot.end_offset <= to_offset:
+            reached = found
+            break
+        last = found
+    end, begin = last.snapshot.end_offset, last.snapshot.begin_offset
+    if not begin <= to_offset <= end:
+        text = f"to_offset: expected {begin} to {end}, got {to_offset}; nothing was restored"
+        raise OffsetOutOfRangeError(text, to_offset, begin, end)
+    start = reached.snapshot.end_offset if reached else None
+    with mqstore.open(BackupFiles(target, last).path()) as store:
+        cut = start if start is not None else store.min_physical_offset
+        for message in store.scan(
+            start_physical_offset=cut, stop_physical_offset=to_offset, on_error="skip"
+        ):
+            if message.physical_offset + message.store_size > to_offset:
+                break
+            cut = message.physical_offset + message.store_size
+    return _cut_at(target, last, cut, reached)

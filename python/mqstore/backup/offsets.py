@@ -1,0 +1,49 @@
+"""Offsets of consumer groups and delay levels that lead no further than their queues."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import mqstore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["OFFSET_FILES", "within"]
+
+OFFSET_FILES = ("config/consumerOffset.json", "config/delayOffset.json")
+_DELAYED = "SCHEDULE_TOPIC_XXXX"
+
+
+def within(content: bytes, ends: Mapping[tuple[str, str], int]) -> bytes:
+    """One of the two files with no offset beyond the end of its queue.
+
+    Args:
+        content: The file; it comes back as it is where no offset is beyond, or if it is damaged.
+        ends: End of each queue by topic and number.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "offsets.json")
+        path.write_bytes(content)
+        try:
+            row = json.loads(mqstore.read_config_json(path))
+            table = row["offsetTable"].items()
+        except (mqstore.CorruptionError, LookupError, AttributeError, TypeError):
+            return content
+    is_changed = False
+    for name, offsets in table:
+        if isinstance(offsets, dict):
+            places = [(offsets, queue, (name.rpartition("@")[0], queue)) for queue in offsets]
+        elif name.isdecimal():
+            places = [(row["offsetTable"], name, (_DELAYED, str(int(name) - 1)))]
+        else:
+            continue
+        for holder, key, place in places:
+            end = ends.get(place)
+            if end is not None and isinstance(holder[key], int) and holder[key] > end:
+                holder[key] = end
+                is_changed = True
+    return json.dumps(row).encode() if is_changed else content

@@ -1,0 +1,210 @@
+"""The function ``restore``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import mqstore
+from mqstore.backup.moment import files_at
+from mqstore.backup.snapshot import kept_bytes
+from mqstore.backup.source import PIECE
+from mqstore.backup.target import existing, target_of
+from mqstore.backup.view import SETTINGS, BackupFiles
+from mqstore.errors import ConfigError, CorruptionError
+from mqstore.files.durable import sync
+from mqstore.results import Finding, _Report
+from mqstore.store import has_scheme
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+__all__ = ["RestoreReport", "restore"]
+
+_JOURNAL = "mqstore.restoring"
+_WINDOWS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport(_Report):
+    """Result or plan of ``mqstore.restore``.
+
+    Attributes:
+        target: The backup.
+        path: The restored store.
+        applied: Whether it was restored; ``False`` for a dry run.
+        snapshot: Id of the snapshot that has the log.
+        timeline: Timeline of the log.
+        begin_offset: Physical offset of the log's first byte.
+        end_offset: Physical offset of the log's end.
+        files: Files.
+        bytes: Bytes that the backup has of them.
+        findings: What ``mqstore.verify`` reports of the restored store; empty for a dry run.
+    """
+
+    target: str
+    path: str
+    applied: bool
+    snapshot: str
+    timeline: str
+    begin_offset: int
+    end_offset: int
+    files: int
+    bytes: int
+    findings: tuple[Finding, ...] = ()
+
+
+def restore(
+    target: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    at: datetime | int | None = None,
+    snapshot: str | None = None,
+    to_offset: int | None = None,
+    dry_run: bool = False,
+    progress: Callable[[int, int], object] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> RestoreReport:
+    """Makes a store of a moment of a backup, and verifies it.
+
+    The log is byte for byte that of the moment, with files that the store has deleted since, as far
+    as the backup has them. Queues and index are the backup's own. Configuration and offsets of
+    groups are those of the nearest snapshot not after the moment; no offset leads beyond the log.
+    The store is cleanly closed then, so a broker of the release that wrote it starts on it. A
+    restore that was interrupted goes on when it is called again.
+
+    Args:
+        target: The backup: a folder or a URL.
+        path: The new store's root folder; it must be empty or not there.
+        at: A ``datetime`` or Unix milliseconds: the log ends before the first record that was
+            stored later. The newest snapshot without it, `snapshot` and `to_offset`.
+        snapshot: Id of a snapshot.
+        to_offset: A physical offset: the log ends before the first record that reaches beyond it.
+        dry_run: Only returns the plan.
+        progress: Called with ``(done_bytes, total_bytes)`` now and then; an exception from it ends
+            the work.
+        storage_options: Options of the object store of a URL, as for ``mqstore.open``.
+
+    Raises:
+        NotAStoreError: There is no backup.
+        MessageNotFoundError: The backup has no such snapshot.
+        OffsetOutOfRangeError: The backup does not reach `to_offset`.
+        ConfigError: The folder is not empty.
+        CorruptionError: An object is missing or damaged; the error has its name.
+        StoreIOError: A file or an object cannot be read or written.
+
+    Examples:
+        >>> import mqstore, tempfile
+        >>> folder, backup, new = (tempfile.mkdtemp() for _ in range(3))
+        >>> with mqstore.open(folder, "a", config={"mapped_file_size_commit_log": 65536}) as store:
+        ...     _ = store.append("orders", b"one")
+        >>> _ = mqstore.sync(folder, backup)
+        >>> report = mqstore.restore(backup, new)
+        >>> report.findings, [message.body for message in mqstore.open(new).scan()]
+        ((), [b'one'])
+    """
+    if has_scheme(path):
+        raise ValueError(f"path: expected a folder of this machine, got the URL {path!s}")
+    files = files_at(
+        existing(target_of(target, storage_options)),
+        at=at, snapshot=snapshot, to_offset=to_offset,
+    )  # fmt: skip
+    moment = files.loaded.snapshot
+    end = moment.end_offset if files.cut is None else files.cut
+    names = sorted(name for name in files.files if not files.is_made(SETTINGS, name))
+    begins = [int(name[10:]) for name in names if name.startswith("commitlog/")]
+    facts: dict[str, Any] = {
+        "target": files.url,
+        "path": os.fspath(path),
+        "snapshot": moment.id,
+        "timeline": moment.timeline,
+        "begin_offset": min(begins, default=end),
+        "end_offset": end,
+        "files": len(names),
+        "bytes": sum(kept_bytes(files.files[name]) for name in names),
+    }
+    out = Path(path)
+    done = _begin(out, {"snapshot": moment.id, "end_offset": end})
+    if dry_run:
+        return RestoreReport(applied=False, **facts)
+    _write(out, files, [name for name in names if name not in done], progress)
+    (out / _JOURNAL).unlink()
+    settings = files.loaded.settings
+    # Damage that the store had stays as it was; the findings have it.
+    with contextlib.suppress(CorruptionError):
+        mqstore.recover(out, dry_run=False, config=settings)
+    with mqstore.open(out, config=settings) as store:
+        found = store.max_physical_offset
+    if found != end:
+        text = f"{out}: expected a log up to {end}, found one up to {found}"
+        advice = "`mqstore snapshots TARGET --check` reports damage of the backup"
+        raise CorruptionError(f"{text}; {advice}", str(out), found, "log-end", str(end), str(found))
+    report = mqstore.verify(out, config=settings)
+    return RestoreReport(applied=True, findings=report.findings, **facts)
+
+
+def _begin(out: Path, plan: dict[str, object]) -> set[str]:
+    """The files that an interrupted restore of the same moment has finished.
+
+    Raises:
+        ConfigError: Something else is there.
+    """
+    try:
+        there = {path.name for path in out.iterdir()}
+    except FileNotFoundError:
+        return set()
+    if not there:
+        return set()
+    if _JOURNAL in there:
+        first, *names = (out / _JOURNAL).read_text("utf-8").split("\n")
+        if first == json.dumps(plan):
+            return set(names[:-1])  # the last line may have been cut
+    text = f"path: expected an empty folder, got {out} with {len(there)} entries"
+    raise ConfigError(f"{text}; nothing was written: take another folder, or empty it", "path")
+
+
+def _write(
+    out: Path,
+    files: BackupFiles,
+    names: list[str],
+    progress: Callable[[int, int], object] | None,
+) -> None:
+    """Writes files, and enters each in the journal once it is durable."""
+    out.mkdir(parents=True, exist_ok=True)
+    end = files.loaded.snapshot.end_offset if files.cut is None else files.cut
+    plan = {"snapshot": files.loaded.snapshot.id, "end_offset": end}
+    journal_is_new = not (out / _JOURNAL).exists()
+    copied, total = 0, sum(files.files[name].end for name in names)
+    with (out / _JOURNAL).open("a", encoding="utf-8") as journal:
+        if journal_is_new:
+            journal.write(json.dumps(plan) + "\n")
+        for name in names:
+            path = out / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            length, last = files.files[name].length, files.files[name].end
+            has_data = False
+            with path.open("wb") as file:
+                file.truncate(length)
+                for at in range(0, last, PIECE * _WINDOWS):
+                    ends = range(at, min(at + PIECE * _WINDOWS, last), PIECE)
+                    parts = [(begin, min(begin + PIECE, last)) for begin in ends]
+                    contents = files.ranges(name, length, "", 0, parts)
+                    for (begin, _), content in zip(parts, contents, strict=True):
+                        kept = content.rstrip(b"\0")
+                        has_data = has_data or bool(kept)
+                        os.pwrite(file.fileno(), kept, begin)
+                        copied += len(content)
+                        if progress is not None:
+                            progress(copied, total)
+                os.fsync(file.fileno())
+            if not has_data and name.startswith(("consumequeue/", "batchconsumequeue/")):
+                path.unlink()  # all of its entries led beyond the log's end
+            sync(path.parent)
+            journal.write(f"{name}\n")
+            journal.flush()
+            os.fsync(journal.fileno())

@@ -1,0 +1,338 @@
+"""Snapshots of a backup: which objects are a store's files at a moment.
+
+A snapshot is a small document. It has what changed since a *state*, an object with all files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from mqstore.backup.target import damaged, digest_of, get_objects, json_bytes, object_name
+from mqstore.errors import MessageNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from mqstore.backup.target import Target
+
+__all__ = [
+    "BATCH",
+    "File",
+    "Loaded",
+    "Range",
+    "Snapshot",
+    "day_ms",
+    "days",
+    "document_name",
+    "ids",
+    "is_there",
+    "kept_bytes",
+    "load",
+    "newest",
+    "ranges_of",
+    "shown",
+    "time_ms_of",
+    "write",
+]
+
+Range = tuple[int, int, str, int]
+"""Position in a file, length, digest of the object, and position in it."""
+BATCH = "46"
+"""``File.header`` of a file of a queue of batches: the bytes of an entry."""
+_MOST_BYTES = 64 << 10
+_MOST_OF_FILE = 100
+_ID = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{16}")
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of a store.
+
+    Attributes:
+        length: Its length.
+        end: Behind the last byte that is kept; zeros follow.
+        crc: CRC-32 of up to 4,096 bytes before it.
+        ranges: What is kept of it, in order; empty where `manifest` has it.
+        manifest: Digest of an object with the ranges.
+        header: The header of an index file, in hexadecimal digits; ``BATCH``.
+        gone_ms: When a sync first missed it in the store, Unix milliseconds.
+    """
+
+    length: int
+    end: int = 0
+    crc: int = 0
+    ranges: tuple[Range, ...] = ()
+    manifest: str = ""
+    header: str = ""
+    gone_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A moment of a store in a backup.
+
+    Attributes:
+        id: Its name.
+        time: When the log's end was taken, UTC.
+        timeline: The log that it belongs to; one that was cut and went on differently has another.
+        begin_offset: Physical offset of the first byte that the store had.
+        end_offset: Physical offset of the log's end.
+        flushed_offset: Up to there the log was known to be durable in the store.
+        fork_offset: Physical offset at which the timeline left the one before; ``None`` if it did
+            not.
+        bytes: Bytes of the store's files that it has.
+        new_bytes: Bytes that the sync copied.
+        left_out: Files of the store that it lacks, a line for each kind.
+        source: The store's path.
+    """
+
+    id: str
+    time: datetime
+    timeline: str
+    begin_offset: int
+    end_offset: int
+    flushed_offset: int
+    fork_offset: int | None
+    bytes: int
+    new_bytes: int
+    left_out: tuple[str, ...]
+    source: str
+
+    @property
+    def time_ms(self) -> int:
+        """The time in Unix milliseconds."""
+        return round(self.time.timestamp() * 1000)
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A snapshot with its files.
+
+    Attributes:
+        snapshot: The snapshot; its `id` is empty until it is written.
+        files: By path.
+        settings: Settings that the files do not prove.
+        base: Digest of the state.
+        state: The state's files.
+    """
+
+    snapshot: Snapshot
+    files: dict[str, File]
+    settings: dict[str, Any] = field(default_factory=dict)
+    base: str = ""
+    state: Mapping[str, File] = field(default_factory=dict)
+
+
+def document_name(snapshot_id: str) -> str:
+    """Name of a snapshot's document."""
+    return f"snapshots/{snapshot_id[:8]}/{snapshot_id}.json"
+
+
+def days(target: Target) -> list[str]:
+    """Days that may have snapshots, as YYYYMMDD, oldest first."""
+    return [day for day in target.folders("snapshots") if len(day) == 8 and day.isdecimal()]
+
+
+def ids(target: Target, of: Iterable[str] | None = None) -> list[str]:
+    """Ids of all snapshots, or of those of some days; oldest first."""
+    if of is None:
+        found = target.names("snapshots")
+    else:
+        found = [entry for day in of for entry in target.names(f"snapshots/{day}")]
+    names = [PurePosixPath(name) for name, *_ in found]
+    return sorted(n.stem for n in names if n.suffix == ".json" and _ID.fullmatch(n.stem))
+
+
+def newest(target: Target, of: Sequence[str]) -> str | None:
+    """Id of the newest snapshot of some days."""
+    found: Iterator[list[str]] = (ids(target, [day]) for day in reversed(of))
+    return next((several[-1] for several in found if several), None)
+
+
+def is_there(target: Target, snapshot_id: str) -> bool:
+    """Whether a snapshot is there."""
+    return target.get([document_name(snapshot_id)]) != [None]
+
+
+def day_ms(day: str) -> int:
+    """Begin of a day in Unix milliseconds."""
+    return int(datetime.strptime(day, "%Y%m%d").replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def kept_bytes(file: File) -> int:
+    """Bytes that a backup has of a file."""
+    return file.end if file.manifest else sum(size for _, size, *_ in file.ranges)
+
+
+def shown(files: Mapping[str, File], floor_ms: int) -> dict[str, File]:
+    """Files that the store had in the day of the oldest snapshot or later."""
+    return {n: f for n, f in files.items() if not f.gone_ms or f.gone_ms > floor_ms}
+
+
+def time_ms_of(snapshot_id: str) -> int:
+    """The time in an id, Unix milliseconds."""
+    text = snapshot_id[:18]
+    time = datetime.strptime(text[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
+    return int(time.timestamp()) * 1000 + int(text[15:18])
+
+
+def _objects(files: Mapping[str, File]) -> list[str]:
+    return list(dict.fromkeys(ref[2] for file in files.values() for ref in file.ranges))
+
+
+def _rows(
+    files: Mapping[str, File], places: Mapping[str, int], more: Collection[str] = ()
+) -> dict[str, list[Any]]:
+    return {
+        path: [
+            int(path in more),
+            file.length, file.end, file.crc, file.manifest, file.header, file.gone_ms,
+            *(
+                number
+                for at, size, digest, place in file.ranges
+                for number in (at, size, places[digest], place)
+            ),
+        ]
+        for path, file in files.items()
+    }  # fmt: skip
+
+
+def _files(
+    rows: Mapping[str, Sequence[Any]], objects: Sequence[str], known: Mapping[str, File]
+) -> Iterator[tuple[str, File]]:
+    for path, (is_more, length, end, crc, manifest, header, gone_ms, *flat) in rows.items():
+        if not all(type(n) is int and 0 <= n < 2**63 for n in (length, end, crc, gone_ms, *flat)):
+            raise ValueError(path)
+        ranges = tuple(
+            (at, size, objects[number], place)
+            for at, size, number, place in zip(*(iter(flat),) * 4, strict=True)
+        )
+        if is_more:
+            ranges = known[path].ranges + ranges
+        _check(path, ranges, end)
+        yield path, File(length, end, crc, ranges, str(manifest), str(header), gone_ms)
+
+
+def _check(path: str, ranges: Sequence[Range], end: int) -> None:
+    """Refuses ranges that do not lie one behind the other."""
+    at = 0
+    for begin, size, *_ in ranges:
+        if begin < at or size < 1:
+            raise ValueError(path)
+        at = begin + size
+    if at > end or any(part in ("", ".", "..") for part in path.split("/")):
+        raise ValueError(path)
+
+
+def ranges_of(target: Target, file: File) -> tuple[Range, ...]:
+    """The ranges of a file, of its manifest where it has one."""
+    if not file.manifest:
+        return file.ranges
+    content = get_objects(target, [file.manifest])[0]
+    try:
+        ranges = tuple((int(a), int(b), str(c), int(d)) for a, b, c, d in json.loads(content))
+        _check("manifest", ranges, file.end)
+    except (ValueError, TypeError, RecursionError):
+        name = f"objects/{file.manifest}"
+        raise damaged(target, name, "a manifest of this file", "something else") from None
+    return ranges
+
+
+def load(target: Target, snapshot_id: str) -> Loaded:
+    """Reads a snapshot.
+
+    Raises:
+        MessageNotFoundError: There is no such snapshot.
+        CorruptionError: It cannot be read.
+    """
+    name = document_name(snapshot_id)
+    content = target.get([name])[0] if _ID.fullmatch(snapshot_id) else None
+    if content is None:
+        known = ", ".join(ids(target, days(target)[-1:])[-3:]) or "none"
+        text = f"snapshot: expected one of {target.url}, got {snapshot_id!r}; the newest: {known}"
+        raise MessageNotFoundError(text)
+    if digest_of(content)[:16] != snapshot_id[-16:]:
+        raise damaged(target, name, "the document that its name proves", "another one")
+    try:
+        return _parse(target, snapshot_id, content)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise damaged(target, name, "a snapshot", "something else") from None
+
+
+def _parse(target: Target, snapshot_id: str, content: bytes) -> Loaded:
+    row = json.loads(content)
+    state: dict[str, File] = {}
+    objects: list[str] = []
+    if row["base"]:
+        known = json.loads(get_objects(target, [row["base"]])[0])
+        objects = known["objects"]
+        state = dict(_files(known["files"], objects, {}))
+    files = state | dict(_files(row["files"], objects + row["objects"], state))
+    for path in row["removed"]:
+        del files[path]
+    facts = row["snapshot"]
+    facts["left_out"] = tuple(facts["left_out"])
+    time = datetime.fromtimestamp(time_ms_of(snapshot_id) / 1000, UTC)
+    snapshot = Snapshot(snapshot_id, time, **facts)
+    return Loaded(snapshot, files, row["settings"], row["base"], state)
+
+
+def write(target: Target, new: Loaded, changed: int) -> str:
+    """Writes a snapshot, whose objects are there; returns its id.
+
+    Args:
+        target: The backup.
+        new: The snapshot, with the state of the one before.
+        changed: Files that changed since then.
+    """
+    content = _document(new)
+    if len(content) > _MOST_BYTES + _MOST_OF_FILE * changed or not new.base:
+        objects = _objects(new.files)
+        rows = _rows(new.files, {digest: number for number, digest in enumerate(objects)})
+        body = json_bytes({"objects": objects, "files": rows})
+        new.base, new.state = digest_of(body), new.files
+        target.put({object_name(new.base): body})
+        content = _document(new)
+    time = new.snapshot.time
+    stamp = f"{time:%Y%m%dT%H%M%S}{new.snapshot.time_ms % 1000:03d}Z"
+    snapshot_id = f"{stamp}-{digest_of(content)[:16]}"
+    target.put({document_name(snapshot_id): content})
+    return snapshot_id
+
+
+def _document(new: Loaded) -> bytes:
+    """The document of a snapshot: what differs from the state."""
+    state = new.state
+    objects = {digest: number for number, digest in enumerate(_objects(state))}
+    parts: dict[str, File] = {}
+    more: set[str] = set()
+    for path, file in new.files.items():
+        before = state.get(path)
+        if before == file:
+            continue
+        is_more = before is not None and file.ranges[: len(before.ranges)] == before.ranges
+        if is_more and before is not None and before.ranges:
+            file = replace(file, ranges=file.ranges[len(before.ranges) :])
+            more.add(path)
+        parts[path] = file
+    added = [digest for digest in _objects(parts) if digest not in objects]
+    objects |= {digest: len(objects) + number for number, digest in enumerate(added)}
+    facts = {
+        name: getattr(new.snapshot, name)
+        for name in Snapshot.__slots__
+        if name not in ("id", "time")
+    }
+    row = {
+        "snapshot": facts,
+        "settings": new.settings,
+        "base": new.base,
+        "objects": added,
+        "files": _rows(parts, objects, more),
+        "removed": [path for path in state if path not in new.files],
+    }
+    return json_bytes(row)

@@ -1,0 +1,152 @@
+"""Files of a live store, read beside its writer without a lock.
+
+Read-ahead is off, and pages that were read leave the page cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import struct
+import time
+import zlib
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+__all__ = ["PIECE", "Pace", "SourceFile", "cut_entries", "cut_header"]
+
+PIECE = 8 << 20
+"""Most bytes of an object."""
+CRC_BYTES = 4096
+_CHUNK = 256 << 10
+_HEADER = struct.Struct(">qqqqii")
+_ENTRY = struct.Struct(">iqii")
+HEADER_BYTES, ENTRY_BYTES = _HEADER.size, _ENTRY.size
+
+
+class Pace:
+    """Keeps reading below a number of bytes a second."""
+
+    def __init__(self, bytes_per_s: int | None) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._free_at = 0.0
+
+    def wait(self, count: int) -> None:
+        """Waits until so many bytes may be read."""
+        if self._bytes_per_s is None:
+            return
+        now = time.monotonic()
+        time.sleep(max(0.0, self._free_at - now))
+        self._free_at = max(now, self._free_at) + count / self._bytes_per_s
+
+
+class SourceFile:
+    """A file of a store; its path may be removed meanwhile."""
+
+    def __init__(self, path: Path, pace: Pace) -> None:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            self._file = os.open(path, flags | getattr(os, "O_NOATIME", 0))
+        except PermissionError:  # another user's file has an access time
+            self._file = os.open(path, flags)
+        self._pace = pace
+        self.length = os.fstat(self._file).st_size
+        self._advise(0, 0, "POSIX_FADV_RANDOM")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._advise(0, 0, "POSIX_FADV_DONTNEED")
+        os.close(self._file)
+
+    def _advise(self, begin: int, count: int, advice: str) -> None:
+        if hasattr(os, advice):
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(self._file, begin, count, getattr(os, advice))
+
+    def read(self, begin: int, end: int) -> bytes:
+        """The bytes from `begin` to before `end`, fewer where the file ends."""
+        self._pace.wait(max(0, end - begin))
+        content = b""
+        while begin + len(content) < end:
+            more = os.pread(self._file, end - begin - len(content), begin + len(content))
+            if not more:
+                break
+            content = content + more if content else more
+        if len(content) >= _CHUNK:
+            self._advise(begin, len(content), "POSIX_FADV_DONTNEED")
+        return content
+
+    def crc(self, end: int) -> int:
+        """CRC-32 of the bytes before `end`."""
+        return zlib.crc32(self.read(max(0, end - CRC_BYTES), end))
+
+    def pieces(self, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """Parts of a range with their positions, without zeros at their ends."""
+        while (begin := self._data(begin)) < end:
+            to = min(end, (begin // PIECE + 1) * PIECE)
+            content = self.read(begin, to).rstrip(b"\0")
+            if content:
+                yield begin, content
+            begin = to
+
+    def written(self, begin: int, *, has_data: bool) -> bytes:
+        """What was written from `begin` on, as far as no zeros follow; `has_data`: before it."""
+        parts = []
+        at = begin
+        while (there := self._data(at)) < self.length:
+            parts.append(bytes(there - at))
+            chunk = self.read(there, min(there + _CHUNK, self.length))
+            if not chunk or (has_data and not chunk.rstrip(b"\0")):
+                break
+            has_data = has_data or bool(chunk.rstrip(b"\0"))
+            parts.append(chunk)
+            at = there + len(chunk)
+        return b"".join(parts).rstrip(b"\0")
+
+    def _data(self, begin: int) -> int:
+        """Where data begins, from a position on; the file's length where none is."""
+        try:
+            return os.lseek(self._file, begin, os.SEEK_DATA)
+        except OSError as error:
+            return self.length if error.errno == errno.ENXIO else begin
+        except AttributeError:
+            return begin
+
+
+def cut_entries(content: bytes, size: int, end: int) -> bytes:
+    """Entries of a queue without those at the end that lead beyond the log's end."""
+    content = content.ljust(-(-len(content) // size) * size, b"\0")
+    while content:
+        offset, length = struct.unpack_from(">qi", content, len(content) - size)
+        if offset >= 0 < length and offset + length <= end:
+            break
+        content = content[:-size]
+    return content
+
+
+def cut_header(header: bytes, entry_at: Callable[[int], bytes], end: int) -> bytes:
+    """The header of an index file as if it ended before a physical offset.
+
+    Args:
+        header: The header.
+        entry_at: The entry of a number, from 1 on.
+        end: The physical offset.
+    """
+    begin_ms, end_ms, first, last, slots, count = _HEADER.unpack(header)
+    is_cut = False
+    while count > 1:
+        _, last, seconds, previous = _ENTRY.unpack(entry_at(count - 1))
+        if last < end:
+            at_ms = begin_ms + seconds * 1000
+            end_ms = at_ms + 999 if is_cut else max(end_ms, at_ms)
+            return _HEADER.pack(begin_ms, end_ms, first, last, slots, count)
+        is_cut = True
+        count -= 1
+        slots -= previous == 0
+    return bytes(HEADER_BYTES)

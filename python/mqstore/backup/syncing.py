@@ -1,0 +1,595 @@
+"""The function ``sync``."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import mqstore
+from mqstore import _native
+from mqstore.backup.offsets import OFFSET_FILES, within
+from mqstore.backup.snapshot import (
+    BATCH,
+    File,
+    Loaded,
+    Range,
+    Snapshot,
+    day_ms,
+    days,
+    document_name,
+    is_there,
+    kept_bytes,
+    load,
+    newest,
+    ranges_of,
+    shown,
+    write,
+)
+from mqstore.backup.source import (
+    ENTRY_BYTES,
+    HEADER_BYTES,
+    PIECE,
+    Pace,
+    SourceFile,
+    cut_entries,
+    cut_header,
+)
+from mqstore.backup.target import (
+    digest_of,
+    existing,
+    get_objects,
+    json_bytes,
+    object_name,
+    target_of,
+)
+from mqstore.errors import ConfigError, StoreError
+from mqstore.files.log_files import log_folders, log_paths
+from mqstore.results import _Report
+from mqstore.store import _DATABASES, has_scheme, settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from mqstore.backup.target import Target
+    from mqstore.config import ConfigLike
+
+__all__ = ["SyncReport", "sync"]
+
+_SMALL = 1 << 20
+"""Shorter ranges share an object."""
+_MOST_RANGES = 256
+"""Ranges of a growing file, of which then the small ones are copied again as one."""
+_LEAST_SAME = 64
+"""Bytes at the log's begin that prove that it is the one of the backup."""
+_MOST_PENDING = 4 * PIECE
+_QUEUES = {"consumequeue": 20, "batchconsumequeue": 46, "consumequeue_ext": 1}
+"""Bytes of an entry; units of an extension are written before the entry that leads to them."""
+_WHOLE = ("abort", "checkpoint", "mqstore.mark")
+_WHOLE_BELOW = ("config", "mqstore.acks", "mqstore.failed")
+_MADE_AGAIN = ("lock", "mqstore.seal", "mqstore.wait", "abort.bak", "mqstore.deleted")
+
+
+@dataclass(frozen=True, slots=True)
+class SyncReport(_Report):
+    """Result of ``mqstore.sync``.
+
+    Attributes:
+        path: The store.
+        target: The backup.
+        snapshot: Id of the snapshot that has the store now.
+        is_new: Whether it was written; ``False`` where nothing had changed.
+        timeline: The log that it belongs to.
+        end_offset: Physical offset of its log's end.
+        new_bytes: Bytes of the store that were new.
+        written_bytes: Bytes written to the target, documents too.
+        left_out: Files of the store that it lacks, a line for each kind.
+    """
+
+    path: str
+    target: str
+    snapshot: str
+    is_new: bool
+    timeline: str
+    end_offset: int
+    new_bytes: int
+    written_bytes: int
+    left_out: tuple[str, ...] = ()
+
+
+def sync(
+    path: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    config: ConfigLike = None,
+    verify: bool = False,
+    bytes_per_s: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> SyncReport:
+    """Copies what is new of a store to a backup, and writes a snapshot of this moment.
+
+    A broker may run: no lock is taken, and the store is only read. A sync that is killed leaves
+    nothing that a reader finds; the next one goes on. Two at once do each other no harm.
+
+    Args:
+        path: The store's root folder.
+        target: The backup: a folder, or a URL such as ``s3://bucket/prefix``; an empty one is
+            begun.
+        config: As for ``mqstore.open``; it is kept in the snapshot.
+        verify: Reads back what was written.
+        bytes_per_s: Most bytes of the store to read in a second; ``None`` for no limit.
+        storage_options: Options of the object store of a URL, as for ``mqstore.open``.
+
+    Raises:
+        NotAStoreError: No such folder, or no store in it.
+        ConfigError: The target has the backup of another store, or other files.
+        UnsupportedError: The target cannot write an object only if it is missing, or its format is
+            newer than this mqstore.
+        CorruptionError: With `verify`: the target gave back something else.
+        StoreIOError: A file or an object cannot be read or written.
+
+    Examples:
+        >>> import mqstore, tempfile
+        >>> folder, backup = tempfile.mkdtemp(), tempfile.mkdtemp()
+        >>> with mqstore.open(folder, "a", config={"mapped_file_size_commit_log": 65536}) as store:
+        ...     _ = store.append("orders", b"one")
+        >>> mqstore.sync(folder, backup).is_new, mqstore.sync(folder, backup).is_new
+        (True, False)
+    """
+    if has_scheme(path):
+        raise ValueError(f"path: expected a folder of this machine, got the URL {path!s}")
+    to = target_of(target, storage_options)
+    for _ in range(5):
+        work = _Sync(Path(path), to, config, verify=verify, bytes_per_s=bytes_per_s)
+        report = work.run()
+        # `prune` may have removed objects of a snapshot that it removed meanwhile.
+        if not report.is_new or work.is_whole():
+            return report
+        to.remove([document_name(report.snapshot)])
+    text = f"{to.url}: each snapshot that a sync began with was removed meanwhile"
+    raise StoreError(f"{text}; nothing was kept: end `mqstore prune` there, and sync again")
+
+
+class _Sync:
+    """One sync.
+
+    Attributes:
+        base: The newest snapshot before.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        target: Target,
+        config: ConfigLike,
+        *,
+        verify: bool,
+        bytes_per_s: int | None,
+    ) -> None:
+        self._root = root
+        self._target = target
+        self._config = config
+        self._verify = verify
+        self._pace = Pace(bytes_per_s)
+        self._ranges: dict[str, list[Range]] = defaultdict(list)
+        self._pending: dict[str, bytes] = {}
+        self._pack: list[tuple[str, int, bytes]] = []
+        self._reused: list[str] = []
+        self._new_bytes = self._written = 0
+        self.base: Loaded | None = None
+
+    def run(self) -> SyncReport:
+        """Copies, and writes the snapshot if something is new."""
+        # Each step before the next: what is copied first leads only to what is copied later.
+        small = dict(self._small_files())
+        with mqstore.open(self._root, config=self._config) as store:
+            now_ms = time.time_ns() // 1_000_000
+            end, flushed = store.max_physical_offset, store.flushed_offset
+            queues = {(q.topic, str(q.queue_id)): q for q in store.queues()}
+            settings = self._settings_of(store)
+            offsets = self._offsets(store)
+        target = existing(self._target, make=True)
+        known_days = days(target)
+        known = newest(target, known_days)
+        self.base = base = load(target, known) if known else None
+        paths = log_paths(log_folders(self._root, self._config))
+        begin = min(paths, default=end)
+        if offsets is not None:
+            small["config/consumerOffset.json"] = offsets
+        ends = {place: queue.max_offset for place, queue in queues.items()}
+        for name in OFFSET_FILES:
+            if name in small:
+                small[name] = within(small[name], ends)
+        files, fork = self._log(paths, begin, end, now_ms)
+        batches = {place for place, queue in queues.items() if queue.kind == "BatchCQ"}
+        files |= self._queues(batches, end, now_ms, keep=fork is None)
+        slots = settings.get("max_hash_slot_num", 0)
+        files |= self._index(slots, begin, end, now_ms, keep=fork is None)
+        files |= {name: self._whole(name, content) for name, content in small.items()}
+        self._flush(everything=True)
+        files = {name: self._finished(name, file) for name, file in files.items()}
+        self._flush(everything=True)
+        left_out = tuple(self._left_out())
+        timeline = secrets.token_hex(4)
+        if base is not None:
+            now_ms = max(now_ms, base.snapshot.time_ms + 1)
+            files = shown(files, day_ms(known_days[0]))
+            if base.files == files and base.snapshot.end_offset == end:
+                return self._report(base.snapshot, is_new=False, left_out=left_out)
+            if fork is None:
+                timeline = base.snapshot.timeline
+        snapshot = Snapshot(
+            "", datetime.fromtimestamp(now_ms / 1000, UTC), timeline, begin, end, flushed,
+            fork, sum(map(kept_bytes, files.values())), self._new_bytes, left_out,
+            os.path.abspath(self._root),  # noqa: PTH100 - no link is followed
+        )  # fmt: skip
+        new = Loaded(snapshot, files, settings)
+        if base is not None:
+            new.base, new.state = base.base, base.state
+        before = {} if base is None else base.files
+        changed = sum(before.get(name) != file for name, file in files.items())
+        snapshot = replace(snapshot, id=write(self._target, new, changed))
+        if self._verify:
+            load(self._target, snapshot.id)
+        return self._report(snapshot, is_new=True, left_out=left_out)
+
+    def is_whole(self) -> bool:
+        """Whether objects that were there before the sync still are."""
+        if self.base is not None and not is_there(self._target, self.base.snapshot.id):
+            return False
+        return None not in self._target.get(self._reused)
+
+    def _report(self, at: Snapshot, *, is_new: bool, left_out: tuple[str, ...]) -> SyncReport:
+        return SyncReport(
+            path=os.fspath(self._root),
+            target=self._target.url,
+            snapshot=at.id,
+            is_new=is_new,
+            timeline=at.timeline,
+            end_offset=at.end_offset,
+            new_bytes=self._new_bytes,
+            written_bytes=self._written,
+            left_out=left_out,
+        )
+
+    def _settings_of(self, store: mqstore.Store) -> dict[str, Any]:
+        """Settings that the files of a snapshot do not prove."""
+        given = settings_of(self._config)
+        kept = {name: v for name, v in given.items() if not name.startswith("store_path")}
+        if any((self._root / "index").glob("[0-9]*")):
+            names = ("max_hash_slot_num", "max_index_num")
+            kept |= {name: getattr(store.config, name) for name in names}
+        return kept
+
+    def _before(self, name: str) -> File | None:
+        return None if self.base is None else self.base.files.get(name)
+
+    def _known(self) -> Iterable[tuple[str, File]]:
+        return self.base.files.items() if self.base is not None else ()
+
+    # Objects.
+
+    def _keep(self, name: str, at: int, content: bytes) -> None:
+        """Keeps bytes of a file: in an object of their own, or beside others."""
+        self._new_bytes += len(content)
+        if len(content) >= _SMALL:
+            self._ranges[name].append((at, len(content), self._object(content), 0))
+        elif content:
+            self._pack.append((name, at, content))
+        self._flush()
+
+    def _object(self, content: bytes) -> str:
+        digest = digest_of(content)
+        self._pending[digest] = content
+        return digest
+
+    def _flush(self, *, everything: bool = False) -> None:
+        """Writes objects once they are many."""
+        if self._pack and (everything or sum(len(c) for *_, c in self._pack) > PIECE - _SMALL):
+            digest = self._object(b"".join(content for *_, content in self._pack))
+            place = 0
+            for name, at, content in self._pack:
+                self._ranges[name].append((at, len(content), digest, place))
+                place += len(content)
+            self._pack.clear()
+        if not everything and sum(map(len, self._pending.values())) < _MOST_PENDING:
+            return
+        contents = {object_name(digest): content for digest, content in self._pending.items()}
+        written = self._target.put(contents)
+        old = {name: contents[name] for name, new in zip(contents, written, strict=True) if not new}
+        # No snapshot may need them, and `prune` deletes such objects once they are old.
+        self._target.renew(old)
+        self._reused += old
+        self._written += sum(len(c) for name, c in contents.items() if name not in old)
+        if self._verify:
+            get_objects(self._target, list(self._pending))
+        self._pending.clear()
+
+    def _whole(self, name: str, content: bytes) -> File:
+        """Keeps a file whose content is replaced as a whole."""
+        before = self._before(name)
+        digest = digest_of(content)
+        ranges = ((0, len(content), digest, 0),) if content else ()
+        if content and (before is None or before.ranges != ranges):
+            self._new_bytes += len(content)
+            self._object(content)
+            self._flush()
+        return File(len(content), len(content), ranges=ranges)
+
+    def _finished(self, name: str, file: File) -> File:
+        """A file with the ranges that were added to it, in a manifest if it is closed."""
+        added = self._ranges.pop(name, None)
+        if added:
+            file = replace(file, ranges=tuple(sorted((*file.ranges, *added))))
+        if file.manifest == "-":
+            rows = json_bytes(file.ranges)
+            file = replace(file, ranges=(), manifest=self._object(rows))
+        return file
+
+    # Files.
+
+    def _grown(self, file: SourceFile, known: File | None) -> File | None:
+        """What is known of a file that only grows; ``None`` if it has other bytes now."""
+        if known is None or known.end > file.length or known.length != file.length:
+            return None
+        if file.crc(known.end) != known.crc:
+            return None
+        ranges = ranges_of(self._target, known)
+        if len(ranges) > _MOST_RANGES and known.manifest == "":
+            while ranges and ranges[-1][1] < _SMALL:
+                ranges = ranges[:-1]
+        return replace(known, ranges=ranges, manifest="", gone_ms=0)
+
+    def _closed(self, path: Path, known: File | None) -> File | None:
+        """A closed file that is kept already."""
+        if known is None or not known.manifest or path.stat().st_size != known.length:
+            return None
+        return replace(known, gone_ms=0)
+
+    def _log(
+        self, paths: Mapping[int, Path], begin: int, end: int, now_ms: int
+    ) -> tuple[dict[str, File], int | None]:
+        """Copies the log; returns its files, and where it left the timeline before."""
+        known = {
+            int(name[10:]): file for name, file in self._known() if name.startswith("commitlog/")
+        }
+        fork = self._fork(paths, known, begin, end)
+        if fork is not None:
+            known = self._until(paths, known, fork)
+        files = {
+            f"commitlog/{at:020}": replace(file, gone_ms=file.gone_ms or now_ms)
+            for at, file in known.items()
+            if at < begin
+        }
+        last = max(paths, default=0)
+        for at, path in paths.items():
+            if at >= end and at > begin:
+                continue
+            name = f"commitlog/{at:020}"
+            before = known.get(at)
+            closed = self._closed(path, before) if fork is None and at != last else None
+            if closed is not None:
+                files[name] = closed
+                continue
+            with SourceFile(path, self._pace) as file:
+                is_closed = at != last and at + file.length <= end
+                grown = self._grown(file, before)
+                ranges = grown.ranges if grown else ()
+                written = ranges[-1][0] + ranges[-1][1] if ranges else 0
+                for place, content in file.pieces(written, min(file.length, end - at)):
+                    self._keep(name, place, content)
+                    written = place + len(content)
+                manifest = "-" if is_closed else ""
+                files[name] = File(file.length, written, file.crc(written), ranges, manifest)
+        return files, fork
+
+    def _fork(
+        self, paths: Mapping[int, Path], known: Mapping[int, File], begin: int, end: int
+    ) -> int | None:
+        """Where the log differs from the one that is kept; ``None`` where it goes on from it."""
+        base = self.base
+        if base is None or not known:
+            return None
+        last, was = max(known), base.snapshot.end_offset
+        if begin > was or begin == end < was:
+            return begin  # what lay between was never copied, or nothing is left
+        if last in paths and end >= was:
+            with SourceFile(paths[last], self._pace) as file:
+                if self._grown(file, known[last]) is not None:
+                    return None
+        at = begin
+        for number in sorted(set(known) & set(paths)):
+            with SourceFile(paths[number], self._pace) as file:
+                for place, size, digest, where in ranges_of(self._target, known[number]):
+                    kept = get_objects(self._target, [digest])[0][where : where + size]
+                    there = file.read(place, min(place + size, max(0, end - number)))
+                    if kept != there:
+                        pairs = zip(kept, there, strict=False)
+                        same = next((n for n, (a, b) in enumerate(pairs) if a != b), len(there))
+                        at = number + place + same
+                        break
+                else:
+                    at = number + known[number].end
+                    continue
+            break
+        if at < begin + _LEAST_SAME:
+            text = f"{self._target.url} has the backup of another store, whose log begins otherwise"
+            raise ConfigError(f"target: {text}; nothing was copied: take an empty target", "target")
+        return min(at, end)
+
+    def _until(
+        self, paths: Mapping[int, Path], known: Mapping[int, File], fork: int
+    ) -> dict[int, File]:
+        """What is known of the log before a fork."""
+        kept: dict[int, File] = {}
+        for at, file in known.items():
+            if at >= fork or fork <= min(paths, default=fork):
+                continue
+            if at + file.length > fork:
+                ranges = [r for r in ranges_of(self._target, file) if at + r[0] + r[1] <= fork]
+                written = ranges[-1][0] + ranges[-1][1] if ranges else 0
+                with SourceFile(paths[at], self._pace) as source:
+                    crc = source.crc(written)
+                file = File(file.length, written, crc, tuple(ranges))
+            kept[at] = file
+        return kept
+
+    def _queues(
+        self, batches: Collection[tuple[str, str]], end: int, now_ms: int, *, keep: bool
+    ) -> dict[str, File]:
+        """Copies the queues."""
+        files: dict[str, File] = {}
+        for kind, size in _QUEUES.items():
+            for folder in _folders(self._root / kind, 2):
+                topic, queue = folder.parts[-2:]
+                is_batch = kind == "consumequeue" and (topic, queue) in batches
+                width = 46 if is_batch else size
+                above = f"{kind}/{topic}/{queue}/"
+                paths = _named(folder, 20)
+                for path in paths:
+                    name = above + path.name
+                    before = self._before(name) if keep else None
+                    try:
+                        closed = self._closed(path, before) if path != paths[-1] else None
+                        files[name] = closed or self._queue_file(
+                            name, path, before, width, end, is_last=path == paths[-1]
+                        )
+                    except FileNotFoundError:
+                        continue  # expired meanwhile
+                if paths:
+                    files |= dict(self._gone(above, above + paths[0].name, now_ms))
+        return files
+
+    def _queue_file(
+        self, name: str, path: Path, before: File | None, width: int, end: int, *, is_last: bool
+    ) -> File:
+        with SourceFile(path, self._pace) as file:
+            grown = self._grown(file, before)
+            ranges = grown.ranges if grown else ()
+            begin = ranges[-1][0] + ranges[-1][1] if ranges else 0
+            begin -= begin % width
+            content = file.written(begin, has_data=begin > 0)
+            content = content if width == 1 else cut_entries(content, width, end)
+            written = begin + len(content)
+            self._keep_from(name, begin, content)
+            is_full = written + width > file.length
+            manifest = "-" if is_full and not is_last else ""
+            header = BATCH if width == int(BATCH) else ""
+            return File(file.length, written, file.crc(written), ranges, manifest, header)
+
+    def _keep_from(self, name: str, begin: int, content: bytes) -> None:
+        for at in range(0, len(content), PIECE):
+            self._keep(name, begin + at, content[at : at + PIECE])
+
+    def _index(
+        self, slots: int, begin: int, end: int, now_ms: int, *, keep: bool
+    ) -> dict[str, File]:
+        """Copies entries of the index, and slots of files that are full."""
+        files: dict[str, File] = {}
+        paths = _named(self._root / "index", 17)
+        table = HEADER_BYTES + 4 * slots
+        for path in paths if slots else ():
+            name = f"index/{path.name}"
+            before = self._before(name) if keep else None
+            is_last = path == paths[-1]
+            closed = None if is_last else self._closed(path, before)
+            if closed is not None:
+                files[name] = closed
+                continue
+            with SourceFile(path, self._pace) as file:
+
+                def entry_at(number: int, file: SourceFile = file) -> bytes:
+                    place = table + ENTRY_BYTES * number
+                    return file.read(place, place + ENTRY_BYTES).ljust(ENTRY_BYTES, b"\0")
+
+                header = file.read(0, HEADER_BYTES).ljust(HEADER_BYTES, b"\0")
+                cut = cut_header(header, entry_at, end)
+                count = int.from_bytes(cut[36:], "big", signed=True)
+                written = min(table + ENTRY_BYTES * count, file.length) if count > 1 else 0
+                grown = self._grown(file, before)
+                ranges = grown.ranges if grown and grown.end <= written else ()
+                at = ranges[-1][0] + ranges[-1][1] if ranges else table
+                self._keep_from(name, at, file.read(at, written))
+                is_closed = not is_last and cut == header
+                if is_closed:
+                    for place, content in file.pieces(HEADER_BYTES, table):
+                        self._keep(name, place, content)
+                manifest = "-" if is_closed else ""
+                crc = file.crc(written)
+                files[name] = File(file.length, written, crc, ranges, manifest, cut.hex())
+        for name, kept in self._known():
+            if name.startswith("index/") and name not in files and kept.header:
+                last = int.from_bytes(bytes.fromhex(kept.header)[24:32], "big")
+                if last < begin:
+                    files[name] = replace(kept, gone_ms=kept.gone_ms or now_ms)
+        return files
+
+    def _gone(self, above: str, first: str, now_ms: int) -> Iterator[tuple[str, File]]:
+        """Files in front of a queue that the store has deleted."""
+        for name, file in self._known():
+            if name.startswith(above) and name < first:
+                yield name, replace(file, gone_ms=file.gone_ms or now_ms)
+
+    def _small_files(self) -> Iterator[tuple[str, bytes]]:
+        """Files that are kept as a whole."""
+        names: list[str] = list(_WHOLE)
+        for folder in _WHOLE_BELOW:
+            path = self._root / folder
+            names += [f"{folder}/{name}" for name in _names(path)]
+        for name in names:
+            path = self._root / name
+            if path.is_file() and not path.is_symlink() and not name.endswith((".bak", ".tmp")):
+                try:
+                    yield name, path.read_bytes()
+                except FileNotFoundError:
+                    continue  # replaced or removed meanwhile
+
+    def _offsets(self, store: mqstore.Store) -> bytes | None:
+        """The offsets of groups that RocksDB has, as the file that a broker would write."""
+        if not (self._root / "config/consumerOffsets/CURRENT").is_file():
+            return None
+        table: dict[str, dict[str, int]] = defaultdict(dict)
+        for group, offsets in store.groups().items():
+            for offset in offsets:
+                table[f"{offset.topic}@{group}"][str(offset.queue_id)] = offset.queue_offset
+        return json_bytes({"offsetTable": table})
+
+    def _left_out(self) -> Iterator[str]:
+        """A line for each kind of files that no snapshot has."""
+        for name in sorted(_names(self._root)):
+            known = _native._store_name(os.fsencode(name).decode("utf-8", "replace"))  # noqa: SLF001
+            if name in (*_WHOLE, *_WHOLE_BELOW, *_MADE_AGAIN, *_QUEUES, "commitlog", "index"):
+                continue
+            yield f"{name}: {'no file of a store' if known is None else known[1]}"
+        for name in _DATABASES:
+            if (self._root / name / "CURRENT").is_file():
+                made = "offsets are kept as consumerOffset.json" if "Offsets" in name else ""
+                yield f"{name}: a database of RocksDB; {made or 'its rows are made from the log'}"
+
+
+def _names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()] if folder.is_dir() else []
+
+
+def _folders(root: Path, depth: int) -> Iterable[Path]:
+    """Folders so deep below a folder, sorted."""
+    found = [root] if root.is_dir() else []
+    for _ in range(depth):
+        found = [path for folder in found for path in sorted(folder.iterdir()) if path.is_dir()]
+    return found
+
+
+def _named(folder: Path, digits: int) -> list[Path]:
+    """Files of a folder whose names have so many digits, sorted."""
+    if not folder.is_dir():
+        return []
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if len(path.name) == digits and path.name.isdecimal() and not path.is_symlink()
+    )

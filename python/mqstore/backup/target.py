@@ -1,0 +1,373 @@
+"""The objects of a backup: files of a folder, or objects below the URL of a bucket.
+
+An object is written once, whole or not at all, and never changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import uuid
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mqstore.errors import (
+    ConfigError,
+    CorruptionError,
+    NotAStoreError,
+    StoreIOError,
+    UnsupportedError,
+)
+from mqstore.files.durable import sync
+from mqstore.files.new_file import new_file
+from mqstore.files.remote import IoCounts, _ObstoreObjects, _wait, objects_of
+from mqstore.store import has_scheme
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+__all__ = [
+    "FORMAT",
+    "Target",
+    "damaged",
+    "digest_of",
+    "existing",
+    "get_objects",
+    "json_bytes",
+    "object_name",
+    "target_of",
+]
+
+FORMAT = "mqstore-backup.json"
+"""Name of the object that has the version of a backup's format."""
+_VERSION = 1
+_REFUSED = (
+    "objects cannot be written only if they are missing ({why}), so two syncs could overwrite each "
+    "other; nothing was copied: take a folder of a local disk, or a bucket of a service that "
+    "supports conditional writes (If-None-Match)"
+)
+
+
+class Target(Protocol):
+    """Objects by name, with ``/`` between its parts."""
+
+    url: str
+
+    @property
+    def counts(self) -> IoCounts:
+        """Requests and bytes so far."""
+
+    def get(self, names: Sequence[str]) -> list[bytes | None]:
+        """Content of objects; ``None`` for one that is missing."""
+
+    def put(self, contents: Mapping[str, bytes]) -> list[bool]:
+        """Writes objects that are missing; whether each was."""
+
+    def renew(self, contents: Mapping[str, bytes]) -> None:
+        """Gives objects that are there the present time."""
+
+    def names(self, folder: str) -> list[tuple[str, int, float]]:
+        """Objects below a folder, sorted: name, bytes, and Unix time in seconds."""
+
+    def folders(self, folder: str) -> list[str]:
+        """Names of the folders in a folder, sorted."""
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Deletes objects that may be missing."""
+
+    def now(self) -> float:
+        """Unix time in seconds by the clock of ``names``."""
+
+
+class _Folder:
+    """A folder of this machine."""
+
+    def __init__(self, path: str) -> None:
+        self.url = path
+        self.counts = IoCounts(0, 0)
+        self._root = Path(path)
+
+    def get(self, names: Sequence[str]) -> list[bytes | None]:
+        found: list[bytes | None] = []
+        for name in names:
+            with self._asked("read", self._root / name):
+                try:
+                    found.append((self._root / name).read_bytes())
+                except (FileNotFoundError, NotADirectoryError):
+                    found.append(None)
+        received = sum(len(content or b"") for content in found)
+        self.counts = IoCounts(self.counts.requests, self.counts.bytes + received)
+        return found
+
+    def put(self, contents: Mapping[str, bytes]) -> list[bool]:
+        return [self._put(self._root / name, content) for name, content in contents.items()]
+
+    def _put(self, path: Path, content: bytes) -> bool:
+        with self._asked("write", path):
+            if path.exists():
+                return False
+            if not self._root.exists():
+                self._root.mkdir(parents=True, mode=0o700)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with new_file(path, overwrite=False) as temporary:
+                    temporary.write_bytes(content)
+            except FileExistsError:
+                return False
+            for folder in path.parents:
+                sync(folder)
+                if folder == self._root:
+                    break
+        return True
+
+    def renew(self, contents: Mapping[str, bytes]) -> None:
+        for name in contents:
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(self._root / name)
+
+    def names(self, folder: str) -> list[tuple[str, int, float]]:
+        found = []
+        with self._asked("list", self._root / folder):
+            for above, _, names in os.walk(self._root / folder):
+                for path in (Path(above, name) for name in names):
+                    with contextlib.suppress(FileNotFoundError):
+                        status = path.stat()
+                        name = path.relative_to(self._root).as_posix()
+                        found.append((name, status.st_size, status.st_mtime))
+        return sorted(found)
+
+    def folders(self, folder: str) -> list[str]:
+        with self._asked("list", self._root / folder):
+            try:
+                return sorted(path.name for path in (self._root / folder).iterdir())
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
+    def remove(self, names: Sequence[str]) -> None:
+        for path in (self._root / name for name in names):
+            with self._asked("delete", path):
+                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    path.parent.rmdir()
+
+    def now(self) -> float:
+        with tempfile.NamedTemporaryFile(dir=self._root, prefix=".now.") as file:
+            return os.fstat(file.fileno()).st_mtime
+
+    @contextlib.contextmanager
+    def _asked(self, op: str, path: Path) -> Any:  # noqa: ANN401 - a context manager
+        self.counts = IoCounts(self.counts.requests + 1, self.counts.bytes)
+        try:
+            yield
+        except OSError as error:
+            text = f"{op} {path}: {error.strerror}"
+            raise StoreIOError(text, error.errno, str(path), op) from error
+
+
+class _Bucket:
+    """Objects below a URL."""
+
+    def __init__(self, objects: _ObstoreObjects) -> None:
+        self.url = objects.url
+        self._objects = objects
+        self._store: Any = objects._store  # noqa: SLF001 - of this package, as all below
+        self._above = f"{objects._prefix}/" if objects._prefix else ""  # noqa: SLF001
+
+    @property
+    def counts(self) -> IoCounts:
+        return self._objects.counts
+
+    def _run(self, op: str, ask: Callable[[str], Any], names: Sequence[str]) -> list[Any]:
+        def counted(name: str) -> Any:  # noqa: ANN401 - as `ask`
+            self._objects._count(1)  # noqa: SLF001
+            return ask(self._above + name)
+
+        return _wait([self._objects._task(op, name, partial(counted, name)) for name in names])  # noqa: SLF001
+
+    def get(self, names: Sequence[str]) -> list[bytes | None]:
+        import obstore
+
+        def ask(name: str) -> bytes | None:
+            try:
+                content = obstore.get(self._store, name).bytes().to_bytes()
+            except FileNotFoundError:
+                return None
+            self._objects._count(0, len(content))  # noqa: SLF001
+            return content
+
+        return self._run("read", ask, names)
+
+    def put(self, contents: Mapping[str, bytes]) -> list[bool]:
+        return self._put(contents, "create")
+
+    def renew(self, contents: Mapping[str, bytes]) -> None:
+        self._put(contents, "overwrite")
+
+    def _put(self, contents: Mapping[str, bytes], mode: Any) -> list[bool]:  # noqa: ANN401 - obstore's
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        bodies = {self._above + name: content for name, content in contents.items()}
+
+        def ask(name: str) -> bool:
+            try:
+                obstore.put(self._store, name, bodies[name], mode=mode, use_multipart=False)
+            except (AlreadyExistsError, FileExistsError):
+                return False
+            return True
+
+        return self._run("write", ask, list(contents))
+
+    def names(self, folder: str) -> list[tuple[str, int, float]]:
+        import obstore
+
+        def ask(name: str) -> list[tuple[str, int, float]]:
+            found = []
+            for number, page in enumerate(obstore.list(self._store, name, chunk_size=1000)):
+                self._objects._count(int(number > 0))  # noqa: SLF001
+                found += [
+                    (
+                        meta["path"].removeprefix(self._above),
+                        meta["size"],
+                        meta["last_modified"].timestamp(),
+                    )
+                    for meta in page
+                ]
+            return sorted(found)
+
+        return self._run("list", ask, [folder])[0]  # type: ignore[no-any-return]
+
+    def folders(self, folder: str) -> list[str]:
+        import obstore
+
+        def ask(name: str) -> list[str]:
+            found = obstore.list_with_delimiter(self._store, name)["common_prefixes"]
+            return sorted(prefix.rstrip("/").rpartition("/")[2] for prefix in found)
+
+        return self._run("list", ask, [folder])[0]  # type: ignore[no-any-return]
+
+    def remove(self, names: Sequence[str]) -> None:
+        import obstore
+
+        def ask(name: str) -> None:
+            with contextlib.suppress(FileNotFoundError):
+                obstore.delete(self._store, name)
+
+        for at in range(0, len(names), 256):
+            self._run("delete", ask, names[at : at + 256])
+
+    def now(self) -> float:
+        import obstore
+
+        name = f"now-{uuid.uuid4().hex}"
+        self.put({name: b"1"})
+        time = obstore.head(self._store, self._above + name)["last_modified"].timestamp()
+        self.remove([name])
+        return time
+
+
+def target_of(
+    target: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> Target:
+    """The objects of a target, which need not be there.
+
+    Raises:
+        UnsupportedError: A URL of which only fsspec reads.
+    """
+    if not has_scheme(target):
+        if storage_options is not None:
+            raise ValueError("storage_options: expected None for a local path, which takes none")
+        return _Folder(os.path.abspath(os.fspath(target)))  # noqa: PTH100 - no link is followed
+    url, objects = objects_of(target, None, storage_options)
+    if not isinstance(objects, _ObstoreObjects):
+        what = _REFUSED.format(why="fsspec has no such call")
+        raise UnsupportedError(f"{url}: {what}", what, url)
+    return _Bucket(objects)
+
+
+def existing(target: Target, *, make: bool = False) -> Target:
+    """Returns a target that is a backup of a version that is known; with `make` begins one.
+
+    Raises:
+        NotAStoreError: There is no backup.
+        UnsupportedError: Its format is newer, or the target cannot hold one.
+    """
+    content = target.get([FORMAT])[0]
+    if content is None and make:
+        if target.names(""):
+            text = "the target is not empty, and no backup; nothing was copied"
+            raise ConfigError(f"target: expected an empty folder or a backup: {text}", "target")
+        content = json.dumps({"format": "mqstore-backup", "version": _VERSION}).encode()
+        why = "a second write of one name succeeded"
+        try:
+            target.put({FORMAT: content})
+            is_refused = target.put({FORMAT: content}) != [False]
+        except StoreIOError as error:
+            if not has_scheme(target.url) and error.errno not in (1, 38, 95):
+                raise
+            if has_scheme(target.url) and "501" not in error.message:
+                raise
+            is_refused, why = True, error.message
+        if is_refused:
+            what = _REFUSED.format(why=why)
+            raise UnsupportedError(f"{target.url}: {what}", what, target.url)
+    if content is None:
+        reason = f"no backup: {FORMAT} is missing"
+        raise NotAStoreError(f"{target.url}: {reason}", target.url, reason)
+    try:
+        version = int(json.loads(content)["version"])
+    except (ValueError, LookupError, TypeError):
+        raise damaged(target, FORMAT, "a backup's format", "something else") from None
+    if version > _VERSION:
+        what = (
+            f"the backup has format {version}, this mqstore reads up to {_VERSION}; nothing was "
+            "read: pip install --upgrade mqstore"
+        )
+        raise UnsupportedError(f"{target.url}: {what}", what, target.url)
+    return target
+
+
+def damaged(target: Target, name: str, expected: str, found: str) -> CorruptionError:
+    """The error of an object that is not what was stored."""
+    path = f"{target.url}/{name}"
+    text = (
+        f"{path}: expected {expected}, found {found}; nothing was changed: "
+        "`mqstore snapshots TARGET --check` lists all such objects"
+    )
+    return CorruptionError(text, path, 0, "backup-object", expected, found)
+
+
+def json_bytes(value: object) -> bytes:
+    """A value as JSON without spaces."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def object_name(digest: str) -> str:
+    """Name of the object with the content of a digest."""
+    return f"objects/{digest[:2]}/{digest}"
+
+
+def digest_of(content: bytes) -> str:
+    """Digest of content, which names and proves it."""
+    return sha256(content).hexdigest()
+
+
+def get_objects(target: Target, digests: Sequence[str]) -> list[bytes]:
+    """Content of objects, proven by their digests.
+
+    Raises:
+        CorruptionError: One is missing or is not what was stored; the error has its name.
+    """
+    names = [object_name(digest) for digest in digests]
+    contents: list[bytes] = []
+    for name, digest, content in zip(names, digests, target.get(names), strict=True):
+        if content is None:
+            raise damaged(target, name, "an object", "nothing")
+        if digest_of(content) != digest:
+            raise damaged(target, name, "the content that its name proves", "other content")
+        contents.append(content)
+    return contents

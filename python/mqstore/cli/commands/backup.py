@@ -1,0 +1,267 @@
+"""``sync``, ``snapshots``, ``restore`` and ``prune``: backups."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import mqstore
+from mqstore import _native
+from mqstore.cli.commands.verify import finding_row
+from mqstore.cli.options import (
+    config_option,
+    output_options,
+    print_report,
+    storage_option,
+    storage_options_of,
+    store_argument,
+)
+from mqstore.cli.output import Column, note, table_lines, to_json
+from mqstore.cli.progress import progress
+from mqstore.cli.units import DURATION, RATE, TIME
+from mqstore.files.new_file import new_file
+from mqstore.text import count_text, escape, size_text, time_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mqstore import PruneReport, RestoreReport, Snapshot, SyncReport
+    from mqstore.cli.output import Output
+
+_COLUMNS = (
+    Column("id", title="SNAPSHOT"),
+    Column("time_ms", time_text, title="TIME"),
+    Column("timeline"),
+    Column("end_offset", right=True, title="LOG ENDS"),
+    Column("bytes", size_text, right=True),
+    Column("new_bytes", size_text, right=True, title="NEW"),
+)
+_FINDINGS = (Column("code"), Column("path"), Column("expected"), Column("found"))
+_target_argument = click.argument("target", type=click.Path())
+
+
+@click.command("sync", short_help="Copy what is new of a store into a backup.")
+@store_argument
+@_target_argument
+@click.option(
+    "--every", type=DURATION, metavar="DURATION", help="Go on, with so long a pause: 60s."
+)
+@click.option("--bytes", "bytes_per_s", type=RATE, metavar="RATE", help="Read at most: 50m/s.")
+@click.option("--verify", is_flag=True, help="Read back what was written.")
+@click.option(
+    "--health",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the last success, and the last failure with its error, to a JSON file.",
+)
+@config_option
+@storage_option
+@output_options
+@click.pass_context
+def sync_command(
+    ctx: click.Context,
+    output: Output,
+    store: str,
+    target: str,
+    every: int | None,
+    bytes_per_s: int | None,
+    verify: bool,  # noqa: FBT001 - click passes it by name
+    health: Path | None,
+    config: str | None,
+) -> None:
+    """Copy what is new of a store into a backup, and write a snapshot of this moment.
+
+    TARGET is a folder or a URL; an empty one is begun. A broker may run: no lock is taken, and what
+    is read leaves the page cache. A sync that fails with --every is reported and tried again.
+    """
+    # So that opening the store leaves nothing in the cache either.
+    _native._spare_page_cache()  # noqa: SLF001 - our own
+    options = storage_options_of(ctx)
+    state: dict[str, object] = {}
+    while True:
+        now_ms = time.time_ns() // 1_000_000
+        try:
+            report = mqstore.sync(
+                store, target, config=config, verify=verify, bytes_per_s=bytes_per_s,
+                storage_options=options,
+            )  # fmt: skip
+            document = asdict(report)
+            output.document(document, lambda: _sync_lines(report))  # noqa: B023 - called at once
+            output.flush()
+            state |= {"last_success_ms": now_ms, "snapshot": report.snapshot}
+            _write_health(health, state)
+        except (mqstore.StoreError, OSError) as error:
+            state |= {"last_failure_ms": now_ms, "last_error": str(error)}
+            _write_health(health, state)
+            if every is None:
+                raise
+            note(f"mqstore: {error}")
+        if every is None:
+            return
+        time.sleep(every)
+
+
+def _write_health(path: Path | None, state: dict[str, object]) -> None:
+    if path is not None:
+        with new_file(path, overwrite=True) as temporary:
+            temporary.write_text(to_json(state), "utf-8")
+
+
+def _sync_lines(report: SyncReport) -> Iterator[str]:
+    if not report.is_new:
+        yield f"nothing new since {report.snapshot}"
+        return
+    yield (
+        f"{report.snapshot}: {size_text(report.new_bytes)} new, the log up to {report.end_offset}, "
+        f"timeline {report.timeline}"
+    )
+    for line in report.left_out:
+        yield f"left out: {escape(line)}"
+
+
+@click.command("snapshots", short_help="List the snapshots of a backup.")
+@_target_argument
+@click.option("--check", is_flag=True, help="Read and check every object instead.")
+@storage_option
+@output_options
+@click.pass_context
+def snapshots_command(ctx: click.Context, output: Output, target: str, check: bool) -> int:  # noqa: FBT001
+    """List the snapshots of a backup; --check reads every object, and exits with 1 for damage."""
+    options = storage_options_of(ctx)
+    if not check:
+        found = mqstore.snapshots(target, storage_options=options)
+        rows = [_snapshot_row(snapshot) for snapshot in found]
+        if output.form == "text":
+            for line in table_lines(rows, _COLUMNS):
+                output.line(line)
+        else:
+            output.rows(iter(rows))
+        return 0
+    with progress("checking", unit="objects") as advance:
+        report = mqstore.check_backup(target, progress=advance, storage_options=options)
+    document = {
+        "path": report.path,
+        "ok": report.ok,
+        "findings": [finding_row(finding) for finding in report.findings],
+        "counts": report.counts,
+    }
+
+    def lines() -> Iterator[str]:
+        if report.findings:
+            yield from table_lines(document["findings"], _FINDINGS)  # type: ignore[arg-type]
+        counts = report.counts
+        yield (
+            f"{count_text(counts['snapshots'])} snapshots, {count_text(counts['objects'])} objects "
+            f"with {size_text(counts['bytes'])} are sound"
+        )
+
+    print_report(output, document, "findings", lines)
+    return int(not report.ok)
+
+
+def _snapshot_row(snapshot: Snapshot) -> dict[str, Any]:
+    names = ("id", "time_ms", "timeline", "begin_offset", "end_offset", "flushed_offset",
+             "fork_offset", "bytes", "new_bytes", "source")  # fmt: skip
+    row = {name: getattr(snapshot, name) for name in names}
+    return {**row, "left_out": list(snapshot.left_out)}
+
+
+@click.command("restore", short_help="Make a store of a moment of a backup.")
+@_target_argument
+@click.argument("store", type=click.Path())
+@click.option("--at", type=TIME, metavar="TIME", help="The store as it was then.")
+@click.option("--snapshot", metavar="ID", help="The store as of a snapshot.")
+@click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET", help="The log's end.")
+@click.option("--dry-run", is_flag=True, help="Only print the plan.")
+@storage_option
+@output_options
+@click.pass_context
+def restore_command(
+    ctx: click.Context,
+    output: Output,
+    target: str,
+    store: str,
+    at: int | None,
+    snapshot: str | None,
+    to_offset: int | None,
+    dry_run: bool,  # noqa: FBT001
+) -> int:
+    """Make a store of a moment of a backup, the newest snapshot's if none is given.
+
+    STORE must be empty or not there. The store is verified at the end; an interrupted restore goes
+    on when it is called again.
+    """
+    if sum(given is not None for given in (at, snapshot, to_offset)) > 1:
+        raise click.UsageError("--at, --snapshot and --to-offset exclude each other.")
+    with progress("restoring") as advance:
+        report = mqstore.restore(
+            target, store, at=at, snapshot=snapshot, to_offset=to_offset, dry_run=dry_run,
+            progress=advance, storage_options=storage_options_of(ctx),
+        )  # fmt: skip
+    document = {**asdict(report), "findings": [finding_row(f) for f in report.findings]}
+    output.document(document, lambda: _restore_lines(report))
+    return int(any(finding.severity != "info" for finding in report.findings))
+
+
+def _restore_lines(report: RestoreReport) -> Iterator[str]:
+    did = "restored" if report.applied else "would restore"
+    yield (
+        f"{did} {count_text(report.files)} files, {size_text(report.bytes)}: the log from "
+        f"{report.begin_offset} to {report.end_offset} of snapshot {report.snapshot}"
+    )
+    for finding in report.findings:
+        yield f"{finding.severity}: {finding.code}: {escape(finding.message)}"
+    if not report.applied:
+        yield "nothing was written"
+
+
+@click.command("prune", short_help="List old snapshots; delete them with --apply.")
+@_target_argument
+@click.option(
+    "--keep", type=DURATION, required=True, metavar="DURATION", help="Keep snapshots so young: 7d."
+)
+@click.option(
+    "--keep-hourly",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="COUNT",
+    help="Keep the newest snapshot of each of the last COUNT hours that have one, too.",
+)
+@click.option("--apply", is_flag=True, help="Delete what goes.")
+@storage_option
+@output_options
+@click.pass_context
+def prune_command(
+    ctx: click.Context,
+    output: Output,
+    target: str,
+    keep: int,
+    keep_hourly: int,
+    apply: bool,  # noqa: FBT001
+) -> None:
+    """List old snapshots of a backup, and objects that no other one needs; --apply deletes them.
+
+    The newest snapshot stays, and so does an object for 24 hours. A sync may run.
+    """
+    report = mqstore.prune(
+        target, keep=timedelta(seconds=keep), keep_hourly=keep_hourly, dry_run=not apply,
+        storage_options=storage_options_of(ctx),
+    )  # fmt: skip
+    output.document(asdict(report), lambda: _prune_lines(report))
+
+
+def _prune_lines(report: PruneReport) -> Iterator[str]:
+    did = "deleted" if report.applied else "would delete"
+    yield (
+        f"{did} {count_text(len(report.removed))} snapshots, and {count_text(report.objects)} "
+        f"objects with {size_text(report.bytes)}; {count_text(len(report.kept))} snapshots stay"
+    )
+    if report.waiting:
+        yield f"{count_text(report.waiting)} more objects go once they are 24 hours old"
+    if not report.applied:
+        yield "nothing was changed, --apply does it"

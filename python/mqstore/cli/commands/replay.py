@@ -1,0 +1,411 @@
+"""``replay`` and ``resend``: messages of a store into a live cluster."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import click
+import msgspec
+
+from mqstore.cli.message_options import grep_option, tags_option
+from mqstore.cli.names import refusals
+from mqstore.cli.options import (
+    allow_empty_option,
+    config_option,
+    limit_option,
+    output_options,
+    print_report,
+    read_argument,
+    topics_option,
+)
+from mqstore.cli.output import Column, note, table_lines
+from mqstore.cli.progress import progress
+from mqstore.cli.units import TIME
+from mqstore.replaying.replay import INTERRUPTED, Replay
+from mqstore.replaying.report import write_failures
+from mqstore.replaying.selection import REFUSED
+from mqstore.text import (
+    count_text,
+    duration_text,
+    escape,
+    parse_size,
+    rate_text,
+    size_text,
+    time_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mqstore.cli.output import Output
+    from mqstore.replaying.report import ReplayReport
+
+    # Newer releases have it generic, older ones cannot be subscripted.
+    _FloatType = click.ParamType[float]
+else:
+    _FloatType = click.ParamType
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_MOST_SHOWN = 20
+_TOPICS = (
+    Column("topic", title="TO TOPIC"),
+    Column("messages", count_text, right=True),
+    Column("bytes", size_text, right=True),
+    Column("queues", count_text, right=True),
+    Column("groups", ", ".join, title="RECEIVED BY"),
+)
+_FIRST = (
+    Column("topic", title="TO TOPIC"),
+    Column("physical_offset", right=True, title="PHYSICAL OFFSET"),
+    Column("store_timestamp_ms", time_text, title="STORED"),
+    Column("tags"),
+    Column("keys", " ".join),
+    Column("unique_key", title="UNIQUE KEY"),
+)
+_REFUSALS = (
+    Column("reason", title="NOT SENT"),
+    Column("messages", count_text, right=True),
+    Column("topic", title="FIRST OF TOPIC"),
+    Column("physical_offset", right=True, title="PHYSICAL OFFSET"),
+    Column("detail"),
+)
+_FAILURES = (
+    Column("message_id", title="ID"),
+    Column("keys", " ".join),
+    Column("topic"),
+    Column("kind", title="FAILED BY"),
+    Column("tries", right=True),
+    Column("answer"),
+)
+
+
+class _Rate(_FloatType):
+    """``200/s``, of sizes ``5m/s``."""
+
+    name = "rate"
+
+    def __init__(self, read: Callable[[str], float]) -> None:
+        self._read = read
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        try:
+            rate = self._read(str(value).strip().removesuffix("/s"))
+        except ValueError:
+            rate = 0
+        if rate <= 0:
+            self.fail(f"expected a number a second, as 200/s, got {value!r}", param, ctx)
+        return rate
+
+
+def _pairs(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    pairs = [one.partition("=") for one in given]
+    if not all(name and separator for name, separator, _ in pairs):
+        raise click.BadParameter("expected NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+def _function(_ctx: click.Context, _param: click.Parameter, given: str | None) -> object:
+    """The function that a name ``module:function`` leads to; modules of this folder too."""
+    if given is None:
+        return None
+    module, separator, name = given.partition(":")
+    if not (module and separator and name):
+        raise click.BadParameter(f"expected MODULE:FUNCTION, got {given!r}")
+    sys.path.insert(0, "")
+    try:
+        found: object = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise click.BadParameter(str(error)) from None
+    finally:
+        sys.path.remove("")
+    if not callable(found):
+        raise click.BadParameter(f"{given} is no function")
+    return found
+
+
+def _ids(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> list[str | int]:
+    # As `get` tells them apart: an id has 32 or 56 digits.
+    return [int(one) if re.fullmatch("[0-9]{1,19}", one) else one for one in given]
+
+
+_OPTIONS = (
+    click.option(
+        "--to",
+        "to",
+        required=True,
+        metavar="NAMESRV",
+        help="Name servers of the target, host:port; several joined by ;.",
+    ),
+    click.option("--apply", is_flag=True, help="Send; without it the plan is printed."),
+    topics_option(),
+    click.option(
+        "-q",
+        "--queue-id",
+        "queue_ids",
+        multiple=True,
+        type=click.IntRange(0, 2**31 - 1),
+        metavar="QUEUE",
+        help="Only queues of this number; repeatable.",
+    ),
+    click.option(
+        "--first-offset",
+        "first_queue_offset",
+        type=click.IntRange(min=0),
+        metavar="OFFSET",
+        help="First queue offset that counts.",
+    ),
+    click.option(
+        "--last-offset",
+        "last_queue_offset",
+        type=click.IntRange(min=0),
+        metavar="OFFSET",
+        help="Last queue offset that counts.",
+    ),
+    click.option(
+        "--from", "begin_ms", type=TIME, metavar="TIME", help="First store time that counts."
+    ),
+    click.option(
+        "--until", "end_ms", type=TIME, metavar="TIME", help="Last store time that counts."
+    ),
+    tags_option,
+    click.option(
+        "-k", "--key", "keys", multiple=True, metavar="KEY", help="Only this key; repeatable."
+    ),
+    click.option(
+        "--id",
+        "ids",
+        multiple=True,
+        callback=_ids,
+        metavar="ID|OFFSET",
+        help="This message, by message id or physical offset; repeatable.",
+    ),
+    grep_option,
+    click.option(
+        "--include",
+        multiple=True,
+        type=click.Choice(REFUSED),
+        help="Send these too; by default they are refused. Repeatable.",
+    ),
+    click.option(
+        "--rate", type=_Rate(float), metavar="RATE", help="Most messages a second, as 200/s."
+    ),
+    click.option(
+        "--bytes",
+        "bytes_rate",
+        type=_Rate(parse_size),
+        metavar="RATE",
+        help="Most bytes a second, as 5m/s.",
+    ),
+    limit_option(None, "messages in this run"),
+    click.option("--to-topic", metavar="TOPIC", help="Topic of the target for all of them."),
+    click.option(
+        "--queue",
+        type=click.Choice(["keep", "any"]),
+        default="keep",
+        show_default=True,
+        help="keep: to the queue of the same number; any: to all in turn.",
+    ),
+    click.option("--ordered", is_flag=True, help="Keep the order within each queue."),
+    click.option("--new-id", is_flag=True, help="Give each message a new unique key."),
+    click.option(
+        "--set-property",
+        "properties",
+        multiple=True,
+        callback=_pairs,
+        metavar="NAME=VALUE",
+        help="A property that each message gets; repeatable.",
+    ),
+    click.option(
+        "--transform",
+        callback=_function,
+        metavar="MODULE:FUNCTION",
+        help="A Python function that returns the message to send, or None to drop it.",
+    ),
+    click.option(
+        "--journal",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        help="What was sent, to go on from; by default one for store, target and selection.",
+    ),
+    click.option(
+        "--report",
+        "report_file",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        help="Write the failures: FILE.csv as CSV, else JSON lines.",
+    ),
+    click.option(
+        "--retry-failed",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="REPORT",
+        help="Send only the messages of this report of failures.",
+    ),
+    click.option(
+        "--on-failure",
+        type=click.Choice(["stop", "skip"]),
+        default="stop",
+        show_default=True,
+        help="stop: at what all messages would meet, and after 20 in a row; skip: go on.",
+    ),
+    click.option(
+        "--rocketmq-home",
+        type=click.Path(exists=True, file_okay=False),
+        metavar="FOLDER",
+        help="An installed RocketMQ; ROCKETMQ_HOME if left out.",
+    ),
+    click.option(
+        "--classpath", metavar="PATH", help="Class path with RocketMQ's client, in place of it."
+    ),
+    click.option(
+        "--credentials",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="File with accessKey and secretKey; MQSTORE_ACCESS_KEY and MQSTORE_SECRET_KEY if left "
+        "out.",
+    ),
+    click.option("--tls", is_flag=True, help="Encrypt the connections."),
+    click.option(
+        "--tls-config",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="RocketMQ's file of TLS settings.",
+    ),
+    click.option(
+        "--batch",
+        type=click.IntRange(1, 1024),
+        default=32,
+        show_default=True,
+        metavar="COUNT",
+        help="Most messages of one request.",
+    ),
+    click.option(
+        "--tries",
+        type=click.IntRange(1, 1000),
+        default=8,
+        show_default=True,
+        metavar="COUNT",
+        help="How often a message is tried while the cause may pass.",
+    ),
+    allow_empty_option,
+    config_option,
+)
+
+
+def _replay_options(command: Callable[P, R]) -> Callable[P, R]:
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command("resend", short_help="Send dead letters back to their group.")
+@read_argument()
+@click.option("-g", "--group", required=True, metavar="GROUP", help="The consumer group.")
+@click.option(
+    "--origin-topic",
+    "to_origin",
+    is_flag=True,
+    help="Send them to the topic that they come from, and so to all its groups.",
+)
+@_replay_options
+@output_options
+def resend_command(output: Output, /, **options: Any) -> int:  # noqa: ANN401 - checked by click
+    """Send the dead letters of a consumer group back into a live cluster.
+
+    They go into the group's retry topic: this group gets them, and no other. Without --apply it
+    prints the plan and sends nothing. A run that was stopped goes on when it is started again.
+    Exits with 1 where a message failed, or the target could not be asked.
+    """
+    return _run(output, **options)
+
+
+@click.command("replay", short_help="Send messages of a store into a live cluster.")
+@read_argument()
+@click.option(
+    "--missed-by",
+    metavar="GROUP",
+    help="Messages behind this group's offsets, for this group alone.",
+)
+@_replay_options
+@output_options
+def replay_command(output: Output, /, **options: Any) -> int:  # noqa: ANN401 - checked by click
+    """Send messages of a store into a live cluster, by RocketMQ's own client.
+
+    Without --apply it prints the plan and sends nothing. Each message is sent at least once; a run
+    that was stopped goes on when it is started again. Exits with 1 where a message failed, or the
+    target could not be asked.
+    """
+    return _run(output, **options)
+
+
+def _run(
+    output: Output,
+    *,
+    store: str,
+    to: str,
+    grep: re.Pattern[bytes] | None,
+    report_file: str | None,
+    **options: Any,  # noqa: ANN401
+) -> int:
+    if grep is not None:
+        options["grep"] = grep.pattern
+    with refusals(), progress("sending" if options["apply"] else "reading the log") as advance:
+        report = Replay(store, to, progress=advance, **options).run()
+    document = msgspec.to_builtins(report)
+    print_report(output, document, "failures", lambda: _lines(report, document))
+    for text in report.warnings:
+        note(_for_shell(text))
+    if report_file is not None and report.applied:
+        write_failures(report_file, report.failures)
+    if report.stopped is not None:
+        again = "start it again to go on"
+        note(escape(f"stopped: {report.stopped}; journal {report.journal}: {again}"))
+    if report.stopped == INTERRUPTED:
+        return 130
+    is_damaged = any(row.reason == "damaged" for row in report.refusals)
+    is_asked = report.applied or all(row.queues for row in report.topics)
+    return int(bool(report.failures or report.stopped) or is_damaged or not is_asked)
+
+
+def _for_shell(text: str) -> str:
+    """A remark in the names of the options."""
+    for name, option in (
+        ("new_id", "--new-id"),
+        ('queue "any"', "--queue any"),
+        ("another journal", "another --journal"),
+    ):
+        text = text.replace(name, option)
+    return escape(text)
+
+
+def _lines(report: ReplayReport, document: dict[str, Any]) -> Iterator[str]:
+    tables = (
+        ("", document["topics"], _TOPICS),
+        ("the first of them:", document["first"], _FIRST),
+        ("", document["refusals"], _REFUSALS),
+        ("the cluster did not take:", document["failures"][:_MOST_SHOWN], _FAILURES),
+    )
+    for title, rows, columns in tables:
+        if rows:
+            yield from (title,) if title else ()
+            yield from table_lines(rows, columns)
+            yield ""
+    if report.failed > _MOST_SHOWN:
+        yield f"{count_text(report.failed)} failures in all; --report FILE or --jsonl lists them"
+    if report.applied:
+        rate = rate_text(report.sent, report.seconds or 0, "messages")
+        took = duration_text(report.seconds or 0)
+        yield f"sent {count_text(report.sent)} messages in {took}, {rate}"
+        if report.sent_before:
+            yield f"earlier runs sent {count_text(report.sent_before)}"
+        return
+    for text in report.differences:
+        yield escape(text)
+    took = "" if report.seconds is None else f", in {duration_text(report.seconds)} at this rate"
+    count = count_text(report.messages)
+    yield f"would send {count} messages to {escape(report.to)}{took}; --apply sends them"

@@ -1,0 +1,185 @@
+"""The journal of a replay: which messages were sent, so that a killed run can go on."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mqstore.errors import ConfigError, StoreLockedError, damaged, expected
+from mqstore.files.durable import sync
+from mqstore.replaying.report import ReplayFailure, failure_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_FORM = 1
+_LONGEST_LINE = 64 << 20
+# Between two waits for the disk; a killed process loses nothing that was written.
+_FLUSH_S = 0.2
+
+
+class Journal:
+    """Handled messages of one selection for one target, by their physical offsets.
+
+    Messages are handled in the order of the log, but for those in flight: so a journal is an offset
+    up to which all are handled, and the few handled ones behind it. Each line has what changed.
+
+    Attributes:
+        path: The file.
+        done: All messages of the selection up to this physical offset are handled.
+        beyond: Handled messages behind it.
+        sent: How many were sent.
+        failures: Messages that the cluster did not take, by physical offset.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], binding: Mapping[str, Any]) -> None:
+        self.path = os.fspath(path)
+        self.done = -1
+        self.beyond: set[int] = set()
+        self.sent = 0
+        self.failures: dict[int, ReplayFailure] = {}
+        self.anchor: tuple[int, int] | None = None
+        self._binding = dict(binding)
+        self._file = -1
+        self._flushed_s = 0.0
+
+    def read(self) -> None:
+        """Reads what earlier runs wrote; a file that is not there has nothing.
+
+        Raises:
+            ConfigError: It belongs to another selection or target.
+            CorruptionError: A line that is none of a journal.
+        """
+        end = 0
+        try:
+            file = Path(self.path).open("rb")  # noqa: SIM115 - closed below
+        except FileNotFoundError:
+            return
+        with file:
+            while (line := file.readline(_LONGEST_LINE)).endswith(b"\n"):
+                self._take(line, end)
+                end += len(line)
+            # A line that a kill cut off: its messages count as not sent.
+            if self._file >= 0 and line:
+                os.ftruncate(self._file, end)
+
+    def open(self) -> None:
+        """Takes the lock, reads, and writes the head of a new journal.
+
+        Raises:
+            StoreLockedError: Another run has it.
+        """
+        Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._file = os.open(self.path, flags, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            text = f"{self.path}: another run sends with this journal; wait until it has ended"
+            raise StoreLockedError(text, self.path) from None
+        self.read()
+        if os.fstat(self._file).st_size == 0:
+            self._write({"journal": _FORM, **self._binding})
+            os.fsync(self._file)
+            sync(Path(self.path).parent)
+
+    def close(self) -> None:
+        """Makes what was written durable, and gives the lock back."""
+        if self._file >= 0:
+            os.fsync(self._file)
+            os.close(self._file)
+            self._file = -1
+
+    def is_handled(self, place: int) -> bool:
+        """Whether a message was sent, or failed for a reason of its own."""
+        return place <= self.done or place in self.beyond
+
+    def note(
+        self,
+        *,
+        done: int | None = None,
+        beyond: Iterable[int] = (),
+        sent: int = 0,
+        resolved: Iterable[int] = (),
+        failures: Iterable[ReplayFailure] = (),
+        anchor: tuple[int, int] | None = None,
+    ) -> None:
+        """Writes what became of some messages, before they count.
+
+        Args:
+            done: New offset up to which all are handled.
+            beyond: Handled messages behind it.
+            sent: How many of them were sent.
+            resolved: Failures that were sent now.
+            failures: Messages that the cluster did not take.
+            anchor: Physical offset and store time of a message, by which the store is known.
+        """
+        line: dict[str, Any] = {
+            "done": done,
+            "beyond": list(beyond),
+            "sent": sent or None,
+            "resolved": list(resolved),
+            "failures": list(failures),
+            "anchor": anchor,
+        }
+        line = {name: value for name, value in line.items() if value not in (None, [])}
+        self._write(line)
+        self._apply(line, 0)
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        data = msgspec.json.encode(line) + b"\n"
+        while data:
+            data = data[os.write(self._file, data) :]
+        now = time.monotonic()
+        if now - self._flushed_s > _FLUSH_S:
+            os.fsync(self._file)
+            self._flushed_s = now
+
+    def _take(self, line: bytes, offset: int) -> None:
+        try:
+            document = msgspec.json.decode(line)
+            if offset == 0:
+                self._check(document)
+            else:
+                self._apply(document, offset)
+        except (ValueError, TypeError, AttributeError, LookupError) as error:
+            if isinstance(error, ConfigError):
+                raise
+            advice = "keep it as evidence, and name another journal; messages may be sent again"
+            raise damaged(
+                self.path, "journal", "a line of a journal", error, advice, offset=offset
+            ) from None
+
+    def _check(self, head: Mapping[str, Any]) -> None:
+        wanted = {"journal": _FORM, **self._binding}
+        # As JSON has it: tuples are lists there.
+        wanted = msgspec.json.decode(msgspec.json.encode(wanted))
+        other = [name for name in {**wanted, **head} if wanted.get(name) != head.get(name)]
+        if other:
+            there = ", ".join(f"{name}={head.get(name)!r}" for name in sorted(other))
+            here = ", ".join(f"{name}={wanted.get(name)!r}" for name in sorted(other))
+            advice = "give the same arguments to go on, or name another journal to begin anew"
+            text = expected("journal", f"one of {here}", f"{self.path} of {there}", advice)
+            raise ConfigError(text, "journal")
+
+    def _apply(self, line: Mapping[str, Any], offset: int) -> None:
+        self.sent += line.get("sent", 0)
+        if "anchor" in line:
+            self.anchor = (line["anchor"][0], line["anchor"][1])
+        self.beyond.update(line.get("beyond", ()))
+        done = line.get("done")
+        if done is not None:
+            self.done = done
+            self.beyond = {place for place in self.beyond if place > done}
+        for place in line.get("resolved", ()):
+            self.failures.pop(place, None)
+        for found in line.get("failures", ()):
+            if not isinstance(found, ReplayFailure):
+                found = failure_of(found, self.path, offset)
+            self.failures[found.physical_offset] = found

@@ -1,0 +1,226 @@
+"""Reports of a replay, and files of its failures."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from mqstore.errors import ConfigError, damaged, expected
+from mqstore.results import _Report as Report
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+
+FailureKind = Literal[
+    "no-topic",
+    "no-queue",
+    "no-group",
+    "no-permission",
+    "flow-control",
+    "disk-full",
+    "not-writable",
+    "unreachable",
+    "empty-body",
+    "refused",
+    "broker-error",
+]
+# What each kind asks for: end the run, try again later, or go on with the next message.
+ACTIONS: dict[FailureKind, Literal["stop", "later", "skip"]] = {
+    "no-topic": "stop",
+    "no-queue": "skip",
+    "no-group": "stop",
+    "no-permission": "stop",
+    "flow-control": "later",
+    "disk-full": "stop",
+    "not-writable": "stop",
+    "unreachable": "later",
+    "empty-body": "skip",
+    "refused": "skip",
+    "broker-error": "skip",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayFailure(Report):
+    """A message that the cluster did not take.
+
+    Attributes:
+        physical_offset: Where it lies in the store.
+        topic: Topic that it was sent to.
+        kind: ``"no-topic"``, ``"no-queue"``, ``"no-group"``, ``"no-permission"``,
+            ``"flow-control"``, ``"disk-full"``, ``"not-writable"`` (a slave, or a broker that
+            closes), ``"unreachable"``, ``"empty-body"``, ``"refused"`` or ``"broker-error"``.
+        answer: What the broker or the client said.
+        code: RocketMQ's code of it; -1 where there is none.
+        tries: How often it was tried.
+        message_id: Its id in the store.
+        unique_key: Its unique key.
+        keys: Its keys.
+    """
+
+    physical_offset: int
+    topic: str
+    kind: FailureKind
+    answer: str
+    code: int
+    tries: int
+    message_id: str
+    unique_key: str | None = None
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayTopic(Report):
+    """Messages for one topic of the target.
+
+    Attributes:
+        topic: Topic that they are sent to.
+        messages: How many there are.
+        bytes: Their bodies and properties, as stored.
+        queues: Queues of the topic that can be written to; 0 if it is not there, ``None`` if the
+            target was not asked.
+        groups: Consumer groups that receive them.
+        highest_queue_id: The highest queue that one of them comes from.
+    """
+
+    topic: str
+    messages: int
+    bytes: int
+    queues: int | None
+    groups: tuple[str, ...]
+    highest_queue_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRefusal(Report):
+    """Messages that are not sent.
+
+    Attributes:
+        reason: ``"half"``, ``"rolled-back"``, ``"system"``, ``"damaged"``, ``"stand-in"`` (of a
+            message that ``mqstore.copy`` left out), ``"no-origin"`` (a dead letter that does not
+            say where it comes from), or ``"dropped"`` by the transform.
+        messages: How many there are.
+        topic: Topic of the first of them; empty for damage.
+        physical_offset: Where the first of them lies.
+        detail: More about the first of them.
+    """
+
+    reason: str
+    messages: int
+    topic: str
+    physical_offset: int
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstMessage(Report):
+    """One of the first messages of a dry run.
+
+    Attributes:
+        topic: Topic that it is sent to.
+        physical_offset: Where it lies in the store.
+        store_timestamp_ms: When it was stored.
+        keys: Its keys.
+        tags: Its tags.
+        unique_key: Its unique key.
+    """
+
+    topic: str
+    physical_offset: int
+    store_timestamp_ms: int
+    keys: tuple[str, ...]
+    tags: str | None
+    unique_key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport(Report):
+    """Result of ``mqstore.replay`` and ``mqstore.resend``, or their plan.
+
+    Attributes:
+        path: The store.
+        to: Name servers of the target.
+        applied: Whether messages were sent; ``False`` for a dry run.
+        sent: Messages sent by this run.
+        sent_before: Messages that earlier runs with this journal sent.
+        failed: Messages that the cluster did not take, those of earlier runs too.
+        skipped: Messages that are not sent, by ``refusals``.
+        failures: The messages that the cluster did not take.
+        refusals: The messages that are not sent, by reason.
+        stopped: Why the run ended before its last message; ``None`` if it did not.
+        journal: The journal, which a next run goes on from.
+        messages: Dry run: messages that would be sent.
+        topics: Dry run: these by topic of the target.
+        first: Dry run: the first of them.
+        seconds: Time that sending took; of a dry run the time it will take at the rate, ``None``
+            without one.
+        differences: How the sent messages differ from the stored ones.
+        warnings: Further remarks.
+    """
+
+    path: str
+    to: str
+    applied: bool
+    sent: int = 0
+    sent_before: int = 0
+    failed: int = 0
+    skipped: int = 0
+    failures: tuple[ReplayFailure, ...] = ()
+    refusals: tuple[ReplayRefusal, ...] = ()
+    stopped: str | None = None
+    journal: str = ""
+    messages: int = 0
+    topics: tuple[ReplayTopic, ...] = ()
+    first: tuple[FirstMessage, ...] = ()
+    seconds: float | None = None
+    differences: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def write_failures(path: str | os.PathLike[str], failures: Iterable[ReplayFailure]) -> None:
+    """Writes failures as CSV, by the name ``.csv``, or as JSON lines."""
+    with Path(path).open("w", encoding="utf-8", newline="") as file:
+        if not _is_csv(path):
+            file.writelines(failure.to_json() + "\n" for failure in failures)
+            return
+        writer = csv.DictWriter(file, [field.name for field in fields(ReplayFailure)])
+        writer.writeheader()
+        for failure in failures:
+            writer.writerow(asdict(failure) | {"keys": " ".join(failure.keys)})
+
+
+def read_failures(path: str | os.PathLike[str]) -> tuple[int, ...]:
+    """Physical offsets of the failures in a file that ``write_failures`` wrote.
+
+    Raises:
+        ConfigError: It is no such file.
+        OSError: It cannot be read.
+    """
+    try:
+        with Path(path).open(encoding="utf-8", newline="") as file:
+            rows = csv.DictReader(file) if _is_csv(path) else map(msgspec.json.decode, file)
+            return tuple(sorted({int(row["physical_offset"]) for row in rows}))
+    except (ValueError, LookupError, TypeError, csv.Error) as error:
+        text = expected("retry_failed", "a report of failures", f"{path}: {error}")
+        raise ConfigError(text, "retry_failed") from None
+
+
+def failure_of(document: object, path: str, offset: int) -> ReplayFailure:
+    """The failure that a line of a journal holds.
+
+    Raises:
+        CorruptionError: It holds none.
+    """
+    try:
+        return msgspec.convert(document, ReplayFailure)
+    except msgspec.ValidationError as error:
+        raise damaged(path, "journal", "a failure", error, offset=offset) from None
+
+
+def _is_csv(path: str | os.PathLike[str]) -> bool:
+    return Path(path).suffix.lower() == ".csv"

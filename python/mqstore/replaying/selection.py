@@ -1,0 +1,332 @@
+"""Which messages of a store are sent, to which topic, and which are refused."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from mqstore._names import is_system_topic, missing_topics
+from mqstore._native import Damage, decode
+from mqstore.care.pending import DEAD_LETTER, RETRY
+from mqstore.errors import MessageNotFoundError, StoreError
+from mqstore.exchange.matching import Choice, body_matches
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from mqstore import Store, StoredMessage
+
+Refused = Literal["half", "rolled-back", "system", "damaged"]
+REFUSED: tuple[Refused, ...] = ("half", "rolled-back", "system", "damaged")
+_MOST_OF_A_KEY = 65_536
+# Properties of a message's way through a broker: they would mean something else at the target.
+DROPPED = (
+    *("DELAY", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "__transactionId__"),
+    *("RECONSUME_TIME", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "MIN_OFFSET", "MAX_OFFSET"),
+    *("CLUSTER", "MSG_REGION", "TRACE_ON", "POP_CK", "1ST_POP_TIME", "TRANSFER_FLAG", "__CRC32#"),
+    *("INNER_NUM", "INNER_BASE", "INNER_MULTI_QUEUE_OFFSET", "MSG_TYPE", "CORRECTION_FLAG"),
+    *("TIMER_DELAY_LEVEL", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"),
+    *("TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES"),
+    *("TRANSACTION_CHECK_TIMES", "CHECK_IMMUNITY_TIME_IN_SECONDS", "ORIGIN_GROUP"),
+)
+OF_DEAD_LETTERS = ("RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID")
+"""Those that a message must lose to be one of its topic again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The requested messages; ``None`` and empty are no bound.
+
+    Attributes:
+        topics: Only these topics; of dead letters and retries, the topic that they come from.
+        queue_ids: Only queues of these numbers.
+        first_queue_offset: First queue offset.
+        last_queue_offset: Last queue offset.
+        begin_ms: First store time.
+        end_ms: Last store time.
+        tags: A tag expression.
+        keys: Keys or unique keys of which a message has one.
+        ids: Message ids or physical offsets.
+        grep: Pattern that the body must contain.
+        missed_by: A group whose messages behind its offsets are meant.
+        dead_letters: A group whose dead letters are meant.
+        to_origin: Whether dead letters go to their topic, and not to their group.
+        include: What is sent although it is refused by default.
+    """
+
+    topics: tuple[str, ...] = ()
+    queue_ids: tuple[int, ...] = ()
+    first_queue_offset: int | None = None
+    last_queue_offset: int | None = None
+    begin_ms: int | None = None
+    end_ms: int | None = None
+    tags: str | None = None
+    keys: tuple[str, ...] = ()
+    ids: tuple[str | int, ...] = ()
+    grep: re.Pattern[bytes] | None = None
+    missed_by: str | None = None
+    dead_letters: str | None = None
+    to_origin: bool = False
+    include: tuple[Refused, ...] = ()
+
+    @property
+    def group(self) -> str | None:
+        """The group whose retry topic the messages go to."""
+        return None if self.to_origin else self.missed_by or self.dead_letters
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A message to be sent.
+
+    Attributes:
+        message: The message.
+        place: Its physical offset; that of the record for a message in a batch.
+        topic: Topic of the target.
+        added: Properties that it gets.
+    """
+
+    message: StoredMessage
+    place: int
+    topic: str
+    added: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class NotSent:
+    """A message that is not sent, or a damaged range."""
+
+    place: int
+    reason: str
+    topic: str = ""
+    detail: str = ""
+
+
+class Selector:
+    """The chosen messages of an open store, in the order of the log."""
+
+    def __init__(self, store: Store, what: Selection, *, allow_empty: bool = False) -> None:
+        self._store = store
+        self._what = what
+        self._group = what.missed_by or what.dead_letters
+        self._begins: dict[tuple[str, int], int] | None = None
+        topics: tuple[str, ...] = what.topics
+        if what.dead_letters is not None:
+            topics = (DEAD_LETTER + what.dead_letters,)
+        elif what.missed_by is not None:
+            self._begins = self._missed(what.missed_by)
+            topics = tuple(dict.fromkeys(topic for topic, _ in self._begins))
+        if not allow_empty and (missing := missing_topics(store, topics)):
+            raise MessageNotFoundError(f"{'; '.join(missing)}; nothing was sent")
+        self._choice = Choice(
+            topics=topics or None,
+            tags=what.tags,
+            keys=what.keys or None,
+            begin_ms=what.begin_ms,
+            end_ms=what.end_ms,
+        )
+        self._matches = None if what.grep is None else body_matches(what.grep)
+        self.begin, self.end = store.min_physical_offset, store.max_physical_offset
+
+    def chosen(self, begin: int = 0) -> Iterator[Chosen | NotSent]:
+        """The messages from a physical offset on, each at once after the others."""
+        for found in self._found(begin):
+            if isinstance(found, Damage):
+                yield from self._damaged(found)
+            elif self._fits(found):
+                yield from self._judged(found)
+
+    def at(self, places: Iterable[int]) -> Iterator[Chosen | NotSent]:
+        """The messages at physical offsets; those that are gone are left out with their reason."""
+        for place in sorted(places):
+            try:
+                message = self._store.get(place)
+            except StoreError as error:
+                yield NotSent(place, "damaged", detail=str(error))
+                continue
+            yield from self._judged(message)
+
+    def _missed(self, group: str) -> dict[tuple[str, int], int]:
+        """The first queue offset that a group has not taken, of each queue of its topics."""
+        offsets = self._store.groups().get(group)
+        if offsets is None:
+            raise MessageNotFoundError(
+                f"no offsets of group {group!r} in {self._store.path}; `mqstore groups` lists the "
+                "groups; nothing was sent"
+            )
+        taken = {(at.topic, at.queue_id): max(at.queue_offset, 0) for at in offsets}
+        wanted = {topic for topic, _ in taken}
+        if self._what.topics:
+            wanted &= {*self._what.topics, RETRY + group}
+        return {
+            (queue.topic, queue.queue_id): taken.get((queue.topic, queue.queue_id), 0)
+            for queue in self._store.queues()
+            if queue.topic in wanted
+        }
+
+    def _found(self, begin: int) -> Iterator[StoredMessage | Damage]:
+        what = self._what
+        if what.ids:
+            messages = [
+                self._store.get(one) if isinstance(one, int) else self._store.get_by_id(one)
+                for one in what.ids
+            ]
+            yield from sorted({one.physical_offset: one for one in messages}.values(), key=_place)
+            return
+        if what.keys and what.tags is None and (by_key := self._by_key()) is not None:
+            yield from (message for message in by_key if message.physical_offset >= begin)
+            return
+        start, stop = self._range()
+        scan = self._store.scan(
+            start_physical_offset=max(begin, start),
+            stop_physical_offset=stop,
+            on_error="report",
+            decompress=False,
+            **self._choice.filters,
+        )
+        self.begin, self.end = start, scan.stop_physical_offset
+        for found in scan:
+            if isinstance(found, Damage) or self._choice.has_key(found):
+                yield found
+        if what.end_ms is None and stop is None:
+            self._store._check_end(self._choice.topics, None)  # noqa: SLF001
+
+    def _by_key(self) -> list[StoredMessage] | None:
+        """The messages by the index; ``None`` where that may lack some."""
+        found: dict[int, StoredMessage] = {}
+        for key in self._what.keys:
+            for topic in self._choice.topics or self._store.topics():
+                result = self._store.query(
+                    topic,
+                    key,
+                    begin_ms=self._what.begin_ms,
+                    end_ms=self._what.end_ms,
+                    max_messages=_MOST_OF_A_KEY,
+                )
+                if result.truncated or not result.complete:
+                    return None
+                found.update((message.physical_offset, message) for message in result)
+        return sorted(found.values(), key=_place)
+
+    def _range(self) -> tuple[int, int | None]:
+        """The part of the log to read, by the queues where they bound it."""
+        whole = self._store.min_physical_offset, None
+        if self._begins is None and self._what.dead_letters is None:
+            return whole
+        firsts: list[int] = []
+        lasts: list[int] = []
+        for queue in self._store.queues():
+            begin = queue.min_offset
+            if self._begins is not None:
+                begin = max(
+                    begin, self._begins.get((queue.topic, queue.queue_id), queue.max_offset)
+                )
+            elif queue.topic not in (self._choice.topics or ()):
+                continue
+            if begin >= queue.max_offset:
+                continue
+            try:
+                for offset, places in ((begin, firsts), (queue.max_offset - 1, lasts)):
+                    read = self._store.read(queue.topic, queue.queue_id, offset, max_messages=1)
+                    places.append(read.messages[0].physical_offset)
+            except (StoreError, IndexError):
+                return whole
+        if not firsts:
+            # Only what is in no queue is left: none of a group's offsets leads there.
+            return (0, 0) if self._begins is not None else whole
+        return min(firsts), max(lasts) + 1
+
+    def _fits(self, message: StoredMessage) -> bool:
+        what = self._what
+        if self._begins is not None:
+            begin = self._begins.get((message.topic, message.queue_id))
+            if begin is None or message.queue_offset < begin:
+                return False
+        if what.topics and self._group is not None and self._origin(message) not in what.topics:
+            return False
+        return (
+            (not what.queue_ids or message.queue_id in what.queue_ids)
+            and (what.first_queue_offset is None or message.queue_offset >= what.first_queue_offset)
+            and (what.last_queue_offset is None or message.queue_offset <= what.last_queue_offset)
+            and (self._matches is None or self._matches(message))
+        )
+
+    @staticmethod
+    def _origin(message: StoredMessage) -> str | None:
+        """Topic in which a group got a message first."""
+        if not message.topic.startswith((RETRY, DEAD_LETTER)):
+            return message.topic
+        properties = message.properties
+        return properties.get("RETRY_TOPIC") or properties.get("DLQ_ORIGIN_TOPIC")
+
+    def _judged(self, message: StoredMessage) -> Iterator[Chosen | NotSent]:
+        place, topic = message.physical_offset, message.topic
+        origin = self._origin(message)
+        reason = self._reason(message)
+        if reason is None and origin is None and self._group is not None:
+            reason = "no-origin"
+        if reason is None:
+            try:
+                members = message.batch or (message,)
+                for member in members:
+                    _ = member.body
+            except StoreError as error:
+                if "damaged" not in self._what.include:
+                    yield NotSent(place, "damaged", topic, str(error))
+                    return
+                members = (message,)
+            for member in members:
+                yield self._routed(member, place, origin or topic)
+        else:
+            yield NotSent(place, reason, topic)
+
+    def _reason(self, message: StoredMessage) -> str | None:
+        include, topic = self._what.include, message.topic
+        if b"MQSTORE_LEFT_OUT\x01" in message.raw_properties:
+            return "stand-in"
+        if message.purpose == "half":
+            return None if "half" in include else "half"
+        if message.transaction == "rollback":
+            return None if "rolled-back" in include else "rolled-back"
+        if self._group is not None and topic in (RETRY + self._group, DEAD_LETTER + self._group):
+            return None
+        return "system" if _is_system(topic) and "system" not in include else None
+
+    def _routed(self, message: StoredMessage, place: int, origin: str) -> Chosen:
+        group = self._what.group
+        if group is not None:
+            return Chosen(message, place, RETRY + group, {"RETRY_TOPIC": origin})
+        topic = message.topic
+        if self._what.to_origin:
+            return Chosen(message, place, origin, {})
+        if message.purpose in ("half", "delayed", "timer"):
+            topic = message.real_topic or topic
+        return Chosen(message, place, topic, {})
+
+    def _damaged(self, damage: Damage) -> Iterator[Chosen | NotSent]:
+        """A damaged range; the message in it where only its body is damaged, and it is wanted."""
+        if "damaged" in self._what.include:
+            scan: Any = self._store.scan_arrow(
+                columns=["record"],
+                start_physical_offset=damage.physical_offset,
+                stop_physical_offset=damage.physical_offset + max(damage.length, 1),
+                verify_crc=False,
+                on_error="skip",
+                **self._choice.filters,
+            )
+            records = [bytes(row.as_py()) for batch in scan for row in batch.column(0)]
+            messages = [decode(record, verify_crc=False) for record in records]
+            for message in filter(self._choice.has_key, filter(self._fits, messages)):
+                yield from self._judged(message)
+            if messages:
+                return
+        yield NotSent(damage.physical_offset, "damaged", detail=damage.reason)
+
+
+_is_system = functools.lru_cache(maxsize=4096)(is_system_topic)
+
+
+def _place(message: StoredMessage) -> int:
+    return message.physical_offset

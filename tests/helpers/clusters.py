@@ -1,0 +1,74 @@
+"""A live cluster to send to: what it is asked, and what its consumers get."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import mqstore
+from helpers.java import VERSION, RocketMQ, RocketMQError, build
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# Short lives: the second compiler would cost more than it gives.
+QUICK_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -Xshare:auto"}
+
+
+def client_path(version: str = VERSION) -> str:
+    """The class path of RocketMQ's client."""
+    return build(version).partition(os.pathsep)[2]
+
+
+@dataclass
+class Cluster:
+    """A name server and a broker in a process of their own."""
+
+    rocketmq: RocketMQ
+    store: Path
+    to: str
+    client: str
+    port: int
+
+    def topics(self, *names: str, queues: int = 4) -> None:
+        """Makes topics."""
+        self.rocketmq.produce(
+            [{"op": "create-topic", "topic": name, "queues": queues} for name in names]
+        )
+
+    def messages(self, *topics: str, count: int = 0) -> list[dict[str, Any]]:
+        """All messages of topics, as a consumer sees them, once there are so many."""
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                found = self.rocketmq.consume(topics, "all-of-them")
+            except RocketMQError as error:
+                # The client cannot be given no queue at all.
+                if "can not be null or empty" not in str(error):
+                    raise
+                found = []
+            # A broker adds a message to its queue a little later.
+            if len(found) >= count or time.monotonic() > deadline:
+                return found
+
+    def stored(self, topic: str) -> int:
+        """How many messages the broker's folder has of a topic."""
+        with mqstore.open(self.store) as store:
+            return sum(queue.max_offset for queue in store.queues(topic))
+
+
+@contextmanager
+def running_cluster(
+    rocketmq: RocketMQ, store: Path, *, client: str = "", **params: Any
+) -> Iterator[Cluster]:
+    """Starts a broker on a store in a running process, and stops it."""
+    settings = {"storeConfig": {"mappedFileSizeCommitLog": 64 << 20}, **params}
+    _, done = rocketmq.call("start-broker", store=str(store), params=settings)
+    port = int(done["broker"].rpartition(":")[2])
+    yield Cluster(rocketmq, store, done["nameServer"], client or client_path(), port)
+    if rocketmq.is_alive:
+        rocketmq.stop_broker()
