@@ -6,6 +6,8 @@ store, 4 locked, 5 input or output, 130 interrupted.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import sys
 import warnings
@@ -214,7 +216,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
-        return _run(arguments)
+        code = _run(arguments)
+    if arguments is None and "duckdb" in sys.modules:
+        # A thread of DuckDB or Arrow that still reads would abort the process as Python ends.
+        atexit._run_exitfuncs()  # noqa: SLF001 - the only way
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        os._exit(code)
+    return code
 
 
 def _run(arguments: Sequence[str] | None) -> int:

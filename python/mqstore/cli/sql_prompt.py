@@ -52,7 +52,8 @@ def prompt(session: Session, show: Callable[[str], object]) -> None:
         if words[:1] in (["."], [".quit"], [".exit"], ["quit"], ["exit"]):
             return
         if words[:1] == [".help"]:
-            note(_HELP)
+            for one in _HELP.splitlines():
+                note(one)
         elif words and (words[0].startswith(".") or words[-1].endswith(";")):
             _run(text, show)
         elif words:

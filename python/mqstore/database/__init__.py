@@ -9,8 +9,7 @@ import json
 import os
 import re
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import mqstore
 from mqstore._names import broker_of
@@ -32,14 +31,27 @@ _SHOW = re.compile(r"\s*show\s+(?:all\s+)?tables\s*;?\s*", re.IGNORECASE)
 _EXPLAIN = re.compile(r"\s*explain\s+(analyze\s+)?(.*)", re.IGNORECASE | re.DOTALL)
 _DESCRIPTION = ("column_name", "column_type", "meaning")
 _TEXT = "messages_text"
+# Statements that write files.
+_WRITES = (b"copy", b"attach", b"export")
+_BEFORE_TARGET = (b"database", b"or", b"replace", b"if", b"not", b"exists")
+_ROWS = duckdb.ExpectedResultType.QUERY_RESULT
+_COMMENT = duckdb.token_type.comment
+_SCHEME = re.compile(r"(?:[a-z]+:)+(?://(?=/))?", re.IGNORECASE)
 _MOST_SQL = 1 << 32
-_MESSAGES = """
-select * exclude (key), try(decode(body)) as body_text,
-  try_cast(try(decode(body)) as json) as body_json from "_messages"
+_LEAST_MEMORY_BYTES = 1 << 20
+# DuckDB takes NaN and Infinity for JSON, which has no such numbers.
+_NUMBERS = r"""
+case when not regexp_matches(body_text, '(?i)nan|inf') or not
+  regexp_matches(regexp_replace(body_text, '"([^"\\\\]|\\\\.)*"', '', 'gs'), '(?i)nan|inf')
+then try_cast(body_text as json) end
 """
+_BODIES = f"select * exclude (key), try(decode(body)) as body_text, {_NUMBERS} as body_json"
+# Bit 4: prepared (4) and rolled back (12), which no queue has.
+_MESSAGES = f'{_BODIES} from "_messages" where sys_flag & 4 = 0'
 _VIEWS = f"""
 create temp view messages as {_MESSAGES};
-create temp macro messages_by_key(wanted) as table {_MESSAGES} where key = wanted;
+create temp view unqueued as {_BODIES} from "_unqueued" where sys_flag & 4 != 0;
+create temp macro messages_by_key(wanted) as table {_MESSAGES} and key = wanted;
 create temp view messages_text as select * replace (body_text as body) from messages;
 """  # noqa: S608 - our own text
 
@@ -52,14 +64,16 @@ def sql(
     memory_bytes: int = 1 << 30,
     threads: int = 2,
     spill: str | os.PathLike[str] | None = None,
+    on_error: Literal["raise", "skip"] = "raise",
     config: ConfigLike = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> duckdb.DuckDBPyRelation | duckdb.DuckDBPyConnection | None:
     """Queries stores in SQL.
 
-    The tables are ``messages``, ``messages_text`` (with text as ``body``), ``queues``, ``topics``,
-    ``groups``, ``group_queues``, ``files``, ``findings``, ``index_entries`` and ``pending``; the
-    query ``describe messages`` explains each column. A table is read when a query asks for it.
+    The tables are ``messages``, ``messages_text`` (with text as ``body``), ``unqueued`` (records of
+    transactions that no queue has), ``queues``, ``topics``, ``groups``, ``group_queues``,
+    ``files``, ``findings``, ``index_entries`` and ``pending``; the query ``describe messages``
+    explains each column. A table is read when a query asks for it.
     Conditions on messages reach the store as in ``mqstore.duckdb.relation``; ``explain`` before a
     query shows which, and what is read. ``messages_by_key('o-1')`` has the messages with a key, in
     ``keys`` or as ``unique_key``, which the index finds.
@@ -67,11 +81,15 @@ def sql(
     Args:
         paths: The root folder of a store, or those of several: column ``broker`` is the name of
             the store's directory, or the path where two have one name.
-        query: SQL of DuckDB; ``None`` returns a connection with the tables.
-        allow_files: Whether SQL may read and write other files.
-        memory_bytes: Memory of DuckDB; a query that needs more fails.
+        query: SQL of DuckDB, one statement of it with rows; ``None`` returns a connection with the
+            tables, which its cursors do not have.
+        allow_files: Whether SQL may read and write other files; `query` none in a store, while a
+            connection checks no path.
+        memory_bytes: Memory of DuckDB, from 1 MiB; a query that needs more fails.
         threads: Threads of DuckDB.
         spill: Folder for what does not fit into memory; ``None`` writes no file.
+        on_error: At damage of the log, in messages, ``"raise"`` it, or ``"skip"`` it with a warning
+            that counts it.
         config: As for ``mqstore.open``.
         storage_options: As for ``mqstore.open``.
 
@@ -80,9 +98,13 @@ def sql(
         connection of DuckDB.
 
     Raises:
-        ConfigError: No store is named, or `spill` lies inside of one.
+        ConfigError: No store is named, `spill` or a file to write lies inside of one, a number is
+            too low, or several statements have rows.
         NotAStoreError: No such folder, or no store in it.
-        duckdb.Error: The query is wrong.
+        duckdb.Error: The query is wrong, or, as its rows are read, the store is damaged.
+
+    Warns:
+        RuntimeWarning: Rows lack what could not be read.
 
     Examples:
         >>> import mqstore, tempfile
@@ -98,10 +120,11 @@ def sql(
         memory_bytes=memory_bytes,
         threads=threads,
         spill=spill,
+        on_error=on_error,
         config=config,
         storage_options=storage_options,
     )
-    return session.connection if query is None else session.run(query)
+    return session.connection if query is None else session.last(query)
 
 
 class Session:
@@ -119,16 +142,23 @@ class Session:
         memory_bytes: int = 1 << 30,
         threads: int = 2,
         spill: str | os.PathLike[str] | None = None,
+        on_error: Literal["raise", "skip"] = "raise",
         config: ConfigLike = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
+        for name, least, number in (
+            ("memory_bytes", _LEAST_MEMORY_BYTES, memory_bytes),
+            ("threads", 1, threads),
+        ):
+            if type(number) is not int or not least <= number < 1 << 62:
+                raise ConfigError(f"{name}: expected at least {least}, got {number!r}", name)
         given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
         roots = [os.fspath(path) for path in connect_each(given, storage_options)]
-        self.stores = Stores(_by_broker(roots), config)
+        self.stores = Stores(_by_broker(roots), config, on_error)
         for path in self.stores.paths.values():
             mqstore.open(path, config=config).close()
-            if spill is not None and Path(spill).resolve().is_relative_to(Path(path).resolve()):
-                raise ConfigError(f"spill: {spill} lies inside of the store {path}", "spill")
+        if spill is not None:
+            self.stores.check_outside("spill", spill)
         self.connection = duckdb.connect(
             config={
                 "memory_limit": f"{memory_bytes}B",
@@ -141,18 +171,63 @@ class Session:
         )
         self.connection.execute(f"set timezone = '{_zone_name(self.connection)}'")
         for name in TABLES:
-            shown = "_messages" if name == "messages" else name
+            shown = f"_{name}" if name in {"messages", "unqueued"} else name
             self.connection.register(shown, Table(name, self.stores))
         self.connection.execute(_VIEWS)
         if not allow_files:
             self.connection.execute("set enable_external_access = false")
         self.connection.execute("set lock_configuration = true")
 
-    def statements(self, query: str) -> list[str]:
-        """The statements of a text."""
+    def statements(self, query: str, *, most: int | None = None) -> list[str]:
+        """The statements of a text, none of which writes into a store, `most` of them with rows."""
         if query.lstrip().startswith("."):
             return [query]
-        return [_without_end(one.query) for one in self.connection.extract_statements(query)]
+        statements = self.connection.extract_statements(query)
+        results = sum(one.expected_result_type == [_ROWS] for one in statements)
+        if most is not None and results > most:
+            text = f"query: expected one result, got those of {results} queries"
+            raise ConfigError(text, "query")
+        for one in statements:
+            if one.type != duckdb.StatementType.SELECT:
+                self._check_target(one.query)
+        return [_without_end(one.query) for one in statements]
+
+    def last(self, query: str) -> duckdb.DuckDBPyRelation | None:
+        """The rows of a text's one statement that has rows, after those before it ran."""
+        relation = None
+        for statement in self.statements(query, most=1):
+            found = self.run(statement)
+            relation = relation if found is None else found
+        return relation
+
+    def _check_target(self, statement: str) -> None:
+        """Refuses a file to write that lies in a store, or whose path is no plain text."""
+        raw = statement.encode()
+        tokens = duckdb.tokenize(statement)
+        ends = [*(at for at, _ in tokens[1:]), len(raw)]
+        each = zip(tokens, ends, strict=True)
+        words = [raw[at:end].strip() for (at, kind), end in each if kind != _COMMENT]
+        lower = [word.lower() for word in words]
+        begin = next((at for at, word in enumerate(lower) if word in _WRITES), None)
+        if begin is None:
+            return
+        at = begin + 1
+        if lower[begin] == b"copy":
+            depth = [word.count(b"(") - word.count(b")") for word in words]
+            ways = [n for n, word in enumerate(lower) if word == b"to" and not sum(depth[:n])]
+            if not ways:
+                return  # It reads a file.
+            at = ways[-1] + 1
+        while at < len(words) and lower[at] in _BEFORE_TARGET:
+            at += 1
+        target = words[at].decode() if at < len(words) else ""
+        behind = words[at + 1] if at + 1 < len(words) else b";"
+        if not target.startswith("'") or not re.match(rb"[\w(;]", behind):
+            text = f"expected a path in single quotes as the file to write, found {target}"
+            raise ConfigError(f"query: {text}", "query")
+        path = _SCHEME.sub("", target[1:-1].replace("''", "'"))
+        home = os.path.expanduser(path)  # noqa: PTH111 - which raises where a user is unknown
+        self.stores.check_outside("query", home, with_parents=True)
 
     def run(self, query: str) -> duckdb.DuckDBPyRelation | None:
         """The rows of a query; ``None`` where a statement has none."""
@@ -164,6 +239,9 @@ class Session:
             return self._values(("table_name", *_DESCRIPTION), each)
         elif words == [".tables"]:
             query = "show tables"
+        elif query.lstrip().startswith("."):
+            text = f"expected .tables, .schema or .schema TABLE, got {' '.join(words)}"
+            raise ConfigError(f"query: {text}", "query")
         if found := _DESCRIBE.fullmatch(query):
             name = found[1].lower()
             if name in {*TABLES, _TEXT}:

@@ -8,21 +8,25 @@ import warnings
 from dataclasses import dataclass, field
 from importlib.resources import files
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 import mqstore
-from mqstore.errors import needs
+from mqstore.errors import ConfigError, needs
+from mqstore.exchange.narrowing import Filters
 from mqstore.store import root_of
 
 with needs("sql", "mqstore.sql"):
     import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
     from mqstore.duckdb import scan_of
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from mqstore import ArrowScan
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
     Row = Mapping[str, Any]
 
 _COLUMNS = tomllib.loads(files("mqstore.database").joinpath("tables.toml").read_text("utf-8"))
+_OF_THE_LOG = ("messages", "unqueued")
+_COLUMNS["unqueued"] = _COLUMNS["messages"]
 _TYPES = {
     "VARCHAR": pa.string(),
     "VARCHAR[]": pa.list_(pa.string()),
@@ -71,6 +77,7 @@ class Stores:
     Attributes:
         paths: Their root folders by broker.
         config: As for ``mqstore.open``.
+        on_error: Whether damage of the log is skipped.
         advance: Called with bytes read and bytes in all of the log that is scanned.
         failure: The first error of a store in the last query.
         warned: Whether the rows of the last query lack something that could not be read.
@@ -81,6 +88,7 @@ class Stores:
 
     paths: dict[str, str]
     config: ConfigLike = None
+    on_error: Literal["raise", "skip"] = "raise"
     advance: Callable[[int, int], object] = lambda _done, _total: None
     failure: Exception | None = None
     warned: bool = False
@@ -97,6 +105,18 @@ class Stores:
         """One of the stores, open for reading."""
         return mqstore.open(path, config=self.config)
 
+    def check_outside(
+        self, name: str, path: str | os.PathLike[str], *, with_parents: bool = False
+    ) -> None:
+        """Refuses a path to write that lies in a store, or also one that has a store in it."""
+        target = Path(path).resolve()
+        for root in self.paths.values():
+            store = Path(root).resolve()
+            if target.is_relative_to(store):
+                raise ConfigError(f"{name}: {path} lies inside of the store {root}", name)
+            if with_parents and store.is_relative_to(target):
+                raise ConfigError(f"{name}: {path} holds the store {root}", name)
+
     def warn(self, texts: Iterable[str]) -> None:
         """Reports that something could not be read."""
         for text in texts:
@@ -109,7 +129,7 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
 
     def __init__(self, name: str, stores: Stores) -> None:
         self._name, self._stores = name, stores
-        if name == "messages":
+        if name in _OF_THE_LOG:
             names = columns_of(name)
             shown = [one for one in pa.schema(mqstore.ARROW_SCHEMA) if one.name in names]
             # The key that a query asks the index for.
@@ -170,9 +190,14 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
     ) -> Iterator[pa.RecordBatch]:
         """The batches of one store, none where plans are asked for; notes the scan at once."""
         stores = self._stores
-        if self._name == "messages":
-            store, more = stores.opened(path), "physical_offset"
-            scan, asked = scan_of(store, {}, schema.names, condition, more, key=key)
+        if self._name in _OF_THE_LOG:
+            # Queues and index do not have what no queue has.
+            condition = condition if self._name == "messages" else None
+            store, filters, more = stores.opened(path), Filters(), ["physical_offset"]
+            if stores.on_error == "skip":
+                filters, more = {"on_error": "report"}, [*more, "store_size", "error"]
+            scan, asked = scan_of(store, filters, schema.names, condition, *more, key=key)
+            asked.pop("on_error", None)
             begin = max(store.min_physical_offset, asked.get("start_physical_offset") or 0)
             end = min(store.max_physical_offset, asked.get("stop_physical_offset") or _MOST)
             reads = f"at most the log from {begin} to {end}, {max(end - begin, 0)} bytes"
@@ -181,6 +206,8 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
             pushed = ", ".join(f"{name}={value}" for name, value in sorted(asked.items()))
             pushed = pushed or "nothing"
             batches = self._messages({"broker": broker, "key": key}, scan, schema, begin, end)
+            if asked.keys().isdisjoint({"end_ms", "stop_physical_offset"}):
+                batches = chain(batches, self._beyond_end(store, asked.get("topics")))
         else:
             pushed, reads = (
                 "nothing",
@@ -201,13 +228,32 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         begin: int,
         end: int,
     ) -> Iterator[pa.RecordBatch]:
-        for batch in scan:
+        ranges = lost_bytes = 0
+        for whole in scan:
+            batch = whole
+            if "error" in whole.schema.names:
+                good = whole.column("error").is_null()
+                damage = whole.filter(pc.invert(good)).column("store_size")
+                ranges += len(damage)
+                lost_bytes += pc.sum(damage).as_py() or 0
+                batch = whole.filter(good)
             offsets = batch.column("physical_offset")
             if len(offsets):
                 self._stores.advance(max(offsets[-1].as_py() - begin, 0), max(end - begin, 1))
             each = {**dict(zip(batch.schema.names, batch.columns, strict=True))}
             each |= {name: pa.repeat(text, batch.num_rows) for name, text in given.items()}
             yield pa.record_batch([each[one.name] for one in schema], schema=schema)
+        if ranges:
+            text = f"skipped {ranges} damaged ranges, {lost_bytes} bytes"
+            self._stores.warn([f"{text}; `mqstore verify` lists them"])
+
+    def _beyond_end(self, store: mqstore.Store, topics: list[str] | None) -> Iterator[Any]:
+        """No batch; reports messages that queues know beyond the log's end."""
+        try:
+            store._check_end(topics)  # noqa: SLF001 - our own
+        except mqstore.CorruptionError as error:
+            self._stores.warn([str(error)])
+        yield from ()
 
     def _rows(self, path: str, wanted: set[str]) -> Iterator[Row]:
         """The rows of one store, as the command of the table's name lists them."""

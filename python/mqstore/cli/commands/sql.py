@@ -23,7 +23,7 @@ from mqstore.cli.options import config_option, output_options, read_argument
 from mqstore.cli.output import Column, note, on_terminal
 from mqstore.cli.progress import progress
 from mqstore.cli.units import SIZE
-from mqstore.errors import ConfigError, needs
+from mqstore.errors import needs
 from mqstore.files.new_file import new_file
 from mqstore.text import escape
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _SUFFIXES = ("parquet", "csv", "json", "jsonl", "md")
 _NUMBER = re.compile(r"U?(?:TINY|SMALL|BIG|HUGE)?INT|DECIMAL|DOUBLE|FLOAT")
+_NO_JSON = re.compile(r'("(?:[^"\\]|\\.)*")|-?(?:nan|inf(?:inity)?)\b', re.IGNORECASE)
 _ROWS_MEASURED = 500
 # A column of a table has at least this many characters.
 _LEAST_WIDTH = 6
@@ -52,7 +53,16 @@ class QueryError(click.ClickException):
     exit_code = 2
 
 
-@click.command("sql", short_help="Query stores in SQL, by DuckDB.")
+class _Command(click.Command):
+    """A command whose query may begin with a comment."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(
+            ctx, [f" {word}" if re.match(r"--\s", word) else word for word in args]
+        )
+
+
+@click.command("sql", cls=_Command, short_help="Query stores in SQL, by DuckDB.")
 @read_argument("stores", nargs=-1, required=True, metavar="STORE... [QUERY]")
 @click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="A table in Markdown.")
@@ -82,6 +92,7 @@ class QueryError(click.ClickException):
     metavar="FOLDER",
     help="Put what does not fit into memory there; without it such a query fails.",
 )
+@click.option("--skip-damage", is_flag=True, help="Go on behind damage, count it, and exit with 1.")
 @config_option
 @output_options
 def sql_command(
@@ -95,14 +106,16 @@ def sql_command(
     memory: int,
     threads: int,
     spill: str | None,
+    skip_damage: bool,  # noqa: FBT001
     config: str | None,
 ) -> int:
     """Query stores in SQL: one row for each message, queue, group, file, finding.
 
     QUERY is SQL of DuckDB. Without it the query is read from standard input; on a terminal there is
-    a prompt. The tables are messages (messages_text has text as body), queues, topics, groups,
-    group_queues, files, findings, index_entries and pending: ".tables" lists them, ".schema
-    messages" explains each column, and "explain select ..." shows which conditions reach the store.
+    a prompt. The tables are messages (messages_text has text as body), unqueued (records that no
+    queue has), queues, topics, groups, group_queues, files, findings, index_entries and pending:
+    ".tables" lists them, ".schema messages" explains each column, and "explain select ..." shows
+    which conditions reach the store.
 
     Nothing is written, and SQL reads no other file. Exits with 2 where the SQL is wrong, with 1
     where a part of a store cannot be read.
@@ -119,6 +132,7 @@ def sql_command(
         memory_bytes=memory,
         threads=threads,
         spill=spill,
+        on_error="skip" if skip_damage else "raise",
         config=config,
     )
     if query is None and sys.stdin.isatty() and out is None:
@@ -127,7 +141,7 @@ def sql_command(
         prompt(session, lambda text: _show(session, text, output, form))
         return 0
     try:
-        query = sys.stdin.read() if query is None else query
+        query = _typed() if query is None else query
         if out is None:
             return _show(session, query, output, form)
         return _write(session, query, output, form, Path(out), overwrite=overwrite)
@@ -138,13 +152,20 @@ def sql_command(
         os._exit(130)
 
 
+def _typed() -> str:
+    """The query from standard input."""
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        text = f"standard input: expected a query in UTF-8, found another at byte {error.start}"
+        raise QueryError(text) from None
+
+
 def _write(
     session: Session, query: str, output: Output, form: str, out: Path, *, overwrite: bool
 ) -> int:
     """Writes the rows of a query to a file; the exit code."""
-    for path in session.stores.paths.values():
-        if out.resolve().is_relative_to(Path(path).resolve()):
-            raise ConfigError(f"out: {out} lies inside of the store {path}", "out")
+    session.stores.check_outside("out", out)
     if os.path.lexists(out) and not overwrite:
         text = "the file is there already; --overwrite replaces it"
         raise FileExistsError(17, text, str(out))
@@ -164,7 +185,12 @@ def _split(words: tuple[str, ...]) -> tuple[list[str], str | None]:
     stores = list(words)
     last = stores[-1]
     is_query = len(last.split()) > 1 or last in {".schema", ".tables"}
-    query = stores.pop() if len(stores) > 1 and is_query and not Path(last).exists() else None
+    # `Path.exists` raises for a query that is too long for a name.
+    is_query = is_query and not os.path.exists(last)  # noqa: PTH110
+    if is_query and len(stores) == 1:
+        text = f"STORE: {last!r} is no path; if it is the query, name the store before it"
+        raise click.UsageError(text)
+    query = stores.pop() if is_query else None
     twice = next((store for store in stores if stores.count(store) > 1), None)
     if twice is not None:
         raise click.UsageError(f"STORE: {twice} is named twice")
@@ -175,7 +201,7 @@ def _form(output: Output, out: str | None, *, as_csv: bool, as_markdown: bool) -
     forms: list[str] = [output.form] if output.form != "text" else []
     forms += ["csv"] * as_csv + ["md"] * as_markdown
     if out is not None:
-        forms.append(Path(out).suffix.removeprefix("."))
+        forms.append(Path(out).suffix.removeprefix(".").lower())
         if forms[-1] not in _SUFFIXES:
             raise click.UsageError(
                 f"-o: expected a suffix of {', '.join(_SUFFIXES)}; found {out!r}"
@@ -239,8 +265,12 @@ class _Running:
 
     def _work(self) -> None:
         try:
-            for statement in self._session.statements(self._query):
-                relation = self._session.run(statement)
+            session = self._session
+            if self._form == "text":
+                relations = map(session.run, session.statements(self._query))
+            else:
+                relations = map(session.last, [self._query])
+            for relation in relations:
                 if relation is None:
                     continue
                 reader = _shaped(relation, self._form).to_arrow_reader(_BATCH_ROWS)
@@ -263,10 +293,12 @@ class _Running:
         item = self._found.get()
         if not isinstance(item, Exception):
             return item
-        failure = self._session.stores.failure
+        failure, self._session.stores.failure = self._session.stores.failure, None
         if isinstance(failure, mqstore.StoreError | OSError):
-            raise failure from None
-        text = " ".join(str(item).partition("\n\nLINE ")[0].split())
+            # Its frames hold DuckDB's objects, which must be gone before the process ends.
+            raise failure.with_traceback(None) from None
+        text = re.split(r"\s+(?:LINE \d+:|Stack Trace:)", str(item))[0]
+        text = " ".join(text.split())
         if "Out of Memory" in text:
             text = "the query needs more memory: --memory allows more, --spill puts it on a disk"
         raise QueryError(text) from None
@@ -289,7 +321,7 @@ def _print(
     rows: Iterator[tuple[str | None, ...]],
 ) -> None:
     if form in {"json", "jsonl"}:
-        output.rows(msgspec.Raw(row[0].encode()) for row in rows)  # type: ignore[union-attr, misc]
+        output.rows(msgspec.Raw(_strict(row[0]).encode()) for row in rows)  # type: ignore[misc]
     elif form == "csv":
         shown = escape if on_terminal() else str
         writer = csv.writer(_Lines(output), lineterminator="\n")
@@ -304,6 +336,11 @@ def _print(
                 output.line(escape(line))
     else:
         _print_table(output, names, kinds, rows)
+
+
+def _strict(text: str | None) -> str:
+    """JSON with null for the numbers that DuckDB writes and JSON lacks."""
+    return _NO_JSON.sub(lambda found: found[1] or "null", text or "null")
 
 
 class _Lines:
