@@ -1,4 +1,4 @@
-"""Consumers of one group that are killed, and a model that each repeated message is held against."""
+"""Consumers of one group that are killed; each repeated message is held against a model."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class GroupKills:
         begun = {event.body for event in self._events if event.kind == "b"}
         with mqstore.open(self.root, "r+", config=self._config) as store, store.group("g") as group:
             topics = (*TOPICS, group.retry_topic)
-            wait_until(lambda: all([self._drain(group, topic) for topic in topics]))
+            wait_until(lambda: all(self._drain(group, topic) for topic in topics))
             wait_until(lambda: not waiting(store) and self._drain(group, group.retry_topic))
         done = {event.body for event in self._events if event.kind == "a"}
         assert self._bodies <= done | begun, (self._told, self._bodies - done - begun)
