@@ -9,7 +9,7 @@ pub mod threads;
 
 pub use self::map::ahead::{ActiveFiles, Ahead, Front, Wakeup};
 pub use self::map::disk_reserve::DiskReserve;
-pub use self::map::holes::{fill_holes, give_back};
+pub use self::map::holes::{fill_holes, give_back, release};
 pub use self::map::mapped_file::MappedFile;
 pub use self::map::waiters::Waiters;
 pub use self::remote::{Object, Objects, Remote};

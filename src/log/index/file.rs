@@ -9,6 +9,7 @@
 //! the count that covers it.
 
 use std::hint::select_unpredictable;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -17,7 +18,7 @@ use super::evidence::SampledSlots;
 use super::reader::{Head, MapBytes, ReadBytes};
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{
-    Access, Ahead, LARGEST_PAGE, MappedFile, Storage, StorageFile, fill_holes, give_back,
+    Access, Ahead, LARGEST_PAGE, MappedFile, Storage, StorageFile, fill_holes, give_back, release,
 };
 use crate::format::bytes::i32_in;
 use crate::format::index::{
@@ -111,6 +112,10 @@ pub(crate) struct Writer {
     /// Entries below this number have disk space; never above the layout's maximum.
     room_end: u32,
     is_prepared: bool,
+    /// Slots that were zeros when the file was opened.
+    holes: Vec<Range<usize>>,
+    /// Position from which on the file was a hole then.
+    tail: usize,
 }
 
 impl IndexFile {
@@ -164,7 +169,9 @@ impl IndexFile {
             map.put_at(0, &IndexHeader { index_count: 0, ..header }.encode())?;
         }
         map.ahead().advance_to(position(layout.entry_position(1)));
-        let bytes = Bytes::Written(Writer::new(map, header));
+        let slots_end = position(layout.entry_position(0));
+        let writer = Writer { holes: vec![0..slots_end], tail: 0, ..Writer::new(map, header) };
+        let bytes = Bytes::Written(writer);
         Ok(Self { path: path.to_owned(), layout, bytes, sampled: SampledSlots::default() })
     }
 
@@ -189,16 +196,20 @@ impl IndexFile {
             }
             IndexOpen::Write => {
                 let slots_end = position(layout.entry_position(0));
-                fill_holes(&*file, path, 0..slots_end)?;
+                let mut holes = fill_holes(&*file, path, 0..slots_end)?;
+                holes.iter_mut().for_each(|hole| hole.end = hole.end.min(slots_end));
                 let goes_on = position(layout.entry_position(head.count));
                 // A page not checked with the slots.
                 if goes_on >= slots_end.next_multiple_of(LARGEST_PAGE) {
                     fill_holes(&*file, path, goes_on..goes_on)?;
                 }
+                let behind = goes_on.next_multiple_of(LARGEST_PAGE);
+                let is_hole = matches!(file.next_data(behind as u64), Ok(None));
+                let tail = if is_hole { behind } else { usize::MAX };
                 let mut map = MappedFile::map(path, file, Access::ReadWrite, RESERVE_STEP)?;
                 map.assume_reserved(goes_on);
                 map.ahead().advance_to(goes_on);
-                Bytes::Written(Writer::new(map, head.header))
+                Bytes::Written(Writer { holes, tail, ..Writer::new(map, head.header) })
             }
         };
         Ok(Self { path: path.to_owned(), layout, bytes, sampled: SampledSlots::default() })
@@ -368,19 +379,34 @@ impl IndexFile {
         writer.write_header()
     }
 
-    /// Gives back space without data, if few slots are used. Nothing may be put meanwhile.
+    /// Gives back space without data, in the slots if few are used. Nothing may be put meanwhile.
+    /// Pages that are known to be zeros are not read.
     pub(crate) fn release_space(&self) -> Result<()> {
         let Bytes::Written(writer) = &self.bytes else { return Ok(()) };
-        let (file, count) = (&**writer.map.file(), u64::from(writer.count()));
-        let slots = position(self.layout.entry_position(0));
-        if count < slots as u64 / SPARSE {
-            give_back(file, &self.path, 0..slots)?;
+        let (file, layout) = (&**writer.map.file(), &self.layout);
+        let slots_end = layout.entry_position(0);
+        if u64::from(writer.count()) < slots_end / SPARSE {
+            // Each is in one page, as is the header.
+            let mut used = vec![0];
+            for number in 1..writer.count() {
+                let slot = layout.slot_of(writer.entry(layout, number)?.key_hash);
+                used.push(position(layout.slot_position(slot)));
+            }
+            used.sort_unstable();
+            for hole in &writer.holes {
+                let mut start = hole.start;
+                for used in used.iter().filter(|used| hole.contains(used)) {
+                    release(file, &self.path, start..*used)?;
+                    start = used + SLOT_LEN;
+                }
+                release(file, &self.path, start..hole.end)?;
+            }
         }
-        give_back(
-            file,
-            &self.path,
-            position(self.layout.entry_position(writer.count()))..writer.map.reserved(),
-        )
+        let end = position(layout.entry_position(writer.count()));
+        let reserved = writer.map.reserved();
+        let tail = writer.tail.max(end).min(reserved);
+        give_back(file, &self.path, end..tail)?;
+        release(file, &self.path, tail..reserved)
     }
 
     /// Removes the entries from number `count` on. The caller gives the store time of the last
@@ -412,7 +438,8 @@ impl IndexFile {
 
 impl Writer {
     fn new(map: MappedFile, header: IndexHeader) -> Self {
-        Self { map, header, room_end: 0, is_prepared: false }
+        let (holes, tail) = (Vec::new(), usize::MAX);
+        Self { map, header, room_end: 0, is_prepared: false, holes, tail }
     }
 
     #[inline]
