@@ -127,8 +127,8 @@ def copy(texts: dict[Path, str]) -> None:
             file.write_bytes(content)
 
 
-# A planted bug may take more disks to show than each change looks at.
-LONG = {"MQSTORE_CRASH_STATES": "25000"}
+# A planted bug may take more disks or calls to show than each change tries.
+LONG = {"MQSTORE_CRASH_STATES": "25000", "MQSTORE_FAILING_CALLS_STEP": "1"}
 
 
 def build() -> Path:

@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 
 import mqstore
 from mqstore.spark import read
-from mqstore.spark.starting import start_session
+from mqstore.spark.session import start_session
 from mqstore_demo import DemoError, Step
 
 if TYPE_CHECKING:

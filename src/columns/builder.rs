@@ -16,7 +16,7 @@ use arrow_schema::{ArrowError, DataType, SchemaRef};
 use super::damage::DamageRows;
 use super::derived::{Hosts, KeyLists, MessageIds, Pairs, Properties, Times};
 use super::schema::Column;
-use super::variable::{Bodies, Gathered, Pinned, Pins, Repeated, VariableColumn};
+use super::variable::{Bodies, Pinned, Pins, PooledBuffer, Repeated, VariableColumn};
 use crate::error::FormatError;
 use crate::format::body::{self, BodyError};
 use crate::format::message::host::Host;
@@ -113,8 +113,8 @@ type Fill<T> = for<'a> fn(&[Row<'a>], &mut Vec<T>);
 
 #[derive(Debug)]
 enum Builder {
-    Int(Fill<i32>, Gathered<i32>),
-    Long(Fill<i64>, Gathered<i64>),
+    Int(Fill<i32>, PooledBuffer<i32>),
+    Long(Fill<i64>, PooledBuffer<i64>),
     Time(fn(&MessageView<'_>) -> i64, Times),
     Topic(VariableColumn),
     Tags(VariableColumn),
@@ -436,8 +436,8 @@ impl Builder {
     fn new(column: Column, data_type: &DataType) -> Result<Self, ArrowError> {
         let text = || VariableColumn::new(data_type);
         let hosts = || Repeated::new(data_type).map(Hosts::new);
-        let int = |fill: Fill<i32>| Self::Int(fill, Gathered::new());
-        let long = |fill: Fill<i64>| Self::Long(fill, Gathered::new());
+        let int = |fill: Fill<i32>| Self::Int(fill, PooledBuffer::new());
+        let long = |fill: Fill<i64>| Self::Long(fill, PooledBuffer::new());
         Ok(match column {
             Column::Broker | Column::Error => Self::Nothing(new_null_array(data_type, 0)),
             Column::Topic => Self::Topic(text()?),
@@ -512,6 +512,6 @@ impl Builder {
     }
 }
 
-fn numbers<T: ArrowPrimitiveType>(values: &mut Gathered<T::Native>) -> ArrayRef {
+fn numbers<T: ArrowPrimitiveType>(values: &mut PooledBuffer<T::Native>) -> ArrayRef {
     Arc::new(PrimitiveArray::<T>::new(values.finish_numbers(), None))
 }

@@ -10,7 +10,7 @@ use arrow_buffer::{NullBuffer, NullBufferBuilder, OffsetBuffer};
 use arrow_schema::{ArrowError, DataType, FieldRef, Fields};
 use hashbrown::HashMap;
 
-use super::variable::{Gathered, Repeated, VariableColumn};
+use super::variable::{PooledBuffer, Repeated, VariableColumn};
 use crate::format::message::MessageView;
 use crate::format::message::host::{Host, message_id};
 use crate::format::message::properties::{self, split_keys};
@@ -25,7 +25,7 @@ const CALENDAR_MS: std::ops::Range<i64> = -62_135_596_800_000..253_402_300_800_0
 /// Times in microseconds; null outside the calendar.
 #[derive(Debug)]
 pub(crate) struct Times {
-    values: Gathered<i64>,
+    values: PooledBuffer<i64>,
     nulls: NullBufferBuilder,
     data_type: DataType,
 }
@@ -33,7 +33,7 @@ pub(crate) struct Times {
 impl Times {
     pub(crate) fn new(data_type: &DataType) -> Self {
         let nulls = NullBufferBuilder::new(0);
-        Self { values: Gathered::new(), nulls, data_type: data_type.clone() }
+        Self { values: PooledBuffer::new(), nulls, data_type: data_type.clone() }
     }
 
     #[inline]
@@ -143,11 +143,11 @@ fn hex(number: u64) -> [u8; OFFSET_DIGITS] {
 
 /// End of each row in a list's values.
 #[derive(Debug)]
-struct Ends(Gathered<i32>);
+struct Ends(PooledBuffer<i32>);
 
 impl Ends {
     fn new() -> Self {
-        let mut ends = Gathered::new();
+        let mut ends = PooledBuffer::new();
         ends.push(0);
         Self(ends)
     }

@@ -409,7 +409,7 @@ fn long(array: Option<&Int64Array>, row: usize) -> Option<i64> {
     array.filter(|array| array.is_valid(row)).map(|array| array.value(row))
 }
 
-type Given = (Column, ArrayRef);
+type GivenColumn = (Column, ArrayRef);
 
 /// A dictionary counts as its values' type.
 pub(crate) fn kind(data_type: &DataType) -> &DataType {
@@ -461,14 +461,14 @@ fn copied<O: OffsetSizeTrait + Into<i64>>(
         .map_err(|error| out_of_range(column, error))
 }
 
-fn texts((column, array): Given) -> Result<LargeStringArray, RowsError> {
+fn texts((column, array): GivenColumn) -> Result<LargeStringArray, RowsError> {
     if is_text(array.data_type()) || array.data_type().is_null() {
         return all_texts(column, &array);
     }
     Err(wrong_type(column, array.data_type()))
 }
 
-fn bytes((column, array): Given) -> Result<LargeBinaryArray, RowsError> {
+fn bytes((column, array): GivenColumn) -> Result<LargeBinaryArray, RowsError> {
     use DataType::{Binary, BinaryView, FixedSizeBinary, LargeBinary, Null};
     match kind(array.data_type()) {
         Binary | LargeBinary | BinaryView | FixedSizeBinary(_) | Null => {
@@ -479,7 +479,7 @@ fn bytes((column, array): Given) -> Result<LargeBinaryArray, RowsError> {
     }
 }
 
-fn integers((column, array): Given, to: &DataType) -> Result<ArrayRef, RowsError> {
+fn integers((column, array): GivenColumn, to: &DataType) -> Result<ArrayRef, RowsError> {
     let found = kind(array.data_type());
     if found.is_integer() || found.is_null() {
         return cast(column, &array, to);
@@ -487,15 +487,15 @@ fn integers((column, array): Given, to: &DataType) -> Result<ArrayRef, RowsError
     Err(wrong_type(column, array.data_type()))
 }
 
-fn ints(given: Given) -> Result<Int32Array, RowsError> {
+fn ints(given: GivenColumn) -> Result<Int32Array, RowsError> {
     Ok(integers(given, &DataType::Int32)?.as_primitive::<Int32Type>().clone())
 }
 
-fn longs(given: Given) -> Result<Int64Array, RowsError> {
+fn longs(given: GivenColumn) -> Result<Int64Array, RowsError> {
     Ok(integers(given, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
 }
 
-fn times((column, array): Given) -> Result<Int64Array, RowsError> {
+fn times((column, array): GivenColumn) -> Result<Int64Array, RowsError> {
     let unit = match array.data_type() {
         DataType::Timestamp(unit, _) => *unit,
         DataType::Null | DataType::Int64 => TimeUnit::Millisecond,
@@ -526,7 +526,7 @@ fn list_values(array: &ArrayRef) -> Option<(Rows, ArrayRef)> {
     Some((rows, reached))
 }
 
-fn lists((column, array): Given) -> Result<Lists, RowsError> {
+fn lists((column, array): GivenColumn) -> Result<Lists, RowsError> {
     match list_values(&array) {
         Some((rows, values)) if is_text(values.data_type()) || values.data_type().is_null() => {
             Ok(Lists { rows, texts: all_texts(column, &values)? })
@@ -535,7 +535,7 @@ fn lists((column, array): Given) -> Result<Lists, RowsError> {
     }
 }
 
-fn maps((column, array): Given) -> Result<Maps, RowsError> {
+fn maps((column, array): GivenColumn) -> Result<Maps, RowsError> {
     let pairs = match array.data_type() {
         DataType::Map(..) => {
             let rows = Rows::of(&array);

@@ -23,7 +23,7 @@ use crate::log::Block;
 #[derive(Debug)]
 pub(crate) struct VariableColumn {
     kind: Kind,
-    values: Gathered<u8>,
+    values: PooledBuffer<u8>,
     layout: Layout,
     nulls: NullBufferBuilder,
 }
@@ -37,8 +37,8 @@ enum Kind {
 #[derive(Debug)]
 enum Layout {
     /// End of each value, after an initial 0.
-    Offsets(Gathered<i32>),
-    Views(Gathered<u128>),
+    Offsets(PooledBuffer<i32>),
+    Views(PooledBuffer<u128>),
 }
 
 impl VariableColumn {
@@ -53,13 +53,13 @@ impl VariableColumn {
             }
         };
         let layout = if views {
-            Layout::Views(Gathered::new())
+            Layout::Views(PooledBuffer::new())
         } else {
-            let mut ends = Gathered::new();
+            let mut ends = PooledBuffer::new();
             ends.push(0);
             Layout::Offsets(ends)
         };
-        Ok(Self { kind, values: Gathered::new(), layout, nulls: NullBufferBuilder::new(0) })
+        Ok(Self { kind, values: PooledBuffer::new(), layout, nulls: NullBufferBuilder::new(0) })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -386,12 +386,12 @@ const MOST_KEPT: usize = 64 << 20;
 const SPARE: usize = 4;
 
 #[derive(Debug)]
-pub(crate) struct Gathered<T> {
+pub(crate) struct PooledBuffer<T> {
     values: Vec<T>,
     pool: Arc<Pool<T>>,
 }
 
-impl<T: ArrowNativeType> Gathered<T> {
+impl<T: ArrowNativeType> PooledBuffer<T> {
     pub(crate) fn new() -> Self {
         Self { values: Vec::new(), pool: Arc::new(Pool { spare: Mutex::default() }) }
     }
@@ -415,7 +415,7 @@ impl<T: ArrowNativeType> Gathered<T> {
     }
 }
 
-impl<T> Deref for Gathered<T> {
+impl<T> Deref for PooledBuffer<T> {
     type Target = Vec<T>;
 
     fn deref(&self) -> &Vec<T> {
@@ -423,7 +423,7 @@ impl<T> Deref for Gathered<T> {
     }
 }
 
-impl<T> DerefMut for Gathered<T> {
+impl<T> DerefMut for PooledBuffer<T> {
     fn deref_mut(&mut self) -> &mut Vec<T> {
         &mut self.values
     }

@@ -7,10 +7,10 @@ pub mod run;
 pub mod system;
 pub mod threads;
 
-pub use self::map::ahead::{ActiveFiles, Ahead, Front, Wakeup};
 pub use self::map::disk_reserve::DiskReserve;
-pub use self::map::holes::{fill_holes, give_back, release};
+pub use self::map::holes::{fill_holes, release, release_unused, release_zeros};
 pub use self::map::mapped_file::MappedFile;
+pub use self::map::prefault::{ActiveFiles, Prefaulter, SharedActiveFiles, Wakeup};
 pub use self::map::waiters::Waiters;
 pub use self::remote::{Object, Objects, Remote};
 pub use self::run::file_run::FileRun;

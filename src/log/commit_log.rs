@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::read::frames;
 use super::read::frames::{FrameAt, Record};
 use crate::error::{Error, FormatError, Result};
-use crate::files::{Ahead, DiskReserve, FileRun, StorageFile};
+use crate::files::{DiskReserve, FileRun, Prefaulter, StorageFile};
 use crate::format::message;
 use crate::format::message::{Frame, FrameError, MessageView, peek};
 use crate::format::width::{clamp_u64, saturating_i64, to_usize};
@@ -133,7 +133,7 @@ impl CommitLog {
     ///
     /// # Errors
     /// [`Error::Io`]; nothing may be appended any more then.
-    pub fn flush(&self, target: u64, mapped: Option<&(u64, Arc<Ahead>)>) -> Result<u64> {
+    pub fn flush(&self, target: u64, mapped: Option<&(u64, Arc<Prefaulter>)>) -> Result<u64> {
         let from = self.flushed_offset();
         if target > from {
             for file in self.run.files().iter() {

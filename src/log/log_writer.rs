@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use crate::error::{CorruptionKind, Error, Result};
-use crate::files::{Access, ActiveFiles, Ahead, Front, MappedFile, Wakeup, fill_holes};
+use crate::files::{
+    Access, ActiveFiles, MappedFile, Prefaulter, SharedActiveFiles, Wakeup, fill_holes,
+};
 use crate::format::message::{self, BLANK_LEN};
 use crate::format::width::PhysicalOffset;
 
@@ -29,7 +31,7 @@ pub struct LogWriter {
     wake_at: u64,
     wake_after: u64,
     bell: Arc<Wakeup>,
-    front: Arc<Front>,
+    front: Arc<SharedActiveFiles>,
     /// A record to be written by a system call instead of the map.
     staged: Option<Vec<u8>>,
     warms: bool,
@@ -73,7 +75,7 @@ impl Active {
     }
 
     #[must_use]
-    pub fn ahead(&self) -> &Arc<Ahead> {
+    pub fn ahead(&self) -> &Arc<Prefaulter> {
         self.map.ahead()
     }
 }
@@ -119,7 +121,7 @@ impl LogWriter {
 
     /// The current files, for the threads that work ahead.
     #[must_use]
-    pub fn front(&self) -> &Arc<Front> {
+    pub fn front(&self) -> &Arc<SharedActiveFiles> {
         &self.front
     }
 
@@ -239,7 +241,7 @@ impl LogWriter {
 
     /// The mapped file with its offset; `None` when records are written by calls.
     #[must_use]
-    pub fn mapped(&self) -> Option<(u64, Arc<Ahead>)> {
+    pub fn mapped(&self) -> Option<(u64, Arc<Prefaulter>)> {
         let mapped = self.active.as_ref().filter(|_| self.staged.is_none());
         mapped.map(|active| (active.base_offset, Arc::clone(active.ahead())))
     }

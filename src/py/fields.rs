@@ -329,7 +329,7 @@ pub(super) enum Keys<'a, 'py> {
     Taken(&'a [PyBackedStr]),
 }
 
-pub(super) struct Named<'a, 'py> {
+pub(super) struct PropertyFields<'a, 'py> {
     pub(super) tags: Option<&'a str>,
     pub(super) keys: Keys<'a, 'py>,
     pub(super) unique_key: Option<&'a str>,
@@ -337,7 +337,7 @@ pub(super) struct Named<'a, 'py> {
     pub(super) properties: Option<&'a Bound<'py, PyAny>>,
 }
 
-impl<'a, 'py> Named<'a, 'py> {
+impl<'a, 'py> PropertyFields<'a, 'py> {
     /// Writes the property block to `out`, or returns the block that was given.
     #[inline]
     pub(super) fn to_block(&self, out: &mut Vec<u8>) -> PyResult<Block<'a, 'py>> {

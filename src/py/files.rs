@@ -18,7 +18,7 @@ use crate::files::Access;
 use crate::format::checkpoint::{CheckpointFields, FIELDS_LEN};
 use crate::format::file_name::offset_name;
 use crate::format::width::to_usize;
-use crate::log::read::end::{self, Left};
+use crate::log::read::end::{self, LogState};
 use crate::log::{self, CqUnit, Queue, QueueKind, folder};
 use crate::store::LogSource;
 use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
@@ -297,7 +297,7 @@ fn open_log(path: Place, file_size: Option<u64>) -> Result<log::CommitLog> {
         return Err(Error::NotAStore { path, reason });
     }
     let log = log::CommitLog::new(run, 0);
-    log.set_end(end::find(&log, Left::Open, None, |_| Ok(false))?.offset);
+    log.set_end(end::find(&log, LogState::Open, None, |_| Ok(false))?.offset);
     Ok(log)
 }
 

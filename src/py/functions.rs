@@ -186,7 +186,7 @@ pub(crate) fn inventory(
     Ok(rows)
 }
 
-type Anchored = (u64, u32, u32);
+type AnchorRow = (u64, u32, u32);
 
 fn log_of(path: &Place, config: &StoreConfig) -> Result<CommitLog> {
     places::open_log(&path.storage, &path.path, config, u64::MAX)
@@ -208,7 +208,7 @@ pub(crate) fn _anchors(
     #[pyo3(from_py_with = place_of)] path: Place,
     physical_offset: u64,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
-) -> PyResult<Vec<Anchored>> {
+) -> PyResult<Vec<AnchorRow>> {
     let found = py.detach(|| Anchor::ladder(&log_of(&path, &settings)?, physical_offset))?;
     Ok(found.into_iter().map(|one| (one.physical_offset, one.store_size, one.crc)).collect())
 }
@@ -223,7 +223,7 @@ pub(crate) fn _anchors(
 pub(crate) fn _other_than(
     py: Python<'_>,
     #[pyo3(from_py_with = place_of)] path: Place,
-    anchor: Anchored,
+    anchor: AnchorRow,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Option<String>> {
     let (physical_offset, store_size, crc) = anchor;

@@ -20,7 +20,7 @@ import pyarrow.dataset as ds
 import mqstore
 from helpers.pipelines import Driver
 from helpers.waiting import wait_until
-from mqstore.spark.reach import SYNC_EVERY_S
+from mqstore.spark.flushed_offsets import SYNC_EVERY_S
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,6 +1,6 @@
-//! Every call to the system fails once: the first in one life of a store, the second in the next, and
+//! A call to the system fails once: an early one in one life of a store, a later one in the next, and
 //! so on until a life needs no more calls. What was acknowledged is there afterwards, even if the
-//! power goes right then.
+//! power goes right then. `MQSTORE_FAILING_CALLS_STEP=1` lets every call fail, by default each fourth.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +10,7 @@ use mqstore::Error;
 use mqstore::config::FlushDiskType;
 use mqstore::store::MessageStore;
 
-use crate::power_cuts::{Place, number_of, numbered};
+use crate::power_cuts::{FIRST_SEED, Place, from_environment, number_of, numbered};
 use crate::support::disk::{Disk, Image};
 use crate::support::power_cut::Cut;
 use crate::support::{START_MS, append, by_key, scan};
@@ -114,9 +114,10 @@ fn check(image: &Image, flush: FlushDiskType, wanted: &BTreeSet<usize>) {
     assert_eq!(messages, found.len() as u64 + 1);
 }
 
-/// Lets each call of a life fail in turn; how many there were.
-pub(crate) fn fail_each(flush: FlushDiskType, errno: i32) -> u64 {
-    let mut number = 1;
+/// Lets calls of a life fail in turn, a step apart; how many calls a life has.
+fn fail_each(flush: FlushDiskType, errno: i32) -> u64 {
+    let step = from_environment("MQSTORE_FAILING_CALLS_STEP", 4);
+    let mut number = from_environment("MQSTORE_SEED", FIRST_SEED) % step + 1;
     loop {
         let disk = Disk::new();
         disk.fail(number, errno);
@@ -135,10 +136,12 @@ pub(crate) fn fail_each(flush: FlushDiskType, errno: i32) -> u64 {
             panic!("errno {errno} from call {number}, {}: {why}", failed.unwrap_or_default());
         }
         if failed.is_none() {
-            println!("{flush:?}, errno {errno}: {} calls failed in turn, nothing lost", number - 1);
-            return number - 1;
+            println!(
+                "{flush:?}, errno {errno}: {number} calls, one in {step} failed, nothing lost"
+            );
+            return number;
         }
-        number += 1;
+        number += step;
     }
 }
 

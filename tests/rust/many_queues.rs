@@ -42,7 +42,7 @@ fn queued(store: &MessageStore) -> Vec<usize> {
 /// One message in each queue, flushed; one more, and the process is killed; opened again and closed.
 /// The power cuts that could have come.
 fn live(place: &Place) -> Vec<Cut> {
-    place.disk.cut_at_every(5);
+    place.disk.cut_at_every(12);
     let store = place.open().unwrap();
     (0..QUEUES).for_each(|number| append(&store, number));
     store.flush().unwrap();

@@ -22,7 +22,7 @@ use crate::support::power_cut::{Cut, Dice, fingerprint};
 use crate::support::{START_MS, append, by_key, key, read_queue, scan, small};
 
 const ROOT: &str = "/disk/store";
-const FIRST_SEED: u64 = 20_261_121;
+pub(crate) const FIRST_SEED: u64 = 20_261_121;
 
 /// A number from the environment.
 pub(crate) fn from_environment(name: &str, otherwise: u64) -> u64 {
@@ -348,7 +348,7 @@ fn look(
 
 /// How many disks each test looks at.
 fn states() -> u64 {
-    from_environment("MQSTORE_CRASH_STATES", 2_000)
+    from_environment("MQSTORE_CRASH_STATES", 1_000)
 }
 
 #[test]

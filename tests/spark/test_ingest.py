@@ -21,7 +21,7 @@ import pytest
 import mqstore
 from helpers import environment
 from helpers.stores import TINY, message
-from mqstore.spark.books import Entry
+from mqstore.spark.batch_journal import Entry
 from mqstore.spark.ingest import PipelineConfig, Sinks
 from mqstore.spark.stream import HAS_LIMITS
 
@@ -353,7 +353,7 @@ def test_an_impossible_value_is_refused_by_name(config: dict[str, Any], says: st
 
 def test_a_session_holds_back_only_what_its_jvm_says_while_it_starts() -> None:
     code = (
-        "import os; from mqstore.spark.starting import start_session as start\n"
+        "import os; from mqstore.spark.session import start_session as start\n"
         "spark = start({'spark.master': 'local[1]', 'spark.driver.host': '127.0.0.1',"
         " 'spark.driver.bindAddress': '127.0.0.1', 'spark.ui.enabled': 'false'})\n"
         "os.write(2, b'started\\n')\n"
@@ -370,7 +370,7 @@ def test_a_session_holds_back_only_what_its_jvm_says_while_it_starts() -> None:
 
 def test_a_session_starts_without_a_standard_error() -> None:
     code = (
-        "import sys; from mqstore.spark.starting import start_session as start\n"
+        "import sys; from mqstore.spark.session import start_session as start\n"
         "assert sys.stderr is None\n"
         "start({'spark.master': 'local[1]', 'spark.driver.host': '127.0.0.1',"
         " 'spark.driver.bindAddress': '127.0.0.1', 'spark.ui.enabled': 'false'}).stop()\n"

@@ -20,7 +20,7 @@ import pytest
 import mqstore
 import mqstore.spark
 from helpers.stores import TINY, crashed_copy, message
-from mqstore.spark import reach, stream
+from mqstore.spark import flushed_offsets, stream
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.progress import Progress
 
@@ -109,7 +109,7 @@ def test_until_says_how_far_a_stream_trusts_the_log(
         assert flushed <= store.max_physical_offset
     with monkeypatch.context() as patch:
         # What another machine says of its disk proves nothing.
-        patch.setattr(reach, "_file_system", lambda _: "nfs4")
+        patch.setattr(flushed_offsets, "_file_system", lambda _: "nfs4")
         assert progress(copy, until="flushed").last() == {"crashed": flushed}
     assert progress(copy, until="flushed").last() == closed_end
     assert progress(copy, until="dispatched").last() == {"crashed": dispatched}

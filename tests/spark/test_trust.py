@@ -13,7 +13,7 @@ import pytest
 
 import mqstore
 from helpers.stores import TINY, message
-from mqstore.spark import reach, read, stream
+from mqstore.spark import flushed_offsets, read, stream
 from mqstore.spark.failures import PySparkException, sentence
 from mqstore.spark.ingest import pipeline
 from mqstore.spark.options import ReadOptions
@@ -118,9 +118,9 @@ def test_the_last_message_of_a_broker_that_idles_arrives(
     """The store is open, nothing was flushed, and no later message moves its mark."""
     now: list[float] = [100.0]
     flushed: list[Path] = []
-    sync = reach.sync
-    monkeypatch.setattr(reach, "sync", lambda path: (sync(path), flushed.append(path)))
-    monkeypatch.setattr(reach.time, "monotonic", lambda: now[0])
+    sync = flushed_offsets.sync
+    monkeypatch.setattr(flushed_offsets, "sync", lambda path: (sync(path), flushed.append(path)))
+    monkeypatch.setattr(flushed_offsets.time, "monotonic", lambda: now[0])
     root = tmp_path / "a"
     with mqstore.open(root, "a", config=TINY) as store:
         store.append_many([message(body=b"%d" % n) for n in range(60)])
@@ -136,7 +136,7 @@ def test_the_last_message_of_a_broker_that_idles_arrives(
         before = idle.last()
         store.append("T", b"60")
         assert idle.last() == before
-        now[0] += reach.SYNC_EVERY_S
+        now[0] += flushed_offsets.SYNC_EVERY_S
         assert idle.last() == {"a": store.max_physical_offset}
         assert len(flushed) == 2
 
@@ -147,7 +147,7 @@ def test_a_disk_that_refuses_to_flush_promises_nothing(
     def refuse(path: Path) -> None:
         raise OSError(5, "Input/output error", str(path))
 
-    monkeypatch.setattr(reach, "sync", refuse)
+    monkeypatch.setattr(flushed_offsets, "sync", refuse)
     with mqstore.open(tmp_path / "a", "a", config=TINY) as store:
         store.append_many([message(body=b"%d" % n) for n in range(9)])
         with mqstore.open(tmp_path / "a", config=TINY) as seen:
@@ -165,14 +165,14 @@ def test_a_disk_that_refused_once_is_not_believed_later(
         for error in errors:
             raise error
 
-    monkeypatch.setattr(reach, "sync", refuse_once)
-    monkeypatch.setattr(reach.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(flushed_offsets, "sync", refuse_once)
+    monkeypatch.setattr(flushed_offsets.time, "monotonic", lambda: now[0])
     with mqstore.open(tmp_path / "a", "a", config=TINY) as store:
         store.append_many([message(body=b"%d" % n) for n in range(9)])
         stream_of = progress(tmp_path / "a", until="flushed", flushedAfter="30s")
         known = stream_of.last()
         assert known["a"] < store.max_physical_offset
-        now[0] += 10 * reach.SYNC_EVERY_S
+        now[0] += 10 * flushed_offsets.SYNC_EVERY_S
         assert stream_of.last() == known
         # The writer's own flush is noted in its mark.
         store.flush()
@@ -188,17 +188,17 @@ def test_a_mount_point_of_any_name_tells_its_file_system(
     mounts.write_bytes(
         b"1 0 8:1 / / rw - ext4 /dev/sda rw\n" + b"2 1 0:9 / " + name + b" rw - nfs4 server:/ rw\n"
     )
-    monkeypatch.setattr(reach, "_MOUNTS", mounts)
-    assert reach._file_system(shared / "store") == "nfs4"
-    assert reach._file_system(tmp_path) == "ext4"
+    monkeypatch.setattr(flushed_offsets, "_MOUNTS", mounts)
+    assert flushed_offsets._file_system(shared / "store") == "nfs4"
+    assert flushed_offsets._file_system(tmp_path) == "ext4"
 
 
 def test_a_log_on_a_shared_file_system_counts_as_flushed_once_it_idles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now: list[float] = [100.0]
-    monkeypatch.setattr(reach, "_LOCAL", frozenset[str]())
-    monkeypatch.setattr(reach.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(flushed_offsets, "_LOCAL", frozenset[str]())
+    monkeypatch.setattr(flushed_offsets.time, "monotonic", lambda: now[0])
     with mqstore.open(tmp_path / "a", "a", config=TINY) as store:
         store.append_many([message(body=b"%d" % n) for n in range(9)])
         plain = progress(tmp_path / "a", until="flushed")

@@ -23,7 +23,7 @@ __all__ = ["PySparkException", "in_one_sentence", "jvm_end", "reason", "sentence
 _JVM_S = 5
 
 # `mqstore.errors.ConfigError: option topics: ...`, wherever it stands in a text of Spark's; a
-# `RuntimeError` is that of `mqstore.spark.shipping`.
+# `RuntimeError` is that of `mqstore.spark.worker_check`.
 _OURS = re.compile(
     r"(?:^\s*|: )(?:[\w.]+\.)?(?:"
     + "|".join(mqstore.errors.__all__)

@@ -24,8 +24,8 @@ from mqstore.spark.progress import Progress
 from mqstore.spark.purpose import check_purpose, purpose_of
 from mqstore.spark.reader import read_range
 from mqstore.spark.schema import message_schema, read_schema
-from mqstore.spark.shipping import Shipped
 from mqstore.spark.values import session_zone
+from mqstore.spark.worker_check import Shipped
 
 if TYPE_CHECKING:
     import os

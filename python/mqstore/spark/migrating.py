@@ -13,7 +13,7 @@ from mqstore.spark.purpose import changed, check_purpose
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mqstore.spark.books import Entry
+    from mqstore.spark.batch_journal import Entry
     from mqstore.spark.ingest import PipelineConfig
     from mqstore.spark.purpose import Purpose
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mqstore.spark.books import Books
+from mqstore.spark.batch_journal import Books
 from mqstore.spark.ingest import PipelineConfig
 from mqstore.spark.migrating import check_books
 from mqstore.spark.options import ReadOptions

@@ -19,8 +19,8 @@ from mqstore.spark.failures import in_one_sentence
 from mqstore.spark.packing import pack, ranges_of
 from mqstore.spark.plan import plan
 from mqstore.spark.schema import usual_columns
-from mqstore.spark.shipping import Shipped
 from mqstore.spark.values import topics_matching
+from mqstore.spark.worker_check import Shipped
 from mqstore.store import settings_of
 
 if TYPE_CHECKING:

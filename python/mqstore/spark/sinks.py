@@ -14,8 +14,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 from pyspark.storagelevel import StorageLevel
 
 from mqstore.errors import ConfigError
-from mqstore.spark.books import Books, Entry
-from mqstore.spark.shipping import Shipped
+from mqstore.spark.batch_journal import Books, Entry
+from mqstore.spark.worker_check import Shipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

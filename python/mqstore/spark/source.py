@@ -11,7 +11,7 @@ from mqstore.errors import StoreError
 from mqstore.spark.failures import in_one_sentence
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.schema import check_read_schema, message_schema, read_schema
-from mqstore.spark.shipping import Shipped, checked
+from mqstore.spark.worker_check import Shipped, checked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from mqstore.spark.packing import pack, ranges_of
 from mqstore.spark.progress import Progress
 from mqstore.spark.purpose import check_purpose, purpose_of
 from mqstore.spark.reader import read_range
-from mqstore.spark.shipping import Shipped
+from mqstore.spark.worker_check import Shipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

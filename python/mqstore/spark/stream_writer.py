@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from mqstore.errors import ConfigError, StoreError, UnsupportedError
 from mqstore.files.durable import sync
-from mqstore.spark.shipping import Shipped
 from mqstore.spark.staging import Staging
+from mqstore.spark.worker_check import Shipped
 from mqstore.spark.write_options import WriteOptions
 from mqstore.spark.writer import BAD_ROWS, StoreWriter, Written, write_options
 

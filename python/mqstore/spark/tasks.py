@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from mqstore.spark.mapping import map_parts
-from mqstore.spark.shipping import Shipped
+from mqstore.spark.worker_check import Shipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -27,10 +27,10 @@ from pyspark.sql.types import (
 
 from mqstore.errors import ConfigError
 from mqstore.spark.schema import columns_schema
-from mqstore.spark.shipping import Shipped
 from mqstore.spark.source import register_format
 from mqstore.spark.staging import Rows, Staging, check_out, stores_in
 from mqstore.spark.values import unknown_name
+from mqstore.spark.worker_check import Shipped
 from mqstore.spark.write_options import WriteOptions
 from mqstore.store import settings_of
 

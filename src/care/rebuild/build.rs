@@ -11,7 +11,7 @@ use crate::files::{Access, FileRun, Storage};
 use crate::format::index::IndexLayout;
 use crate::log::index::builder::{BuiltIndex, IndexBuilder};
 use crate::log::queue::CqUnit;
-use crate::log::read::end::{Left, is_left_out};
+use crate::log::read::end::{LogState, is_left_out};
 use crate::log::read::evidence::Budget;
 use crate::log::read::file_walk::next_of_log;
 use crate::log::{Queue, QueueKind};
@@ -319,7 +319,7 @@ impl LogSummary {
         let Some(mut part) = last else { return Ok(summary) };
         if let Some(begin) = part.last_record
             && let Some(file) = log.find(begin)
-            && is_left_out(log, &file, begin..u64::MAX, Left::Closed)?.is_some()
+            && is_left_out(log, &file, begin..u64::MAX, LogState::Closed)?.is_some()
         {
             summary.end = begin;
             summary.damaged.retain(|(from, _)| *from < begin);

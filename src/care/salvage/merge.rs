@@ -138,7 +138,7 @@ fn changed(source: &Source, position: u64) -> Error {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct QueueCensus {
     first: i64,
     next: i64,
     missing: u64,
@@ -150,7 +150,7 @@ struct Seen {
 #[derive(Debug, Default)]
 pub(super) struct Census {
     kinds: TopicKinds,
-    queues: HashMap<Box<[u8]>, HashMap<i32, Seen>>,
+    queues: HashMap<Box<[u8]>, HashMap<i32, QueueCensus>>,
     pub(super) messages: u64,
     pub(super) bytes: u64,
     pub(super) first: Option<u64>,
@@ -191,7 +191,7 @@ impl Census {
     ) {
         let at = range.base_queue_offset;
         let end = at.saturating_add(i64::from(range.message_count));
-        let new = Seen { first: at, next: at, missing: 0, stand_ins: 0, broken: false };
+        let new = QueueCensus { first: at, next: at, missing: 0, stand_ins: 0, broken: false };
         if !self.queues.contains_key(topic) {
             self.queues.insert(topic.into(), HashMap::new());
         }

@@ -15,7 +15,7 @@ use super::queues::Queues;
 use crate::care::finding::{Code, Graded, Severity};
 use crate::error::{CorruptionKind, Result};
 use crate::files::{FileRun, RunFile};
-use crate::log::read::end::{Left, is_left_out};
+use crate::log::read::end::{LogState, is_left_out};
 use crate::log::read::file_walk::{Fault, FileEnd, is_written};
 use crate::log::read::parallel::{cut, read_in_parts};
 
@@ -194,7 +194,7 @@ pub(crate) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
     }
     oddities.report(cx, log, joined.messages);
     joined.walked.damaged.sort_unstable();
-    let left = if cx.state == State::Closed { Left::Closed } else { Left::Open };
+    let left = if cx.state == State::Closed { LogState::Closed } else { LogState::Open };
     if let Some((file, begin)) = last_message {
         match is_left_out(log, file, begin..u64::MAX, left) {
             Ok(None) => {}

@@ -1,5 +1,6 @@
 //! Disk space for the holes of a sparse file.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 
@@ -30,7 +31,7 @@ pub fn fill_holes(
 }
 
 /// Gives back the disk space of the pages of zeros in a range.
-pub fn give_back(file: &dyn StorageFile, path: &Path, range: Range<usize>) -> Result<()> {
+pub fn release_zeros(file: &dyn StorageFile, path: &Path, range: Range<usize>) -> Result<()> {
     let range = range.start.next_multiple_of(PAGE)..range.end / PAGE * PAGE;
     each_of_zeros(file, path, range, PAGE, |zeros| release(file, path, zeros))
 }
@@ -43,6 +44,24 @@ pub fn release(file: &dyn StorageFile, path: &Path, zeros: Range<usize>) -> Resu
     }
     let released = file.release(start as u64, (end - start) as u64);
     released.map_err(Error::io("release space in", path))
+}
+
+/// Gives back the pages of `holes` in which no position is used.
+pub fn release_unused(
+    file: &dyn StorageFile,
+    path: &Path,
+    holes: &[Range<usize>],
+    used: &BTreeSet<usize>,
+) -> Result<()> {
+    for hole in holes {
+        let mut start = hole.start;
+        for used in used.range(hole.clone()) {
+            release(file, path, start..*used)?;
+            start = used + 1;
+        }
+        release(file, path, start..hole.end)?;
+    }
+    Ok(())
 }
 
 fn each_of_zeros(
@@ -98,7 +117,7 @@ mod tests {
         file.reserve(0, 3 * LARGEST_PAGE as u64).unwrap();
         file.write_at(&[7; PAGE], LARGEST_PAGE as u64 - 5).unwrap();
         let before = std::fs::read(&path).unwrap();
-        give_back(&*file, &path, 100..before.len()).unwrap();
+        release_zeros(&*file, &path, 100..before.len()).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), before);
         let taken = std::fs::metadata(&path).unwrap().blocks() * 512;
         assert!(taken <= 4 * PAGE as u64, "{taken}");

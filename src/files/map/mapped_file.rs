@@ -12,7 +12,7 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use super::ahead::Ahead;
+use super::prefault::Prefaulter;
 use crate::error::{Error, Result};
 use crate::files::system::storage::{Access, LARGEST_PAGE, StorageFile};
 
@@ -22,7 +22,7 @@ const CACHE_LINE: usize = 64;
 pub struct MappedFile {
     path: PathBuf,
     file: Arc<dyn StorageFile>,
-    ahead: Arc<Ahead>,
+    ahead: Arc<Prefaulter>,
     /// Start and length of the region, kept here to avoid a virtual call.
     start: AtomicPtr<u8>,
     len: usize,
@@ -48,7 +48,7 @@ impl MappedFile {
         let region = file.map(len, access).map_err(Error::io("map", path))?;
         let writable = access == Access::ReadWrite;
         let (start, len) = (AtomicPtr::new(region.pointer()), region.len());
-        let ahead = Arc::new(Ahead::new(path, Arc::clone(&file), region));
+        let ahead = Arc::new(Prefaulter::new(path, Arc::clone(&file), region));
         let path = path.to_owned();
         Ok(Self { path, file, ahead, start, len, writable, reserved: 0, begun: 0, reserve_step })
     }
@@ -64,7 +64,7 @@ impl MappedFile {
     }
 
     #[must_use]
-    pub fn ahead(&self) -> &Arc<Ahead> {
+    pub fn ahead(&self) -> &Arc<Prefaulter> {
         &self.ahead
     }
 

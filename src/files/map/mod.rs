@@ -1,12 +1,12 @@
 //! Files written through a map.
 //!
-//! Open `mapped_file.rs` first: the map. `ahead.rs` takes disk space
+//! Open `mapped_file.rs` first: the map. `prefault.rs` takes disk space
 //! and loads pages before the writer needs them, `holes.rs` fills holes of sparse files, `room.rs`
 //! keeps disk space free for closing, `waiters.rs` wakes
 //! other processes.
 
-pub mod ahead;
 pub mod disk_reserve;
 pub mod holes;
 pub mod mapped_file;
+pub mod prefault;
 pub mod waiters;

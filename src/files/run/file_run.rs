@@ -16,7 +16,7 @@ use super::open_files::{RunFile, file_size_of};
 use super::roots::Roots;
 use super::roots::Twin;
 use crate::error::{CorruptionKind, Error, Result};
-use crate::files::map::ahead::Ahead;
+use crate::files::map::prefault::Prefaulter;
 use crate::files::system::storage::{Access, FileKind, Storage, StorageFile, if_there};
 use crate::format::file_name;
 use crate::format::width::to_usize;
@@ -291,7 +291,7 @@ impl FileRun {
     }
 
     /// Flushes a range written through the file's map, with the checks of [`FileRun::sync`].
-    pub fn sync_range(&self, file: &RunFile, map: &Ahead, range: Range<usize>) -> Result<()> {
+    pub fn sync_range(&self, file: &RunFile, map: &Prefaulter, range: Range<usize>) -> Result<()> {
         map.sync(range).map_err(Error::flush(&file.path))?;
         check_unchanged(map.file(), &file.path, self.file_size())
     }

@@ -9,6 +9,7 @@
 //! the count that covers it.
 
 use std::hint::select_unpredictable;
+use std::iter::once;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use super::evidence::SampledSlots;
 use super::reader::{Head, MapBytes, ReadBytes};
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{
-    Access, Ahead, LARGEST_PAGE, MappedFile, Storage, StorageFile, fill_holes, give_back, release,
+    Access, LARGEST_PAGE, MappedFile, Prefaulter, Storage, StorageFile, fill_holes, release,
+    release_unused, release_zeros,
 };
 use crate::format::bytes::i32_in;
 use crate::format::index::{
@@ -169,9 +171,8 @@ impl IndexFile {
             map.put_at(0, &IndexHeader { index_count: 0, ..header }.encode())?;
         }
         map.ahead().advance_to(position(layout.entry_position(1)));
-        let slots_end = position(layout.entry_position(0));
-        let writer = Writer { holes: vec![0..slots_end], tail: 0, ..Writer::new(map, header) };
-        let bytes = Bytes::Written(writer);
+        let holes = vec![0..position(layout.entry_position(0))];
+        let bytes = Bytes::Written(Writer { holes, tail: 0, ..Writer::new(map, header) });
         Ok(Self { path: path.to_owned(), layout, bytes, sampled: SampledSlots::default() })
     }
 
@@ -197,6 +198,7 @@ impl IndexFile {
             IndexOpen::Write => {
                 let slots_end = position(layout.entry_position(0));
                 let mut holes = fill_holes(&*file, path, 0..slots_end)?;
+                holes.retain(|hole| hole.start < slots_end);
                 holes.iter_mut().for_each(|hole| hole.end = hole.end.min(slots_end));
                 let goes_on = position(layout.entry_position(head.count));
                 // A page not checked with the slots.
@@ -204,8 +206,8 @@ impl IndexFile {
                     fill_holes(&*file, path, goes_on..goes_on)?;
                 }
                 let behind = goes_on.next_multiple_of(LARGEST_PAGE);
-                let is_hole = matches!(file.next_data(behind as u64), Ok(None));
-                let tail = if is_hole { behind } else { usize::MAX };
+                let data = file.next_data(behind as u64);
+                let tail = if matches!(data, Ok(None)) { behind } else { usize::MAX };
                 let mut map = MappedFile::map(path, file, Access::ReadWrite, RESERVE_STEP)?;
                 map.assume_reserved(goes_on);
                 map.ahead().advance_to(goes_on);
@@ -275,7 +277,7 @@ impl IndexFile {
     }
 
     /// State for threads that work ahead; `None` for readers.
-    pub(crate) fn ahead(&self) -> Option<&Arc<Ahead>> {
+    pub(crate) fn ahead(&self) -> Option<&Arc<Prefaulter>> {
         let Bytes::Written(writer) = &self.bytes else { return None };
         Some(writer.map.ahead())
     }
@@ -386,26 +388,18 @@ impl IndexFile {
         let (file, layout) = (&**writer.map.file(), &self.layout);
         let slots_end = layout.entry_position(0);
         if u64::from(writer.count()) < slots_end / SPARSE {
-            // Each is in one page, as is the header.
-            let mut used = vec![0];
-            for number in 1..writer.count() {
+            let slot_at = |number| {
                 let slot = layout.slot_of(writer.entry(layout, number)?.key_hash);
-                used.push(position(layout.slot_position(slot)));
-            }
-            used.sort_unstable();
-            for hole in &writer.holes {
-                let mut start = hole.start;
-                for used in used.iter().filter(|used| hole.contains(used)) {
-                    release(file, &self.path, start..*used)?;
-                    start = used + SLOT_LEN;
-                }
-                release(file, &self.path, start..hole.end)?;
-            }
+                Ok(position(layout.slot_position(slot)))
+            };
+            // The header is used, too. Each slot is in one page.
+            let used = once(Ok(0)).chain((1..writer.count()).map(slot_at));
+            release_unused(file, &self.path, &writer.holes, &used.collect::<Result<_>>()?)?;
         }
         let end = position(layout.entry_position(writer.count()));
         let reserved = writer.map.reserved();
         let tail = writer.tail.max(end).min(reserved);
-        give_back(file, &self.path, end..tail)?;
+        release_zeros(file, &self.path, end..tail)?;
         release(file, &self.path, tail..reserved)
     }
 

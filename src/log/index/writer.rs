@@ -13,7 +13,7 @@ use super::file::{IndexFile, IndexOpen, IndexPut};
 use super::run::IndexRun;
 use crate::error::{Corruption, Result};
 use crate::files::run::file_run::check_unchanged;
-use crate::files::{Access, ActiveFiles, Front, Storage, StorageFile};
+use crate::files::{Access, ActiveFiles, SharedActiveFiles, Storage, StorageFile};
 use crate::format::index::{IndexHeader, IndexLayout};
 use crate::format::java::TopicHash;
 use crate::format::width::{clamp_u64, saturating_u32, to_usize};
@@ -76,7 +76,7 @@ pub struct IndexService {
     run: Arc<IndexRun>,
     clock: Arc<dyn Clock>,
     current: Option<IndexFile>,
-    front: Arc<Front>,
+    front: Arc<SharedActiveFiles>,
     waiting: Vec<IndexPut>,
     full: VecDeque<FullIndexFile>,
     /// Whether a file's name is not durable yet: that takes milliseconds, so the flusher does it.
@@ -360,7 +360,7 @@ impl IndexService {
 
     /// The current file, for the threads that work ahead.
     #[must_use]
-    pub fn front(&self) -> &Arc<Front> {
+    pub fn front(&self) -> &Arc<SharedActiveFiles> {
         &self.front
     }
 

@@ -18,7 +18,7 @@ const BLOCK: usize = 1 << 20;
 const FIRST: usize = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
+pub enum LogState {
     Closed,
     /// The writer crashed, or does not tell how far it is.
     Open,
@@ -82,7 +82,7 @@ impl Flushed {
 /// says whether queues have a record.
 pub fn find(
     log: &CommitLog,
-    left: Left,
+    state: LogState,
     known: Option<u64>,
     mut is_known: impl FnMut(&MessageView<'_>) -> Result<bool>,
 ) -> Result<LogEnd> {
@@ -123,7 +123,7 @@ pub fn find(
             }
             Ok(Flow::Continue)
         })?;
-        let is_written = matches!(left, Left::InUse(written) if written <= end);
+        let is_written = matches!(state, LogState::InUse(written) if written <= end);
         let at = scanner.position();
         match stop {
             None | Some(Stop::End) => break,
@@ -136,7 +136,7 @@ pub fn find(
     let mut left_out = None;
     if let Some(begin) = last
         && let Some(file) = log.run().find(begin)
-        && let Some(is_news) = is_left_out(log.run(), &file, begin..end, left)?
+        && let Some(is_news) = is_left_out(log.run(), &file, begin..end, state)?
     {
         end = begin;
         left_out = is_news.then_some(begin);
@@ -150,7 +150,7 @@ pub fn is_left_out(
     log: &FileRun,
     file: &Arc<RunFile>,
     record: Range<u64>,
-    left: Left,
+    state: LogState,
 ) -> Result<Option<bool>> {
     let begin = record.start;
     let Some(open) = log.open_if_there(file)? else { return Ok(Some(false)) };
@@ -160,7 +160,7 @@ pub fn is_left_out(
         FrameAt::Record(record) if is_own(&record.view, begin) => record,
         _ => return Ok(Some(false)),
     };
-    let is_closed = left == Left::Closed;
+    let is_closed = state == LogState::Closed;
     if !record.is_body_whole() {
         return Ok(Some(is_closed));
     }

@@ -15,7 +15,7 @@ use crate::error::Result;
 use super::block::BlockPool;
 use super::evidence::Budget;
 use super::resync::{file_end, find_likely, is_linked, next_file, reaches};
-use super::scanner::{Flow, Item, Lost, Resync, Scanner, Stop, Visit, Walk, gone};
+use super::scanner::{Flow, Item, Lost, Resync, ScanState, Scanner, Stop, Visit, gone};
 use crate::log::CommitLog;
 
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub struct RangeScan {
     /// Start of its first record or damage, once known.
     first: Option<u64>,
     damaged_to: Option<u64>,
-    walk: Option<Walk>,
+    walk: Option<ScanState>,
     pool: Arc<BlockPool>,
 }
 

@@ -64,12 +64,12 @@ pub enum Stop {
 #[derive(Debug)]
 pub struct Scanner<'l> {
     log: &'l CommitLog,
-    walk: Walk,
+    walk: ScanState,
 }
 
 /// A paused [`Scanner`], which holds no file open.
 #[derive(Clone, Debug)]
-pub struct Walk {
+pub struct ScanState {
     next: u64,
     end: u64,
     verify_crc: bool,
@@ -83,7 +83,7 @@ pub struct Walk {
     is_stopped: bool,
 }
 
-impl Walk {
+impl ScanState {
     #[inline(always)]
     fn record(&self) -> Option<(MessageView<'_>, &Arc<Block>)> {
         let file = self.file.as_ref()?;
@@ -114,7 +114,7 @@ impl<'l> Scanner<'l> {
     #[must_use]
     pub fn new(log: &'l CommitLog, start: u64, end: u64, verify_crc: bool) -> Self {
         let next = start.max(log.min_offset());
-        let walk = Walk {
+        let walk = ScanState {
             budget: Budget::new(next),
             next,
             end,
@@ -145,7 +145,7 @@ impl<'l> Scanner<'l> {
     /// Resumes a walk over the same log; deleted records are skipped.
     #[inline]
     #[must_use]
-    pub fn resume(log: &'l CommitLog, walk: Walk) -> Self {
+    pub fn resume(log: &'l CommitLog, walk: ScanState) -> Self {
         let mut scanner = Self { log, walk };
         if scanner.walk.next < log.min_offset() {
             scanner.forget();
@@ -154,7 +154,7 @@ impl<'l> Scanner<'l> {
     }
 
     #[must_use]
-    pub fn pause(mut self) -> Walk {
+    pub fn pause(mut self) -> ScanState {
         if let Some(file) = &mut self.walk.file {
             file.close();
         }
@@ -366,14 +366,14 @@ impl<'l> Scanner<'l> {
 
     /// Moves to the next whole record behind damage. Returns `false` if there is none before the end.
     pub fn resync(&mut self) -> Result<bool> {
-        let Walk { next, end, ref mut budget, .. } = self.walk;
+        let ScanState { next, end, ref mut budget, .. } = self.walk;
         let found = resync::next(self.log, next, end, budget)?;
         self.seek(found.unwrap_or(end));
         Ok(found.is_some())
     }
 
     pub(super) fn resync_in_file(&mut self) -> Result<()> {
-        let Walk { next, end, ref mut budget, .. } = self.walk;
+        let ScanState { next, end, ref mut budget, .. } = self.walk;
         let place = resync::next_in_file(self.log, next, end, budget)?;
         self.seek(place);
         Ok(())

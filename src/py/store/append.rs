@@ -15,10 +15,10 @@ use crate::store::{MessageStore, NewMessage};
 
 use super::Store;
 use super::fastcall::untracked;
-use super::message::{Arguments, Given, key_list};
+use super::message::{AnyMessage, MessageFields, key_list};
 use crate::py::arguments::type_error;
 use crate::py::errors::{raise, raise_at, with_text};
-use crate::py::fields::{self, Block, Keys, Named, bytes_of, with_block};
+use crate::py::fields::{self, Block, Keys, PropertyFields, bytes_of, with_block};
 use crate::py::values::{AppendResult, AppendSummary, topic_of};
 
 /// Messages, and bytes of bodies, that are checked before any is written, and written between
@@ -115,7 +115,7 @@ impl Store {
             given.set_item("delay_level", delay_level)?;
             return append_delayed(slf, delay, &given);
         }
-        let arguments = Arguments {
+        let arguments = MessageFields {
             topic: Some(topic),
             body: Some(body.clone()),
             queue_id,
@@ -127,7 +127,7 @@ impl Store {
             born_timestamp_ms,
             born_host,
             delay_level,
-            ..Arguments::new()
+            ..MessageFields::new()
         };
         this.append_given(py, &arguments)
     }
@@ -185,7 +185,7 @@ impl Store {
                     let index = done + chunk.len();
                     with_text(py, error, |text| format!("message {index}: {text}"))
                 };
-                match message.and_then(|message| Given::of(message).map_err(numbered)) {
+                match message.and_then(|message| AnyMessage::of(message).map_err(numbered)) {
                     Ok(message) => {
                         bytes += message.get().view().body.len();
                         chunk.push(message);
@@ -256,7 +256,7 @@ impl Store {
         let store = self.writing()?;
         let batch: Vec<_> = messages
             .try_iter()?
-            .map(|message| message.and_then(Given::of))
+            .map(|message| message.and_then(AnyMessage::of))
             .collect::<PyResult<_>>()?;
         let views = views(store, &batch)?;
         let written =
@@ -288,14 +288,14 @@ impl Store {
     pub(super) fn append_given(
         &self,
         py: Python<'_>,
-        given: &Arguments<'_>,
+        given: &MessageFields<'_>,
     ) -> PyResult<AppendResult> {
         let store = self.writing()?;
         let (Some(topic), Some(body)) = (&given.topic, &given.body) else {
             return Err(type_error("topic, body", "both", "one of them"));
         };
         let body = bytes_of("body", body)?;
-        let named = Named {
+        let named = PropertyFields {
             tags: given.tags.as_deref(),
             keys: given.keys.as_ref().map_or(Keys::None, Keys::Given),
             unique_key: given.unique_key.as_deref(),
@@ -342,7 +342,10 @@ fn queue_of(store: &MessageStore, given: Option<i32>, topic: &[u8], block: &[u8]
     }
 }
 
-fn views<'a>(store: &MessageStore, messages: &'a [Given<'_>]) -> PyResult<Vec<NewMessage<'a>>> {
+fn views<'a>(
+    store: &MessageStore,
+    messages: &'a [AnyMessage<'_>],
+) -> PyResult<Vec<NewMessage<'a>>> {
     messages
         .iter()
         .map(|message| {

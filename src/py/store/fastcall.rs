@@ -12,7 +12,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use super::Store;
-use super::message::{Arguments, NAMES};
+use super::message::{MessageFields, NAMES};
 use crate::format::width::to_usize;
 
 static USUAL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -77,7 +77,7 @@ impl<'a, 'py> Call<'a, 'py> {
         if self.positional != 2 {
             return Ok(None);
         }
-        let mut arguments = Arguments::new();
+        let mut arguments = MessageFields::new();
         arguments.set_at(0, &self.value(0))?;
         arguments.set_at(1, &self.value(1))?;
         for (name, value) in self.named() {

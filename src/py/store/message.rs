@@ -9,7 +9,8 @@ use crate::error::{Error, Result};
 use crate::format::message::host::Host;
 use crate::py::arguments::type_error;
 use crate::py::fields::{
-    self, Block, Keys, Named, bytes_of, each_pair, expected, unexpected, with_block, wrong_type,
+    self, Block, Keys, PropertyFields, bytes_of, each_pair, expected, unexpected, with_block,
+    wrong_type,
 };
 use crate::store::NewMessage;
 use crate::store::write::property_block::check_inner_batch;
@@ -207,7 +208,7 @@ impl Message {
         others: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         fields::no_others("Message", others)?;
-        Arguments {
+        MessageFields {
             topic: Some(topic),
             body: Some(body.clone()),
             queue_id,
@@ -296,7 +297,7 @@ impl Message {
 }
 
 #[derive(Default)]
-pub(super) struct Arguments<'py> {
+pub(super) struct MessageFields<'py> {
     pub(super) topic: Option<PyBackedStr>,
     pub(super) body: Option<Bound<'py, PyAny>>,
     pub(super) queue_id: Option<i32>,
@@ -315,7 +316,7 @@ pub(super) struct Arguments<'py> {
     pub(super) prepared_transaction_offset: i64,
 }
 
-impl<'py> Arguments<'py> {
+impl<'py> MessageFields<'py> {
     pub(super) fn new() -> Self {
         Self { queue_id: Some(0), ..Self::default() }
     }
@@ -383,7 +384,7 @@ impl<'py> Arguments<'py> {
         // An iterator gives its keys only once.
         let keys = self.keys.as_ref().map(key_list).transpose()?.unwrap_or_default();
         let (block, properties, counts_inner_messages) = with_block(|block| {
-            let given = Named {
+            let given = PropertyFields {
                 tags: self.tags.as_deref(),
                 keys: Keys::Taken(&keys),
                 unique_key: self.unique_key.as_deref(),
@@ -473,19 +474,19 @@ pub(super) const NAMES: [&str; 16] = [
 /// In a tuple.
 const POSITIONAL: usize = 7;
 
-pub(super) enum Given<'py> {
+pub(super) enum AnyMessage<'py> {
     Object(Bound<'py, Message>),
-    Made(Box<Message>),
+    Built(Box<Message>),
 }
 
-impl<'py> Given<'py> {
+impl<'py> AnyMessage<'py> {
     pub(super) fn of(given: Bound<'py, PyAny>) -> PyResult<Self> {
         let message = if let Ok(message) = given.cast::<Message>() {
             Self::Object(message.clone())
         } else if let Ok(arguments) = given.cast_exact::<PyTuple>() {
-            Self::Made(Box::new(Arguments::of_tuple(arguments)?.make()?))
+            Self::Built(Box::new(MessageFields::of_tuple(arguments)?.make()?))
         } else if let Ok(arguments) = given.cast_exact::<PyDict>() {
-            Self::Made(Box::new(Arguments::of_dict(arguments)?.make()?))
+            Self::Built(Box::new(MessageFields::of_dict(arguments)?.make()?))
         } else if let Ok(stored) = given.cast::<StoredMessage>() {
             Self::Object(stored.get().to_message(given.py(), None)?)
         } else {
@@ -494,7 +495,7 @@ impl<'py> Given<'py> {
                 given.cast::<PyMapping>().map_err(|_| expected("messages", wanted, &given))?;
             let arguments = PyDict::new(given.py());
             arguments.update(mapping)?;
-            Self::Made(Box::new(Arguments::of_dict(&arguments)?.make()?))
+            Self::Built(Box::new(MessageFields::of_dict(&arguments)?.make()?))
         };
         message.get().check_inner_batch()?;
         Ok(message)
@@ -504,7 +505,7 @@ impl<'py> Given<'py> {
     pub(super) fn get(&self) -> &Message {
         match self {
             Self::Object(message) => message.get(),
-            Self::Made(message) => message,
+            Self::Built(message) => message,
         }
     }
 }
@@ -517,7 +518,7 @@ impl StoredMessage {
     /// and host. The store's time and host and a transaction are left out.
     ///
     /// Args:
-    ///     changes: Arguments of ``Message`` that differ, such as ``topic`` and ``queue_id``.
+    ///     changes: MessageFields of ``Message`` that differ, such as ``topic`` and ``queue_id``.
     ///
     /// Raises:
     ///     InvalidMessageError: The topic is no text in UTF-8.

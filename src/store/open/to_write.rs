@@ -233,7 +233,7 @@ impl Opening {
         let mut report = recover::repair(analysis, *mode, log, queues, &**storage, paths, now_ms)?;
         if *mode == RecoveryMode::Crash {
             // Checkpoint and seal vouch for the queues after the next flush.
-            let from = log_end::start_of_doubt(log, queues, &checkpoint.fields, true)?;
+            let from = log_end::audit_start(log, queues, &checkpoint.fields, true)?;
             let unproven = |queue: &&Arc<Queue>| clamp_u64(queue.reach()) >= from;
             queues.all().iter().filter(unproven).for_each(|queue| queue.mark_all_dirty());
         }

@@ -27,7 +27,7 @@ const OPTIONS_HEAD: usize = 4096;
 const ROCKSDB_OF_5_5: &str = "rocksdb_version=8.4.4";
 
 /// Index files examined at each end: releases change in few places.
-const INDEX_FILES_ASKED: usize = 4;
+const INDEX_FILES_SAMPLED: usize = 4;
 
 /// A trace in a store that only some releases leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -219,7 +219,7 @@ fn newest_options(storage: &dyn Storage, dir: &Path) -> Result<Option<(String, V
 fn read_marks_of_index(index: &IndexRun, log: &CommitLog, found: &mut Versions) -> Result<()> {
     let (mut with, mut without) = (None, None);
     let files = index.files();
-    for file in asked(files.len()).filter_map(|number| files.get(number)) {
+    for file in sampled(files.len()).filter_map(|number| files.get(number)) {
         let tags = match index.open(file).and_then(|open| TagEntries::of(&open, log)) {
             // Removed meanwhile, or damaged.
             Err(error) if error.is_not_found() => continue,
@@ -244,13 +244,13 @@ fn read_marks_of_index(index: &IndexRun, log: &CommitLog, found: &mut Versions) 
     Ok(())
 }
 
-fn asked(files: usize) -> impl Iterator<Item = usize> {
-    let newest = files.saturating_sub(INDEX_FILES_ASKED).max(INDEX_FILES_ASKED);
-    (0..files.min(INDEX_FILES_ASKED)).chain(newest..files)
+fn sampled(files: usize) -> impl Iterator<Item = usize> {
+    let newest = files.saturating_sub(INDEX_FILES_SAMPLED).max(INDEX_FILES_SAMPLED);
+    (0..files.min(INDEX_FILES_SAMPLED)).chain(newest..files)
 }
 
 /// Entries examined at each end of a file.
-const ENTRIES_ASKED: u32 = 64;
+const ENTRIES_SAMPLED: u32 = 64;
 
 /// Result for the messages at both ends of an index file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -263,7 +263,7 @@ impl TagEntries {
     pub(crate) fn of(file: &IndexFile, log: &CommitLog) -> Result<Self> {
         let mut found = Self::default();
         let count = file.header()?.index_count.unsigned_abs().saturating_sub(1);
-        let last = count.saturating_sub(ENTRIES_ASKED).saturating_add(1);
+        let last = count.saturating_sub(ENTRIES_SAMPLED).saturating_add(1);
         found.read_marks(file, log, last, count)?;
         if last > 1 {
             found.read_marks(file, log, 1, count)?;
@@ -278,14 +278,14 @@ impl TagEntries {
         first: u32,
         count: u32,
     ) -> Result<()> {
-        let asked = count.saturating_sub(first).saturating_add(1).min(ENTRIES_ASKED);
-        let entries = file.entries_from(first, asked)?;
+        let sampled = count.saturating_sub(first).saturating_add(1).min(ENTRIES_SAMPLED);
+        let entries = file.entries_from(first, sampled)?;
         let mut buffer = Vec::new();
         let mut begin = 0;
         for group in entries.chunk_by(|a, b| a.physical_offset == b.physical_offset) {
             // The first and the last message may have entries that were not read.
             let is_whole = (begin > 0 || first == 1)
-                && (begin + group.len() < entries.len() || first + asked > count);
+                && (begin + group.len() < entries.len() || first + sampled > count);
             begin += group.len();
             let at = group.first().and_then(|entry| u64::try_from(entry.physical_offset).ok());
             let Some(at) = at else { continue };
@@ -309,10 +309,10 @@ impl TagEntries {
 mod tests {
     #[test]
     fn a_few_index_files_tell_the_release_however_many_there_are() {
-        let asked = |files| super::asked(files).collect::<Vec<_>>();
-        assert_eq!(asked(0), [0; 0]);
-        assert_eq!(asked(3), [0, 1, 2]);
-        assert_eq!(asked(6), [0, 1, 2, 3, 4, 5]);
-        assert_eq!(asked(10_000), [0, 1, 2, 3, 9_996, 9_997, 9_998, 9_999]);
+        let sampled = |files| super::sampled(files).collect::<Vec<_>>();
+        assert_eq!(sampled(0), [0; 0]);
+        assert_eq!(sampled(3), [0, 1, 2]);
+        assert_eq!(sampled(6), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(sampled(10_000), [0, 1, 2, 3, 9_996, 9_997, 9_998, 9_999]);
     }
 }

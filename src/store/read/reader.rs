@@ -12,8 +12,8 @@ use parking_lot::{Mutex, RwLockReadGuard};
 
 use super::entry_search::EntrySearch;
 use super::view::follower::SharedView;
-use super::view::overlay::Overlay;
 use super::view::queue_view::QueueView;
+use super::view::undispatched::UndispatchedEntries;
 use crate::error::{Error, Result};
 use crate::files::Waiters;
 use crate::log::commit_log::join;
@@ -44,7 +44,7 @@ pub(crate) struct Reader {
 
 #[derive(Debug)]
 pub(crate) enum Source {
-    Writer(Arc<Writer>, Mutex<Option<Arc<Overlay>>>),
+    Writer(Arc<Writer>, Mutex<Option<Arc<UndispatchedEntries>>>),
     Files(SharedView),
 }
 
@@ -91,7 +91,7 @@ impl Reader {
     pub(crate) fn dispatched_offset(&self) -> u64 {
         match &self.source {
             Source::Writer(writer, _) => writer.dispatched.load(Ordering::Acquire),
-            Source::Files(follower) => follower.view().doubt,
+            Source::Files(follower) => follower.view().audited_from,
         }
     }
 
@@ -263,12 +263,12 @@ impl Reader {
     fn queue(&self, topic: &[u8], queue_id: i32) -> Result<Option<QueueView>> {
         let StoreFiles { log, queues, paths, .. } = &*self.files;
         let _still = self.still();
-        let overlay = self.overlay()?;
+        let undispatched = self.undispatched()?;
         let queue = queues.get(topic, queue_id);
-        match overlay {
-            Some(overlay) => {
+        match undispatched {
+            Some(undispatched) => {
                 let kind = queues.kind_of(topic);
-                overlay.view(log, queue, kind, topic, queue_id, paths.root())
+                undispatched.view(log, queue, kind, topic, queue_id, paths.root())
             }
             None => {
                 let queue = queue.filter(|queue| queue.max_offset() > 0);
@@ -294,7 +294,7 @@ impl Reader {
 
     pub(crate) fn queue_names(&self) -> Result<Vec<(Box<[u8]>, i32)>> {
         let _still = self.still();
-        let overlay = self.overlay()?;
+        let undispatched = self.undispatched()?;
         let is_writer = self.is_writers();
         let mut names: Vec<(Box<[u8]>, i32)> = self
             .files
@@ -304,17 +304,17 @@ impl Reader {
             .filter(|queue| queue.max_offset() > 0 || !is_writer)
             .map(|queue| (queue.topic().into(), queue.queue_id()))
             .collect();
-        if let Some(overlay) = overlay {
-            names.extend(overlay.names().map(|(topic, id)| (Box::from(topic), id)));
+        if let Some(undispatched) = undispatched {
+            names.extend(undispatched.names().map(|(topic, id)| (Box::from(topic), id)));
         }
         names.sort();
         names.dedup();
         Ok(names)
     }
 
-    fn overlay(&self) -> Result<Option<Arc<Overlay>>> {
+    fn undispatched(&self) -> Result<Option<Arc<UndispatchedEntries>>> {
         match &self.source {
-            Source::Files(follower) => follower.overlay().map(Some),
+            Source::Files(follower) => follower.undispatched().map(Some),
             Source::Writer(writer, kept) => {
                 // The queues follow a moment later, or not at all while the disk is full.
                 let (from, end) =
@@ -326,13 +326,15 @@ impl Reader {
                     return Ok(None);
                 }
                 let mut kept = kept.lock();
-                if let Some(overlay) = kept.as_ref().filter(|overlay| overlay.covers(from, end)) {
-                    return Ok(Some(Arc::clone(overlay)));
+                if let Some(undispatched) =
+                    kept.as_ref().filter(|undispatched| undispatched.covers(from, end))
+                {
+                    return Ok(Some(Arc::clone(undispatched)));
                 }
                 let StoreFiles { log, queues, .. } = &*self.files;
-                let overlay = Arc::new(Overlay::read(log, queues, from, end)?);
-                *kept = Some(Arc::clone(&overlay));
-                Ok(Some(overlay))
+                let undispatched = Arc::new(UndispatchedEntries::read(log, queues, from, end)?);
+                *kept = Some(Arc::clone(&undispatched));
+                Ok(Some(undispatched))
             }
         }
     }

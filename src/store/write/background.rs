@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::ahead::Prepared;
+use super::prefault::Prepared;
 use super::retention::{DiskUse, Occasion};
 use super::writer::{COMMIT_BYTES, Writer};
 use crate::config::{DeleteRules, FlushDiskType};

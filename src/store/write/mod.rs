@@ -3,15 +3,15 @@
 //! Open `writer.rs` first: [`writer::Writer`] has every step in order. `append.rs` checks, places and
 //! encodes a message; `property_block.rs` builds properties, `inner_batch.rs` splits inner batches.
 //! `group_commit.rs` lets callers under `SYNC_FLUSH` share a flush. `background.rs` runs the steps on
-//! threads; `ahead.rs` and `new_queues.rs` work ahead. `spread.rs` chooses queues by
+//! threads; `prefault.rs` and `new_queues.rs` work ahead. `spread.rs` chooses queues by
 //! key. `retention/` decides which files are deleted.
 
-pub(crate) mod ahead;
 pub mod append;
 pub(crate) mod background;
 pub mod group_commit;
 pub mod inner_batch;
 pub mod new_queues;
+pub(crate) mod prefault;
 pub mod property_block;
 pub(crate) mod queue_selector;
 pub mod retention;

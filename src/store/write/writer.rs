@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::config::FlushDiskType;
 use crate::error::{AppendResult, Error, Operation, Result};
-use crate::files::{Front, Moved, Wakeup};
+use crate::files::{Moved, SharedActiveFiles, Wakeup};
 use crate::format::release::Release;
 use crate::format::width::clamp_u64;
 use crate::log::StoreCheckpoint;
@@ -58,8 +58,8 @@ pub(crate) struct Writer {
     pub(crate) entered: AtomicI64,
     pub(crate) gate: FlushGate,
     /// Files being written, for the threads that work ahead.
-    pub(crate) log_front: Arc<Front>,
-    pub(crate) index_front: Arc<Front>,
+    pub(crate) log_front: Arc<SharedActiveFiles>,
+    pub(crate) index_front: Arc<SharedActiveFiles>,
     /// Rings as appends continue, for preparing pages.
     pub(crate) bell: Arc<Wakeup>,
     /// Rings during fast appends, for creating files.

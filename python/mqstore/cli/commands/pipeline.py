@@ -84,7 +84,7 @@ def pipeline_command(
         from mqstore.spark.compacting import compact as join
         from mqstore.spark.failures import PySparkException, jvm_end, reason, sentence
         from mqstore.spark.ingest import PipelineConfig
-        from mqstore.spark.starting import start_session
+        from mqstore.spark.session import start_session
         from mqstore.spark.target import TargetLock, free_ended
     if dry_run:
         _preview(output, file)
@@ -177,7 +177,7 @@ def _preview(output: Output, file: str) -> None:
     """Shows a dry run; a session is started only where it alone knows the target."""
     from mqstore.spark.ingest import PipelineConfig
     from mqstore.spark.preview import preview
-    from mqstore.spark.starting import start_session
+    from mqstore.spark.session import start_session
     from mqstore.spark.target import needs_session
 
     config = PipelineConfig.load(file)

@@ -1,5 +1,5 @@
-//! View of a store that another process may write: its readable end, and the doubt about queues and
-//! index.
+//! View of a store that another process may write: its readable end, and from which offset queues and
+//! index are compared with the log.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::files::{Access, Storage};
 use crate::format::checkpoint::CheckpointFields;
 use crate::log::commit_log::Found;
 use crate::log::read::anchor::Anchor;
-use crate::log::read::end::{self, Left};
+use crate::log::read::end::{self, LogState};
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 use crate::log::{CommitLog, StoreCheckpoint};
 
 use super::log_end;
-use super::overlay::Overlay;
+use super::undispatched::UndispatchedEntries;
 use crate::store::folder::lock::{self, Holder, StoreLock};
 use crate::store::folder::mark::{Flushed, Mark};
 use crate::store::folder::paths::StorePaths;
@@ -39,9 +39,9 @@ pub(crate) struct SharedView {
 
 #[derive(Debug, Default)]
 pub(crate) struct View {
-    overlay: Arc<OnceLock<Arc<Overlay>>>,
+    undispatched: Arc<OnceLock<Arc<UndispatchedEntries>>>,
     /// Offset from which queues are compared with the log.
-    pub(crate) doubt: u64,
+    pub(crate) audited_from: u64,
     /// Offset before which all entries will be in the queues' files when they are listed next.
     complete: u64,
     /// After a crash: index files with later messages are not trusted.
@@ -149,7 +149,7 @@ impl SharedView {
         let StoreFiles { log, paths, .. } = &*self.files;
         let Some(anchor) = self.view().anchor else { return Ok(()) };
         let Some(found) = anchor.other(log)? else { return Ok(()) };
-        let end = end::find(log, Left::Open, None, |_| Ok(false))?.offset;
+        let end = end::find(log, LogState::Open, None, |_| Ok(false))?.offset;
         if end < anchor.end() {
             // It was cut, as the view will show.
             return Ok(());
@@ -189,18 +189,19 @@ impl SharedView {
         self.judge(is_open_or_crashed, left_out, unread, &beside).map(drop)
     }
 
-    pub(crate) fn overlay(&self) -> Result<Arc<Overlay>> {
+    pub(crate) fn undispatched(&self) -> Result<Arc<UndispatchedEntries>> {
         let StoreFiles { log, queues, .. } = &*self.files;
         // Storage may wait for a thread that wants the view.
-        let (overlay, doubt) = {
+        let (undispatched, audited_from) = {
             let view = self.view();
-            (Arc::clone(&view.overlay), view.doubt)
+            (Arc::clone(&view.undispatched), view.audited_from)
         };
-        if let Some(overlay) = overlay.get() {
-            return Ok(Arc::clone(overlay));
+        if let Some(undispatched) = undispatched.get() {
+            return Ok(Arc::clone(undispatched));
         }
-        let read = Arc::new(Overlay::read(log, queues, doubt, log.end_offset())?);
-        Ok(Arc::clone(overlay.get_or_init(|| read)))
+        let read =
+            Arc::new(UndispatchedEntries::read(log, queues, audited_from, log.end_offset())?);
+        Ok(Arc::clone(undispatched.get_or_init(|| read)))
     }
 
     /// Offset up to which the index files hold each key, as far as they are trusted.
@@ -234,9 +235,9 @@ impl SharedView {
         let (log, queues) = (&self.files.log, &self.files.queues);
         let (is_open_or_crashed, mut unread) = self.was_left_open();
         let left = match beside.written {
-            _ if !is_open_or_crashed => Left::Closed,
-            Some(written) => Left::InUse(written),
-            None => Left::Open,
+            _ if !is_open_or_crashed => LogState::Closed,
+            Some(written) => LogState::InUse(written),
+            None => LogState::Open,
         };
         let left_out = log_end::find_end(log, queues, left)?;
         unread.extend(left_out.map(|at| half_there(log, at)));
@@ -275,7 +276,7 @@ impl SharedView {
                 CheckpointFields::default()
             }
         };
-        let reach = self.doubt(&checkpoint, crashed)?;
+        let reach = self.audited_from(&checkpoint, crashed)?;
         // A queue listed later may have later messages, and a writer writes queue after queue: one
         // queue tells nothing of the others. A broker writes entries in order.
         let complete = match beside.session.holder {
@@ -285,8 +286,8 @@ impl SharedView {
             }),
             _ => self.view().complete,
         };
-        let doubt = reach.min(complete.max(self.files.log.min_offset()));
-        let complete = if holders.contains(&Some(Holder::Writer)) { doubt } else { reach };
+        let audited_from = reach.min(complete.max(self.files.log.min_offset()));
+        let complete = if holders.contains(&Some(Holder::Writer)) { audited_from } else { reach };
         let index_trusted_until_ms = crashed.then_some(checkpoint.index_msg_timestamp_ms);
         let mark = Mark::read(storage, paths).unwrap_or_else(|error| {
             unread.push(error);
@@ -296,8 +297,8 @@ impl SharedView {
             open_or_crashed.then(|| Flushed::of(storage, paths, mark, &checkpoint, false));
         let View { session, anchor, .. } = *self.view();
         *self.view.write() = View {
-            overlay: Arc::default(),
-            doubt,
+            undispatched: Arc::default(),
+            audited_from,
             complete,
             index_trusted_until_ms,
             flushed,
@@ -310,7 +311,7 @@ impl SharedView {
 
     /// Offset from which queues are compared with the log. During another process's swap queues may
     /// be missing, so they are listed again afterwards.
-    fn doubt(&self, checkpoint: &CheckpointFields, crashed: bool) -> Result<u64> {
+    fn audited_from(&self, checkpoint: &CheckpointFields, crashed: bool) -> Result<u64> {
         let StoreFiles { storage, paths, log, queues, .. } = &*self.files;
         for _ in 0..SWAP_WAITS {
             let is_swapping = swap::is_listed(&**storage, paths);
@@ -318,9 +319,9 @@ impl SharedView {
                 // That process was killed; the next writer finishes the swap.
                 break;
             }
-            let doubt = log_end::start_of_doubt(log, queues, checkpoint, crashed)?;
+            let audited_from = log_end::audit_start(log, queues, checkpoint, crashed)?;
             if !is_swapping && !queues.have_lost_files() {
-                return Ok(doubt);
+                return Ok(audited_from);
             }
             if is_swapping {
                 std::thread::sleep(SWAP_WAIT);

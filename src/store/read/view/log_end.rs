@@ -1,4 +1,5 @@
-//! The end of a log that was not closed or grows, and the offset from which queues are in doubt.
+//! The end of a log that was not closed or grows, and the offset from which queues are compared with
+//! it.
 
 use crate::error::Result;
 use crate::format::checkpoint::CheckpointFields;
@@ -6,7 +7,7 @@ use crate::format::message::peek;
 use crate::format::width::clamp_u64;
 use crate::log::CommitLog;
 use crate::log::commit_log::Found;
-use crate::log::read::end::{self, Left};
+use crate::log::read::end::{self, LogState};
 
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::queue_audit::is_known;
@@ -15,7 +16,7 @@ use crate::store::read::entry_search;
 
 /// Offset from which a reader must compare queues with the log: the queues' end, or after a crash
 /// where recovery would begin (`CommitLog.isMappedFileMatchedRecover`).
-pub fn start_of_doubt(
+pub fn audit_start(
     log: &CommitLog,
     queues: &QueueTable,
     checkpoint: &CheckpointFields,
@@ -54,7 +55,7 @@ pub fn start_of_doubt(
 }
 
 /// Sets the end by [`end::find`]. Returns the last record if it is left out.
-pub fn find_end(log: &CommitLog, queues: &QueueTable, left: Left) -> Result<Option<u64>> {
+pub fn find_end(log: &CommitLog, queues: &QueueTable, left: LogState) -> Result<Option<u64>> {
     let files_end = log.run().end_offset().unwrap_or(0);
     let known = last_known(log, files_end, queues)?;
     let found = end::find(log, left, known, |view| is_known(queues, &DispatchRequest::of(view)))?;

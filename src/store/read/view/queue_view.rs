@@ -10,12 +10,12 @@ use crate::log::queue::consume_queue_ext::TagsCode;
 use crate::log::queue::verified_tags::VerifiedBlock;
 use crate::log::{Queue, QueueKind};
 
-pub(super) type Extra = Arc<Vec<CqUnit>>;
+pub(super) type Entries = Arc<Vec<CqUnit>>;
 
 #[derive(Clone, Debug)]
 pub struct QueueView {
     pub(super) queue: Option<Arc<Queue>>,
-    pub(super) extra: Option<Extra>,
+    pub(super) entries: Option<Entries>,
     pub kind: QueueKind,
     /// First queue offset still in the log.
     pub min_offset: i64,
@@ -26,7 +26,7 @@ impl QueueView {
     #[must_use]
     pub fn whole(queue: Arc<Queue>) -> Self {
         let (min_offset, max_offset) = (queue.min_offset(), queue.max_offset());
-        Self { kind: queue.kind(), queue: Some(queue), extra: None, min_offset, max_offset }
+        Self { kind: queue.kind(), queue: Some(queue), entries: None, min_offset, max_offset }
     }
 
     /// Whether files were missing, so that no answer counts.
@@ -43,13 +43,13 @@ impl QueueView {
         };
         // A queue may hold more than the log confirms.
         units.truncate(units.partition_point(|unit| unit.number < self.max_offset));
-        let Some(extra) = &self.extra else { return Ok(units) };
-        let start = extra.partition_point(|unit| unit.end() <= from);
-        let extra = extra.get(start..).unwrap_or_default();
-        let extra = extra.get(..count).unwrap_or(extra);
-        if !extra.is_empty() {
+        let Some(entries) = &self.entries else { return Ok(units) };
+        let start = entries.partition_point(|unit| unit.end() <= from);
+        let entries = entries.get(start..).unwrap_or_default();
+        let entries = entries.get(..count).unwrap_or(entries);
+        if !entries.is_empty() {
             // Where both have a number, the log is right.
-            units.extend_from_slice(extra);
+            units.extend_from_slice(entries);
             units.reverse();
             units.sort_by_key(|unit| unit.number);
             units.dedup_by_key(|unit| unit.number);

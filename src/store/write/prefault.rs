@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::writer::Writer;
 use crate::error::Result;
-use crate::files::Ahead;
+use crate::files::Prefaulter;
 use crate::format::width::to_usize;
 use crate::log::index::file;
 use crate::log::log_writer::{self, Active, NEAR_THE_END};
@@ -15,7 +15,7 @@ use crate::log::log_writer::{self, Active, NEAR_THE_END};
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
     /// The current index file, and its slots that are not loaded yet.
-    index: Option<(Arc<Ahead>, Range<usize>)>,
+    index: Option<(Arc<Prefaulter>, Range<usize>)>,
 }
 
 impl Writer {
@@ -23,7 +23,7 @@ impl Writer {
     /// full one; returns whether there is more to do.
     pub(crate) fn allocate_step(&self) -> Result<bool> {
         let front = self.log_front.files();
-        let is_busy = |active: &&Arc<Ahead>| active.is_busy();
+        let is_busy = |active: &&Arc<Prefaulter>| active.is_busy();
         let mut more = false;
         if let Some(active) = front.active.as_ref().filter(is_busy) {
             more |= active.reserve_ahead(log_writer::RESERVE_STEP);

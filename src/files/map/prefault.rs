@@ -25,7 +25,7 @@ const PAGE: usize = 4096;
 
 /// State shared by a map's writer and the threads ahead of it.
 #[derive(Debug)]
-pub struct Ahead {
+pub struct Prefaulter {
     path: PathBuf,
     file: Arc<dyn StorageFile>,
     region: Arc<dyn Region>,
@@ -43,12 +43,12 @@ pub struct Ahead {
 #[derive(Debug)]
 struct Progress {
     prepared: usize,
-    /// The writer's position at the last look.
+    /// The writer's position when it was last read.
     seen: Option<usize>,
     window: usize,
 }
 
-impl Ahead {
+impl Prefaulter {
     pub(crate) fn new(path: &Path, file: Arc<dyn StorageFile>, region: Arc<dyn Region>) -> Self {
         let progress = Mutex::new(Progress { prepared: 0, seen: None, window: 0 });
         let (position, reserved) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -203,7 +203,7 @@ impl Ahead {
         }
     }
 
-    /// [`Ahead::prepare`] for the file behind `other`.
+    /// [`Prefaulter::prepare`] for the file behind `other`.
     pub fn prepare_behind(&self, other: &Self) -> bool {
         self.progress().window = other.progress().window;
         self.prepare()
@@ -247,17 +247,17 @@ impl Ahead {
 /// The files being written through maps, for the threads that work ahead. They do not take the
 /// writer's lock, which a fast writer holds nearly always.
 #[derive(Debug, Default)]
-pub struct Front(Mutex<ActiveFiles>);
+pub struct SharedActiveFiles(Mutex<ActiveFiles>);
 
 #[derive(Clone, Debug, Default)]
 pub struct ActiveFiles {
-    pub active: Option<Arc<Ahead>>,
-    pub next: Option<Arc<Ahead>>,
+    pub active: Option<Arc<Prefaulter>>,
+    pub next: Option<Arc<Prefaulter>>,
     /// Whether the previous file is full and may be released.
     pub has_full: bool,
 }
 
-impl Front {
+impl SharedActiveFiles {
     fn known(&self) -> MutexGuard<'_, ActiveFiles> {
         self.0.lock()
     }
@@ -304,12 +304,12 @@ mod tests {
     use super::*;
     use crate::files::{Access, Os, Storage};
 
-    fn ahead(len: u64) -> (tempfile::TempDir, Ahead) {
+    fn ahead(len: u64) -> (tempfile::TempDir, Prefaulter) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let file = Os.create(&path, len).unwrap();
         let region = file.map(usize::try_from(len).unwrap(), Access::ReadWrite).unwrap();
-        (dir, Ahead::new(&path, file, region))
+        (dir, Prefaulter::new(&path, file, region))
     }
 
     #[derive(Debug, Default)]
@@ -329,7 +329,7 @@ mod tests {
         }
     }
 
-    fn sample_at(ahead: &Ahead, position: usize) {
+    fn sample_at(ahead: &Prefaulter, position: usize) {
         ahead.advance_to(position);
         ahead.sample_position();
     }
@@ -389,7 +389,7 @@ mod tests {
         let file = Os.create(&path, 12 * PIECE as u64).unwrap();
         let region = Arc::new(Noted::default());
         let noted = || std::mem::take(&mut *region.0.lock());
-        let ahead = Ahead::new(&path, file, Arc::<Noted>::clone(&region));
+        let ahead = Prefaulter::new(&path, file, Arc::<Noted>::clone(&region));
         ahead.flushed();
         assert_eq!(noted(), []);
         ahead.sample_position();

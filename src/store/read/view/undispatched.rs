@@ -1,4 +1,4 @@
-//! The overlay: queue entries that a reader finds in the log and not in the queues' files.
+//! Queue entries that a reader finds in the log and not in the queues' files.
 
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -13,43 +13,43 @@ use crate::log::queue::CqUnit;
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 use crate::log::{CommitLog, Queue, QueueKind};
 
-use super::queue_view::{Extra, QueueView};
+use super::queue_view::{Entries, QueueView};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::queue_audit::Audit;
 use crate::store::queue_table::QueueTable;
 use crate::store::read::entry_search::EntrySearch;
 
-/// Maximum entries of the overlay: 64 MiB.
-const MOST_EXTRA: usize = (64 << 20) / size_of::<CqUnit>();
+/// Maximum entries kept: 64 MiB.
+const MAX_ENTRIES: usize = (64 << 20) / size_of::<CqUnit>();
 
 type Name = (Box<[u8]>, i32);
 
 #[derive(Debug, Default)]
-pub struct Overlay {
+pub struct UndispatchedEntries {
     log: Range<u64>,
-    extra: HashMap<Name, Extra>,
+    entries: HashMap<Name, Entries>,
     overflow: Option<(u64, u64)>,
     /// Queues asked for, whose bounds were searched in their files.
-    seen: RwLock<SeenQueues>,
+    compared: RwLock<ComparedQueues>,
 }
 
-type SeenQueues = HashMap<Box<[u8]>, BTreeMap<i32, Seen>>;
+type ComparedQueues = HashMap<Box<[u8]>, BTreeMap<i32, ComparedQueue>>;
 
 /// A queue compared with the log's bytes at that time.
 #[derive(Debug)]
-struct Seen {
+struct ComparedQueue {
     log: Range<u64>,
     view: QueueView,
 }
 
-impl Overlay {
+impl UndispatchedEntries {
     /// Reads the log from `from` to `end` and keeps entries that the queues lack.
     pub fn read(log: &CommitLog, queues: &QueueTable, from: u64, end: u64) -> Result<Self> {
         let mut scanner = Scanner::new(log, from, end, false);
         let mut audit = Audit::new(queues);
         // Records before may lack entries, too.
         audit.whole_from = from.max(log.min_offset());
-        let mut extra: HashMap<Name, Vec<CqUnit>> = HashMap::new();
+        let mut entries: HashMap<Name, Vec<CqUnit>> = HashMap::new();
         let mut kept = 0;
         scanner.each(end, Resync::Anywhere, |range, item| {
             let Item::Record(view, _) = item else {
@@ -60,16 +60,16 @@ impl Overlay {
             };
             audit.check(&DispatchRequest::of(view), |topic, queue_id, unit| {
                 kept += 1;
-                extra.entry((topic.into(), queue_id)).or_default().push(unit);
+                entries.entry((topic.into(), queue_id)).or_default().push(unit);
             })?;
-            Ok(if kept > MOST_EXTRA { Flow::Stop } else { Flow::Continue })
+            Ok(if kept > MAX_ENTRIES { Flow::Stop } else { Flow::Continue })
         })?;
-        if kept > MOST_EXTRA {
+        if kept > MAX_ENTRIES {
             let first = audit.first_missing.unwrap_or(from);
             let overflow = Some((first, end - first));
             return Ok(Self { log: from..end, overflow, ..Self::default() });
         }
-        let extra = extra
+        let entries = entries
             .into_iter()
             .map(|(name, mut entries)| {
                 // The first of two records with one number wins.
@@ -78,10 +78,10 @@ impl Overlay {
                 (name, Arc::new(entries))
             })
             .collect();
-        Ok(Self { log: from..end, extra, ..Self::default() })
+        Ok(Self { log: from..end, entries, ..Self::default() })
     }
 
-    /// One queue with its overlay.
+    /// One queue with the entries that its files lack.
     ///
     /// # Errors
     /// [`Error::NotDispatched`] if too much is undispatched, [`Error::Corrupt`] if the
@@ -100,16 +100,16 @@ impl Overlay {
                 path: root.to_owned(),
                 physical_offset,
                 bytes,
-                limit: (MOST_EXTRA * size_of::<CqUnit>()) as u64,
+                limit: (MAX_ENTRIES * size_of::<CqUnit>()) as u64,
             });
         }
         let bytes = log.min_offset()..log.end_offset();
         if let Some(view) = self.known(topic, queue_id, &bytes) {
             return Ok(Some(view));
         }
-        let extra = self.extra.get(&(Box::from(topic), queue_id)).map(Arc::clone);
+        let entries = self.entries.get(&(Box::from(topic), queue_id)).map(Arc::clone);
         let (mut min_offset, mut max_offset) = (0, 0);
-        match (&queue, &extra) {
+        match (&queue, &entries) {
             (None, None) => return Ok(None),
             (Some(queue), _) => {
                 let view = &QueueView::whole(Arc::clone(queue));
@@ -120,23 +120,24 @@ impl Overlay {
             }
             (None, Some(_)) => {}
         }
-        if let Some((first, last)) =
-            extra.as_ref().and_then(|extra| Some((extra.first()?.number, extra.last()?.end())))
+        if let Some((first, last)) = entries
+            .as_ref()
+            .and_then(|entries| Some((entries.first()?.number, entries.last()?.end())))
         {
             min_offset = if max_offset == min_offset { first } else { min_offset.min(first) };
             max_offset = max_offset.max(last);
         }
-        let view = QueueView { queue, extra, kind, min_offset, max_offset };
-        let seen = Seen { log: bytes, view: view.clone() };
-        let mut all = self.seen.write();
-        all.entry(topic.into()).or_default().insert(queue_id, seen);
+        let view = QueueView { queue, entries, kind, min_offset, max_offset };
+        let compared = ComparedQueue { log: bytes, view: view.clone() };
+        let mut all = self.compared.write();
+        all.entry(topic.into()).or_default().insert(queue_id, compared);
         Ok(Some(view))
     }
 
     fn known(&self, topic: &[u8], queue_id: i32, bytes: &Range<u64>) -> Option<QueueView> {
-        let all = self.seen.read();
-        let seen = all.get(topic)?.get(&queue_id)?;
-        (seen.log == *bytes).then(|| seen.view.clone())
+        let all = self.compared.read();
+        let compared = all.get(topic)?.get(&queue_id)?;
+        (compared.log == *bytes).then(|| compared.view.clone())
     }
 
     /// Whether it has each entry that queues lack which are filled up to `from`, in a log to `end`.
@@ -148,6 +149,6 @@ impl Overlay {
 
     /// Queues that exist in the log alone.
     pub fn names(&self) -> impl Iterator<Item = (&[u8], i32)> {
-        self.extra.keys().map(|(topic, id)| (&**topic, *id))
+        self.entries.keys().map(|(topic, id)| (&**topic, *id))
     }
 }
