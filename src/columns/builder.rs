@@ -16,11 +16,11 @@ use arrow_schema::{ArrowError, DataType, SchemaRef};
 use super::damage::DamageRows;
 use super::derived::{Hosts, KeyLists, MessageIds, Pairs, Properties, Times};
 use super::schema::Column;
-use super::variable::{Bodies, Pinned, Pins, PooledBuffer, Repeated, VariableColumn};
+use super::variable::{Bodies, Pinned, Pins, PooledBuffer, VariableColumn};
 use crate::error::FormatError;
 use crate::format::body::{self, BodyError};
 use crate::format::message::host::Host;
-use crate::format::message::properties::{self, names};
+use crate::format::message::properties::{self, Indexed, names};
 use crate::format::message::{self, MessageView};
 use crate::format::queue::consume_queue::{self, DelayLevels};
 use crate::log::Block;
@@ -362,17 +362,20 @@ fn tags_code(view: &MessageView<'_>) -> i64 {
     )
 }
 
-/// Tags, keys and unique key of each message.
-fn named<'a>(pairs: &Pairs<'a>) -> Vec<[Option<&'a [u8]>; 3]> {
-    let mut places = [None; 3];
-    let of_one = |(pairs, repeats): (&[(&'a [u8], &'a [u8])], bool)| {
-        if !repeats {
-            places = [names::TAGS, names::KEYS, names::UNIQ_KEY]
-                .map(|name| pairs.iter().position(|pair| pair.0 == name));
-        }
-        places.map(|place| Some(pairs.get(place?)?.1))
-    };
-    pairs.of_each().map(of_one).collect()
+/// The properties with a column of their own; the last duplicate wins.
+#[inline]
+fn named<'a>(pairs: &[(&'a [u8], &'a [u8])]) -> Indexed<'a> {
+    let mut named = Indexed::default();
+    for (name, value) in pairs {
+        let field = match *name {
+            names::TAGS => &mut named.tags,
+            names::KEYS => &mut named.keys,
+            names::UNIQ_KEY => &mut named.unique_key,
+            _ => continue,
+        };
+        *field = Some(value);
+    }
+    named
 }
 
 fn fill<'a>(
@@ -386,29 +389,25 @@ fn fill<'a>(
         pairs.reserve(rows.len());
         rows.iter().for_each(|row| pairs.push(row.view.raw_properties()));
     }
-    let all: Vec<[Option<&'a [u8]>; 3]> = match needs {
+    let all: Vec<Indexed<'a>> = match needs {
         Needs { named: false, .. } => Vec::new(),
         Needs { map: false, .. } => {
-            let of_one = |row: &Row<'a>| {
-                let found = properties::indexed(row.view.raw_properties());
-                [found.tags, found.keys, found.unique_key]
-            };
-            rows.iter().map(of_one).collect()
+            rows.iter().map(|row| properties::indexed(row.view.raw_properties())).collect()
         }
-        _ => named(&pairs),
+        _ => pairs.of_each().map(named).collect(),
     };
     for column in columns {
         match column {
             Builder::Int(fill, values) => fill(rows, values),
             Builder::Long(fill, values) => fill(rows, values),
-            Builder::Time(get, times) => times.extend(rows.iter().map(|row| get(&row.view))),
+            Builder::Time(get, times) => rows.iter().for_each(|row| times.push(get(&row.view))),
             Builder::Topic(column) => column.extend(rows.iter().map(|row| row.view.topic())),
-            Builder::Tags(column) => column.extend_options(all.iter().map(|[tags, ..]| *tags)),
+            Builder::Tags(column) => all.iter().for_each(|named| column.push_option(named.tags)),
             Builder::UniqueKey(column) => {
-                column.extend_options(all.iter().map(|[.., unique_key]| *unique_key));
+                all.iter().for_each(|named| column.push_option(named.unique_key));
             }
             Builder::Keys(column) => {
-                all.iter().for_each(|[_, keys, _]| column.push(keys.unwrap_or_default()));
+                all.iter().for_each(|named| column.push(named.keys.unwrap_or_default()));
             }
             Builder::Properties(column) => column.extend(&pairs),
             Builder::Body(column) => column.extend(rows.iter().map(|row| row.body), pinned)?,
@@ -435,7 +434,6 @@ macro_rules! each {
 impl Builder {
     fn new(column: Column, data_type: &DataType) -> Result<Self, ArrowError> {
         let text = || VariableColumn::new(data_type);
-        let hosts = || Repeated::new(data_type).map(Hosts::new);
         let int = |fill: Fill<i32>| Self::Int(fill, PooledBuffer::new());
         let long = |fill: Fill<i64>| Self::Long(fill, PooledBuffer::new());
         Ok(match column {
@@ -464,8 +462,8 @@ impl Builder {
             Column::BodyCrc => int(each!(body_crc)),
             Column::SysFlag => int(each!(sys_flag)),
             Column::Flag => int(each!(flag)),
-            Column::BornHost => Self::Host(|view| view.born_host(), hosts()?),
-            Column::StoreHost => Self::Host(|view| view.store_host(), hosts()?),
+            Column::BornHost => Self::Host(|view| view.born_host(), Hosts::new(text()?)),
+            Column::StoreHost => Self::Host(|view| view.store_host(), Hosts::new(text()?)),
             Column::ReconsumeTimes => int(each!(reconsume_times)),
             Column::PreparedTransactionOffset => long(each!(prepared_transaction_offset)),
             Column::Record => Self::Record(Bodies::new(data_type)?),

@@ -1,7 +1,6 @@
 //! Columns of derived values: times, addresses, ids, keys, properties.
 
 use std::fmt::Write;
-use std::iter::once;
 use std::sync::Arc;
 
 use arrow_array::types::TimestampMicrosecondType;
@@ -10,7 +9,7 @@ use arrow_buffer::{NullBuffer, NullBufferBuilder, OffsetBuffer};
 use arrow_schema::{ArrowError, DataType, FieldRef, Fields};
 use hashbrown::HashMap;
 
-use super::variable::{PooledBuffer, Repeated, VariableColumn};
+use super::variable::{PooledBuffer, VariableColumn};
 use crate::format::message::MessageView;
 use crate::format::message::host::{Host, message_id};
 use crate::format::message::properties::{self, split_keys};
@@ -42,20 +41,6 @@ impl Times {
         self.nulls.append(CALENDAR_MS.contains(&time_ms));
     }
 
-    #[inline]
-    pub(crate) fn extend(&mut self, times_ms: impl Iterator<Item = i64> + Clone) {
-        let (before, mut is_odd) = (self.values.len(), false);
-        self.values.extend(times_ms.clone().map(|time_ms| {
-            is_odd |= !CALENDAR_MS.contains(&time_ms);
-            time_ms.wrapping_mul(1000)
-        }));
-        if is_odd {
-            times_ms.for_each(|time_ms| self.nulls.append(CALENDAR_MS.contains(&time_ms)));
-        } else {
-            self.nulls.append_n_non_nulls(self.values.len() - before);
-        }
-    }
-
     pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
         let (values, nulls) = (self.values.finish_numbers(), self.nulls.finish());
         let times = PrimitiveArray::<TimestampMicrosecondType>::try_new(values, nulls)?;
@@ -66,13 +51,13 @@ impl Times {
 /// Addresses as `"ip:port"`. The last text is kept, since few distinct ones occur.
 #[derive(Debug)]
 pub(crate) struct Hosts {
-    texts: Repeated,
+    texts: VariableColumn,
     known: Option<Host>,
     text: String,
 }
 
 impl Hosts {
-    pub(crate) fn new(texts: Repeated) -> Self {
+    pub(crate) fn new(texts: VariableColumn) -> Self {
         Self { texts, known: None, text: String::new() }
     }
 
@@ -83,9 +68,9 @@ impl Hosts {
             self.text.clear();
             // Writing to a string cannot fail.
             let _ = write!(self.text, "{host}");
-            self.texts.push(once(self.text.as_bytes()));
+            self.texts.push(self.text.as_bytes());
         } else {
-            self.texts.repeat(once(self.text.as_bytes()));
+            self.texts.repeat(self.text.as_bytes());
         }
     }
 
@@ -195,56 +180,36 @@ impl KeyLists {
 pub(crate) struct Pairs<'a> {
     all: Vec<(&'a [u8], &'a [u8])>,
     ends: Vec<usize>,
-    /// Whether a message has the names of the one before.
-    repeats: Vec<bool>,
-    before: usize,
 }
 
 impl<'a> Pairs<'a> {
     pub(crate) fn reserve(&mut self, messages: usize) {
         self.all.reserve(messages * USUAL_PROPERTIES);
         self.ends.reserve(messages);
-        self.repeats.reserve(messages);
     }
 
     #[inline]
     pub(crate) fn push(&mut self, raw: &'a [u8]) {
         let start = self.all.len();
-        let (mut repeats, mut place) = (!self.ends.is_empty(), self.before);
         for (name, value) in properties::iter(raw) {
-            repeats =
-                repeats && place < start && self.all.get(place).is_some_and(|one| one.0 == name);
-            if repeats {
-                place += 1;
+            let known = self.all.get_mut(start..).unwrap_or_default();
+            let count = known.len();
+            if let Some(same) = known.iter_mut().find(|known| known.0 == name) {
+                same.1 = value;
+            } else if count < FEW_PROPERTIES {
                 self.all.push((name, value));
-            } else if !self.push_other(start, name, value) {
+            } else {
                 self.all.truncate(start);
                 self.push_many(raw);
                 break;
             }
         }
-        self.repeats.push(repeats && place == start);
-        self.before = start;
         self.ends.push(self.all.len());
     }
 
-    /// Adds a property; false if there are too many of them.
-    fn push_other(&mut self, start: usize, name: &'a [u8], value: &'a [u8]) -> bool {
-        let known = self.all.get_mut(start..).unwrap_or_default();
-        let is_few = known.len() < FEW_PROPERTIES;
-        match known.iter_mut().find(|known| known.0 == name) {
-            Some(same) => same.1 = value,
-            None if is_few => self.all.push((name, value)),
-            None => return false,
-        }
-        true
-    }
-
-    /// Properties of each message, and whether their names are those of the one before.
-    pub(crate) fn of_each(&self) -> impl Iterator<Item = (&[(&'a [u8], &'a [u8])], bool)> {
+    pub(crate) fn of_each(&self) -> impl Iterator<Item = &[(&'a [u8], &'a [u8])]> {
         let begins = std::iter::once(0).chain(self.ends.iter().copied());
-        let pairs = |(begin, end): (usize, &usize)| self.all.get(begin..*end).unwrap_or_default();
-        begins.zip(&self.ends).map(pairs).zip(self.repeats.iter().copied())
+        begins.zip(&self.ends).map(|(begin, end)| self.all.get(begin..*end).unwrap_or_default())
     }
 
     #[cold]
@@ -263,7 +228,7 @@ impl<'a> Pairs<'a> {
 
 #[derive(Debug)]
 pub(crate) struct Properties {
-    names: Repeated,
+    names: VariableColumn,
     values: VariableColumn,
     ends: Ends,
     entries: FieldRef,
@@ -277,7 +242,7 @@ impl Properties {
             && let [name, value] = &fields[..]
         {
             return Ok(Self {
-                names: Repeated::new(name.data_type())?,
+                names: VariableColumn::new(name.data_type())?,
                 values: VariableColumn::new(value.data_type())?,
                 ends: Ends::new(),
                 entries: Arc::clone(entries),
@@ -296,10 +261,7 @@ impl Properties {
     #[inline]
     pub(crate) fn extend(&mut self, pairs: &Pairs<'_>) {
         let before = self.names.len();
-        for (row, repeats) in pairs.of_each() {
-            let names = row.iter().map(|pair| pair.0);
-            if repeats { self.names.repeat(names) } else { self.names.push(names) }
-        }
+        self.names.extend(pairs.all.iter().map(|pair| pair.0));
         self.values.extend(pairs.all.iter().map(|pair| pair.1));
         pairs.ends.iter().for_each(|end| self.ends.push(before + end));
     }
@@ -334,34 +296,6 @@ mod tests {
         for shift in 0..64 {
             for number in [u64::MAX >> shift, 0x0123_4567_89AB_CDEF_u64.rotate_left(shift), 9, 10] {
                 assert_eq!(hex(number), format!("{number:016X}").as_bytes());
-            }
-        }
-    }
-
-    #[test]
-    fn pairs_are_those_of_each_message_whatever_came_before() {
-        let raw: [&[u8]; 6] = [
-            b"a\x011\x02b\x012\x02",
-            b"a\x013\x02b\x014\x02a\x015\x02",
-            b"",
-            b"a\x011\x02",
-            b"b\x011\x02a\x011\x02",
-            b"a\x011\x02b\x012\x02c\x013\x02",
-        ];
-        for first in raw {
-            for second in raw {
-                let mut pairs = Pairs::default();
-                [first, second, second].into_iter().for_each(|raw| pairs.push(raw));
-                for ((found, _), raw) in pairs.of_each().zip([first, second, second]) {
-                    assert_eq!(found, properties::to_map(raw));
-                }
-                let names = |pairs: &[(&[u8], &[u8])]| {
-                    pairs.iter().map(|p| p.0.to_vec()).collect::<Vec<_>>()
-                };
-                let all: Vec<_> = pairs.of_each().collect();
-                for two in all.windows(2) {
-                    assert!(!two[1].1 || names(two[0].0) == names(two[1].0));
-                }
             }
         }
     }

@@ -7,9 +7,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Weak};
 
 use arrow_array::builder::{BinaryViewBuilder, make_view};
-use arrow_array::{
-    Array, ArrayRef, BinaryArray, BinaryViewArray, StringArray, StringViewArray, new_null_array,
-};
+use arrow_array::{ArrayRef, BinaryArray, BinaryViewArray, StringArray, StringViewArray};
 use arrow_buffer::{
     ArrowNativeType, Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer, ToByteSlice,
 };
@@ -113,14 +111,14 @@ impl VariableColumn {
     }
 
     #[inline]
-    pub(crate) fn extend_options<'a>(
-        &mut self,
-        values: impl Iterator<Item = Option<&'a [u8]>> + Clone,
-    ) {
-        if values.clone().all(|value| value.is_some()) {
-            self.extend(values.flatten());
-        } else {
-            values.for_each(|value| self.push_option(value));
+    pub(crate) fn repeat(&mut self, value: &[u8]) {
+        match &mut self.layout {
+            Layout::Views(views) if !views.is_empty() => {
+                let last = views.last().copied().unwrap_or_default();
+                views.push(last);
+                self.nulls.append_non_null();
+            }
+            _ => self.push(value),
         }
     }
 
@@ -167,76 +165,6 @@ impl VariableColumn {
 }
 
 const INLINE: usize = 12;
-
-/// Texts of each row that are often the same in all rows: their array is built once.
-#[derive(Debug)]
-pub(crate) struct Repeated {
-    /// Empty while all rows are the same.
-    column: VariableColumn,
-    row: Vec<Box<[u8]>>,
-    rows: usize,
-    built: ArrayRef,
-}
-
-impl Repeated {
-    pub(crate) fn new(data_type: &DataType) -> Result<Self, ArrowError> {
-        let column = VariableColumn::new(data_type)?;
-        Ok(Self { column, row: Vec::new(), rows: 0, built: new_null_array(data_type, 0) })
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.rows * self.row.len() + self.column.len()
-    }
-
-    #[inline]
-    pub(crate) fn push<'a>(&mut self, row: impl Iterator<Item = &'a [u8]> + Clone) {
-        if self.column.len() == 0 && row.clone().eq(self.row.iter().map(|text| &**text)) {
-            self.rows += 1;
-        } else {
-            self.push_other(row);
-        }
-    }
-
-    /// Adds the row that was added last.
-    #[inline]
-    pub(crate) fn repeat<'a>(&mut self, row: impl Iterator<Item = &'a [u8]>) {
-        if self.column.len() == 0 {
-            self.rows += 1;
-        } else {
-            row.for_each(|text| self.column.push(text));
-        }
-    }
-
-    fn push_other<'a>(&mut self, row: impl Iterator<Item = &'a [u8]>) {
-        if self.rows == 0 && self.column.len() == 0 {
-            self.row = row.map(Box::from).collect();
-            self.built = self.built.slice(0, 0);
-            self.rows += 1;
-            return;
-        }
-        self.build_column();
-        row.for_each(|text| self.column.push(text));
-    }
-
-    fn build_column(&mut self) {
-        for _ in 0..std::mem::take(&mut self.rows) {
-            self.row.iter().for_each(|text| self.column.push(text));
-        }
-    }
-
-    pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
-        if self.column.len() > 0 {
-            return self.column.finish();
-        }
-        let len = self.len();
-        if self.built.len() < len {
-            self.build_column();
-            self.built = self.column.finish()?;
-        }
-        self.rows = 0;
-        Ok(self.built.slice(0, len))
-    }
-}
 
 fn text(
     ends: OffsetBuffer<i32>,
@@ -398,8 +326,7 @@ impl<T: ArrowNativeType> PooledBuffer<T> {
 
     /// Returns the values as a buffer; its memory comes back when the last holder drops it.
     pub(crate) fn finish(&mut self) -> Buffer {
-        let next = self.pool.take(self.values.len());
-        let values = std::mem::replace(&mut self.values, next);
+        let values = std::mem::replace(&mut self.values, self.pool.take());
         Buffer::from(Bytes::from_owner(Lent { values, pool: Arc::downgrade(&self.pool) }))
     }
 
@@ -435,8 +362,8 @@ struct Pool<T> {
 }
 
 impl<T> Pool<T> {
-    fn take(&self, capacity: usize) -> Vec<T> {
-        self.spare.lock().pop().unwrap_or_else(|| Vec::with_capacity(capacity))
+    fn take(&self) -> Vec<T> {
+        self.spare.lock().pop().unwrap_or_default()
     }
 
     fn put(&self, mut values: Vec<T>) {
@@ -470,6 +397,7 @@ impl<T> Drop for Lent<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use arrow_array::Array;
     use arrow_array::cast::AsArray;
 
     const TYPES: [DataType; 4] =
@@ -535,32 +463,6 @@ mod tests {
             pushed.iter().for_each(|value| column.push(value));
             let array = column.finish().unwrap();
             assert_eq!(values(&array)[3].as_deref(), Some(pushed[3]));
-        }
-    }
-
-    #[test]
-    fn repeated_rows_are_those_that_were_pushed() {
-        let texts: [&[&[u8]]; 4] = [&[b"a", b"a longer text"], &[], &[b"a"], &[b"\xFF", b""]];
-        for data_type in &TYPES[..2] {
-            let mut repeated = Repeated::new(data_type).unwrap();
-            let mut column = VariableColumn::new(data_type).unwrap();
-            // Each digit is a row, each number a batch.
-            for batch in ["000", "", "0", "00000", "111", "1100", "010", "001", "222", "3333", "33"]
-            {
-                let mut before = None;
-                for row in batch.bytes() {
-                    let row_texts = || texts[usize::from(row - b'0')].iter().copied();
-                    match before.replace(row) {
-                        Some(same) if same == row => repeated.repeat(row_texts()),
-                        _ => repeated.push(row_texts()),
-                    }
-                    row_texts().for_each(|text| column.push(text));
-                }
-                assert_eq!(repeated.len(), column.len());
-                let (found, wanted) = (repeated.finish().unwrap(), column.finish().unwrap());
-                assert_eq!(&found, &wanted, "{batch}");
-                found.to_data().validate_full().unwrap();
-            }
         }
     }
 

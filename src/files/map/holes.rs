@@ -1,6 +1,5 @@
 //! Disk space for the holes of a sparse file.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 
@@ -14,54 +13,22 @@ const PAGE: usize = 4096;
 const READ: usize = 64 << 10;
 
 /// Takes disk space for the parts of a range that may lack it, and for the pages at its ends. Only
-/// a block of zeros can be a hole. Returns the ranges of zeros.
-pub fn fill_holes(
-    file: &dyn StorageFile,
-    path: &Path,
-    range: Range<usize>,
-) -> Result<Vec<Range<usize>>> {
+/// a block of zeros can be a hole.
+pub fn fill_holes(file: &dyn StorageFile, path: &Path, range: Range<usize>) -> Result<()> {
     let range = range.start / LARGEST_PAGE * LARGEST_PAGE..range.end.next_multiple_of(LARGEST_PAGE);
-    let mut holes = Vec::new();
     each_of_zeros(file, path, range, BLOCK, |hole| {
         let reserved = file.reserve(hole.start as u64, hole.len() as u64);
-        holes.push(hole);
         reserved.map_err(Error::io("reserve space in", path))
-    })?;
-    Ok(holes)
+    })
 }
 
 /// Gives back the disk space of the pages of zeros in a range.
 pub fn release_zeros(file: &dyn StorageFile, path: &Path, range: Range<usize>) -> Result<()> {
     let range = range.start.next_multiple_of(PAGE)..range.end / PAGE * PAGE;
-    each_of_zeros(file, path, range, PAGE, |zeros| release(file, path, zeros))
-}
-
-/// Gives back the disk space of the pages in a range of zeros, without reading them.
-pub fn release(file: &dyn StorageFile, path: &Path, zeros: Range<usize>) -> Result<()> {
-    let (start, end) = (zeros.start.next_multiple_of(PAGE), zeros.end / PAGE * PAGE);
-    if start >= end {
-        return Ok(());
-    }
-    let released = file.release(start as u64, (end - start) as u64);
-    released.map_err(Error::io("release space in", path))
-}
-
-/// Gives back the pages of `holes` in which no position is used.
-pub fn release_unused(
-    file: &dyn StorageFile,
-    path: &Path,
-    holes: &[Range<usize>],
-    used: &BTreeSet<usize>,
-) -> Result<()> {
-    for hole in holes {
-        let mut start = hole.start;
-        for used in used.range(hole.clone()) {
-            release(file, path, start..*used)?;
-            start = used + 1;
-        }
-        release(file, path, start..hole.end)?;
-    }
-    Ok(())
+    each_of_zeros(file, path, range, PAGE, |zeros| {
+        let released = file.release(zeros.start as u64, zeros.len() as u64);
+        released.map_err(Error::io("release space in", path))
+    })
 }
 
 fn each_of_zeros(

@@ -9,8 +9,6 @@
 //! the count that covers it.
 
 use std::hint::select_unpredictable;
-use std::iter::once;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -19,8 +17,7 @@ use super::evidence::SampledSlots;
 use super::reader::{Head, MapBytes, ReadBytes};
 use crate::error::{CorruptionKind, Error, Result};
 use crate::files::{
-    Access, LARGEST_PAGE, MappedFile, Prefaulter, Storage, StorageFile, fill_holes, release,
-    release_unused, release_zeros,
+    Access, LARGEST_PAGE, MappedFile, Prefaulter, Storage, StorageFile, fill_holes, release_zeros,
 };
 use crate::format::bytes::i32_in;
 use crate::format::index::{
@@ -114,10 +111,6 @@ pub(crate) struct Writer {
     /// Entries below this number have disk space; never above the layout's maximum.
     room_end: u32,
     is_prepared: bool,
-    /// Slots that were zeros when the file was opened.
-    holes: Vec<Range<usize>>,
-    /// Position from which on the file was a hole then.
-    tail: usize,
 }
 
 impl IndexFile {
@@ -171,8 +164,7 @@ impl IndexFile {
             map.put_at(0, &IndexHeader { index_count: 0, ..header }.encode())?;
         }
         map.ahead().advance_to(position(layout.entry_position(1)));
-        let holes = vec![0..position(layout.entry_position(0))];
-        let bytes = Bytes::Written(Writer { holes, tail: 0, ..Writer::new(map, header) });
+        let bytes = Bytes::Written(Writer::new(map, header));
         Ok(Self { path: path.to_owned(), layout, bytes, sampled: SampledSlots::default() })
     }
 
@@ -197,21 +189,16 @@ impl IndexFile {
             }
             IndexOpen::Write => {
                 let slots_end = position(layout.entry_position(0));
-                let mut holes = fill_holes(&*file, path, 0..slots_end)?;
-                holes.retain(|hole| hole.start < slots_end);
-                holes.iter_mut().for_each(|hole| hole.end = hole.end.min(slots_end));
+                fill_holes(&*file, path, 0..slots_end)?;
                 let goes_on = position(layout.entry_position(head.count));
                 // A page not checked with the slots.
                 if goes_on >= slots_end.next_multiple_of(LARGEST_PAGE) {
                     fill_holes(&*file, path, goes_on..goes_on)?;
                 }
-                let behind = goes_on.next_multiple_of(LARGEST_PAGE);
-                let data = file.next_data(behind as u64);
-                let tail = if matches!(data, Ok(None)) { behind } else { usize::MAX };
                 let mut map = MappedFile::map(path, file, Access::ReadWrite, RESERVE_STEP)?;
                 map.assume_reserved(goes_on);
                 map.ahead().advance_to(goes_on);
-                Bytes::Written(Writer { holes, tail, ..Writer::new(map, head.header) })
+                Bytes::Written(Writer::new(map, head.header))
             }
         };
         Ok(Self { path: path.to_owned(), layout, bytes, sampled: SampledSlots::default() })
@@ -381,26 +368,19 @@ impl IndexFile {
         writer.write_header()
     }
 
-    /// Gives back space without data, in the slots if few are used. Nothing may be put meanwhile.
-    /// Pages that are known to be zeros are not read.
+    /// Gives back space without data, if few slots are used. Nothing may be put meanwhile.
     pub(crate) fn release_space(&self) -> Result<()> {
         let Bytes::Written(writer) = &self.bytes else { return Ok(()) };
-        let (file, layout) = (&**writer.map.file(), &self.layout);
-        let slots_end = layout.entry_position(0);
-        if u64::from(writer.count()) < slots_end / SPARSE {
-            let slot_at = |number| {
-                let slot = layout.slot_of(writer.entry(layout, number)?.key_hash);
-                Ok(position(layout.slot_position(slot)))
-            };
-            // The header is used, too. Each slot is in one page.
-            let used = once(Ok(0)).chain((1..writer.count()).map(slot_at));
-            release_unused(file, &self.path, &writer.holes, &used.collect::<Result<_>>()?)?;
+        let (file, count) = (&**writer.map.file(), u64::from(writer.count()));
+        let slots = position(self.layout.entry_position(0));
+        if count < slots as u64 / SPARSE {
+            release_zeros(file, &self.path, 0..slots)?;
         }
-        let end = position(layout.entry_position(writer.count()));
-        let reserved = writer.map.reserved();
-        let tail = writer.tail.max(end).min(reserved);
-        release_zeros(file, &self.path, end..tail)?;
-        release(file, &self.path, tail..reserved)
+        release_zeros(
+            file,
+            &self.path,
+            position(self.layout.entry_position(writer.count()))..writer.map.reserved(),
+        )
     }
 
     /// Removes the entries from number `count` on. The caller gives the store time of the last
@@ -432,8 +412,7 @@ impl IndexFile {
 
 impl Writer {
     fn new(map: MappedFile, header: IndexHeader) -> Self {
-        let (holes, tail) = (Vec::new(), usize::MAX);
-        Self { map, header, room_end: 0, is_prepared: false, holes, tail }
+        Self { map, header, room_end: 0, is_prepared: false }
     }
 
     #[inline]
