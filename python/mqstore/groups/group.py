@@ -423,7 +423,7 @@ def _check_on_loss(on_loss: str) -> None:
         raise ValueError(f'on_loss: expected "warn" or "error", got {on_loss!r}')
 
 
-def _messages(given: StoredMessage | Iterable[StoredMessage]) -> list[StoredMessage]:
+def _messages(given: object) -> list[StoredMessage]:
     if isinstance(given, StoredMessage):
         return [given]
     many = list(given) if isinstance(given, Iterable) else [given]
