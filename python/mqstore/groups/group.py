@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from mqstore._native import StoredMessage
 from mqstore.errors import (
@@ -426,7 +426,7 @@ def _check_on_loss(on_loss: str) -> None:
 def _messages(given: object) -> list[StoredMessage]:
     if isinstance(given, StoredMessage):
         return [given]
-    many = list(given) if isinstance(given, Iterable) else [given]
+    many: list[Any] = list(given) if isinstance(given, Iterable) else [given]
     for one in many:
         if not isinstance(one, StoredMessage):
             raise TypeError(expected("message", "a StoredMessage", type(one).__name__))
