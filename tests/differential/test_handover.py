@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import mqstore
+from helpers.group_kills import GroupKills
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +24,8 @@ SETTINGS: dict[str, Any] = {
     "messageDelayLevel": "1s 5s 5s",
 }
 OURS = {**SETTINGS, "delivery": True}
+SEED = int(os.environ.get("MQSTORE_SEED", "29"))
+KILLS = int(os.environ.get("MQSTORE_GROUP_KILLS", "50"))
 
 
 def delay_offsets(root: Path) -> dict[str, int]:
@@ -76,3 +81,25 @@ def test_a_broker_goes_on_with_our_delays_and_retries_and_we_with_its(
         left = ours_dead.properties.keys() - dead.properties.keys()
         assert left <= {"REAL_TOPIC", "REAL_QID"}, (ours_dead.properties, dead.properties)
     assert mqstore.verify(root, config=SETTINGS).ok
+
+
+def test_kills_before_and_after_a_broker_repeat_only_what_was_in_flight(
+    rocketmq: RocketMQ, tmp_path: Path
+) -> None:
+    """Half of the consumers are killed, a broker delivers a topic, then the others are killed.
+
+    ``MQSTORE_GROUP_KILLS`` sets how many kills.
+    """
+    config = {
+        "mapped_file_size_commit_log": 1 << 20,
+        "mapped_file_size_consume_queue": 20_000,
+        "max_hash_slot_num": 500,
+        "max_index_num": 2000,
+        "message_delay_level": "0s 0s 0s 0s 0s",
+        "delivery": True,
+    }
+    kills = GroupKills(tmp_path / "store", tmp_path / "log", config, SEED)
+    kills.kill(KILLS // 2)
+    kills.hand_over(rocketmq)
+    kills.kill(KILLS - KILLS // 2)
+    sys.stdout.write(f"{kills.check()}\n")

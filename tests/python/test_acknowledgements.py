@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-import random
-import signal
 import sys
 import threading
-import time
-from collections import defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import mqstore
-from helpers.consumers import Consumers
+from helpers.group_kills import GroupKills
 from helpers.stores import TINY
 from helpers.waiting import wait_until
 
@@ -23,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SEED = int(os.environ.get("MQSTORE_SEED", "29"))
-KILLS = int(os.environ.get("MQSTORE_GROUP_KILLS", "50"))
 ROOMY: dict[str, Any] = {
     **TINY,
     "mapped_file_size_commit_log": 1 << 20,
@@ -226,182 +221,8 @@ def test_a_copy_knows_what_is_done(store: mqstore.Store, *, renumber: bool) -> N
         assert numbers(found) == [1, 5, *range(11, 100, 2)]
 
 
-CONSUMERS = """
-import os, random, sys, time, mqstore
-path, log, _ = sys.argv[1:]
-log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-
-def tell(kind, message=None):
-    place = "%s/%d/%d %s" % (
-        message.topic, message.queue_id, message.queue_offset, message.body.decode()
-    ) if message else "- -"
-    os.write(log, ("%s %d %s %f\\n" % (kind, os.getpid(), place, time.monotonic())).encode())
-
-class Places:
-    def __init__(self, places):
-        self._places = places
-
-    def __getattr__(self, name):
-        return getattr(self._places, name)
-
-    def commit(self):
-        tell("s")
-        self._places.commit()
-        tell("e")
-
-def consume():
-    choose = random.Random(os.getpid())
-    with mqstore.open(path) as store, store.group("g") as group:
-        group._places = Places(group._places)
-        os.write(1, b"%d\\n" % os.getpid())
-        held = []
-        while True:
-            topic = choose.choice(["t", "u", group.retry_topic])
-            is_short = choose.random() < 0.05
-            found = group.poll(
-                topic,
-                max_messages=choose.randrange(1, 5),
-                visibility_s=0.3 if is_short else 3600,
-                timeout_s=0.01,
-            )
-            for message in found:
-                tell("v" if is_short else "p", message)
-            held += found
-            # The oldest ones stay in flight for long.
-            while len(held) > (2 if choose.random() < 0.99 else 0):
-                message = held.pop(choose.randrange(len(held)) if choose.random() < 0.02 else -1)
-                is_failed = choose.random() < 0.1
-                if not is_failed:
-                    tell("b", message)
-                if (group.nack if is_failed else group.ack)(message):
-                    tell("n" if is_failed else "a", message)
-"""
-# A second, and what a busy machine takes to begin a commit.
-PROMISE_S = 3.0
-
-
-class Event(NamedTuple):
-    """A line of a consumer's log.
-
-    A message was (p)olled, polled to be (v)isible soon, is to (b)e acknowledged, or was (a)cked or
-    (n)acked; a commit (s)tarted or (e)nded.
-    """
-
-    kind: str
-    pid: int
-    place: str
-    body: str
-    at_s: float
-
-
-def without_commits_s(pid: int, start_s: float, end_s: float, events: list[Event]) -> float:
-    """How long a process had between two times, but for its commits, which wait for the disk."""
-    left_s, since_s = end_s - start_s, None
-    for event in events:
-        if event.pid == pid and event.kind == "s":
-            since_s = event.at_s
-        elif event.pid == pid and event.kind == "e" and since_s is not None:
-            left_s -= max(min(event.at_s, end_s) - max(since_s, start_s), 0)
-            since_s = None
-    return left_s - (0 if since_s is None else max(end_s - max(since_s, start_s), 0))
-
-
-def kill(pid: int) -> tuple[float, float]:
-    """Kills a process; its end lies between these times, however late this one goes on."""
-    before_s = time.monotonic()
-    os.kill(pid, signal.SIGKILL)
-    return before_s, time.monotonic()
-
-
-def check_repeats(
-    events: list[Event], killed_s: dict[int, tuple[float, float]]
-) -> tuple[int, int, int]:
-    """Holds each message that came again against the promise; counts.
-
-    Returns:
-        How many were in flight, how many were acknowledged in the last second, and how many
-        acknowledged ones did not come again although the commit was another thread's.
-    """
-    of_place: dict[str, list[Event]] = defaultdict(list)
-    for event in events:
-        if event.kind in "pvan":
-            of_place[event.place].append(event)
-    in_flight = acked = kept = 0
-    for of_one in of_place.values():
-        before: Event | None = None
-        done: Event | None = None
-        for event in of_one:
-            if event.kind in "an":
-                done = event
-                continue
-            if before is not None:
-                first_s, end_s = killed_s.get(before.pid, (float("inf"), float("inf")))
-                is_expired = before.kind == "v" and done is None
-                is_killed = first_s <= event.at_s and before.pid != event.pid
-                is_late = (
-                    done is None
-                    or without_commits_s(before.pid, done.at_s, end_s, events) <= PROMISE_S
-                )
-                told = f"MQSTORE_SEED={SEED}: {before}, {done}, killed at {end_s}, again {event}"
-                assert is_expired or (is_killed and is_late), told
-                in_flight += done is None
-                acked += done is not None
-            before, done = event, None
-        kept += done is not None and done.at_s < killed_s.get(done.pid, (0, 0))[1] - PROMISE_S
-    return in_flight, acked, kept
-
-
-def test_kills_repeat_what_was_in_flight_and_the_last_second(tmp_path: Path) -> None:
-    """Consumers that share two topics are killed; each repeated message is held against a model.
-
-    ``MQSTORE_GROUP_KILLS`` sets how many kills.
-    """
-    choose = random.Random(SEED)
-    root, log = tmp_path / "store", tmp_path / "log"
-    killed_s: dict[int, tuple[float, float]] = {}
-    with mqstore.open(root, "a", config=ROOMY) as store:
-        bodies: set[str] = set()
-
-        def append(count: int) -> None:
-            for _ in range(count):
-                body = str(len(bodies))
-                store.append(choose.choice("tu"), body.encode(), queue_id=choose.randrange(3))
-                bodies.add(body)
-
-        append(20)
-        consumers = Consumers(CONSUMERS, root, log, "r")
-        running = [consumers.start() for _ in range(4)]
-        for _ in range(KILLS):
-            append(choose.randrange(60))
-            threading.Event().wait(choose.random() * 1.5)
-            pid = running.pop(choose.randrange(4))
-            killed_s[pid] = kill(pid)
-            running.append(consumers.start())
-        for pid in running:
-            killed_s[pid] = kill(pid)
-        consumers.close()
-        events = []
-        for line in consumers.lines():
-            kind, pid_text, place, body, at_s = line.decode().split()
-            events.append(Event(kind, int(pid_text), place, body, float(at_s)))
-        # A process may be killed between an acknowledgement and its line.
-        done = {event.body for event in events if event.kind in "ab"}
-        with store.group("g") as group:
-
-            def drain() -> bool:
-                for topic in ("t", "u", group.retry_topic):
-                    for message in group.poll(topic, max_messages=1000):
-                        place = f"{message.topic}/{message.queue_id}/{message.queue_offset}"
-                        body = message.body.decode()
-                        events.append(Event("p", 0, place, body, time.monotonic()))
-                        assert group.ack(message)
-                        done.add(body)
-                return bodies <= done
-
-            wait_until(drain)
-        in_flight, acked, kept = check_repeats(events, killed_s)
-    told = f"{KILLS} kills, {len(bodies)} messages, lost 0, repeats: {in_flight} in flight, "
-    told += f"{acked} of the last second; {kept} older ones did not come again"
-    sys.stdout.write(f"MQSTORE_SEED={SEED}: {told}\n")
-    assert kept > 0 or KILLS < 20
-    assert mqstore.verify(root).ok
+def test_kills_repeat_only_what_was_in_flight(tmp_path: Path) -> None:
+    """``tests/differential/test_handover.py`` has the campaign, with a broker in the middle."""
+    kills = GroupKills(tmp_path / "store", tmp_path / "log", ROOMY, SEED)
+    kills.kill(10)
+    sys.stdout.write(f"{kills.check()}\n")

@@ -136,6 +136,14 @@ def test_acknowledgements_are_quick(tmp_path: Path) -> None:
         assert time.process_time() - began < 2.5
 
 
+def test_something_else_is_no_message(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config=TINY) as store, store.group("g") as group:
+        for wrong in ("x", None, [None], [b"x"]):
+            for call in (group.ack, group.nack):
+                with pytest.raises(TypeError, match="message: expected a StoredMessage, got"):
+                    call(wrong)  # type: ignore[operator]
+
+
 # ------------------------------------------------------------------------------------- process
 
 

@@ -6,7 +6,8 @@ import math
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Self
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Self
 
 from mqstore._native import StoredMessage
 from mqstore.errors import (
@@ -23,7 +24,7 @@ from mqstore.groups.in_flight import _COMMIT_S, InFlight, TakenQueue
 from mqstore.groups.schedule import levels_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from mqstore._native import GroupOffset
@@ -171,7 +172,7 @@ class ConsumerGroup(InFlight):
                 and the messages stay in flight.
             UnsupportedError: A broker has the store open; the messages stay in flight.
         """
-        many = [messages] if isinstance(messages, StoredMessage) else list(messages)
+        many = _messages(messages)
         with self._lock:
             self._expire()
             self._keep_acks(many)
@@ -205,6 +206,7 @@ class ConsumerGroup(InFlight):
             ConfigError: This writer delivers no retries: ``delivery=False``, or a broker's store.
             ValueError: ``delay_s`` is longer than every delay level.
         """
+        _messages(message)
         with self._lock:
             self._places.check_place()
             self._expire()
@@ -419,3 +421,13 @@ class ConsumerGroup(InFlight):
 def _check_on_loss(on_loss: str) -> None:
     if on_loss not in {"warn", "error"}:
         raise ValueError(f'on_loss: expected "warn" or "error", got {on_loss!r}')
+
+
+def _messages(given: object) -> list[StoredMessage]:
+    if isinstance(given, StoredMessage):
+        return [given]
+    many: list[Any] = list(given) if isinstance(given, Iterable) else [given]
+    for one in many:
+        if not isinstance(one, StoredMessage):
+            raise TypeError(expected("message", "a StoredMessage", type(one).__name__))
+    return many
