@@ -138,7 +138,7 @@ class StoredMessage:
         and host. The store's time and host and a transaction are left out.
 
         Args:
-            changes: Arguments of ``Message`` that differ, such as ``topic`` and ``queue_id``.
+            changes: MessageFields of ``Message`` that differ, such as ``topic`` and ``queue_id``.
 
         Raises:
             InvalidMessageError: The topic is no text in UTF-8.
