@@ -24,7 +24,7 @@ from mqstore.errors import (
 )
 from mqstore.files.durable import sync
 from mqstore.files.new_file import new_file
-from mqstore.files.remote import IoCounts, _ObstoreObjects, _wait, objects_of
+from mqstore.files.remote import IoCounts, _ObstoreObjects, objects_of
 from mqstore.store import has_scheme
 
 if TYPE_CHECKING:
@@ -186,7 +186,9 @@ class _Bucket:
             self._objects._count(1)  # noqa: SLF001
             return ask(self._above + name)
 
-        return _wait([self._objects._task(op, name, partial(counted, name)) for name in names])  # noqa: SLF001
+        objects = self._objects
+        tasks = [objects._task(op, name, partial(counted, name)) for name in names]  # noqa: SLF001
+        return objects._wait(tasks)  # noqa: SLF001
 
     def get(self, names: Sequence[str]) -> list[bytes | None]:
         import obstore

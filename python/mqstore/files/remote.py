@@ -32,6 +32,7 @@ _T = TypeVar("_T")
 # Names for annotations in a class that has a method ``list``.
 _Listed: TypeAlias = "list[tuple[str, int, str | None, int]]"
 _Parts: TypeAlias = "list[Buffer]"
+_Results: TypeAlias = "list[_T]"
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _OBSTORE = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
 _MOST_IN_FLIGHT = 32
@@ -225,7 +226,7 @@ class _Objects:
 
         threads = _threads()
         with self._lock:
-            begun = [self._ahead.pop((state, tuple(part)), None) for part in parts]
+            begun = [self._ahead.pop((state, (part[0], part[1])), None) for part in parts]
         reads = [
             future or threads.submit(task(part)) for future, part in zip(begun, parts, strict=True)
         ]
@@ -249,12 +250,12 @@ class _Objects:
                 self._ahead.pop(next(iter(self._ahead))).cancel()
             self._ahead[state, part] = _threads().submit(task(part))
 
-    def _wait(self, tasks: Sequence[Callable[[], _T]]) -> list[_T]:
+    def _wait(self, tasks: Sequence[Callable[[], _T]]) -> _Results[_T]:
         """The results of tasks that run at once."""
         threads = _threads()
         return self._results([threads.submit(task) for task in tasks])
 
-    def _results(self, futures: Sequence[Future[_T]]) -> list[_T]:
+    def _results(self, futures: Sequence[Future[_T]]) -> _Results[_T]:
         """The results of requests; an interrupt ends this wait, and then those of other threads."""
         interrupts, looks, call = self._interrupts, 0, object()
         _called.add(call)
