@@ -27,8 +27,8 @@ def sections() -> dict[str, dict[str, str]]:
     texts = dict(zip(parts[::2], parts[1::2], strict=True))
     rows = {name: _ROW.findall(text) for name, text in texts.items()}
     found = {name: dict(fields) for name, fields in rows.items()}
-    twice = [name for name, fields in rows.items() if len(found[name]) < len(fields)]
-    assert not twice, f"{PAGE.name}: a field stands twice below {twice}"
+    unlike = [name for name, fields in rows.items() if len(set(fields)) > len(found[name])]
+    assert not unlike, f"{PAGE.name}: a field has two types below {unlike}"
     for name, text in texts.items():
         if "see [Message](#message)" in text:
             found[name] = found["Message"]
