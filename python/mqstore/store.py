@@ -299,9 +299,12 @@ def is_backup(path: object) -> bool:
 
 def connect_each(
     paths: Iterable[_P], storage_options: Mapping[str, Any] | None
-) -> list[_P | RemotePath]:
+) -> list[_P | RemotePath | str]:
     """``connect`` for stores of which some may be local."""
-    return [connect(path, storage_options if has_scheme(path) else None) for path in paths]
+    return [
+        connect(path, storage_options if has_scheme(path) or is_backup(path) else None)
+        for path in paths
+    ]
 
 
 def root_of(store: Store) -> str | RemotePath:
