@@ -53,6 +53,10 @@ pub trait Objects: Send + Sync + fmt::Debug {
     fn list(&self) -> io::Result<Vec<Object>>;
     /// Reads ranges of an object, each whole. Fails if the object is not the listed one any more.
     fn ranges(&self, object: &Object, parts: &[Range<u64>]) -> io::Result<Vec<Vec<u8>>>;
+    /// As [`Storage::check_interrupt`].
+    fn check_interrupt(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 type Blocks = Mutex<LruCache<(u64, u64), Arc<[u8]>>>;
@@ -232,6 +236,10 @@ impl Storage for Remote {
 
     fn is_remote(&self) -> bool {
         true
+    }
+
+    fn check_interrupt(&self) -> io::Result<()> {
+        self.objects.check_interrupt()
     }
 }
 

@@ -26,6 +26,16 @@ pub fn each<T: Send>(
     threads: usize,
     work: impl Fn(T) -> Result<()> + Sync,
 ) -> Result<()> {
+    each_checked(parts, threads, work, || Ok(()))
+}
+
+/// [`each`]; while the caller waits for the other threads, it asks `check` whether to end.
+pub fn each_checked<T: Send>(
+    parts: impl ExactSizeIterator<Item = T> + Send,
+    threads: usize,
+    work: impl Fn(T) -> Result<()> + Sync,
+    check: impl Fn() -> Result<()>,
+) -> Result<()> {
     let helpers = threads.min(parts.len()).saturating_sub(1);
     let (parts, failed) = (Mutex::new(parts), Mutex::new(None));
     let next = || {
@@ -39,11 +49,24 @@ pub fn each<T: Send>(
             }
         }
     };
+    let (end, ended) = mpsc::channel::<()>();
     thread::scope(|scope| {
         for _ in 0..helpers {
-            let _ = thread::Builder::new().name("mqstore-work".to_owned()).spawn_scoped(scope, run);
+            let end = end.clone();
+            let work = move || {
+                run();
+                drop(end);
+            };
+            let _ =
+                thread::Builder::new().name("mqstore-work".to_owned()).spawn_scoped(scope, work);
         }
         run();
+        drop(end);
+        while ended.recv_timeout(WAIT_SLICE) == Err(RecvTimeoutError::Timeout) {
+            if let Err(error) = check() {
+                failed.lock().get_or_insert(error);
+            }
+        }
     });
     failed.into_inner().map_or(Ok(()), Err)
 }

@@ -6,6 +6,7 @@ run on threads of this module, so that an interrupt ends the wait for them.
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import re
@@ -40,6 +41,8 @@ _ATTEMPTS = 6
 _PAUSE_S = 0.1
 _SIGNAL_CHECK_S = 0.1
 _LONGEST_EXIT_S = 5.0
+_INTERRUPTED_S = 1.0
+"""Seconds after an interrupt in which a thread of the interrupted call may begin a request."""
 _LONGEST_PAUSE_S = 3.0
 _PART = 8 << 20
 """Bytes of a part in which the extension asks for much."""
@@ -161,6 +164,7 @@ class _Objects:
         self.failed: tuple[int, StoreIOError | None] = (0, None)
         self.in_database: _Listed | None = None
         self._interrupts = 0
+        self._interrupted_s = -math.inf
         self._ahead: dict[tuple[State, tuple[int, int]], Future[Buffer]] = {}
 
     @property
@@ -258,6 +262,10 @@ class _Objects:
     def _results(self, futures: Sequence[Future[_T]]) -> _Results[_T]:
         """The results of requests; an interrupt ends this wait, and then those of other threads."""
         interrupts, looks, call = self._interrupts, 0, object()
+        is_main = threading.get_ident() == threading.main_thread().ident
+        if not is_main and time.monotonic() - self._interrupted_s < _INTERRUPTED_S:
+            # Its caller, which the interrupt ended, has begun to wait for this thread.
+            interrupts -= 1
         _called.add(call)
         try:
             # A signal that comes just before an endless wait would not end it.
@@ -265,12 +273,17 @@ class _Objects:
                 looks += 2 * _ending.is_set() or self._interrupts != interrupts
             return [future.result(timeout=0) for future in futures]
         except BaseException as error:
-            self._interrupts += not isinstance(error, Exception)
+            if not isinstance(error, Exception):
+                self.interrupted()
             for future in futures:
                 future.cancel()
             raise
         finally:
             _called.discard(call)
+
+    def interrupted(self) -> None:
+        """Ends the waits of other threads, since an interrupt ended the call that they work for."""
+        self._interrupts, self._interrupted_s = self._interrupts + 1, time.monotonic()
 
     def _task(self, op: str, key: str, ask: Callable[[], _T]) -> Callable[[], _T]:
         """A request that is repeated where that may help, for a thread to run."""

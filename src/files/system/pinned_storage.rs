@@ -113,6 +113,10 @@ impl Storage for PinnedStorage {
         self.storage.is_remote()
     }
 
+    fn check_interrupt(&self) -> io::Result<()> {
+        self.storage.check_interrupt()
+    }
+
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn StorageFile>> {
         if access == Access::ReadWrite {
             self.check_place()?;

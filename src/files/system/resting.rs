@@ -110,6 +110,10 @@ impl Storage for Resting {
         self.storage.is_remote()
     }
 
+    fn check_interrupt(&self) -> io::Result<()> {
+        self.storage.check_interrupt()
+    }
+
     fn kind(&self, path: &Path) -> io::Result<Option<FileKind>> {
         self.storage.kind(path)
     }

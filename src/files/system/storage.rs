@@ -153,6 +153,10 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn is_remote(&self) -> bool {
         false
     }
+    /// Fails after an interrupt of the process. A caller that waits for its threads asks it.
+    fn check_interrupt(&self) -> io::Result<()> {
+        Ok(())
+    }
     /// Restricts a file or folder to its owner.
     fn make_private(&self, _path: &Path) -> io::Result<()> {
         Ok(())

@@ -91,4 +91,15 @@ impl Objects for PyObjects {
             bytes.collect()
         })
     }
+
+    fn check_interrupt(&self) -> io::Result<()> {
+        self.ask(|objects| {
+            let outcome = objects.py().check_signals();
+            if outcome.is_err() {
+                // Other threads may wait for requests of this call.
+                let _ = objects.call_method0("interrupted");
+            }
+            outcome
+        })
+    }
 }

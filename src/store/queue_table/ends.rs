@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::QueueTable;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::files::{Access, threads};
 use crate::log::Queue;
 use crate::log::queue::CqUnit;
@@ -42,9 +42,9 @@ impl QueueTable {
             return Ok(());
         }
         let queues = self.those(|queue| !queue.has_end());
-        threads::each(queues.chunks(1), AT_ONCE, |queues| {
-            queues.iter().try_for_each(|queue| self.read_end(queue))
-        })?;
+        let read = |queues: &[Arc<Queue>]| queues.iter().try_for_each(|queue| self.read_end(queue));
+        let check = || self.storage.check_interrupt().map_err(Error::io("read", self.dir()));
+        threads::each_checked(queues.chunks(1), AT_ONCE, read, check)?;
         self.is_lazy.store(false, Ordering::Release);
         Ok(())
     }

@@ -275,7 +275,9 @@ impl Writer {
 
     pub(crate) fn dispatch_step(&self) -> Result<()> {
         let end = self.readable_end();
-        if self.dispatched.load(Ordering::Acquire) < end && !self.dispatch_held.load(Ordering::Acquire) {
+        if self.dispatched.load(Ordering::Acquire) < end
+            && !self.dispatch_held.load(Ordering::Acquire)
+        {
             self.dispatch_to(&mut self.dispatcher.lock(), end)?;
         }
         Ok(())
