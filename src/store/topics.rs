@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::files::Storage;
 use crate::format::config::tables::{self, TopicConfig};
 use crate::format::queue::is_broker_topic;
+use crate::locks::Mutex;
 use crate::log::QueueKind;
 
 use crate::store::folder::config_file;
@@ -45,13 +46,22 @@ impl NewTopics {
         }
     }
 
-    /// Moves the topics that wait for the file into a table of their own.
-    pub(crate) fn take_fresh(&mut self) -> Self {
-        Self { fresh: std::mem::take(&mut self.fresh), left_out: None }
+    /// [`NewTopics::save`] without the table's lock: an append to a new queue enters it there.
+    pub(crate) fn save_unlocked(
+        table: &Mutex<Self>,
+        storage: &dyn Storage,
+        paths: &StorePaths,
+        now_ms: i64,
+    ) -> Result<()> {
+        let fresh = std::mem::take(&mut table.lock().fresh);
+        let mut taken = Self { fresh, left_out: None };
+        let saved = taken.save(storage, paths, now_ms);
+        table.lock().merge(taken);
+        saved
     }
 
     /// Takes back the topics that could not be written, and why.
-    pub(crate) fn merge(&mut self, rest: Self) {
+    fn merge(&mut self, rest: Self) {
         for (topic, (queues, kind)) in rest.fresh {
             let (known, _) = self.fresh.entry(topic).or_insert((queues, kind));
             *known = (*known).max(queues);
@@ -63,12 +73,7 @@ impl NewTopics {
         self.left_out.as_deref()
     }
 
-    pub(crate) fn save(
-        &mut self,
-        storage: &dyn Storage,
-        paths: &StorePaths,
-        now_ms: i64,
-    ) -> Result<()> {
+    fn save(&mut self, storage: &dyn Storage, paths: &StorePaths, now_ms: i64) -> Result<()> {
         if self.fresh.is_empty() {
             return Ok(());
         }

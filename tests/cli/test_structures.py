@@ -306,4 +306,4 @@ def test_the_printed_broker_conf_opens_the_store(mq, tmp_path):
     assert lines["maxIndexNum"] == "200"
     (root / "config" / "mqstore.json").unlink()
     assert mq("verify", root, "--config", conf).code == 0
-    assert "found both" in mq("config", root, "--broker-conf", "--file", "a", code=2).err
+    assert "got both" in mq("config", root, "--broker-conf", "--file", "a", code=2).err

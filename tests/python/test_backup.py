@@ -18,15 +18,13 @@ import mqstore
 from helpers.golden import Case
 from helpers.stores import TINY, log_bytes, message
 from mqstore.backup import syncing
-from mqstore.backup.target import target_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from helpers.buckets import Bucket
 
-ROUNDS = int(os.environ.get("BACKUP_ROUNDS", "30"))
+ROUNDS = int(os.environ.get("MQSTORE_BACKUP_ROUNDS", "30"))
 KEYS = 12
 
 
@@ -179,7 +177,7 @@ def test_every_snapshot_is_the_store_of_its_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
 ) -> None:
     """Syncs that are killed at random, and prunes, beside a broker that loses its tail."""
-    seed = int(os.environ.get("BACKUP_SEED", "7"))
+    seed = int(os.environ.get("MQSTORE_SEED", "7"))
     record_property("seed", seed)
     chance = random.Random(seed)
     broker = Broker(tmp_path / "store", chance)
@@ -549,41 +547,6 @@ def test_a_sync_that_lost_its_base_to_prune_begins_again(
     assert mqstore.check_backup(backup).ok
     with mqstore.open(backup) as kept:
         assert sum(1 for _ in kept.scan()) == 151
-
-
-def test_a_bucket_is_a_target(s3: Bucket, tmp_path: Path, usual: Path) -> None:
-    target, options = f"s3://{s3.name}/backup", s3.options
-    report = mqstore.sync(usual, target, storage_options=options, verify=True)
-    asked_for = target_of(target, options)
-    import mqstore.backup.syncing as module
-
-    counted: list[Any] = []
-    original = module.target_of
-    module.target_of = lambda *given: counted.append(original(*given)) or counted[-1]  # type: ignore[assignment]
-    try:
-        assert not mqstore.sync(usual, target, storage_options=options).is_new
-    finally:
-        module.target_of = original
-    assert counted[0].counts.requests <= 6
-    assert asked_for.put({"mqstore-backup.json": b"x"}) == [False]
-    url = s3.put(usual, "compared")
-    keys = [f"key-{number}" for number in range(0, 1500, 300)]
-    requests = []
-    for place in (url, target):
-        with mqstore.open(place, storage_options=options) as opened:
-            messages = [str(found) for found in opened.scan()]
-            hits = [str(found) for key in keys for found in opened.query("orders", key)]
-            requests.append((opened.io.requests, messages, hits))
-    (direct, *expected), (composed, *found) = requests
-    assert found == expected
-    assert composed <= 1.5 * direct
-    assert mqstore.check_backup(target, storage_options=options).ok
-    out = tmp_path / "out"
-    assert mqstore.restore(target, out, storage_options=options).findings == ()
-    assert log_bytes(out) == log_bytes(usual)
-    plan = mqstore.prune(target, keep=timedelta(0), storage_options=options)
-    assert plan.kept == (report.snapshot,)
-    assert mqstore.snapshots(target, storage_options=options)[0].id == report.snapshot
 
 
 def test_the_command_keeps_and_restores(tmp_path: Path, store: Path) -> None:

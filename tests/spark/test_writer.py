@@ -190,7 +190,7 @@ def test_a_column_that_cannot_be_written_is_refused_before_any_task(
         ({}, columns, "path"),
         ({"path": str(tmp_path), "confg": "x"}, columns, "did you mean config"),
         ({"path": str(tmp_path)}, extra, "no column 'day'"),
-        ({"path": str(tmp_path)}, columns_schema(["body"]), "topic is missing"),
+        ({"path": str(tmp_path)}, columns_schema(["body"]), "a column topic"),
         ({"path": str(tmp_path)}, columns_schema(["topic"]), "body"),
     ]:
         with pytest.raises(mqstore.ConfigError, match=says):
@@ -251,7 +251,7 @@ def test_write_store_makes_one_store_of_each_broker(
     assert digests(out) == before
     with pytest.raises(Exception, match="a name that a directory can have"):
         mqstore.spark.write_store(given.selectExpr("topic", "body", "'../up' AS broker"), out)
-    with pytest.raises(mqstore.ConfigError, match="broker is missing"):
+    with pytest.raises(mqstore.ConfigError, match="a column that names each row's store"):
         mqstore.spark.write_store(given.drop("broker", "region"), out)
     with pytest.raises(mqstore.ConfigError, match="no column 'regoin'; did you mean region"):
         mqstore.spark.write_store(given, out, properties_from=["regoin"])

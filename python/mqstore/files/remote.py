@@ -13,11 +13,12 @@ import re
 import threading
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from mqstore.errors import ConfigError, NotAStoreError, StoreIOError, UnsupportedError, needs
+from mqstore.files.request_threads import CALLED, ENDING, SIGNAL_CHECK_S, request_threads
 from mqstore.store import _shown
 
 if TYPE_CHECKING:
@@ -36,11 +37,8 @@ _Parts: TypeAlias = "list[Buffer]"
 _Results: TypeAlias = "list[_T]"
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _OBSTORE = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
-_MOST_IN_FLIGHT = 32
 _ATTEMPTS = 6
 _PAUSE_S = 0.1
-_SIGNAL_CHECK_S = 0.1
-_LONGEST_EXIT_S = 5.0
 _INTERRUPTED_S = 1.0
 """Seconds after an interrupt in which a thread of the interrupted call may begin a request."""
 _LONGEST_PAUSE_S = 3.0
@@ -76,13 +74,6 @@ _DATABASES = (
     "config/metadata",
 )
 
-_ending = threading.Event()
-_was_used = False
-_is_forked = False
-_pool: ThreadPoolExecutor | None = None
-_called: set[object] = set()
-"""Waits of the extension for requests."""
-
 
 class IoCounts(NamedTuple):
     """Requests for a store behind a URL since it was opened.
@@ -95,45 +86,6 @@ class IoCounts(NamedTuple):
 
     requests: int
     bytes: int
-
-
-def _end() -> None:
-    """Ends requests before the interpreter does: a thread that it ends in the extension aborts."""
-    _ending.set()
-    end = time.monotonic() + _LONGEST_EXIT_S
-    were_any = bool(_called)
-    while _called and time.monotonic() < end:
-        time.sleep(_SIGNAL_CHECK_S / 10)
-    if were_any:
-        # Their callers return.
-        time.sleep(_SIGNAL_CHECK_S)
-
-
-def _forget() -> None:
-    global _is_forked
-    _is_forked = _was_used
-
-
-os.register_at_fork(after_in_child=_forget)
-
-
-def _threads() -> ThreadPoolExecutor:
-    """The threads that send requests."""
-    global _pool, _was_used
-    if _is_forked:
-        what = (
-            "this process was forked off one that had read behind a URL, and the network's threads "
-            "do not come back here; nothing was read: start processes with "
-            'multiprocessing.get_context("spawn") or "forkserver", and open the store there'
-        )
-        raise UnsupportedError(what, what, "")
-    if _ending.is_set():
-        raise OSError("not read: the interpreter ends")
-    if _pool is None:
-        _was_used = True
-        _pool = ThreadPoolExecutor(_MOST_IN_FLIGHT, "mqstore-io")
-        threading._register_atexit(_end)  # type: ignore[attr-defined]  # noqa: SLF001
-    return _pool
 
 
 class _RefusedError(Exception):
@@ -228,7 +180,7 @@ class _Objects:
 
             return self._task("read", key, read)
 
-        threads = _threads()
+        threads = request_threads()
         with self._lock:
             begun = [self._ahead.pop((state, (part[0], part[1])), None) for part in parts]
         reads = [
@@ -252,11 +204,11 @@ class _Objects:
                 return
             while len(self._ahead) >= _MOST_AHEAD:
                 self._ahead.pop(next(iter(self._ahead))).cancel()
-            self._ahead[state, part] = _threads().submit(task(part))
+            self._ahead[state, part] = request_threads().submit(task(part))
 
     def _wait(self, tasks: Sequence[Callable[[], _T]]) -> _Results[_T]:
         """The results of tasks that run at once."""
-        threads = _threads()
+        threads = request_threads()
         return self._results([threads.submit(task) for task in tasks])
 
     def _results(self, futures: Sequence[Future[_T]]) -> _Results[_T]:
@@ -266,11 +218,11 @@ class _Objects:
         if not is_main and time.monotonic() - self._interrupted_s < _INTERRUPTED_S:
             # Its caller, which the interrupt ended, has begun to wait for this thread.
             interrupts -= 1
-        _called.add(call)
+        CALLED.add(call)
         try:
             # A signal that comes just before an endless wait would not end it.
-            while looks < 2 and wait(futures, timeout=_SIGNAL_CHECK_S).not_done:
-                looks += 2 * _ending.is_set() or self._interrupts != interrupts
+            while looks < 2 and wait(futures, timeout=SIGNAL_CHECK_S).not_done:
+                looks += 2 * ENDING.is_set() or self._interrupts != interrupts
             return [future.result(timeout=0) for future in futures]
         except BaseException as error:
             if not isinstance(error, Exception):
@@ -279,7 +231,7 @@ class _Objects:
                 future.cancel()
             raise
         finally:
-            _called.discard(call)
+            CALLED.discard(call)
 
     def interrupted(self) -> None:
         """Ends the waits of other threads, since an interrupt ended the call that they work for."""
@@ -302,7 +254,7 @@ class _Objects:
                     )
                     if refused is not None:
                         what, status = str(refused), refused.status
-                    elif attempts < _ATTEMPTS and not _ending.wait(pause * random.uniform(0.5, 1)):  # noqa: S311
+                    elif attempts < _ATTEMPTS and not ENDING.wait(pause * random.uniform(0.5, 1)):  # noqa: S311
                         pause = min(pause * 2, _LONGEST_PAUSE_S)
                         continue
                     else:
@@ -526,7 +478,7 @@ def objects_of(
     """
     options = dict(storage_options or {})
     secrets = [*_secrets(options), *filter(None, map(os.environ.get, _SECRETS_OF_ENVIRONMENT))]
-    _threads()
+    request_threads()
     if storage is not None:
         return _given(os.fspath(path), storage, secrets)
     url = str(path)

@@ -60,8 +60,7 @@ pub(crate) struct Writer {
     pub(crate) dispatched_ms: AtomicI64,
     /// Physical offset behind the newest queue entry, for RocketMQ 5.5's checkpoint.
     pub(crate) entered: AtomicI64,
-    /// Store time of the newest durable message. A flush of the log leaves it to the next checkpoint:
-    /// the checkpoint's lock is held while that is flushed.
+    /// Store time of the newest durable message, for the next checkpoint.
     pub(crate) durable_ms: AtomicI64,
     pub(crate) gate: FlushGate,
     /// Files being written, for the threads that work ahead.
@@ -491,11 +490,8 @@ impl Writer {
         }
         checkpoint.flush(&*files.storage)?;
         drop(checkpoint);
-        // An append to a new queue enters it here, so the table is not locked while it is flushed.
-        let mut topics = self.topics.lock().take_fresh();
-        let saved = topics.save(&*files.storage, &files.paths, files.clock.now_ms());
-        self.topics.lock().merge(topics);
-        match saved {
+        let now_ms = files.clock.now_ms();
+        match NewTopics::save_unlocked(&self.topics, &*files.storage, &files.paths, now_ms) {
             // Open warned of it: an unreadable table is the broker's and stays.
             Err(Error::Corrupt(_)) => Ok(()),
             saved => saved,
