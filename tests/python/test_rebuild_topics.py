@@ -108,7 +108,7 @@ def test_names_and_locks_are_respected(store, tmp_path):
     assert rebuilt(store, topics=["orders"], dry_run=True)[0] == {"orders": 4}
     with pytest.raises(mqstore.MessageNotFoundError, match="nope"):
         rebuilt(store, topics=["nope"])
-    with pytest.raises(ValueError, match="'topics' goes alone"):
+    with pytest.raises(ValueError, match="'topics' alone"):
         mqstore.rebuild(store, what=["topics", "index"])
     with mqstore.open(store, "r+"), pytest.raises(mqstore.StoreLockedError):
         rebuilt(store)
