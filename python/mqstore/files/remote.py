@@ -224,9 +224,7 @@ class _Objects:
             while looks < 2 and wait(futures, timeout=SIGNAL_CHECK_S).not_done:
                 looks += 2 * ENDING.is_set() or self._interrupts != interrupts
             return [future.result(timeout=0) for future in futures]
-        except BaseException as error:
-            if not isinstance(error, Exception):
-                self.interrupted()
+        except BaseException:
             for future in futures:
                 future.cancel()
             raise

@@ -55,6 +55,10 @@ impl PyObjects {
             answer.map_err(|error| {
                 let text = error.value(py).to_string();
                 let is_interrupt = !error.is_instance_of::<PyException>(py);
+                if is_interrupt {
+                    // Other threads may wait for requests of this call.
+                    let _ = self.objects.bind(py).call_method0("interrupted");
+                }
                 let slot = match is_interrupt {
                     true => Arc::clone(&self.interrupt),
                     false => Slot::default(),
@@ -93,13 +97,6 @@ impl Objects for PyObjects {
     }
 
     fn check_interrupt(&self) -> io::Result<()> {
-        self.ask(|objects| {
-            let outcome = objects.py().check_signals();
-            if outcome.is_err() {
-                // Other threads may wait for requests of this call.
-                let _ = objects.call_method0("interrupted");
-            }
-            outcome
-        })
+        self.ask(|objects| objects.py().check_signals())
     }
 }
