@@ -160,7 +160,7 @@ public final class Sender {
 
     public static void main(String[] arguments) {
         DataOutputStream out = new DataOutputStream(new FileOutputStream(FileDescriptor.out));
-        // What RocketMQ's client logs must not fall between the answers.
+        // Log lines of RocketMQ's client must not fall between the answers.
         System.setOut(System.err);
         int code = 1;
         Map<String, String> settings = new HashMap<>();

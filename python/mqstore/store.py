@@ -276,7 +276,10 @@ def connect(
     if is_remote(path):
         return path
     at, snapshot = ((storage_options or {}).get(name) for name in ("at", "snapshot"))
-    if storage is None and (at or snapshot or is_backup(path)):
+    has_moment = at is not None or snapshot is not None
+    if storage is not None and has_moment:
+        raise ValueError("at, snapshot: expected none beside storage; give the URL of the backup")
+    if has_moment or (storage is None and is_backup(path)):
         from mqstore.backup.moment import backup_path
 
         options = {k: v for k, v in (storage_options or {}).items() if k not in _NO_OPTIONS}

@@ -169,6 +169,7 @@ arguments! {
     start_physical_offset = optional("start_physical_offset", saturated_as) -> Option<i64>;
     stop_physical_offset = optional("stop_physical_offset", saturated_as) -> Option<i64>;
     timestamp_ms = time("timestamp_ms") -> i64;
+    at_ms = time("at") -> i64;
     least_ms = time("begin_ms") -> i64;
     most_ms = time("end_ms") -> i64;
     now_ms = optional("now_ms", time) -> Option<i64>;

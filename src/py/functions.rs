@@ -251,6 +251,13 @@ pub(crate) fn _spare_page_cache() {
     crate::files::spare_page_cache();
 }
 
+/// Unix milliseconds of an argument ``at``: a ``datetime`` with a zone, or such a number.
+#[pyfunction]
+#[pyo3(signature = (at, /))]
+pub(crate) fn _time_ms(#[pyo3(from_py_with = fields::at_ms)] at: i64) -> i64 {
+    at
+}
+
 /// Enters entries of an index file into a table of its slots, and returns the table.
 ///
 /// Args:

@@ -94,6 +94,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(functions::_names_a_folder, module)?,
         wrap_pyfunction!(functions::_store_name, module)?,
         wrap_pyfunction!(functions::_index_slots, module)?,
+        wrap_pyfunction!(functions::_time_ms, module)?,
         wrap_pyfunction!(functions::_is_system_topic, module)?,
         wrap_pyfunction!(functions::_spare_page_cache, module)?,
         wrap_pyfunction!(functions::_timer_check, module)?,

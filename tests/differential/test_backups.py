@@ -75,7 +75,7 @@ def test_a_broker_goes_on_from_the_moment_of_a_backup(
         left = sum(place.lag for place in had.values())
         assert left >= 50
         taken = rocketmq.consume(["orders"], "billing", mode="push", count=left, timeoutMs=60_000)
-        # What the moment says, once.
+        # The messages of the moment, once.
         assert len(by_place(taken)) == left == len({row["phyOffset"] for row in taken})
         assert all(row["queueOffset"] >= had[row["queueId"]].queue_offset for row in taken)
         (found,) = rocketmq.view("orders", key="key-449")

@@ -65,7 +65,7 @@ def options(cluster: Cluster, **more: Any) -> dict[str, Any]:
 
 
 def as_sent(message: mqstore.StoredMessage) -> tuple[object, ...]:
-    """What must arrive of a message."""
+    """The parts of a message that must arrive."""
     kept = dict(message.properties)
     kept["MQSTORE_ORIGIN"] = f"broker-a/{message.physical_offset}"
     body = base64.b64encode(message.body).decode()

@@ -485,6 +485,24 @@ def test_what_is_no_backup_is_refused(tmp_path: Path, store: Path) -> None:
         mqstore.sync(store, backup)
 
 
+def test_a_moment_that_is_none_is_refused(tmp_path: Path, store: Path) -> None:
+    backup = tmp_path / "backup"
+    mqstore.sync(store, backup)
+    now_s = int(datetime.now(UTC).timestamp())
+    for wrong in (now_s, datetime(2026, 1, 1)):  # noqa: DTZ001
+        with pytest.raises(ValueError, match=r"^at: expected "):
+            mqstore.open(backup, at=wrong)
+    with pytest.raises(mqstore.NotAStoreError):
+        mqstore.open(store, at=0)
+    with mqstore.open(backup, at=0) as early:
+        assert early.max_physical_offset == 0
+    with pytest.raises(ValueError, match="expected none beside storage"):
+        mqstore.open(backup, at=now_s * 1000, storage=object())
+    command = [sys.executable, "-m", "mqstore", "sql", store, "--at", "-1h", "select 1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, "expected a backup" in done.stderr) == (2, True)
+
+
 def test_tables_read_a_backup(tmp_path: Path, store: Path) -> None:
     import mqstore.polars
 

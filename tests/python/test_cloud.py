@@ -165,7 +165,7 @@ def test_opening_costs_the_same_for_any_number_of_queues(s3: Bucket, tmp_path: P
 def test_damage_of_a_queue_is_found_when_it_is_read(
     memory: Callable[[Path], str], tmp_path: Path
 ) -> None:
-    """Of the other queues nothing is read at opening."""
+    """Opening reads nothing of the other queues."""
     config = {**SMALL, "mapped_file_size_consume_queue": 20_000}
     with mqstore.open(tmp_path, "a", config=config) as writer:
         for number in range(200):

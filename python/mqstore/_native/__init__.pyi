@@ -73,6 +73,9 @@ from mqstore._native._functions import (
     _store_name as _store_name,
 )
 from mqstore._native._functions import (
+    _time_ms as _time_ms,
+)
+from mqstore._native._functions import (
     _timer_check as _timer_check,
 )
 from mqstore._native._functions import (

@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -119,6 +120,9 @@ def _spare_page_cache() -> None:
 
     Pages that another process has mapped and touched stay. Read-ahead is off then.
     """
+
+def _time_ms(at: datetime | int, /) -> int:
+    """Unix milliseconds of an argument ``at``: a ``datetime`` with a zone, or such a number."""
 
 def _index_slots(table: bytes, entries: bytes, first: int, /) -> bytes:
     """Enters entries of an index file into a table of its slots, and returns the table.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import mqstore
+from mqstore import _native
 from mqstore.backup.snapshot import (
     Loaded,
     Snapshot,
@@ -103,7 +104,7 @@ def files_at(
             f"snapshot: {target.url} has none yet: mqstore sync STORE TARGET"
         )
     if at is not None:
-        return _at_time(target, known, _ms(at))
+        return _at_time(target, known, _native._time_ms(at))  # noqa: SLF001 - our own
     last = _load(target, known[-1], known)
     if to_offset is None or to_offset == last.snapshot.end_offset:
         return BackupFiles(target, last)
@@ -115,10 +116,6 @@ def _load(target: Target, name: str, known: Sequence[str]) -> Loaded:
     loaded = load(target, name)
     loaded.files = shown(loaded.files, day_ms(min(known)[:8]))
     return loaded
-
-
-def _ms(at: datetime | int) -> int:
-    return at if isinstance(at, int) else round(at.timestamp() * 1000)
 
 
 def _at_time(target: Target, known: list[str], at_ms: int) -> BackupFiles:

@@ -96,7 +96,7 @@ class SourceFile:
             begin = to
 
     def written(self, begin: int, *, has_data: bool) -> bytes:
-        """What was written from `begin` on, as far as no zeros follow; `has_data`: before it."""
+        """The bytes written from `begin` on, up to zeros; `has_data`: whether some lie before."""
         parts = []
         at = begin
         while (there := self._data(at)) < self.length:

@@ -334,7 +334,7 @@ class _Sync:
     # Files.
 
     def _grown(self, file: SourceFile, known: File | None) -> File | None:
-        """What is known of a file that only grows; ``None`` if it has other bytes now."""
+        """The known ranges of a file that only grows; ``None`` if it has other bytes now."""
         if known is None or known.end > file.length or known.length != file.length:
             return None
         if file.crc(known.end) != known.crc:
@@ -425,7 +425,7 @@ class _Sync:
     def _until(
         self, paths: Mapping[int, Path], known: Mapping[int, File], fork: int
     ) -> dict[int, File]:
-        """What is known of the log before a fork."""
+        """The known ranges of the log before a fork."""
         kept: dict[int, File] = {}
         for at, file in known.items():
             if at >= fork or fork <= min(paths, default=fork):

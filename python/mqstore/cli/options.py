@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -56,7 +57,8 @@ def _connect(ctx: click.Context, _: click.Parameter, given: Any) -> Any:  # noqa
     moment = ctx.meta.get(_MOMENT, {})
     is_url = _URL.fullmatch(given) is not None
     if not is_url and not is_backup(given):
-        if moment and ctx.info_name != "sql":
+        # Another word of `sql` is its query.
+        if moment and (ctx.info_name != "sql" or os.path.lexists(given)):
             raise click.UsageError(f"--at, --snapshot: expected a backup, got {given}", ctx)
         return given
     try:

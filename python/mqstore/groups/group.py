@@ -206,7 +206,8 @@ class ConsumerGroup(InFlight):
             ConfigError: This writer delivers no retries: ``delivery=False``, or a broker's store.
             ValueError: ``delay_s`` is longer than every delay level.
         """
-        _messages(message)
+        if not isinstance(message, StoredMessage):
+            raise TypeError(expected("message", "a StoredMessage", type(message).__name__))
         with self._lock:
             self._places.check_place()
             self._expire()

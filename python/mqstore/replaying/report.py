@@ -29,7 +29,7 @@ FailureKind = Literal[
     "refused",
     "broker-error",
 ]
-# What each kind asks for: end the run, try again later, or go on with the next message.
+# A kind of failure ends the run, is tried again later, or passes to the next message.
 ACTIONS: dict[FailureKind, Literal["stop", "later", "skip"]] = {
     "no-topic": "stop",
     "no-queue": "skip",

@@ -50,7 +50,7 @@ _FULL = 0.89
 
 
 def kind_of(answer: Failed) -> FailureKind:
-    """What an answer means."""
+    """The meaning of an answer."""
     text = answer.text
     if "zero" in text and answer.code in (13, -1):
         return "empty-body"
