@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from mqstore.backup.snapshot import (
@@ -22,7 +23,6 @@ from mqstore.results import Finding, VerifyReport, _Report
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Mapping
-    from datetime import timedelta
 
     from mqstore.backup.target import Target
 
@@ -168,13 +168,17 @@ def prune(
         CorruptionError: A snapshot that stays cannot be read: then nothing is deleted.
         StoreIOError: The target cannot be read or written.
     """
+    if keep < timedelta(0) or keep_hourly < 0:
+        name, given = ("keep", keep) if keep < timedelta(0) else ("keep_hourly", keep_hourly)
+        raise ValueError(f"{name}: expected 0 or more, got {given}; nothing was deleted")
     found = existing(target_of(target, storage_options))
     known = ids(found)
     now_s = found.now()
     least_ms = (now_s - keep.total_seconds()) * 1000
     hours = {name[:11]: name for name in known}
     stays = {name for name in known if time_ms_of(name) >= least_ms} | set(known[-1:])
-    stays |= {hours[hour] for hour in sorted(hours)[len(hours) - keep_hourly :] if keep_hourly > 0}
+    if keep_hourly > 0:
+        stays |= {hours[hour] for hour in sorted(hours)[-keep_hourly:]}
     removed = [name for name in known if name not in stays]
     # Read before anything goes: what cannot be read may need any object.
     needed = _needed(found, stays)
