@@ -13,7 +13,7 @@ from mqstore.backup.snapshot import (
     days,
     ids,
     load,
-    newest,
+    newest_first,
     shown,
     time_ms_of,
 )
@@ -59,7 +59,7 @@ def newest_snapshot(
 ) -> Snapshot | None:
     """The newest snapshot of a backup; ``None`` without one."""
     found = existing(target_of(target, storage_options))
-    name = newest(found, days(found))
+    name = next(newest_first(found, days(found)), None)
     return None if name is None else load(found, name).snapshot
 
 

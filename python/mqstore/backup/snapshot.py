@@ -5,6 +5,7 @@ A snapshot is a small document. It has what changed since a *state*, an object w
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from dataclasses import dataclass, field, replace
@@ -13,10 +14,11 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from mqstore.backup.target import damaged, digest_of, get_objects, json_bytes, object_name
-from mqstore.errors import MessageNotFoundError
+from mqstore.errors import CorruptionError, MessageNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from mqstore.backup.target import Target
 
@@ -30,12 +32,12 @@ __all__ = [
     "days",
     "document_name",
     "ids",
-    "is_there",
     "kept_bytes",
     "load",
-    "newest",
+    "newest_first",
     "ranges_of",
     "shown",
+    "sound",
     "time_ms_of",
     "write",
 ]
@@ -148,15 +150,10 @@ def ids(target: Target, of: Iterable[str] | None = None) -> list[str]:
     return sorted(n.stem for n in names if n.suffix == ".json" and _ID.fullmatch(n.stem))
 
 
-def newest(target: Target, of: Sequence[str]) -> str | None:
-    """Id of the newest snapshot of some days."""
-    found: Iterator[list[str]] = (ids(target, [day]) for day in reversed(of))
-    return next((several[-1] for several in found if several), None)
-
-
-def is_there(target: Target, snapshot_id: str) -> bool:
-    """Whether a snapshot is there."""
-    return target.get([document_name(snapshot_id)]) != [None]
+def newest_first(target: Target, of: Sequence[str]) -> Iterator[str]:
+    """Ids of the snapshots of some days, the newest first."""
+    for day in reversed(of):
+        yield from reversed(ids(target, [day]))
 
 
 def day_ms(day: str) -> int:
@@ -241,6 +238,19 @@ def ranges_of(target: Target, file: File) -> tuple[Range, ...]:
         name = f"objects/{file.manifest}"
         raise damaged(target, name, "a manifest of this file", "something else") from None
     return ranges
+
+
+def sound(target: Target, files: Mapping[str, File], store: Path) -> dict[str, File]:
+    """Files without those that a store still has and of which an object is missing."""
+    needs: dict[str, set[str]] = {}
+    for name, file in files.items():
+        needs[name] = {file.manifest} - {""}
+        with contextlib.suppress(CorruptionError):
+            needs[name] |= {ref[2] for ref in ranges_of(target, file)}
+    digests = sorted(set().union(*needs.values()))
+    times = target.times([object_name(digest) for digest in digests])
+    lost = {digest for digest, time_s in zip(digests, times, strict=True) if time_s is None}
+    return {n: f for n, f in files.items() if not (needs[n] & lost and (store / n).exists())}
 
 
 def load(target: Target, snapshot_id: str) -> Loaded:

@@ -13,11 +13,22 @@ import time
 import zlib
 from typing import TYPE_CHECKING, Self
 
+from mqstore.errors import StoreError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["PIECE", "Pace", "SourceFile", "cut_entries", "cut_header"]
+__all__ = [
+    "PIECE",
+    "Pace",
+    "SourceFile",
+    "cut_entries",
+    "cut_header",
+    "folders_below",
+    "names_in",
+    "numbered",
+]
 
 PIECE = 8 << 20
 """Most bytes of an object."""
@@ -53,7 +64,7 @@ class SourceFile:
             self._file = os.open(path, flags | getattr(os, "O_NOATIME", 0))
         except PermissionError:  # another user's file has an access time
             self._file = os.open(path, flags)
-        self._pace = pace
+        self._path, self._pace = path, pace
         self.length = os.fstat(self._file).st_size
         self._advise(0, 0, "POSIX_FADV_RANDOM")
 
@@ -90,8 +101,12 @@ class SourceFile:
         """Parts of a range with their positions, without zeros at their ends."""
         while (begin := self._data(begin)) < end:
             to = min(end, (begin // PIECE + 1) * PIECE)
-            content = self.read(begin, to).rstrip(b"\0")
-            if content:
+            content = self.read(begin, to)
+            if len(content) < to - begin:
+                wrong = f"expected {to - begin} bytes, found {len(content)}"
+                text = f"{self._path}, byte {begin}: {wrong}"
+                raise StoreError(f"{text}: the file was cut; no snapshot was written: sync again")
+            if content := content.rstrip(b"\0"):
                 yield begin, content
             begin = to
 
@@ -150,3 +165,27 @@ def cut_header(header: bytes, entry_at: Callable[[int], bytes], end: int) -> byt
         count -= 1
         slots -= previous == 0
     return bytes(HEADER_BYTES)
+
+
+def names_in(folder: Path) -> list[str]:
+    """Names in a folder, which may be missing."""
+    return [path.name for path in folder.iterdir()] if folder.is_dir() else []
+
+
+def folders_below(root: Path, depth: int) -> Iterable[Path]:
+    """Folders so deep below a folder, sorted."""
+    found = [root] if root.is_dir() else []
+    for _ in range(depth):
+        found = [path for folder in found for path in sorted(folder.iterdir()) if path.is_dir()]
+    return found
+
+
+def numbered(folder: Path, digits: int) -> list[Path]:
+    """Files of a folder whose names have so many digits, sorted."""
+    if not folder.is_dir():
+        return []
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if len(path.name) == digits and path.name.isdecimal() and not path.is_symlink()
+    )

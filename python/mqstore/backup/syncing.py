@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import time
+import zlib
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,17 +20,17 @@ from mqstore.backup.snapshot import (
     BATCH,
     File,
     Loaded,
-    Range,
     Snapshot,
     day_ms,
     days,
     document_name,
-    is_there,
     kept_bytes,
     load,
-    newest,
+    newest_first,
     ranges_of,
     shown,
+    sound,
+    time_ms_of,
     write,
 )
 from mqstore.backup.source import (
@@ -39,6 +41,9 @@ from mqstore.backup.source import (
     SourceFile,
     cut_entries,
     cut_header,
+    folders_below,
+    names_in,
+    numbered,
 )
 from mqstore.backup.target import (
     digest_of,
@@ -48,26 +53,24 @@ from mqstore.backup.target import (
     object_name,
     target_of,
 )
-from mqstore.errors import ConfigError, StoreError
+from mqstore.backup.writing import SMALL, ObjectWriter
+from mqstore.errors import ConfigError, CorruptionError, MessageNotFoundError, StoreError
 from mqstore.files.log_files import log_folders, log_paths
 from mqstore.results import _Report
 from mqstore.store import _DATABASES, has_scheme, settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from mqstore.backup.target import Target
     from mqstore.config import ConfigLike
 
 __all__ = ["SyncReport", "sync"]
 
-_SMALL = 1 << 20
-"""Shorter ranges share an object."""
 _MOST_RANGES = 256
 """Ranges of a growing file, of which then the small ones are copied again as one."""
 _LEAST_SAME = 64
 """Bytes at the log's begin that prove that it is the one of the backup."""
-_MOST_PENDING = 4 * PIECE
 _QUEUES = {"consumequeue": 20, "batchconsumequeue": 46, "consumequeue_ext": 1}
 """Bytes of an entry; units of an extension are written before the entry that leads to them."""
 _WHOLE = ("abort", "checkpoint", "mqstore.mark")
@@ -89,6 +92,7 @@ class SyncReport(_Report):
         new_bytes: Bytes of the store that were new.
         written_bytes: Bytes written to the target, documents too.
         left_out: Files of the store that it lacks, a line for each kind.
+        damaged: Newer snapshots that cannot be read, a line for each; they were passed over.
     """
 
     path: str
@@ -100,6 +104,7 @@ class SyncReport(_Report):
     new_bytes: int
     written_bytes: int
     left_out: tuple[str, ...] = ()
+    damaged: tuple[str, ...] = ()
 
 
 def sync(
@@ -109,6 +114,7 @@ def sync(
     config: ConfigLike = None,
     verify: bool = False,
     bytes_per_s: int | None = None,
+    new_timeline: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> SyncReport:
     """Copies what is new of a store to a backup, and writes a snapshot of this moment.
@@ -121,16 +127,21 @@ def sync(
         target: The backup: a folder, or a URL such as ``s3://bucket/prefix``; an empty one is
             begun.
         config: As for ``mqstore.open``; it is kept in the snapshot.
-        verify: Reads back what was written.
+        verify: Reads back what was written, and copies again what the backup lost of files that the
+            store still has.
         bytes_per_s: Most bytes of the store to read in a second; ``None`` for no limit.
+        new_timeline: Begins a new timeline with a log that has no byte of the backup's log, instead
+            of a ``ConfigError``.
         storage_options: Options of the object store of a URL, as for ``mqstore.open``.
 
     Raises:
         NotAStoreError: No such folder, or no store in it.
-        ConfigError: The target has the backup of another store, or other files.
+        ConfigError: The target has the backup of another store, or other files; or the store's log
+            does not reach the backup's, as that of an empty store.
         UnsupportedError: The target cannot write an object only if it is missing, or its format is
             newer than this mqstore.
         CorruptionError: With `verify`: the target gave back something else.
+        StoreError: The log was cut while it was copied; no snapshot was written.
         StoreIOError: A file or an object cannot be read or written.
 
     Examples:
@@ -143,14 +154,14 @@ def sync(
     """
     if has_scheme(path):
         raise ValueError(f"path: expected a folder of this machine, got the URL {path!s}")
-    to = target_of(target, storage_options)
+    to, began_s = target_of(target, storage_options), time.monotonic()
     for _ in range(5):
-        work = _Sync(Path(path), to, config, verify=verify, bytes_per_s=bytes_per_s)
-        report = work.run()
-        # `prune` may have removed objects of a snapshot that it removed meanwhile.
-        if not report.is_new or work.is_whole():
+        report = _Sync(
+            Path(path), to, config, ObjectWriter(to, began_s, verify=verify),
+            verify=verify, bytes_per_s=bytes_per_s, new_timeline=new_timeline,
+        ).run()  # fmt: skip
+        if report is not None:
             return report
-        to.remove([document_name(report.snapshot)])
     text = f"{to.url}: each snapshot that a sync began with was removed meanwhile"
     raise StoreError(f"{text}; nothing was kept: end `mqstore prune` there, and sync again")
 
@@ -167,36 +178,41 @@ class _Sync:
         root: Path,
         target: Target,
         config: ConfigLike,
+        objects: ObjectWriter,
         *,
         verify: bool,
         bytes_per_s: int | None,
+        new_timeline: bool,
     ) -> None:
         self._root = root
         self._target = target
         self._config = config
+        self._objects = objects
         self._verify = verify
+        self._new_timeline = new_timeline
         self._pace = Pace(bytes_per_s)
-        self._ranges: dict[str, list[Range]] = defaultdict(list)
-        self._pending: dict[str, bytes] = {}
-        self._pack: list[tuple[str, int, bytes]] = []
-        self._reused: list[str] = []
-        self._new_bytes = self._written = 0
+        self._damaged: list[str] = []
+        self._unsure: list[tuple[Path, int, int, int]] = []
+        self._flushed = 0
+        self._newest = ""
         self.base: Loaded | None = None
 
-    def run(self) -> SyncReport:
-        """Copies, and writes the snapshot if something is new."""
+    def run(self) -> SyncReport | None:
+        """Copies, and writes the snapshot if something is new.
+
+        Returns ``None`` where `prune` deleted meanwhile what the snapshot needs.
+        """
         # Each step before the next: what is copied first leads only to what is copied later.
         small = dict(self._small_files())
         with mqstore.open(self._root, config=self._config) as store:
             now_ms = time.time_ns() // 1_000_000
-            end, flushed = store.max_physical_offset, store.flushed_offset
+            end, self._flushed = store.max_physical_offset, store.flushed_offset
             queues = {(q.topic, str(q.queue_id)): q for q in store.queues()}
             settings = self._settings_of(store)
             offsets = self._offsets(store)
         target = existing(self._target, make=True)
         known_days = days(target)
-        known = newest(target, known_days)
-        self.base = base = load(target, known) if known else None
+        self.base = base = self._base(known_days)
         paths = log_paths(log_folders(self._root, self._config))
         begin = min(paths, default=end)
         if offsets is not None:
@@ -211,21 +227,23 @@ class _Sync:
         slots = settings.get("max_hash_slot_num", 0)
         files |= self._index(slots, begin, end, now_ms, keep=fork is None)
         files |= {name: self._whole(name, content) for name, content in small.items()}
-        self._flush(everything=True)
+        self._objects.flush(everything=True)
         files = {name: self._finished(name, file) for name, file in files.items()}
-        self._flush(everything=True)
+        self._objects.flush(everything=True)
         left_out = tuple(self._left_out())
         timeline = secrets.token_hex(4)
+        if self._newest:
+            now_ms = max(now_ms, time_ms_of(self._newest) + 1)
         if base is not None:
-            now_ms = max(now_ms, base.snapshot.time_ms + 1)
             files = shown(files, day_ms(known_days[0]))
-            if base.files == files and base.snapshot.end_offset == end:
+            same = base.files == files and base.snapshot.end_offset == end
+            if same and base.snapshot.id == self._newest:
                 return self._report(base.snapshot, is_new=False, left_out=left_out)
             if fork is None:
                 timeline = base.snapshot.timeline
         snapshot = Snapshot(
-            "", datetime.fromtimestamp(now_ms / 1000, UTC), timeline, begin, end, flushed,
-            fork, sum(map(kept_bytes, files.values())), self._new_bytes, left_out,
+            "", datetime.fromtimestamp(now_ms / 1000, UTC), timeline, begin, end, self._flushed,
+            fork, sum(map(kept_bytes, files.values())), self._objects.new_bytes, left_out,
             os.path.abspath(self._root),  # noqa: PTH100 - no link is followed
         )  # fmt: skip
         new = Loaded(snapshot, files, settings)
@@ -233,16 +251,44 @@ class _Sync:
             new.base, new.state = base.base, base.state
         before = {} if base is None else base.files
         changed = sum(before.get(name) != file for name, file in files.items())
+        needed = [] if base is None else [document_name(base.snapshot.id)]
+        if not self._objects.is_whole(needed):
+            return None
+        self._check_log(end)
         snapshot = replace(snapshot, id=write(self._target, new, changed))
+        if not self._objects.is_whole([*needed, object_name(new.base)]):
+            self._target.remove([document_name(snapshot.id)])
+            return None
         if self._verify:
             load(self._target, snapshot.id)
         return self._report(snapshot, is_new=True, left_out=left_out)
 
-    def is_whole(self) -> bool:
-        """Whether objects that were there before the sync still are."""
-        if self.base is not None and not is_there(self._target, self.base.snapshot.id):
-            return False
-        return None not in self._target.get(self._reused)
+    def _base(self, known_days: Sequence[str]) -> Loaded | None:
+        """The newest snapshot that can be read."""
+        for name in newest_first(self._target, known_days):
+            self._newest = self._newest or name
+            try:
+                loaded = load(self._target, name)
+            except CorruptionError as error:
+                self._damaged.append(error.message)
+                continue
+            except MessageNotFoundError:
+                continue  # pruned meanwhile
+            if self._verify:
+                loaded.files = sound(self._target, loaded.files, self._root)
+            return loaded
+        return None
+
+    def _check_log(self, end: int) -> None:
+        """Refuses a log that was cut while it was copied: it would be of two logs."""
+        with mqstore.open(self._root, config=self._config) as store:
+            is_cut = store.max_physical_offset < end
+        for path, begin, size, crc in self._unsure:
+            with contextlib.suppress(FileNotFoundError), SourceFile(path, self._pace) as file:
+                is_cut = is_cut or zlib.crc32(file.read(begin, begin + size)) != crc
+        if is_cut:
+            text = f"{self._root}: the log was cut while it was copied"
+            raise StoreError(f"{text}; no snapshot was written: sync again")
 
     def _report(self, at: Snapshot, *, is_new: bool, left_out: tuple[str, ...]) -> SyncReport:
         return SyncReport(
@@ -252,9 +298,10 @@ class _Sync:
             is_new=is_new,
             timeline=at.timeline,
             end_offset=at.end_offset,
-            new_bytes=self._new_bytes,
-            written_bytes=self._written,
+            new_bytes=self._objects.new_bytes,
+            written_bytes=self._objects.written_bytes,
             left_out=left_out,
+            damaged=tuple(self._damaged),
         )
 
     def _settings_of(self, store: mqstore.Store) -> dict[str, Any]:
@@ -272,43 +319,7 @@ class _Sync:
     def _known(self) -> Iterable[tuple[str, File]]:
         return self.base.files.items() if self.base is not None else ()
 
-    # Objects.
-
-    def _keep(self, name: str, at: int, content: bytes) -> None:
-        """Keeps bytes of a file: in an object of their own, or beside others."""
-        self._new_bytes += len(content)
-        if len(content) >= _SMALL:
-            self._ranges[name].append((at, len(content), self._object(content), 0))
-        elif content:
-            self._pack.append((name, at, content))
-        self._flush()
-
-    def _object(self, content: bytes) -> str:
-        digest = digest_of(content)
-        self._pending[digest] = content
-        return digest
-
-    def _flush(self, *, everything: bool = False) -> None:
-        """Writes objects once they are many."""
-        if self._pack and (everything or sum(len(c) for *_, c in self._pack) > PIECE - _SMALL):
-            digest = self._object(b"".join(content for *_, content in self._pack))
-            place = 0
-            for name, at, content in self._pack:
-                self._ranges[name].append((at, len(content), digest, place))
-                place += len(content)
-            self._pack.clear()
-        if not everything and sum(map(len, self._pending.values())) < _MOST_PENDING:
-            return
-        contents = {object_name(digest): content for digest, content in self._pending.items()}
-        written = self._target.put(contents)
-        old = {name: contents[name] for name, new in zip(contents, written, strict=True) if not new}
-        # No snapshot may need them, and `prune` deletes such objects once they are old.
-        self._target.renew(old)
-        self._reused += old
-        self._written += sum(len(c) for name, c in contents.items() if name not in old)
-        if self._verify:
-            get_objects(self._target, list(self._pending))
-        self._pending.clear()
+    # Files.
 
     def _whole(self, name: str, content: bytes) -> File:
         """Keeps a file whose content is replaced as a whole."""
@@ -316,22 +327,20 @@ class _Sync:
         digest = digest_of(content)
         ranges = ((0, len(content), digest, 0),) if content else ()
         if content and (before is None or before.ranges != ranges):
-            self._new_bytes += len(content)
-            self._object(content)
-            self._flush()
+            self._objects.new_bytes += len(content)
+            self._objects.add(content)
+            self._objects.flush()
         return File(len(content), len(content), ranges=ranges)
 
     def _finished(self, name: str, file: File) -> File:
         """A file with the ranges that were added to it, in a manifest if it is closed."""
-        added = self._ranges.pop(name, None)
+        added = self._objects.ranges.pop(name, None)
         if added:
             file = replace(file, ranges=tuple(sorted((*file.ranges, *added))))
         if file.manifest == "-":
             rows = json_bytes(file.ranges)
-            file = replace(file, ranges=(), manifest=self._object(rows))
+            file = replace(file, ranges=(), manifest=self._objects.add(rows))
         return file
-
-    # Files.
 
     def _grown(self, file: SourceFile, known: File | None) -> File | None:
         """The known ranges of a file that only grows; ``None`` if it has other bytes now."""
@@ -341,7 +350,7 @@ class _Sync:
             return None
         ranges = ranges_of(self._target, known)
         if len(ranges) > _MOST_RANGES and known.manifest == "":
-            while ranges and ranges[-1][1] < _SMALL:
+            while ranges and ranges[-1][1] < SMALL:
                 ranges = ranges[:-1]
         return replace(known, ranges=ranges, manifest="", gone_ms=0)
 
@@ -382,8 +391,10 @@ class _Sync:
                 ranges = grown.ranges if grown else ()
                 written = ranges[-1][0] + ranges[-1][1] if ranges else 0
                 for place, content in file.pieces(written, min(file.length, end - at)):
-                    self._keep(name, place, content)
+                    self._objects.keep(name, place, content)
                     written = place + len(content)
+                    if at + written > self._flushed:
+                        self._unsure.append((path, place, len(content), zlib.crc32(content)))
                 manifest = "-" if is_closed else ""
                 files[name] = File(file.length, written, file.crc(written), ranges, manifest)
         return files, fork
@@ -393,11 +404,17 @@ class _Sync:
     ) -> int | None:
         """Where the log differs from the one that is kept; ``None`` where it goes on from it."""
         base = self.base
-        if base is None or not known:
+        if base is None or base.snapshot.begin_offset == base.snapshot.end_offset:
             return None
-        last, was = max(known), base.snapshot.end_offset
-        if begin > was or begin == end < was:
-            return begin  # what lay between was never copied, or nothing is left
+        last, was = max(known, default=0), base.snapshot.end_offset
+        if not known or begin >= was or begin == end:
+            if self._new_timeline:
+                return begin
+            text = f"expected the backup's log, which ends at {was}, got one from {begin} to {end}"
+            raise ConfigError(
+                f"path: {text}; nothing was copied: mount the right store, or begin a new timeline "
+                "with --new-timeline (new_timeline=True)", "path",
+            )  # fmt: skip
         if last in paths and end >= was:
             with SourceFile(paths[last], self._pace) as file:
                 if self._grown(file, known[last]) is not None:
@@ -445,12 +462,12 @@ class _Sync:
         """Copies the queues."""
         files: dict[str, File] = {}
         for kind, size in _QUEUES.items():
-            for folder in _folders(self._root / kind, 2):
+            for folder in folders_below(self._root / kind, 2):
                 topic, queue = folder.parts[-2:]
                 is_batch = kind == "consumequeue" and (topic, queue) in batches
                 width = 46 if is_batch else size
                 above = f"{kind}/{topic}/{queue}/"
-                paths = _named(folder, 20)
+                paths = numbered(folder, 20)
                 for path in paths:
                     name = above + path.name
                     before = self._before(name) if keep else None
@@ -484,14 +501,14 @@ class _Sync:
 
     def _keep_from(self, name: str, begin: int, content: bytes) -> None:
         for at in range(0, len(content), PIECE):
-            self._keep(name, begin + at, content[at : at + PIECE])
+            self._objects.keep(name, begin + at, content[at : at + PIECE])
 
     def _index(
         self, slots: int, begin: int, end: int, now_ms: int, *, keep: bool
     ) -> dict[str, File]:
         """Copies entries of the index, and slots of files that are full."""
         files: dict[str, File] = {}
-        paths = _named(self._root / "index", 17)
+        paths = numbered(self._root / "index", 17)
         table = HEADER_BYTES + 4 * slots
         for path in paths if slots else ():
             name = f"index/{path.name}"
@@ -518,7 +535,7 @@ class _Sync:
                 is_closed = not is_last and cut == header
                 if is_closed:
                     for place, content in file.pieces(HEADER_BYTES, table):
-                        self._keep(name, place, content)
+                        self._objects.keep(name, place, content)
                 manifest = "-" if is_closed else ""
                 crc = file.crc(written)
                 files[name] = File(file.length, written, crc, ranges, manifest, cut.hex())
@@ -540,7 +557,7 @@ class _Sync:
         names: list[str] = list(_WHOLE)
         for folder in _WHOLE_BELOW:
             path = self._root / folder
-            names += [f"{folder}/{name}" for name in _names(path)]
+            names += [f"{folder}/{name}" for name in names_in(path)]
         for name in names:
             path = self._root / name
             if path.is_file() and not path.is_symlink() and not name.endswith((".bak", ".tmp")):
@@ -561,7 +578,7 @@ class _Sync:
 
     def _left_out(self) -> Iterator[str]:
         """A line for each kind of files that no snapshot has."""
-        for name in sorted(_names(self._root)):
+        for name in sorted(names_in(self._root)):
             known = _native._store_name(os.fsencode(name).decode("utf-8", "replace"))  # noqa: SLF001
             if name in (*_WHOLE, *_WHOLE_BELOW, *_MADE_AGAIN, *_QUEUES, "commitlog", "index"):
                 continue
@@ -570,26 +587,3 @@ class _Sync:
             if (self._root / name / "CURRENT").is_file():
                 made = "offsets are kept as consumerOffset.json" if "Offsets" in name else ""
                 yield f"{name}: a database of RocksDB; {made or 'its rows are made from the log'}"
-
-
-def _names(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir()] if folder.is_dir() else []
-
-
-def _folders(root: Path, depth: int) -> Iterable[Path]:
-    """Folders so deep below a folder, sorted."""
-    found = [root] if root.is_dir() else []
-    for _ in range(depth):
-        found = [path for folder in found for path in sorted(folder.iterdir()) if path.is_dir()]
-    return found
-
-
-def _named(folder: Path, digits: int) -> list[Path]:
-    """Files of a folder whose names have so many digits, sorted."""
-    if not folder.is_dir():
-        return []
-    return sorted(
-        path
-        for path in folder.iterdir()
-        if len(path.name) == digits and path.name.isdecimal() and not path.is_symlink()
-    )

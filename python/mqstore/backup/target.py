@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import tempfile
+import time
 import uuid
 from functools import partial
 from hashlib import sha256
@@ -22,7 +23,7 @@ from mqstore.errors import (
     StoreIOError,
     UnsupportedError,
 )
-from mqstore.files.durable import sync
+from mqstore.files.durable import sync_up
 from mqstore.files.new_file import new_file
 from mqstore.files.remote import IoCounts, _ObstoreObjects, objects_of
 from mqstore.store import has_scheme
@@ -45,6 +46,8 @@ __all__ = [
 FORMAT = "mqstore-backup.json"
 """Name of the object that has the version of a backup's format."""
 _VERSION = 1
+_YOUNG_S = 12 * 3600
+"""Younger objects stay long enough: `prune` leaves them for 24 hours."""
 _REFUSED = (
     "objects cannot be written only if they are missing ({why}), so two syncs could overwrite each "
     "other; nothing was copied: take a folder of a local disk, or a bucket of a service that "
@@ -67,8 +70,11 @@ class Target(Protocol):
     def put(self, contents: Mapping[str, bytes]) -> list[bool]:
         """Writes objects that are missing; whether each was."""
 
+    def times(self, names: Sequence[str]) -> list[float | None]:
+        """Unix times of objects in seconds; ``None`` for one that is missing."""
+
     def renew(self, contents: Mapping[str, bytes]) -> None:
-        """Gives objects that are there the present time."""
+        """Gives objects that are there, and old, the present time."""
 
     def names(self, folder: str) -> list[tuple[str, int, float]]:
         """Objects below a folder, sorted: name, bytes, and Unix time in seconds."""
@@ -111,23 +117,39 @@ class _Folder:
             if path.exists():
                 return False
             if not self._root.exists():
-                self._root.mkdir(parents=True, mode=0o700)
-            path.parent.mkdir(parents=True, exist_ok=True)
+                above = next(folder for folder in self._root.parents if folder.exists())
+                self._root.mkdir(parents=True, mode=0o700, exist_ok=True)
+                sync_up(self._root.parent, above)
             try:
-                with new_file(path, overwrite=False) as temporary:
-                    temporary.write_bytes(content)
+                try:
+                    self._write(path, content)
+                except FileNotFoundError:  # `prune` removes empty folders
+                    self._write(path, content)
             except FileExistsError:
                 return False
-            for folder in path.parents:
-                sync(folder)
-                if folder == self._root:
-                    break
+            sync_up(path.parent, self._root)
         return True
 
+    def _write(self, path: Path, content: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with new_file(path, overwrite=False) as temporary:
+            temporary.write_bytes(content)
+
+    def times(self, names: Sequence[str]) -> list[float | None]:
+        found: list[float | None] = []
+        for path in (self._root / name for name in names):
+            with self._asked("read", path):
+                try:
+                    found.append(path.stat().st_mtime)
+                except (FileNotFoundError, NotADirectoryError):
+                    found.append(None)
+        return found
+
     def renew(self, contents: Mapping[str, bytes]) -> None:
-        for name in contents:
-            with contextlib.suppress(FileNotFoundError):
-                os.utime(self._root / name)
+        for path in (self._root / name for name in contents):
+            with self._asked("write", path), contextlib.suppress(FileNotFoundError):
+                os.utime(path)
+                sync_up(path.parent, self._root)  # a killed sync may not have come to it
 
     def names(self, folder: str) -> list[tuple[str, int, float]]:
         found = []
@@ -186,9 +208,12 @@ class _Bucket:
             self._objects._count(1)  # noqa: SLF001
             return ask(self._above + name)
 
-        objects = self._objects
-        tasks = [objects._task(op, name, partial(counted, name)) for name in names]  # noqa: SLF001
-        return objects._wait(tasks)  # noqa: SLF001
+        objects, found = self._objects, []
+        for at in range(0, len(names), 256):
+            several = names[at : at + 256]
+            tasks = [objects._task(op, name, partial(counted, name)) for name in several]  # noqa: SLF001
+            found += objects._wait(tasks)  # noqa: SLF001
+        return found
 
     def get(self, names: Sequence[str]) -> list[bytes | None]:
         import obstore
@@ -206,8 +231,22 @@ class _Bucket:
     def put(self, contents: Mapping[str, bytes]) -> list[bool]:
         return self._put(contents, "create")
 
+    def times(self, names: Sequence[str]) -> list[float | None]:
+        import obstore
+
+        def ask(name: str) -> float | None:
+            try:
+                return obstore.head(self._store, name)["last_modified"].timestamp()
+            except FileNotFoundError:
+                return None
+
+        return self._run("read", ask, names)
+
     def renew(self, contents: Mapping[str, bytes]) -> None:
-        self._put(contents, "overwrite")
+        # Only a new body gives an object a new time.
+        least_s = time.time() - _YOUNG_S
+        times = zip(contents.items(), self.times(list(contents)), strict=True)
+        self._put({n: c for (n, c), t in times if t is None or t < least_s}, "overwrite")
 
     def _put(self, contents: Mapping[str, bytes], mode: Any) -> list[bool]:  # noqa: ANN401 - obstore's
         import obstore
@@ -259,17 +298,14 @@ class _Bucket:
             with contextlib.suppress(FileNotFoundError):
                 obstore.delete(self._store, name)
 
-        for at in range(0, len(names), 256):
-            self._run("delete", ask, names[at : at + 256])
+        self._run("delete", ask, names)
 
     def now(self) -> float:
-        import obstore
-
         name = f"now-{uuid.uuid4().hex}"
         self.put({name: b"1"})
-        time = obstore.head(self._store, self._above + name)["last_modified"].timestamp()
+        found = self.times([name])[0]
         self.remove([name])
-        return time
+        return time.time() if found is None else found
 
 
 def target_of(
