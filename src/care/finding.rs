@@ -72,9 +72,9 @@ macro_rules! codes {
 
 codes! {
     BackupObject "MQ-BK-01" Error "an object of a backup is missing, or is not the one that was stored"
-        "put the object back from a copy of the backup; without one `mqstore sync STORE TARGET` keeps what the store still has, and snapshots that need no damaged object stay readable"
+        "put the object back from a copy of the backup; without one delete it, and `mqstore sync STORE TARGET --verify` copies again what the store still has; snapshots that need no damaged object stay readable"
     BackupDocument "MQ-BK-02" Error "a snapshot of a backup cannot be read"
-        "put the document back from a copy of the backup; other snapshots stay readable, and the next `mqstore sync STORE TARGET` writes a new one"
+        "put the document back from a copy of the backup, or delete it; other snapshots stay readable, and `mqstore sync STORE TARGET` goes on from the newest of them"
     ConfigUnreadable "MQ-CFG-01" Error | Warning "neither a configuration file nor its backup can be read"
         "put back a copy of the file; without one make it anew: topics with RocketMQ's `mqadmin updateTopic`, subscription groups with `mqadmin updateSubGroup`, offsets of consumers with `mqstore groups STORE --reset-to earliest --apply`"
     ConfigBackup "MQ-CFG-02" Warning "of a configuration file only the backup can be read"

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import mqstore
-from helpers.stores import TINY, log_bytes
-from mqstore.backup import syncing, upkeep
+from helpers.stores import TINY
+from mqstore.backup import syncing, writing
 from mqstore.backup.snapshot import document_name
 from mqstore.backup.target import _Folder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+
+class Killed(BaseException):
+    """The process ends here."""
 
 
 @pytest.fixture
@@ -48,7 +55,7 @@ def snapshots_in_hours(store: Path, backup: Path, monkeypatch: pytest.MonkeyPatc
     for hour in (42, 41, 40):
         append(store)
         with monkeypatch.context() as patch:
-            patch.setattr(syncing.time, "time_ns", lambda: clock() - hour * 3600 * 10**9)
+            patch.setattr(syncing.time, "time_ns", lambda hour=hour: clock() - hour * 3600 * 10**9)
             made.append(mqstore.sync(store, backup).snapshot)
         age(backup / document_name(made[-1]), hour)
     return made
@@ -66,3 +73,194 @@ def test_prune_keeps_all_hours_where_there_are_fewer_than_asked_for(
         mqstore.prune(backup, keep=timedelta(0), keep_hourly=-1)
     with pytest.raises(ValueError, match="keep: expected 0 or more"):
         mqstore.prune(backup, keep=timedelta(-1))
+
+
+def before_writing(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Acts once, before the next snapshot is written."""
+    write = syncing.write
+
+    def late(*given: Any) -> str:
+        monkeypatch.setattr(syncing, "write", write)
+        act()
+        return write(*given)
+
+    monkeypatch.setattr(syncing, "write", late)
+
+
+def killed_sync(store: Path, backup: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def end() -> None:
+        raise Killed
+
+    before_writing(monkeypatch, end)
+    with pytest.raises(Killed):
+        mqstore.sync(store, backup)
+
+
+def is_kept(store: Path, backup: Path) -> bool:
+    with mqstore.open(backup) as kept, mqstore.open(store) as live:
+        same = [str(found) for found in kept.scan()] == [str(found) for found in live.scan()]
+    return same and mqstore.check_backup(backup).ok
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_sync_notices_that_prune_deleted_its_own_objects(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch, *, is_first: bool
+) -> None:
+    backup = tmp_path / "backup"
+    if not is_first:
+        mqstore.sync(store, backup)
+        append(store, 30)
+    pruned: list[int] = []
+
+    def prune() -> None:
+        age(backup / "objects", 30)
+        pruned.append(mqstore.prune(backup, keep=timedelta(0), dry_run=False).objects)
+
+    before_writing(monkeypatch, prune)
+    mqstore.sync(store, backup)
+    assert pruned[0] > 0
+    assert is_kept(store, backup)
+    assert len(mqstore.snapshots(backup)) == 2 - is_first
+
+
+def test_objects_of_a_sync_of_days_stay(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup = tmp_path / "backup"
+    monkeypatch.setattr(writing, "_LEASE_S", 0)
+    began = SimpleNamespace(monotonic=lambda: time.monotonic() - 40 * 3600, time_ns=time.time_ns)
+    monkeypatch.setattr(syncing, "time", began)
+    pruned: list[int] = []
+
+    def prune(hours: int) -> None:
+        age(backup / "objects", hours)
+        pruned.append(mqstore.prune(backup, keep=timedelta(0), dry_run=False).objects)
+
+    before_writing(monkeypatch, lambda: prune(30))
+    mqstore.sync(store, backup)
+    assert pruned == [0]
+    assert is_kept(store, backup)
+    age(backup / "syncs", 25)
+    prune(30)
+    assert not list((backup / "syncs").rglob("*"))
+
+
+def test_a_killed_sync_goes_on_without_reading_or_writing_again(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup = tmp_path / "backup"
+    killed_sync(store, backup, monkeypatch)
+    age(backup / "objects", 30)
+    there = {path for path in (backup / "objects").rglob("*") if path.is_file()}
+    put, get = _Folder._put, _Folder.get
+    written: list[Path] = []
+    read: list[str] = []
+    monkeypatch.setattr(
+        _Folder,
+        "_put",
+        lambda self, path, content: written.append(path) or put(self, path, content),
+    )
+    monkeypatch.setattr(_Folder, "get", lambda self, names: read.extend(names) or get(self, names))
+    mqstore.sync(store, backup)
+    assert not there & set(written)
+    assert read == ["mqstore-backup.json"]
+    # They are young again, so `prune` leaves them.
+    assert min(path.stat().st_mtime for path in there) > time.time() - 3600
+
+
+def test_prune_leaves_what_a_sync_uses_again_meanwhile(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup = tmp_path / "backup"
+    mqstore.sync(store, backup)
+    append(store, 30)
+    killed_sync(store, backup, monkeypatch)
+    age(backup / "objects", 30)
+    names = _Folder.names
+
+    def late(self: _Folder, folder: str) -> list[tuple[str, int, float]]:
+        found = names(self, folder)
+        if folder == "objects":
+            monkeypatch.setattr(_Folder, "names", names)
+            mqstore.sync(store, backup)
+        return found
+
+    monkeypatch.setattr(_Folder, "names", late)
+    report = mqstore.prune(backup, keep=timedelta(0), dry_run=False)
+    assert report.objects > 0
+    assert is_kept(store, backup)
+
+
+def test_a_store_that_does_not_reach_the_backup_is_refused(tmp_path: Path, store: Path) -> None:
+    backup, other = tmp_path / "backup", tmp_path / "other"
+    first = mqstore.sync(store, backup)
+    shutil.copytree(store, other)
+    # Not mounted: a broker has begun an empty store; or retention has outrun the backup.
+    shutil.rmtree(store)
+    with mqstore.open(store, "a", config=TINY):
+        pass
+    append(other, 200)
+    mqstore.clean(other, dry_run=False, config={**TINY, "keep_bytes": 4096})
+    for root in (store, other):
+        with mqstore.open(root) as opened:
+            begin, end = opened.min_physical_offset, opened.max_physical_offset
+        text = f"ends at {first.end_offset}, got one from {begin} to {end}; nothing was copied"
+        with pytest.raises(mqstore.ConfigError, match=text):
+            mqstore.sync(root, backup)
+    assert begin > first.end_offset
+    assert len(mqstore.snapshots(backup)) == 1
+    report = mqstore.sync(other, backup, new_timeline=True)
+    assert report.timeline != first.timeline
+    assert is_kept(other, backup)
+    assert not mqstore.sync(other, backup).is_new
+
+
+def test_a_damaged_snapshot_stops_no_sync_and_lost_objects_are_copied_again(
+    tmp_path: Path, store: Path
+) -> None:
+    backup = tmp_path / "backup"
+    first = mqstore.sync(store, backup).snapshot
+    append(store)
+    (backup / document_name(mqstore.sync(store, backup).snapshot)).write_bytes(b"{}")
+    report = mqstore.sync(store, backup)
+    assert report.is_new
+    assert report.snapshot > first
+    assert "expected the document that its name proves" in report.damaged[0]
+    with mqstore.open(backup) as kept:
+        assert sum(1 for _ in kept.scan()) == 61
+    assert [found.code for found in mqstore.check_backup(backup).findings] == ["MQ-BK-02"]
+    assert not mqstore.sync(store, backup).is_new
+    mqstore.prune(backup, keep=timedelta(0), dry_run=False)
+    for name in [p.relative_to(backup) for p in (backup / "objects").rglob("*") if p.is_file()]:
+        copy = tmp_path / name.name
+        shutil.copytree(backup, copy)
+        (copy / name).unlink()
+        mqstore.sync(store, copy, verify=True)
+        mqstore.prune(copy, keep=timedelta(0), dry_run=False)
+        assert is_kept(store, copy)
+
+
+def test_a_log_that_is_cut_while_it_is_copied_gives_no_snapshot(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup, before = tmp_path / "backup", tmp_path / "before"
+    shutil.copytree(store, before)
+    append(store, 10)
+    other = tmp_path / "other"
+    shutil.copytree(before, other)
+    append(other, 20)
+    (store / "abort").write_bytes(b"1")
+    for name in ("mqstore.seal", "mqstore.mark", "checkpoint"):
+        (store / name).unlink(missing_ok=True)
+    left_out = syncing._Sync._left_out
+
+    for later in (other, before):
+
+        def cut(self: Any, later: Path = later) -> Any:
+            shutil.copytree(later / "commitlog", store / "commitlog", dirs_exist_ok=True)
+            return left_out(self)
+
+        monkeypatch.setattr(syncing._Sync, "_left_out", cut)
+        with pytest.raises(mqstore.StoreError, match="the log was cut while it was copied"):
+            mqstore.sync(store, backup)
+        assert mqstore.snapshots(backup) == []

@@ -18,7 +18,6 @@ from mqstore.errors import CorruptionError, MessageNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from mqstore.backup.target import Target
 
@@ -34,10 +33,10 @@ __all__ = [
     "ids",
     "kept_bytes",
     "load",
+    "lost",
     "newest_first",
     "ranges_of",
     "shown",
-    "sound",
     "time_ms_of",
     "write",
 ]
@@ -121,6 +120,7 @@ class Loaded:
         settings: Settings that the files do not prove.
         base: Digest of the state.
         state: The state's files.
+        objects: Digests of the state's objects, as it numbers them.
     """
 
     snapshot: Snapshot
@@ -128,6 +128,7 @@ class Loaded:
     settings: dict[str, Any] = field(default_factory=dict)
     base: str = ""
     state: Mapping[str, File] = field(default_factory=dict)
+    objects: list[str] = field(default_factory=list)
 
 
 def document_name(snapshot_id: str) -> str:
@@ -235,13 +236,13 @@ def ranges_of(target: Target, file: File) -> tuple[Range, ...]:
         ranges = tuple((int(a), int(b), str(c), int(d)) for a, b, c, d in json.loads(content))
         _check("manifest", ranges, file.end)
     except (ValueError, TypeError, RecursionError):
-        name = f"objects/{file.manifest}"
+        name = object_name(file.manifest)
         raise damaged(target, name, "a manifest of this file", "something else") from None
     return ranges
 
 
-def sound(target: Target, files: Mapping[str, File], store: Path) -> dict[str, File]:
-    """Files without those that a store still has and of which an object is missing."""
+def lost(target: Target, files: Mapping[str, File]) -> set[str]:
+    """Files of which an object is missing."""
     needs: dict[str, set[str]] = {}
     for name, file in files.items():
         needs[name] = {file.manifest} - {""}
@@ -249,12 +250,17 @@ def sound(target: Target, files: Mapping[str, File], store: Path) -> dict[str, F
             needs[name] |= {ref[2] for ref in ranges_of(target, file)}
     digests = sorted(set().union(*needs.values()))
     times = target.times([object_name(digest) for digest in digests])
-    lost = {digest for digest, time_s in zip(digests, times, strict=True) if time_s is None}
-    return {n: f for n, f in files.items() if not (needs[n] & lost and (store / n).exists())}
+    missing = {digest for digest, time_s in zip(digests, times, strict=True) if time_s is None}
+    return {name for name, several in needs.items() if several & missing}
 
 
-def load(target: Target, snapshot_id: str) -> Loaded:
+def load(target: Target, snapshot_id: str, near: Loaded | None = None) -> Loaded:
     """Reads a snapshot.
+
+    Args:
+        target: The backup.
+        snapshot_id: Its id.
+        near: A snapshot that may have the same state, which then is not read again.
 
     Raises:
         MessageNotFoundError: There is no such snapshot.
@@ -269,27 +275,29 @@ def load(target: Target, snapshot_id: str) -> Loaded:
     if digest_of(content)[:16] != snapshot_id[-16:]:
         raise damaged(target, name, "the document that its name proves", "another one")
     try:
-        return _parse(target, snapshot_id, content)
+        return _parse(target, snapshot_id, content, near)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise damaged(target, name, "a snapshot", "something else") from None
 
 
-def _parse(target: Target, snapshot_id: str, content: bytes) -> Loaded:
+def _parse(target: Target, snapshot_id: str, content: bytes, near: Loaded | None) -> Loaded:
     row = json.loads(content)
-    state: dict[str, File] = {}
+    state: Mapping[str, File] = {}
     objects: list[str] = []
-    if row["base"]:
+    if near is not None and row["base"] == near.base:
+        state, objects = near.state, near.objects
+    elif row["base"]:
         known = json.loads(get_objects(target, [row["base"]])[0])
         objects = known["objects"]
         state = dict(_files(known["files"], objects, {}))
-    files = state | dict(_files(row["files"], objects + row["objects"], state))
+    files = {**state} | dict(_files(row["files"], objects + row["objects"], state))
     for path in row["removed"]:
         del files[path]
     facts = row["snapshot"]
     facts["left_out"] = tuple(facts["left_out"])
     time = datetime.fromtimestamp(time_ms_of(snapshot_id) / 1000, UTC)
     snapshot = Snapshot(snapshot_id, time, **facts)
-    return Loaded(snapshot, files, row["settings"], row["base"], state)
+    return Loaded(snapshot, files, row["settings"], row["base"], state, objects)
 
 
 def write(target: Target, new: Loaded, changed: int) -> str:

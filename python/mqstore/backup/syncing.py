@@ -26,10 +26,10 @@ from mqstore.backup.snapshot import (
     document_name,
     kept_bytes,
     load,
+    lost,
     newest_first,
     ranges_of,
     shown,
-    sound,
     time_ms_of,
     write,
 )
@@ -195,6 +195,7 @@ class _Sync:
         self._unsure: list[tuple[Path, int, int, int]] = []
         self._flushed = 0
         self._newest = ""
+        self._lost: set[str] = set()
         self.base: Loaded | None = None
 
     def run(self) -> SyncReport | None:
@@ -275,7 +276,7 @@ class _Sync:
             except MessageNotFoundError:
                 continue  # pruned meanwhile
             if self._verify:
-                loaded.files = sound(self._target, loaded.files, self._root)
+                self._lost = lost(self._target, loaded.files)
             return loaded
         return None
 
@@ -314,7 +315,8 @@ class _Sync:
         return kept
 
     def _before(self, name: str) -> File | None:
-        return None if self.base is None else self.base.files.get(name)
+        """The known file, unless it is to be copied again."""
+        return None if self.base is None or name in self._lost else self.base.files.get(name)
 
     def _known(self) -> Iterable[tuple[str, File]]:
         return self.base.files.items() if self.base is not None else ()
@@ -380,7 +382,7 @@ class _Sync:
             if at >= end and at > begin:
                 continue
             name = f"commitlog/{at:020}"
-            before = known.get(at)
+            before = None if name in self._lost else known.get(at)
             closed = self._closed(path, before) if fork is None and at != last else None
             if closed is not None:
                 files[name] = closed

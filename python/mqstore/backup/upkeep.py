@@ -17,12 +17,12 @@ from mqstore.backup.snapshot import (
     time_ms_of,
 )
 from mqstore.backup.target import damaged, digest_of, existing, object_name, target_of
-from mqstore.errors import CorruptionError
+from mqstore.errors import CorruptionError, MessageNotFoundError
 from mqstore.results import Finding, VerifyReport, _Report
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from mqstore.backup.target import Target
 
@@ -30,14 +30,16 @@ __all__ = ["PruneReport", "check_backup", "prune"]
 
 _AT_ONCE = 8
 _LEAST_AGE_S = 24 * 3600
+_DELETED_AT_ONCE = 256
 _FIXES = {
     "MQ-BK-01": (
-        "put the object back from a copy of the backup; without one `mqstore sync STORE TARGET` "
-        "keeps what the store still has, and snapshots that need no damaged object stay readable"
+        "put the object back from a copy of the backup; without one delete it, and "
+        "`mqstore sync STORE TARGET --verify` copies again what the store still has; snapshots "
+        "that need no damaged object stay readable"
     ),
     "MQ-BK-02": (
-        "put the document back from a copy of the backup; other snapshots stay readable, and the "
-        "next `mqstore sync STORE TARGET` writes a new one"
+        "put the document back from a copy of the backup, or delete it; other snapshots stay "
+        "readable, and `mqstore sync STORE TARGET` goes on from the newest of them"
     ),
 }
 
@@ -66,17 +68,15 @@ def check_backup(
     """
     found = existing(target_of(target, storage_options))
     findings: dict[str, Finding] = {}
-    needed: dict[str, int] = {}
     known = ids(found)
+    needs = _Needs(found, min(known, default=""))
     for name in known:
         try:
-            loaded = load(found, name)
-            for digest, size in _needs(found, loaded, day_ms(known[0][:8])):
-                needed[digest] = max(size, needed.get(digest, 0))
+            needs.add(name)
         except CorruptionError as error:
             code = "MQ-BK-02" if error.path == f"{found.url}/{document_name(name)}" else "MQ-BK-01"
             findings.setdefault(str(error.path), _finding(found, code, error))
-    count = total = 0
+    count, total, needed = 0, 0, needs.bytes
     digests = list(needed)
     for at in range(0, len(digests), _AT_ONCE):
         several = digests[at : at + _AT_ONCE]
@@ -107,15 +107,39 @@ def _finding(target: Target, code: str, error: CorruptionError) -> Finding:
     )  # fmt: skip
 
 
-def _needs(target: Target, loaded: Loaded, floor_ms: int) -> Iterator[tuple[str, int]]:
-    """Each object that a snapshot needs, and the bytes that it must have."""
-    if loaded.base:
-        yield loaded.base, 1
-    for file in shown(loaded.files, floor_ms).values():
-        if file.manifest:
-            yield file.manifest, 1
-        for _, size, digest, place in ranges_of(target, file):
-            yield digest, place + size
+class _Needs:
+    """Objects that snapshots need.
+
+    Args:
+        target: The backup.
+        oldest: Its oldest snapshot.
+
+    Attributes:
+        bytes: Bytes that an object must have, by digest.
+    """
+
+    def __init__(self, target: Target, oldest: str) -> None:
+        self._target = target
+        self._floor_ms = day_ms(oldest[:8]) if oldest else 0
+        self._last: Loaded | None = None
+        self.bytes: dict[str, int] = {}
+
+    def add(self, name: str) -> None:
+        """Adds those of a snapshot; one that was deleted meanwhile needs none."""
+        try:
+            self._last = loaded = load(self._target, name, self._last)
+        except MessageNotFoundError:
+            return
+        found = self.bytes
+        if loaded.base:
+            found.setdefault(loaded.base, 1)
+        for file in shown(loaded.files, self._floor_ms).values():
+            if file.manifest in found:
+                continue
+            for _, size, digest, place in ranges_of(self._target, file):
+                found[digest] = max(place + size, found.get(digest, 0))
+            if file.manifest:
+                found[file.manifest] = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,34 +205,47 @@ def prune(
         stays |= {hours[hour] for hour in sorted(hours)[-keep_hourly:]}
     removed = [name for name in known if name not in stays]
     # Read before anything goes: what cannot be read may need any object.
-    needed = _needed(found, stays)
+    needs = _Needs(found, min(stays, default=""))
+    for name in sorted(stays):
+        needs.add(name)
+    since_s, ended = _since(found, now_s)
     if not dry_run:
-        found.remove([document_name(name) for name in removed])
-        needed |= _needed(found, set(ids(found)) - stays)
-    unneeded = [
-        (name, size, now_s - time_s)
-        for name, size, time_s in found.names("objects")
-        if name.rpartition("/")[2] not in needed
-    ]
-    going = [(name, size) for name, size, age_s in unneeded if age_s >= _LEAST_AGE_S]
-    if not dry_run:
-        found.remove([name for name, _ in going])
+        found.remove([document_name(name) for name in removed] + ended)
+    objects = found.names("objects")
+    unneeded = [entry for entry in objects if entry[0].rpartition("/")[2] not in needs.bytes]
+    going = {name: size for name, size, time_s in unneeded if time_s <= since_s}
+    names = [] if dry_run else list(going)
+    for at in range(0, len(names), _DELETED_AT_ONCE):
+        # A sync may have written a snapshot meanwhile, or may reuse an object.
+        for name in set(ids(found)) - stays:
+            needs.add(name)
+            stays.add(name)
+        several = names[at : at + _DELETED_AT_ONCE]
+        times = zip(several, found.times(several), strict=True)
+        old = [name for name, time_s in times if time_s is not None and time_s <= since_s]
+        found.remove([name for name in old if name.rpartition("/")[2] not in needs.bytes])
     return PruneReport(
         target=found.url,
         applied=not dry_run,
         kept=tuple(sorted(stays)),
         removed=tuple(removed),
         objects=len(going),
-        bytes=sum(size for _, size in going),
+        bytes=sum(going.values()),
         waiting=len(unneeded) - len(going),
     )
 
 
-def _needed(target: Target, several: set[str]) -> set[str]:
-    """Digests of the objects that snapshots need."""
-    floor_ms = day_ms(min(several)[:8]) if several else 0
-    found: set[str] = set()
-    for name in several:
-        loaded = load(target, name)
-        found |= {digest for digest, _ in _needs(target, loaded, floor_ms)}
-    return found
+def _since(target: Target, now_s: float) -> tuple[float, list[str]]:
+    """Unix time from which on objects stay, and names that syncs left that ended.
+
+    Objects stay for 24 hours, and while a sync lasts that began before they were written.
+    """
+    least_s = since_s = now_s - _LEAST_AGE_S
+    ended = []
+    for name, _, time_s in target.names("syncs"):
+        lasted_s = name.rpartition("-")[2]
+        if time_s <= least_s:
+            ended.append(name)
+        elif lasted_s.isdecimal():
+            since_s = min(since_s, time_s - int(lasted_s))
+    return since_s, ended

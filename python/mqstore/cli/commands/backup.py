@@ -52,7 +52,10 @@ _target_argument = click.argument("target", type=click.Path())
     "--every", type=DURATION, metavar="DURATION", help="Go on, with so long a pause: 60s."
 )
 @click.option("--bytes", "bytes_per_s", type=RATE, metavar="RATE", help="Read at most: 50m/s.")
-@click.option("--verify", is_flag=True, help="Read back what was written.")
+@click.option(
+    "--verify", is_flag=True, help="Read back what was written, and copy again what was lost."
+)
+@click.option("--new-timeline", is_flag=True, help="Accept a log that does not reach the backup's.")
 @click.option(
     "--health",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -71,6 +74,7 @@ def sync_command(
     every: int | None,
     bytes_per_s: int | None,
     verify: bool,  # noqa: FBT001 - click passes it by name
+    new_timeline: bool,  # noqa: FBT001
     health: Path | None,
     config: str | None,
 ) -> None:
@@ -88,7 +92,7 @@ def sync_command(
         try:
             report = mqstore.sync(
                 store, target, config=config, verify=verify, bytes_per_s=bytes_per_s,
-                storage_options=options,
+                new_timeline=new_timeline, storage_options=options,
             )  # fmt: skip
             document = asdict(report)
             output.document(document, lambda: _sync_lines(report))  # noqa: B023 - called at once
@@ -113,6 +117,8 @@ def _write_health(path: Path | None, state: dict[str, object]) -> None:
 
 
 def _sync_lines(report: SyncReport) -> Iterator[str]:
+    for line in report.damaged:
+        yield f"damaged: {escape(line)}"
     if not report.is_new:
         yield f"nothing new since {report.snapshot}"
         return
