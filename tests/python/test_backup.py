@@ -427,7 +427,9 @@ def test_documents_with_what_cannot_be_are_refused(tmp_path: Path, store: Path) 
             mqstore.open(backup, snapshot=name)
 
 
-def test_a_restore_that_was_interrupted_goes_on(tmp_path: Path, store: Path) -> None:
+def test_a_restore_that_was_interrupted_goes_on(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     backup, out = tmp_path / "backup", tmp_path / "out"
     mqstore.sync(store, backup)
     calls = 0
@@ -445,6 +447,14 @@ def test_a_restore_that_was_interrupted_goes_on(tmp_path: Path, store: Path) -> 
         mqstore.restore(backup, out, to_offset=1000)
     assert mqstore.restore(backup, out, dry_run=True).applied is False
     assert len(list((out / "commitlog").iterdir())) == written
+
+    def fail(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mqstore, "verify", fail)
+        with pytest.raises(KeyboardInterrupt):
+            mqstore.restore(backup, out)
     assert mqstore.restore(backup, out).findings == ()
     assert log_bytes(out) == log_bytes(store)
     with pytest.raises(mqstore.ConfigError, match="empty folder"):

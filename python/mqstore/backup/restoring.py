@@ -16,7 +16,7 @@ from mqstore.backup.source import PIECE
 from mqstore.backup.target import existing, target_of
 from mqstore.backup.view import SETTINGS, BackupFiles
 from mqstore.errors import ConfigError, CorruptionError
-from mqstore.files.durable import sync
+from mqstore.files.durable import sync, sync_up
 from mqstore.results import Finding, _Report
 from mqstore.store import has_scheme
 
@@ -133,7 +133,6 @@ def restore(
     if dry_run:
         return RestoreReport(applied=False, **facts)
     _write(out, files, [name for name in names if name not in done], progress)
-    (out / _JOURNAL).unlink()
     settings = files.loaded.settings
     # Damage that the store had stays as it was; the findings have it.
     with contextlib.suppress(CorruptionError):
@@ -145,6 +144,9 @@ def restore(
         advice = "`mqstore snapshots TARGET --check` reports damage of the backup"
         raise CorruptionError(f"{text}; {advice}", str(out), found, "log-end", str(end), str(found))
     report = mqstore.verify(out, config=settings)
+    # Until here an interrupted restore goes on.
+    (out / _JOURNAL).unlink()
+    sync(out)
     return RestoreReport(applied=True, findings=report.findings, **facts)
 
 
@@ -175,7 +177,9 @@ def _write(
     progress: Callable[[int, int], object] | None,
 ) -> None:
     """Writes files, and enters each in the journal once it is durable."""
+    above = next(folder for folder in (out, *out.parents) if folder.exists())
     out.mkdir(parents=True, exist_ok=True)
+    sync_up(out, above)
     end = files.loaded.snapshot.end_offset if files.cut is None else files.cut
     plan = {"snapshot": files.loaded.snapshot.id, "end_offset": end}
     journal_is_new = not (out / _JOURNAL).exists()
@@ -197,14 +201,16 @@ def _write(
                     for (begin, _), content in zip(parts, contents, strict=True):
                         kept = content.rstrip(b"\0")
                         has_data = has_data or bool(kept)
-                        os.pwrite(file.fileno(), kept, begin)
+                        file.seek(begin)
+                        file.write(kept)
                         copied += len(content)
                         if progress is not None:
                             progress(copied, total)
+                file.flush()
                 os.fsync(file.fileno())
             if not has_data and name.startswith(("consumequeue/", "batchconsumequeue/")):
                 path.unlink()  # all of its entries led beyond the log's end
-            sync(path.parent)
+            sync_up(path.parent, out)
             journal.write(f"{name}\n")
             journal.flush()
             os.fsync(journal.fileno())
