@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import mqstore
+from helpers.backups import KEYS, answers, files_of
 from helpers.golden import Case
 from helpers.stores import TINY, log_bytes, message
 from mqstore.backup import syncing
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 ROUNDS = int(os.environ.get("MQSTORE_BACKUP_ROUNDS", "30"))
-KEYS = 12
 
 
 class Killed(BaseException):
@@ -118,30 +117,6 @@ def log_from(root: Path, begin: int, end: int) -> bytes:
     """The bytes of a log from one physical offset to before another."""
     first = min(int(path.name) for path in (root / "commitlog").iterdir())
     return log_bytes(root)[begin - first : end - first]
-
-
-def answers(store: mqstore.Store) -> dict[str, Any]:
-    """All that readers of a store get, by the three paths."""
-    found: dict[str, Any] = {
-        "end": store.max_physical_offset,
-        "log": [str(item) for item in store.scan(on_error="report")],
-        # A store that lost its tail may have offsets beyond it, a backup has none.
-        "groups": sorted(
-            (group, place.topic, place.queue_id, min(place.queue_offset, place.max_offset))
-            for group, places in store.groups().items()
-            for place in places
-        ),
-    }
-    for queue in store.queues():
-        place = queue.topic, queue.queue_id
-        begin = max(queue.min_offset, queue.max_offset - 5)
-        result = store.read(*place, begin, max_messages=9)
-        found["read", place] = [str(hit) for hit in result.messages], queue.max_offset
-    for topic in store.topics():
-        for number in range(KEYS):
-            result = store.query(topic, f"k{number}", max_messages=500)
-            found["key", topic, number] = [str(hit) for hit in result], result.complete
-    return found
 
 
 def same_from(whole: dict[str, Any], part: dict[str, Any]) -> None:
@@ -337,96 +312,6 @@ def test_a_sync_copies_each_byte_once(tmp_path: Path, store: Path) -> None:
     assert sum(path.stat().st_size for path in kept) < 1.1 * (log + queues + 20 * 160) + 20_000
 
 
-def files_of(backup: Path) -> list[Path]:
-    return sorted(path for path in backup.rglob("*") if path.is_file())
-
-
-def cut(path: Path, _: random.Random) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def flip(path: Path, chance: random.Random) -> None:
-    content = bytearray(path.read_bytes())
-    content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
-    path.write_bytes(content)
-
-
-def swap(path: Path, chance: random.Random) -> None:
-    other = chance.choice([p for p in files_of(path.parents[2]) if p != path])
-    shutil.copy(other, path)
-
-
-def foreign(path: Path, _: random.Random) -> None:
-    path.write_bytes(b"\x00\xff")
-
-
-def deep(path: Path, _: random.Random) -> None:
-    path.write_bytes(b"[" * 200_000)
-
-
-DAMAGES: list[Callable[[Path, random.Random], None]] = [cut, flip, swap, foreign, deep]
-
-
-@pytest.mark.parametrize("damage", [*DAMAGES, lambda path, _: path.unlink()])
-def test_damage_is_found_and_never_gives_wrong_rows(
-    tmp_path: Path, store: Path, damage: Callable[[Path, random.Random], None]
-) -> None:
-    backup, chance = tmp_path / "backup", random.Random(11)
-    report = mqstore.sync(store, backup)
-    with mqstore.open(store) as live:
-        expected = answers(live)
-    paths = [p for p in files_of(backup) if p.name != "mqstore-backup.json"]
-    for path in paths:
-        whole = path.read_bytes()
-        damage(path, chance)
-        name = str(path.relative_to(backup))
-        found = mqstore.check_backup(backup)
-        # A snapshot that is gone is none.
-        assert found.ok == (name.startswith("snapshots/") and not path.exists())
-        assert found.ok or name in {finding.path for finding in found.findings}
-        try:
-            with mqstore.open(backup, snapshot=report.snapshot) as kept:
-                assert answers(kept) == expected
-        except mqstore.MessageNotFoundError:
-            assert not path.exists()
-        except mqstore.StoreError as error:
-            assert path.name in str(error), error  # noqa: PT017 - not each damage is read
-        path.write_bytes(whole)
-    assert mqstore.check_backup(backup).ok
-
-
-def test_documents_with_what_cannot_be_are_refused(tmp_path: Path, store: Path) -> None:
-    """Documents that prove themselves, and lie."""
-    from mqstore.backup.snapshot import document_name
-    from mqstore.backup.target import digest_of, json_bytes, object_name
-
-    backup = tmp_path / "backup"
-    snapshot = mqstore.sync(store, backup).snapshot
-    document = json.loads((backup / document_name(snapshot)).read_bytes())
-    state = json.loads((backup / object_name(document["base"])).read_bytes())
-    lies: list[Any] = [[], {}, {"objects": [], "files": []}]
-    rows: list[Any] = [
-        [0, -1, 0, 0, "", "", 0],
-        [0, 9, 9, 0, "", "", 0, 5, 9, 0, 0],
-        [0, 1],
-        None,
-        [0, 9, 9, 0, "", "", 0, 0, 9, 99, 0],
-        [0, 9, 9, 0, "", "", 0, 0, 9, 0],
-    ]
-    for path in ("../x", "/etc/x", "a//b", "commitlog/00000000000000000000"):
-        lies += [{**state, "files": {path: row}} for row in rows]
-    for number, lie in enumerate(lies):
-        content = json_bytes(lie)
-        (backup / object_name(digest_of(content))).parent.mkdir(exist_ok=True)
-        (backup / object_name(digest_of(content))).write_bytes(content)
-        made = json_bytes({**document, "base": digest_of(content)})
-        name = f"20300101T00000{number % 10}000Z-{digest_of(made)[:16]}"
-        (backup / document_name(name)).parent.mkdir(exist_ok=True)
-        (backup / document_name(name)).write_bytes(made)
-        with pytest.raises(mqstore.CorruptionError, match=name):
-            mqstore.open(backup, snapshot=name)
-
-
 def test_a_restore_that_was_interrupted_goes_on(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -487,7 +372,7 @@ def test_what_is_no_backup_is_refused(tmp_path: Path, store: Path) -> None:
         mqstore.open(backup, snapshot="x")
     with pytest.raises(mqstore.StoreReadOnlyError):
         mqstore.open(backup, "r+")
-    (backup / "mqstore-backup.json").write_text('{"version": 2}')
+    (backup / "mqstore-backup.json").write_text('{"format": "mqstore-backup", "version": 2}')
     for call in (mqstore.snapshots, mqstore.open, mqstore.check_backup):
         with pytest.raises(mqstore.UnsupportedError, match="pip install --upgrade"):
             call(backup)

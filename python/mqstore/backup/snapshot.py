@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from mqstore import _native
 from mqstore.backup.target import damaged, digest_of, get_objects, json_bytes, object_name
 from mqstore.errors import CorruptionError, MessageNotFoundError
 
@@ -27,6 +28,7 @@ __all__ = [
     "Loaded",
     "Range",
     "Snapshot",
+    "can_keep",
     "day_ms",
     "days",
     "document_name",
@@ -45,9 +47,13 @@ Range = tuple[int, int, str, int]
 """Position in a file, length, digest of the object, and position in it."""
 BATCH = "46"
 """``File.header`` of a file of a queue of batches: the bytes of an entry."""
+_COUNTS = ("begin_offset", "end_offset", "flushed_offset", "bytes", "new_bytes")
 _MOST_BYTES = 64 << 10
 _MOST_OF_FILE = 100
-_ID = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{16}")
+_ID = re.compile(r"[0-9]{8}T[0-9]{9}Z-[0-9a-f]{16}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_HEADER = re.compile(r"[0-9a-f]{80}")
+_MOST_SLOTS = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +144,7 @@ def document_name(snapshot_id: str) -> str:
 
 def days(target: Target) -> list[str]:
     """Days that may have snapshots, as YYYYMMDD, oldest first."""
-    return [day for day in target.folders("snapshots") if len(day) == 8 and day.isdecimal()]
+    return [day for day in target.folders("snapshots") if _is_time(day, "%Y%m%d")]
 
 
 def ids(target: Target, of: Iterable[str] | None = None) -> list[str]:
@@ -148,7 +154,18 @@ def ids(target: Target, of: Iterable[str] | None = None) -> list[str]:
     else:
         found = [entry for day in of for entry in target.names(f"snapshots/{day}")]
     names = [PurePosixPath(name) for name, *_ in found]
-    return sorted(n.stem for n in names if n.suffix == ".json" and _ID.fullmatch(n.stem))
+    return sorted(n.stem for n in names if n.suffix == ".json" and _is_id(n.stem, n.parent.name))
+
+
+def _is_id(name: str, day: str) -> bool:
+    return bool(_ID.fullmatch(name)) and name[:8] == day and _is_time(name[:15], "%Y%m%dT%H%M%S")
+
+
+def _is_time(text: str, form: str) -> bool:
+    try:
+        return bool(datetime.strptime(text, form).replace(tzinfo=UTC))
+    except ValueError:
+        return False
 
 
 def newest_first(target: Target, of: Sequence[str]) -> Iterator[str]:
@@ -170,6 +187,12 @@ def kept_bytes(file: File) -> int:
 def shown(files: Mapping[str, File], floor_ms: int) -> dict[str, File]:
     """Files that the store had in the day of the oldest snapshot or later."""
     return {n: f for n, f in files.items() if not f.gone_ms or f.gone_ms > floor_ms}
+
+
+def can_keep(path: str) -> bool:
+    """Whether a path is that of a file of a store."""
+    is_below = all(part not in ("", ".", "..") for part in path.split("/"))
+    return path.isprintable() and is_below and _native._store_name(path) is not None  # noqa: SLF001
 
 
 def time_ms_of(snapshot_id: str) -> int:
@@ -204,8 +227,12 @@ def _files(
     rows: Mapping[str, Sequence[Any]], objects: Sequence[str], known: Mapping[str, File]
 ) -> Iterator[tuple[str, File]]:
     for path, (is_more, length, end, crc, manifest, header, gone_ms, *flat) in rows.items():
-        if not all(type(n) is int and 0 <= n < 2**63 for n in (length, end, crc, gone_ms, *flat)):
+        _check_counts(path, length, end, crc, gone_ms, *flat)
+        is_header = _HEADER.fullmatch if path.startswith("index/") else ("", BATCH).__contains__
+        if not can_keep(path) or end > length or not is_header(header):
             raise ValueError(path)
+        if manifest != "":
+            _check_digests([manifest])
         ranges = tuple(
             (at, size, objects[number], place)
             for at, size, number, place in zip(*(iter(flat),) * 4, strict=True)
@@ -213,7 +240,7 @@ def _files(
         if is_more:
             ranges = known[path].ranges + ranges
         _check(path, ranges, end)
-        yield path, File(length, end, crc, ranges, str(manifest), str(header), gone_ms)
+        yield path, File(length, end, crc, ranges, manifest, header, gone_ms)
 
 
 def _check(path: str, ranges: Sequence[Range], end: int) -> None:
@@ -223,8 +250,19 @@ def _check(path: str, ranges: Sequence[Range], end: int) -> None:
         if begin < at or size < 1:
             raise ValueError(path)
         at = begin + size
-    if at > end or any(part in ("", ".", "..") for part in path.split("/")):
+    if at > end:
         raise ValueError(path)
+
+
+def _check_counts(name: str, *numbers: object) -> None:
+    if not all(type(n) is int and 0 <= n < 2**63 for n in numbers):
+        raise ValueError(name)
+
+
+def _check_digests(digests: Sequence[str]) -> None:
+    """Refuses digests that lead anywhere else than to an object."""
+    if not all(_DIGEST.fullmatch(digest) for digest in digests):
+        raise ValueError("digest")
 
 
 def ranges_of(target: Target, file: File) -> tuple[Range, ...]:
@@ -233,7 +271,9 @@ def ranges_of(target: Target, file: File) -> tuple[Range, ...]:
         return file.ranges
     content = get_objects(target, [file.manifest])[0]
     try:
-        ranges = tuple((int(a), int(b), str(c), int(d)) for a, b, c, d in json.loads(content))
+        ranges = tuple((a, b, c, d) for a, b, c, d in json.loads(content))
+        _check_counts("manifest", *(n for a, b, _, d in ranges for n in (a, b, d)))
+        _check_digests([ref[2] for ref in ranges])
         _check("manifest", ranges, file.end)
     except (ValueError, TypeError, RecursionError):
         name = object_name(file.manifest)
@@ -282,6 +322,7 @@ def load(target: Target, snapshot_id: str, near: Loaded | None = None) -> Loaded
 
 def _parse(target: Target, snapshot_id: str, content: bytes, near: Loaded | None) -> Loaded:
     row = json.loads(content)
+    _check_digests([*([row["base"]] if row["base"] else ()), *row["objects"]])
     state: Mapping[str, File] = {}
     objects: list[str] = []
     if near is not None and row["base"] == near.base:
@@ -289,12 +330,17 @@ def _parse(target: Target, snapshot_id: str, content: bytes, near: Loaded | None
     elif row["base"]:
         known = json.loads(get_objects(target, [row["base"]])[0])
         objects = known["objects"]
+        _check_digests(objects)
         state = dict(_files(known["files"], objects, {}))
     files = {**state} | dict(_files(row["files"], objects + row["objects"], state))
     for path in row["removed"]:
         del files[path]
     facts = row["snapshot"]
-    facts["left_out"] = tuple(facts["left_out"])
+    facts["left_out"] = tuple(map(str, facts["left_out"]))
+    fork, slots = facts["fork_offset"], row["settings"].get("max_hash_slot_num", 0)
+    _check_counts("facts", slots, 0 if fork is None else fork, *(facts[name] for name in _COUNTS))
+    if slots > _MOST_SLOTS or not all(isinstance(facts[n], str) for n in ("timeline", "source")):
+        raise ValueError("facts")
     time = datetime.fromtimestamp(time_ms_of(snapshot_id) / 1000, UTC)
     snapshot = Snapshot(snapshot_id, time, **facts)
     return Loaded(snapshot, files, row["settings"], row["base"], state, objects)

@@ -21,6 +21,7 @@ from mqstore.backup.snapshot import (
     File,
     Loaded,
     Snapshot,
+    can_keep,
     day_ms,
     days,
     document_name,
@@ -231,7 +232,9 @@ class _Sync:
         self._objects.flush(everything=True)
         files = {name: self._finished(name, file) for name, file in files.items()}
         self._objects.flush(everything=True)
-        left_out = tuple(self._left_out())
+        odd = sorted(files.keys() - set(filter(can_keep, files)))
+        files = {name: file for name, file in files.items() if name not in odd}
+        left_out = (*self._left_out(), *(f"{name!a}: no name of a store" for name in odd))
         timeline = secrets.token_hex(4)
         if self._newest:
             now_ms = max(now_ms, time_ms_of(self._newest) + 1)

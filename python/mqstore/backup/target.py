@@ -6,13 +6,16 @@ An object is written once, whole or not at all, and never changed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import stat
 import tempfile
 import time
 import uuid
 from functools import partial
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -79,6 +82,9 @@ class Target(Protocol):
     def names(self, folder: str) -> list[tuple[str, int, float]]:
         """Objects below a folder, sorted: name, bytes, and Unix time in seconds."""
 
+    def some_names(self) -> list[str]:
+        """Names of a few objects; none only if there are none."""
+
     def folders(self, folder: str) -> list[str]:
         """Names of the folders in a folder, sorted."""
 
@@ -102,7 +108,7 @@ class _Folder:
         for name in names:
             with self._asked("read", self._root / name):
                 try:
-                    found.append((self._root / name).read_bytes())
+                    found.append(_regular_bytes(self._root / name))
                 except (FileNotFoundError, NotADirectoryError):
                     found.append(None)
         received = sum(len(content or b"") for content in found)
@@ -162,6 +168,11 @@ class _Folder:
                         found.append((name, status.st_size, status.st_mtime))
         return sorted(found)
 
+    def some_names(self) -> list[str]:
+        with self._asked("list", self._root):
+            paths = (Path(above, name) for above, _, names in os.walk(self._root) for name in names)
+            return [path.relative_to(self._root).as_posix() for path in islice(paths, 2)]
+
     def folders(self, folder: str) -> list[str]:
         with self._asked("list", self._root / folder):
             try:
@@ -188,6 +199,14 @@ class _Folder:
         except OSError as error:
             text = f"{op} {path}: {error.strerror}"
             raise StoreIOError(text, error.errno, str(path), op) from error
+
+
+def _regular_bytes(path: Path) -> bytes:
+    """Bytes of a regular file: neither a link's, nor a device's without an end."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        return file.read()
 
 
 class _Bucket:
@@ -282,6 +301,15 @@ class _Bucket:
 
         return self._run("list", ask, [folder])[0]  # type: ignore[no-any-return]
 
+    def some_names(self) -> list[str]:
+        import obstore
+
+        def ask(name: str) -> list[str]:
+            page = next(iter(obstore.list(self._store, name or None, chunk_size=2)), ())
+            return [meta["path"].removeprefix(self._above) for meta in page]
+
+        return self._run("list", ask, [""])[0]  # type: ignore[no-any-return]
+
     def folders(self, folder: str) -> list[str]:
         import obstore
 
@@ -336,14 +364,16 @@ def existing(target: Target, *, make: bool = False) -> Target:
     """
     content = target.get([FORMAT])[0]
     if content is None and make:
-        if target.names(""):
-            text = "the target is not empty, and no backup; nothing was copied"
+        content = json_bytes({"format": "mqstore-backup", "version": _VERSION})
+        probe = object_name(digest_of(content))
+        foreign = next((name for name in target.some_names() if name != probe), None)
+        if foreign is not None:
+            text = f"{target.url} has {foreign!r}, and is no backup; nothing was copied"
             raise ConfigError(f"target: expected an empty folder or a backup: {text}", "target")
-        content = json.dumps({"format": "mqstore-backup", "version": _VERSION}).encode()
         why = "a second write of one name succeeded"
         try:
-            target.put({FORMAT: content})
-            is_refused = target.put({FORMAT: content}) != [False]
+            target.put({probe: content})
+            is_refused = target.put({probe: content}) != [False]
         except StoreIOError as error:
             if not has_scheme(target.url) and error.errno not in (1, 38, 95):
                 raise
@@ -353,13 +383,17 @@ def existing(target: Target, *, make: bool = False) -> Target:
         if is_refused:
             what = _REFUSED.format(why=why)
             raise UnsupportedError(f"{target.url}: {what}", what, target.url)
+        target.put({FORMAT: content})
     if content is None:
         reason = f"no backup: {FORMAT} is missing"
         raise NotAStoreError(f"{target.url}: {reason}", target.url, reason)
     try:
-        version = int(json.loads(content)["version"])
-    except (ValueError, LookupError, TypeError):
-        raise damaged(target, FORMAT, "a backup's format", "something else") from None
+        found = json.loads(content)
+        version, is_known = found["version"], found["format"] == "mqstore-backup"
+    except (ValueError, LookupError, TypeError, RecursionError):
+        version, is_known = 0, False
+    if not is_known or type(version) is not int:
+        raise damaged(target, FORMAT, "a backup's format", "something else")
     if version > _VERSION:
         what = (
             f"the backup has format {version}, this mqstore reads up to {_VERSION}; nothing was "

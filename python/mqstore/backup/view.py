@@ -13,7 +13,7 @@ from mqstore import _native
 from mqstore.backup.offsets import OFFSET_FILES, within
 from mqstore.backup.snapshot import BATCH, File, Loaded, ranges_of
 from mqstore.backup.source import ENTRY_BYTES, HEADER_BYTES, cut_header
-from mqstore.backup.target import get_objects, json_bytes
+from mqstore.backup.target import damaged, get_objects, json_bytes, object_name
 from mqstore.errors import StoreError
 from mqstore.files.remote_path import RemotePath
 
@@ -207,6 +207,9 @@ class BackupFiles:
             content = self._take([digest])[0]
             first, last = max(at, begin), min(at + size, end)
             part = content[place + first - at : place + last - at]
+            if len(part) < last - first:
+                wrong = f"{place + size} bytes", f"{len(content)} bytes"
+                raise damaged(self._target, object_name(digest), *wrong)
             out[first - begin : first - begin + len(part)] = part
         return bytes(out)
 
@@ -232,7 +235,9 @@ class BackupFiles:
         file = self.files[name]
         header = bytes.fromhex(file.header)
         table = HEADER_BYTES + 4 * self._slots
-        count = int.from_bytes(header[36:40], "big", signed=True)
+        ranges = self._known(name)[0]
+        kept = sum(ranges[-1][:2]) - table if ranges else 0
+        count = min(int.from_bytes(header[36:40], "big", signed=True), kept // ENTRY_BYTES)
         last = max(begin, min(end, table + ENTRY_BYTES * count))
         content = self._composed(name, begin, last).ljust(end - begin, b"\0")
         if begin < HEADER_BYTES:
