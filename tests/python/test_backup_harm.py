@@ -266,3 +266,21 @@ def test_a_log_that_is_cut_while_it_is_copied_gives_no_snapshot(
         with pytest.raises(mqstore.StoreError, match="the log was cut while it was copied"):
             mqstore.sync(store, backup)
         assert mqstore.snapshots(backup) == []
+
+
+def test_files_that_are_left_out_have_a_line(tmp_path: Path, store: Path) -> None:
+    config = store / "config"
+    (config / "sub").mkdir()
+    (config / "linked.json").symlink_to(tmp_path)
+    (config / "a\nb").write_bytes(b"1")
+    (store / "consumequeue/T/x").mkdir()
+    (store / "consumequeue/T/x" / ("0" * 20)).write_bytes(b"1" * 20)
+    lines = mqstore.sync(store, tmp_path / "backup").left_out
+    for name, kind in (
+        ("config/sub", "a folder"),
+        ("config/linked.json", "a link"),
+        ("config/a\\nb", "no name of a store"),
+        (f"consumequeue/T/x/{'0' * 20}", "no name of a store"),
+    ):
+        assert f"'{name}': {kind}" in lines
+    assert mqstore.restore(tmp_path / "backup", tmp_path / "out").left_out == lines

@@ -44,6 +44,7 @@ class RestoreReport(_Report):
         end_offset: Physical offset of the log's end.
         files: Files.
         bytes: Bytes that the backup has of them.
+        left_out: Files of the store that the snapshot lacks, a line for each kind.
         findings: What ``mqstore.verify`` reports of the restored store; empty for a dry run.
     """
 
@@ -56,6 +57,7 @@ class RestoreReport(_Report):
     end_offset: int
     files: int
     bytes: int
+    left_out: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
 
 
@@ -125,6 +127,7 @@ def restore(
         "timeline": moment.timeline,
         "begin_offset": min(begins, default=end),
         "end_offset": end,
+        "left_out": moment.left_out,
         "files": len(names),
         "bytes": sum(kept_bytes(files.files[name]) for name in names),
     }

@@ -193,6 +193,7 @@ class _Sync:
         self._new_timeline = new_timeline
         self._pace = Pace(bytes_per_s)
         self._damaged: list[str] = []
+        self._skipped: list[str] = []
         self._unsure: list[tuple[Path, int, int, int]] = []
         self._flushed = 0
         self._newest = ""
@@ -232,9 +233,9 @@ class _Sync:
         self._objects.flush(everything=True)
         files = {name: self._finished(name, file) for name, file in files.items()}
         self._objects.flush(everything=True)
-        odd = sorted(files.keys() - set(filter(can_keep, files)))
-        files = {name: file for name, file in files.items() if name not in odd}
-        left_out = (*self._left_out(), *(f"{name!a}: no name of a store" for name in odd))
+        self._skipped += [f"{name!a}: no name of a store" for name in files if not can_keep(name)]
+        files = {name: file for name, file in files.items() if can_keep(name)}
+        left_out = (*self._left_out(), *sorted(self._skipped))
         timeline = secrets.token_hex(4)
         if self._newest:
             now_ms = max(now_ms, time_ms_of(self._newest) + 1)
@@ -565,11 +566,15 @@ class _Sync:
             names += [f"{folder}/{name}" for name in names_in(path)]
         for name in names:
             path = self._root / name
-            if path.is_file() and not path.is_symlink() and not name.endswith((".bak", ".tmp")):
-                try:
+            if name.endswith((".bak", ".tmp")) or name in _DATABASES:
+                continue
+            if path.is_symlink() or path.is_dir():
+                self._skipped.append(f"{name!a}: a {'link' if path.is_symlink() else 'folder'}")
+            elif not can_keep(name):
+                self._skipped.append(f"{name!a}: no name of a store")
+            elif path.is_file():
+                with contextlib.suppress(FileNotFoundError):  # replaced or removed meanwhile
                     yield name, path.read_bytes()
-                except FileNotFoundError:
-                    continue  # replaced or removed meanwhile
 
     def _offsets(self, store: mqstore.Store) -> bytes | None:
         """The offsets of groups that RocksDB has, as the file that a broker would write."""

@@ -220,6 +220,8 @@ def _restore_lines(report: RestoreReport) -> Iterator[str]:
         f"{did} {count_text(report.files)} files, {size_text(report.bytes)}: the log from "
         f"{report.begin_offset} to {report.end_offset} of snapshot {report.snapshot}"
     )
+    for line in report.left_out:
+        yield f"not in the backup: {escape(line)}"
     for finding in report.findings:
         yield f"{finding.severity}: {finding.code}: {escape(finding.message)}"
     if not report.applied:
