@@ -156,7 +156,9 @@ class StoreCollector(Collector):
             age = self._now_ms() // 1000 - found.time_ms // 1000
             name = "mqstore_backup_age_seconds"
             yield self._gauge(name, "Age of the newest snapshot", [({}, age)])
-            behind = max(0, store.max_physical_offset - found.end_offset)
+            begin, end = store.min_physical_offset, store.max_physical_offset
+            # A log that does not reach the backup's is another one.
+            behind = end - (found.end_offset if begin <= found.end_offset <= end else begin)
             name = "mqstore_backup_behind_bytes"
             yield self._gauge(name, "Bytes of the log that the backup lacks", [({}, behind)])
 

@@ -389,8 +389,8 @@ def test_a_moment_that_is_none_is_refused(tmp_path: Path, store: Path) -> None:
             mqstore.open(backup, at=wrong)
     with pytest.raises(mqstore.NotAStoreError):
         mqstore.open(store, at=0)
-    with mqstore.open(backup, at=0) as early:
-        assert early.max_physical_offset == 0
+    with pytest.raises(mqstore.MessageNotFoundError, match="its first snapshot is 2"):
+        mqstore.open(backup, at=0)
     with pytest.raises(ValueError, match="expected none beside storage"):
         mqstore.open(backup, at=now_s * 1000, storage=object())
     command = [sys.executable, "-m", "mqstore", "sql", store, "--at", "-1h", "select 1"]

@@ -90,7 +90,7 @@ def files_at(
         to_offset: A physical offset: the log ends before the first record that reaches beyond it.
 
     Raises:
-        MessageNotFoundError: There is no such snapshot.
+        MessageNotFoundError: There is no such snapshot, or all messages are later than `at`.
         OffsetOutOfRangeError: The backup does not reach `to_offset`.
         ValueError: More than one of them.
     """
@@ -133,6 +133,10 @@ def _at_time(target: Target, known: list[str], at_ms: int) -> BackupFiles:
             start = after.snapshot.fork_offset or 0
             start = min(start, before.snapshot.end_offset)
     cut = _first_later(target, after, start, at_ms)
+    if before is None and cut <= start:
+        first = after.snapshot
+        text = f"at: expected a time that {target.url} reaches back to, got an earlier one"
+        raise MessageNotFoundError(f"{text}; its first snapshot is {first.id} of {first.time}")
     if before is not None and before.snapshot.timeline != after.snapshot.timeline and cut <= start:
         return BackupFiles(target, before)  # the log was cut after that time
     return _cut_at(target, after, cut, before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,21 @@ import mqstore
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["OFFSET_FILES", "within"]
+__all__ = ["OFFSET_FILES", "offsets_in_database", "within"]
 
 OFFSET_FILES = ("config/consumerOffset.json", "config/delayOffset.json")
 _DELAYED = "SCHEDULE_TOPIC_XXXX"
+
+
+def offsets_in_database(root: Path, store: mqstore.Store) -> bytes | None:
+    """The offsets of groups that RocksDB has, as the file that a broker would write."""
+    if not (root / "config/consumerOffsets/CURRENT").is_file():
+        return None
+    table: dict[str, dict[str, int]] = defaultdict(dict)
+    for group, offsets in store.groups().items():
+        for offset in offsets:
+            table[f"{offset.topic}@{group}"][str(offset.queue_id)] = offset.queue_offset
+    return json.dumps({"offsetTable": table}).encode()
 
 
 def within(content: bytes, ends: Mapping[tuple[str, str], int]) -> bytes:

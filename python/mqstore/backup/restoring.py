@@ -13,7 +13,7 @@ import mqstore
 from mqstore.backup.moment import files_at
 from mqstore.backup.snapshot import kept_bytes
 from mqstore.backup.source import PIECE
-from mqstore.backup.target import existing, target_of
+from mqstore.backup.target import existing, io_errors, target_of
 from mqstore.backup.view import SETTINGS, BackupFiles
 from mqstore.errors import ConfigError, CorruptionError
 from mqstore.files.durable import sync, sync_up
@@ -94,7 +94,7 @@ def restore(
 
     Raises:
         NotAStoreError: There is no backup.
-        MessageNotFoundError: The backup has no such snapshot.
+        MessageNotFoundError: The backup has no such snapshot, or nothing as old as `at`.
         OffsetOutOfRangeError: The backup does not reach `to_offset`.
         ConfigError: The folder is not empty.
         CorruptionError: An object is missing or damaged; the error has its name.
@@ -118,7 +118,7 @@ def restore(
     )  # fmt: skip
     moment = files.loaded.snapshot
     end = moment.end_offset if files.cut is None else files.cut
-    names = sorted(name for name in files.files if not files.is_made(SETTINGS, name))
+    names = sorted(name for name in files.files if name != SETTINGS or not files.has_made(name))
     begins = [int(name[10:]) for name in names if name.startswith("commitlog/")]
     facts: dict[str, Any] = {
         "target": files.url,
@@ -181,8 +181,9 @@ def _write(
 ) -> None:
     """Writes files, and enters each in the journal once it is durable."""
     above = next(folder for folder in (out, *out.parents) if folder.exists())
-    out.mkdir(parents=True, exist_ok=True)
-    sync_up(out, above)
+    with io_errors("create", out):
+        out.mkdir(parents=True, exist_ok=True)
+        sync_up(out, above)
     end = files.loaded.snapshot.end_offset if files.cut is None else files.cut
     plan = {"snapshot": files.loaded.snapshot.id, "end_offset": end}
     journal_is_new = not (out / _JOURNAL).exists()
@@ -195,7 +196,7 @@ def _write(
             path.parent.mkdir(parents=True, exist_ok=True)
             length, last = files.files[name].length, files.files[name].end
             has_data = False
-            with path.open("wb") as file:
+            with io_errors("write", path), path.open("wb") as file:
                 file.truncate(length)
                 for at in range(0, last, PIECE * _WINDOWS):
                     ends = range(at, min(at + PIECE * _WINDOWS, last), PIECE)

@@ -13,6 +13,7 @@ import time
 import zlib
 from typing import TYPE_CHECKING, Self
 
+from mqstore.backup.target import io_errors
 from mqstore.errors import StoreError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ CRC_BYTES = 4096
 _CHUNK = 256 << 10
 _HEADER = struct.Struct(">qqqqii")
 _ENTRY = struct.Struct(">iqii")
+_ENTRIES = 200
 HEADER_BYTES, ENTRY_BYTES = _HEADER.size, _ENTRY.size
 
 
@@ -43,6 +45,8 @@ class Pace:
     """Keeps reading below a number of bytes a second."""
 
     def __init__(self, bytes_per_s: int | None) -> None:
+        if bytes_per_s is not None and bytes_per_s <= 0:
+            raise ValueError(f"bytes_per_s: expected more than 0, got {bytes_per_s}")
         self._bytes_per_s = bytes_per_s
         self._free_at = 0.0
 
@@ -62,8 +66,11 @@ class SourceFile:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             self._file = os.open(path, flags | getattr(os, "O_NOATIME", 0))
-        except PermissionError:  # another user's file has an access time
-            self._file = os.open(path, flags)
+        except FileNotFoundError:
+            raise
+        except OSError:  # another user's file has an access time
+            with io_errors("open", path):
+                self._file = os.open(path, flags)
         self._path, self._pace = path, pace
         self.length = os.fstat(self._file).st_size
         self._advise(0, 0, "POSIX_FADV_RANDOM")
@@ -85,7 +92,8 @@ class SourceFile:
         self._pace.wait(max(0, end - begin))
         content = b""
         while begin + len(content) < end:
-            more = os.pread(self._file, end - begin - len(content), begin + len(content))
+            with io_errors("read", self._path):
+                more = os.pread(self._file, end - begin - len(content), begin + len(content))
             if not more:
                 break
             content = content + more if content else more
@@ -137,33 +145,34 @@ class SourceFile:
 def cut_entries(content: bytes, size: int, end: int) -> bytes:
     """Entries of a queue without those at the end that lead beyond the log's end."""
     content = content.ljust(-(-len(content) // size) * size, b"\0")
-    while content:
-        offset, length = struct.unpack_from(">qi", content, len(content) - size)
+    for at in range(len(content) - size, -1, -size):
+        offset, length = struct.unpack_from(">qi", content, at)
         if offset >= 0 < length and offset + length <= end:
-            break
-        content = content[:-size]
-    return content
+            return content[: at + size]
+    return b""
 
 
-def cut_header(header: bytes, entry_at: Callable[[int], bytes], end: int) -> bytes:
+def cut_header(header: bytes, entries: Callable[[int, int], bytes], end: int) -> bytes:
     """The header of an index file as if it ended before a physical offset.
 
     Args:
         header: The header.
-        entry_at: The entry of a number, from 1 on.
+        entries: The bytes of entries from one number to before another; they begin with 1.
         end: The physical offset.
     """
     begin_ms, end_ms, first, last, slots, count = _HEADER.unpack(header)
     is_cut = False
     while count > 1:
-        _, last, seconds, previous = _ENTRY.unpack(entry_at(count - 1))
-        if last < end:
-            at_ms = begin_ms + seconds * 1000
-            end_ms = at_ms + 999 if is_cut else max(end_ms, at_ms)
-            return _HEADER.pack(begin_ms, end_ms, first, last, slots, count)
-        is_cut = True
-        count -= 1
-        slots -= previous == 0
+        at = max(1, count - _ENTRIES)
+        block = entries(at, count).ljust(ENTRY_BYTES * (count - at), b"\0")
+        for _, last, seconds, previous in reversed(list(_ENTRY.iter_unpack(block))):
+            if last < end:
+                at_ms = begin_ms + seconds * 1000
+                end_ms = at_ms + 999 if is_cut else max(end_ms, at_ms)
+                return _HEADER.pack(begin_ms, end_ms, first, last, slots, count)
+            is_cut = True
+            count -= 1
+            slots -= previous == 0
     return bytes(HEADER_BYTES)
 
 

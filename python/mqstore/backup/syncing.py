@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import time
 import zlib
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import mqstore
 from mqstore import _native
-from mqstore.backup.offsets import OFFSET_FILES, within
+from mqstore.backup.offsets import OFFSET_FILES, offsets_in_database, within
 from mqstore.backup.snapshot import (
     BATCH,
     File,
@@ -163,8 +163,8 @@ def sync(
         ).run()  # fmt: skip
         if report is not None:
             return report
-    text = f"{to.url}: each snapshot that a sync began with was removed meanwhile"
-    raise StoreError(f"{text}; nothing was kept: end `mqstore prune` there, and sync again")
+    text = f"{path}, {to.url}: files of the log or objects were deleted during five syncs"
+    raise StoreError(f"{text}; no snapshot was written: end `mqstore prune` there, and sync again")
 
 
 class _Sync:
@@ -203,7 +203,8 @@ class _Sync:
     def run(self) -> SyncReport | None:
         """Copies, and writes the snapshot if something is new.
 
-        Returns ``None`` where `prune` deleted meanwhile what the snapshot needs.
+        Returns ``None`` if what it needs was deleted meanwhile: in the backup by `prune`, or in the
+        store by its retention.
         """
         # Each step before the next: what is copied first leads only to what is copied later.
         small = dict(self._small_files())
@@ -212,7 +213,7 @@ class _Sync:
             end, self._flushed = store.max_physical_offset, store.flushed_offset
             queues = {(q.topic, str(q.queue_id)): q for q in store.queues()}
             settings = self._settings_of(store)
-            offsets = self._offsets(store)
+            offsets = offsets_in_database(self._root, store)
         target = existing(self._target, make=True)
         known_days = days(target)
         self.base = base = self._base(known_days)
@@ -224,7 +225,10 @@ class _Sync:
         for name in OFFSET_FILES:
             if name in small:
                 small[name] = within(small[name], ends)
-        files, fork = self._log(paths, begin, end, now_ms)
+        try:
+            files, fork = self._log(paths, begin, end, now_ms)
+        except FileNotFoundError:
+            return None
         batches = {place for place, queue in queues.items() if queue.kind == "BatchCQ"}
         files |= self._queues(batches, end, now_ms, keep=fork is None)
         slots = settings.get("max_hash_slot_num", 0)
@@ -241,7 +245,8 @@ class _Sync:
             now_ms = max(now_ms, time_ms_of(self._newest) + 1)
         if base is not None:
             files = shown(files, day_ms(known_days[0]))
-            same = base.files == files and base.snapshot.end_offset == end
+            same = (base.files, base.snapshot.end_offset) == (files, end)
+            same = same and base.settings == json.loads(json_bytes(settings))
             if same and base.snapshot.id == self._newest:
                 return self._report(base.snapshot, is_new=False, left_out=left_out)
             if fork is None:
@@ -520,37 +525,40 @@ class _Sync:
             name = f"index/{path.name}"
             before = self._before(name) if keep else None
             is_last = path == paths[-1]
-            closed = None if is_last else self._closed(path, before)
-            if closed is not None:
-                files[name] = closed
-                continue
-            with SourceFile(path, self._pace) as file:
-
-                def entry_at(number: int, file: SourceFile = file) -> bytes:
-                    place = table + ENTRY_BYTES * number
-                    return file.read(place, place + ENTRY_BYTES).ljust(ENTRY_BYTES, b"\0")
-
-                header = file.read(0, HEADER_BYTES).ljust(HEADER_BYTES, b"\0")
-                cut = cut_header(header, entry_at, end)
-                count = int.from_bytes(cut[36:], "big", signed=True)
-                written = min(table + ENTRY_BYTES * count, file.length) if count > 1 else 0
-                grown = self._grown(file, before)
-                ranges = grown.ranges if grown and grown.end <= written else ()
-                at = ranges[-1][0] + ranges[-1][1] if ranges else table
-                self._keep_from(name, at, file.read(at, written))
-                is_closed = not is_last and cut == header
-                if is_closed:
-                    for place, content in file.pieces(HEADER_BYTES, table):
-                        self._objects.keep(name, place, content)
-                manifest = "-" if is_closed else ""
-                crc = file.crc(written)
-                files[name] = File(file.length, written, crc, ranges, manifest, cut.hex())
+            with contextlib.suppress(FileNotFoundError):  # expired meanwhile
+                closed = None if is_last else self._closed(path, before)
+                files[name] = closed or self._index_file(
+                    name, path, before, table, end, is_last=is_last
+                )
         for name, kept in self._known():
             if name.startswith("index/") and name not in files and kept.header:
                 last = int.from_bytes(bytes.fromhex(kept.header)[24:32], "big")
                 if last < begin:
                     files[name] = replace(kept, gone_ms=kept.gone_ms or now_ms)
         return files
+
+    def _index_file(
+        self, name: str, path: Path, before: File | None, table: int, end: int, *, is_last: bool
+    ) -> File:
+        with SourceFile(path, self._pace) as file:
+
+            def entries(first: int, last: int) -> bytes:
+                return file.read(table + ENTRY_BYTES * first, table + ENTRY_BYTES * last)
+
+            header = file.read(0, HEADER_BYTES).ljust(HEADER_BYTES, b"\0")
+            cut = cut_header(header, entries, end)
+            count = int.from_bytes(cut[36:], "big", signed=True)
+            written = min(table + ENTRY_BYTES * count, file.length) if count > 1 else 0
+            grown = self._grown(file, before)
+            ranges = grown.ranges if grown and grown.end <= written else ()
+            at = ranges[-1][0] + ranges[-1][1] if ranges else table
+            self._keep_from(name, at, file.read(at, written))
+            is_closed = not is_last and cut == header
+            if is_closed:
+                for place, content in file.pieces(HEADER_BYTES, table):
+                    self._objects.keep(name, place, content)
+            manifest = "-" if is_closed else ""
+            return File(file.length, written, file.crc(written), ranges, manifest, cut.hex())
 
     def _gone(self, above: str, first: str, now_ms: int) -> Iterator[tuple[str, File]]:
         """Files in front of a queue that the store has deleted."""
@@ -575,16 +583,6 @@ class _Sync:
             elif path.is_file():
                 with contextlib.suppress(FileNotFoundError):  # replaced or removed meanwhile
                     yield name, path.read_bytes()
-
-    def _offsets(self, store: mqstore.Store) -> bytes | None:
-        """The offsets of groups that RocksDB has, as the file that a broker would write."""
-        if not (self._root / "config/consumerOffsets/CURRENT").is_file():
-            return None
-        table: dict[str, dict[str, int]] = defaultdict(dict)
-        for group, offsets in store.groups().items():
-            for offset in offsets:
-                table[f"{offset.topic}@{group}"][str(offset.queue_id)] = offset.queue_offset
-        return json_bytes({"offsetTable": table})
 
     def _left_out(self) -> Iterator[str]:
         """A line for each kind of files that no snapshot has."""

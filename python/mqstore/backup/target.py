@@ -32,7 +32,7 @@ from mqstore.files.remote import IoCounts, _ObstoreObjects, objects_of
 from mqstore.store import has_scheme
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 __all__ = [
     "FORMAT",
@@ -41,6 +41,7 @@ __all__ = [
     "digest_of",
     "existing",
     "get_objects",
+    "io_errors",
     "json_bytes",
     "object_name",
     "target_of",
@@ -194,11 +195,20 @@ class _Folder:
     @contextlib.contextmanager
     def _asked(self, op: str, path: Path) -> Any:  # noqa: ANN401 - a context manager
         self.counts = IoCounts(self.counts.requests + 1, self.counts.bytes)
-        try:
+        with io_errors(op, path):
             yield
-        except OSError as error:
-            text = f"{op} {path}: {error.strerror}"
-            raise StoreIOError(text, error.errno, str(path), op) from error
+
+
+@contextlib.contextmanager
+def io_errors(op: str, path: Path) -> Iterator[None]:
+    """Raises an error of the operating system as a ``StoreIOError``."""
+    try:
+        yield
+    except StoreIOError:
+        raise
+    except OSError as error:
+        text = f"{op} {path}: {error.strerror}"
+        raise StoreIOError(text, error.errno, str(path), op) from error
 
 
 def _regular_bytes(path: Path) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -181,7 +182,7 @@ def prune(
 
     Args:
         target: The backup: a folder or a URL.
-        keep: Snapshots so young stay.
+        keep: Snapshots stay that are no more than so much older than the newest one.
         keep_hourly: The newest snapshot of each of so many hours stays too, counted back over hours
             that have one.
         dry_run: Only returns the plan.
@@ -197,10 +198,11 @@ def prune(
         raise ValueError(f"{name}: expected 0 or more, got {given}; nothing was deleted")
     found = existing(target_of(target, storage_options))
     known = ids(found)
-    now_s = found.now()
-    least_ms = (now_s - keep.total_seconds()) * 1000
+    now_s = time.time() if dry_run else found.now()
+    # By one clock: the newest may be of another one than `now_s`.
+    least_ms = max(map(time_ms_of, known), default=0) - keep.total_seconds() * 1000
     hours = {name[:11]: name for name in known}
-    stays = {name for name in known if time_ms_of(name) >= least_ms} | set(known[-1:])
+    stays = {name for name in known if time_ms_of(name) >= least_ms}
     if keep_hourly > 0:
         stays |= {hours[hour] for hour in sorted(hours)[-keep_hourly:]}
     removed = [name for name in known if name not in stays]

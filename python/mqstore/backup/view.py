@@ -87,9 +87,9 @@ class BackupFiles:
         self._made[name] = content
         self.files[name] = File(len(content), len(content))
 
-    def is_made(self, *names: str) -> bool:
-        """Whether a file is none of the store's, but made for its readers."""
-        return len(set(names)) == 1 and names[0] in self._made
+    def has_made(self, name: str) -> bool:
+        """Whether a file has content that was made for its readers."""
+        return name in self._made
 
     def list(self) -> _Listed:
         """Each file: its path, length, what changes with its content, and time in ms."""
@@ -131,12 +131,13 @@ class BackupFiles:
             if name.startswith("index/"):
                 table = HEADER_BYTES + 4 * self._slots
 
-                def entry_at(number: int, name: str = name, table: int = table) -> bytes:
-                    place = table + ENTRY_BYTES * number
-                    return self._composed(name, place, place + ENTRY_BYTES)
+                def entries(first: int, last: int, name: str = name, table: int = table) -> bytes:
+                    return self._composed(
+                        name, table + ENTRY_BYTES * first, table + ENTRY_BYTES * last
+                    )
 
                 header = bytes.fromhex(file.header)
-                made = cut_header(header, entry_at, cut)
+                made = cut_header(header, entries, cut)
                 if not any(made):
                     del self.files[name]
                 elif made != header:
@@ -158,10 +159,6 @@ class BackupFiles:
         for name in OFFSET_FILES:
             if name in self.files:
                 self.make(name, within(self.read(name, 0, self.files[name].end), ends))
-
-    def parts(self, name: str) -> Sequence[Range]:
-        """The ranges of a file."""
-        return self._known(name)[0]
 
     def _known(self, name: str) -> tuple[Sequence[Range], Sequence[int]]:
         if name not in self._ranges:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import time
 from dataclasses import asdict
 from datetime import timedelta
@@ -86,34 +88,45 @@ def sync_command(
     # So that opening the store leaves nothing in the cache either.
     _native._spare_page_cache()  # noqa: SLF001 - our own
     options = storage_options_of(ctx)
-    state: dict[str, object] = {}
+    state = _read_health(health)
     while True:
-        now_ms = time.time_ns() // 1_000_000
+        now_ms, failed = time.time_ns() // 1_000_000, None
         try:
             report = mqstore.sync(
                 store, target, config=config, verify=verify, bytes_per_s=bytes_per_s,
                 new_timeline=new_timeline, storage_options=options,
             )  # fmt: skip
-            document = asdict(report)
-            output.document(document, lambda: _sync_lines(report))  # noqa: B023 - called at once
-            output.flush()
             state |= {"last_success_ms": now_ms, "snapshot": report.snapshot}
-            _write_health(health, state)
         except (mqstore.StoreError, OSError) as error:
             state |= {"last_failure_ms": now_ms, "last_error": str(error)}
-            _write_health(health, state)
-            if every is None:
-                raise
-            note(f"mqstore: {error}")
+            failed = error
+        _write_health(health, state)
+        if failed is None:
+            output.document(asdict(report), lambda: _sync_lines(report))  # noqa: B023 - called at once
+            output.flush()
+        elif every is None:
+            raise failed
+        else:
+            note(f"mqstore: {failed}")
         if every is None:
             return
         time.sleep(every)
 
 
+def _read_health(path: Path | None) -> dict[str, object]:
+    """The state that an earlier process wrote."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return dict(json.loads(path.read_text("utf-8"))) if path is not None else {}
+    return {}
+
+
 def _write_health(path: Path | None, state: dict[str, object]) -> None:
     if path is not None:
-        with new_file(path, overwrite=True) as temporary:
-            temporary.write_text(to_json(state), "utf-8")
+        try:
+            with new_file(path, overwrite=True) as temporary:
+                temporary.write_text(to_json(state), "utf-8")
+        except OSError as error:
+            note(f"mqstore: --health {path}: {error.strerror}; the sync is not concerned")
 
 
 def _sync_lines(report: SyncReport) -> Iterator[str]:
