@@ -182,7 +182,7 @@ def _write(
     """Writes files, and enters each in the journal once it is durable."""
     above = next(folder for folder in (out, *out.parents) if folder.exists())
     with io_errors("create", out):
-        out.mkdir(parents=True, exist_ok=True)
+        out.mkdir(mode=0o700, parents=True, exist_ok=True)
         sync_up(out, above)
     end = files.loaded.snapshot.end_offset if files.cut is None else files.cut
     plan = {"snapshot": files.loaded.snapshot.id, "end_offset": end}
