@@ -154,11 +154,8 @@ def ids(target: Target, of: Iterable[str] | None = None) -> list[str]:
     else:
         found = [entry for day in of for entry in target.names(f"snapshots/{day}")]
     names = [PurePosixPath(name) for name, *_ in found]
-    return sorted(n.stem for n in names if n.suffix == ".json" and _is_id(n.stem, n.parent.name))
-
-
-def _is_id(name: str, day: str) -> bool:
-    return bool(_ID.fullmatch(name)) and name[:8] == day and _is_time(name[:15], "%Y%m%dT%H%M%S")
+    stems = [n.stem for n in names if n.suffix == ".json" and n.stem[:8] == n.parent.name]
+    return sorted(s for s in stems if _ID.fullmatch(s) and _is_time(s[:15], "%Y%m%dT%H%M%S"))
 
 
 def _is_time(text: str, form: str) -> bool:

@@ -28,7 +28,6 @@ __all__ = [
     "cut_header",
     "folders_below",
     "names_in",
-    "numbered",
 ]
 
 PIECE = 8 << 20
@@ -187,14 +186,3 @@ def folders_below(root: Path, depth: int) -> Iterable[Path]:
     for _ in range(depth):
         found = [path for folder in found for path in sorted(folder.iterdir()) if path.is_dir()]
     return found
-
-
-def numbered(folder: Path, digits: int) -> list[Path]:
-    """Files of a folder whose names have so many digits, sorted."""
-    if not folder.is_dir():
-        return []
-    return sorted(
-        path
-        for path in folder.iterdir()
-        if len(path.name) == digits and path.name.isdecimal() and not path.is_symlink()
-    )

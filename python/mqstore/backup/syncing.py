@@ -44,7 +44,6 @@ from mqstore.backup.source import (
     cut_header,
     folders_below,
     names_in,
-    numbered,
 )
 from mqstore.backup.target import (
     digest_of,
@@ -56,6 +55,7 @@ from mqstore.backup.target import (
 )
 from mqstore.backup.writing import SMALL, ObjectWriter
 from mqstore.errors import ConfigError, CorruptionError, MessageNotFoundError, StoreError
+from mqstore.files.layout import numbered
 from mqstore.files.log_files import log_folders, log_paths
 from mqstore.results import _Report
 from mqstore.store import _DATABASES, has_scheme, settings_of

@@ -15,7 +15,6 @@ import time
 import uuid
 from functools import partial
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -40,6 +39,7 @@ __all__ = [
     "damaged",
     "digest_of",
     "existing",
+    "fault_of",
     "get_objects",
     "io_errors",
     "json_bytes",
@@ -80,11 +80,11 @@ class Target(Protocol):
     def renew(self, contents: Mapping[str, bytes]) -> None:
         """Gives objects that are there, and old, the present time."""
 
-    def names(self, folder: str) -> list[tuple[str, int, float]]:
-        """Objects below a folder, sorted: name, bytes, and Unix time in seconds."""
+    def names(self, folder: str, *, most: int | None = None) -> list[tuple[str, int, float]]:
+        """Objects below a folder, sorted: name, bytes, and Unix time in seconds.
 
-    def some_names(self) -> list[str]:
-        """Names of a few objects; none only if there are none."""
+        With `most` only some, which are more than so many if there are more.
+        """
 
     def folders(self, folder: str) -> list[str]:
         """Names of the folders in a folder, sorted."""
@@ -158,21 +158,18 @@ class _Folder:
                 os.utime(path)
                 sync_up(path.parent, self._root)  # a killed sync may not have come to it
 
-    def names(self, folder: str) -> list[tuple[str, int, float]]:
-        found = []
+    def names(self, folder: str, *, most: int | None = None) -> list[tuple[str, int, float]]:
+        found: list[tuple[str, int, float]] = []
         with self._asked("list", self._root / folder):
             for above, _, names in os.walk(self._root / folder):
+                if most is not None and len(found) >= most:
+                    break
                 for path in (Path(above, name) for name in names):
                     with contextlib.suppress(FileNotFoundError):
                         status = path.stat()
                         name = path.relative_to(self._root).as_posix()
                         found.append((name, status.st_size, status.st_mtime))
         return sorted(found)
-
-    def some_names(self) -> list[str]:
-        with self._asked("list", self._root):
-            paths = (Path(above, name) for above, _, names in os.walk(self._root) for name in names)
-            return [path.relative_to(self._root).as_posix() for path in islice(paths, 2)]
 
     def folders(self, folder: str) -> list[str]:
         with self._asked("list", self._root / folder):
@@ -292,11 +289,11 @@ class _Bucket:
 
         return self._run("write", ask, list(contents))
 
-    def names(self, folder: str) -> list[tuple[str, int, float]]:
+    def names(self, folder: str, *, most: int | None = None) -> list[tuple[str, int, float]]:
         import obstore
 
         def ask(name: str) -> list[tuple[str, int, float]]:
-            found = []
+            found: list[tuple[str, int, float]] = []
             for number, page in enumerate(obstore.list(self._store, name, chunk_size=1000)):
                 self._objects._count(int(number > 0))  # noqa: SLF001
                 found += [
@@ -307,18 +304,11 @@ class _Bucket:
                     )
                     for meta in page
                 ]
+                if most is not None and len(found) >= most:
+                    break
             return sorted(found)
 
         return self._run("list", ask, [folder])[0]  # type: ignore[no-any-return]
-
-    def some_names(self) -> list[str]:
-        import obstore
-
-        def ask(name: str) -> list[str]:
-            page = next(iter(obstore.list(self._store, name or None, chunk_size=2)), ())
-            return [meta["path"].removeprefix(self._above) for meta in page]
-
-        return self._run("list", ask, [""])[0]  # type: ignore[no-any-return]
 
     def folders(self, folder: str) -> list[str]:
         import obstore
@@ -376,7 +366,7 @@ def existing(target: Target, *, make: bool = False) -> Target:
     if content is None and make:
         content = json_bytes({"format": "mqstore-backup", "version": _VERSION})
         probe = object_name(digest_of(content))
-        foreign = next((name for name in target.some_names() if name != probe), None)
+        foreign = next((name for name, *_ in target.names("", most=2) if name != probe), None)
         if foreign is not None:
             text = f"{target.url} has {foreign!r}, and is no backup; nothing was copied"
             raise ConfigError(f"target: expected an empty folder or a backup: {text}", "target")
@@ -445,11 +435,22 @@ def get_objects(target: Target, digests: Sequence[str]) -> list[bytes]:
         CorruptionError: One is missing or is not what was stored; the error has its name.
     """
     names = [object_name(digest) for digest in digests]
-    contents: list[bytes] = []
-    for name, digest, content in zip(names, digests, target.get(names), strict=True):
-        if content is None:
-            raise damaged(target, name, "an object", "nothing")
-        if digest_of(content) != digest:
-            raise damaged(target, name, "the content that its name proves", "other content")
-        contents.append(content)
-    return contents
+    contents = target.get(names)
+    for digest, content in zip(digests, contents, strict=True):
+        if (wrong := fault_of(target, digest, content)) is not None:
+            raise wrong
+    return [content or b"" for content in contents]
+
+
+def fault_of(
+    target: Target, digest: str, content: bytes | None, least_bytes: int = 0
+) -> CorruptionError | None:
+    """The error of an object that is missing, or is not what was stored."""
+    name = object_name(digest)
+    if content is None:
+        return damaged(target, name, "an object", "nothing")
+    if digest_of(content) != digest:
+        return damaged(target, name, "the content that its name proves", "other content")
+    if len(content) < least_bytes:
+        return damaged(target, name, f"{least_bytes} bytes", f"{len(content)} bytes")
+    return None

@@ -17,7 +17,7 @@ from mqstore.backup.snapshot import (
     shown,
     time_ms_of,
 )
-from mqstore.backup.target import damaged, digest_of, existing, object_name, target_of
+from mqstore.backup.target import existing, fault_of, object_name, target_of
 from mqstore.errors import CorruptionError, MessageNotFoundError
 from mqstore.results import Finding, VerifyReport, _Report
 
@@ -83,17 +83,11 @@ def check_backup(
         several = digests[at : at + _AT_ONCE]
         contents = found.get([object_name(digest) for digest in several])
         for digest, content in zip(several, contents, strict=True):
-            name = object_name(digest)
-            if content is None:
-                wrong = damaged(found, name, "an object", "nothing")
-            elif digest_of(content) != digest:
-                wrong = damaged(found, name, "the content that its name proves", "other content")
-            elif len(content) < needed[digest]:
-                wrong = damaged(found, name, f"{needed[digest]} bytes", f"{len(content)} bytes")
+            wrong = fault_of(found, digest, content, needed[digest])
+            if wrong is None:
+                count, total = count + 1, total + len(content or b"")
             else:
-                count, total = count + 1, total + len(content)
-                continue
-            findings.setdefault(str(wrong.path), _finding(found, "MQ-BK-01", wrong))
+                findings.setdefault(str(wrong.path), _finding(found, "MQ-BK-01", wrong))
         if progress is not None:
             progress(min(at + _AT_ONCE, len(digests)), len(digests))
     counts = {"snapshots": len(known), "objects": count, "bytes": total}

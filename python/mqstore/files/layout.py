@@ -114,14 +114,18 @@ def _text(name: str) -> str:
 
 def index_files(root: str) -> list[Path]:
     """Returns the index files of a store, oldest first: 17 digits sort by time."""
-    folder = below(root, "index")
+    return numbered(below(root, "index"), 17)
+
+
+def numbered(folder: Path, digits: int) -> list[Path]:
+    """Files of a folder whose names have so many digits, sorted."""
     if not folder.is_dir():
         return []
     return sorted(
         path
         for path in folder.iterdir()
         # A link is not followed, as everywhere below a store.
-        if len(path.name) == 17
+        if len(path.name) == digits
         and path.name.isdecimal()
         and path.is_file()
         and not path.is_symlink()
