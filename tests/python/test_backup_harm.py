@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 from datetime import timedelta
 from types import SimpleNamespace
@@ -16,6 +19,7 @@ from helpers.stores import TINY
 from mqstore.backup import syncing, writing
 from mqstore.backup.snapshot import document_name
 from mqstore.backup.target import _Folder
+from mqstore.metrics import StoreCollector
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -284,3 +288,58 @@ def test_files_that_are_left_out_have_a_line(tmp_path: Path, store: Path) -> Non
     ):
         assert f"'{name}': {kind}" in lines
     assert mqstore.restore(tmp_path / "backup", tmp_path / "out").left_out == lines
+
+
+def test_the_health_file_keeps_the_last_success_of_an_earlier_run(
+    tmp_path: Path, store: Path
+) -> None:
+    backup, health = tmp_path / "backup", tmp_path / "health.json"
+
+    def run(place: Path, *more: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "mqstore", "sync", place, backup, *more]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.returncode, done.stderr
+
+    assert run(store, "--health", str(health))[0] == 0
+    succeeded = json.loads(health.read_text())["last_success_ms"]
+    assert run(tmp_path / "missing", "--health", str(health))[0] != 0
+    state = json.loads(health.read_text())
+    assert state["last_success_ms"] == succeeded < state["last_failure_ms"]
+    code, text = run(store, "--health", str(tmp_path / "no-folder/health.json"))
+    assert (code, "--health" in text, "No such file" in text) == (0, True, True)
+    shutil.rmtree(store)
+    with mqstore.open(store, "a", config=TINY) as other:
+        other.append("T", b"another log")
+    assert run(store)[0] != 0
+    samples = {
+        sample.name: sample.value
+        for metric in StoreCollector(store, backup=backup).collect()
+        for sample in metric.samples
+    }
+    assert samples["mqstore_backup_behind_bytes"] > 0
+
+
+def test_a_sync_copes_with_retention_and_keeps_changed_settings(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup = tmp_path / "backup"
+    append(store, 100)
+    opened = syncing.SourceFile.__init__
+
+    def gone(self: Any, path: Path, pace: Any) -> None:
+        if path.parent.name == "index" or path.name == f"{4096:020}":
+            monkeypatch.setattr(syncing.SourceFile, "__init__", opened)
+            for at in (0, 4096):
+                (store / f"commitlog/{at:020}").unlink()
+        opened(self, path, pace)
+
+    monkeypatch.setattr(syncing.SourceFile, "__init__", gone)
+    mqstore.sync(store, backup)
+    assert mqstore.snapshots(backup)[-1].begin_offset == 8192
+    with mqstore.open(backup) as kept, mqstore.open(store) as live:
+        assert [str(found) for found in kept.scan()] == [str(found) for found in live.scan()]
+    assert not mqstore.sync(store, backup).is_new
+    assert mqstore.sync(store, backup, config={"message_delay_level": "1s 2s"}).is_new
+    assert not mqstore.sync(store, backup, config={"message_delay_level": "1s 2s"}).is_new
+    with pytest.raises(ValueError, match="bytes_per_s: expected more than 0, got 0"):
+        mqstore.sync(store, backup, bytes_per_s=0)
