@@ -275,6 +275,7 @@ def test_a_log_that_is_cut_while_it_is_copied_gives_no_snapshot(
 def test_files_that_are_left_out_have_a_line(tmp_path: Path, store: Path) -> None:
     config = store / "config"
     (config / "sub").mkdir()
+    (store / "abort").write_bytes(b"1")
     (config / "linked.json").symlink_to(tmp_path)
     (config / "a\nb").write_bytes(b"1")
     (store / "consumequeue/T/x").mkdir()
@@ -288,6 +289,8 @@ def test_files_that_are_left_out_have_a_line(tmp_path: Path, store: Path) -> Non
     ):
         assert f"'{name}': {kind}" in lines
     assert mqstore.restore(tmp_path / "backup", tmp_path / "out").left_out == lines
+    with pytest.raises(mqstore.StoreIOError, match="Not a directory"):
+        mqstore.restore(tmp_path / "backup", store / "abort" / "x")
 
 
 def test_the_health_file_keeps_the_last_success_of_an_earlier_run(
@@ -343,3 +346,24 @@ def test_a_sync_copes_with_retention_and_keeps_changed_settings(
     assert not mqstore.sync(store, backup, config={"message_delay_level": "1s 2s"}).is_new
     with pytest.raises(ValueError, match="bytes_per_s: expected more than 0, got 0"):
         mqstore.sync(store, backup, bytes_per_s=0)
+
+
+def test_spark_reads_one_snapshot_and_finds_newer_ones_later(tmp_path: Path, store: Path) -> None:
+    source = pytest.importorskip("mqstore.spark.source")
+    from mqstore.spark.options import ReadOptions
+
+    backup = tmp_path / "backup"
+
+    def count(options: Any) -> int:
+        with mqstore.open(options.root(str(backup))) as kept:
+            return sum(1 for _ in kept.scan())
+
+    for appended in (60, 61):
+        snapshot = mqstore.sync(store, backup).snapshot
+        unpinned = ReadOptions.parse({"path": str(backup)})
+        format_ = source.MqStoreDataSource({"path": str(backup)})
+        pinned = format_.reader(format_.schema()).options
+        assert (pinned.snapshot, count(unpinned), count(pinned)) == (snapshot, appended, appended)
+        append(store)
+        mqstore.sync(store, backup)
+        assert (count(unpinned), count(pinned)) == (appended + 1, appended)

@@ -132,7 +132,8 @@ def restore(
         "bytes": sum(kept_bytes(files.files[name]) for name in names),
     }
     out = Path(path)
-    done = _begin(out, {"snapshot": moment.id, "end_offset": end})
+    with io_errors("read", out):
+        done = _begin(out, {"snapshot": moment.id, "end_offset": end})
     if dry_run:
         return RestoreReport(applied=False, **facts)
     _write(out, files, [name for name in names if name not in done], progress)
