@@ -47,8 +47,7 @@ def in_one_sentence() -> Iterator[None]:
 _REASONS = (
     (
         "JVM gone",
-        r"Connection re(?:fused|set)|Answer from Java side is empty|JVM ended"
-        r"|Error while (?:sending|receiving)",
+        r"Connection re(fused|set)|Answer from Java|Error while (send|receiv)ing|JVM ended",
     ),
     ("disk full", r"No space left on device|Disk quota exceeded"),
     ("store replaced", r"is another store than the one that was read|both agree to"),
