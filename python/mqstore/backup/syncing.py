@@ -61,7 +61,7 @@ from mqstore.results import _Report
 from mqstore.store import _DATABASES, has_scheme, settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from mqstore.backup.target import Target
     from mqstore.config import ConfigLike
@@ -168,11 +168,7 @@ def sync(
 
 
 class _Sync:
-    """One sync.
-
-    Attributes:
-        base: The newest snapshot before.
-    """
+    """One sync."""
 
     def __init__(
         self,
@@ -198,7 +194,8 @@ class _Sync:
         self._flushed = 0
         self._newest = ""
         self._lost: set[str] = set()
-        self.base: Loaded | None = None
+        self._known: Mapping[str, File] = {}
+        self._base: Loaded | None = None
 
     def run(self) -> SyncReport | None:
         """Copies, and writes the snapshot if something is new.
@@ -216,7 +213,7 @@ class _Sync:
             offsets = offsets_in_database(self._root, store)
         target = existing(self._target, make=True)
         known_days = days(target)
-        self.base = base = self._base(known_days)
+        self._base = base = self._load_base(known_days)
         paths = log_paths(log_folders(self._root, self._config))
         begin = min(paths, default=end)
         if offsets is not None:
@@ -259,8 +256,7 @@ class _Sync:
         new = Loaded(snapshot, files, settings)
         if base is not None:
             new.base, new.state = base.base, base.state
-        before = {} if base is None else base.files
-        changed = sum(before.get(name) != file for name, file in files.items())
+        changed = sum(self._known.get(name) != file for name, file in files.items())
         needed = [] if base is None else [document_name(base.snapshot.id)]
         if not self._objects.is_whole(needed):
             return None
@@ -273,7 +269,7 @@ class _Sync:
             load(self._target, snapshot.id)
         return self._report(snapshot, is_new=True, left_out=left_out)
 
-    def _base(self, known_days: Sequence[str]) -> Loaded | None:
+    def _load_base(self, known_days: Sequence[str]) -> Loaded | None:
         """The newest snapshot that can be read."""
         for name in newest_first(self._target, known_days):
             self._newest = self._newest or name
@@ -284,6 +280,7 @@ class _Sync:
                 continue
             except MessageNotFoundError:
                 continue  # pruned meanwhile
+            self._known = loaded.files
             if self._verify:
                 self._lost = lost(self._target, loaded.files)
             return loaded
@@ -325,10 +322,7 @@ class _Sync:
 
     def _before(self, name: str) -> File | None:
         """The known file, unless it is to be copied again."""
-        return None if self.base is None or name in self._lost else self.base.files.get(name)
-
-    def _known(self) -> Iterable[tuple[str, File]]:
-        return self.base.files.items() if self.base is not None else ()
+        return None if name in self._lost else self._known.get(name)
 
     # Files.
 
@@ -376,7 +370,9 @@ class _Sync:
     ) -> tuple[dict[str, File], int | None]:
         """Copies the log; returns its files, and where it left the timeline before."""
         known = {
-            int(name[10:]): file for name, file in self._known() if name.startswith("commitlog/")
+            int(name[10:]): file
+            for name, file in self._known.items()
+            if name.startswith("commitlog/")
         }
         fork = self._fork(paths, known, begin, end)
         if fork is not None:
@@ -414,7 +410,7 @@ class _Sync:
         self, paths: Mapping[int, Path], known: Mapping[int, File], begin: int, end: int
     ) -> int | None:
         """Where the log differs from the one that is kept; ``None`` where it goes on from it."""
-        base = self.base
+        base = self._base
         if base is None or base.snapshot.begin_offset == base.snapshot.end_offset:
             return None
         last, was = max(known, default=0), base.snapshot.end_offset
@@ -430,8 +426,15 @@ class _Sync:
             with SourceFile(paths[last], self._pace) as file:
                 if self._grown(file, known[last]) is not None:
                     return None
-        at = begin
-        for number in sorted(set(known) & set(paths)):
+        at, shared = begin, sorted(set(known) & set(paths))
+        for number in reversed(shared):
+            kept_end = known[number].end
+            with SourceFile(paths[number], self._pace) as file:
+                if kept_end >= _LEAST_SAME and file.crc(kept_end) == known[number].crc:
+                    # Its end proves all before it.
+                    at, shared = number + kept_end, [n for n in shared if n > number]
+                    break
+        for number in shared:
             with SourceFile(paths[number], self._pace) as file:
                 for place, size, digest, where in ranges_of(self._target, known[number]):
                     kept = get_objects(self._target, [digest])[0][where : where + size]
@@ -530,7 +533,7 @@ class _Sync:
                 files[name] = closed or self._index_file(
                     name, path, before, table, end, is_last=is_last
                 )
-        for name, kept in self._known():
+        for name, kept in self._known.items():
             if name.startswith("index/") and name not in files and kept.header:
                 last = int.from_bytes(bytes.fromhex(kept.header)[24:32], "big")
                 if last < begin:
@@ -562,7 +565,7 @@ class _Sync:
 
     def _gone(self, above: str, first: str, now_ms: int) -> Iterator[tuple[str, File]]:
         """Files in front of a queue that the store has deleted."""
-        for name, file in self._known():
+        for name, file in self._known.items():
             if name.startswith(above) and name < first:
                 yield name, replace(file, gone_ms=file.gone_ms or now_ms)
 

@@ -183,7 +183,8 @@ class BackupFiles:
     def _take(self, digests: Sequence[str]) -> _Contents:
         with self._lock:
             found = [self._objects.get(digest) for digest in digests]
-        missing = [d for d, content in zip(digests, found, strict=True) if content is None]
+        pairs = zip(digests, found, strict=True)
+        missing = list(dict.fromkeys(d for d, content in pairs if content is None))
         fetched = dict(zip(missing, get_objects(self._target, missing), strict=True))
         with self._lock:
             for digest in digests:
@@ -200,8 +201,11 @@ class BackupFiles:
 
     def _composed(self, name: str, begin: int, end: int) -> bytes:
         out = bytearray(max(0, end - begin))
-        for at, size, digest, place in self._between(name, begin, end):
-            content = self._take([digest])[0]
+        parts = self._between(name, begin, end)
+        for number, (at, size, digest, place) in enumerate(parts):
+            if number % _AT_ONCE == 0:
+                contents = self._take([ref[2] for ref in parts[number : number + _AT_ONCE]])
+            content = contents[number % _AT_ONCE]
             first, last = max(at, begin), min(at + size, end)
             part = content[place + first - at : place + last - at]
             if len(part) < last - first:
