@@ -21,15 +21,29 @@ macro_rules! named {
         }
 
         impl $kind {
+            #[allow(dead_code, reason = "not every kind is listed")]
+            pub const EACH: &'static [Self] = &[$(Self::$variant,)*];
+
             /// Stable name.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
+
+            #[allow(dead_code, reason = "not every kind is searched")]
+            #[must_use]
+            pub fn by_name(name: &str) -> Option<Self> {
+                Self::EACH.iter().copied().find(|known| known.name() == name)
+            }
         }
     };
 }
 pub(crate) use named;
+
+/// The start of a text of any length, for a message.
+pub(crate) fn start_of(text: &str) -> String {
+    text.chars().take(64).collect()
+}
 
 /// Why an operation failed.
 #[derive(Debug, thiserror::Error)]

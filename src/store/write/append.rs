@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::config::StoreConfig;
-use crate::error::{AppendResult, CorruptionKind, Error, PutStatus, Result, expected_got};
+use crate::error::{
+    AppendResult, CorruptionKind, Error, PutStatus, Result, expected_got, start_of,
+};
 use crate::files::Waiters;
 use crate::format::crc;
 use crate::format::message::host::Host;
@@ -314,7 +316,7 @@ fn hosts(message: &NewMessage<'_>, config: &StoreConfig) -> (Host, Host) {
 #[cold]
 fn bad_topic(topic: &[u8], validated: bool) -> Error {
     let limit = if topic.starts_with(b"%RETRY%") { 255 } else { 127 };
-    let shown: String = String::from_utf8_lossy(topic).chars().take(64).collect();
+    let shown = start_of(&String::from_utf8_lossy(topic));
     let reason = if topic.is_empty() {
         "is empty".to_owned()
     } else if topic.len() > limit {
