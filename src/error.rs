@@ -277,6 +277,13 @@ impl Error {
         Self::illegal(field, expected_got(expected, got))
     }
 
+    /// A topic that can have no queue.
+    #[cold]
+    pub fn no_folder(topic: &[u8]) -> Self {
+        let shown = start_of(&String::from_utf8_lossy(topic));
+        Self::argument("topic", "a name for a folder", format!("{shown:?}"))
+    }
+
     /// [`Error::config`] for a value other than the expected one.
     #[cold]
     pub fn setting(
