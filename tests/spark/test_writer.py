@@ -403,7 +403,10 @@ def test_bad_rows_are_named_dropped_or_kept(
         made.commit([message], 0) if by == "stream" else made.commit([message])
         return made
 
-    says = r"^row 3 of task 0: topic: expected 1 to 127 bytes, got 0; rows are counted from 0; option badRows=drop"
+    says = (
+        "^row 3 of task 0: topic: expected 1 to 127 bytes, got 0; "
+        "rows are counted from 0; option badRows=drop"
+    )
     with pytest.raises(mqstore.InvalidMessageError, match=says):
         write(tmp_path / "fail", "fail")
     good = sorted(b"body %d" % n for n in range(20) if n not in (3, 4, 12))
