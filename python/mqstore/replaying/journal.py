@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import time
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mqstore.errors import ConfigError, StoreLockedError, damaged, expected
+from mqstore.errors import ConfigError, StoreIOError, StoreLockedError, damaged, expected
 from mqstore.files.durable import sync
 from mqstore.replaying.report import ReplayFailure, failure_of
 
@@ -96,6 +97,11 @@ class Journal:
             os.close(self._file)
             self._file = -1
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be written to."""
+        return self._file >= 0
+
     def is_handled(self, place: int) -> bool:
         """Whether a message was sent, or failed for a reason of its own."""
         return place <= self.done or place in self.beyond
@@ -133,13 +139,22 @@ class Journal:
         self._apply(line, 0)
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        data = msgspec.json.encode(line) + b"\n"
-        while data:
-            data = data[os.write(self._file, data) :]
-        now = time.monotonic()
-        if now - self._flushed_s > _FLUSH_S:
-            os.fsync(self._file)
-            self._flushed_s = now
+        data, size = msgspec.json.encode(line) + b"\n", os.fstat(self._file).st_size
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+            now = time.monotonic()
+            if now - self._flushed_s > _FLUSH_S:
+                os.fsync(self._file)
+                self._flushed_s = now
+        except OSError as error:
+            # A torn line must stay the last one: without this it would hide all that follow.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, size)
+            os.close(self._file)
+            self._file = -1
+            text = f"{self.path}: {error.strerror}; sending has ended, start it again to go on"
+            raise StoreIOError(text, error.errno, self.path, "write") from None
 
     def _take(self, line: bytes, offset: int) -> None:
         try:
