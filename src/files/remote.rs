@@ -32,6 +32,8 @@ const LOOK: u64 = 4 << 10;
 const PART: u64 = 8 << 20;
 /// Bytes read ahead at once; less than the cache holds.
 const MOST_AHEAD: u64 = 2 * PART;
+/// Folders above an object: a store has three, and each level of a listing takes memory.
+const MOST_LEVELS: usize = 16;
 /// Blocks between two that are fetched together with them: a request costs more.
 const MOST_SKIPPED: u64 = 4;
 /// Places of a file that are read on from.
@@ -89,7 +91,9 @@ impl Listing {
                 None => (object.key.as_str(), false),
             };
             // No path can lead to these.
-            if key.split('/').any(|name| ["", ".", ".."].contains(&name)) {
+            if key.split('/').count() > MOST_LEVELS
+                || key.split('/').any(|name| ["", ".", ".."].contains(&name))
+            {
                 continue;
             }
             let mut path = root.to_owned();
@@ -287,16 +291,21 @@ impl RemoteFile {
 
     /// Fetches runs of blocks, each from its first to its last, and more where a reader goes on.
     fn fetch(&self, runs: &[(u64, u64)], found: &mut Found) -> io::Result<()> {
-        let (mut parts, mut least_sum) = (Vec::new(), 0);
+        let (mut parts, mut least_sum, mut reach) = (Vec::new(), 0, 0);
         for &(first, last) in runs {
-            let start = first * BLOCK;
-            let least = (last + 1).saturating_mul(BLOCK) - start;
+            let until = (last + 1).saturating_mul(BLOCK);
+            // The run before may have read ahead.
+            let start = (first * BLOCK).max(reach);
+            if until <= start {
+                continue;
+            }
+            let least = until - start;
             let mut ends = self.ends.lock();
             let ahead = ends.pop(&start).unwrap_or(0);
             let end = start.saturating_add(least.max(ahead)).min(self.object.len);
             let next = if ahead == 0 { least } else { least.max(ahead).saturating_mul(4) };
             ends.put(end, next.min(MOST_AHEAD));
-            least_sum += least;
+            (least_sum, reach) = (least_sum + least, end);
             let begins = (start..end).step_by(to_usize(PART));
             parts.extend(begins.map(|at| at..at.saturating_add(PART).min(end)));
         }
@@ -396,7 +405,7 @@ impl StorageFile for RemoteFile {
         if end == len || end - position < LOOK {
             return Ok((end < len).then_some(end));
         }
-        let distances = iter::successors(Some(4 * BLOCK), |distance| distance.checked_mul(64));
+        let distances = iter::successors(Some(4 * BLOCK), |distance| distance.checked_mul(8));
         let looks = distances.map(|distance| position.saturating_add(distance));
         let last = end.max(len.saturating_sub(LOOK));
         let looks = looks.take_while(|look| *look < last && len > PART).chain([last]);

@@ -64,7 +64,8 @@ pub fn each_checked<T: Send>(
         drop(end);
         while ended.recv_timeout(WAIT_SLICE) == Err(RecvTimeoutError::Timeout) {
             if let Err(error) = check() {
-                failed.lock().get_or_insert(error);
+                // It comes before what the other threads met.
+                *failed.lock() = Some(error);
             }
         }
     });

@@ -271,16 +271,18 @@ pub(crate) fn _index_slots<'py>(
     table: &[u8],
     entries: &[u8],
     first: u32,
-) -> Bound<'py, PyBytes> {
-    let mut table = table.to_vec();
-    let (slots, _) = table.as_chunks_mut::<SLOT_LEN>();
-    for (number, entry) in (first..).zip(entries.as_chunks::<ENTRY_LEN>().0) {
-        let hash = IndexEntry::decode(entry).key_hash.unsigned_abs() as usize;
-        if let Some(slot) = hash.checked_rem(slots.len()).and_then(|at| slots.get_mut(at)) {
-            *slot = number.to_be_bytes();
+) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, table.len(), |bytes| {
+        bytes.copy_from_slice(table);
+        let (slots, _) = bytes.as_chunks_mut::<SLOT_LEN>();
+        for (number, entry) in (first..=u32::MAX).zip(entries.as_chunks::<ENTRY_LEN>().0) {
+            let hash = IndexEntry::decode(entry).key_hash.unsigned_abs() as usize;
+            if let Some(slot) = hash.checked_rem(slots.len()).and_then(|at| slots.get_mut(at)) {
+                *slot = number.to_be_bytes();
+            }
         }
-    }
-    PyBytes::new(py, &table)
+        Ok(())
+    })
 }
 
 /// Whether a broker creates the topic for itself.

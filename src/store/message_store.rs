@@ -76,9 +76,13 @@ impl MessageStore {
     ///
     /// # Errors
     /// [`Error::OtherLog`] where another log lies there now; as [`MessageStore::open`].
-    pub(crate) fn opened_again(&self, storage: Arc<dyn Storage>) -> Result<Self> {
+    pub(crate) fn opened_again(
+        &self,
+        config: StoreConfig,
+        storage: Arc<dyn Storage>,
+    ) -> Result<Self> {
         self.files.check_open()?;
-        let next = Self::open_on(self.path(), self.config().clone(), storage)?;
+        let next = Self::open_on(self.path(), config, storage)?;
         self.reader.hand_over(&next.reader)?;
         Ok(next)
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import hashlib
 import os
@@ -13,7 +14,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mqstore.errors import StoreError, UnsupportedError
+from mqstore.errors import StoreError, StoreIOError, UnsupportedError
+from mqstore.files.durable import sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -182,8 +184,20 @@ def whole_copy(
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with path.open("wb") as file:
                     _write(file, size, functools.partial(fetch, known))
-            with contextlib.suppress(OSError):  # another process was faster
+                    file.flush()
+                    os.fsync(file.fileno())
+            for above, _, _ in os.walk(partial):
+                sync(Path(above))
+            with contextlib.suppress(OSError):
                 partial.rename(copy)
+            if not copy.is_dir():  # else another process was faster
+                raise FileNotFoundError(errno.ENOENT, "not renamed", str(copy))
+            sync(copy.parent)
+        except StoreError:
+            raise
+        except OSError as error:
+            what = f"copy to {copy}: {error.strerror}; nothing was read: give another cache_dir"
+            raise StoreIOError(f"{url}: {what}", error.errno, str(copy), "write") from None
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     os.utime(copy)

@@ -6,6 +6,7 @@ run on threads of this module, so that an interrupt ends the wait for them.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import random
@@ -183,8 +184,12 @@ class _Objects:
         threads = request_threads()
         with self._lock:
             begun = [self._ahead.pop((state, (part[0], part[1])), None) for part in parts]
+        # One that failed ahead of its reader is asked for again.
         reads = [
-            future or threads.submit(task(part)) for future, part in zip(begun, parts, strict=True)
+            threads.submit(task(part))
+            if future is None or (future.done() and future.exception() is not None)
+            else future
+            for future, part in zip(begun, parts, strict=True)
         ]
         if len(parts) > 1 and all(end - start == _PART for start, end in parts):
             # A reader goes on there while it works on these.
@@ -223,8 +228,13 @@ class _Objects:
             # A signal that comes just before an endless wait would not end it.
             while looks < 2 and wait(futures, timeout=SIGNAL_CHECK_S).not_done:
                 looks += 2 * ENDING.is_set() or self._interrupts != interrupts
-            return [future.result(timeout=0) for future in futures]
-        except BaseException:
+            if not all(future.done() for future in futures):
+                text = f"read {self.url}: an interrupt ended the call; nothing was changed"
+                raise StoreIOError(text, errno.EINTR, self.url, "read")  # noqa: TRY301
+            return [future.result() for future in futures]
+        except BaseException as error:
+            if isinstance(error, StoreIOError):
+                self.failed = (self.failed[0] + 1, error)
             for future in futures:
                 future.cancel()
             raise
@@ -260,9 +270,7 @@ class _Objects:
                         what = f"asked {attempts} times, the last time: {last}"
                 break
             text = self._clean(f"{op} {url}: {what}; nothing was changed")
-            failed = StoreIOError(text, {403: 13, 404: 2}.get(status or 0), url, op)
-            self.failed = (self.failed[0] + 1, failed)
-            raise failed
+            raise StoreIOError(text, {403: 13, 404: 2}.get(status or 0), url, op)
 
         return run
 

@@ -310,7 +310,9 @@ impl FileRun {
         {
             let Some(file) = places.first().and_then(|(at, _)| self.find(*at)) else { continue };
             let Ok(Some(open)) = self.open_if_there(&file) else { continue };
-            let inside = places.iter().map(|(at, len)| (at - file.base_offset, *len));
+            let inside = places
+                .iter()
+                .filter_map(|(at, len)| Some((at.checked_sub(file.base_offset)?, *len)));
             let _ = open.read_many(&inside.collect::<Vec<_>>());
         }
     }

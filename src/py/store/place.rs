@@ -43,6 +43,8 @@ pub(crate) fn place_of(path: &Bound<'_, PyAny>) -> PyResult<Place> {
 /// changes, so a reader holds no lock while Python is called.
 pub(super) struct Listings {
     pub(super) path: Py<PyAny>,
+    /// As it was given: each listing may have other files to take sizes from.
+    config: StoreConfig,
     newest: Mutex<(Arc<Remote>, Arc<MessageStore>)>,
     /// Scans may still read these.
     older: Mutex<Vec<Weak<MessageStore>>>,
@@ -58,9 +60,10 @@ impl Listings {
         let remote = Self::remote(path)?;
         let storage = remote.get().storage();
         let beside = Arc::clone(&storage) as Arc<dyn Storage>;
-        let store = py.detach(|| MessageStore::open_on(&root, config, beside))?;
+        let given = config.clone();
+        let store = py.detach(|| MessageStore::open_on(&root, given, beside))?;
         let newest = Mutex::new((storage, Arc::new(store)));
-        Ok(Self { path: path.clone().unbind(), newest, older: Mutex::default() })
+        Ok(Self { path: path.clone().unbind(), config, newest, older: Mutex::default() })
     }
 
     fn remote<'py>(path: &Bound<'py, PyAny>) -> PyResult<Bound<'py, RemoteStorage>> {
@@ -82,23 +85,29 @@ impl Listings {
             if Arc::ptr_eq(&known, &listed) {
                 return Ok(());
             }
-            let next = Arc::new(before.opened_again(Arc::clone(&listed) as Arc<dyn Storage>)?);
+            let beside = Arc::clone(&listed) as Arc<dyn Storage>;
+            let next = Arc::new(before.opened_again(self.config.clone(), beside)?);
             let mut newest = self.newest.lock();
+            if newest.1.is_closed() {
+                drop(newest);
+                return next.close();
+            }
             if newest.0.listed_at < listed.listed_at {
                 let mut older = self.older.lock();
                 older.retain(|store| store.strong_count() > 0);
                 older.push(Arc::downgrade(&newest.1));
                 *newest = (listed, Arc::clone(&next));
             }
-            drop(newest);
-            if before.is_closed() { next.close() } else { Ok(()) }
+            Ok(())
         })?)
     }
 
     pub(super) fn close(&self) -> Result<()> {
+        // A refresh puts no other store in its place meanwhile.
+        let newest = self.newest.lock();
+        newest.1.close()?;
         let older = std::mem::take(&mut *self.older.lock());
-        let open = older.iter().filter_map(Weak::upgrade).chain([self.newest()]);
-        open.into_iter().try_for_each(|store| store.close())
+        older.iter().filter_map(Weak::upgrade).try_for_each(|store| store.close())
     }
 }
 

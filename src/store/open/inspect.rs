@@ -17,6 +17,7 @@ use crate::log::CommitLog;
 
 use super::index_settings::{LayoutAnswer, NoLayout, index_layout};
 use super::misplaced;
+use crate::format::width::to_usize;
 use crate::store::folder::found::{self, check_folders, commit_log_file_size, differs};
 use crate::store::folder::inventory;
 use crate::store::folder::lock;
@@ -28,6 +29,8 @@ use crate::store::topics;
 
 /// Topics up to which the stamps of all files cost less than reading the queues' last files.
 const FEW_TOPICS: usize = 16;
+/// Bytes of the log for each topic from which the queues' files cost more.
+const MUCH_LOG: u64 = 2 << 20;
 
 pub(crate) struct Parts {
     pub(crate) log: CommitLog,
@@ -98,10 +101,11 @@ pub(super) fn load_lazily(
         other => (other?, None),
     };
     let topics::Entered { kinds, small: small_topics } = entered;
+    let few = FEW_TOPICS.max(to_usize(end / MUCH_LOG));
     // Objects have other stamps than the files that were sealed.
     let is_sealed = access == Access::Read
         && !storage.is_remote()
-        && storage.list(&paths.consume_queue()).is_ok_and(|topics| topics.len() <= FEW_TOPICS)
+        && storage.list(&paths.consume_queue()).is_ok_and(|topics| topics.len() <= few)
         && Seal::is_whole(&**storage, paths);
     let is_lazy = storage.is_remote() && matches!(lock::was_aborted(&**storage, paths), Ok(false));
     let (storage_of_queues, files_of_queues) = (Arc::clone(storage), Arc::clone(&open_files));

@@ -216,8 +216,8 @@ pub(super) fn missing_files(files: &StoreFiles, was_held: bool) -> Result<Option
         return Ok(Some(MissingFiles { corruption: damage, queues: Vec::new() }));
     }
     let is_closed = || matches!(lock::was_aborted(&**storage, paths), Ok(false));
-    // Behind a URL the mark of a closed store costs a request, and its end is known by the queues.
-    let mark = match storage.is_remote() && is_closed() {
+    // Behind a URL the mark of a closed store costs a request; all its queues know its end, too.
+    let mark = match storage.is_remote() && !queues.is_lazy() && is_closed() {
         true => None,
         false => Mark::read(&**storage, paths).ok().flatten(),
     };

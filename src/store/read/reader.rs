@@ -163,10 +163,7 @@ impl Reader {
         if let Source::Files(follower) = &self.source {
             follower.check_log(next.log())?;
         }
-        for text in self.files.notices.all() {
-            next.files.notices.push(text);
-        }
-        let _ = next.files.notices.take_new();
+        next.files.notices.follow(&self.files.notices);
         for part in self.log().losses() {
             next.log().lose(part);
         }

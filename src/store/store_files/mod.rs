@@ -122,7 +122,7 @@ pub struct Notices {
     kept: Mutex<Kept>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Kept {
     texts: VecDeque<String>,
     new: usize,
@@ -146,6 +146,18 @@ impl Notices {
         kept.pushed += 1;
         self.has_new.store(true, Ordering::Release);
         kept.pushed
+    }
+
+    /// Goes on from those of an earlier listing; only what it lacks is new.
+    pub(crate) fn follow(&self, earlier: &Self) {
+        let known = earlier.kept().clone();
+        self.has_new.store(known.new > 0, Ordering::Release);
+        let own = std::mem::replace(&mut *self.kept(), known);
+        for text in own.texts {
+            if !self.kept().texts.contains(&text) {
+                self.push(text);
+            }
+        }
     }
 
     /// Whether [`Notices::take_new`] returned it.

@@ -195,7 +195,10 @@ impl SharedView {
         let is_news = self.files.queues.is_unsound() && !self.view().was_unsound;
         if is_news {
             self.files.queues.read_ends()?;
-            self.list_again()?;
+            // The listing is the same: only the view is made anew.
+            let left_out = self.view().left_out;
+            let (is_open_or_crashed, unread) = self.was_left_open();
+            self.judge(is_open_or_crashed, left_out, unread, &self.beside())?;
         }
         Ok(is_news)
     }

@@ -64,7 +64,14 @@ pub fn prime(log: &CommitLog, queues: &QueueTable, index: Option<&IndexRun>) -> 
     if !queues.is_lazy() {
         return Ok(false);
     }
-    let is_proven = leads_to_index_end(log, queues, index)?;
+    // An index that cannot be read proves nothing; the search for missing files reports it.
+    let mut is_proven = leads_to_index_end(log, queues, index).unwrap_or(false);
+    if is_proven {
+        // Messages without keys may follow: all queues find the end then, without a walk to it.
+        let mut look = [0; 4096];
+        let read = log.run().read_at(&mut look, reach_of(queues).saturating_add(MOST_BEHIND))?;
+        is_proven = look.iter().take(read).all(|byte| *byte == 0);
+    }
     if !is_proven {
         queues.read_ends()?;
     }
@@ -98,10 +105,14 @@ fn leads_to_index_end(
 /// file is missing then.
 pub fn is_plain(log: &CommitLog, queues: &QueueTable) -> bool {
     let end = log.end_offset();
-    let reach = queues.all().iter().map(|queue| queue.reach()).max().unwrap_or(-1);
     !queues.is_unsound()
         && end < log.run().end_offset().unwrap_or(0)
-        && end <= clamp_u64(reach).saturating_add(MOST_BEHIND)
+        && end <= reach_of(queues).saturating_add(MOST_BEHIND)
+}
+
+/// Log offset that the queues reach, of which some may not be read yet.
+fn reach_of(queues: &QueueTable) -> u64 {
+    clamp_u64(queues.all().iter().map(|queue| queue.reach()).max().unwrap_or(-1))
 }
 
 /// Sets the end by [`end::find`]. Returns the last record if it is left out.
