@@ -209,11 +209,10 @@ class Run:
         self._wait(0 if unit.messages else size + 1)
         if self.stopped is not None or self.interrupted:
             return
-        added = {**chosen.added, **self._ways.properties}
-        origin = f"{self._ways.broker}/{chosen.place}"
-        more = {**added, "MQSTORE_ORIGIN": origin}
-        if len(properties) + len(property_block(more)) <= _MOST_PROPERTY_BYTES:
-            added = more
+        added = property_block({**chosen.added, **self._ways.properties})
+        origin = property_block({"MQSTORE_ORIGIN": f"{self._ways.broker}/{chosen.place}"})
+        if len(properties) + len(added) + len(origin) <= _MOST_PROPERTY_BYTES:
+            added += origin
         lane = _lane(message.topic, message.queue_id)
         self._number += 1
         unit.parts += 1
@@ -228,8 +227,7 @@ class Run:
             self._take(Failed(self._number, "TooLarge", text, 13, 0))
             return
         queue = queue_id if self._ways.keep_queue and not topic.startswith("%RETRY%") else ANY_QUEUE
-        more = property_block(added)
-        self._sender.send(self._number, topic, queue, lane, flag, properties, more, body)
+        self._sender.send(self._number, topic, queue, lane, flag, properties, added, body)
 
     def _wait(self, size: int) -> None:
         """Until there is room for a record in the window, if it is new, and the rate allows it."""
