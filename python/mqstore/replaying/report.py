@@ -83,8 +83,8 @@ class ReplayTopic(Report):
         topic: Topic that they are sent to.
         messages: How many there are.
         bytes: Their bodies and properties, as stored.
-        queues: Queues of the topic that can be written to; 0 if it is not there, ``None`` if the
-            target was not asked.
+        queues: How many numbers the queues have that can be written to; 0 without the topic,
+            ``None`` if the target was not asked.
         groups: Consumer groups that receive them.
         highest_queue_id: The highest queue that one of them comes from.
     """
