@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from mqstore.errors import ConfigError, damaged, expected
+from mqstore.errors import ConfigError, expected
 from mqstore.files.new_file import new_file
 from mqstore.results import _Report as Report
 
@@ -215,18 +215,6 @@ def read_failures(path: str | os.PathLike[str]) -> dict[int, str]:
     except (ValueError, LookupError, TypeError, csv.Error) as error:
         text = expected("retry_failed", "a report of failures", f"{path}: {error}")
         raise ConfigError(text, "retry_failed") from None
-
-
-def failure_of(document: object, path: str, offset: int) -> ReplayFailure:
-    """The failure that a line of a journal holds.
-
-    Raises:
-        CorruptionError: It holds none.
-    """
-    try:
-        return msgspec.convert(document, ReplayFailure)
-    except msgspec.ValidationError as error:
-        raise damaged(path, "journal", "a failure", error, offset=offset) from None
 
 
 def _is_csv(path: str | os.PathLike[str]) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mqstore.errors import StoreError
+from mqstore.replaying.journal import Line
 from mqstore.replaying.report import ACTIONS, FailureKind, ReplayFailure
 from mqstore.replaying.sender import MOST_BODY_BYTES, Failed, Sender, Sent
 
@@ -303,16 +304,19 @@ class Run:
             anchor = answered[0].place, answered[0].time_ms
         good = [unit for unit in answered if unit.failure is None]
         self._journal.note(
-            done=done,
-            beyond=[
-                unit.place
-                for unit in answered
-                if not self._journal.is_handled(unit.place) and (done is None or unit.place > done)
-            ],
-            anchor=anchor,
-            sent=len(good),
-            resolved=[unit.place for unit in good if unit.is_again],
-            failures=[_failure(unit) for unit in answered if unit.failure is not None],
+            Line(
+                done=done,
+                beyond=[
+                    unit.place
+                    for unit in answered
+                    if not self._journal.is_handled(unit.place)
+                    and (done is None or unit.place > done)
+                ],
+                anchor=anchor,
+                sent=len(good),
+                resolved=[unit.place for unit in good if unit.is_again],
+                failures=[_failure(unit) for unit in answered if unit.failure is not None],
+            )
         )
         self.sent += len(good)
         for unit in answered:
