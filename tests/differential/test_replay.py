@@ -93,7 +93,7 @@ def test_the_plan_sends_nothing_and_says_what_would_be(cluster: Cluster, tmp_pat
     assert report.seconds == 9
     assert report.first[0].physical_offset == 0
     assert any("redelivery" in text for text in report.differences)
-    assert any("new_id" in text for text in report.warnings)
+    assert any("new id" in text for text in report.warnings)
     assert len(cluster.messages("read")) == 1
     assert not Path(report.journal).exists()
     missing = mqstore.replay(root, topics=["orders"], to_topic="nowhere", **options(cluster))

@@ -146,8 +146,8 @@ def replay(
         classpath: Class path that has RocketMQ's client, in place of `rocketmq_home`.
         credentials: File with ``accessKey`` and ``secretKey``; by default they are
             ``MQSTORE_ACCESS_KEY`` and ``MQSTORE_SECRET_KEY`` of the environment.
-        tls: Encrypt the connections.
-        tls_config: File of RocketMQ's TLS settings.
+        tls: Encrypt the connections. RocketMQ's client checks no certificate by itself.
+        tls_config: File of RocketMQ's TLS settings, such as ``tls.client.authServer=true``.
         batch: Most messages of one request; 1 sends each alone.
         tries: How often a message is tried while the cause may pass.
         timeout_s: Seconds that an attempt may take.
@@ -426,7 +426,7 @@ class Replay:
                 text = (
                     f"{topic}: the target has {queues} queues, and messages are of queue {highest}"
                 )
-                warnings.append(f'{text}; queue "any" sends to those that are there')
+                warnings.append(f"{text}; spread them over any queue")
             groups = (group,) if group is not None and topic.startswith("%RETRY%") else groups
             rows.append(ReplayTopic(topic, messages, size, queues, groups, highest))
         return tuple(rows), warnings
@@ -447,7 +447,7 @@ class Replay:
         if not self._new_id:
             found.append(
                 "unique keys are kept: a consumer that drops keys it knows drops these messages, "
-                "unless new_id gives them new ones"
+                "unless each gets a new id"
             )
         if journal.sent:
             sent = count_text(journal.sent)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
@@ -14,6 +16,7 @@ from mqstore.cli.message_options import grep_option, tags_option
 from mqstore.cli.names import refusals
 from mqstore.cli.options import (
     allow_empty_option,
+    begin_end_options,
     config_option,
     limit_option,
     output_options,
@@ -23,7 +26,7 @@ from mqstore.cli.options import (
 )
 from mqstore.cli.output import Column, note, table_lines
 from mqstore.cli.progress import progress
-from mqstore.cli.units import TIME
+from mqstore.cli.units import COUNT_RATE, RATE
 from mqstore.replaying.replay import INTERRUPTED, Replay
 from mqstore.replaying.report import write_failures
 from mqstore.replaying.selection import REFUSED
@@ -31,7 +34,6 @@ from mqstore.text import (
     count_text,
     duration_text,
     escape,
-    parse_size,
     rate_text,
     size_text,
     time_text,
@@ -42,11 +44,6 @@ if TYPE_CHECKING:
 
     from mqstore.cli.output import Output
     from mqstore.replaying.report import ReplayReport
-
-    # Newer releases have it generic, older ones cannot be subscripted.
-    _FloatType = click.ParamType[float]
-else:
-    _FloatType = click.ParamType
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -83,26 +80,6 @@ _FAILURES = (
 )
 
 
-class _Rate(_FloatType):
-    """``200/s``, of sizes ``5m/s``."""
-
-    name = "rate"
-
-    def __init__(self, read: Callable[[str], float]) -> None:
-        self._read = read
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        try:
-            rate = self._read(str(value).strip().removesuffix("/s"))
-        except ValueError:
-            rate = 0
-        if rate <= 0:
-            self.fail(f"expected a number a second, as 200/s, got {value!r}", param, ctx)
-        return rate
-
-
 def _pairs(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
     pairs = [one.partition("=") for one in given]
     if not all(name and separator for name, separator, _ in pairs):
@@ -110,20 +87,20 @@ def _pairs(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...])
     return {name: value for name, _, value in pairs}
 
 
-def _function(_ctx: click.Context, _param: click.Parameter, given: str | None) -> object:
+def _function(ctx: click.Context, _param: click.Parameter, given: str | None) -> object:
     """The function that a name ``module:function`` leads to; modules of this folder too."""
-    if given is None:
+    # A shell that completes the line runs nothing.
+    if given is None or ctx.resilient_parsing:
         return None
     module, separator, name = given.partition(":")
     if not (module and separator and name):
         raise click.BadParameter(f"expected MODULE:FUNCTION, got {given!r}")
-    sys.path.insert(0, "")
+    # Behind all others, for the module's own imports too.
+    sys.path.append(str(Path.cwd()))
     try:
         found: object = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, SyntaxError) as error:
         raise click.BadParameter(str(error)) from None
-    finally:
-        sys.path.remove("")
     if not callable(found):
         raise click.BadParameter(f"{given} is no function")
     return found
@@ -167,12 +144,7 @@ _OPTIONS = (
         metavar="OFFSET",
         help="Last queue offset that counts.",
     ),
-    click.option(
-        "--from", "begin_ms", type=TIME, metavar="TIME", help="First store time that counts."
-    ),
-    click.option(
-        "--until", "end_ms", type=TIME, metavar="TIME", help="Last store time that counts."
-    ),
+    partial(begin_end_options, last="--until"),
     tags_option,
     click.option(
         "-k", "--key", "keys", multiple=True, metavar="KEY", help="Only this key; repeatable."
@@ -193,12 +165,12 @@ _OPTIONS = (
         help="Send these too; by default they are refused. Repeatable.",
     ),
     click.option(
-        "--rate", type=_Rate(float), metavar="RATE", help="Most messages a second, as 200/s."
+        "--rate", type=COUNT_RATE, metavar="RATE", help="Most messages a second, as 200/s."
     ),
     click.option(
         "--bytes",
         "bytes_rate",
-        type=_Rate(parse_size),
+        type=RATE,
         metavar="RATE",
         help="Most bytes a second, as 5m/s.",
     ),
@@ -269,7 +241,12 @@ _OPTIONS = (
         help="File with accessKey and secretKey; MQSTORE_ACCESS_KEY and MQSTORE_SECRET_KEY if left "
         "out.",
     ),
-    click.option("--tls", is_flag=True, help="Encrypt the connections."),
+    click.option(
+        "--tls",
+        is_flag=True,
+        help="Encrypt the connections; the server's certificate is checked only if --tls-config "
+        "says so.",
+    ),
     click.option(
         "--tls-config",
         type=click.Path(exists=True, dir_okay=False),
@@ -359,9 +336,11 @@ def _run(
     document = msgspec.to_builtins(report)
     print_report(output, document, "failures", lambda: _lines(report, document))
     for text in report.warnings:
-        note(_for_shell(text))
+        note(escape(text))
     if report_file is not None and report.applied:
         write_failures(report_file, report.failures)
+    elif report_file is not None:
+        note(escape(f"{report_file} is not written without --apply"))
     if report.stopped is not None:
         again = "start it again to go on"
         note(escape(f"stopped: {report.stopped}; journal {report.journal}: {again}"))
@@ -370,17 +349,6 @@ def _run(
     is_damaged = any(row.reason == "damaged" for row in report.refusals)
     is_asked = report.applied or all(row.queues for row in report.topics)
     return int(bool(report.failures or report.stopped) or is_damaged or not is_asked)
-
-
-def _for_shell(text: str) -> str:
-    """A remark in the names of the options."""
-    for name, option in (
-        ("new_id", "--new-id"),
-        ('queue "any"', "--queue any"),
-        ("another journal", "another --journal"),
-    ):
-        text = text.replace(name, option)
-    return escape(text)
 
 
 def _lines(report: ReplayReport, document: dict[str, Any]) -> Iterator[str]:
