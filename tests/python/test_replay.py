@@ -107,6 +107,48 @@ def test_dead_letters_go_to_their_group_or_to_their_topic(root: Path) -> None:
         chosen(root, dead_letters="nobody")
 
 
+def test_the_selection_holds_for_ids_and_for_origins(root: Path) -> None:
+    with mqstore.open(root, "a", config=SMALL) as store:
+        traced = {"RETRY_TOPIC": "RMQ_SYS_TRACE_TOPIC"}
+        store.append("%DLQ%billing", b"trace", properties=traced)
+        place = {one.body: one.physical_offset for one in store.scan()}
+    ids = (place[b"body 1"], place[b"dead"])
+    (one,), (other,) = chosen(root, dead_letters="billing", ids=ids)
+    assert (one.message.body, other.reason, other.place) == (b"dead", "not-selected", ids[0])
+    # A dead letter names its topic itself: it leads to no topic of a broker.
+    sent, refused = chosen(root, dead_letters="billing", to_origin=True)
+    assert bodies(sent) == [b"dead"]
+    assert [one.reason for one in refused] == ["no-origin", "system"]
+    sent, _ = chosen(root, dead_letters="billing", to_origin=True, include=("system",))
+    assert [one.topic for one in sent] == ["orders", "RMQ_SYS_TRACE_TOPIC"]
+
+
+def test_what_waits_is_sent_unless_it_was_delivered_or_ended(root: Path) -> None:
+    half, op = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+    with mqstore.open(root, "a", config=SMALL) as store:
+        for name, real in (("old", "orders"), ("x", "orders"), ("y", "%RETRY%billing"), ("z", "q")):
+            given = {"REAL_TOPIC": real, "RETRY_TOPIC": "orders"}
+            store.append("SCHEDULE_TOPIC_XXXX", name.encode(), queue_id=2, properties=given)
+        for name in ("committed", "open"):
+            real = {"REAL_TOPIC": "orders"}
+            store.append(half, name.encode(), properties=real, unique_key=name)
+        store.append(op, b"0,", tags="d")
+    (root / "config/delayOffset.json").write_text('{"offsetTable":{"3":1}}')
+    sent, _ = chosen(root, missed_by="billing")
+    assert bodies(sent)[-2:] == [b"x", b"y"]
+    assert {(one.topic, one.added["RETRY_TOPIC"]) for one in sent[-2:]} == {
+        ("%RETRY%billing", "orders")
+    }
+    sent, refused = chosen(root, topics=("SCHEDULE_TOPIC_XXXX", half), include=("half", "system"))
+    assert [(one.message.body, one.topic) for one in sent] == [
+        (b"x", "orders"),
+        (b"y", "%RETRY%billing"),
+        (b"z", "q"),
+        (b"open", "orders"),
+    ]
+    assert [one.reason for one in refused] == ["ended", "ended"]
+
+
 def test_what_a_group_missed_goes_to_it_alone(root: Path) -> None:
     sent, refused = chosen(root, missed_by="billing")
     with mqstore.open(root) as store:
@@ -240,6 +282,8 @@ def test_reports_of_failures_are_read_again(tmp_path: Path, name: str) -> None:
         (26, "MQBrokerException", "subscription group not exist", "no-group"),
         (-2, "NoQueue", "orders has 4 queues", "no-queue"),
         (1, "MQBrokerException", "UNKNOWN_ERROR", "broker-error"),
+        (17, "MQClientException", "No route info of this topic: Authentications", "no-topic"),
+        (26, "MQBrokerException", "no group AclExceptions", "no-group"),
     ],
 )
 def test_failures_are_told_apart(code: int, kind: str, text: str, wanted: str) -> None:
