@@ -8,7 +8,6 @@ import random
 import subprocess
 import time
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,22 +15,17 @@ import pytest
 import mqstore
 from helpers.clusters import QUICK_JAVA, Cluster, running_cluster
 from helpers.java import RocketMQ
-from helpers.running import command_line, environment
+from helpers.running import children, command_line, environment
 from mqstore.replaying.run import WINDOW
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
 KILLS = int(os.environ.get("MQSTORE_REPLAY_KILLS", "10"))
 SEED = int(os.environ.get("MQSTORE_SEED", "1"))
 SUPPLY = 1_000
 EACH = ("command", "client", "command", "client", "broker")
-
-
-def children(pid: int) -> list[int]:
-    """The processes that a process started."""
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [int(word) for word in text.split()]
 
 
 @pytest.mark.usefixtures("_java")
