@@ -150,10 +150,8 @@ impl Remote {
 
     /// Lists the objects again; blocks of those that did not change stay in memory.
     pub fn listed_again(&self) -> io::Result<Self> {
-        let (objects, root) = (Arc::clone(&self.objects), self.root.clone());
-        let listed_at = Instant::now();
-        let listing = Listing::of(&root, objects.list()?);
-        Ok(Self { objects, root, listed_at, listing, blocks: Arc::clone(&self.blocks) })
+        let again = Self::new(Arc::clone(&self.objects), self.root.clone())?;
+        Ok(Self { blocks: Arc::clone(&self.blocks), ..again })
     }
 
     #[must_use]
@@ -230,8 +228,7 @@ impl Storage for Remote {
     }
 
     fn stamp(&self, path: &Path) -> io::Result<Option<Stamp>> {
-        let listing = &self.listing;
-        let found = listing.files.get(path);
+        let found = self.listing.files.get(path);
         Ok(found.map(|(id, object)| {
             let changed_ns = ns(object.modified_ms);
             Stamp { inode: *id, len: object.len, changed_ns }

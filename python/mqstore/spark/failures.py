@@ -45,7 +45,10 @@ def in_one_sentence() -> Iterator[None]:
 
 
 _REASONS = (
-    ("JVM gone", r"Connection refused|Connection reset|Answer from Java side is empty|JVM ended"),
+    (
+        "JVM gone",
+        r"Connection re(fused|set)|Answer from Java|Error while (send|receiv)ing|JVM ended",
+    ),
     ("disk full", r"No space left on device|Disk quota exceeded"),
     ("store replaced", r"is another store than the one that was read|both agree to"),
     ("log cut", r"a crash cut its tail"),
