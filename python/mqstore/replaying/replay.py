@@ -13,6 +13,7 @@ import threading
 import time
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -261,17 +262,34 @@ class Replay:
         """Sends, or plans."""
         with mqstore.open(self._path, "r", config=self._config) as store:
             selector = Selector(store, self._selection, allow_empty=self._allow_empty)
-            journal = self._open_journal(store)
-            if self._apply:
-                with closing(journal):
-                    return self._send(store, selector, journal)
-            journal.read()
-            _check_anchor(store, journal)
-            return self._plan(store, selector, journal)
+            with closing(self._journal_of(store)) as journal:
+                if self._apply:
+                    journal.open()
+                else:
+                    journal.read()
+                _check_anchor(store, journal)
+                before = journal.sent
+                found = (self._send if self._apply else self._plan)(selector, journal)
+            failures, rows = journal.failures.values(), self._refusals.values()
+            return ReplayReport(
+                path=store.path,
+                to=self._target.to,
+                applied=self._apply,
+                sent_before=before,
+                failed=len(failures),
+                skipped=sum(row.messages for row in rows),
+                failures=tuple(failures),
+                refusals=tuple(rows),
+                journal=journal.path,
+                differences=self._differences(),
+                **found,
+            )
 
-    def _open_journal(self, store: Store) -> Journal:
+    def _journal_of(self, store: Store) -> Journal:
         selection = asdict(replace(self._selection, grep=None))
-        selection["grep"] = self._selection.grep and self._selection.grep.pattern.decode()
+        selection["grep"] = self._selection.grep and self._selection.grep.pattern.decode(
+            errors="backslashreplace"
+        )
         given = {name: value for name, value in selection.items() if value not in (None, (), False)}
         binding = {"store": store.path, "to": self._target.to, **given}
         if self._to_topic is not None:
@@ -359,14 +377,17 @@ class Replay:
         row = row or ReplayRefusal(one.reason, 0, one.topic, one.place, one.detail)
         self._refusals[one.reason] = replace(row, messages=row.messages + 1)
 
-    def _plan(self, store: Store, selector: Selector, journal: Journal) -> ReplayReport:
+    def _advance(self, selector: Selector, place: int) -> None:
+        if self._progress is not None:
+            self._progress(place - selector.begin, selector.end - selector.begin)
+
+    def _plan(self, selector: Selector, journal: Journal) -> dict[str, Any]:
         counts: dict[str, list[int]] = {}
         first: list[FirstMessage] = []
         again, found = self._again(selector, journal), self._found(selector, journal)
         records, last = 0, -1
         for one, changed in itertools.chain(again, found):
-            if self._progress is not None:
-                self._progress(one.place - selector.begin, selector.end - selector.begin)
+            self._advance(selector, one.place)
             records, last = records + (one.place != last), one.place
             if self._ways.limit is not None and records > self._ways.limit:
                 break
@@ -382,27 +403,16 @@ class Replay:
                 time_ms = message.store_timestamp_ms
                 first.append(FirstMessage(topic, one.place, time_ms, keys, message.tags, key))
         topics, warnings = self._topics(counts)
-        rows = tuple(self._refusals.values())
         total, size = sum(row.messages for row in topics), sum(row.bytes for row in topics)
         rate, bytes_rate = self._rates
         times = [total / rate if rate else None, size / bytes_rate if bytes_rate else None]
-        return ReplayReport(
-            path=store.path,
-            to=self._target.to,
-            applied=False,
-            sent_before=journal.sent,
-            failed=len(journal.failures),
-            skipped=sum(row.messages for row in rows),
-            failures=tuple(journal.failures.values()),
-            refusals=rows,
-            journal=journal.path,
-            messages=total,
-            topics=topics,
-            first=tuple(first),
-            seconds=max((time for time in times if time is not None), default=None),
-            differences=self._differences(),
-            warnings=(*warnings, *self._warnings(journal)),
-        )
+        return {
+            "messages": total,
+            "topics": topics,
+            "first": tuple(first),
+            "seconds": max((time for time in times if time is not None), default=None),
+            "warnings": (*warnings, *self._warnings(journal)),
+        }
 
     def _topics(self, counts: Mapping[str, list[int]]) -> tuple[tuple[ReplayTopic, ...], list[str]]:
         """The topics of the target, as far as it can be asked."""
@@ -455,20 +465,12 @@ class Replay:
             found.append(f"{text}; another journal begins anew")
         return found
 
-    def _send(self, store: Store, selector: Selector, journal: Journal) -> ReplayReport:
-        journal.open()
-        _check_anchor(store, journal)
-        before = journal.sent
+    def _send(self, selector: Selector, journal: Journal) -> dict[str, Any]:
         with ExitStack() as stack:
             sender = stack.enter_context(closing(self._sender()))
             run = Run(sender, journal, Pace(*self._rates), self._ways)
             stack.enter_context(_interrupts(run))
-            began = time.monotonic()
-
-            def advance(place: int) -> None:
-                if self._progress is not None:
-                    self._progress(place - selector.begin, selector.end - selector.begin)
-
+            began, advance = time.monotonic(), partial(self._advance, selector)
             try:
                 run.send(self._again(selector, journal), advance, again=True)
                 if run.stopped is None and not run.interrupted:
@@ -477,28 +479,16 @@ class Replay:
                 # Nothing is sent that cannot be noted.
                 if journal.is_open:
                     run.finish()
-        rows = tuple(self._refusals.values())
-        failures = tuple(journal.failures.values())
         warnings = []
         if run.unreplicated:
             count = count_text(run.unreplicated)
             warnings.append(f"{count} messages are stored, but not flushed or on no slave yet")
-        return ReplayReport(
-            path=store.path,
-            to=self._target.to,
-            applied=True,
-            sent=run.sent,
-            sent_before=before,
-            failed=len(failures),
-            skipped=sum(row.messages for row in rows),
-            failures=failures,
-            refusals=rows,
-            stopped=INTERRUPTED if run.interrupted else run.stopped,
-            journal=journal.path,
-            seconds=time.monotonic() - began,
-            differences=self._differences(),
-            warnings=tuple(warnings),
-        )
+        return {
+            "sent": run.sent,
+            "stopped": INTERRUPTED if run.interrupted else run.stopped,
+            "seconds": time.monotonic() - began,
+            "warnings": tuple(warnings),
+        }
 
 
 def _check(given: Mapping[str, Any], group: str | None, *, to_origin: bool) -> None:

@@ -40,23 +40,11 @@ OF_DEAD_LETTERS = ("RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_TOPIC", "DLQ_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The requested messages; ``None`` and empty are no bound.
+    """The requested messages: arguments of ``mqstore.replay``; ``None`` and empty are no bound.
 
     Attributes:
-        topics: Only these topics; of dead letters and retries, the topic that they come from.
-        queue_ids: Only queues of these numbers.
-        first_queue_offset: First queue offset.
-        last_queue_offset: Last queue offset.
-        begin_ms: First store time.
-        end_ms: Last store time.
-        tags: A tag expression.
-        keys: Keys or unique keys of which a message has one.
-        ids: Message ids or physical offsets.
-        grep: Pattern that the body must contain.
-        missed_by: A group whose messages behind its offsets are meant.
         dead_letters: A group whose dead letters are meant.
-        to_origin: Whether dead letters go to their topic, and not to their group.
-        include: What is sent although it is refused by default.
+        to_origin: Whether these go to their topic, and not to their group.
     """
 
     topics: tuple[str, ...] = ()

@@ -30,20 +30,7 @@ _END_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A cluster, and the client that speaks to it.
-
-    Attributes:
-        to: Name servers, ``host:port`` joined by ``;``.
-        rocketmq_home: Folder of an installed RocketMQ, whose ``lib`` has the client.
-        classpath: Class path with the client, in place of it.
-        credentials: A file with ``accessKey`` and ``secretKey``.
-        tls: Whether the connections are encrypted.
-        tls_config: File of RocketMQ's TLS settings.
-        timeout_s: How long an attempt may take.
-        tries: How often a message is tried where a cause may pass.
-        batch: Most messages of one request.
-        ordered: Whether messages of a queue keep their order.
-    """
+    """A cluster, and the client that speaks to it: arguments of ``mqstore.replay``."""
 
     to: str
     rocketmq_home: str | os.PathLike[str] | None = None
