@@ -284,6 +284,7 @@ def test_reports_of_failures_are_read_again(tmp_path: Path, name: str) -> None:
         (1, "MQBrokerException", "UNKNOWN_ERROR", "broker-error"),
         (17, "MQClientException", "No route info of this topic: Authentications", "no-topic"),
         (26, "MQBrokerException", "no group AclExceptions", "no-group"),
+        (-1, "RemotingException", "The broker[zero] not exist", "unreachable"),
     ],
 )
 def test_failures_are_told_apart(code: int, kind: str, text: str, wanted: str) -> None:

@@ -286,10 +286,9 @@ class Replay:
             )
 
     def _journal_of(self, store: Store) -> Journal:
+        grep = self._selection.grep
         selection = asdict(replace(self._selection, grep=None))
-        selection["grep"] = self._selection.grep and self._selection.grep.pattern.decode(
-            errors="backslashreplace"
-        )
+        selection["grep"] = grep and grep.pattern.decode(errors="backslashreplace")
         given = {name: value for name, value in selection.items() if value not in (None, (), False)}
         binding = {"store": store.path, "to": self._target.to, **given}
         if self._to_topic is not None:

@@ -29,7 +29,7 @@ _WINDOW_BYTES = 32 << 20
 _MOST_UNCOUNTED = 64 * WINDOW
 _MOST_IN_A_ROW = 20
 _MOST_FAILURES = 10_000
-# Failures of one message or queue, which the others do not wait for in their order.
+# Failures of one message or queue, which the others do not wait for in their order; as in Java.
 _OF_ONE = ("empty-body", "refused", "no-queue")
 # A broker adds properties of its own to the 32,767 bytes that a record can hold.
 _MOST_PROPERTY_BYTES = 32_500
@@ -57,7 +57,7 @@ _FULL = 0.89
 def kind_of(answer: Failed) -> FailureKind:
     """The meaning of an answer."""
     text = answer.text
-    if "zero" in text and answer.code in (13, -1):
+    if "length is zero" in text and answer.code in (13, -1):
         return "empty-body"
     # Other answers quote names of the store.
     if answer.code in (1, 16, -1) and _PERMISSION.search(text):
