@@ -111,163 +111,140 @@ def _ids(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -
     return [int(one) if re.fullmatch("[0-9]{1,19}", one) else one for one in given]
 
 
+def _option(names: str, value: str | None, text: str, **more: Any) -> Callable[[Any], Any]:  # noqa: ANN401
+    default = "default" in more
+    return click.option(*names.split(), metavar=value, help=text, show_default=default, **more)
+
+
+_FILE, _THERE = click.Path(dir_okay=False), click.Path(exists=True, dir_okay=False)
+_OFFSET = click.IntRange(min=0)
 _OPTIONS = (
-    click.option(
+    _option(
         "--to",
-        "to",
+        "NAMESRV",
+        "Name servers of the target, host:port; several joined by ;.",
         required=True,
-        metavar="NAMESRV",
-        help="Name servers of the target, host:port; several joined by ;.",
     ),
-    click.option("--apply", is_flag=True, help="Send; without it the plan is printed."),
+    _option("--apply", None, "Send; without it the plan is printed.", is_flag=True),
     topics_option(),
-    click.option(
-        "-q",
-        "--queue-id",
-        "queue_ids",
+    _option(
+        "-q --queue-id queue_ids",
+        "QUEUE",
+        "Only queues of this number; repeatable.",
         multiple=True,
         type=click.IntRange(0, 2**31 - 1),
-        metavar="QUEUE",
-        help="Only queues of this number; repeatable.",
     ),
-    click.option(
-        "--first-offset",
-        "first_queue_offset",
-        type=click.IntRange(min=0),
-        metavar="OFFSET",
-        help="First queue offset that counts.",
+    _option(
+        "--first-offset first_queue_offset",
+        "OFFSET",
+        "First queue offset that counts.",
+        type=_OFFSET,
     ),
-    click.option(
-        "--last-offset",
-        "last_queue_offset",
-        type=click.IntRange(min=0),
-        metavar="OFFSET",
-        help="Last queue offset that counts.",
+    _option(
+        "--last-offset last_queue_offset", "OFFSET", "Last queue offset that counts.", type=_OFFSET
     ),
     partial(begin_end_options, last="--until"),
     tags_option,
-    click.option(
-        "-k", "--key", "keys", multiple=True, metavar="KEY", help="Only this key; repeatable."
-    ),
-    click.option(
-        "--id",
-        "ids",
+    _option("-k --key keys", "KEY", "Only this key; repeatable.", multiple=True),
+    _option(
+        "--id ids",
+        "ID|OFFSET",
+        "This message, by message id or physical offset; repeatable.",
         multiple=True,
         callback=_ids,
-        metavar="ID|OFFSET",
-        help="This message, by message id or physical offset; repeatable.",
     ),
     grep_option,
-    click.option(
+    _option(
         "--include",
+        None,
+        "Send these too; by default they are refused. Repeatable.",
         multiple=True,
         type=click.Choice(REFUSED),
-        help="Send these too; by default they are refused. Repeatable.",
     ),
-    click.option(
-        "--rate", type=COUNT_RATE, metavar="RATE", help="Most messages a second, as 200/s."
-    ),
-    click.option(
-        "--bytes",
-        "bytes_rate",
-        type=RATE,
-        metavar="RATE",
-        help="Most bytes a second, as 5m/s.",
-    ),
+    _option("--rate", "RATE", "Most messages a second, as 200/s.", type=COUNT_RATE),
+    _option("--bytes bytes_rate", "RATE", "Most bytes a second, as 5m/s.", type=RATE),
     limit_option(None, "messages in this run"),
-    click.option("--to-topic", metavar="TOPIC", help="Topic of the target for all of them."),
-    click.option(
+    _option("--to-topic", "TOPIC", "Topic of the target for all of them."),
+    _option(
         "--queue",
+        None,
+        "keep: to the queue of the same number; any: to all in turn.",
         type=click.Choice(["keep", "any"]),
         default="keep",
-        show_default=True,
-        help="keep: to the queue of the same number; any: to all in turn.",
     ),
-    click.option("--ordered", is_flag=True, help="Keep the order within each queue."),
-    click.option("--new-id", is_flag=True, help="Give each message a new unique key."),
-    click.option(
-        "--set-property",
-        "properties",
+    _option("--ordered", None, "Keep the order within each queue.", is_flag=True),
+    _option("--new-id", None, "Give each message a new unique key.", is_flag=True),
+    _option(
+        "--set-property properties",
+        "NAME=VALUE",
+        "A property that each message gets; repeatable.",
         multiple=True,
         callback=_pairs,
-        metavar="NAME=VALUE",
-        help="A property that each message gets; repeatable.",
     ),
-    click.option(
+    _option(
         "--transform",
+        "MODULE:FUNCTION",
+        "A Python function that returns the message to send, or None to drop it.",
         callback=_function,
-        metavar="MODULE:FUNCTION",
-        help="A Python function that returns the message to send, or None to drop it.",
     ),
-    click.option(
+    _option(
         "--journal",
-        type=click.Path(dir_okay=False),
-        metavar="FILE",
-        help="What was sent, to go on from; by default one for store, target and selection.",
+        "FILE",
+        "What was sent, to go on from; by default one for store, target and selection.",
+        type=_FILE,
     ),
-    click.option(
-        "--report",
-        "report_file",
-        type=click.Path(dir_okay=False),
-        metavar="FILE",
-        help="Write the failures: FILE.csv as CSV, else JSON lines.",
+    _option(
+        "--report report_file",
+        "FILE",
+        "Write the failures: FILE.csv as CSV, else JSON lines.",
+        type=_FILE,
     ),
-    click.option(
+    _option(
         "--retry-failed",
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="REPORT",
-        help="Send only the messages of this report of failures.",
+        "REPORT",
+        "Send only the messages of this report of failures.",
+        type=_THERE,
     ),
-    click.option(
+    _option(
         "--on-failure",
+        None,
+        "stop: at what all messages would meet, and after 20 in a row; skip: go on.",
         type=click.Choice(["stop", "skip"]),
         default="stop",
-        show_default=True,
-        help="stop: at what all messages would meet, and after 20 in a row; skip: go on.",
     ),
-    click.option(
+    _option(
         "--rocketmq-home",
+        "FOLDER",
+        "An installed RocketMQ; ROCKETMQ_HOME if left out.",
         type=click.Path(exists=True, file_okay=False),
-        metavar="FOLDER",
-        help="An installed RocketMQ; ROCKETMQ_HOME if left out.",
     ),
-    click.option(
-        "--classpath", metavar="PATH", help="Class path with RocketMQ's client, in place of it."
-    ),
-    click.option(
+    _option("--classpath", "PATH", "Class path with RocketMQ's client, in place of it."),
+    _option(
         "--credentials",
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="FILE",
-        help="File with accessKey and secretKey; MQSTORE_ACCESS_KEY and MQSTORE_SECRET_KEY if left "
-        "out.",
+        "FILE",
+        "File with accessKey and secretKey; MQSTORE_ACCESS_KEY and MQSTORE_SECRET_KEY if left out.",
+        type=_THERE,
     ),
-    click.option(
+    _option(
         "--tls",
+        None,
+        "Encrypt the connections; a server's certificate is checked only if --tls-config says so.",
         is_flag=True,
-        help="Encrypt the connections; the server's certificate is checked only if --tls-config "
-        "says so.",
     ),
-    click.option(
-        "--tls-config",
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="FILE",
-        help="RocketMQ's file of TLS settings.",
-    ),
-    click.option(
+    _option("--tls-config", "FILE", "RocketMQ's file of TLS settings.", type=_THERE),
+    _option(
         "--batch",
+        "COUNT",
+        "Most messages of one request.",
         type=click.IntRange(1, 1024),
         default=32,
-        show_default=True,
-        metavar="COUNT",
-        help="Most messages of one request.",
     ),
-    click.option(
+    _option(
         "--tries",
+        "COUNT",
+        "How often a message is tried while the cause may pass.",
         type=click.IntRange(1, 1000),
         default=8,
-        show_default=True,
-        metavar="COUNT",
-        help="How often a message is tried while the cause may pass.",
     ),
     allow_empty_option,
     config_option,
