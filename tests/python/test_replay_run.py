@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,20 +18,23 @@ from mqstore.replaying.report import read_failures, write_failures
 from mqstore.replaying.sender import Failed, Sender, Sent, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 BUSY = 1, "create mapped file failed, server is busy or broken."
 NO_QUEUE = -2, "orders has 2 queues, none is 9"
 
 
 class Client:
-    """Takes the part of the Java process: messages of `fails` fail, by their body."""
+    """Takes the part of the Java process: messages of `fails` fail, one waits until `idle`."""
 
     fails: ClassVar[dict[bytes, tuple[int, str]]] = {}
     got: ClassVar[list[bytes]] = []
+    slow: ClassVar[bytes] = b""
+    idle: ClassVar[Callable[[Client], object]]
 
     def __init__(self, *_args: object, **_options: object) -> None:
         self.waiting: list[Sent | Failed] = []
+        self.late: list[Sent | Failed] = []
 
     def send(self, number: int, *rest: Any) -> None:
         body: bytes = rest[-1]
@@ -39,14 +43,17 @@ class Client:
             self.waiting.append(Failed(number, "MQBrokerException", text, code, 8))
         else:
             self.got.append(body)
-            self.waiting.append(Sent((number,), "SEND_OK"))
+            to = self.late if body == self.slow else self.waiting
+            to.append(Sent((number,), "SEND_OK"))
 
     def answers(self, _timeout_s: float) -> Iterator[Sent | Failed]:
+        if self.late and not self.waiting:
+            self.idle()
         while self.waiting:
             yield self.waiting.pop(0)
 
     def end(self) -> Iterator[Sent | Failed]:
-        return self.answers(0)
+        yield from self.waiting
 
     def topic(self, _name: str) -> tuple[int, tuple[str, ...], str]:
         return 4, (), ""
@@ -63,6 +70,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> type[Client]:
     monkeypatch.setattr(replay, "Sender", Client)
     monkeypatch.setattr(Client, "fails", {})
     monkeypatch.setattr(Client, "got", [])
+    monkeypatch.setattr(Client, "slow", b"")
     return Client
 
 
@@ -92,6 +100,26 @@ def test_the_order_is_kept_behind_a_failure(client: type[Client], root: Path) ->
     report = mqstore.replay(root, "a:1", **given)
     assert "must not overtake" in (report.stopped or "")
     assert [failure.kind for failure in report.failures] == ["no-queue", "broker-error"]
+
+
+def test_one_slow_message_holds_up_few_and_no_interrupt(
+    client: type[Client], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqstore.replaying.run._MOST_UNCOUNTED", 8)
+    monkeypatch.setattr(Client, "idle", lambda _: signal.raise_signal(signal.SIGINT), raising=False)
+    client.slow = b"3"
+    with pytest.raises(KeyboardInterrupt):
+        mqstore.replay(root, "a:1", apply=True)
+    assert len(client.got) < 15
+    client.slow = b"39"
+    with pytest.raises(KeyboardInterrupt):
+        mqstore.replay(root, "a:1", apply=True)
+    client.slow = b""
+    assert mqstore.replay(root, "a:1", apply=True).sent == 1
+    # Those without an answer came twice, and no other.
+    assert sorted(client.got, key=int) == sorted(
+        [*map(b"%d".__mod__, range(40)), b"3", b"39"], key=int
+    )
 
 
 def test_a_report_is_sent_once(client: type[Client], root: Path, tmp_path: Path) -> None:
