@@ -107,14 +107,22 @@ def test_one_slow_message_holds_up_few_and_no_interrupt(
     client: type[Client], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mqstore.replaying.run._MOST_UNCOUNTED", 8)
-    monkeypatch.setattr(Client, "idle", lambda _: signal.raise_signal(signal.SIGINT), raising=False)
+    idle: list[int] = []
+
+    def interrupt(_client: Client) -> None:
+        idle.append(len(client.got))
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Client, "idle", interrupt, raising=False)
     client.slow = b"3"
     with pytest.raises(KeyboardInterrupt):
         mqstore.replay(root, "a:1", apply=True)
-    assert len(client.got) < 15
+    assert idle == [len(client.got)]
+    assert idle[0] < 15
     client.slow = b"39"
     with pytest.raises(KeyboardInterrupt):
         mqstore.replay(root, "a:1", apply=True)
+    assert len(idle) == 2
     client.slow = b""
     assert mqstore.replay(root, "a:1", apply=True).sent == 1
     # Those without an answer came twice, and no other.
@@ -147,22 +155,27 @@ def test_nothing_is_sent_that_cannot_be_noted(
     client: type[Client], root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, fill = os.write, 1
+    full: list[bool] = [False]
+    flushed: list[bool] = []
 
     def write(file: int, data: bytes) -> int:
         if b'"done"' not in data[:10] and b"journal" in data[:10]:
             return real(file, data)
         if fill:
+            full[0] = True
             real(file, data[:5])
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(file, data)
 
     monkeypatch.setattr("mqstore.replaying.journal.os.write", write)
+    monkeypatch.setattr(Client, "flush", lambda _: flushed.append(full[0]))
     path = tmp_path / "journal"
     with pytest.raises(mqstore.StoreIOError, match=f"{path}: No space left.*start it again"):
         mqstore.replay(root, "a:1", apply=True, journal=path, rate=1000, limit=20)
     assert path.read_bytes().count(b"\n") == 1
     assert path.read_bytes().endswith(b"\n")
     assert len(client.got) < 20
+    assert not any(flushed)
     fill = 0
     assert mqstore.replay(root, "a:1", apply=True, journal=path).sent == 40
 

@@ -254,8 +254,6 @@ class Selector:
             begin = self._begins.get((message.topic, message.queue_id))
             if begin is None or message.queue_offset < begin or real not in self._wanted:
                 return False
-        if what.dead_letters is not None and message.topic != DEAD_LETTER + what.dead_letters:
-            return False
         if what.topics and self._group is not None and self._origin(message) not in what.topics:
             return False
         return (
