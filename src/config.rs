@@ -59,12 +59,12 @@ pub enum DeleteRules {
 /// and its default.
 macro_rules! settings {
     (
-        $(#[$meta:meta])* $config:ident { $($(#[$doc:meta])* $field:ident: $type:ty,)* }
+        $(#[$meta:meta])* $config:ident { $($field:ident: $type:ty,)* }
         beside { $($(#[$other_doc:meta])* $other:ident: $other_type:ty = $default:expr,)* }
     ) => {
         $(#[$meta])*
         pub struct $config {
-            $($(#[$doc])* pub $field: $type,)*
+            $(#[doc = concat!("As `", stringify!($field), "` of [`SETTINGS`].")] pub $field: $type,)*
             $($(#[$other_doc])* pub $other: $other_type,)*
         }
 

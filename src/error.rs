@@ -21,6 +21,7 @@ macro_rules! named {
         }
 
         impl $kind {
+            /// Every value, in order.
             #[allow(dead_code, reason = "not every kind is listed")]
             pub const EACH: &'static [Self] = &[$(Self::$variant,)*];
 
@@ -30,6 +31,7 @@ macro_rules! named {
                 match self { $(Self::$variant => $name,)* }
             }
 
+            /// The value of a name.
             #[allow(dead_code, reason = "not every kind is searched")]
             #[must_use]
             pub fn by_name(name: &str) -> Option<Self> {
