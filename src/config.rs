@@ -55,15 +55,16 @@ pub enum DeleteRules {
     },
 }
 
-/// Makes a struct of settings. A field has the name of its row in [`SETTINGS`], which has its default.
+/// Makes a struct of settings. A field has the name of its row in [`SETTINGS`], which has its meaning
+/// and its default.
 macro_rules! settings {
     (
-        $(#[$meta:meta])* $config:ident { $($(#[$doc:meta])* $field:ident: $type:ty,)* }
+        $(#[$meta:meta])* $config:ident { $($field:ident: $type:ty,)* }
         beside { $($(#[$other_doc:meta])* $other:ident: $other_type:ty = $default:expr,)* }
     ) => {
         $(#[$meta])*
         pub struct $config {
-            $($(#[$doc])* pub $field: $type,)*
+            $(#[doc = concat!("As `", stringify!($field), "` of [`SETTINGS`].")] pub $field: $type,)*
             $($(#[$other_doc])* pub $other: $other_type,)*
         }
 
@@ -92,96 +93,50 @@ settings! {
     /// Settings of an open store. `None` means: as the existing files are.
     #[derive(Clone, Debug, PartialEq)]
     StoreConfig {
-        /// Release whose files are written; 5.3 for a new store.
         rocketmq_version: Option<Release>,
-        /// Folders of the commit log outside the root (`storePathCommitLog`).
         store_path_commit_log: Vec<PathBuf>,
-        /// Folders that take no new log files (`readOnlyCommitLogStorePaths`).
         read_only_commit_log_store_paths: Vec<PathBuf>,
-        /// Bytes of a commit log file; 1 GiB in a new store.
         mapped_file_size_commit_log: Option<u64>,
-        /// Whether new log files are loaded into memory.
         warm_maped_file_enable: bool,
-        /// Bytes of a consume queue file, rounded up to whole entries; default 6,000,000.
         mapped_file_size_consume_queue: Option<u64>,
-        /// Bytes of a batch queue file, rounded down to whole entries; default 13,800,000.
         mapper_file_size_batch_consume_queue: Option<u64>,
-        /// Whether new queue entries use the queue extension.
         enable_consume_queue_ext: bool,
-        /// Bytes of an extension file; default 50,331,648.
         mapped_file_size_consume_queue_ext: Option<u64>,
-        /// Slots of an index file; default 5,000,000.
         max_hash_slot_num: Option<u32>,
-        /// Entries of an index file; default 20,000,000.
         max_index_num: Option<u32>,
-        /// Whether keys are indexed.
         message_index_enable: bool,
-        /// When an append is acknowledged.
         flush_disk_type: FlushDiskType,
-        /// Interval between flushes of the log, in milliseconds.
         flush_interval_commit_log: u64,
-        /// 4 KiB pages that must be dirty before the log is flushed.
         flush_commit_log_least_pages: u64,
-        /// Interval after which the log is flushed regardless, in milliseconds.
         flush_commit_log_thorough_interval: u64,
-        /// Interval between writes of the queues, in milliseconds.
         flush_interval_consume_queue: u64,
-        /// Interval between flushes of the queues, in milliseconds.
         flush_consume_queue_thorough_interval: u64,
-        /// Timeout of an append's flush, in milliseconds.
         sync_flush_timeout: u64,
-        /// Maximum bytes of a body.
         max_message_size: u64,
-        /// Whether records get a checksum of head and properties.
         enabled_append_prop_crc: bool,
-        /// Whether recovery requires that checksum.
         force_verify_prop_crc: bool,
-        /// Whether recovery checks bodies.
         check_crc_on_recover: bool,
-        /// Whether topics over 127 characters use record version 2.
         auto_message_version_on_topic_len: bool,
-        /// Whether recovery starts where the index is safe.
         message_index_safe: bool,
-        /// Whether `%LMQ%` queues are numbered at append.
         enable_lmq: bool,
-        /// Whether messages are dispatched to several queues.
         enable_multi_dispatch: bool,
-        /// Delay levels.
         message_delay_level: DelayLevels,
-        /// Maximum messages of a key query.
         max_msgs_num_batch: usize,
-        /// Whether reads obey RocketMQ's transfer limits.
         emulate_transfer_limits: bool,
-        /// Whether this writer delivers delayed and failed messages.
         delivery: bool,
-        /// Whether topic names are validated as by a broker.
         validate_topic_names: bool,
-        /// Highest number of a new queue in a topic without a queue half as high.
         max_queue_id: i32,
-        /// Retention rules; `None` without rules or limits, which deletes nothing.
         retention: Option<Retention>,
-        /// Hours a message is kept, by store time.
         keep_hours: Option<u64>,
-        /// Bytes kept at the end of the log.
         keep_bytes: Option<u64>,
-        /// Bytes of disk that appends leave free; `None` is enough to close cleanly.
         disk_reserve_bytes: Option<u64>,
-        /// Hours a file is kept by RocketMQ's rules.
         file_reserved_time: u64,
-        /// Hours of the day for deletion, as `04` or `04;16`.
         delete_when: String,
-        /// Maximum log files deleted in one round.
         delete_file_batch_max: u64,
-        /// Whether a full disk deletes files before they expire.
         clean_file_forcibly_enable: bool,
-        /// Disk usage in percent that stops appends.
         disk_space_warning_level_ratio: u64,
-        /// Disk usage in percent that deletes expired files at any hour.
         disk_max_used_space_ratio: u64,
-        /// Disk usage in percent that deletes files before they expire; a folder above it takes no new
-        /// files while others do.
         disk_space_clean_forcibly_ratio: u64,
-        /// Interval between retention checks, in milliseconds.
         clean_resource_interval: u64,
     }
     beside {
@@ -198,17 +153,11 @@ settings! {
     /// Limits of one read of a queue (`DefaultMessageStore.isTheBatchFull`).
     #[derive(Clone, Debug, PartialEq, Eq)]
     TransferLimits {
-        /// Bytes, for messages that are likely in memory.
         max_transfer_bytes_on_message_in_memory: u64,
-        /// Messages that are likely in memory.
         max_transfer_count_on_message_in_memory: u64,
-        /// Bytes, for older messages.
         max_transfer_bytes_on_message_in_disk: u64,
-        /// Older messages.
         max_transfer_count_on_message_in_disk: u64,
-        /// Percent of memory that counts as recent.
         access_message_in_memory_max_ratio: u64,
-        /// Bytes of queue entries examined.
         max_filter_message_size: u64,
     }
     beside {}

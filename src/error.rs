@@ -21,15 +21,31 @@ macro_rules! named {
         }
 
         impl $kind {
+            /// Every value, in order.
+            #[allow(dead_code, reason = "not every kind is listed")]
+            pub const EACH: &'static [Self] = &[$(Self::$variant,)*];
+
             /// Stable name.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
+
+            /// The value of a name.
+            #[allow(dead_code, reason = "not every kind is searched")]
+            #[must_use]
+            pub fn by_name(name: &str) -> Option<Self> {
+                Self::EACH.iter().copied().find(|known| known.name() == name)
+            }
         }
     };
 }
 pub(crate) use named;
+
+/// The start of a text of any length, for a message.
+pub(crate) fn start_of(text: &str) -> String {
+    text.chars().take(64).collect()
+}
 
 /// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
@@ -261,6 +277,13 @@ impl Error {
         got: impl fmt::Display,
     ) -> Self {
         Self::illegal(field, expected_got(expected, got))
+    }
+
+    /// A topic that can have no queue.
+    #[cold]
+    pub fn no_folder(topic: &[u8]) -> Self {
+        let shown = start_of(&String::from_utf8_lossy(topic));
+        Self::argument("topic", "a name for a folder", format!("{shown:?}"))
     }
 
     /// [`Error::config`] for a value other than the expected one.

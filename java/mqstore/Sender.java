@@ -42,7 +42,9 @@ public final class Sender {
     private static final int MOST_ANSWER_CHARS = 2_000;
     private static final int LONGEST_PAUSE_MS = 5_000;
     private static final int ANY_QUEUE = -1;
+    private static final int SYSTEM_ERROR = 1;
     private static final int SYSTEM_BUSY = 2;
+    private static final int ILLEGAL_MESSAGE = 13;
     private static final int FLOW_CONTROL = 215;
     private static final int NO_TOPIC = 17;
     private static final int NO_QUEUE = -2;
@@ -60,6 +62,8 @@ public final class Sender {
     private final Method together;
     private final Method encode;
     private final Method setBody;
+    private final Method queueId;
+    private final boolean ordered;
     private final int timeoutMs;
     private final int tries;
     private final int batch;
@@ -106,7 +110,7 @@ public final class Sender {
             String kind = error.getClass().getSimpleName();
             String text = String.valueOf(error.getMessage());
             // The client wraps some of its own exceptions, in text too.
-            if (text.contains("remoting.exception.Remoting")) {
+            if (text.contains("remoting.exception.Remoting") || text.startsWith("The broker[")) {
                 kind = "RemotingException";
             }
             for (Throwable cause = error.getCause(); cause != null; cause = cause.getCause()) {
@@ -118,7 +122,15 @@ public final class Sender {
         }
 
         boolean mayPass() {
-            return code == SYSTEM_BUSY || code == FLOW_CONTROL || kind.startsWith("Remoting");
+            // Also what a broker says while it makes a file, waits for a slave, or is short of time.
+            boolean isError = code == SYSTEM_ERROR
+                && !getMessage().matches("(?s).*(AclException|Authenticat|Authoriz|accessKey|signature).*");
+            return isError || code == SYSTEM_BUSY || code == FLOW_CONTROL || kind.startsWith("Remoting");
+        }
+
+        /** Whether other messages of the queue would be taken. */
+        boolean isOfOne() {
+            return code == ILLEGAL_MESSAGE || code == NO_QUEUE || code == -1 && getMessage().contains("length is zero");
         }
     }
 
@@ -142,6 +154,8 @@ public final class Sender {
         together = batches.getMethod("generateFromList", Collection.class);
         encode = batches.getMethod("encode");
         setBody = message.getMethod("setBody", byte[].class);
+        queueId = queue.getMethod("getQueueId");
+        ordered = Boolean.parseBoolean(settings.get("ordered"));
         boolean ownLanes = Boolean.parseBoolean(settings.get("own.lanes"));
         for (int i = 0; i < Integer.parseInt(settings.get("lanes")); i++) {
             if (i == 0 || ownLanes) {
@@ -176,7 +190,7 @@ public final class Sender {
                 }
             });
             Sender sender = new Sender(settings, out);
-            sender.answer('R', version());
+            write(out, frame('R'));
             sender.read(in);
             code = 0;
         } catch (EOFException gone) {
@@ -226,12 +240,6 @@ public final class Sender {
         return all;
     }
 
-    private static String version() throws ReflectiveOperationException {
-        Class<?> versions = type("common.MQVersion");
-        int current = versions.getField("CURRENT_VERSION").getInt(null);
-        return String.valueOf(versions.getMethod("getVersionDesc", int.class).invoke(null, current));
-    }
-
     private Object started() throws Exception {
         Object hook = null;
         if (!settings.get("access.key").isEmpty()) {
@@ -262,12 +270,9 @@ public final class Sender {
                 case 'T':
                     describe(text(body));
                     break;
-                case 'K':
+                default:
                     stopped = true;
                     lanes.forEach(Collection::clear);
-                    end();
-                    return;
-                default:
                     end();
                     return;
             }
@@ -353,10 +358,16 @@ public final class Sender {
             } else if (items.size() > 1 && !failure.mayPass()) {
                 // Each message gets its own answer.
                 for (Item item : items) {
-                    deliver(Collections.singletonList(item));
+                    if (!stopped) {
+                        deliver(Collections.singletonList(item));
+                    }
                 }
                 return;
             } else {
+                // What is behind it in its queue must not overtake it.
+                if (ordered && !failure.isOfOne()) {
+                    stopped = true;
+                }
                 for (Item item : items) {
                     failed(item, failure, done);
                 }
@@ -405,7 +416,7 @@ public final class Sender {
         List<Object> same = new ArrayList<>();
         try {
             for (Object queue : known) {
-                if ((Integer) call(queue, "getQueueId") == item.queue) {
+                if ((Integer) queueId.invoke(queue) == item.queue) {
                     same.add(queue);
                 }
             }
@@ -413,6 +424,8 @@ public final class Sender {
             throw Failure.of(error);
         }
         if (same.isEmpty()) {
+            // A broker that is away has none; it may come back.
+            queues.remove(item.topic);
             throw new Failure(NO_QUEUE, "NoQueue", item.topic + " has " + known.size() + " queues, none is "
                 + item.queue);
         }
@@ -443,13 +456,15 @@ public final class Sender {
         String error = "";
         try {
             List<Object> known = published(topic);
-            count = known.size();
-            Object client = call(call(producer, "getDefaultMQProducerImpl"), "getmQClientFactory");
-            call(client, "updateTopicRouteInfoFromNameServer", topic);
+            Set<Object> numbers = new HashSet<>();
             Set<Object> brokers = new HashSet<>();
             for (Object queue : known) {
+                numbers.add(queueId.invoke(queue));
                 brokers.add(call(queue, "getBrokerName"));
             }
+            count = numbers.size();
+            Object client = call(call(producer, "getDefaultMQProducerImpl"), "getmQClientFactory");
+            call(client, "updateTopicRouteInfoFromNameServer", topic);
             for (Object broker : brokers) {
                 Object address = call(client, "findBrokerAddressInPublish", broker);
                 Object list = call(call(client, "getMQClientAPIImpl"), "queryTopicConsumeByWho", address, topic,
@@ -503,10 +518,6 @@ public final class Sender {
         data.writeInt(failure.code);
         data.writeInt(done);
         write(out, body);
-    }
-
-    private void answer(char kind, String text) throws IOException {
-        write(out, frame(kind, text));
     }
 
     private static String shortened(String text) {

@@ -22,25 +22,16 @@ named! {
 
 macro_rules! codes {
     ($($variant:ident $name:literal $worst:ident $(| $other:ident)* $title:literal $fix:literal)*) => {
-        /// Kind of a finding. A code's name and meaning never change.
-        #[derive(
-            Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash,
-        )]
-        #[non_exhaustive]
-        pub enum Code {
-            $(#[doc = concat!("`", $name, "`: ", $title, ".")] $variant,)*
+        named! {
+            /// Kind of a finding, sorted by name. A code's name and meaning never change.
+            #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+            #[non_exhaustive]
+            pub enum Code {
+                $(#[doc = concat!("`", $name, "`: ", $title, ".")] $variant = $name,)*
+            }
         }
 
         impl Code {
-            /// All codes, sorted by name.
-            pub const ALL: &[Self] = &[$(Self::$variant),*];
-
-            /// Stable name.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-
             /// Severity, unless a check reports it with a lower one.
             #[must_use]
             pub const fn severity(self) -> Severity {
@@ -419,9 +410,9 @@ mod tests {
 
     #[test]
     fn names_are_in_order_and_each_used_once() {
-        let names: Vec<_> = Code::ALL.iter().map(|code| code.name()).collect();
+        let names: Vec<_> = Code::EACH.iter().map(|code| code.name()).collect();
         assert!(names.is_sorted_by(|a, b| a < b), "{names:?}");
-        for code in Code::ALL {
+        for code in Code::EACH {
             assert!(!code.title().is_empty() && !code.fix().is_empty(), "{code}");
             assert!(code.severities().is_sorted_by(|a, b| a < b), "{code}: the worst comes first");
         }

@@ -57,7 +57,7 @@ impl DamageRows {
         let damage = || self.rows.iter().map(|(_, damage)| damage);
         let named = || damage().map(|one| one.message.as_ref().filter(|_| self.names_messages));
         let columns = schema.fields().iter().map(|field| {
-            let array: ArrayRef = match Column::of_record(field.name()) {
+            let array: ArrayRef = match Column::by_name(field.name()) {
                 Some(Column::Broker) => Arc::new(damage().map(|_| broker).collect::<StringArray>()),
                 Some(Column::Topic) => {
                     let topic = |topic: &[u8]| String::from_utf8_lossy(topic).into_owned();

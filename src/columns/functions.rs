@@ -80,24 +80,6 @@ pub enum FunctionError {
 type Result<T> = std::result::Result<T, FunctionError>;
 
 impl Function {
-    pub const ALL: [Self; 10] = [
-        Self::Decode,
-        Self::Encode,
-        Self::Properties,
-        Self::Body,
-        Self::Crc32,
-        Self::JavaHash,
-        Self::TagsCode,
-        Self::KeyHash,
-        Self::ParseMessageId,
-        Self::SysFlag,
-    ];
-
-    #[must_use]
-    pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|function| function.name() == name)
-    }
-
     const fn takes(self) -> &'static str {
         match self {
             Self::Decode | Self::Crc32 | Self::Properties => "one column of bytes",
@@ -289,7 +271,7 @@ fn at(numbers: &Int64Array, row: usize, column: Column) -> std::result::Result<i
 
 fn decoded() -> Vec<Column> {
     let own = |column: &Column| !matches!(column, Column::Broker | Column::Error);
-    Column::ALL.into_iter().filter(own).collect()
+    Column::ALL.iter().copied().filter(own).collect()
 }
 
 fn record(bytes: &[u8]) -> Option<MessageView<'_>> {

@@ -17,7 +17,7 @@ use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType, TimeUnit};
 
 use super::schema::Column;
-use crate::error::Error;
+use crate::error::{Error, start_of};
 use crate::format::message::host::{Host, ParseHostError};
 use crate::format::message::properties::{names, split_keys};
 use crate::format::message::sys_flag::{COMPRESSED, COMPRESSION_MASK};
@@ -55,13 +55,13 @@ impl MessageRows {
     /// For an unknown column, a missing `topic` or body, a wrong type or a value too
     /// large.
     pub fn new(batch: &RecordBatch) -> Result<Self, RowsError> {
-        let mut columns: [Option<ArrayRef>; Column::ALL.len()] = Default::default();
+        let mut columns: [Option<ArrayRef>; Column::COUNT] = Default::default();
         for (field, array) in batch.schema_ref().fields().iter().zip(batch.columns()) {
             let of_ms =
                 ["born_timestamp_ms", "store_timestamp_ms"].contains(&field.name().as_str());
             let name = field.name().strip_suffix("_ms").filter(|_| of_ms);
-            let Some(column) = Column::by_name(name.unwrap_or(field.name())) else {
-                return Err(RowsError::Unknown { name: field.name().chars().take(64).collect() });
+            let Some(column) = Column::of_message(name.unwrap_or(field.name())) else {
+                return Err(RowsError::Unknown { name: start_of(field.name()) });
             };
             let is_time = matches!(column, Column::BornTimestamp | Column::StoreTimestamp);
             if is_time && !of_ms && array.data_type().is_integer() {
@@ -264,7 +264,7 @@ impl KnownHost {
 #[non_exhaustive]
 pub enum RowsError {
     /// An unknown column.
-    #[error("a message has no column {name:?}; its columns are {}", all_names())]
+    #[error("a message has no column {name:?}; its columns are {}", Column::names())]
     Unknown {
         /// Its name.
         name: String,
@@ -330,10 +330,6 @@ fn cure(wanted: &DataType) -> &'static str {
         DataType::Map(..) => "; for example .cast(pa.map_(pa.string(), pa.string()))",
         _ => "",
     }
-}
-
-fn all_names() -> String {
-    Column::ALL.map(Column::name).join(", ")
 }
 
 #[derive(Debug)]

@@ -68,49 +68,27 @@ named! {
 }
 
 impl Column {
-    /// All columns.
-    pub const ALL: [Self; 23] = [
-        Self::Broker,
-        Self::Topic,
-        Self::QueueId,
-        Self::QueueOffset,
-        Self::PhysicalOffset,
-        Self::StoreSize,
-        Self::StoreTimestamp,
-        Self::BornTimestamp,
-        Self::Tags,
-        Self::Keys,
-        Self::UniqueKey,
-        Self::MessageId,
-        Self::Properties,
-        Self::Body,
-        Self::RawBody,
-        Self::BodyCrc,
-        Self::SysFlag,
-        Self::Flag,
-        Self::BornHost,
-        Self::StoreHost,
-        Self::ReconsumeTimes,
-        Self::PreparedTransactionOffset,
-        Self::Error,
-    ];
+    /// Number of columns of a message.
+    pub const COUNT: usize = Self::EACH.len() - 2;
+
+    /// All columns of a message.
+    pub const ALL: &'static [Self] = Self::EACH.split_at(Self::COUNT).0;
 
     /// Default columns of a scan.
     pub fn usual() -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter().filter(|column| !matches!(column, Self::RawBody | Self::Error))
+        Self::ALL.iter().copied().filter(|column| !matches!(column, Self::RawBody | Self::Error))
     }
 
-    /// Finds it by name.
+    /// The names of all columns of a message.
     #[must_use]
-    pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|column| column.name() == name)
+    pub fn names() -> String {
+        Self::ALL.iter().map(|column| column.name()).collect::<Vec<_>>().join(", ")
     }
 
-    /// The column of that name, including those of a record.
+    /// The column of a message of that name.
     #[must_use]
-    pub fn of_record(name: &str) -> Option<Self> {
-        let mut more = [Self::Record, Self::TagsCode].into_iter();
-        Self::by_name(name).or_else(|| more.find(|column| column.name() == name))
+    pub fn of_message(name: &str) -> Option<Self> {
+        Self::by_name(name).filter(|column| Self::ALL.contains(column))
     }
 
     /// Arrow type.
@@ -186,7 +164,7 @@ fn like(own: &DataType, wanted: &DataType) -> DataType {
 /// Schema of all columns.
 #[must_use]
 pub fn schema() -> SchemaRef {
-    static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| schema_of(&Column::ALL));
+    static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| schema_of(Column::ALL));
     Arc::clone(&SCHEMA)
 }
 
@@ -218,8 +196,8 @@ mod tests {
              born_timestamp tags keys unique_key message_id properties body raw_body body_crc \
              sys_flag flag born_host store_host reconsume_times prepared_transaction_offset error"
         );
-        for column in Column::ALL {
-            assert_eq!(Column::by_name(column.name()), Some(column));
+        for column in Column::ALL.iter() {
+            assert_eq!(Column::of_message(column.name()), Some(*column));
         }
         assert_eq!(Column::by_name("Topic"), None);
         assert_eq!(Column::usual().count(), 21);

@@ -158,7 +158,7 @@ fn every_column_shows_its_field() {
     let message = Record { properties: &block, body_crc: body_crc(b"body"), ..record() };
     let bytes = encoded(&message);
     let size = i32::try_from(bytes.len()).unwrap();
-    let batch = batch(&Column::ALL, &[bytes]);
+    let batch = batch(Column::ALL, &[bytes]);
     assert_eq!(batch.schema(), schema());
     let one = |text: &str| vec![Some(text.to_owned())];
     assert_eq!(texts(&batch, "broker"), [None]);
@@ -385,9 +385,9 @@ fn views_hold_the_same_values() {
         views("properties", map.clone()),
         views("body", DataType::BinaryView),
     ]);
-    let schema = schema_like(&Column::ALL, &wanted);
-    let viewed = batch_like(&Column::ALL, Arc::clone(&schema), &rows);
-    let plain = batch(&Column::ALL, &rows);
+    let schema = schema_like(Column::ALL, &wanted);
+    let viewed = batch_like(Column::ALL, Arc::clone(&schema), &rows);
+    let plain = batch(Column::ALL, &rows);
     for name in ["topic", "tags", "message_id", "born_host", "error", "store_host"] {
         assert_eq!(texts(&viewed, name), texts(&plain, name), "{name}");
     }
@@ -429,7 +429,7 @@ proptest! {
         };
         let bytes = encoded(&record);
         let view = view(&bytes);
-        let columns: Vec<_> = Column::ALL.into_iter().filter(|c| *c != Column::Body).collect();
+        let columns: Vec<_> = Column::ALL.iter().copied().filter(|c| *c != Column::Body).collect();
         let batch = batch(&columns, std::slice::from_ref(&bytes));
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         prop_assert_eq!(texts(&batch, "topic"), [Some(text(&topic))]);

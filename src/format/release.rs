@@ -19,8 +19,6 @@ named! {
 }
 
 impl Release {
-    pub const ALL: [Self; 3] = [Self::V5_3, Self::V5_4, Self::V5_5];
-
     /// Whether the index has an entry for each message's tags (`IndexService#buildIndex`).
     #[must_use]
     pub fn has_tag_entries(self) -> bool {
@@ -38,7 +36,7 @@ impl FromStr for Release {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        Self::ALL.into_iter().find(|release| release.name() == text).ok_or(())
+        Self::by_name(text).ok_or(())
     }
 }
 
@@ -54,9 +52,9 @@ mod tests {
 
     #[test]
     fn names_are_read_back_and_later_releases_are_greater() {
-        assert!(Release::ALL.is_sorted());
-        for release in Release::ALL {
-            assert_eq!(release.name().parse(), Ok(release));
+        assert!(Release::EACH.is_sorted());
+        for release in Release::EACH {
+            assert_eq!(release.name().parse(), Ok(*release));
         }
         assert_eq!("5.3.3".parse::<Release>(), Err(()));
     }

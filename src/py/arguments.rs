@@ -5,7 +5,7 @@ use std::fmt::Display;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::error::expected_got;
+use crate::error::{expected_got, start_of};
 
 /// A value other than the expected one.
 #[cold]
@@ -21,7 +21,7 @@ pub(crate) fn type_error(argument: &str, expected: impl Display, got: impl Displ
 
 /// A text as an error shows it.
 pub(crate) fn shown(text: &str) -> String {
-    format!("{:?}", text.chars().take(64).collect::<String>())
+    format!("{:?}", start_of(text))
 }
 
 #[cold]

@@ -13,7 +13,7 @@ use pyo3::types::{
 };
 
 use crate::config::StoreConfig;
-use crate::error::Error;
+use crate::error::{Error, start_of};
 use crate::format::message::host::Host;
 use crate::store::write::property_block::PropertyBlock;
 use crate::time::other_unit;
@@ -124,8 +124,7 @@ pub(super) fn too_wide(
     if !error.is_instance_of::<PyOverflowError>(value.py()) {
         return wrong_type(field, "int", value, error);
     }
-    let shown: String = value.to_string().chars().take(64).collect();
-    Error::argument(field, format!("a number of {bits} bits"), shown).into()
+    Error::argument(field, format!("a number of {bits} bits"), start_of(&value.to_string())).into()
 }
 
 #[inline]
@@ -410,9 +409,9 @@ fn check_tag(tag: &str) -> PyResult<()> {
         _ if tag.contains("||") => "has ||, which divides the tags of an expression",
         _ => "begins or ends with white space, which an expression loses",
     };
-    let shown: String = tag.chars().take(64).collect();
+    let shown = shown(tag);
     let instead = "give properties={\"TAGS\": ...} to store it as it is";
-    Err(invalid("tags", format!("{shown:?} could not be selected again: it {why}; {instead}")))
+    Err(invalid("tags", format!("{shown} could not be selected again: it {why}; {instead}")))
 }
 
 pub(super) enum Block<'a, 'py> {
@@ -485,8 +484,8 @@ fn pair<'py>(
 ) -> PyResult<()> {
     let name = name.cast::<PyString>().map_err(|_| expected("properties", "names of str", name))?;
     let value = value.cast::<PyString>().map_err(|_| {
-        let name: String = name.to_string().chars().take(64).collect();
-        expected(&format!("properties[{name:?}]"), "str", value)
+        let name = shown(&name.to_string());
+        expected(&format!("properties[{name}]"), "str", value)
     })?;
     take(name, value)
 }

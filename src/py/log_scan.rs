@@ -132,7 +132,7 @@ pub(crate) fn scan_log(
     queue_parts: Option<Vec<Part>>,
     threads: Option<usize>,
 ) -> PyResult<ArrowScan> {
-    let columns = named_columns(columns, Column::of_record)?;
+    let columns = named_columns(columns, Column::by_name)?;
     let limits = limits(batch_rows, batch_bytes)?;
     let mut filter = scan_filter(topics, tags, begin_ms, end_ms)?;
     // A test needs the interpreter, which a thread waiting for the makers may hold.

@@ -396,7 +396,7 @@ pub(crate) fn named_columns(
     let mut columns = Vec::new();
     crate::py::fields::each_text("columns", names, |name| {
         let Some(column) = by_name(name) else {
-            let all = Column::ALL.map(Column::name).join(", ");
+            let all = Column::names();
             let near = name.strip_suffix("_ms").filter(|name| by_name(name).is_some());
             let near = near.map_or_else(String::new, |name| format!("; its name is {name}"));
             let got = format!("{}{near}", shown(name));
@@ -480,7 +480,7 @@ impl Store {
         others: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<ArrowScan> {
         fields::no_others("Store.scan_arrow", others)?;
-        let mut columns = named_columns(columns, Column::of_record)?;
+        let mut columns = named_columns(columns, Column::by_name)?;
         let limits = limits(batch_rows, batch_bytes)?;
         let filter = scan_filter(topics, tags, begin_ms, end_ms)?;
         let on_damage = on_damage(on_error)?;

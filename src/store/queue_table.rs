@@ -461,13 +461,7 @@ impl QueueTable {
         }
         self.check_queue_id(queue_id)?;
         if !names_a_folder(topic) {
-            return Err(Error::illegal(
-                "topic",
-                format!(
-                    "{:?} cannot name a folder, so it can have no queue",
-                    String::from_utf8_lossy(topic)
-                ),
-            ));
+            return Err(Error::no_folder(topic));
         }
         let kind = self.kind_of(topic);
         let place = (self.dir_of(kind), self.file_size(kind));

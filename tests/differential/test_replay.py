@@ -17,8 +17,9 @@ import pytest
 import mqstore
 from helpers.clusters import QUICK_JAVA, Cluster, client_path, running_cluster
 from helpers.java import RocketMQ
-from helpers.running import command_line, environment
+from helpers.running import children, command_line, environment
 from mqstore.cli import main
+from mqstore.replaying.report import write_failures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,7 +94,7 @@ def test_the_plan_sends_nothing_and_says_what_would_be(cluster: Cluster, tmp_pat
     assert report.seconds == 9
     assert report.first[0].physical_offset == 0
     assert any("redelivery" in text for text in report.differences)
-    assert any("new_id" in text for text in report.warnings)
+    assert any("new id" in text for text in report.warnings)
     assert len(cluster.messages("read")) == 1
     assert not Path(report.journal).exists()
     missing = mqstore.replay(root, topics=["orders"], to_topic="nowhere", **options(cluster))
@@ -110,6 +111,11 @@ def test_each_message_arrives_once_as_it_was(
     assert json.loads(capsys.readouterr().out)["sent"] == 10
     assert main([*arguments, "-t", "invoices", "--apply", "--batch", "1", "--ordered"]) == 0
     assert "earlier runs sent 10" in capsys.readouterr().out
+    cluster.topics("singly")
+    singly = ["--batch", "1", "--ordered", "--to-topic", "singly", "--apply", "--json"]
+    assert main([*arguments, "-t", "invoices", *singly]) == 0
+    assert json.loads(capsys.readouterr().out)["sent"] == 10
+    assert len(cluster.messages("singly", count=10)) == 10
     with mqstore.open(root) as store:
         wanted = Counter(as_sent(message) for message in store.scan(topics=["invoices"]))
     assert Counter(map(as_got, cluster.messages("invoices", count=10))) == wanted
@@ -253,6 +259,33 @@ def test_ordered_changed_and_limited(cluster: Cluster, tmp_path: Path) -> None:
     assert sum(map(len, places.values())) == 34
 
 
+def test_an_error_that_passes_is_tried_again_in_order(cluster: Cluster, tmp_path: Path) -> None:
+    root = source(tmp_path, 40)
+    cluster.topics("busy")
+    given = options(cluster, topics=["orders"], to_topic="busy", on_failure="skip", apply=True)
+    # A broker that waits for a slave that is not there.
+    busy = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "enableSlaveActingMaster": "true"}
+    cluster.configure(**busy)
+    try:
+        report = mqstore.replay(root, ordered=True, tries=2, **given)
+    finally:
+        cluster.configure(brokerRole="ASYNC_MASTER", enableSlaveActingMaster="false")
+    # At most one of each queue: those behind it stay where they are.
+    assert (report.sent, 1 <= report.failed <= 4) == (0, True), report
+    assert {(one.kind, one.code, one.tries) for one in report.failures} <= {
+        ("broker-error", 1, 1),
+        ("broker-error", 1, 2),
+    }
+    assert max(one.tries for one in report.failures) == 2
+    assert "in-sync replicas" in report.failures[0].answer
+    assert mqstore.replay(root, ordered=True, **given).sent == 36
+    places: dict[int, list[int]] = {}
+    for row in sorted(cluster.messages("busy", count=36), key=lambda row: row["queueOffset"]):
+        places.setdefault(row["queueId"], []).append(row["flag"])
+    assert all(flags == sorted(flags) for flags in places.values())
+    assert sum(map(len, places.values())) == 36
+
+
 def test_ctrl_c_ends_between_messages(cluster: Cluster, tmp_path: Path) -> None:
     root = source(tmp_path, 400)
     cluster.topics("slow")
@@ -303,22 +336,37 @@ def test_keys_and_tls_stay_out_of_sight(tmp_path: Path, monkeypatch: pytest.Monk
     }
     topics["topicConfigTable"]["orders"]["writeQueueNums"] = 4
     (store / "config/topics.json").write_text(json.dumps(topics))
-    with running_cluster(rocketmq, store, authConfig=auth) as cluster:
-        given = options(cluster, topics=["orders"], apply=True)
-        refused = mqstore.replay(root, journal=tmp_path / "1", tls=True, **given)
-        assert [failure.kind for failure in refused.failures] == ["no-permission"]
-        plain = mqstore.replay(root, journal=tmp_path / "2", tries=1, **given)
-        assert plain.sent == 0
-        credentials = tmp_path / "tools.yml"
-        credentials.write_text("accessKey: lab\nsecretKey: secret-7\n")
-        sent = mqstore.replay(
-            root, journal=tmp_path / "1", tls=True, credentials=credentials, **given
-        )
-        assert (sent.sent, sent.failed) == (18, 0)
-        monkeypatch.setenv("MQSTORE_ACCESS_KEY", "lab")
-        monkeypatch.setenv("MQSTORE_SECRET_KEY", "secret-7")
-        assert not mqstore.replay(root, journal=tmp_path / "3", tls=True, **given).failed
-    rocketmq.kill()
+    seen: set[bytes] = set()
+
+    def look(message: mqstore.StoredMessage) -> mqstore.StoredMessage:
+        """Reads what everyone on this machine can read of the client."""
+        for child in children(os.getpid()):
+            for name in ("cmdline", "environ"):
+                seen.add(Path(f"/proc/{child}/{name}").read_bytes())
+        return message
+
+    try:
+        with running_cluster(rocketmq, store, authConfig=auth) as cluster:
+            given = options(cluster, topics=["orders"], transform=look, apply=True)
+            refused = mqstore.replay(root, journal=tmp_path / "1", tls=True, **given)
+            assert [failure.kind for failure in refused.failures] == ["no-permission"]
+            write_failures(tmp_path / "report", refused.failures)
+            plain = mqstore.replay(root, journal=tmp_path / "2", tries=1, **given)
+            assert plain.sent == 0
+            credentials = tmp_path / "tools.yml"
+            credentials.write_text("accessKey: lab\nsecretKey: secret-7\n")
+            sent = mqstore.replay(
+                root, journal=tmp_path / "1", tls=True, credentials=credentials, **given
+            )
+            assert (sent.sent, sent.failed) == (18, 0)
+            monkeypatch.setenv("MQSTORE_ACCESS_KEY", "lab")
+            monkeypatch.setenv("MQSTORE_SECRET_KEY", "secret-7")
+            assert not mqstore.replay(root, journal=tmp_path / "3", tls=True, **given).failed
+    finally:
+        rocketmq.kill()
+    assert any(b"mqstore.Sender" in text for text in seen)
+    written = [(tmp_path / name).read_bytes() for name in ("1", "2", "3", "report")]
+    assert not [text for text in (*seen, *written) if b"secret-7" in text]
 
 
 def test_clients_of_other_releases(cluster: Cluster, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def texts() -> Iterator[str]:
     # Spark's worker alone raises these.
     for found in ("no mqstore", "mqstore 0.0.1"):
         yield f"worker w has {found}; the driver has mqstore 0.1.0"
-    yield "row 3 of task 0: topic: is empty"
+    yield "row 3 of task 0: topic: expected 1 to 127 bytes, got 0"
     yield "column body: expected binary, got string; cast it, for example"
 
 

@@ -40,6 +40,10 @@ class Cluster:
             [{"op": "create-topic", "topic": name, "queues": queues} for name in names]
         )
 
+    def configure(self, **config: str) -> None:
+        """Changes the configuration of the running broker."""
+        self.rocketmq.produce([{"op": "set-broker", "config": config}])
+
     def messages(self, *topics: str, count: int = 0) -> list[dict[str, Any]]:
         """All messages of topics, as a consumer sees them, once there are so many."""
         deadline = time.monotonic() + 30

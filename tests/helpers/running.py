@@ -127,3 +127,9 @@ def holding(lock: Path) -> Iterator[subprocess.Popen[bytes]]:
         assert holder.stdout is not None
         assert holder.stdout.read(4) == b"held"
         yield holder
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process started from its first thread."""
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(word) for word in text.split()]

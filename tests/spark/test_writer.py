@@ -403,7 +403,10 @@ def test_bad_rows_are_named_dropped_or_kept(
         made.commit([message], 0) if by == "stream" else made.commit([message])
         return made
 
-    says = r"^row 3 of task 0: topic: is empty; rows are counted from 0; option badRows=drop"
+    says = (
+        "^row 3 of task 0: topic: expected 1 to 127 bytes, got 0; "
+        "rows are counted from 0; option badRows=drop"
+    )
     with pytest.raises(mqstore.InvalidMessageError, match=says):
         write(tmp_path / "fail", "fail")
     good = sorted(b"body %d" % n for n in range(20) if n not in (3, 4, 12))
@@ -422,7 +425,7 @@ def test_bad_rows_are_named_dropped_or_kept(
         assert [(row["row"], row["body"]) for row in found] == [
             (n, b"body %d" % n) for n in (3, 4, 12)
         ]
-        assert found[0]["error"] == "topic: is empty"
+        assert found[0]["error"] == "topic: expected 1 to 127 bytes, got 0"
         assert found[1]["error"].startswith("queue_id: expected 0 to ")
     for name in ("drop", "quarantine"):
         assert not [one for one in (tmp_path / name).glob("_mqstore-*") if one.is_dir()]

@@ -211,6 +211,16 @@ class _Times:
         self.newest_ms = max(self.newest_ms, stored_ms)
 
 
+def delivered_offsets(store: Store) -> dict[int, int]:
+    """First queue offset that was not delivered, by queue of ``SCHEDULE_TOPIC_XXXX``."""
+    rows = table_rows(store, "delayOffset.json", "offsetTable")
+    return {
+        int(level) - 1: offset
+        for level, offset in rows.items()
+        if level.isdecimal() and isinstance(offset, int)
+    }
+
+
 class PendingMessages:
     """The waiting messages of an open store."""
 
@@ -228,7 +238,7 @@ class PendingMessages:
 
     def report(self) -> PendingReport:
         """All of them."""
-        half = self._half()
+        half = self.half()
         overdue: list[OverdueMessage] = []
         overdue_count = 0
         scheduled: dict[_Origin, _Times] = defaultdict(_Times)
@@ -241,7 +251,7 @@ class PendingMessages:
             if topic.startswith(RETRY):
                 key = topic.removeprefix(RETRY), _origin(message)
                 scheduled[key].add(message.store_timestamp_ms)
-        timers = self._overdue_timers()
+        timers = self.timers(self._now_ms)
         for place, due_ms in islice(timers.values(), _MOST_ROWS - len(overdue)):
             overdue.append(self._overdue_message("timer", self._store.get(place), due_ms))
         return PendingReport(
@@ -260,7 +270,7 @@ class PendingMessages:
             ),
         )
 
-    def _half(self) -> dict[object, int]:
+    def half(self) -> dict[object, int]:
         """Where half messages lie that no note ends; one that was put again counts once."""
         newest: dict[object, int] = {}
         for queue in self._queues:
@@ -299,13 +309,12 @@ class PendingMessages:
 
     def _delayed(self) -> Iterator[tuple[StoredMessage, int]]:
         """Messages that wait for a delay level, each with its time."""
-        offsets = table_rows(self._store, "delayOffset.json", "offsetTable")
+        offsets = delivered_offsets(self._store)
         for queue in self._queues:
             level = queue.queue_id + 1
             if queue.topic != SCHEDULE_TOPIC:
                 continue
-            begin = offsets.get(str(level))
-            begin = begin if isinstance(begin, int) else 0
+            begin = offsets.get(queue.queue_id, 0)
             if level > len(self._delays):
                 if (count := queue.max_offset - max(queue.min_offset, begin)) > 0:
                     levels = f"messageDelayLevel of this config has {len(self._delays)}"
@@ -315,8 +324,8 @@ class PendingMessages:
             for message in self._messages(queue, begin):
                 yield message, message.store_timestamp_ms + self._delays[level - 1]
 
-    def _overdue_timers(self) -> dict[object, tuple[int, int]]:
-        """Where timers lie whose time has passed, each with that time."""
+    def timers(self, end_ms: int) -> dict[object, tuple[int, int]]:
+        """Where undelivered timers lie whose time is up to `end_ms`, each with that time."""
         path = below(root_of(self._store), "config", "timercheck")
         check = _native._timer_check(path)  # noqa: SLF001 - our own
         delivered_ms, begin = check or (0, 0)
@@ -331,7 +340,7 @@ class PendingMessages:
                     waiting.pop(deleted, None)
                     waiting.pop(deleted.partition("+")[2], None)
                     continue
-                if due_ms is None or due_ms > self._now_ms:
+                if due_ms is None or due_ms > end_ms:
                     continue
                 if message.queue_offset >= begin or due_ms > delivered_ms:
                     # A timer that was put again for the rest of its time counts once.

@@ -225,10 +225,10 @@ def limit_option(default: int | None, what: str) -> Callable[[Callable[P, R]], C
     )
 
 
-def begin_end_options(command: Callable[P, R]) -> Callable[P, R]:
+def begin_end_options(command: Callable[P, R], last: str = "--to") -> Callable[P, R]:
     """``--from TIME --to TIME``: store times, both inclusive."""
     command = click.option(
-        "--to", "end_ms", type=TIME, metavar="TIME", help="Last store time that counts."
+        last, "end_ms", type=TIME, metavar="TIME", help="Last store time that counts."
     )(command)
     return click.option(
         "--from", "begin_ms", type=TIME, metavar="TIME", help="First store time that counts."

@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     # Newer releases have it generic, older ones cannot be subscripted.
-    _IntType = click.ParamType[int]
+    _NumberType = click.ParamType[float]
 else:
-    _IntType = click.ParamType
+    _NumberType = click.ParamType
 
 
-class _Parsed(_IntType):
+class _Parsed(_NumberType):
     """A parameter that one of the functions above reads."""
 
-    def __init__(self, name: str, read: Callable[[str], int]) -> None:
+    def __init__(self, name: str, read: Callable[[str], float]) -> None:
         self.name = name
         self._read = read
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        if isinstance(value, int):
+    ) -> float:
+        if isinstance(value, int | float):
             return value
         try:
             return self._read(str(value))
@@ -43,3 +43,5 @@ DURATION = _Parsed("duration", lambda text: -parse_time(f"-{text}", lambda: 0) /
 """A click type: ``60s``, ``2h``, ``7d``, in seconds."""
 RATE = _Parsed("rate", lambda text: parse_size(text.removesuffix("/s")))
 """A click type: ``50m/s``, in bytes a second."""
+COUNT_RATE = _Parsed("rate", lambda text: float(text.removesuffix("/s")))
+"""A click type: ``200/s``."""

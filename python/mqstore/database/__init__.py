@@ -169,6 +169,8 @@ class Session:
                 "python_enable_replacements": False,
             }
         )
+        # It would stand between the rows, on standard output.
+        self.connection.execute("set enable_progress_bar = false")
         self.connection.execute(f"set timezone = '{_zone_name(self.connection)}'")
         for name in TABLES:
             shown = f"_{name}" if name in {"messages", "unqueued"} else name

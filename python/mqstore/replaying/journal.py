@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import time
@@ -10,17 +11,37 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mqstore.errors import ConfigError, StoreLockedError, damaged, expected
+from mqstore.errors import ConfigError, StoreIOError, StoreLockedError, damaged, expected
 from mqstore.files.durable import sync
-from mqstore.replaying.report import ReplayFailure, failure_of
+from mqstore.replaying.report import ReplayFailure  # noqa: TC001 - msgspec reads it
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 _FORM = 1
 _LONGEST_LINE = 64 << 20
 # Between two waits for the disk; a killed process loses nothing that was written.
 _FLUSH_S = 0.2
+
+
+class Line(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """What became of some messages.
+
+    Attributes:
+        done: New offset up to which all are handled.
+        beyond: Handled messages behind it.
+        sent: How many of them were sent.
+        resolved: Failures that were sent now.
+        failures: Messages that the cluster did not take.
+        anchor: Physical offset and store time of a message, by which the store is known.
+    """
+
+    done: int | None = None
+    beyond: list[int] = []
+    sent: int = 0
+    resolved: list[int] = []
+    failures: list[ReplayFailure] = []
+    anchor: tuple[int, int] | None = None
 
 
 class Journal:
@@ -96,61 +117,45 @@ class Journal:
             os.close(self._file)
             self._file = -1
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be written to."""
+        return self._file >= 0
+
     def is_handled(self, place: int) -> bool:
         """Whether a message was sent, or failed for a reason of its own."""
         return place <= self.done or place in self.beyond
 
-    def note(
-        self,
-        *,
-        done: int | None = None,
-        beyond: Iterable[int] = (),
-        sent: int = 0,
-        resolved: Iterable[int] = (),
-        failures: Iterable[ReplayFailure] = (),
-        anchor: tuple[int, int] | None = None,
-    ) -> None:
-        """Writes what became of some messages, before they count.
-
-        Args:
-            done: New offset up to which all are handled.
-            beyond: Handled messages behind it.
-            sent: How many of them were sent.
-            resolved: Failures that were sent now.
-            failures: Messages that the cluster did not take.
-            anchor: Physical offset and store time of a message, by which the store is known.
-        """
-        line: dict[str, Any] = {
-            "done": done,
-            "beyond": list(beyond),
-            "sent": sent or None,
-            "resolved": list(resolved),
-            "failures": list(failures),
-            "anchor": anchor,
-        }
-        line = {name: value for name, value in line.items() if value not in (None, [])}
+    def note(self, line: Line) -> None:
+        """Writes what became of some messages, before they count."""
         self._write(line)
-        self._apply(line, 0)
+        self._apply(line)
 
-    def _write(self, line: Mapping[str, Any]) -> None:
-        data = msgspec.json.encode(line) + b"\n"
-        while data:
-            data = data[os.write(self._file, data) :]
-        now = time.monotonic()
-        if now - self._flushed_s > _FLUSH_S:
-            os.fsync(self._file)
-            self._flushed_s = now
+    def _write(self, line: Line | Mapping[str, Any]) -> None:
+        data, size = msgspec.json.encode(line) + b"\n", os.fstat(self._file).st_size
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+            now = time.monotonic()
+            if now - self._flushed_s > _FLUSH_S:
+                os.fsync(self._file)
+                self._flushed_s = now
+        except OSError as error:
+            # A torn line must stay the last one: without this it would hide all that follow.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, size)
+            os.close(self._file)
+            self._file = -1
+            text = f"{self.path}: {error.strerror}; sending has ended, start it again to go on"
+            raise StoreIOError(text, error.errno, self.path, "write") from None
 
     def _take(self, line: bytes, offset: int) -> None:
         try:
-            document = msgspec.json.decode(line)
             if offset == 0:
-                self._check(document)
+                self._check(msgspec.json.decode(line, type=dict[str, Any]))
             else:
-                self._apply(document, offset)
-        except (ValueError, TypeError, AttributeError, LookupError) as error:
-            if isinstance(error, ConfigError):
-                raise
+                self._apply(msgspec.json.decode(line, type=Line))
+        except msgspec.MsgspecError as error:
             advice = "keep it as evidence, and name another journal; messages may be sent again"
             raise damaged(
                 self.path, "journal", "a line of a journal", error, advice, offset=offset
@@ -168,18 +173,13 @@ class Journal:
             text = expected("journal", f"one of {here}", f"{self.path} of {there}", advice)
             raise ConfigError(text, "journal")
 
-    def _apply(self, line: Mapping[str, Any], offset: int) -> None:
-        self.sent += line.get("sent", 0)
-        if "anchor" in line:
-            self.anchor = (line["anchor"][0], line["anchor"][1])
-        self.beyond.update(line.get("beyond", ()))
-        done = line.get("done")
-        if done is not None:
-            self.done = done
-            self.beyond = {place for place in self.beyond if place > done}
-        for place in line.get("resolved", ()):
+    def _apply(self, line: Line) -> None:
+        self.sent += line.sent
+        self.anchor = line.anchor or self.anchor
+        self.beyond.update(line.beyond)
+        if line.done is not None:
+            self.done = line.done
+            self.beyond = {place for place in self.beyond if place > line.done}
+        for place in line.resolved:
             self.failures.pop(place, None)
-        for found in line.get("failures", ()):
-            if not isinstance(found, ReplayFailure):
-                found = failure_of(found, self.path, offset)
-            self.failures[found.physical_offset] = found
+        self.failures.update((one.physical_offset, one) for one in line.failures)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import itertools
+import math
 import os
 import re
 import signal
 import threading
 import time
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,7 +21,7 @@ import msgspec
 
 import mqstore
 from mqstore._names import broker_of
-from mqstore.errors import ConfigError, StoreError, expected
+from mqstore.errors import ConfigError, CorruptionError, StoreError, expected
 from mqstore.replaying.journal import Journal
 from mqstore.replaying.report import (
     ACTIONS,
@@ -33,9 +36,7 @@ from mqstore.replaying.selection import (
     DROPPED,
     OF_DEAD_LETTERS,
     REFUSED,
-    Chosen,
     NotSent,
-    Refused,
     Selection,
     Selector,
 )
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
     from mqstore import Message, Store, StoredMessage
     from mqstore.config import ConfigLike
+    from mqstore.replaying.selection import Chosen, Refused
 
     Transform = Callable[[StoredMessage], Message | StoredMessage | None]
 
@@ -145,8 +147,8 @@ def replay(
         classpath: Class path that has RocketMQ's client, in place of `rocketmq_home`.
         credentials: File with ``accessKey`` and ``secretKey``; by default they are
             ``MQSTORE_ACCESS_KEY`` and ``MQSTORE_SECRET_KEY`` of the environment.
-        tls: Encrypt the connections.
-        tls_config: File of RocketMQ's TLS settings.
+        tls: Encrypt the connections. RocketMQ's client checks no certificate by itself.
+        tls_config: File of RocketMQ's TLS settings, such as ``tls.client.authServer=true``.
         batch: Most messages of one request; 1 sends each alone.
         tries: How often a message is tried while the cause may pass.
         timeout_s: Seconds that an attempt may take.
@@ -200,17 +202,18 @@ def _ended(report: ReplayReport) -> ReplayReport:
 INTERRUPTED = "interrupted"
 
 
-@dataclass(slots=True)
-class _Refusals:
-    """Messages that are not sent, by reason."""
-
-    rows: dict[str, ReplayRefusal] = field(default_factory=dict)
-
-    def add(self, one: NotSent) -> None:
-        row = self.rows.get(one.reason)
-        if row is None:
-            row = ReplayRefusal(one.reason, 0, one.topic, one.place, one.detail)
-        self.rows[one.reason] = replace(row, messages=row.messages + 1)
+# What an argument must be, by its name.
+_WANTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "include": (" or ".join(REFUSED), lambda names: {*names} <= {*REFUSED}),
+    "queue": ("keep or any", lambda name: name in ("keep", "any")),
+    "on_failure": ("stop or skip", lambda name: name in ("stop", "skip")),
+    "limit": ("a count", lambda count: count is None or count >= 0),
+    "rate": ("more than 0", lambda rate: rate is None or rate > 0),
+    "bytes_rate": ("more than 0", lambda rate: rate is None or rate > 0),
+    "batch": ("1 to 1024", lambda count: 1 <= count <= 1024),
+    "tries": ("1 to 1000", lambda count: 1 <= count <= 1000),
+    "timeout_s": ("more than 0", lambda seconds: 0 < seconds < math.inf),
+}
 
 
 class Replay:
@@ -223,86 +226,69 @@ class Replay:
         *,
         group: str | None = None,
         to_origin: bool = False,
-        **given: Any,  # noqa: ANN401 - named by the two functions
+        **options: Any,  # noqa: ANN401 - named by the two functions
     ) -> None:
-        self._path = connect(path, given.pop("storage_options", None))
-        self._config = given.pop("config", None)
-        self._apply = given.pop("apply", False)
-        self._progress = given.pop("progress", None)
-        self._transform: Transform | None = given.pop("transform", None)
-        self._to_topic: str | None = given.pop("to_topic", None)
-        self._journal = given.pop("journal", None)
-        self._allow_empty = given.pop("allow_empty", False)
-        self._rates = given.pop("rate", None), given.pop("bytes_rate", None)
-        self._new_id = given.pop("new_id", False)
-        failed = given.pop("retry_failed", None)
+        bound = inspect.signature(replay).bind(path, to, **options)
+        bound.apply_defaults()
+        given = bound.arguments
+        for name in ("topics", "queue_ids", "keys", "ids", "include"):
+            value = given[name]
+            given[name] = (value,) if isinstance(value, str | int) else tuple(value or ())
+        _check(given, group, to_origin=to_origin)
+        grep, failed = given["grep"], given["retry_failed"]
+        if grep:
+            given["grep"] = re.compile(grep.encode() if isinstance(grep, str) else grep)
+        self._path = connect(path, given["storage_options"])
         self._failed = None if failed is None else read_failures(failed)
-        grep = given.pop("grep", None)
-        include = tuple(given.pop("include", ()))
-        if unknown := [name for name in include if name not in REFUSED]:
-            raise ConfigError(
-                expected("include", " or ".join(REFUSED), repr(unknown[0])), "include"
-            )
-        ordered = given.pop("ordered", False)
-        self._target = Target(
-            to=to,
-            ordered=ordered,
-            **{
-                name: given.pop(name)
-                for name in (
-                    *("rocketmq_home", "classpath", "credentials", "tls", "tls_config"),
-                    *("batch", "tries", "timeout_s"),
-                )
-                if name in given
-            },
-        )
-        queue = given.pop("queue", "keep")
-        if queue not in ("keep", "any"):
-            raise ConfigError(expected("queue", "keep or any", repr(queue)), "queue")
+        self._config, self._apply, self._journal = given["config"], given["apply"], given["journal"]
+        self._progress, self._transform = given["progress"], given["transform"]
+        self._to_topic, self._new_id = given["to_topic"], given["new_id"]
+        self._allow_empty = given["allow_empty"]
+        self._rates = given["rate"], given["bytes_rate"]
+        self._refusals: dict[str, ReplayRefusal] = {}
+        self._target = Target(**{one.name: given[one.name] for one in fields(Target)})
         self._ways = Ways(
             broker=broker_of(str(self._path)),
-            keep_queue=queue == "keep",
-            properties=dict(given.pop("properties", None) or {}),
-            on_failure=given.pop("on_failure", "stop"),
-            limit=given.pop("limit", None),
+            keep_queue=given["queue"] == "keep",
+            properties=dict(given["properties"] or {}),
+            on_failure=given["on_failure"],
+            ordered=given["ordered"],
+            limit=given["limit"],
         )
-        self._selection = Selection(
-            dead_letters=group,
-            to_origin=to_origin,
-            include=include,
-            grep=re.compile(grep.encode() if isinstance(grep, str) else grep) if grep else None,
-            **{  # type: ignore[arg-type]
-                name: tuple(given.pop(name) or ())
-                for name in ("topics", "queue_ids", "keys", "ids")
-                if name in given
-            },
-            **given,
-        )
-        if self._to_topic is not None and self._selection.group is not None:
-            advice = "these messages go into the group's retry topic"
-            raise ConfigError(
-                expected("to_topic", "none", repr(self._to_topic), advice), "to_topic"
-            )
-        for name, value in zip(("rate", "bytes_rate"), self._rates, strict=True):
-            if value is not None and value <= 0:
-                raise ConfigError(expected(name, "more than 0", value), name)
+        given = {**given, "dead_letters": group, "to_origin": to_origin}
+        self._selection = Selection(**{one.name: given[one.name] for one in fields(Selection)})
 
     def run(self) -> ReplayReport:
         """Sends, or plans."""
         with mqstore.open(self._path, "r", config=self._config) as store:
             selector = Selector(store, self._selection, allow_empty=self._allow_empty)
-            journal = self._open_journal(store)
-            refusals = _Refusals()
-            if self._apply:
-                with closing(journal):
-                    return self._send(store, selector, journal, refusals)
-            journal.read()
-            _check_anchor(store, journal)
-            return self._plan(store, selector, journal, refusals)
+            with closing(self._journal_of(store)) as journal:
+                if self._apply:
+                    journal.open()
+                else:
+                    journal.read()
+                _check_anchor(store, journal)
+                before = journal.sent
+                found = (self._send if self._apply else self._plan)(selector, journal)
+            failures, rows = journal.failures.values(), self._refusals.values()
+            return ReplayReport(
+                path=store.path,
+                to=self._target.to,
+                applied=self._apply,
+                sent_before=before,
+                failed=len(failures),
+                skipped=sum(row.messages for row in rows),
+                failures=tuple(failures),
+                refusals=tuple(rows),
+                journal=journal.path,
+                differences=self._differences(),
+                **found,
+            )
 
-    def _open_journal(self, store: Store) -> Journal:
+    def _journal_of(self, store: Store) -> Journal:
+        grep = self._selection.grep
         selection = asdict(replace(self._selection, grep=None))
-        selection["grep"] = self._selection.grep and self._selection.grep.pattern.decode()
+        selection["grep"] = grep and grep.pattern.decode(errors="backslashreplace")
         given = {name: value for name, value in selection.items() if value not in (None, (), False)}
         binding = {"store": store.path, "to": self._target.to, **given}
         if self._to_topic is not None:
@@ -329,63 +315,78 @@ class Replay:
         return Sender(self._target, own_lanes=own_lanes, dropped=dropped)
 
     def _found(
-        self, selector: Selector, journal: Journal, refusals: _Refusals
+        self, selector: Selector, journal: Journal
     ) -> Iterator[tuple[Chosen, Message | None]]:
         """The messages of the selection that no run has handled."""
         if self._failed is not None:
             return
         # Inner messages of a batch have one place.
         yield from self._changed(
-            (one for one in selector.chosen(journal.done + 1) if not journal.is_handled(one.place)),
-            refusals,
+            one for one in selector.chosen(journal.done + 1) if not journal.is_handled(one.place)
         )
 
     def _again(
-        self, selector: Selector, journal: Journal, refusals: _Refusals
+        self, selector: Selector, journal: Journal
     ) -> Iterator[tuple[Chosen, Message | None]]:
         """The messages that failed before: those of the report, else those whose cause may pass."""
+        failures = journal.failures
         if self._failed is None:
-            failures = journal.failures.values()
-            places = [one.physical_offset for one in failures if ACTIONS[one.kind] != "skip"]
+            later = [one for one in failures.values() if ACTIONS[one.kind] != "skip"]
+            places = {one.physical_offset: one.message_id for one in later}
         else:
-            places = [
-                place
-                for place in self._failed
-                if place in journal.failures or not journal.is_handled(place)
-            ]
-        yield from self._changed(selector.at(places), refusals)
+            places = {
+                place: message_id
+                for place, message_id in self._failed.items()
+                if place in failures or not journal.is_handled(place)
+            }
+        yield from self._changed(selector.at(places))
 
     def _changed(
-        self, found: Iterable[Chosen | NotSent], refusals: _Refusals
+        self, found: Iterable[Chosen | NotSent]
     ) -> Iterator[tuple[Chosen, Message | None]]:
         for one in found:
             if isinstance(one, NotSent):
-                refusals.add(one)
+                self._refuse(one)
                 continue
             if self._to_topic is not None:
                 one = replace(one, topic=self._to_topic)
             if self._transform is None:
                 yield one, None
                 continue
-            changed = self._transform(one.message)
+            where = f"transform, at physical offset {one.place}"
+            try:
+                changed = self._transform(one.message)
+            except Exception as error:
+                got = f"{type(error).__name__}: {error}"
+                raise ConfigError(expected(where, "no error", got), "transform") from error
             if changed is None:
-                refusals.add(NotSent(one.place, "dropped", one.message.topic))
+                self._refuse(NotSent(one.place, "dropped", one.message.topic))
+            elif changed is one.message:
+                yield one, None
             elif isinstance(changed, mqstore.StoredMessage):
-                yield one, None if changed is one.message else changed.to_message()
-            else:
+                yield one, changed.to_message()
+            elif isinstance(changed, mqstore.Message):
                 yield one, changed
+            else:
+                got = type(changed).__name__
+                raise ConfigError(expected(where, "a message or None", got), "transform")
 
-    def _plan(
-        self, store: Store, selector: Selector, journal: Journal, refusals: _Refusals
-    ) -> ReplayReport:
+    def _refuse(self, one: NotSent) -> None:
+        row = self._refusals.get(one.reason)
+        row = row or ReplayRefusal(one.reason, 0, one.topic, one.place, one.detail)
+        self._refusals[one.reason] = replace(row, messages=row.messages + 1)
+
+    def _advance(self, selector: Selector, place: int) -> None:
+        if self._progress is not None:
+            self._progress(place - selector.begin, selector.end - selector.begin)
+
+    def _plan(self, selector: Selector, journal: Journal) -> dict[str, Any]:
         counts: dict[str, list[int]] = {}
         first: list[FirstMessage] = []
-        again = self._again(selector, journal, refusals)
-        found = self._found(selector, journal, refusals)
+        again, found = self._again(selector, journal), self._found(selector, journal)
         records, last = 0, -1
         for one, changed in itertools.chain(again, found):
-            if self._progress is not None:
-                self._progress(one.place - selector.begin, selector.end - selector.begin)
+            self._advance(selector, one.place)
             records, last = records + (one.place != last), one.place
             if self._ways.limit is not None and records > self._ways.limit:
                 break
@@ -401,27 +402,16 @@ class Replay:
                 time_ms = message.store_timestamp_ms
                 first.append(FirstMessage(topic, one.place, time_ms, keys, message.tags, key))
         topics, warnings = self._topics(counts)
-        rows = tuple(refusals.rows.values())
         total, size = sum(row.messages for row in topics), sum(row.bytes for row in topics)
         rate, bytes_rate = self._rates
         times = [total / rate if rate else None, size / bytes_rate if bytes_rate else None]
-        return ReplayReport(
-            path=store.path,
-            to=self._target.to,
-            applied=False,
-            sent_before=journal.sent,
-            failed=len(journal.failures),
-            skipped=sum(row.messages for row in rows),
-            failures=tuple(journal.failures.values()),
-            refusals=rows,
-            journal=journal.path,
-            messages=total,
-            topics=topics,
-            first=tuple(first),
-            seconds=max((time for time in times if time is not None), default=None),
-            differences=self._differences(),
-            warnings=(*warnings, *self._warnings(journal)),
-        )
+        return {
+            "messages": total,
+            "topics": topics,
+            "first": tuple(first),
+            "seconds": max((time for time in times if time is not None), default=None),
+            "warnings": (*warnings, *self._warnings(journal)),
+        }
 
     def _topics(self, counts: Mapping[str, list[int]]) -> tuple[tuple[ReplayTopic, ...], list[str]]:
         """The topics of the target, as far as it can be asked."""
@@ -445,7 +435,7 @@ class Replay:
                 text = (
                     f"{topic}: the target has {queues} queues, and messages are of queue {highest}"
                 )
-                warnings.append(f'{text}; queue "any" sends to those that are there')
+                warnings.append(f"{text}; spread them over any queue")
             groups = (group,) if group is not None and topic.startswith("%RETRY%") else groups
             rows.append(ReplayTopic(topic, messages, size, queues, groups, highest))
         return tuple(rows), warnings
@@ -466,7 +456,7 @@ class Replay:
         if not self._new_id:
             found.append(
                 "unique keys are kept: a consumer that drops keys it knows drops these messages, "
-                "unless new_id gives them new ones"
+                "unless each gets a new id"
             )
         if journal.sent:
             sent = count_text(journal.sent)
@@ -474,50 +464,58 @@ class Replay:
             found.append(f"{text}; another journal begins anew")
         return found
 
-    def _send(
-        self, store: Store, selector: Selector, journal: Journal, refusals: _Refusals
-    ) -> ReplayReport:
-        journal.open()
-        _check_anchor(store, journal)
-        before = journal.sent
+    def _send(self, selector: Selector, journal: Journal) -> dict[str, Any]:
         with ExitStack() as stack:
             sender = stack.enter_context(closing(self._sender()))
             run = Run(sender, journal, Pace(*self._rates), self._ways)
             stack.enter_context(_interrupts(run))
-            began = time.monotonic()
-
-            def advance(place: int) -> None:
-                if self._progress is not None:
-                    self._progress(place - selector.begin, selector.end - selector.begin)
-
+            began, advance = time.monotonic(), partial(self._advance, selector)
             try:
-                run.send(self._again(selector, journal, refusals), advance, again=True)
+                run.send(self._again(selector, journal), advance, again=True)
                 if run.stopped is None and not run.interrupted:
-                    run.send(self._found(selector, journal, refusals), advance)
+                    run.send(self._found(selector, journal), advance)
             finally:
-                run.finish()
-        rows = tuple(refusals.rows.values())
-        failures = tuple(journal.failures.values())
+                # Nothing is sent that cannot be noted.
+                if journal.is_open:
+                    run.finish()
         warnings = []
         if run.unreplicated:
             count = count_text(run.unreplicated)
             warnings.append(f"{count} messages are stored, but not flushed or on no slave yet")
-        return ReplayReport(
-            path=store.path,
-            to=self._target.to,
-            applied=True,
-            sent=run.sent,
-            sent_before=before,
-            failed=len(failures),
-            skipped=sum(row.messages for row in rows),
-            failures=failures,
-            refusals=rows,
-            stopped=INTERRUPTED if run.interrupted else run.stopped,
-            journal=journal.path,
-            seconds=time.monotonic() - began,
-            differences=self._differences(),
-            warnings=tuple(warnings),
-        )
+        return {
+            "sent": run.sent,
+            "stopped": INTERRUPTED if run.interrupted else run.stopped,
+            "seconds": time.monotonic() - began,
+            "warnings": tuple(warnings),
+        }
+
+
+def _check(given: Mapping[str, Any], group: str | None, *, to_origin: bool) -> None:
+    """Refuses arguments that are wrong by themselves or together."""
+    for name, (wanted, is_right) in _WANTED.items():
+        try:
+            if is_right(given[name]):
+                continue
+        except TypeError:
+            pass
+        raise ConfigError(expected(name, wanted, repr(given[name])), name)
+    others = {
+        "missed_by": (group is not None, "dead letters are of one group alone"),
+        "to_topic": (
+            given["missed_by"] is not None or (group is not None and not to_origin),
+            "these messages go into the group's retry topic",
+        ),
+        **dict.fromkeys(
+            (
+                *("topics", "queue_ids", "first_queue_offset", "last_queue_offset"),
+                *("begin_ms", "end_ms", "tags", "keys", "grep"),
+            ),
+            (bool(given["ids"]), "ids go alone"),
+        ),
+    }
+    for name, (is_refused, advice) in others.items():
+        if is_refused and given[name] not in (None, ()):
+            raise ConfigError(expected(name, "none", repr(given[name]), advice), name)
 
 
 def _check_anchor(store: Store, journal: Journal) -> None:
@@ -527,6 +525,9 @@ def _check_anchor(store: Store, journal: Journal) -> None:
     place, time_ms = journal.anchor
     try:
         found = store.get(place).store_timestamp_ms
+    except CorruptionError:
+        # Damage says nothing about which log it is.
+        return
     except StoreError:
         found = None
     if found != time_ms:
@@ -547,7 +548,8 @@ def _interrupts(run: Run) -> Iterator[None]:
         run.interrupted = True
         signal.signal(signal.SIGINT, before)
 
-    before = signal.signal(signal.SIGINT, stop)
+    # None is a handler that Python did not set.
+    before = signal.signal(signal.SIGINT, stop) or signal.SIG_DFL
     try:
         yield
     finally:

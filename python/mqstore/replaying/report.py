@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from mqstore.errors import ConfigError, damaged, expected
+from mqstore.errors import ConfigError, expected
+from mqstore.files.new_file import new_file
 from mqstore.results import _Report as Report
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ FailureKind = Literal[
 # A kind of failure ends the run, is tried again later, or passes to the next message.
 ACTIONS: dict[FailureKind, Literal["stop", "later", "skip"]] = {
     "no-topic": "stop",
-    "no-queue": "skip",
+    "no-queue": "later",
     "no-group": "stop",
     "no-permission": "stop",
     "flow-control": "later",
@@ -41,7 +42,7 @@ ACTIONS: dict[FailureKind, Literal["stop", "later", "skip"]] = {
     "unreachable": "later",
     "empty-body": "skip",
     "refused": "skip",
-    "broker-error": "skip",
+    "broker-error": "later",
 }
 
 
@@ -82,8 +83,8 @@ class ReplayTopic(Report):
         topic: Topic that they are sent to.
         messages: How many there are.
         bytes: Their bodies and properties, as stored.
-        queues: Queues of the topic that can be written to; 0 if it is not there, ``None`` if the
-            target was not asked.
+        queues: How many numbers the queues have that can be written to; 0 without the topic,
+            ``None`` if the target was not asked.
         groups: Consumer groups that receive them.
         highest_queue_id: The highest queue that one of them comes from.
     """
@@ -103,7 +104,10 @@ class ReplayRefusal(Report):
     Attributes:
         reason: ``"half"``, ``"rolled-back"``, ``"system"``, ``"damaged"``, ``"stand-in"`` (of a
             message that ``mqstore.copy`` left out), ``"no-origin"`` (a dead letter that does not
-            say where it comes from), or ``"dropped"`` by the transform.
+            say where it comes from), ``"ended"`` (a half, delayed or timer message that a broker
+            has ended or delivered), ``"not-selected"`` (of a report or id, and outside of the
+            selection), ``"another-message"`` than that of a report, or ``"dropped"`` by the
+            transform.
         messages: How many there are.
         topic: Topic of the first of them; empty for damage.
         physical_offset: Where the first of them lies.
@@ -183,8 +187,11 @@ class ReplayReport(Report):
 
 
 def write_failures(path: str | os.PathLike[str], failures: Iterable[ReplayFailure]) -> None:
-    """Writes failures as CSV, by the name ``.csv``, or as JSON lines."""
-    with Path(path).open("w", encoding="utf-8", newline="") as file:
+    """Writes failures as CSV, by the name ``.csv``, or as JSON lines; the file appears whole."""
+    with (
+        new_file(Path(path), overwrite=True) as part,
+        part.open("w", encoding="utf-8", newline="") as file,
+    ):
         if not _is_csv(path):
             file.writelines(failure.to_json() + "\n" for failure in failures)
             return
@@ -194,8 +201,8 @@ def write_failures(path: str | os.PathLike[str], failures: Iterable[ReplayFailur
             writer.writerow(asdict(failure) | {"keys": " ".join(failure.keys)})
 
 
-def read_failures(path: str | os.PathLike[str]) -> tuple[int, ...]:
-    """Physical offsets of the failures in a file that ``write_failures`` wrote.
+def read_failures(path: str | os.PathLike[str]) -> dict[int, str]:
+    """Message ids of the failures in a file that ``write_failures`` wrote, by physical offset.
 
     Raises:
         ConfigError: It is no such file.
@@ -204,22 +211,10 @@ def read_failures(path: str | os.PathLike[str]) -> tuple[int, ...]:
     try:
         with Path(path).open(encoding="utf-8", newline="") as file:
             rows = csv.DictReader(file) if _is_csv(path) else map(msgspec.json.decode, file)
-            return tuple(sorted({int(row["physical_offset"]) for row in rows}))
+            return {int(row["physical_offset"]): str(row["message_id"]) for row in rows}
     except (ValueError, LookupError, TypeError, csv.Error) as error:
         text = expected("retry_failed", "a report of failures", f"{path}: {error}")
         raise ConfigError(text, "retry_failed") from None
-
-
-def failure_of(document: object, path: str, offset: int) -> ReplayFailure:
-    """The failure that a line of a journal holds.
-
-    Raises:
-        CorruptionError: It holds none.
-    """
-    try:
-        return msgspec.convert(document, ReplayFailure)
-    except msgspec.ValidationError as error:
-        raise damaged(path, "journal", "a failure", error, offset=offset) from None
 
 
 def _is_csv(path: str | os.PathLike[str]) -> bool:

@@ -10,12 +10,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mqstore.errors import CorruptionError
+from mqstore.errors import StoreError
+from mqstore.replaying.journal import Line
 from mqstore.replaying.report import ACTIONS, FailureKind, ReplayFailure
 from mqstore.replaying.sender import MOST_BODY_BYTES, Failed, Sender, Sent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from mqstore import Message
     from mqstore.replaying.journal import Journal
@@ -25,8 +26,11 @@ ANY_QUEUE = -1
 WINDOW = 1_024
 """Most messages in flight: those that a killed run may send twice."""
 _WINDOW_BYTES = 32 << 20
+_MOST_UNCOUNTED = 64 * WINDOW
 _MOST_IN_A_ROW = 20
 _MOST_FAILURES = 10_000
+# Failures of one message or queue, which the others do not wait for in their order; as in Java.
+_OF_ONE = ("empty-body", "refused", "no-queue")
 # A broker adds properties of its own to the 32,767 bytes that a record can hold.
 _MOST_PROPERTY_BYTES = 32_500
 _CODES: dict[int, FailureKind] = {
@@ -44,6 +48,7 @@ _CODES: dict[int, FailureKind] = {
     10003: "unreachable",
     10004: "unreachable",
 }
+_PERMISSION = re.compile("AclException|Authenticat|Authoriz|No accessKey|[Cc]heck signature")
 _DISK = re.compile(r"[0-9]\.[0-9]+")
 # A broker takes no messages from this use of its disk on (`diskSpaceWarningLevelRatio`).
 _FULL = 0.89
@@ -52,9 +57,10 @@ _FULL = 0.89
 def kind_of(answer: Failed) -> FailureKind:
     """The meaning of an answer."""
     text = answer.text
-    if "zero" in text and answer.code in (13, -1):
+    if "length is zero" in text and answer.code in (13, -1):
         return "empty-body"
-    if re.search(r"AclException|Authenticat|Authoriz|No accessKey|[Cc]heck signature", text):
+    # Other answers quote names of the store.
+    if answer.code in (1, 16, -1) and _PERMISSION.search(text):
         return "no-permission"
     if answer.code == 14:
         used = [float(number) for number in _DISK.findall(text)]
@@ -87,6 +93,7 @@ class _Unit:
     """A record in flight, of a batch all its messages."""
 
     place: int
+    time_ms: int
     message_id: str
     unique_key: str | None
     keys: tuple[str, ...]
@@ -111,6 +118,7 @@ class Ways:
     keep_queue: bool = True
     properties: dict[str, str] = field(default_factory=dict)
     on_failure: str = "stop"
+    ordered: bool = False
     limit: int | None = None
 
 
@@ -153,22 +161,28 @@ class Run:
 
     def finish(self) -> None:
         """Waits for the answers that are due, and notes them."""
-        if self._last is not None:
-            # Its last messages may not have been handed on: it counts as not sent.
-            self._last = None
-        for answer in self._sender.end(now=self.stopped is not None or self.interrupted):
-            self._take(answer)
-        self._commit()
+        # Its last messages may not have been handed on: it counts as not sent.
+        self._last = None
+        try:
+            self._sender.flush()
+            while self._units and self.stopped is None and not self.interrupted:
+                for answer in self._sender.answers(0.1):
+                    self._take(answer)
+                self._commit()
+            for answer in self._sender.end():
+                self._take(answer)
+        finally:
+            if self._journal.is_open:
+                self._commit()
 
     def _begin_unit(self, chosen: Chosen, *, again: bool) -> None:
         message = chosen.message
         keys, key = tuple(message.keys), message.unique_key
-        unit = _Unit(chosen.place, message.message_id, key, keys, chosen.topic, is_again=again)
+        time_ms, name = message.store_timestamp_ms, message.message_id
+        unit = _Unit(chosen.place, time_ms, name, key, keys, chosen.topic, is_again=again)
         self._last = unit
         if not again:
             self._order.append(unit)
-        if self._journal.anchor is None:
-            self._journal.note(anchor=(chosen.place, message.store_timestamp_ms))
 
     def _close_unit(self) -> None:
         unit, self._last = self._last, None
@@ -185,7 +199,7 @@ class Run:
         if changed is None:
             try:
                 body = message.body
-            except CorruptionError:
+            except StoreError:
                 body = message.raw_body
         else:
             if changed.topic != message.topic:
@@ -196,10 +210,10 @@ class Run:
         self._wait(0 if unit.messages else size + 1)
         if self.stopped is not None or self.interrupted:
             return
-        added = {**chosen.added, **self._ways.properties}
-        origin = f"{self._ways.broker}/{chosen.place}"
-        if len(properties) + len(origin) + sum(map(len, added.values())) <= _MOST_PROPERTY_BYTES:
-            added["MQSTORE_ORIGIN"] = origin
+        added = property_block({**chosen.added, **self._ways.properties})
+        origin = property_block({"MQSTORE_ORIGIN": f"{self._ways.broker}/{chosen.place}"})
+        if len(properties) + len(added) + len(origin) <= _MOST_PROPERTY_BYTES:
+            added += origin
         lane = _lane(message.topic, message.queue_id)
         self._number += 1
         unit.parts += 1
@@ -223,6 +237,8 @@ class Run:
             wait_s = self._pace.wait_s()
             is_full = size > 0 and (
                 self._in_flight > most
+                # One queue in its tries holds up what is counted.
+                or len(self._order) > _MOST_UNCOUNTED
                 or (self._in_flight > 0 and self._bytes + size > _WINDOW_BYTES)
             )
             if is_full:
@@ -254,6 +270,8 @@ class Run:
             return
         self._in_a_row += 1
         unit = self._answer(answer.number, answer)
+        if self.stopped is None and self._ways.ordered and kind not in _OF_ONE:
+            self.stopped = f"{kind}, and others must not overtake it: {answer.text}"
         if self._ways.on_failure == "stop" and self.stopped is None:
             if ACTIONS[kind] == "stop":
                 self.stopped = f"{kind}: {answer.text}"
@@ -267,7 +285,8 @@ class Run:
     def _answer(self, number: int, failure: Failed | None = None) -> _Unit:
         unit = self._units.pop(number)
         unit.parts -= 1
-        unit.failure = unit.failure or failure
+        if unit.failure is None or ACTIONS[kind_of(unit.failure)] == "skip":
+            unit.failure = failure or unit.failure
         if unit.is_done:
             self._answered.append(unit)
         return unit
@@ -277,20 +296,27 @@ class Run:
         if not self._answered:
             return
         answered, self._answered = self._answered, []
-        done = None
+        done = anchor = None
         while self._order and self._order[0].is_done:
-            done = self._order.popleft().place
+            last = self._order.popleft()
+            done, anchor = last.place, (last.place, last.time_ms)
+        if self._journal.anchor is None and anchor is None:
+            anchor = answered[0].place, answered[0].time_ms
         good = [unit for unit in answered if unit.failure is None]
         self._journal.note(
-            done=done,
-            beyond=[
-                unit.place
-                for unit in answered
-                if not unit.is_again and (done is None or unit.place > done)
-            ],
-            sent=len(good),
-            resolved=[unit.place for unit in good if unit.is_again],
-            failures=[_failure(unit) for unit in answered if unit.failure is not None],
+            Line(
+                done=done,
+                beyond=[
+                    unit.place
+                    for unit in answered
+                    if not self._journal.is_handled(unit.place)
+                    and (done is None or unit.place > done)
+                ],
+                anchor=anchor,
+                sent=len(good),
+                resolved=[unit.place for unit in good if unit.is_again],
+                failures=[_failure(unit) for unit in answered if unit.failure is not None],
+            )
         )
         self.sent += len(good)
         for unit in answered:
@@ -327,4 +353,9 @@ def _property_block(message: Message) -> bytes:
         return given
     named = {"TAGS": message.tags, "KEYS": " ".join(message.keys), "UNIQ_KEY": message.unique_key}
     pairs = {**{name: value for name, value in named.items() if value}, **given}
+    return property_block(pairs)
+
+
+def property_block(pairs: Mapping[str, str]) -> bytes:
+    """Properties as they are stored."""
     return "".join(f"{name}\1{value}\2" for name, value in pairs.items()).encode()

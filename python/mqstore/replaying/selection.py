@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import functools
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from mqstore._names import is_system_topic, missing_topics
 from mqstore._native import Damage, decode
-from mqstore.care.pending import DEAD_LETTER, RETRY
-from mqstore.errors import MessageNotFoundError, StoreError
+from mqstore.care.pending import DEAD_LETTER, RETRY, PendingMessages, delivered_offsets
+from mqstore.errors import CorruptionError, MessageNotFoundError, StoreError
 from mqstore.exchange.matching import Choice, body_matches
+from mqstore.groups.schedule import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from mqstore import Store, StoredMessage
 
@@ -29,7 +31,8 @@ DROPPED = (
     *("INNER_NUM", "INNER_BASE", "INNER_MULTI_QUEUE_OFFSET", "MSG_TYPE", "CORRECTION_FLAG"),
     *("TIMER_DELAY_LEVEL", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"),
     *("TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES"),
-    *("TRANSACTION_CHECK_TIMES", "CHECK_IMMUNITY_TIME_IN_SECONDS", "ORIGIN_GROUP"),
+    *("TRANSACTION_CHECK_TIMES", "CHECK_IMMUNITY_TIME_IN_SECONDS", "ORIGIN_GROUP", "WAIT"),
+    *("TRAN_PREPARED_QUEUE_OFFSET", "TIMER_DEL_UNIQKEY"),
 )
 OF_DEAD_LETTERS = ("RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID")
 """Those that a message must lose to be one of its topic again."""
@@ -37,23 +40,11 @@ OF_DEAD_LETTERS = ("RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_TOPIC", "DLQ_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The requested messages; ``None`` and empty are no bound.
+    """The requested messages: arguments of ``mqstore.replay``; ``None`` and empty are no bound.
 
     Attributes:
-        topics: Only these topics; of dead letters and retries, the topic that they come from.
-        queue_ids: Only queues of these numbers.
-        first_queue_offset: First queue offset.
-        last_queue_offset: Last queue offset.
-        begin_ms: First store time.
-        end_ms: Last store time.
-        tags: A tag expression.
-        keys: Keys or unique keys of which a message has one.
-        ids: Message ids or physical offsets.
-        grep: Pattern that the body must contain.
-        missed_by: A group whose messages behind its offsets are meant.
         dead_letters: A group whose dead letters are meant.
-        to_origin: Whether dead letters go to their topic, and not to their group.
-        include: What is sent although it is refused by default.
+        to_origin: Whether these go to their topic, and not to their group.
     """
 
     topics: tuple[str, ...] = ()
@@ -111,7 +102,9 @@ class Selector:
         self._store = store
         self._what = what
         self._group = what.missed_by or what.dead_letters
+        self._delivered = delivered_offsets(store)
         self._begins: dict[tuple[str, int], int] | None = None
+        self._wanted: set[str] = set()
         topics: tuple[str, ...] = what.topics
         if what.dead_letters is not None:
             topics = (DEAD_LETTER + what.dead_letters,)
@@ -132,21 +125,39 @@ class Selector:
 
     def chosen(self, begin: int = 0) -> Iterator[Chosen | NotSent]:
         """The messages from a physical offset on, each at once after the others."""
+        if self._what.ids:
+            # An id is looked up, and then read as all others.
+            places = (
+                one if isinstance(one, int) else self._store.get_by_id(one).physical_offset
+                for one in self._what.ids
+            )
+            yield from self.at(dict.fromkeys(places))
+            return
         for found in self._found(begin):
             if isinstance(found, Damage):
                 yield from self._damaged(found)
             elif self._fits(found):
                 yield from self._judged(found)
 
-    def at(self, places: Iterable[int]) -> Iterator[Chosen | NotSent]:
-        """The messages at physical offsets; those that are gone are left out with their reason."""
-        for place in sorted(places):
+    def at(self, places: Mapping[int, str | None]) -> Iterator[Chosen | NotSent]:
+        """The messages at physical offsets, with these ids, as far as the selection has them."""
+        for place, message_id in sorted(places.items()):
             try:
                 message = self._store.get(place)
-            except StoreError as error:
-                yield NotSent(place, "damaged", detail=str(error))
+            except CorruptionError as error:
+                yield from self._damaged(Damage(place, 1, str(error)))
                 continue
-            yield from self._judged(message)
+            except StoreError as error:
+                if self._what.ids:
+                    raise
+                yield NotSent(place, "another-message", detail=str(error))
+                continue
+            if message_id not in (None, message.message_id):
+                yield NotSent(place, "another-message", message.topic, message.message_id)
+            elif self._fits(message) and next(self._scan(place, place + 1), None) is not None:
+                yield from self._judged(message)
+            else:
+                yield NotSent(place, "not-selected", message.topic)
 
     def _missed(self, group: str) -> dict[tuple[str, int], int]:
         """The first queue offset that a group has not taken, of each queue of its topics."""
@@ -157,39 +168,38 @@ class Selector:
                 "groups; nothing was sent"
             )
         taken = {(at.topic, at.queue_id): max(at.queue_offset, 0) for at in offsets}
-        wanted = {topic for topic, _ in taken}
+        self._wanted = {RETRY + group, *(topic for topic, _ in taken)}
         if self._what.topics:
-            wanted &= {*self._what.topics, RETRY + group}
+            self._wanted &= {*self._what.topics, RETRY + group}
+        # What waits there for its time may be for the group.
+        wanted = {*self._wanted, SCHEDULE_TOPIC}
+        for queue_id, offset in self._delivered.items():
+            taken[SCHEDULE_TOPIC, queue_id] = offset
         return {
             (queue.topic, queue.queue_id): taken.get((queue.topic, queue.queue_id), 0)
             for queue in self._store.queues()
             if queue.topic in wanted
         }
 
-    def _found(self, begin: int) -> Iterator[StoredMessage | Damage]:
-        what = self._what
-        if what.ids:
-            messages = [
-                self._store.get(one) if isinstance(one, int) else self._store.get_by_id(one)
-                for one in what.ids
-            ]
-            yield from sorted({one.physical_offset: one for one in messages}.values(), key=_place)
-            return
-        if what.keys and what.tags is None and (by_key := self._by_key()) is not None:
-            yield from (message for message in by_key if message.physical_offset >= begin)
-            return
-        start, stop = self._range()
-        scan = self._store.scan(
-            start_physical_offset=max(begin, start),
+    def _scan(self, start: int, stop: int | None) -> Iterator[StoredMessage | Damage]:
+        for found in self._store.scan(
+            start_physical_offset=start,
             stop_physical_offset=stop,
             on_error="report",
             decompress=False,
             **self._choice.filters,
-        )
-        self.begin, self.end = start, scan.stop_physical_offset
-        for found in scan:
+        ):
             if isinstance(found, Damage) or self._choice.has_key(found):
                 yield found
+
+    def _found(self, begin: int) -> Iterator[StoredMessage | Damage]:
+        what = self._what
+        if what.keys and what.tags is None and (by_key := self._by_key()) is not None:
+            yield from (message for message in by_key if message.physical_offset >= begin)
+            return
+        start, stop = self._range()
+        self.begin, self.end = start, self.end if stop is None else stop
+        yield from self._scan(max(begin, start), stop)
         if what.end_ms is None and stop is None:
             self._store._check_end(self._choice.topics, None)  # noqa: SLF001
 
@@ -239,10 +249,10 @@ class Selector:
         return min(firsts), max(lasts) + 1
 
     def _fits(self, message: StoredMessage) -> bool:
-        what = self._what
+        what, real = self._what, _real_topic(message)
         if self._begins is not None:
             begin = self._begins.get((message.topic, message.queue_id))
-            if begin is None or message.queue_offset < begin:
+            if begin is None or message.queue_offset < begin or real not in self._wanted:
                 return False
         if what.topics and self._group is not None and self._origin(message) not in what.topics:
             return False
@@ -256,54 +266,67 @@ class Selector:
     @staticmethod
     def _origin(message: StoredMessage) -> str | None:
         """Topic in which a group got a message first."""
-        if not message.topic.startswith((RETRY, DEAD_LETTER)):
-            return message.topic
+        topic = _real_topic(message)
+        if not topic.startswith((RETRY, DEAD_LETTER)):
+            return topic
         properties = message.properties
         return properties.get("RETRY_TOPIC") or properties.get("DLQ_ORIGIN_TOPIC")
 
     def _judged(self, message: StoredMessage) -> Iterator[Chosen | NotSent]:
-        place, topic = message.physical_offset, message.topic
-        origin = self._origin(message)
+        place, origin, group = message.physical_offset, self._origin(message), self._what.group
         reason = self._reason(message)
         if reason is None and origin is None and self._group is not None:
             reason = "no-origin"
-        if reason is None:
-            try:
-                members = message.batch or (message,)
-                for member in members:
-                    _ = member.body
-            except StoreError as error:
-                if "damaged" not in self._what.include:
-                    yield NotSent(place, "damaged", topic, str(error))
-                    return
-                members = (message,)
+        topic, added = _real_topic(message), {}
+        if group is not None:
+            topic, added = RETRY + group, {"RETRY_TOPIC": origin or topic}
+        elif self._what.to_origin:
+            topic = origin or topic
+        if reason is None and group is None and topic != message.topic and self._refuses(topic):
+            reason = "system"
+        if reason is not None:
+            yield NotSent(place, reason, message.topic)
+            return
+        try:
+            members = message.batch or (message,)
             for member in members:
-                yield self._routed(member, place, origin or topic)
-        else:
-            yield NotSent(place, reason, topic)
+                _ = member.body
+        except StoreError as error:
+            if "damaged" not in self._what.include:
+                yield NotSent(place, "damaged", message.topic, str(error))
+                return
+            members = (message,)
+        for member in members:
+            yield Chosen(member, place, topic, added)
 
     def _reason(self, message: StoredMessage) -> str | None:
-        include, topic = self._what.include, message.topic
+        include, purpose = self._what.include, message.purpose
         if b"MQSTORE_LEFT_OUT\x01" in message.raw_properties:
             return "stand-in"
-        if message.purpose == "half":
-            return None if "half" in include else "half"
+        if purpose == "half" and "half" not in include:
+            return "half"
         if message.transaction == "rollback":
             return None if "rolled-back" in include else "rolled-back"
-        if self._group is not None and topic in (RETRY + self._group, DEAD_LETTER + self._group):
-            return None
-        return "system" if _is_system(topic) and "system" not in include else None
+        topic = message.topic if self._group is None else _real_topic(message)
+        own = () if self._group is None else (RETRY + self._group, DEAD_LETTER + self._group)
+        if purpose != "half" and topic not in own and self._refuses(topic):
+            return "system"
+        if purpose == "delayed":
+            offset = self._delivered.get(message.queue_id, 0)
+            return None if message.queue_offset >= offset else "ended"
+        if purpose in ("half", "timer"):
+            return None if message.physical_offset in self._waiting else "ended"
+        return None
 
-    def _routed(self, message: StoredMessage, place: int, origin: str) -> Chosen:
-        group = self._what.group
-        if group is not None:
-            return Chosen(message, place, RETRY + group, {"RETRY_TOPIC": origin})
-        topic = message.topic
-        if self._what.to_origin:
-            return Chosen(message, place, origin, {})
-        if message.purpose in ("half", "delayed", "timer"):
-            topic = message.real_topic or topic
-        return Chosen(message, place, topic, {})
+    def _refuses(self, topic: str) -> bool:
+        return "system" not in self._what.include and _is_system(topic)
+
+    @functools.cached_property
+    def _waiting(self) -> set[int]:
+        """Where half messages and timers lie that no broker has ended or delivered."""
+        pending = PendingMessages(self._store)
+        timers = pending.timers(sys.maxsize).values()
+        return {*pending.half().values(), *(place for place, _ in timers)}
 
     def _damaged(self, damage: Damage) -> Iterator[Chosen | NotSent]:
         """A damaged range; the message in it where only its body is damaged, and it is wanted."""
@@ -323,6 +346,12 @@ class Selector:
             if messages:
                 return
         yield NotSent(damage.physical_offset, "damaged", detail=damage.reason)
+
+
+def _real_topic(message: StoredMessage) -> str:
+    """The topic that a message is for: a waiting one has it in its properties."""
+    waits = message.purpose in ("half", "delayed", "timer")
+    return (waits and message.real_topic) or message.topic
 
 
 _is_system = functools.lru_cache(maxsize=4096)(is_system_topic)

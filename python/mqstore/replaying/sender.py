@@ -18,32 +18,19 @@ from typing import IO, TYPE_CHECKING
 from mqstore.errors import ConfigError, StoreIOError, expected
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
 JAR = Path(__file__).with_name("sender.jar")
 ACCESS_KEY, SECRET_KEY = "MQSTORE_ACCESS_KEY", "MQSTORE_SECRET_KEY"
 LANES = 48
-MOST_BODY_BYTES = 128 << 20
+MOST_BODY_BYTES = 32 << 20
 _MOST_ANSWER_BYTES = 1 << 20
 _END_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A cluster, and the client that speaks to it.
-
-    Attributes:
-        to: Name servers, ``host:port`` joined by ``;``.
-        rocketmq_home: Folder of an installed RocketMQ, whose ``lib`` has the client.
-        classpath: Class path with the client, in place of it.
-        credentials: A file with ``accessKey`` and ``secretKey``.
-        tls: Whether the connections are encrypted.
-        tls_config: File of RocketMQ's TLS settings.
-        timeout_s: How long an attempt may take.
-        tries: How often a message is tried where a cause may pass.
-        batch: Most messages of one request.
-        ordered: Whether messages of a queue keep their order.
-    """
+    """A cluster, and the client that speaks to it: arguments of ``mqstore.replay``."""
 
     to: str
     rocketmq_home: str | os.PathLike[str] | None = None
@@ -68,7 +55,8 @@ class Target:
         if not JAR.is_file():
             advice = "mqstore was built without a JDK; install one, then build it again"
             raise ConfigError(expected("sender.jar", f"the file {JAR}", "none", advice), "java")
-        if self.classpath is not None:
+        # An empty one would be the current folder.
+        if self.classpath:
             return f"{JAR}{os.pathsep}{self.classpath}"
         home = self.rocketmq_home or os.environ.get("ROCKETMQ_HOME")
         advice = "name an installed RocketMQ, or its client's jars with classpath"
@@ -86,7 +74,11 @@ class Target:
     def secrets(self) -> tuple[str, str]:
         """Access key and secret key, of the file or of the environment; empty without them."""
         if self.credentials is None:
-            return os.environ.get(ACCESS_KEY, ""), os.environ.get(SECRET_KEY, "")
+            access, secret = os.environ.get(ACCESS_KEY, ""), os.environ.get(SECRET_KEY, "")
+            if bool(access) != bool(secret):
+                wanted, there = f"both {ACCESS_KEY} and {SECRET_KEY}", "only one of them"
+                raise ConfigError(expected("credentials", wanted, there), "credentials")
+            return access, secret
         found = {}
         for line in Path(self.credentials).read_text(encoding="utf-8").splitlines():
             name, separator, value = line.partition("=" if "=" in line.split(":")[0] else ":")
@@ -134,14 +126,15 @@ class Sender:
             prefix="mqstore-sender-", ignore_cleanup_errors=True
         )
         logs = self._folder.name
-        command = ["java", "-Xmx768m", "-XX:+UseSerialGC", "-cp", class_path]
+        # Standard output is for answers alone, not for a thread dump.
+        command = ["java", "-Xmx768m", "-XX:+UseSerialGC", "-XX:+DisplayVMOutputToStderr"]
         kept = {
             name: value
             for name, value in os.environ.items()
             if name not in (ACCESS_KEY, SECRET_KEY)
         }
         self._process = subprocess.Popen(  # noqa: S603 - no shell, and no text of a store
-            [*command, "mqstore.Sender"],
+            [*command, "-cp", class_path, "mqstore.Sender"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -167,6 +160,7 @@ class Sender:
             "batch": str(target.batch),
             "lanes": str(LANES),
             "own.lanes": str(own_lanes).lower(),
+            "ordered": str(target.ordered).lower(),
             "drop": "\1".join(dropped),
             "property.tls.enable": str(target.tls).lower(),
             "property.rocketmq.client.logRoot": logs,
@@ -181,7 +175,7 @@ class Sender:
         try:
             self._send(b"C" + b"".join(_text(part) for pair in settings.items() for part in pair))
             self.flush()
-            self.version = _texts(self._answer("R"), 1)[0][0]
+            self._answer("R")
         except BaseException:
             self.close()
             raise
@@ -202,29 +196,12 @@ class Sender:
         lane: int,
         flag: int,
         properties: bytes,
-        added: Mapping[str, str],
+        added: bytes,
         body: bytes,
     ) -> None:
         """Hands on a message; its answer has the number."""
-        more = "".join(f"{name}\1{value}\2" for name, value in added.items()).encode()
-        name = topic.encode()
-        head = (
-            struct.pack(">BqiiiI", 77, number, queue_id, lane, flag, len(name))
-            + name
-            + struct.pack(">I", len(properties))
-        )
-        self._send(
-            b"".join(
-                (
-                    head,
-                    properties,
-                    struct.pack(">I", len(more)),
-                    more,
-                    struct.pack(">I", len(body)),
-                    body,
-                )
-            )
-        )
+        head = struct.pack(">Bqiii", 77, number, queue_id, lane, flag)
+        self._send(head + b"".join(map(_block, (topic.encode(), properties, added, body))))
 
     def answers(self, timeout_s: float | None) -> Iterator[Sent | Failed]:
         """The answers that are there, after a wait for the first of them."""
@@ -241,12 +218,12 @@ class Sender:
         with self._named():
             self._pipe.flush()
 
-    def end(self, *, now: bool) -> Iterator[Sent | Failed]:
-        """Ends the client, after all messages or ``now``: after those that are on their way."""
-        self._send(b"K" if now else b"E")
+    def end(self) -> Iterator[Sent | Failed]:
+        """Ends the client after the messages that are on their way; it drops the others."""
+        self._send(b"K")
         self.flush()
         with contextlib.suppress(queue.Empty):
-            while (body := self._answers.get(timeout=_END_S if now else None)) is not None:
+            while (body := self._answers.get(timeout=_END_S)) is not None:
                 yield self._parsed(self._whole(body))
         self.close()
 
@@ -280,11 +257,16 @@ class Sender:
             raise self._gone() from None
 
     def _gone(self) -> StoreIOError:
+        # It may live on, with a broken stream.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(2.0)
+        self._process.kill()
         self._process.wait()
         self._threads[1].join(1.0)
         said = b"".join(self._errors).decode("utf-8", "replace").strip() or "it said nothing"
         text = f"java: expected a running client, found that it ended ({self._process.returncode}):"
-        return StoreIOError(f"{text} {said[-2000:]}", None, "java", "send")
+        text = f"{text} {said[-2000:]}; start it again to go on"
+        return StoreIOError(text, None, "java", "send")
 
     def _answer(self, kind: str) -> bytes:
         body = self._whole(self._answers.get())
@@ -296,6 +278,8 @@ class Sender:
 
     def _whole(self, body: bytes | None) -> bytes:
         if body is None:
+            # For whoever asks next.
+            self._answers.put(None)
             raise self._gone()
         if body[:1] == b"X":
             raise StoreIOError(
@@ -328,9 +312,12 @@ class Sender:
             self._errors.append(line)
 
 
-def _text(text: str) -> bytes:
-    data = text.encode()
+def _block(data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + data
+
+
+def _text(text: str) -> bytes:
+    return _block(text.encode())
 
 
 def _texts(body: bytes, count: int) -> tuple[list[str], int]:

@@ -41,23 +41,6 @@ named! {
     }
 }
 
-impl Grouping {
-    pub const ALL: [Self; 7] = [
-        Self::Topic,
-        Self::QueueId,
-        Self::Minute,
-        Self::QuarterHour,
-        Self::Hour,
-        Self::Day,
-        Self::Tags,
-    ];
-
-    #[must_use]
-    pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|grouping| grouping.name() == name)
-    }
-}
-
 /// Options of [`stats`].
 #[derive(Clone, Debug)]
 pub struct StatsOptions {

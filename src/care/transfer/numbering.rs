@@ -279,8 +279,7 @@ impl Ends {
 /// [`Error::InvalidMessage`] for a value that no append takes, and for a time that no clock shows.
 pub fn check_row(record: &Record<'_>, is_whole: bool) -> Result<()> {
     if !is_whole && !names_a_folder(record.topic) {
-        let topic = String::from_utf8_lossy(record.topic);
-        return Err(Error::illegal("topic", format!("{topic:?} cannot name a folder")));
+        return Err(Error::no_folder(record.topic));
     }
     check_range("queue_id", record.queue_id.into(), most_queue_id(false).into())?;
     check_range("store_timestamp_ms", record.store_timestamp_ms, MOST_TIME_MS)?;

@@ -13,7 +13,7 @@ use super::oddities::Times;
 use super::queues::Queues;
 use super::queues::queue_check::QueueCheck;
 use crate::care::finding::Code;
-use crate::error::{FormatError, Result};
+use crate::error::{FormatError, Result, start_of};
 use crate::files::{FileRun, RunFile};
 use crate::format::java::TopicHash;
 use crate::format::message::properties::Indexed;
@@ -297,7 +297,7 @@ impl RecordCheck<'_> {
         if let Some(delay) = request.properties.delay
             && delay_level(delay).is_none()
         {
-            let found: String = String::from_utf8_lossy(delay).chars().take(64).collect();
+            let found = start_of(&String::from_utf8_lossy(delay));
             let code = Code::LogDelay;
             let (expected, found) = ("a number in DELAY", format!("{found:?}"));
             self.cx.findings.add(code, self.path, Some(at), expected, found);
@@ -339,8 +339,7 @@ impl RecordCheck<'_> {
             // Another part may report the same topic.
             self.result.is_doubtful = true;
             if self.topics.len() < MOST_TOPICS && self.topics.insert(request.topic.into()) {
-                let shown: String =
-                    String::from_utf8_lossy(request.topic).chars().take(64).collect();
+                let shown = start_of(&String::from_utf8_lossy(request.topic));
                 let expected = "a topic that can name a folder";
                 let (code, found) = (Code::LogTopic, format!("{shown:?}, first here"));
                 self.cx.findings.add(code, self.path, Some(at), expected, found);

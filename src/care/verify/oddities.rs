@@ -2,7 +2,7 @@
 
 use super::context::{Context, spot};
 use crate::care::finding::{Code, Severity};
-use crate::error::Result;
+use crate::error::{Result, start_of};
 use crate::files::FileRun;
 use crate::format::body;
 use crate::format::message::{Frame, MessageView, read_frame};
@@ -13,7 +13,6 @@ use crate::store::dispatch::lmq;
 use crate::time::{FAR_MS, is_far_outside, utc_text};
 
 pub(super) const MOST_BODY: usize = 64 << 20;
-const MOST_SHOWN: usize = 64;
 
 /// Passes a record to `take` with its body, which the walk leaves out of a large one.
 pub(super) fn with_body<T>(
@@ -45,7 +44,7 @@ impl Oddities {
         if let (None, true, true) = (&self.end, on, request.is_queued())
             && let Some(text) = lmq::end_of_dispatch(request)
         {
-            let text = String::from_utf8_lossy(text).chars().take(MOST_SHOWN).collect();
+            let text = start_of(&String::from_utf8_lossy(text));
             self.end = Some((clamp_u64(request.physical_offset), text, messages));
         }
     }

@@ -62,9 +62,9 @@ fn threads_give_the_rows_that_one_gives() {
     let store = Arc::new(written(dir.path()));
     for (columns, on_damage) in [
         (&[Column::Flag, Column::Topic, Column::Properties][..], OnDamage::Fail),
-        (&Column::ALL, OnDamage::Fail),
-        (&Column::ALL, OnDamage::Skip),
-        (&Column::ALL, OnDamage::Report),
+        (Column::ALL, OnDamage::Fail),
+        (Column::ALL, OnDamage::Skip),
+        (Column::ALL, OnDamage::Report),
     ] {
         let alone = batches(&store, columns, on_damage);
         let wanted = drained(columns, alone);

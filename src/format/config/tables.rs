@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::json;
 use super::json::{Field, bad};
-use crate::error::FormatError;
+use crate::error::{FormatError, start_of};
 use crate::format::crc::crc32;
 
 const DATA_VERSION: &str = "dataVersion";
@@ -493,7 +493,7 @@ fn topic_and_group(key: &str) -> Option<(&str, &str)> {
 }
 
 fn queue_id(table: &str, key: &str) -> Result<i32, FormatError> {
-    key.parse().map_err(|_| bad(0, format!("a queue in {table}"), key.chars().take(64).collect()))
+    key.parse().map_err(|_| bad(0, format!("a queue in {table}"), start_of(key)))
 }
 
 /// The next entry of `SCHEDULE_TOPIC_XXXX` for each delay level (`config/delayOffset.json`,

@@ -69,7 +69,7 @@ pub(crate) fn verify<'py>(
 /// Title and fix of a code of a finding.
 #[pyfunction]
 pub(crate) fn _code_text(code: &str) -> Option<(&'static str, &'static str)> {
-    let found = Code::ALL.iter().find(|known| known.name() == code)?;
+    let found = Code::by_name(code)?;
     Some((found.title(), found.fix()))
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::error::{Error, FormatError, PutStatus, Result, expected_got};
+use crate::error::{Error, FormatError, PutStatus, Result, expected_got, start_of};
 use crate::files::{Moved, Storage};
 use crate::format::config::json;
 use crate::format::config::tables::{self, OffsetTable};
@@ -146,7 +146,7 @@ impl ConsumerGroup {
         store.check_open()?;
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"%|_-".contains(&byte);
         if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(legal) {
-            let shown: String = name.chars().take(64).collect();
+            let shown = start_of(name);
             return Err(Error::InvalidMessage {
                 field: "group",
                 reason: expected_got(

@@ -1,6 +1,6 @@
 //! Single queries: a message by its id, and how far log and queues have come.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, start_of};
 use crate::format::message::host;
 use crate::format::message::{Frame, read_frame};
 use crate::store::read::missing_end::MissingFiles;
@@ -13,7 +13,7 @@ impl MessageStore {
     /// (`MessageDecoder#decodeMessageId`).
     pub fn get_by_id(&self, message_id: &str) -> Result<Box<[u8]>> {
         self.check_open()?;
-        let shown: String = message_id.chars().take(64).collect();
+        let shown = start_of(message_id);
         let Some(id) = host::parse_message_id(message_id) else {
             let what = format!("{shown:?} is no message id: it has 32 or 56 hex digits");
             return Err(Error::MessageNotFound { what });

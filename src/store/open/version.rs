@@ -66,7 +66,7 @@ impl Versions {
                     || oldest.is_some_and(|until| *release <= until && until < Release::V5_5)
             }
         };
-        Release::ALL.into_iter().filter(is_possible).collect()
+        Release::EACH.iter().copied().filter(is_possible).collect()
     }
 
     fn add(&mut self, since: Release, until: Release, path: &str, what: String) {

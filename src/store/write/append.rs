@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::config::StoreConfig;
-use crate::error::{AppendResult, CorruptionKind, Error, PutStatus, Result, expected_got};
+use crate::error::{
+    AppendResult, CorruptionKind, Error, PutStatus, Result, expected_got, start_of,
+};
 use crate::files::Waiters;
 use crate::format::crc;
 use crate::format::message::host::Host;
@@ -314,18 +316,14 @@ fn hosts(message: &NewMessage<'_>, config: &StoreConfig) -> (Host, Host) {
 #[cold]
 fn bad_topic(topic: &[u8], validated: bool) -> Error {
     let limit = if topic.starts_with(b"%RETRY%") { 255 } else { 127 };
-    let shown: String = String::from_utf8_lossy(topic).chars().take(64).collect();
-    let reason = if topic.is_empty() {
-        "is empty".to_owned()
-    } else if topic.len() > limit {
-        format!("{} bytes, at most {limit} may be", topic.len())
+    let reason = if topic.is_empty() || topic.len() > limit {
+        expected_got(format!("1 to {limit} bytes"), topic.len())
     } else if validated {
-        format!(
-            "{shown:?} has a character outside of letters, digits, %, |, _ and -; a store that no \
-             broker shares takes it with validate_topic_names=False"
-        )
+        let shown = start_of(&String::from_utf8_lossy(topic));
+        let instead = "a store that no broker shares takes it with validate_topic_names=False";
+        expected_got("letters, digits, %, |, _ and -", format!("{shown:?}; {instead}"))
     } else {
-        format!("{shown:?} cannot name a folder")
+        return Error::no_folder(topic);
     };
     refused("topic", PutStatus::MessageIllegal, Some(limit as u64), reason)
 }

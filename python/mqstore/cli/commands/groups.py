@@ -38,7 +38,7 @@ _QUEUE_COLUMNS = (
 )
 
 
-def _place_of(_: click.Context, param: click.Parameter, value: str | None) -> str | int | None:
+def _place_of(_: click.Context, param: click.Parameter, value: str | None) -> str | float | None:
     if value in {None, "earliest", "latest", "backup"}:
         return value
     return TIME.convert(value, param, _)

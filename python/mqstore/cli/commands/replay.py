@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
@@ -14,6 +16,7 @@ from mqstore.cli.message_options import grep_option, tags_option
 from mqstore.cli.names import refusals
 from mqstore.cli.options import (
     allow_empty_option,
+    begin_end_options,
     config_option,
     limit_option,
     output_options,
@@ -23,7 +26,7 @@ from mqstore.cli.options import (
 )
 from mqstore.cli.output import Column, note, table_lines
 from mqstore.cli.progress import progress
-from mqstore.cli.units import TIME
+from mqstore.cli.units import COUNT_RATE, RATE
 from mqstore.replaying.replay import INTERRUPTED, Replay
 from mqstore.replaying.report import write_failures
 from mqstore.replaying.selection import REFUSED
@@ -31,7 +34,6 @@ from mqstore.text import (
     count_text,
     duration_text,
     escape,
-    parse_size,
     rate_text,
     size_text,
     time_text,
@@ -42,11 +44,6 @@ if TYPE_CHECKING:
 
     from mqstore.cli.output import Output
     from mqstore.replaying.report import ReplayReport
-
-    # Newer releases have it generic, older ones cannot be subscripted.
-    _FloatType = click.ParamType[float]
-else:
-    _FloatType = click.ParamType
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -83,26 +80,6 @@ _FAILURES = (
 )
 
 
-class _Rate(_FloatType):
-    """``200/s``, of sizes ``5m/s``."""
-
-    name = "rate"
-
-    def __init__(self, read: Callable[[str], float]) -> None:
-        self._read = read
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        try:
-            rate = self._read(str(value).strip().removesuffix("/s"))
-        except ValueError:
-            rate = 0
-        if rate <= 0:
-            self.fail(f"expected a number a second, as 200/s, got {value!r}", param, ctx)
-        return rate
-
-
 def _pairs(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
     pairs = [one.partition("=") for one in given]
     if not all(name and separator for name, separator, _ in pairs):
@@ -110,20 +87,20 @@ def _pairs(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...])
     return {name: value for name, _, value in pairs}
 
 
-def _function(_ctx: click.Context, _param: click.Parameter, given: str | None) -> object:
+def _function(ctx: click.Context, _param: click.Parameter, given: str | None) -> object:
     """The function that a name ``module:function`` leads to; modules of this folder too."""
-    if given is None:
+    # A shell that completes the line runs nothing.
+    if given is None or ctx.resilient_parsing:
         return None
     module, separator, name = given.partition(":")
     if not (module and separator and name):
         raise click.BadParameter(f"expected MODULE:FUNCTION, got {given!r}")
-    sys.path.insert(0, "")
+    # Behind all others, for the module's own imports too.
+    sys.path.append(str(Path.cwd()))
     try:
         found: object = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, SyntaxError) as error:
         raise click.BadParameter(str(error)) from None
-    finally:
-        sys.path.remove("")
     if not callable(found):
         raise click.BadParameter(f"{given} is no function")
     return found
@@ -134,163 +111,140 @@ def _ids(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -
     return [int(one) if re.fullmatch("[0-9]{1,19}", one) else one for one in given]
 
 
+def _option(names: str, value: str | None, text: str, **more: Any) -> Callable[[Any], Any]:  # noqa: ANN401
+    default = "default" in more
+    return click.option(*names.split(), metavar=value, help=text, show_default=default, **more)
+
+
+_FILE, _THERE = click.Path(dir_okay=False), click.Path(exists=True, dir_okay=False)
+_OFFSET = click.IntRange(min=0)
 _OPTIONS = (
-    click.option(
+    _option(
         "--to",
-        "to",
+        "NAMESRV",
+        "Name servers of the target, host:port; several joined by ;.",
         required=True,
-        metavar="NAMESRV",
-        help="Name servers of the target, host:port; several joined by ;.",
     ),
-    click.option("--apply", is_flag=True, help="Send; without it the plan is printed."),
+    _option("--apply", None, "Send; without it the plan is printed.", is_flag=True),
     topics_option(),
-    click.option(
-        "-q",
-        "--queue-id",
-        "queue_ids",
+    _option(
+        "-q --queue-id queue_ids",
+        "QUEUE",
+        "Only queues of this number; repeatable.",
         multiple=True,
         type=click.IntRange(0, 2**31 - 1),
-        metavar="QUEUE",
-        help="Only queues of this number; repeatable.",
     ),
-    click.option(
-        "--first-offset",
-        "first_queue_offset",
-        type=click.IntRange(min=0),
-        metavar="OFFSET",
-        help="First queue offset that counts.",
+    _option(
+        "--first-offset first_queue_offset",
+        "OFFSET",
+        "First queue offset that counts.",
+        type=_OFFSET,
     ),
-    click.option(
-        "--last-offset",
-        "last_queue_offset",
-        type=click.IntRange(min=0),
-        metavar="OFFSET",
-        help="Last queue offset that counts.",
+    _option(
+        "--last-offset last_queue_offset", "OFFSET", "Last queue offset that counts.", type=_OFFSET
     ),
-    click.option(
-        "--from", "begin_ms", type=TIME, metavar="TIME", help="First store time that counts."
-    ),
-    click.option(
-        "--until", "end_ms", type=TIME, metavar="TIME", help="Last store time that counts."
-    ),
+    partial(begin_end_options, last="--until"),
     tags_option,
-    click.option(
-        "-k", "--key", "keys", multiple=True, metavar="KEY", help="Only this key; repeatable."
-    ),
-    click.option(
-        "--id",
-        "ids",
+    _option("-k --key keys", "KEY", "Only this key; repeatable.", multiple=True),
+    _option(
+        "--id ids",
+        "ID|OFFSET",
+        "This message, by message id or physical offset; repeatable.",
         multiple=True,
         callback=_ids,
-        metavar="ID|OFFSET",
-        help="This message, by message id or physical offset; repeatable.",
     ),
     grep_option,
-    click.option(
+    _option(
         "--include",
+        None,
+        "Send these too; by default they are refused. Repeatable.",
         multiple=True,
         type=click.Choice(REFUSED),
-        help="Send these too; by default they are refused. Repeatable.",
     ),
-    click.option(
-        "--rate", type=_Rate(float), metavar="RATE", help="Most messages a second, as 200/s."
-    ),
-    click.option(
-        "--bytes",
-        "bytes_rate",
-        type=_Rate(parse_size),
-        metavar="RATE",
-        help="Most bytes a second, as 5m/s.",
-    ),
+    _option("--rate", "RATE", "Most messages a second, as 200/s.", type=COUNT_RATE),
+    _option("--bytes bytes_rate", "RATE", "Most bytes a second, as 5m/s.", type=RATE),
     limit_option(None, "messages in this run"),
-    click.option("--to-topic", metavar="TOPIC", help="Topic of the target for all of them."),
-    click.option(
+    _option("--to-topic", "TOPIC", "Topic of the target for all of them."),
+    _option(
         "--queue",
+        None,
+        "keep: to the queue of the same number; any: to all in turn.",
         type=click.Choice(["keep", "any"]),
         default="keep",
-        show_default=True,
-        help="keep: to the queue of the same number; any: to all in turn.",
     ),
-    click.option("--ordered", is_flag=True, help="Keep the order within each queue."),
-    click.option("--new-id", is_flag=True, help="Give each message a new unique key."),
-    click.option(
-        "--set-property",
-        "properties",
+    _option("--ordered", None, "Keep the order within each queue.", is_flag=True),
+    _option("--new-id", None, "Give each message a new unique key.", is_flag=True),
+    _option(
+        "--set-property properties",
+        "NAME=VALUE",
+        "A property that each message gets; repeatable.",
         multiple=True,
         callback=_pairs,
-        metavar="NAME=VALUE",
-        help="A property that each message gets; repeatable.",
     ),
-    click.option(
+    _option(
         "--transform",
+        "MODULE:FUNCTION",
+        "A Python function that returns the message to send, or None to drop it.",
         callback=_function,
-        metavar="MODULE:FUNCTION",
-        help="A Python function that returns the message to send, or None to drop it.",
     ),
-    click.option(
+    _option(
         "--journal",
-        type=click.Path(dir_okay=False),
-        metavar="FILE",
-        help="What was sent, to go on from; by default one for store, target and selection.",
+        "FILE",
+        "What was sent, to go on from; by default one for store, target and selection.",
+        type=_FILE,
     ),
-    click.option(
-        "--report",
-        "report_file",
-        type=click.Path(dir_okay=False),
-        metavar="FILE",
-        help="Write the failures: FILE.csv as CSV, else JSON lines.",
+    _option(
+        "--report report_file",
+        "FILE",
+        "Write the failures: FILE.csv as CSV, else JSON lines.",
+        type=_FILE,
     ),
-    click.option(
+    _option(
         "--retry-failed",
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="REPORT",
-        help="Send only the messages of this report of failures.",
+        "REPORT",
+        "Send only the messages of this report of failures.",
+        type=_THERE,
     ),
-    click.option(
+    _option(
         "--on-failure",
+        None,
+        "stop: at what all messages would meet, and after 20 in a row; skip: go on.",
         type=click.Choice(["stop", "skip"]),
         default="stop",
-        show_default=True,
-        help="stop: at what all messages would meet, and after 20 in a row; skip: go on.",
     ),
-    click.option(
+    _option(
         "--rocketmq-home",
+        "FOLDER",
+        "An installed RocketMQ; ROCKETMQ_HOME if left out.",
         type=click.Path(exists=True, file_okay=False),
-        metavar="FOLDER",
-        help="An installed RocketMQ; ROCKETMQ_HOME if left out.",
     ),
-    click.option(
-        "--classpath", metavar="PATH", help="Class path with RocketMQ's client, in place of it."
-    ),
-    click.option(
+    _option("--classpath", "PATH", "Class path with RocketMQ's client, in place of it."),
+    _option(
         "--credentials",
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="FILE",
-        help="File with accessKey and secretKey; MQSTORE_ACCESS_KEY and MQSTORE_SECRET_KEY if left "
-        "out.",
+        "FILE",
+        "File with accessKey and secretKey; MQSTORE_ACCESS_KEY and MQSTORE_SECRET_KEY if left out.",
+        type=_THERE,
     ),
-    click.option("--tls", is_flag=True, help="Encrypt the connections."),
-    click.option(
-        "--tls-config",
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="FILE",
-        help="RocketMQ's file of TLS settings.",
+    _option(
+        "--tls",
+        None,
+        "Encrypt the connections; a server's certificate is checked only if --tls-config says so.",
+        is_flag=True,
     ),
-    click.option(
+    _option("--tls-config", "FILE", "RocketMQ's file of TLS settings.", type=_THERE),
+    _option(
         "--batch",
+        "COUNT",
+        "Most messages of one request.",
         type=click.IntRange(1, 1024),
         default=32,
-        show_default=True,
-        metavar="COUNT",
-        help="Most messages of one request.",
     ),
-    click.option(
+    _option(
         "--tries",
+        "COUNT",
+        "How often a message is tried while the cause may pass.",
         type=click.IntRange(1, 1000),
         default=8,
-        show_default=True,
-        metavar="COUNT",
-        help="How often a message is tried while the cause may pass.",
     ),
     allow_empty_option,
     config_option,
@@ -359,9 +313,11 @@ def _run(
     document = msgspec.to_builtins(report)
     print_report(output, document, "failures", lambda: _lines(report, document))
     for text in report.warnings:
-        note(_for_shell(text))
+        note(escape(text))
     if report_file is not None and report.applied:
         write_failures(report_file, report.failures)
+    elif report_file is not None:
+        note(escape(f"{report_file} is not written without --apply"))
     if report.stopped is not None:
         again = "start it again to go on"
         note(escape(f"stopped: {report.stopped}; journal {report.journal}: {again}"))
@@ -370,17 +326,6 @@ def _run(
     is_damaged = any(row.reason == "damaged" for row in report.refusals)
     is_asked = report.applied or all(row.queues for row in report.topics)
     return int(bool(report.failures or report.stopped) or is_damaged or not is_asked)
-
-
-def _for_shell(text: str) -> str:
-    """A remark in the names of the options."""
-    for name, option in (
-        ("new_id", "--new-id"),
-        ('queue "any"', "--queue any"),
-        ("another journal", "another --journal"),
-    ):
-        text = text.replace(name, option)
-    return escape(text)
 
 
 def _lines(report: ReplayReport, document: dict[str, Any]) -> Iterator[str]:

@@ -7,6 +7,7 @@ import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Properties;
 import java.util.TreeMap;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
@@ -49,11 +50,15 @@ final class Clients implements AutoCloseable {
         this.broker = broker;
     }
 
-    /** Sends each line; {@code op: create-topic} makes a topic first. */
+    /** Sends each line; {@code op: create-topic} makes a topic, {@code op: set-broker} changes the broker. */
     void produce(List<JSONObject> lines, Consumer<JSONObject> rows) throws Exception {
         for (JSONObject line : lines) {
             if ("create-topic".equals(line.getString("op"))) {
                 rows.accept(createTopic(line));
+            } else if ("set-broker".equals(line.getString("op"))) {
+                Properties changes = new Properties();
+                line.getJSONObject("config").forEach((name, value) -> changes.setProperty(name, String.valueOf(value)));
+                admin().updateBrokerConfig(broker, changes);
             } else {
                 rows.accept(send(line));
             }

@@ -1,0 +1,273 @@
+"""A replay's run without a cluster: what it notes, where it stops, what it refuses."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+
+import mqstore
+from mqstore.cli import main
+from mqstore.replaying import replay
+from mqstore.replaying.report import read_failures, write_failures
+from mqstore.replaying.sender import Failed, Sender, Sent, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+BUSY = 1, "create mapped file failed, server is busy or broken."
+NO_QUEUE = -2, "orders has 2 queues, none is 9"
+
+
+class Client:
+    """Takes the part of the Java process: messages of `fails` fail, one waits until `idle`."""
+
+    fails: ClassVar[dict[bytes, tuple[int, str]]] = {}
+    got: ClassVar[list[bytes]] = []
+    slow: ClassVar[bytes] = b""
+    idle: ClassVar[Callable[[Client], object]]
+
+    def __init__(self, *_args: object, **_options: object) -> None:
+        self.waiting: list[Sent | Failed] = []
+        self.late: list[Sent | Failed] = []
+
+    def send(self, number: int, *rest: Any) -> None:
+        body: bytes = rest[-1]
+        if body in self.fails:
+            code, text = self.fails[body]
+            self.waiting.append(Failed(number, "MQBrokerException", text, code, 8))
+        else:
+            self.got.append(body)
+            to = self.late if body == self.slow else self.waiting
+            to.append(Sent((number,), "SEND_OK"))
+
+    def answers(self, _timeout_s: float) -> Iterator[Sent | Failed]:
+        if self.late and not self.waiting:
+            self.idle()
+        while self.waiting:
+            yield self.waiting.pop(0)
+
+    def end(self) -> Iterator[Sent | Failed]:
+        yield from self.waiting
+
+    def topic(self, _name: str) -> tuple[int, tuple[str, ...], str]:
+        return 4, (), ""
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> type[Client]:
+    monkeypatch.setattr(replay, "Sender", Client)
+    monkeypatch.setattr(Client, "fails", {})
+    monkeypatch.setattr(Client, "got", [])
+    monkeypatch.setattr(Client, "slow", b"")
+    return Client
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder = tmp_path / "broker-a/store"
+    with mqstore.open(folder, "a", config=mqstore.StoreConfig.embedded()) as store:
+        store.append_many({"topic": "orders", "body": b"%d" % n} for n in range(40))
+    return folder
+
+
+def test_what_may_pass_is_sent_by_the_next_run(client: type[Client], root: Path) -> None:
+    client.fails = {b"3": BUSY, b"5": NO_QUEUE, b"7": (13, "the message is illegal")}
+    first = mqstore.replay(root, "a:1", apply=True)
+    kinds = [failure.kind for failure in first.failures]
+    assert (first.sent, kinds) == (37, ["broker-error", "no-queue", "refused"])
+    client.fails = {}
+    second = mqstore.replay(root, "a:1", apply=True)
+    assert (second.sent, client.got[-2:]) == (2, [b"3", b"5"])
+    assert [failure.kind for failure in second.failures] == ["refused"]
+
+
+def test_the_order_is_kept_behind_a_failure(client: type[Client], root: Path) -> None:
+    client.fails = {b"2": NO_QUEUE, b"3": BUSY}
+    given: dict[str, Any] = {"apply": True, "ordered": True, "on_failure": "skip"}
+    report = mqstore.replay(root, "a:1", **given)
+    assert "must not overtake" in (report.stopped or "")
+    assert [failure.kind for failure in report.failures] == ["no-queue", "broker-error"]
+
+
+def test_one_slow_message_holds_up_few_and_no_interrupt(
+    client: type[Client], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqstore.replaying.run._MOST_UNCOUNTED", 8)
+    idle: list[int] = []
+
+    def interrupt(_client: Client) -> None:
+        idle.append(len(client.got))
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Client, "idle", interrupt, raising=False)
+    client.slow = b"3"
+    with pytest.raises(KeyboardInterrupt):
+        mqstore.replay(root, "a:1", apply=True)
+    assert idle == [len(client.got)]
+    assert idle[0] < 15
+    client.slow = b"39"
+    with pytest.raises(KeyboardInterrupt):
+        mqstore.replay(root, "a:1", apply=True)
+    assert len(idle) == 2
+    client.slow = b""
+    assert mqstore.replay(root, "a:1", apply=True).sent == 1
+    # Those without an answer came twice, and no other.
+    wanted = Counter({b"%d" % n: 1 + (n in (3, 39)) for n in range(40)})
+    assert Counter(client.got) == wanted
+
+
+def test_a_report_is_sent_once(client: type[Client], root: Path, tmp_path: Path) -> None:
+    client.fails = {b"3": (13, "illegal"), b"4": (13, "illegal")}
+    report = tmp_path / "failed.jsonl"
+    write_failures(report, mqstore.replay(root, "a:1", apply=True).failures)
+    client.fails = {}
+    # With another journal, too, that knows nothing of them.
+    given: dict[str, Any] = {"apply": True, "journal": tmp_path / "journal"}
+    assert mqstore.replay(root, "a:1", retry_failed=report, **given).sent == 2
+    assert mqstore.replay(root, "a:1", retry_failed=report, **given).sent == 0
+    assert mqstore.replay(root, "a:1", **given).sent == 38
+    # Messages of another selection, or of another store, are named and stay.
+    given["journal"] = tmp_path / "another"
+    with pytest.raises(mqstore.MessageNotFoundError):
+        mqstore.resend(root, "billing", "a:1", retry_failed=report, **given)
+    other = mqstore.replay(root, "a:1", grep="^4$", retry_failed=report, **given)
+    assert (other.sent, [row.reason for row in other.refusals]) == (1, ["not-selected"])
+    report.write_text(report.read_text().replace(read_failures(report).popitem()[1], "AB"))
+    other = mqstore.replay(root, "a:1", retry_failed=report, apply=True, journal=tmp_path / "third")
+    assert (other.sent, [row.reason for row in other.refusals]) == (1, ["another-message"])
+
+
+def test_nothing_is_sent_that_cannot_be_noted(
+    client: type[Client], root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, fill = os.write, 1
+    full: list[bool] = [False]
+    flushed: list[bool] = []
+
+    def write(file: int, data: bytes) -> int:
+        if b'"done"' not in data[:10] and b"journal" in data[:10]:
+            return real(file, data)
+        if fill:
+            full[0] = True
+            real(file, data[:5])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(file, data)
+
+    monkeypatch.setattr("mqstore.replaying.journal.os.write", write)
+    monkeypatch.setattr(Client, "flush", lambda _: flushed.append(full[0]))
+    path = tmp_path / "journal"
+    with pytest.raises(mqstore.StoreIOError, match=f"{path}: No space left.*start it again"):
+        mqstore.replay(root, "a:1", apply=True, journal=path, rate=1000, limit=20)
+    assert path.read_bytes().count(b"\n") == 1
+    assert path.read_bytes().endswith(b"\n")
+    assert len(client.got) < 20
+    assert not any(flushed)
+    fill = 0
+    assert mqstore.replay(root, "a:1", apply=True, journal=path).sent == 40
+
+
+def test_another_log_is_known_by_a_message(client: type[Client], root: Path) -> None:
+    journal = Path(mqstore.replay(root, "a:1", apply=True, limit=10).journal)
+    with mqstore.open(root) as store:
+        tenth = list(store.scan())[9]
+    anchor = f'"anchor":[{tenth.physical_offset},{tenth.store_timestamp_ms}]'
+    assert anchor in journal.read_text()
+    # Damage there does not say that it is another log; another time does.
+    (log,) = (root / "commitlog").iterdir()
+    data = bytearray(log.read_bytes())
+    data[data.index(b"9", tenth.physical_offset + 80)] ^= 0xFF
+    log.write_bytes(data)
+    assert mqstore.replay(root, "a:1", apply=True, limit=10).sent == 10
+    journal.write_text(journal.read_text().replace(anchor, '"anchor":[0,7]'))
+    lines = journal.read_text().splitlines()[:2]
+    journal.write_text("".join(f"{line}\n" for line in lines))
+    with pytest.raises(mqstore.ConfigError, match="another one at physical offset 0"):
+        mqstore.replay(root, "a:1", apply=True)
+    assert len(client.got) == 20
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"on_failure": "Stop"}, "on_failure: expected stop or skip, got 'Stop'"),
+        ({"queue": "all"}, "queue: expected keep or any"),
+        ({"limit": -1}, "limit: expected a count, got -1"),
+        ({"limit": "1"}, "limit: expected a count, got '1'"),
+        ({"rate": float("nan")}, "rate: expected more than 0, got nan"),
+        ({"bytes_rate": 0}, "bytes_rate: expected more than 0"),
+        ({"batch": 0}, "batch: expected 1 to 1024"),
+        ({"include": "halves"}, "include: expected half or"),
+        ({"ids": 0, "topics": "orders"}, "topics: expected none, got .*; ids go alone"),
+        ({"group": "a", "missed_by": "b"}, "missed_by: expected none, got 'b'"),
+        ({"missed_by": "b", "to_topic": "c"}, "to_topic: expected none, got 'c'"),
+        ({"transform": lambda _: 1 / 0}, "physical offset 0: expected no error, got ZeroDiv"),
+        ({"transform": lambda _: "x"}, "physical offset 0: expected a message or None, got str"),
+    ],
+)
+def test_wrong_arguments_are_named(
+    client: type[Client], root: Path, given: dict[str, Any], text: str
+) -> None:
+    send = mqstore.resend if "group" in given else mqstore.replay
+    with pytest.raises(mqstore.ConfigError, match=text):
+        send(root, to="a:1", apply=True, **given)
+    assert not client.got
+
+
+def test_one_value_is_one_value_and_unknown_names_are_refused(
+    client: type[Client], root: Path
+) -> None:
+    assert mqstore.replay(root, "a:1", topics="orders").messages == 40
+    assert mqstore.replay(root, "a:1", ids=0).messages == 1
+    with pytest.raises(TypeError, match="unexpected keyword argument 'topic'"):
+        mqstore.resend(root, "billing", "a:1", topic="orders")
+
+
+def test_a_client_that_breaks_its_stream_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\necho garbage; echo why >&2; exec cat >/dev/null\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("mqstore.replaying.sender.JAR", java)
+    with pytest.raises(mqstore.StoreIOError, match="why; start it again to go on"):
+        Sender(Target(to="a:1", classpath="x"), own_lanes=False, dropped=())
+    # An empty class path would be the current folder.
+    monkeypatch.delenv("ROCKETMQ_HOME", raising=False)
+    with pytest.raises(mqstore.ConfigError, match="rocketmq_home"):
+        Target(to="a:1", classpath="").class_path()
+
+
+def test_a_transform_of_this_folder_shadows_nothing(
+    client: type[Client],
+    root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*__import__("sys").path])
+    (tmp_path / "colorsys.py").write_text("raise SystemExit('shadowed')")
+    (tmp_path / "ours.py").write_text("import colorsys\ndef keep(message): return message\n")
+    (tmp_path / "bad.py").write_text("def")
+    arguments = ["replay", str(root), "--to", "a:1", "--report", "failed.csv"]
+    main([*arguments, "--transform", "ours:keep", "--json"])
+    out, err = capsys.readouterr()
+    assert json.loads(out)["messages"] == 40
+    assert "failed.csv is not written without --apply" in err
+    assert main([*arguments, "--transform", "bad:keep"]) == 2
+    assert "invalid syntax" in capsys.readouterr().err
