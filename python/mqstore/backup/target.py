@@ -16,7 +16,7 @@ import uuid
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mqstore.errors import (
     ConfigError,
@@ -50,6 +50,7 @@ __all__ = [
 FORMAT = "mqstore-backup.json"
 """Name of the object that has the version of a backup's format."""
 _VERSION = 1
+_T = TypeVar("_T")
 _YOUNG_S = 12 * 3600
 """Younger objects stay long enough: `prune` leaves them for 24 hours."""
 _REFUSED = (
@@ -105,13 +106,7 @@ class _Folder:
         self._root = Path(path)
 
     def get(self, names: Sequence[str]) -> list[bytes | None]:
-        found: list[bytes | None] = []
-        for name in names:
-            with self._asked("read", self._root / name):
-                try:
-                    found.append(_regular_bytes(self._root / name))
-                except (FileNotFoundError, NotADirectoryError):
-                    found.append(None)
+        found = self._each(names, _regular_bytes)
         received = sum(len(content or b"") for content in found)
         self.counts = IoCounts(self.counts.requests, self.counts.bytes + received)
         return found
@@ -143,11 +138,14 @@ class _Folder:
             temporary.write_bytes(content)
 
     def times(self, names: Sequence[str]) -> list[float | None]:
-        found: list[float | None] = []
+        return self._each(names, lambda path: path.stat().st_mtime)
+
+    def _each(self, names: Sequence[str], ask: Callable[[Path], _T]) -> list[_T | None]:
+        found: list[_T | None] = []
         for path in (self._root / name for name in names):
             with self._asked("read", path):
                 try:
-                    found.append(path.stat().st_mtime)
+                    found.append(ask(path))
                 except (FileNotFoundError, NotADirectoryError):
                     found.append(None)
         return found
