@@ -69,15 +69,21 @@ pub struct CleanReport {
 }
 
 /// Runs retention on the store at `path` at any hour: by its limits, else by RocketMQ's rules. A
-/// dry run only reports.
-pub fn clean(path: &Path, config: StoreConfig, now_ms: i64, dry_run: bool) -> Result<CleanReport> {
+/// dry run only reports. `backed_up_to` as in [`Occasion`].
+pub fn clean(
+    path: &Path,
+    config: StoreConfig,
+    now_ms: i64,
+    dry_run: bool,
+    backed_up_to: Option<u64>,
+) -> Result<CleanReport> {
     if !dry_run {
         owner::check(&Os, &StorePaths::new(path, &config))?;
     }
     let mode = if dry_run { OpenMode::Read } else { OpenMode::ReadWrite };
     let store = MessageStore::open(path, mode, config)?;
     let disk = store.disk_use();
-    let occasion = Occasion { now_ms, disk, by_hand: true };
+    let occasion = Occasion { now_ms, disk, by_hand: true, backed_up_to };
     let judgement = store.judge(&occasion)?;
     if !dry_run {
         store.clean_step(&occasion)?;

@@ -367,3 +367,43 @@ def test_spark_reads_one_snapshot_and_finds_newer_ones_later(tmp_path: Path, sto
         append(store)
         mqstore.sync(store, backup)
         assert (count(unpinned), count(pinned)) == (appended + 1, appended)
+
+
+def test_only_files_of_which_a_snapshot_has_each_byte_are_deleted(tmp_path: Path) -> None:
+    root, backup = tmp_path / "store", tmp_path / "backup"
+    append(root, 300)
+    mqstore.sync(root, backup)
+    logs = sorted((root / "commitlog").iterdir())
+    append(root, 300)
+    ways: dict[str, Any] = {"config": {"keep_bytes": 1}, "only_backed_up": backup}
+
+    def going(**more: Any) -> list[str]:
+        report = mqstore.clean(root, **ways, **more)
+        kept = [file for file in report.files if "`mqstore sync` adds them" in file.reason]
+        assert kept or all(file.delete for file in report.files[: len(logs)])
+        return [file.path for file in report.files if file.delete and "commitlog" in file.path]
+
+    # The last of them was not full when it was copied.
+    closed = [f"commitlog/{path.name}" for path in logs[:-1]]
+    assert len(closed) > 2
+    assert going() == closed
+
+    third = logs[2]
+    good = third.read_bytes()
+    third.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    assert going() == closed[:2]
+    third.write_bytes(good)
+
+    objects = [path for path in (backup / "objects").rglob("*") if path.is_file()]
+    whole = max(objects, key=lambda path: path.stat().st_size)
+    content = whole.read_bytes()
+    whole.write_bytes(content[:-1] + b"?")
+    with pytest.raises(mqstore.CorruptionError, match=whole.name):
+        going(dry_run=False)
+    assert third.exists()
+    whole.write_bytes(content)
+
+    assert going(dry_run=False) == closed
+    assert not third.exists()
+    with pytest.raises(mqstore.NotAStoreError, match="no backup"):
+        mqstore.clean(root, only_backed_up=tmp_path / "none")

@@ -85,7 +85,7 @@ fn base_of(path: &Path) -> u64 {
 }
 
 pub(crate) fn occasion(disk: DiskUse) -> Occasion {
-    Occasion { now_ms: NOW_MS, disk, by_hand: false }
+    Occasion { now_ms: NOW_MS, disk, by_hand: false, backed_up_to: None }
 }
 
 fn full(percent: u64) -> DiskUse {

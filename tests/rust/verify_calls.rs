@@ -226,7 +226,7 @@ fn files_that_retention_deletes_meanwhile_are_no_fault() {
     at_each_read(|store| {
         let disk = DiskUse { log_percent: 10, queue_percent: 10 };
         let now_ms = SystemClock.now_ms() + 100 * 3_600_000;
-        let days_later = Occasion { now_ms, disk, by_hand: true };
+        let days_later = Occasion { now_ms, disk, by_hand: true, backed_up_to: None };
         let cleaned = store.clean_step(&days_later).unwrap();
         assert!(cleaned.log_files > 1 && cleaned.queue_files > 1, "{cleaned:?}");
     });

@@ -34,7 +34,13 @@ class _Cleaned(TypedDict):
     unread: list[tuple[str, str, int, int]]
 
 def clean(
-    path: _Path, /, *, now_ms: int | None, dry_run: bool, settings: Mapping[str, object]
+    path: _Path,
+    /,
+    *,
+    now_ms: int | None,
+    dry_run: bool,
+    settings: Mapping[str, object],
+    backed_up_to: int | None = None,
 ) -> tuple[list[tuple[str, int, bool, str]], _Cleaned]:
     """Says what retention would delete, or deletes it; ``mqstore.clean`` is the public door.
 
@@ -43,6 +49,8 @@ def clean(
         now_ms: The time that counts, Unix milliseconds; ``None`` is now.
         dry_run: Changes nothing.
         settings: As for ``Store``.
+        backed_up_to: Physical offset up to which a backup has the log; files that end behind it
+            are kept. ``None`` asks for no backup.
 
     Returns:
         The files, each ``(path, bytes, delete, reason)``, and the other fields of

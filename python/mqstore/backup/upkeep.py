@@ -5,20 +5,26 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mqstore.backup.snapshot import (
+    File,
     Loaded,
     day_ms,
+    days,
     document_name,
     ids,
     load,
+    newest_first,
     ranges_of,
     shown,
     time_ms_of,
 )
-from mqstore.backup.target import existing, fault_of, object_name, target_of
+from mqstore.backup.source import Pace, SourceFile
+from mqstore.backup.target import existing, fault_of, get_objects, object_name, target_of
 from mqstore.errors import CorruptionError, MessageNotFoundError
+from mqstore.files.log_files import log_folders, log_paths
 from mqstore.results import Finding, VerifyReport, _Report
 
 if TYPE_CHECKING:
@@ -26,8 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from mqstore.backup.target import Target
+    from mqstore.config import ConfigLike
 
-__all__ = ["PruneReport", "check_backup", "prune"]
+__all__ = ["PruneReport", "backed_up_end", "check_backup", "prune"]
 
 _AT_ONCE = 8
 _LEAST_AGE_S = 24 * 3600
@@ -245,3 +252,48 @@ def _since(target: Target, now_s: float) -> tuple[float, list[str]]:
         elif lasted_s.isdecimal():
             since_s = min(since_s, time_s - int(lasted_s))
     return since_s, ended
+
+
+def backed_up_end(
+    target: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    end: int,
+    config: ConfigLike = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> int:
+    """Physical offset up to which the newest snapshot has each byte of a store's log files.
+
+    Args:
+        target: The backup: a folder or a URL.
+        path: The store's root folder.
+        end: No file that begins there or later is compared.
+        config: As for ``mqstore.open``.
+        storage_options: Options of the object store of a URL, as for ``mqstore.open``.
+
+    Raises:
+        NotAStoreError: There is no backup.
+        CorruptionError: The snapshot, or an object that it needs, is damaged.
+        StoreIOError: A file or an object cannot be read.
+    """
+    found = existing(target_of(target, storage_options))
+    newest = next(newest_first(found, days(found)), None)
+    files = {} if newest is None else load(found, newest).files
+    for at, file in sorted(log_paths(log_folders(Path(path), config)).items()):
+        if at >= end or not _has_all(found, files.get(f"commitlog/{at:020}"), file):
+            return at
+    return end
+
+
+def _has_all(target: Target, kept: File | None, path: Path) -> bool:
+    """Whether a backup has each byte of a file."""
+    with SourceFile(path, Pace(None)) as file:
+        if kept is None or kept.length != file.length:
+            return False
+        at = 0
+        for begin, size, digest, place in ranges_of(target, kept):
+            content = get_objects(target, [digest])[0][place : place + size]
+            # Zeros between ranges are not kept.
+            if any(file.pieces(at, begin)) or file.read(begin, begin + size) != content:
+                return False
+            at = begin + size
+        return not any(file.pieces(at, file.length))

@@ -19,7 +19,7 @@ from mqstore.results.upkeep import (
 from mqstore.store import local, settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from mqstore.config import ConfigLike
 
@@ -190,7 +190,9 @@ def clean(
     *,
     now_ms: int | None = None,
     dry_run: bool = True,
+    only_backed_up: str | os.PathLike[str] | None = None,
     config: ConfigLike = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> CleanReport:
     """Deletes expired files of a store; by default only lists them with the reasons.
 
@@ -208,12 +210,16 @@ def clean(
         path: The store's root folder.
         now_ms: The time that counts; ``None`` is now.
         dry_run: Only says it, and may be asked beside a running broker.
+        only_backed_up: A backup that ``mqstore.sync`` wrote, a folder or a URL. A file of the log
+            stays unless its newest snapshot has each byte of it: they are read and compared.
         config: As for ``open``; its retention settings decide.
+        storage_options: Options of the object store of the backup's URL, as for ``open``.
 
     Raises:
-        NotAStoreError: No such folder, or no store in it.
+        NotAStoreError: No such folder, or no store in it; no backup.
         StoreLockedError: When it is to be done: a process writes to the store.
-        CorruptionError: When it is to be done: damage before flushed messages.
+        CorruptionError: When it is to be done: damage before flushed messages. An object of the
+            backup is damaged: nothing was deleted.
         ConfigError: A setting that cannot be, or that contradicts the files.
         StoreIOError: The operating system refused something.
 
@@ -226,8 +232,16 @@ def clean(
         'the last file is always kept'
     """
     local(path, "mqstore.clean")
-    # Not needed to import mqstore.
-    rows, counts = _native.clean(path, now_ms=now_ms, dry_run=dry_run, settings=settings_of(config))
+    settings, backed_up_to = settings_of(config), None
+    if only_backed_up is not None:
+        from mqstore.backup.upkeep import backed_up_end
+
+        _, plan = _native.clean(path, now_ms=now_ms, dry_run=True, settings=settings)
+        end = plan["new_log_start"]
+        backed_up_to = backed_up_end(only_backed_up, path, end, config, storage_options)
+    rows, counts = _native.clean(
+        path, now_ms=now_ms, dry_run=dry_run, settings=settings, backed_up_to=backed_up_to
+    )
     unread = tuple(UnreadMessages(*row) for row in counts["unread"])
     fields: dict[str, Any] = {**counts, "unread": unread}
     return CleanReport(

@@ -109,21 +109,24 @@ type Row = (OsString, u64, bool, String);
 ///     now_ms: The time that counts, Unix milliseconds; ``None`` is now.
 ///     dry_run: Changes nothing.
 ///     settings: As for ``Store``.
+///     backed_up_to: Physical offset up to which a backup has the log; files that end behind it
+///         are kept. ``None`` asks for no backup.
 ///
 /// Returns:
 ///     The files, each ``(path, bytes, delete, reason)``, and the other fields of
 ///     ``mqstore.CleanReport`` by name.
 #[pyfunction]
-#[pyo3(signature = (path, /, *, now_ms, dry_run, settings))]
+#[pyo3(signature = (path, /, *, now_ms, dry_run, settings, backed_up_to=None))]
 pub(crate) fn clean<'py>(
     py: Python<'py>,
     #[pyo3(from_py_with = fields::absolute)] path: PathBuf,
     #[pyo3(from_py_with = fields::now_ms)] now_ms: Option<i64>,
     dry_run: bool,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
+    backed_up_to: Option<u64>,
 ) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
     let now_ms = now_ms.unwrap_or_else(|| SystemClock.now_ms());
-    let report = py.detach(|| care::clean(&path, settings, now_ms, dry_run))?;
+    let report = py.detach(|| care::clean(&path, settings, now_ms, dry_run, backed_up_to))?;
     let rows = report.judgement.files.iter().map(|file| {
         let path = file.path.strip_prefix(&report.path).unwrap_or(&file.path);
         let reason = file.fate.reason(&report.config);

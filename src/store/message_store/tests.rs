@@ -340,7 +340,8 @@ fn nothing_is_deleted_behind_the_close_by_a_thread_that_came_before() {
     store.close().unwrap();
     let files = store.log().run().files().len();
     assert!(files > 1);
-    let occasion = Occasion { now_ms: i64::MAX, disk: DiskUse::default(), by_hand: true };
+    let occasion =
+        Occasion { now_ms: i64::MAX, disk: DiskUse::default(), by_hand: true, backed_up_to: None };
     assert!(matches!(writer.clean_step(&occasion), Err(Error::Closed)));
     assert_eq!(store.log().run().files().len(), files);
 }

@@ -199,7 +199,12 @@ fn derived_loop(writer: &Writer, stopped: &StopFlag) {
         if rules != DeleteRules::Off && started.elapsed() >= wait && is_due {
             last_clean = Some(Instant::now());
             let disk = DiskUse::now(&*writer.files.storage, &writer.files.paths);
-            let occasion = Occasion { now_ms: writer.files.clock.now_ms(), disk, by_hand: false };
+            let occasion = Occasion {
+                now_ms: writer.files.clock.now_ms(),
+                disk,
+                by_hand: false,
+                backed_up_to: None,
+            };
             let _ = writer.clean_step(&occasion);
         }
         stop = stopped.0.lock();

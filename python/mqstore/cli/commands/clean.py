@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 import mqstore
-from mqstore.cli.options import config_option, output_options, print_report, store_argument
+from mqstore.cli.options import (
+    config_option,
+    output_options,
+    print_report,
+    storage_option,
+    storage_options_of,
+    store_argument,
+)
 from mqstore.cli.output import Column, note, table_lines
 from mqstore.cli.units import TIME
 from mqstore.store import settings_of
@@ -44,15 +51,25 @@ _COLUMNS = (
     help="Delete files with so many bytes of the log behind them.",
 )
 @click.option("--now", "now_ms", type=TIME, metavar="TIME", help="The time that counts.")
+@click.option(
+    "--only-backed-up",
+    type=click.Path(),
+    metavar="TARGET",
+    help="Keep log files that the newest snapshot of a backup lacks.",
+)
 @click.option("--apply", is_flag=True, help="Delete what goes.")
 @config_option
+@storage_option
 @output_options
+@click.pass_context
 def clean_command(
+    ctx: click.Context,
     output: Output,
     store: str,
     keep_hours: int | None,
     keep_bytes: int | None,
     now_ms: int | None,
+    only_backed_up: str | None,
     apply: bool,  # noqa: FBT001 - click passes it by name
     config: str | None,
 ) -> None:
@@ -62,7 +79,8 @@ def clean_command(
     keep_bytes in --config. Without limits RocketMQ's rules and settings hold: files go that were
     last written longer ago than fileReservedTime, and on a disk that is too full the oldest
     whatever their age. Queue and index files follow that lead to nothing any more. Messages that
-    go before a consumer group has read them are listed.
+    go before a consumer group has read them are listed. With --only-backed-up a file of the log
+    goes only after each byte of it was compared with the newest snapshot of that backup.
     """
     limits = {"keep_hours": keep_hours, "keep_bytes": keep_bytes}
     given = {name: limit for name, limit in limits.items() if limit is not None}
@@ -71,7 +89,14 @@ def clean_command(
         # An option overrides the rule in the file.
         settings.pop("retention", None)
     disk = _disk(store)
-    report = mqstore.clean(store, now_ms=now_ms, dry_run=not apply, config=settings)
+    report = mqstore.clean(
+        store,
+        now_ms=now_ms,
+        dry_run=not apply,
+        only_backed_up=only_backed_up,
+        config=settings,
+        storage_options=storage_options_of(ctx),
+    )
     document = {
         "path": report.path,
         "applied": report.applied,

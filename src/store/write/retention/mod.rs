@@ -99,6 +99,8 @@ pub struct Occasion {
     pub disk: DiskUse,
     /// Whether it was requested, so that the hour does not matter.
     pub by_hand: bool,
+    /// Offset up to which a backup has the log, where files without one are kept.
+    pub backed_up_to: Option<u64>,
 }
 
 /// Decision about a file; [`Fate::reason`] explains it.
@@ -118,6 +120,7 @@ pub enum Fate {
     Last,
     Young { age_hours: i64 },
     BehindKept,
+    NotBackedUp,
     NotNow { age_hours: i64 },
     NextRound,
     InUse,
@@ -132,7 +135,7 @@ impl Fate {
             Self::Forced { .. } | Self::Behind { .. } => true,
             Self::Off | Self::Kept | Self::Damaged | Self::Last | Self::Young { .. } => false,
             Self::WrongClock { .. } | Self::ClockAhead | Self::ShowsStepBack => false,
-            Self::BehindKept | Self::NotNow { .. } | Self::NextRound => false,
+            Self::BehindKept | Self::NotNow { .. } | Self::NextRound | Self::NotBackedUp => false,
             Self::InUse | Self::Leads => false,
         }
     }
@@ -194,6 +197,11 @@ impl Fate {
                     "last written {age_hours} h ago, less than the {kept} h that files are kept"
                 )
             }
+            Self::NotBackedUp => {
+                "the newest snapshot does not have each byte of it and of the files before it; \
+                 `mqstore sync` adds them"
+                    .to_owned()
+            }
             Self::BehindKept => "a file before it is kept, and files go from the front".to_owned(),
             Self::NotNow { age_hours } => format!(
                 "last written {age_hours} h ago and expired, but files go at hour {} or when the \
@@ -242,7 +250,7 @@ pub fn judge_log(
 ) -> Result<Vec<Verdict>> {
     let size = log.run().file_size();
     let is_in_use = |file: &RunFile| file.base_offset.saturating_add(size) > safe_end;
-    match rules_of(config, occasion) {
+    let verdicts = match rules_of(config, occasion) {
         DeleteRules::Off => judge_in_turn(&log.run().files(), |_, _| Ok(Fate::Off)),
         DeleteRules::RocketMq => judge_by_rocketmq(log.run(), config, occasion, is_in_use),
         DeleteRules::Keep { hours, bytes } => {
@@ -278,7 +286,16 @@ pub fn judge_log(
             });
             verdicts.map(|verdicts| aging.keep_what_shows_a_step_back(verdicts))
         }
+    };
+    let mut verdicts = verdicts?;
+    if let Some(backed_up_to) = occasion.backed_up_to {
+        for (verdict, file) in verdicts.iter_mut().zip(log.run().files().iter()) {
+            if verdict.fate.goes() && file.base_offset.saturating_add(size) > backed_up_to {
+                verdict.fate = Fate::NotBackedUp;
+            }
+        }
     }
+    Ok(verdicts)
 }
 
 struct Aging<'a> {
