@@ -19,6 +19,7 @@ from helpers.stores import TINY
 from mqstore.backup import syncing, writing
 from mqstore.backup.snapshot import document_name
 from mqstore.backup.target import _Folder
+from mqstore.cli import main
 from mqstore.metrics import StoreCollector
 
 if TYPE_CHECKING:
@@ -407,3 +408,21 @@ def test_only_files_of_which_a_snapshot_has_each_byte_are_deleted(tmp_path: Path
     assert not third.exists()
     with pytest.raises(mqstore.NotAStoreError, match="no backup"):
         mqstore.clean(root, only_backed_up=tmp_path / "none")
+
+
+def test_a_new_timeline_is_accepted_once(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, given = mqstore.sync, []
+
+    def sync(*places: Any, new_timeline: bool, **ways: Any) -> object:
+        given.append(new_timeline)
+        if len(given) == 3:
+            raise Killed
+        return real(*places, new_timeline=new_timeline, **ways)
+
+    monkeypatch.setattr(mqstore, "sync", sync)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    with pytest.raises(Killed):
+        main(["sync", str(store), str(tmp_path / "b"), "--every", "1s", "--new-timeline"])
+    assert given == [True, False, False]

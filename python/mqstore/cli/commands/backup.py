@@ -57,7 +57,9 @@ _target_argument = click.argument("target", type=click.Path())
 @click.option(
     "--verify", is_flag=True, help="Read back what was written, and copy again what was lost."
 )
-@click.option("--new-timeline", is_flag=True, help="Accept a log that does not reach the backup's.")
+@click.option(
+    "--new-timeline", is_flag=True, help="Accept once a log that does not reach the backup's."
+)
 @click.option(
     "--health",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -97,6 +99,7 @@ def sync_command(
                 new_timeline=new_timeline, storage_options=options,
             )  # fmt: skip
             state |= {"last_success_ms": now_ms, "snapshot": report.snapshot}
+            new_timeline = False  # it was for this sync: a log that is lost later is refused
         except (mqstore.StoreError, OSError) as error:
             state |= {"last_failure_ms": now_ms, "last_error": str(error)}
             failed = error
