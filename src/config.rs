@@ -144,6 +144,8 @@ settings! {
         store_host: Host = Host::V4([127, 0, 0, 1], 10911),
         /// Values of RocketMQ's transfer limits.
         transfer_limits: TransferLimits = TransferLimits::default(),
+        /// Whether an open writer deletes by its rules without being asked.
+        deletes_by_itself: bool = true,
         /// Names set by [`StoreConfig::set`], even to a default.
         given: BTreeSet<String> = BTreeSet::new(),
     }

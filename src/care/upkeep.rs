@@ -38,6 +38,7 @@ pub fn recover(
         return plan::plan(path, config, &storage, progress);
     }
     owner::check(&*storage, &StorePaths::new(path, &config))?;
+    let config = StoreConfig { deletes_by_itself: false, ..config };
     let (clock, drop) = (Arc::new(SystemClock), what == Recover::DropBeyond);
     let store = MessageStore::open_cutting(path, config, storage, clock, drop, progress)?;
     let report = store.recovery().cloned();
@@ -81,6 +82,8 @@ pub fn clean(
         owner::check(&Os, &StorePaths::new(path, &config))?;
     }
     let mode = if dry_run { OpenMode::Read } else { OpenMode::ReadWrite };
+    // What the report does not name stays.
+    let config = StoreConfig { deletes_by_itself: false, ..config };
     let store = MessageStore::open(path, mode, config)?;
     let disk = store.disk_use();
     let occasion = Occasion { now_ms, disk, by_hand: true, backed_up_to };

@@ -564,7 +564,10 @@ fn an_announced_deletion_is_told_as_far_as_it_came() {
 
 #[test]
 fn the_store_s_own_thread_deletes_by_limits_and_not_without() {
-    for (config, goes) in [(limits(Some(72), None), true), (limits(None, None), false)] {
+    let by_hand = StoreConfig { deletes_by_itself: false, ..limits(Some(72), None) };
+    for (config, goes) in
+        [(limits(Some(72), None), true), (limits(None, None), false), (by_hand, false)]
+    {
         let config = StoreConfig { clean_resource_interval: 1, ..config };
         let (home, store) = ten_hours_apart(config, 11);
         home.clock.set(NOW_MS);

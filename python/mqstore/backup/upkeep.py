@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass
 from datetime import timedelta
@@ -279,8 +280,9 @@ def backed_up_end(
     newest = next(newest_first(found, days(found)), None)
     files = {} if newest is None else load(found, newest).files
     for at, file in sorted(log_paths(log_folders(Path(path), config)).items()):
-        if at >= end or not _has_all(found, files.get(f"commitlog/{at:020}"), file):
-            return at
+        with contextlib.suppress(FileNotFoundError):  # the store's retention deleted it meanwhile
+            if at >= end or not _has_all(found, files.get(f"commitlog/{at:020}"), file):
+                return at
     return end
 
 
@@ -293,7 +295,8 @@ def _has_all(target: Target, kept: File | None, path: Path) -> bool:
         for begin, size, digest, place in ranges_of(target, kept):
             content = get_objects(target, [digest])[0][place : place + size]
             # Zeros between ranges are not kept.
-            if any(file.pieces(at, begin)) or file.read(begin, begin + size) != content:
+            is_same = len(content) == size and file.read(begin, begin + size) == content
+            if not is_same or any(file.pieces(at, begin)):
                 return False
             at = begin + size
         return not any(file.pieces(at, file.length))

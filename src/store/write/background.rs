@@ -196,7 +196,8 @@ fn derived_loop(writer: &Writer, stopped: &StopFlag) {
             let _ = writer.flush_derived();
         }
         let is_due = last_clean.is_none_or(|last| last.elapsed() >= clean_every);
-        if rules != DeleteRules::Off && started.elapsed() >= wait && is_due {
+        let deletes = rules != DeleteRules::Off && writer.files.config.deletes_by_itself;
+        if deletes && started.elapsed() >= wait && is_due {
             last_clean = Some(Instant::now());
             let disk = DiskUse::now(&*writer.files.storage, &writer.files.paths);
             let occasion = Occasion {
