@@ -54,7 +54,11 @@ def deep(path: Path, _: random.Random) -> None:
     path.write_bytes(b"[" * 200_000)
 
 
-DAMAGES: list[Callable[[Path, random.Random], None]] = [cut, flip, swap, foreign, deep]
+def huge(path: Path, _: random.Random) -> None:
+    os.truncate(path, 1 << 40)
+
+
+DAMAGES: list[Callable[[Path, random.Random], None]] = [cut, flip, swap, foreign, deep, huge]
 
 
 @pytest.mark.parametrize("damage", [*DAMAGES, lambda path, _: path.unlink()])

@@ -14,8 +14,15 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from mqstore import _native
-from mqstore.backup.target import damaged, digest_of, get_objects, json_bytes, object_name
-from mqstore.errors import CorruptionError, MessageNotFoundError
+from mqstore.backup.target import (
+    MOST_OBJECT_BYTES,
+    damaged,
+    digest_of,
+    get_objects,
+    json_bytes,
+    object_name,
+)
+from mqstore.errors import CorruptionError, MessageNotFoundError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -356,6 +363,10 @@ def write(target: Target, new: Loaded, changed: int) -> str:
         objects = _objects(new.files)
         rows = _rows(new.files, {digest: number for number, digest in enumerate(objects)})
         body = json_bytes({"objects": objects, "files": rows})
+        if len(body) > MOST_OBJECT_BYTES:
+            wrong = f"at most {MOST_OBJECT_BYTES} bytes, found {len(body)}"
+            text = f"{target.url}: the list of {len(new.files)} files: expected {wrong}"
+            raise StoreError(f"{text}; no snapshot was written")
         new.base, new.state = digest_of(body), new.files
         target.put({object_name(new.base): body})
         content = _document(new)

@@ -507,15 +507,11 @@ class _Sync:
             content = file.written(begin, has_data=begin > 0)
             content = content if width == 1 else cut_entries(content, width, end)
             written = begin + len(content)
-            self._keep_from(name, begin, content)
+            self._objects.keep(name, begin, content)
             is_full = written + width > file.length
             manifest = "-" if is_full and not is_last else ""
             header = BATCH if width == int(BATCH) else ""
             return File(file.length, written, file.crc(written), ranges, manifest, header)
-
-    def _keep_from(self, name: str, begin: int, content: bytes) -> None:
-        for at in range(0, len(content), PIECE):
-            self._objects.keep(name, begin + at, content[at : at + PIECE])
 
     def _index(
         self, slots: int, begin: int, end: int, now_ms: int, *, keep: bool
@@ -555,7 +551,8 @@ class _Sync:
             grown = self._grown(file, before)
             ranges = grown.ranges if grown and grown.end <= written else ()
             at = ranges[-1][0] + ranges[-1][1] if ranges else table
-            self._keep_from(name, at, file.read(at, written))
+            for place in range(at, written, PIECE):
+                self._objects.keep(name, place, file.read(place, min(place + PIECE, written)))
             is_closed = not is_last and cut == header
             if is_closed:
                 for place, content in file.pieces(HEADER_BYTES, table):

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMAT",
+    "MOST_OBJECT_BYTES",
     "Target",
     "damaged",
     "digest_of",
@@ -51,6 +52,8 @@ FORMAT = "mqstore-backup.json"
 """Name of the object that has the version of a backup's format."""
 _VERSION = 1
 _T = TypeVar("_T")
+MOST_OBJECT_BYTES = 1 << 30
+"""Larger ones are none that a sync wrote: they are read as empty, so their digest is wrong."""
 _YOUNG_S = 12 * 3600
 """Younger objects stay long enough: `prune` leaves them for 24 hours."""
 _REFUSED = (
@@ -211,7 +214,7 @@ def _regular_bytes(path: Path) -> bytes:
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is no regular file", str(path))
-        return file.read()
+        return file.read() if os.fstat(file.fileno()).st_size <= MOST_OBJECT_BYTES else b""
 
 
 class _Bucket:
@@ -244,7 +247,9 @@ class _Bucket:
 
         def ask(name: str) -> bytes | None:
             try:
-                content = obstore.get(self._store, name).bytes().to_bytes()
+                found = obstore.get(self._store, name)
+                is_ours = found.meta["size"] <= MOST_OBJECT_BYTES
+                content = found.bytes().to_bytes() if is_ours else b""
             except FileNotFoundError:
                 return None
             self._objects._count(0, len(content))  # noqa: SLF001

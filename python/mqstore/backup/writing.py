@@ -33,7 +33,7 @@ class ObjectWriter:
         verify: Whether to read back what was written.
 
     Attributes:
-        ranges: What was kept of files, by path.
+        ranges: Kept ranges of files, by path.
         new_bytes: Bytes that were kept.
         written_bytes: Bytes of objects that were missing.
     """
@@ -52,11 +52,16 @@ class ObjectWriter:
         self.new_bytes = self.written_bytes = 0
 
     def keep(self, name: str, at: int, content: bytes) -> None:
-        """Keeps bytes of a file: in an object of their own, or beside others."""
+        """Keeps bytes of a file, in pieces."""
+        for begin in range(0, len(content), PIECE):
+            self._keep(name, at + begin, content[begin : begin + PIECE])
+
+    def _keep(self, name: str, at: int, content: bytes) -> None:
+        """Keeps a piece of a file: in an object of its own, or beside others."""
         self.new_bytes += len(content)
         if len(content) >= SMALL:
             self.ranges[name].append((at, len(content), self.add(content), 0))
-        elif content:
+        else:
             self._pack.append((name, at, content))
             self._pack_bytes += len(content)
         self.flush()
