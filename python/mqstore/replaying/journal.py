@@ -25,7 +25,7 @@ _FLUSH_S = 0.2
 
 
 class Line(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """What became of some messages.
+    """Outcomes of some messages.
 
     Attributes:
         done: New offset up to which all are handled.
@@ -127,7 +127,7 @@ class Journal:
         return place <= self.done or place in self.beyond
 
     def note(self, line: Line) -> None:
-        """Writes what became of some messages, before they count."""
+        """Writes the outcomes of some messages, before they count."""
         self._write(line)
         self._apply(line)
 

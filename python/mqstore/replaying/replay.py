@@ -202,7 +202,7 @@ def _ended(report: ReplayReport) -> ReplayReport:
 INTERRUPTED = "interrupted"
 
 
-# What an argument must be, by its name.
+# The values that an argument may have, by its name.
 _WANTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "include": (" or ".join(REFUSED), lambda names: {*names} <= {*REFUSED}),
     "queue": ("keep or any", lambda name: name in ("keep", "any")),

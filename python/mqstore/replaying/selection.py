@@ -171,7 +171,7 @@ class Selector:
         self._wanted = {RETRY + group, *(topic for topic, _ in taken)}
         if self._what.topics:
             self._wanted &= {*self._what.topics, RETRY + group}
-        # What waits there for its time may be for the group.
+        # A message that waits there for its time may be for the group.
         wanted = {*self._wanted, SCHEDULE_TOPIC}
         for queue_id, offset in self._delivered.items():
             taken[SCHEDULE_TOPIC, queue_id] = offset

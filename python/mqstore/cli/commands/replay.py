@@ -190,7 +190,7 @@ _OPTIONS = (
     _option(
         "--journal",
         "FILE",
-        "What was sent, to go on from; by default one for store, target and selection.",
+        "Notes of sent messages, to go on from; by default one for store, target and selection.",
         type=_FILE,
     ),
     _option(
