@@ -82,7 +82,7 @@ pub fn clean(
         owner::check(&Os, &StorePaths::new(path, &config))?;
     }
     let mode = if dry_run { OpenMode::Read } else { OpenMode::ReadWrite };
-    // What the report does not name stays.
+    // Files that the report does not name stay.
     let config = StoreConfig { deletes_by_itself: false, ..config };
     let store = MessageStore::open(path, mode, config)?;
     let disk = store.disk_use();
