@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -165,6 +166,24 @@ def test_what_a_group_missed_goes_to_it_alone(root: Path) -> None:
     assert {one.reason for one in refused} <= {"stand-in", "rolled-back"}
     with pytest.raises(mqstore.MessageNotFoundError, match="no offsets of group 'nobody'"):
         chosen(root, missed_by="nobody")
+
+
+@pytest.mark.parametrize("harm", ["removed", "zeroed", "shortened"])
+def test_lost_queue_entries_hide_nothing(root: Path, harm: str) -> None:
+    ways: list[dict[str, Any]] = [{"missed_by": "billing"}, {"dead_letters": "billing"}]
+    before = [bodies(chosen(root, **what)[0]) for what in ways]
+    assert all(before)
+    for topic in ("orders", "%RETRY%billing", "%DLQ%billing"):
+        for queue in sorted((root / "consumequeue" / topic).iterdir()):
+            file = next(queue.iterdir())
+            if harm == "removed":
+                shutil.rmtree(queue)
+            elif harm == "zeroed":
+                file.write_bytes(bytes(file.stat().st_size))
+            else:
+                content = file.read_bytes()
+                file.write_bytes(content[:20] + bytes(len(content) - 20))
+    assert [bodies(chosen(root, **what)[0]) for what in ways] == before
 
 
 def test_damage_is_named_and_sent_only_if_asked_for(root: Path) -> None:

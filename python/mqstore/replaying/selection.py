@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from mqstore._names import is_system_topic, missing_topics
+from mqstore._names import is_system_topic, missing_topics, table_rows
 from mqstore._native import Damage, decode
 from mqstore.care.pending import DEAD_LETTER, RETRY, PendingMessages, delivered_offsets
 from mqstore.errors import CorruptionError, MessageNotFoundError, StoreError
@@ -108,11 +109,12 @@ class Selector:
         topics: tuple[str, ...] = what.topics
         if what.dead_letters is not None:
             topics = (DEAD_LETTER + what.dead_letters,)
-        elif what.missed_by is not None:
-            self._begins = self._missed(what.missed_by)
-            topics = tuple(dict.fromkeys(topic for topic, _ in self._begins))
         if not allow_empty and (missing := missing_topics(store, topics)):
             raise MessageNotFoundError(f"{'; '.join(missing)}; nothing was sent")
+        if what.missed_by is not None:
+            self._begins = self._missed(what.missed_by)
+            # A message that waits there for its time may be for the group.
+            topics = (*sorted(self._wanted), SCHEDULE_TOPIC)
         self._choice = Choice(
             topics=topics or None,
             tags=what.tags,
@@ -160,7 +162,7 @@ class Selector:
                 yield NotSent(place, "not-selected", message.topic)
 
     def _missed(self, group: str) -> dict[tuple[str, int], int]:
-        """The first queue offset that a group has not taken, of each queue of its topics."""
+        """The first queue offset that a group has not taken, of queues that it knows."""
         offsets = self._store.groups().get(group)
         if offsets is None:
             raise MessageNotFoundError(
@@ -171,15 +173,10 @@ class Selector:
         self._wanted = {RETRY + group, *(topic for topic, _ in taken)}
         if self._what.topics:
             self._wanted &= {*self._what.topics, RETRY + group}
-        # A message that waits there for its time may be for the group.
-        wanted = {*self._wanted, SCHEDULE_TOPIC}
+        taken = {place: offset for place, offset in taken.items() if place[0] in self._wanted}
         for queue_id, offset in self._delivered.items():
             taken[SCHEDULE_TOPIC, queue_id] = offset
-        return {
-            (queue.topic, queue.queue_id): taken.get((queue.topic, queue.queue_id), 0)
-            for queue in self._store.queues()
-            if queue.topic in wanted
-        }
+        return taken
 
     def _scan(self, start: int, stop: int | None) -> Iterator[StoredMessage | Damage]:
         for found in self._store.scan(
@@ -221,25 +218,31 @@ class Selector:
         return sorted(found.values(), key=_place)
 
     def _range(self) -> tuple[int, int | None]:
-        """The part of the log to read, by the queues where they bound it."""
+        """The part of the log to read, by the queues where none of them can have lost entries."""
         whole = self._store.min_physical_offset, None
         if self._begins is None and self._what.dead_letters is None:
             return whole
+        begins, topics = self._begins or {}, self._choice.topics or ()
+        queues = {(q.topic, q.queue_id): q for q in self._store.queues() if q.topic in topics}
+        rows = table_rows(self._store, "topics.json", "topicConfigTable")
+        listed = Counter(topic for topic, _ in queues)
+        # The levels of a delay have queues of their own, few of which are in use.
+        counted = [topic for topic in topics if topic != SCHEDULE_TOPIC]
+        if not rows or any(listed[topic] < _queue_count(rows.get(topic)) for topic in counted):
+            return whole
+        if not {*begins} <= {*queues}:
+            return whole
         firsts: list[int] = []
         lasts: list[int] = []
-        for queue in self._store.queues():
-            begin = queue.min_offset
-            if self._begins is not None:
-                begin = max(
-                    begin, self._begins.get((queue.topic, queue.queue_id), queue.max_offset)
-                )
-            elif queue.topic not in (self._choice.topics or ()):
-                continue
+        for place, queue in queues.items():
+            begin = begins.get(place, 0)
+            if begin < queue.min_offset:
+                return whole
             if begin >= queue.max_offset:
                 continue
             try:
                 for offset, places in ((begin, firsts), (queue.max_offset - 1, lasts)):
-                    read = self._store.read(queue.topic, queue.queue_id, offset, max_messages=1)
+                    read = self._store.read(*place, offset, max_messages=1)
                     places.append(read.messages[0].physical_offset)
             except (StoreError, IndexError):
                 return whole
@@ -251,8 +254,8 @@ class Selector:
     def _fits(self, message: StoredMessage) -> bool:
         what, real = self._what, _real_topic(message)
         if self._begins is not None:
-            begin = self._begins.get((message.topic, message.queue_id))
-            if begin is None or message.queue_offset < begin or real not in self._wanted:
+            begin = self._begins.get((message.topic, message.queue_id), 0)
+            if message.queue_offset < begin or real not in self._wanted:
                 return False
         if what.topics and self._group is not None and self._origin(message) not in what.topics:
             return False
@@ -346,6 +349,11 @@ class Selector:
             if messages:
                 return
         yield NotSent(damage.physical_offset, "damaged", detail=damage.reason)
+
+
+def _queue_count(row: object) -> int:
+    count = row.get("writeQueueNums") if isinstance(row, dict) else None
+    return count if isinstance(count, int) else 0
 
 
 def _real_topic(message: StoredMessage) -> str:
