@@ -36,8 +36,10 @@ class Place(Protocol):
 
 def log_folders(root: str | os.PathLike[str], config: ConfigLike) -> list[Path]:
     """Returns the folders of a store's log, wherever its settings have them."""
-    names = (load_config(config).store_path_commit_log or "commitlog").split(",")
-    return [below(root, name.strip()) for name in names]
+    settings = load_config(config)
+    texts = settings.store_path_commit_log, settings.read_only_commit_log_store_paths
+    own, read_only = ([n for n in map(str.strip, (t or "").split(",")) if n] for t in texts)
+    return [below(root, name) for name in dict.fromkeys([*(own or ["commitlog"]), *read_only])]
 
 
 def log_paths(folders: Iterable[Path]) -> dict[int, Path]:

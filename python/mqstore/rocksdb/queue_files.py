@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from mqstore import _native
+from mqstore.files.log_files import log_folders, log_paths
 from mqstore.rocksdb.reading import Databases, has_rows, is_database
 from mqstore.store import Store
 
@@ -31,7 +32,6 @@ class End(NamedTuple):
 Name = tuple[str, int]
 Ends = dict[Name, End]
 FOLDERS = ("consumequeue", "consumequeue_rocksdb")
-_LOG_NAME = 20
 # Bytes of log that the reader walks sooner than rows are read.
 NO_LOG = 2**63 - 1
 """The beginning of a log without files, behind every message."""
@@ -146,23 +146,11 @@ def _without_files(root: Path, folder: Path) -> Ends:
 
 def log_of(root: Path, settings: Mapping[str, object]) -> tuple[int, int]:
     """Where the log begins and its length; one without files begins behind every message."""
-    names = ("store_path_commit_log", "read_only_commit_log_store_paths")
-    texts = [str(settings.get(name, "")) for name in names]
-    folders = [folder.strip() for text in texts for folder in text.split(",") if folder.strip()]
-    if not texts[0].strip():
-        folders.append("commitlog")
-    begins: dict[int, Path] = {}
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            begins |= {
-                int(path.name): path
-                for path in (root / folder).iterdir()
-                if len(path.name) == _LOG_NAME and path.name.isdecimal()
-            }
     with contextlib.suppress(OSError, ValueError):
+        files = log_paths(log_folders(root, settings))
         # All files have the length of the first.
-        first = min(begins)
-        return first, max(begins) - first + begins[first].stat().st_size
+        first = min(files)
+        return first, max(files) - first + files[first].stat().st_size
     return NO_LOG, FROM_LOG + 1
 
 
