@@ -16,7 +16,7 @@ import pytest
 
 import mqstore
 from helpers.stores import TINY
-from mqstore.backup import syncing, writing
+from mqstore.backup import syncing, upkeep, writing
 from mqstore.backup.snapshot import document_name
 from mqstore.backup.target import _Folder
 from mqstore.cli import main
@@ -408,6 +408,95 @@ def test_only_files_of_which_a_snapshot_has_each_byte_are_deleted(tmp_path: Path
     assert set((root / "commitlog").iterdir()) == stays
     with pytest.raises(mqstore.NotAStoreError, match="no backup"):
         mqstore.clean(root, only_backed_up=tmp_path / "none")
+
+
+READ_ONLY: dict[str, Any] = {**TINY, "read_only_commit_log_store_paths": "slow"}
+
+
+def with_read_only_files(root: Path) -> list[str]:
+    """Moves the first two log files into a read-only folder; their names."""
+    append(root, 100)
+    (root / "slow").mkdir()
+    names = [f"{at:020}" for at in (0, 4096)]
+    for name in names:
+        (root / "commitlog" / name).rename(root / "slow" / name)
+    return names
+
+
+def test_files_of_read_only_log_folders_are_kept_and_restored(tmp_path: Path) -> None:
+    root, backup, restored = (tmp_path / name for name in ("store", "backup", "restored"))
+    with_read_only_files(root)
+    mqstore.sync(root, backup, config=READ_ONLY)
+    mqstore.restore(backup, restored)
+    with mqstore.open(root, config=READ_ONLY) as store:
+        live = [str(found) for found in store.scan()]
+    for place in (backup, restored):
+        with mqstore.open(place) as kept:
+            assert [str(found) for found in kept.scan()] == live
+    ways: dict[str, Any] = {"config": {**READ_ONLY, "keep_bytes": 1}, "only_backed_up": backup}
+    going = [file.path for file in mqstore.clean(root, **ways).files if file.delete]
+    assert {"slow/" + name for name in (f"{0:020}", f"{4096:020}")} <= {*going}
+
+
+def test_a_file_of_a_read_only_folder_that_no_snapshot_has_stays(tmp_path: Path) -> None:
+    root, backup = tmp_path / "store", tmp_path / "backup"
+    names = with_read_only_files(root)
+    mqstore.sync(root, backup, config=TINY)
+    ways: dict[str, Any] = {"config": {**READ_ONLY, "keep_bytes": 1}, "only_backed_up": backup}
+    mqstore.clean(root, dry_run=False, **ways)
+    assert sorted(path.name for path in (root / "slow").iterdir()) == names
+
+
+def test_a_blank_log_folder_is_the_default(tmp_path: Path, store: Path) -> None:
+    backup = tmp_path / "backup"
+    mqstore.sync(store, backup, config={"store_path_commit_log": ","})
+    assert is_kept(store, backup)
+    assert mqstore.snapshots(backup)[-1].begin_offset == 0
+
+
+def test_a_file_that_was_gone_once_is_copied_again_and_stays_until_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, backup, away = tmp_path / "store", tmp_path / "backup", tmp_path / "away"
+    append(root, 100)
+    clock = syncing.time.time_ns
+
+    def sync_at(hours: int) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(syncing.time, "time_ns", lambda: clock() - hours * 3600 * 10**9)
+            mqstore.sync(root, backup)
+
+    first = root / f"commitlog/{0:020}"
+    sync_at(100)
+    first.rename(away)
+    append(root)
+    sync_at(75)
+    away.rename(first)
+    ways: dict[str, Any] = {"config": {"keep_bytes": 1}, "only_backed_up": backup}
+    assert not any(file.delete for file in mqstore.clean(root, **ways).files)
+    append(root)
+    sync_at(0)
+    age(backup / "objects", 30)
+    mqstore.prune(backup, keep=timedelta(0), dry_run=False)
+    assert is_kept(root, backup)
+    assert mqstore.clean(root, **ways).files[0].delete
+
+
+def test_nothing_goes_by_a_snapshot_that_its_sync_withdraws(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup = tmp_path / "backup"
+    snapshot = mqstore.sync(store, backup).snapshot
+    ranges_of = upkeep.ranges_of
+
+    def withdrawn(*given: Any) -> Any:
+        (backup / document_name(snapshot)).unlink(missing_ok=True)
+        return ranges_of(*given)
+
+    ways: dict[str, Any] = {"config": {"keep_bytes": 1}, "only_backed_up": backup}
+    assert mqstore.clean(store, **ways).files[0].delete
+    monkeypatch.setattr(upkeep, "ranges_of", withdrawn)
+    assert not any(file.delete for file in mqstore.clean(store, **ways).files)
 
 
 def test_a_new_timeline_is_accepted_once(

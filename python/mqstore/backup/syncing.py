@@ -314,15 +314,17 @@ class _Sync:
     def _settings_of(self, store: mqstore.Store) -> dict[str, Any]:
         """Settings that the files of a snapshot do not prove."""
         given = settings_of(self._config)
-        kept = {name: v for name, v in given.items() if not name.startswith("store_path")}
+        folders = ("store_path_commit_log", "read_only_commit_log_store_paths")
+        kept = {name: value for name, value in given.items() if name not in folders}
         if any((self._root / "index").glob("[0-9]*")):
             names = ("max_hash_slot_num", "max_index_num")
             kept |= {name: getattr(store.config, name) for name in names}
         return kept
 
     def _before(self, name: str) -> File | None:
-        """The known file, unless it is to be copied again."""
-        return None if name in self._lost else self._known.get(name)
+        """The known file, unless it is to be copied again; so is one that was gone once."""
+        known = self._known.get(name)
+        return None if known is None or known.gone_ms or name in self._lost else known
 
     # Files.
 
@@ -357,13 +359,13 @@ class _Sync:
         if len(ranges) > _MOST_RANGES and known.manifest == "":
             while ranges and ranges[-1][1] < SMALL:
                 ranges = ranges[:-1]
-        return replace(known, ranges=ranges, manifest="", gone_ms=0)
+        return replace(known, ranges=ranges, manifest="")
 
     def _closed(self, path: Path, known: File | None) -> File | None:
         """A closed file that is kept already."""
         if known is None or not known.manifest or path.stat().st_size != known.length:
             return None
-        return replace(known, gone_ms=0)
+        return known
 
     def _log(
         self, paths: Mapping[int, Path], begin: int, end: int, now_ms: int
@@ -387,7 +389,7 @@ class _Sync:
             if at >= end and at > begin:
                 continue
             name = f"commitlog/{at:020}"
-            before = None if name in self._lost else known.get(at)
+            before = self._before(name) and known.get(at)
             closed = self._closed(path, before) if fork is None and at != last else None
             if closed is not None:
                 files[name] = closed

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mqstore.backup.snapshot import (
@@ -25,15 +23,14 @@ from mqstore.backup.snapshot import (
 from mqstore.backup.source import Pace, SourceFile
 from mqstore.backup.target import existing, fault_of, get_objects, object_name, target_of
 from mqstore.errors import CorruptionError, MessageNotFoundError
-from mqstore.files.log_files import log_folders, log_paths
 from mqstore.results import Finding, VerifyReport, _Report
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from mqstore.backup.target import Target
-    from mqstore.config import ConfigLike
 
 __all__ = ["PruneReport", "backed_up_end", "check_backup", "prune"]
 
@@ -257,18 +254,14 @@ def _since(target: Target, now_s: float) -> tuple[float, list[str]]:
 
 def backed_up_end(
     target: str | os.PathLike[str],
-    path: str | os.PathLike[str],
-    end: int,
-    config: ConfigLike = None,
+    files: Mapping[int, Path],
     storage_options: Mapping[str, Any] | None = None,
 ) -> int:
-    """Physical offset up to which the newest snapshot has each byte of a store's log files.
+    """Physical offset up to which the newest snapshot has each byte of log files.
 
     Args:
         target: The backup: a folder or a URL.
-        path: The store's root folder.
-        end: No file that begins there or later is compared.
-        config: As for ``mqstore.open``.
+        files: Successive files of a store's log by the physical offset at which each begins.
         storage_options: Options of the object store of a URL, as for ``mqstore.open``.
 
     Raises:
@@ -276,27 +269,37 @@ def backed_up_end(
         CorruptionError: The snapshot, or an object that it needs, is damaged.
         StoreIOError: A file or an object cannot be read.
     """
-    found = existing(target_of(target, storage_options))
+    found, end = existing(target_of(target, storage_options)), 0
     newest = next(newest_first(found, days(found)), None)
-    files = {} if newest is None else load(found, newest).files
-    for at, file in sorted(log_paths(log_folders(Path(path), config)).items()):
-        with contextlib.suppress(FileNotFoundError):  # the store's retention deleted it meanwhile
-            if at >= end or not _has_all(found, files.get(f"commitlog/{at:020}"), file):
-                return at
-    return end
+    if newest is None:
+        return 0
+    known = load(found, newest).files
+    for at, path in files.items():
+        size = _size_if_kept(found, known.get(f"commitlog/{at:020}"), path)
+        if size is None:
+            break
+        end = at + size
+    # A sync withdraws a snapshot that lacks an object after all.
+    return end if found.times([document_name(newest)]) != [None] else 0
 
 
-def _has_all(target: Target, kept: File | None, path: Path) -> bool:
-    """Whether a backup has each byte of a file."""
-    with SourceFile(path, Pace(None)) as file:
-        if kept is None or kept.length != file.length:
-            return False
-        at = 0
-        for begin, size, digest, place in ranges_of(target, kept):
-            content = get_objects(target, [digest])[0][place : place + size]
-            # Zeros between ranges are not kept.
-            is_same = len(content) == size and file.read(begin, begin + size) == content
-            if not is_same or any(file.pieces(at, begin)):
-                return False
-            at = begin + size
-        return not any(file.pieces(at, file.length))
+def _size_if_kept(target: Target, kept: File | None, path: Path) -> int | None:
+    """Bytes of a file of which a backup has each; ``None`` if it lacks some."""
+    # `prune` would delete one that the store has lost before.
+    if kept is None or kept.gone_ms:
+        return None
+    try:
+        with SourceFile(path, Pace(None)) as file:
+            if kept.length != file.length:
+                return None
+            at = 0
+            for begin, size, digest, place in ranges_of(target, kept):
+                content = get_objects(target, [digest])[0][place : place + size]
+                # Zeros between ranges are not kept.
+                is_same = len(content) == size and file.read(begin, begin + size) == content
+                if not is_same or any(file.pieces(at, begin)):
+                    return None
+                at = begin + size
+            return None if any(file.pieces(at, file.length)) else file.length
+    except FileNotFoundError:  # the store's retention deleted it meanwhile
+        return None

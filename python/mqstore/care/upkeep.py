@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from itertools import takewhile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mqstore import _native
@@ -236,9 +238,11 @@ def clean(
     if only_backed_up is not None:
         from mqstore.backup.upkeep import backed_up_end
 
-        _, plan = _native.clean(path, now_ms=now_ms, dry_run=True, settings=settings)
-        end = plan["new_log_start"]
-        backed_up_to = backed_up_end(only_backed_up, path, end, config, storage_options)
+        rows, plan = _native.clean(path, now_ms=now_ms, dry_run=True, settings=settings)
+        # The files of the log come first.
+        begins = ((int(Path(name).name), Path(path, name)) for name, *_ in rows)
+        going = dict(takewhile(lambda one: one[0] < plan["new_log_start"], begins))
+        backed_up_to = backed_up_end(only_backed_up, going, storage_options)
     rows, counts = _native.clean(
         path, now_ms=now_ms, dry_run=dry_run, settings=settings, backed_up_to=backed_up_to
     )
