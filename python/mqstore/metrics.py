@@ -16,6 +16,7 @@ True
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreCollector"]
 
-Samples: TypeAlias = "list[tuple[dict[str, str], int]]"
+Samples: TypeAlias = "list[tuple[dict[str, str], float]]"
 
 # `DefaultStoreMetricsManager` says the same of every store.
 _STORAGE = {"storage_type": "local", "storage_medium": "disk"}
@@ -153,7 +154,9 @@ class StoreCollector(Collector):
         samples: Samples = [({}, int(found is not None))]
         yield self._gauge("mqstore_backup_up", "Whether the backup can be read", samples)
         if found is not None:
-            age = self._now_ms() // 1000 - found.time_ms // 1000
+            age: float = self._now_ms() // 1000 - found.time_ms // 1000
+            if age < -60:  # a clock was wrong; the alert is to fire
+                age = math.inf
             name = "mqstore_backup_age_seconds"
             yield self._gauge(name, "Age of the newest snapshot", [({}, age)])
             begin, end = store.min_physical_offset, store.max_physical_offset
@@ -182,7 +185,7 @@ class StoreCollector(Collector):
         counts: dict[str, int] = {}
         for queue in store.queues():
             counts[queue.topic] = counts.get(queue.topic, 0) + queue.max_offset
-        samples = [
+        samples: Samples = [
             ({"topic": topic, "is_system": _truth(_is_system(topic))}, count)
             for topic, count in counts.items()
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import mqstore
@@ -14,6 +15,7 @@ from mqstore.backup.snapshot import (
     ids,
     load,
     newest_first,
+    ranges_of,
     shown,
     time_ms_of,
 )
@@ -51,7 +53,11 @@ def snapshots(
         StoreIOError: An object cannot be read.
     """
     found = existing(target_of(target, storage_options))
-    return [load(found, name).snapshot for name in ids(found)]
+    several: list[Snapshot] = []
+    for name in ids(found):
+        with contextlib.suppress(MessageNotFoundError):  # pruned meanwhile
+            several.append(load(found, name).snapshot)
+    return several
 
 
 def newest_snapshot(
@@ -97,7 +103,7 @@ def files_at(
     if sum(given is not None for given in (at, snapshot, to_offset)) > 1:
         raise ValueError("at, snapshot, to_offset: expected one of them, got several")
     if snapshot is not None:
-        return BackupFiles(target, _load(target, snapshot, days(target)))
+        return BackupFiles(target, _load(target, snapshot, ids(target)))
     known = ids(target)
     if not known:
         raise MessageNotFoundError(
@@ -130,9 +136,14 @@ def _at_time(target: Target, known: list[str], at_ms: int) -> BackupFiles:
     if before is not None:
         start = before.snapshot.end_offset
         if before.snapshot.timeline != after.snapshot.timeline:
-            start = after.snapshot.fork_offset or 0
-            start = min(start, before.snapshot.end_offset)
+            start = _fork_of(target, before, after)
     cut = _first_later(target, after, start, at_ms)
+    for name in later[1:]:
+        following = _load(target, name, known) if cut == after.snapshot.end_offset else None
+        # Of clocks that were set back, a later snapshot too may have records of before.
+        if following is None or following.snapshot.timeline != after.snapshot.timeline:
+            break
+        after, cut = following, _first_later(target, following, cut, at_ms)
     if before is None and cut <= start:
         first = after.snapshot
         text = f"at: expected a time that {target.url} reaches back to, got an earlier one"
@@ -142,9 +153,27 @@ def _at_time(target: Target, known: list[str], at_ms: int) -> BackupFiles:
     return _cut_at(target, after, cut, before)
 
 
+def _fork_of(target: Target, before: Loaded, after: Loaded) -> int:
+    """Where the logs of two snapshots differ; timelines between them may have been pruned."""
+    views = [BackupFiles(target, one) for one in (before, after)]
+    for name in sorted(name for name in before.files if name.startswith("commitlog/")):
+        at, there = int(name[10:]), after.files.get(name)
+        if there is None:
+            return min(at, before.snapshot.end_offset)
+        same = {*ranges_of(target, there)}
+        for one in ranges_of(target, before.files[name]):
+            begin, end = one[0], one[0] + one[1]
+            was, now = (b"", b"") if one in same else (v.read(name, begin, end) for v in views)
+            if was != now:
+                pairs = enumerate(zip(was, now, strict=False))
+                return at + begin + next(n for n, (a, b) in pairs if a != b)
+    return before.snapshot.end_offset
+
+
 def _cut_at(target: Target, after: Loaded, cut: int, before: Loaded | None) -> BackupFiles:
     files = BackupFiles(target, after, cut, before)
-    if before is None or before.snapshot.end_offset > cut:
+    was = None if before is None else before.snapshot
+    if was is None or was.end_offset > cut or was.timeline != after.snapshot.timeline:
         files.clamp()
     return files
 
@@ -179,7 +208,8 @@ def _to_offset(target: Target, known: list[str], to_offset: int) -> BackupFiles:
             reached = found
             break
         last = found
-    end, begin = last.snapshot.end_offset, last.snapshot.begin_offset
+    begins = [int(name[10:]) for name in last.files if name.startswith("commitlog/")]
+    end, begin = last.snapshot.end_offset, min(begins, default=last.snapshot.begin_offset)
     if not begin <= to_offset <= end:
         text = f"to_offset: expected {begin} to {end}, got {to_offset}; nothing was restored"
         raise OffsetOutOfRangeError(text, to_offset, begin, end)

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["OFFSET_FILES", "offsets_in_database", "read_table", "within"]
 
-OFFSET_FILES = ("config/consumerOffset.json", "config/delayOffset.json")
+OFFSET_FILES = (
+    "config/consumerOffset.json",
+    "config/delayOffset.json",
+    "config/lmqConsumerOffset.json",
+)
 _DELAYED = "SCHEDULE_TOPIC_XXXX"
 
 
@@ -43,28 +47,27 @@ def read_table(content: bytes) -> dict[str, Any] | None:
 
 
 def within(content: bytes, ends: Mapping[tuple[str, str], int]) -> bytes:
-    """One of the two files with no offset beyond the end of its queue.
+    """A file of offsets with no offset beyond the end of its queue.
 
     Args:
         content: The file; it comes back as it is where no offset is beyond, or if it is damaged.
         ends: End of each queue by topic and number.
     """
     row = read_table(content) or {}
-    try:
-        table = row["offsetTable"].items()
-    except (LookupError, AttributeError):
-        return content
+    tables = (row.get(name) for name in ("offsetTable", "lmqOffsetTable"))
     is_changed = False
-    for name, offsets in table:
-        if isinstance(offsets, dict):
-            places = [(offsets, queue, (name.rpartition("@")[0], queue)) for queue in offsets]
-        elif name.isdecimal():
-            places = [(row["offsetTable"], name, (_DELAYED, str(int(name) - 1)))]
-        else:
-            continue
-        for holder, key, place in places:
-            end = ends.get(place)
-            if end is not None and isinstance(holder[key], int) and holder[key] > end:
-                holder[key] = end
-                is_changed = True
+    for table in (one for one in tables if isinstance(one, dict)):
+        for name, offsets in table.items():
+            topic = name.rpartition("@")[0]
+            if isinstance(offsets, dict):
+                places = [(offsets, queue, (topic, queue)) for queue in offsets]
+            elif name.isdecimal():
+                places = [(table, name, (_DELAYED, str(int(name) - 1)))]
+            else:
+                places = [(table, name, (topic, "0"))]  # of a light queue
+            for holder, key, place in places:
+                end = ends.get(place)
+                if end is not None and isinstance(holder[key], int) and holder[key] > end:
+                    holder[key] = end
+                    is_changed = True
     return json.dumps(row).encode() if is_changed else content

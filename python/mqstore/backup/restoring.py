@@ -132,11 +132,12 @@ def restore(
         "bytes": sum(kept_bytes(files.files[name]) for name in names),
     }
     out = Path(path)
+    plan = {"snapshot": moment.id, "end_offset": end, "configuration": files.configuration}
     with io_errors("read", out):
-        done = _begin(out, {"snapshot": moment.id, "end_offset": end})
+        done = _begin(out, plan)
     if dry_run:
         return RestoreReport(applied=False, **facts)
-    _write(out, files, [name for name in names if name not in done], progress)
+    _write(out, files, plan, [name for name in names if name not in done], progress)
     settings = files.loaded.settings
     # Damage that the store had stays as it was; the findings have it.
     with contextlib.suppress(CorruptionError):
@@ -164,7 +165,7 @@ def _begin(out: Path, plan: dict[str, object]) -> set[str]:
         there = {path.name for path in out.iterdir()}
     except FileNotFoundError:
         return set()
-    if not there:
+    if not there or (there == {_JOURNAL} and not (out / _JOURNAL).stat().st_size):
         return set()
     if _JOURNAL in there:
         first, *names = (out / _JOURNAL).read_text("utf-8").split("\n")
@@ -177,6 +178,7 @@ def _begin(out: Path, plan: dict[str, object]) -> set[str]:
 def _write(
     out: Path,
     files: BackupFiles,
+    plan: dict[str, object],
     names: list[str],
     progress: Callable[[int, int], object] | None,
 ) -> None:
@@ -185,13 +187,12 @@ def _write(
     with io_errors("create", out):
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
         sync_up(out, above)
-    end = files.loaded.snapshot.end_offset if files.cut is None else files.cut
-    plan = {"snapshot": files.loaded.snapshot.id, "end_offset": end}
-    journal_is_new = not (out / _JOURNAL).exists()
     copied, total = 0, sum(files.files[name].end for name in names)
     with (out / _JOURNAL).open("a", encoding="utf-8") as journal:
-        if journal_is_new:
+        if journal.tell() == 0:
             journal.write(json.dumps(plan) + "\n")
+            journal.flush()
+            os.fsync(journal.fileno())
         for name in names:
             path = out / name
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -162,7 +162,8 @@ class _Folder:
     def names(self, folder: str, *, most: int | None = None) -> list[tuple[str, int, float]]:
         found: list[tuple[str, int, float]] = []
         with self._asked("list", self._root / folder):
-            for above, _, names in os.walk(self._root / folder):
+            walked = os.walk(self._root / folder, onerror=_refuse, followlinks=True)
+            for above, _, names in walked:
                 if most is not None and len(found) >= most:
                     break
                 for path in (Path(above, name) for name in names):
@@ -207,6 +208,12 @@ def io_errors(op: str, path: Path) -> Iterator[None]:
     except OSError as error:
         text = f"{op} {path}: {error.strerror}"
         raise StoreIOError(text, error.errno, str(path), op) from error
+
+
+def _refuse(error: OSError) -> None:
+    """Refuses to take a folder that cannot be listed for an empty one."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
 
 
 def _regular_bytes(path: Path) -> bytes:
@@ -369,7 +376,9 @@ def existing(target: Target, *, make: bool = False) -> Target:
     if content is None and make:
         content = json_bytes({"format": "mqstore-backup", "version": _VERSION})
         probe = object_name(digest_of(content))
-        foreign = next((name for name, *_ in target.names("", most=2) if name != probe), None)
+        # A sync that was killed may have left a temporary file.
+        names = (name for name, *_ in target.names("", most=16) if "/." not in f"/{name}")
+        foreign = next((name for name in names if name != probe), None)
         if foreign is not None:
             text = f"{target.url} has {foreign!r}, and is no backup; nothing was copied"
             raise ConfigError(f"target: expected an empty folder or a backup: {text}", "target")

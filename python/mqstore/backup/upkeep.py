@@ -190,6 +190,7 @@ def prune(
     Raises:
         NotAStoreError: There is no backup.
         CorruptionError: A snapshot that stays cannot be read: then nothing is deleted.
+        MessageNotFoundError: There is no snapshot: then nothing is deleted.
         StoreIOError: The target cannot be read or written.
     """
     if keep < timedelta(0) or keep_hourly < 0:
@@ -197,9 +198,13 @@ def prune(
         raise ValueError(f"{name}: expected 0 or more, got {given}; nothing was deleted")
     found = existing(target_of(target, storage_options))
     known = ids(found)
+    if not known and not dry_run:
+        text = f"target: expected a backup with snapshots, {found.url} has none"
+        raise MessageNotFoundError(f"{text}; nothing was deleted: look for its folder snapshots")
     now_s = time.time() if dry_run else found.now()
-    # By one clock: the newest may be of another one than `now_s`.
-    least_ms = max(map(time_ms_of, known), default=0) - keep.total_seconds() * 1000
+    # A clock that was ahead once makes no other snapshot old.
+    newest_ms = min(max(map(time_ms_of, known), default=0), now_s * 1000)
+    least_ms = newest_ms - keep.total_seconds() * 1000
     hours = {name[:11]: name for name in known}
     stays = {name for name in known if time_ms_of(name) >= least_ms}
     if keep_hourly > 0:
@@ -212,6 +217,9 @@ def prune(
     since_s, ended = _since(found, now_s)
     if not dry_run:
         found.remove([document_name(name) for name in removed] + ended)
+        # Killed syncs leave temporary files, which keep an empty day's folder.
+        listed = found.names("snapshots")
+        found.remove([name for name, _, time_s in listed if "/." in name and time_s <= since_s])
     objects = found.names("objects")
     unneeded = [entry for entry in objects if entry[0].rpartition("/")[2] not in needs.bytes]
     going = {name: size for name, size, time_s in unneeded if time_s <= since_s}

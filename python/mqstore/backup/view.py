@@ -66,6 +66,7 @@ class BackupFiles:
         self._ranges: dict[str, tuple[Sequence[Range], Sequence[int]]] = {}
         self._tables: dict[str, bytes] = {}
         self._made: dict[str, bytes] = {}
+        self.configuration = (loaded if small is None else small).snapshot.id
         self.files = dict(loaded.files)
         if cut is not None:
             self._cut(cut, loaded if small is None else small, has_own=small is not None)
@@ -145,6 +146,9 @@ class BackupFiles:
                     self._tables[name] = b""
             elif (is_log and first >= cut and first) or _is_small(name):
                 del self.files[name]
+        was = small.snapshot
+        has_own = has_own and was.end_offset <= cut
+        has_own = has_own and was.timeline == self.loaded.snapshot.timeline
         for name, file in small.files.items():
             # Both may lead beyond the log of an earlier moment.
             if _is_small(name) and (has_own or name not in ("checkpoint", "mqstore.mark")):
