@@ -320,9 +320,10 @@ class Selector:
         own = () if self._group is None else (RETRY + self._group, DEAD_LETTER + self._group)
         if purpose != "half" and topic not in own and self._refuses(topic):
             return "system"
-        if "copy" not in include and self._is_copy(message):
+        raw = message.raw_properties
+        if "copy" not in include and b"MQSTORE_ORIGIN" in raw and self._is_copy(message):
             return "copy"
-        if "not-utf8" not in include and not _is_utf8(message.raw_properties):
+        if "not-utf8" not in include and raw.decode(errors="ignore").encode() != raw:
             return "not-utf8"
         if purpose == "delayed":
             offset = self._delivered.get(message.queue_id, 0)
@@ -333,15 +334,10 @@ class Selector:
 
     def _is_copy(self, message: StoredMessage) -> bool:
         """Whether a replay of this very broker has sent it; a dead letter is one anew."""
-        if b"MQSTORE_ORIGIN" not in message.raw_properties:
-            return False
         broker, _, place = message.properties.get("MQSTORE_ORIGIN", "").rpartition("/")
-        return (
-            broker == self._broker
-            and place.isdecimal()
-            and int(place) < message.physical_offset
-            and not message.topic.startswith(DEAD_LETTER)
-        )
+        is_ours = broker == self._broker and place.isdecimal() and len(place) < 20  # noqa: PLR2004
+        is_dead = message.topic.startswith(DEAD_LETTER)
+        return is_ours and not is_dead and int(place) < message.physical_offset
 
     def _refuses(self, topic: str) -> bool:
         return "system" not in self._what.include and _is_system(topic)
@@ -387,14 +383,6 @@ def _real_topic(message: StoredMessage) -> str:
 def _real_queue(message: StoredMessage) -> int:
     real = None if _real_topic(message) == message.topic else message.real_queue_id
     return message.queue_id if real is None else real
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 _is_system = functools.lru_cache(maxsize=4096)(is_system_topic)
