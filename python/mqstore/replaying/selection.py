@@ -335,7 +335,7 @@ class Selector:
     def _is_copy(self, message: StoredMessage) -> bool:
         """Whether a replay of this very broker has sent it; a dead letter is one anew."""
         broker, _, place = message.properties.get("MQSTORE_ORIGIN", "").rpartition("/")
-        is_ours = broker == self._broker and place.isdecimal() and len(place) < 20  # noqa: PLR2004
+        is_ours = broker == self._broker and place.isdecimal() and len(place) < 20
         is_dead = message.topic.startswith(DEAD_LETTER)
         return is_ours and not is_dead and int(place) < message.physical_offset
 
