@@ -11,7 +11,6 @@ import java.io.FileDescriptor;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.lang.reflect.Constructor;
-import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
@@ -42,12 +41,8 @@ public final class Sender {
     private static final int MOST_ANSWER_CHARS = 2_000;
     private static final int LONGEST_PAUSE_MS = 5_000;
     private static final int ANY_QUEUE = -1;
-    private static final int SYSTEM_ERROR = 1;
-    private static final int SYSTEM_BUSY = 2;
-    private static final int ILLEGAL_MESSAGE = 13;
-    private static final int FLOW_CONTROL = 215;
-    private static final int NO_TOPIC = 17;
-    private static final int NO_QUEUE = -2;
+    private static final int PERM_WRITE = 2;
+    private static final long PROOF_NS = 100_000_000;
     private static final Item LAST = new Item();
 
     private final DataOutputStream out;
@@ -71,6 +66,8 @@ public final class Sender {
     private final List<BlockingQueue<Item>> lanes = new ArrayList<>();
     private final List<Thread> threads = new ArrayList<>();
     private final Map<String, List<Object>> queues = new ConcurrentHashMap<>();
+    private final Map<String, Set<Object>> seen = new ConcurrentHashMap<>();
+    private final Map<String, Long> proofs = new ConcurrentHashMap<>();
     private final AtomicInteger turn = new AtomicInteger();
     private volatile boolean stopped;
 
@@ -83,55 +80,6 @@ public final class Sender {
         private Object message;
         private int bytes;
         private boolean batchable;
-    }
-
-    /** The end of a failed attempt. */
-    private static final class Failure extends Exception {
-        private final int code;
-        private final String kind;
-
-        Failure(int code, String kind, String text) {
-            super(text);
-            this.code = code;
-            this.kind = kind;
-        }
-
-        static Failure of(Throwable thrown) {
-            Throwable error = thrown;
-            while (error instanceof InvocationTargetException && error.getCause() != null) {
-                error = error.getCause();
-            }
-            int code = -1;
-            try {
-                code = (Integer) error.getClass().getMethod("getResponseCode").invoke(error);
-            } catch (ReflectiveOperationException none) {
-                // Not an answer: the connection failed, or time ran out.
-            }
-            String kind = error.getClass().getSimpleName();
-            String text = String.valueOf(error.getMessage());
-            // The client wraps some of its own exceptions, in text too.
-            if (text.contains("remoting.exception.Remoting") || text.startsWith("The broker[")) {
-                kind = "RemotingException";
-            }
-            for (Throwable cause = error.getCause(); cause != null; cause = cause.getCause()) {
-                if (cause.getClass().getSimpleName().startsWith("Remoting")) {
-                    kind = cause.getClass().getSimpleName();
-                }
-            }
-            return new Failure(code, kind, text);
-        }
-
-        boolean mayPass() {
-            // Also what a broker says while it makes a file, waits for a slave, or is short of time.
-            boolean isError = code == SYSTEM_ERROR
-                && !getMessage().matches("(?s).*(AclException|Authenticat|Authoriz|accessKey|signature).*");
-            return isError || code == SYSTEM_BUSY || code == FLOW_CONTROL || kind.startsWith("Remoting");
-        }
-
-        /** Whether other messages of the queue would be taken. */
-        boolean isOfOne() {
-            return code == ILLEGAL_MESSAGE || code == NO_QUEUE || code == -1 && getMessage().contains("length is zero");
-        }
     }
 
     private Sender(Map<String, String> settings, DataOutputStream out) throws Exception {
@@ -376,12 +324,13 @@ public final class Sender {
         }
     }
 
-    private Object attempt(List<Item> items) throws Failure {
+    private Object attempt(List<Item> items) throws Failure, InterruptedException {
         Item first = items.get(0);
         Object queue = queue(first);
         try {
             if (items.size() == 1) {
-                return send.invoke(producer, first.message, queue, (long) timeoutMs);
+                return isProven(first.topic) ? send.invoke(producer, first.message, queue, (long) timeoutMs)
+                    : proven(first, queue);
             }
             List<Object> messages = new ArrayList<>();
             for (Item item : items) {
@@ -395,59 +344,111 @@ public final class Sender {
             return send.invoke(producer, whole, queue, (long) timeoutMs);
         } catch (ReflectiveOperationException | RuntimeException error) {
             Failure failure = Failure.of(error);
-            if (!failure.kind.equals("MQBrokerException") || failure.code == NO_TOPIC) {
+            // What is in order waits for its queue, and takes no other.
+            if (!ordered && (!failure.kind.equals("MQBrokerException") || failure.code == Failure.NO_TOPIC)) {
                 queues.remove(first.topic);
             }
             throw failure;
         }
     }
 
+    private boolean isProven(String topic) {
+        Long proof = proofs.get(topic);
+        return !topic.startsWith("%RETRY%") || proof != null && System.nanoTime() - proof < PROOF_NS;
+    }
+
+    /** Sends into a retry topic alone, and reads where it went: a group that consumes in order takes no retries. */
+    private synchronized Object proven(Item item, Object queue)
+        throws Failure, InterruptedException, ReflectiveOperationException {
+        if (stopped) {
+            throw new InterruptedException();
+        }
+        Object result = send.invoke(producer, item.message, queue, (long) timeoutMs);
+        if (isProven(item.topic)) {
+            return result;
+        }
+        String topic = item.topic;
+        try {
+            Object stored = call(producer, "viewMessage", item.topic, call(result, "getOffsetMsgId"));
+            topic = String.valueOf(call(stored, "getTopic"));
+        } catch (ReflectiveOperationException unknown) {
+            // This account may write, and not read.
+        }
+        if (topic.startsWith("%DLQ%")) {
+            stopped = true;
+            throw new Failure(Failure.DEAD_LETTER, "DeadLetter", "the broker put it into " + topic
+                + ", since the group consumes in order or takes no retries; send to the topic (--origin-topic)");
+        }
+        proofs.put(item.topic, System.nanoTime());
+        return result;
+    }
+
     /** The queue that an item goes to; a topic that is not there is never made. */
     private Object queue(Item item) throws Failure {
         List<Object> known = queues.get(item.topic);
-        if (known == null) {
-            known = published(item.topic);
-            queues.put(item.topic, known);
+        List<Object> same = same(item, known == null ? Collections.emptyList() : known);
+        if (same.isEmpty() && (known == null || !ordered)) {
+            Set<Object> all = seen.computeIfAbsent(item.topic, topic -> ConcurrentHashMap.newKeySet());
+            try {
+                known = published(item.topic);
+                queues.put(item.topic, known);
+                all.addAll(known);
+                same = same(item, known);
+            } catch (Failure failure) {
+                if (same(item, all).isEmpty()) {
+                    throw failure;
+                }
+            }
+            // The broker of a queue that was there is away: it may come back.
+            same = same.isEmpty() ? same(item, all) : same;
         }
-        if (item.queue == ANY_QUEUE) {
-            int number = lanes.size() > 1 ? item.lane : turn.getAndIncrement();
-            return known.get(Math.floorMod(number, known.size()));
+        if (same.isEmpty()) {
+            throw new Failure(Failure.NO_QUEUE, "NoQueue", item.topic + " has " + known.size() + " queues, none is "
+                + item.queue);
         }
+        boolean inTurn = item.queue == ANY_QUEUE && lanes.size() == 1;
+        return same.get(Math.floorMod(inTurn ? turn.getAndIncrement() : item.lane, same.size()));
+    }
+
+    private List<Object> same(Item item, Collection<Object> known) throws Failure {
         List<Object> same = new ArrayList<>();
         try {
             for (Object queue : known) {
-                if ((Integer) queueId.invoke(queue) == item.queue) {
+                if (item.queue == ANY_QUEUE || (Integer) queueId.invoke(queue) == item.queue) {
                     same.add(queue);
                 }
             }
         } catch (ReflectiveOperationException error) {
             throw Failure.of(error);
         }
-        if (same.isEmpty()) {
-            // A broker that is away has none; it may come back.
-            queues.remove(item.topic);
-            throw new Failure(NO_QUEUE, "NoQueue", item.topic + " has " + known.size() + " queues, none is "
-                + item.queue);
-        }
-        return same.get(Math.floorMod(item.lane, same.size()));
+        return same;
     }
 
+    private Object client() throws ReflectiveOperationException {
+        return call(call(producer, "getDefaultMQProducerImpl"), "getmQClientFactory");
+    }
+
+    /** The queues that can be written to, as the name server knows them now. */
     private List<Object> published(String topic) throws Failure {
         try {
-            List<Object> found = new ArrayList<>((Collection<?>) call(producer, "fetchPublishMessageQueues", topic));
-            if (!found.isEmpty()) {
-                return found;
+            Object client = client();
+            Object route = call(call(client, "getMQClientAPIImpl"), "getTopicRouteInfoFromNameServer", topic,
+                (long) timeoutMs);
+            Object info = client.getClass().getMethod("topicRouteData2TopicPublishInfo", String.class,
+                route.getClass()).invoke(null, topic, route);
+            List<Object> found = new ArrayList<>((Collection<?>) call(info, "getMessageQueueList"));
+            int perm = 0;
+            for (Object data : (Collection<?>) call(route, "getQueueDatas")) {
+                perm |= (Integer) call(data, "getPerm");
             }
+            if (found.isEmpty()) {
+                throw (perm & PERM_WRITE) == 0 ? new Failure(Failure.NO_PERMISSION, "NoPermission", topic + " is read-only")
+                    : new Failure(-1, "RemotingException", "no master of " + topic + " is there");
+            }
+            return found;
         } catch (ReflectiveOperationException error) {
-            Failure failure = Failure.of(error);
-            // The client says of a name server that it cannot reach, too, that it knows no queues.
-            if (failure.mayPass() || !String.valueOf(failure.getMessage()).contains("TopicPublishInfo")
-                && !String.valueOf(failure.getMessage()).contains("Can not find Message Queue")) {
-                throw failure;
-            }
-            throw new Failure(NO_TOPIC, "NoTopic", failure.getMessage());
+            throw Failure.of(error);
         }
-        throw new Failure(NO_TOPIC, "NoTopic", "the name server knows no queue of " + topic + " that can be written to");
     }
 
     private void describe(String topic) throws IOException {
@@ -463,7 +464,7 @@ public final class Sender {
                 brokers.add(call(queue, "getBrokerName"));
             }
             count = numbers.size();
-            Object client = call(call(producer, "getDefaultMQProducerImpl"), "getmQClientFactory");
+            Object client = client();
             call(client, "updateTopicRouteInfoFromNameServer", topic);
             for (Object broker : brokers) {
                 Object address = call(client, "findBrokerAddressInPublish", broker);
@@ -477,7 +478,7 @@ public final class Sender {
                 }
             }
         } catch (Failure failure) {
-            error = failure.code == NO_TOPIC ? "" : failure.getMessage();
+            error = failure.code == Failure.NO_TOPIC ? "" : failure.getMessage();
         } catch (ReflectiveOperationException failure) {
             error = Failure.of(failure).getMessage();
         }

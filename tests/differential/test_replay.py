@@ -6,7 +6,9 @@ import base64
 import json
 import os
 import signal
+import socket
 import subprocess
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -162,6 +164,84 @@ def test_dead_letters_come_back_to_their_group_and_to_no_other(
     seen = rocketmq.consume(["work"], "other", mode="push", count=5)
     assert sorted(row["keys"] for row in seen) == [f"w-{n}" for n in range(5)]
     assert not any("RETRY_TOPIC" in row["properties"] for row in seen)
+
+
+def test_a_group_in_order_gets_no_second_dead_letters(cluster: Cluster, tmp_path: Path) -> None:
+    root = tmp_path / "broker-a/store"
+    with mqstore.open(root, "a", config=SMALL) as store:
+        for _ in range(60):
+            store.append("%DLQ%inorder", b"dead", properties={"RETRY_TOPIC": "elsewhere"})
+    cluster.topics("elsewhere")
+    cluster.rocketmq.consume(["elsewhere"], "inorder", mode="push", count=0)
+    assert mqstore.resend(root, "inorder", apply=True, limit=10, **options(cluster)).sent == 10
+    cluster.rocketmq.produce([{"op": "lock", "group": "inorder", "topic": "elsewhere"}])
+    given = options(cluster, apply=True, on_failure="skip")
+    report = mqstore.resend(root, "inorder", **given)
+    assert (report.sent, [failure.kind for failure in report.failures]) == (0, ["dead-letter"])
+    assert "--origin-topic" in (report.stopped or "")
+    assert (cluster.stored("%RETRY%inorder"), cluster.stored("%DLQ%inorder")) == (10, 1)
+
+
+def test_a_broker_that_is_away_is_waited_for_in_order(cluster: Cluster, tmp_path: Path) -> None:
+    root = source(tmp_path)
+    config = tmp_path / "second/config"
+    config.mkdir(parents=True)
+    names = {"topicName": "alone", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+    table = {name: {**names, "topicName": name} for name in ("alone", "two")}
+    (config / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
+    cluster.topics("two", queues=2)
+    running: list[RocketMQ] = []
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        ports: dict[str, int] = {"namePort": free.getsockname()[1]}
+
+    def start() -> None:
+        running.append(RocketMQ(tmp_path / f"process-{len(running)}"))
+        servers = f"{cluster.to};127.0.0.1:{ports['namePort']}"
+        broker = {"namesrvAddr": servers, "brokerName": "second"}
+        context = running_cluster(running[-1], config.parent, brokerConfig=broker, **ports)
+        ports["brokerPort"] = context.__enter__().port
+        contexts.append(context)
+
+    contexts: list[Any] = []
+    again = threading.Thread(target=start)
+
+    def restart(message: mqstore.StoredMessage) -> mqstore.Message:
+        if message.flag == 60 and not again.ident:
+            running[0].kill()
+            again.start()
+        topic = "alone" if message.topic == "invoices" else "two"
+        return message.to_message(topic=topic)
+
+    given = options(cluster, transform=restart, apply=True, tries=30)
+    try:
+        start()
+        report = mqstore.replay(root, ordered=True, rate=50, **given)
+        again.join()
+        assert (report.sent, report.failed, report.stopped) == (100, 0, None)
+        got = sorted(
+            cluster.messages("two", "alone", count=100), key=lambda row: row["queueOffset"]
+        )
+    finally:
+        if again.ident:
+            again.join()
+        for one in running:
+            one.kill()
+    places: dict[tuple[object, ...], list[int]] = {}
+    for row in got:
+        places.setdefault((row["topic"], row["storeHost"], row["queueId"]), []).append(row["flag"])
+    assert len(got) == 100
+    assert all(flags == sorted(flags) for flags in places.values())
+
+
+def test_a_read_only_broker_has_the_topic(cluster: Cluster, tmp_path: Path) -> None:
+    given = options(cluster, topics=["orders"], apply=True)
+    cluster.configure(brokerPermission="4")
+    try:
+        report = mqstore.replay(source(tmp_path), **given)
+    finally:
+        cluster.configure(brokerPermission="6")
+    assert [failure.kind for failure in report.failures] == ["no-permission"]
+    assert "read-only" in (report.stopped or "")
 
 
 def test_a_group_gets_what_it_missed(cluster: Cluster, tmp_path: Path) -> None:

@@ -96,11 +96,59 @@ def test_what_may_pass_is_sent_by_the_next_run(client: type[Client], root: Path)
 
 
 def test_the_order_is_kept_behind_a_failure(client: type[Client], root: Path) -> None:
-    client.fails = {b"2": NO_QUEUE, b"3": BUSY}
+    client.fails = {b"2": NO_QUEUE}
     given: dict[str, Any] = {"apply": True, "ordered": True, "on_failure": "skip"}
     report = mqstore.replay(root, "a:1", **given)
     assert "must not overtake" in (report.stopped or "")
-    assert [failure.kind for failure in report.failures] == ["no-queue", "broker-error"]
+    assert [failure.kind for failure in report.failures] == ["no-queue"]
+
+
+def test_messages_that_become_dead_letters_end_a_run(client: type[Client], root: Path) -> None:
+    client.fails = {b"2": (-3, "the broker put it into %DLQ%ord")}
+    report = mqstore.replay(root, "a:1", apply=True, on_failure="skip", rate=1e6)
+    assert (report.stopped or "").startswith("dead-letter: ")
+
+
+def test_a_waiting_message_goes_to_its_own_queue(
+    client: type[Client], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mqstore.open(root, "a", config=mqstore.StoreConfig.embedded()) as store:
+        for queue in (3, 2):
+            real = {"REAL_TOPIC": "orders", "REAL_QID": str(queue)}
+            store.append("SCHEDULE_TOPIC_XXXX", b"late", queue_id=17, properties=real)
+    rest: list[tuple[Any, ...]] = []
+    send = Client.send
+    monkeypatch.setattr(Client, "send", lambda *all_: (rest.append(all_), send(*all_)))
+    given: dict[str, Any] = {"topics": "SCHEDULE_TOPIC_XXXX", "include": "system"}
+    assert mqstore.replay(root, "a:1", **given).topics[0].highest_queue_id == 3
+    mqstore.replay(root, "a:1", apply=True, **given)
+    assert [(one[2], one[3]) for one in rest] == [("orders", 3), ("orders", 2)]
+    rest.clear()
+    given |= {"queue_ids": 2, "transform": lambda one: one.to_message(body=b"new")}
+    mqstore.replay(root, "a:1", apply=True, **given)
+    assert [(one[3], one[-1]) for one in rest] == [(2, b"new")]
+
+
+def test_copies_and_other_text_are_refused(client: type[Client], root: Path) -> None:
+    origins = [
+        "broker-a/0",
+        "broker-b/0",
+        "broker-a/999999",
+        "broker-a/x",
+        "broker-a/" + "9" * 5000,
+    ]
+    with mqstore.open(root, "a", config=mqstore.StoreConfig.embedded()) as store:
+        for origin in origins:
+            store.append("copies", origin.encode(), properties={"MQSTORE_ORIGIN": origin})
+        store.append("copies", b"text", properties=b"a\1caf\xe9\2")
+        dead = {"MQSTORE_ORIGIN": "broker-a/0", "RETRY_TOPIC": "orders"}
+        store.append("%DLQ%billing", b"dead", properties=dead)
+    report = mqstore.replay(root, "a:1", topics="copies", apply=True)
+    assert [(row.reason, row.messages) for row in report.refusals] == [("copy", 1), ("not-utf8", 1)]
+    assert client.got == [origin.encode() for origin in origins[1:]]
+    given: dict[str, Any] = {"topics": "copies", "include": ("copy", "not-utf8")}
+    assert mqstore.replay(root, "a:1", apply=True, **given).sent == 6
+    assert mqstore.resend(root, "billing", "a:1", apply=True).sent == 1
 
 
 def test_one_slow_message_holds_up_few_and_no_interrupt(
@@ -209,6 +257,8 @@ def test_another_log_is_known_by_a_message(client: type[Client], root: Path) -> 
         ({"limit": "1"}, "limit: expected a count, got '1'"),
         ({"rate": float("nan")}, "rate: expected more than 0, got nan"),
         ({"bytes_rate": 0}, "bytes_rate: expected more than 0"),
+        ({"properties": {"a\1b": "c"}}, "properties: expected UTF-8 text without the bytes 1"),
+        ({"properties": {"a": "b\2"}}, "properties: expected UTF-8 text"),
         ({"batch": 0}, "batch: expected 1 to 1024"),
         ({"include": "halves"}, "include: expected half or"),
         ({"ids": 0, "topics": "orders"}, "topics: expected none, got .*; ids go alone"),

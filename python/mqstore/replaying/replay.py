@@ -125,7 +125,8 @@ def replay(
         missed_by: A consumer group: messages behind its offsets, of its topics and its waiting
             retries, go into its retry topic, so that no other group gets them.
         include: What is sent although it is refused by default: ``"half"``, ``"rolled-back"``,
-            ``"system"`` (a broker's own topics), ``"damaged"`` (bodies; needs pyarrow).
+            ``"system"`` (a broker's own topics), ``"damaged"`` (bodies; needs pyarrow), ``"copy"``
+            (sent by a replay of this broker), ``"not-utf8"`` (properties; some bytes change).
         apply: Send them.
         rate: Most messages a second.
         bytes_rate: Most bytes of bodies and properties a second.
@@ -207,6 +208,12 @@ _WANTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "include": (" or ".join(REFUSED), lambda names: {*names} <= {*REFUSED}),
     "queue": ("keep or any", lambda name: name in ("keep", "any")),
     "on_failure": ("stop or skip", lambda name: name in ("stop", "skip")),
+    "properties": (
+        "UTF-8 text without the bytes 1 and 2",
+        lambda given: (
+            not re.search("[\1\2\ud800-\udfff]", "".join(map("".join, (given or {}).items())))
+        ),
+    ),
     "limit": ("a count", lambda count: count is None or count >= 0),
     "rate": ("more than 0", lambda rate: rate is None or rate > 0),
     "bytes_rate": ("more than 0", lambda rate: rate is None or rate > 0),
@@ -396,7 +403,7 @@ class Replay:
             row = counts.setdefault(topic, [0, 0, 0])
             row[0] += 1
             row[1] += len(message.raw_body) + len(message.raw_properties)
-            row[2] = max(row[2], message.queue_id)
+            row[2] = max(row[2], one.queue_id)
             if len(first) < _FIRST:
                 key, keys = message.unique_key, tuple(message.keys)
                 time_ms = message.store_timestamp_ms
@@ -457,6 +464,11 @@ class Replay:
             found.append(
                 "unique keys are kept: a consumer that drops keys it knows drops these messages, "
                 "unless each gets a new id"
+            )
+        if self._selection.group is not None:
+            found.append(
+                "a group that consumes in order takes no retries: the run stops after the first; "
+                "send to the topic then"
             )
         if journal.sent:
             sent = count_text(journal.sent)

@@ -22,6 +22,7 @@ FailureKind = Literal[
     "no-queue",
     "no-group",
     "no-permission",
+    "dead-letter",
     "flow-control",
     "disk-full",
     "not-writable",
@@ -36,6 +37,7 @@ ACTIONS: dict[FailureKind, Literal["stop", "later", "skip"]] = {
     "no-queue": "later",
     "no-group": "stop",
     "no-permission": "stop",
+    "dead-letter": "stop",
     "flow-control": "later",
     "disk-full": "stop",
     "not-writable": "stop",
@@ -54,6 +56,7 @@ class ReplayFailure(Report):
         physical_offset: Where it lies in the store.
         topic: Topic that it was sent to.
         kind: ``"no-topic"``, ``"no-queue"``, ``"no-group"``, ``"no-permission"``,
+            ``"dead-letter"`` (the broker made it one: its group consumes in order),
             ``"flow-control"``, ``"disk-full"``, ``"not-writable"`` (a slave, or a broker that
             closes), ``"unreachable"``, ``"empty-body"``, ``"refused"`` or ``"broker-error"``.
         answer: What the broker or the client said.
@@ -102,12 +105,13 @@ class ReplayRefusal(Report):
     """Messages that are not sent.
 
     Attributes:
-        reason: ``"half"``, ``"rolled-back"``, ``"system"``, ``"damaged"``, ``"stand-in"`` (of a
-            message that ``mqstore.copy`` left out), ``"no-origin"`` (a dead letter that does not
-            say where it comes from), ``"ended"`` (a half, delayed or timer message that a broker
-            has ended or delivered), ``"not-selected"`` (of a report or id, and outside of the
-            selection), ``"another-message"`` than that of a report, or ``"dropped"`` by the
-            transform.
+        reason: ``"half"``, ``"rolled-back"``, ``"system"``, ``"damaged"``, ``"copy"`` (sent by a
+            replay of this very broker), ``"not-utf8"`` (properties that the client would change),
+            ``"stand-in"`` (of a message that ``mqstore.copy`` left out), ``"no-origin"`` (a dead
+            letter that does not say where it comes from), ``"ended"`` (a half, delayed or timer
+            message that a broker has ended or delivered), ``"not-selected"`` (of a report or id,
+            and outside of the selection), ``"another-message"`` than that of a report, or
+            ``"dropped"`` by the transform.
         messages: How many there are.
         topic: Topic of the first of them; empty for damage.
         physical_offset: Where the first of them lies.

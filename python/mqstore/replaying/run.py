@@ -29,8 +29,8 @@ _WINDOW_BYTES = 32 << 20
 _MOST_UNCOUNTED = 64 * WINDOW
 _MOST_IN_A_ROW = 20
 _MOST_FAILURES = 10_000
-# Failures of one message or queue, which the others do not wait for in their order; as in Java.
-_OF_ONE = ("empty-body", "refused", "no-queue")
+# Failures of one message, which the others do not wait for in their order; as in Java.
+_OF_ONE = ("empty-body", "refused")
 # A broker adds properties of its own to the 32,767 bytes that a record can hold.
 _MOST_PROPERTY_BYTES = 32_500
 _CODES: dict[int, FailureKind] = {
@@ -41,6 +41,7 @@ _CODES: dict[int, FailureKind] = {
     17: "no-topic",
     10005: "no-topic",
     -2: "no-queue",
+    -3: "dead-letter",
     26: "no-group",
     13: "refused",
     10001: "unreachable",
@@ -194,7 +195,7 @@ class Run:
     def _hand_on(self, chosen: Chosen, changed: Message | None) -> None:
         unit, message = self._last, chosen.message
         assert unit is not None  # noqa: S101
-        topic, queue_id, flag = chosen.topic, message.queue_id, message.flag
+        topic, queue_id, flag = chosen.topic, chosen.queue_id, message.flag
         properties = message.raw_properties
         if changed is None:
             try:
@@ -204,7 +205,9 @@ class Run:
         else:
             if changed.topic != message.topic:
                 topic = unit.topic = changed.topic
-            queue_id, flag, body = changed.queue_id or 0, changed.flag, changed.body
+            if changed.queue_id != message.queue_id:
+                queue_id = changed.queue_id or 0
+            flag, body = changed.flag, changed.body
             properties = _property_block(changed)
         size = len(body) + len(properties)
         self._wait(0 if unit.messages else size + 1)
@@ -272,7 +275,9 @@ class Run:
         unit = self._answer(answer.number, answer)
         if self.stopped is None and self._ways.ordered and kind not in _OF_ONE:
             self.stopped = f"{kind}, and others must not overtake it: {answer.text}"
-        if self._ways.on_failure == "stop" and self.stopped is None:
+        # The client ends by itself where its messages become dead letters.
+        must = kind == "dead-letter" or self._ways.on_failure == "stop"
+        if must and self.stopped is None:
             if ACTIONS[kind] == "stop":
                 self.stopped = f"{kind}: {answer.text}"
             elif self._in_a_row >= _MOST_IN_A_ROW:

@@ -6,9 +6,9 @@ import functools
 import sys
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from mqstore._names import is_system_topic, missing_topics, table_rows
+from mqstore._names import broker_of, is_system_topic, missing_topics, table_rows
 from mqstore._native import Damage, decode
 from mqstore.care.pending import DEAD_LETTER, RETRY, PendingMessages, delivered_offsets
 from mqstore.errors import CorruptionError, MessageNotFoundError, StoreError
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from mqstore import Store, StoredMessage
 
-Refused = Literal["half", "rolled-back", "system", "damaged"]
-REFUSED: tuple[Refused, ...] = ("half", "rolled-back", "system", "damaged")
+Refused = Literal["half", "rolled-back", "system", "damaged", "copy", "not-utf8"]
+REFUSED: tuple[Refused, ...] = get_args(Refused)
 _MOST_OF_A_KEY = 65_536
 # Properties of a message's way through a broker: they would mean something else at the target.
 DROPPED = (
@@ -85,6 +85,11 @@ class Chosen:
     topic: str
     added: Mapping[str, str]
 
+    @property
+    def queue_id(self) -> int:
+        """Its queue; of a waiting message the one that it is for."""
+        return _real_queue(self.message)
+
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
@@ -103,6 +108,7 @@ class Selector:
         self._store = store
         self._what = what
         self._group = what.missed_by or what.dead_letters
+        self._broker = broker_of(store.path)
         self._delivered = delivered_offsets(store)
         self._begins: dict[tuple[str, int], int] | None = None
         self._wanted: set[str] = set()
@@ -260,7 +266,7 @@ class Selector:
         if what.topics and self._group is not None and self._origin(message) not in what.topics:
             return False
         return (
-            (not what.queue_ids or message.queue_id in what.queue_ids)
+            (not what.queue_ids or _real_queue(message) in what.queue_ids)
             and (what.first_queue_offset is None or message.queue_offset >= what.first_queue_offset)
             and (what.last_queue_offset is None or message.queue_offset <= what.last_queue_offset)
             and (self._matches is None or self._matches(message))
@@ -314,12 +320,24 @@ class Selector:
         own = () if self._group is None else (RETRY + self._group, DEAD_LETTER + self._group)
         if purpose != "half" and topic not in own and self._refuses(topic):
             return "system"
+        raw = message.raw_properties
+        if "copy" not in include and b"MQSTORE_ORIGIN" in raw and self._is_copy(message):
+            return "copy"
+        if "not-utf8" not in include and raw.decode(errors="ignore").encode() != raw:
+            return "not-utf8"
         if purpose == "delayed":
             offset = self._delivered.get(message.queue_id, 0)
             return None if message.queue_offset >= offset else "ended"
         if purpose in ("half", "timer"):
             return None if message.physical_offset in self._waiting else "ended"
         return None
+
+    def _is_copy(self, message: StoredMessage) -> bool:
+        """Whether a replay of this very broker has sent it; a dead letter is one anew."""
+        broker, _, place = message.properties.get("MQSTORE_ORIGIN", "").rpartition("/")
+        is_ours = broker == self._broker and place.isdecimal() and len(place) < 20
+        is_dead = message.topic.startswith(DEAD_LETTER)
+        return is_ours and not is_dead and int(place) < message.physical_offset
 
     def _refuses(self, topic: str) -> bool:
         return "system" not in self._what.include and _is_system(topic)
@@ -360,6 +378,11 @@ def _real_topic(message: StoredMessage) -> str:
     """The topic that a message is for: a waiting one has it in its properties."""
     waits = message.purpose in ("half", "delayed", "timer")
     return (waits and message.real_topic) or message.topic
+
+
+def _real_queue(message: StoredMessage) -> int:
+    real = None if _real_topic(message) == message.topic else message.real_queue_id
+    return message.queue_id if real is None else real
 
 
 _is_system = functools.lru_cache(maxsize=4096)(is_system_topic)

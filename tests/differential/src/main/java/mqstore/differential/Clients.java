@@ -34,6 +34,7 @@ import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.admin.OffsetWrapper;
+import org.apache.rocketmq.remoting.protocol.body.LockBatchRequestBody;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /** Producers, consumers and the administrator's client, each as its library gives it. */
@@ -59,10 +60,21 @@ final class Clients implements AutoCloseable {
                 Properties changes = new Properties();
                 line.getJSONObject("config").forEach((name, value) -> changes.setProperty(name, String.valueOf(value)));
                 admin().updateBrokerConfig(broker, changes);
+            } else if ("lock".equals(line.getString("op"))) {
+                lock(line.getString("group"), line.getString("topic"));
             } else {
                 rows.accept(send(line));
             }
         }
+    }
+
+    /** Takes a lock of a queue, as each consumer does that takes messages in order. */
+    private void lock(String group, String topic) throws Exception {
+        LockBatchRequestBody body = new LockBatchRequestBody();
+        body.setConsumerGroup(group);
+        body.setClientId("differential");
+        body.getMqSet().add(producer().fetchPublishMessageQueues(topic).get(0));
+        producer().getDefaultMQProducerImpl().getmQClientFactory().getMQClientAPIImpl().lockBatchMQ(broker, body, 3_000);
     }
 
     private JSONObject createTopic(JSONObject line) throws Exception {
