@@ -271,3 +271,13 @@ def test_a_transform_of_this_folder_shadows_nothing(
     assert "failed.csv is not written without --apply" in err
     assert main([*arguments, "--transform", "bad:keep"]) == 2
     assert "invalid syntax" in capsys.readouterr().err
+
+
+def test_one_selection_has_one_journal(client: type[Client], root: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(root)
+    given: dict[str, Any] = {"apply": True, "allow_empty": True}
+    assert mqstore.replay(root, "a:1", topics=["orders", "a"], **given).sent == 40
+    for path in (f"{root}/", link, os.path.relpath(root)):
+        report = mqstore.replay(path, "a:1", topics=["a", "orders", "orders"], **given)
+        assert (report.sent, report.sent_before) == (0, 40)

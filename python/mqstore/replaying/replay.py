@@ -41,7 +41,7 @@ from mqstore.replaying.selection import (
     Selector,
 )
 from mqstore.replaying.sender import Sender, Target
-from mqstore.store import connect
+from mqstore.store import connect, is_remote
 from mqstore.text import count_text
 
 if TYPE_CHECKING:
@@ -233,7 +233,9 @@ class Replay:
         given = bound.arguments
         for name in ("topics", "queue_ids", "keys", "ids", "include"):
             value = given[name]
-            given[name] = (value,) if isinstance(value, str | int) else tuple(value or ())
+            values = (value,) if isinstance(value, str | int) else value or ()
+            # Neither order nor repetition makes another selection, and so another journal.
+            given[name] = tuple(sorted(set(values), key=str))
         _check(given, group, to_origin=to_origin)
         grep, failed = given["grep"], given["retry_failed"]
         if grep:
@@ -290,19 +292,17 @@ class Replay:
         selection = asdict(replace(self._selection, grep=None))
         selection["grep"] = grep and grep.pattern.decode(errors="backslashreplace")
         given = {name: value for name, value in selection.items() if value not in (None, (), False)}
-        binding = {"store": store.path, "to": self._target.to, **given}
+        path = store.path if is_remote(self._path) else os.path.realpath(store.path)
+        binding = {"store": path.rstrip("/"), "to": self._target.to, **given}
         if self._to_topic is not None:
             binding["to_topic"] = self._to_topic
-        path = self._journal
-        if path is None:
-            # Times may be relative to now: a run with others finds the journal, and is refused.
-            named = {
-                key: value for key, value in binding.items() if key not in ("begin_ms", "end_ms")
-            }
-            digest = hashlib.sha256(msgspec.json.encode(named, order="deterministic")).hexdigest()
-            home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
-            path = Path(home, "mqstore/replay", f"{digest[:24]}.jsonl")
-        return Journal(path, binding)
+        if self._journal is not None:
+            return Journal(self._journal, binding)
+        # Times may be relative to now: a run with others finds the journal, and is refused.
+        named = {key: value for key, value in binding.items() if key not in ("begin_ms", "end_ms")}
+        digest = hashlib.sha256(msgspec.json.encode(named, order="deterministic")).hexdigest()
+        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+        return Journal(Path(home, "mqstore/replay", f"{digest[:24]}.jsonl"), binding)
 
     def _sender(self) -> Sender:
         dropped = [*DROPPED]
