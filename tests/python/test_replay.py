@@ -48,7 +48,7 @@ def root(tmp_path: Path) -> Path:
 
 def chosen(root: Path, begin: int = 0, **what: Any) -> tuple[list[Chosen], list[NotSent]]:
     with mqstore.open(root) as store:
-        found = list(Selector(store, Selection(**what)).chosen(begin))
+        found = list(Selector(store, Selection(**what)).chosen([(begin, None)]))
     return (
         [one for one in found if isinstance(one, Chosen)],
         [one for one in found if isinstance(one, NotSent)],

@@ -193,7 +193,7 @@ def test_another_log_is_known_by_a_message(client: type[Client], root: Path) -> 
     log.write_bytes(data)
     assert mqstore.replay(root, "a:1", apply=True, limit=10).sent == 10
     journal.write_text(journal.read_text().replace(anchor, '"anchor":[0,7]'))
-    lines = journal.read_text().splitlines()[:2]
+    lines = journal.read_text().splitlines()[:3]
     journal.write_text("".join(f"{line}\n" for line in lines))
     with pytest.raises(mqstore.ConfigError, match="another one at physical offset 0"):
         mqstore.replay(root, "a:1", apply=True)
@@ -281,3 +281,58 @@ def test_one_selection_has_one_journal(client: type[Client], root: Path, tmp_pat
     for path in (f"{root}/", link, os.path.relpath(root)):
         report = mqstore.replay(path, "a:1", topics=["a", "orders", "orders"], **given)
         assert (report.sent, report.sent_before) == (0, 40)
+
+
+def test_what_could_not_be_read_is_named_until_it_is_mended(
+    client: type[Client], tmp_path: Path
+) -> None:
+    root = tmp_path / "broker-a/store"
+    with mqstore.open(root, "a", config={"mapped_file_size_commit_log": 4096}) as store:
+        store.append_many({"topic": "orders", "body": b"body-%03d" % n} for n in range(200))
+    files = sorted((root / "commitlog").iterdir())
+    whole = {file: file.read_bytes() for file in files}
+    with mqstore.open(root) as store:
+        count = Counter(one.physical_offset // 4096 for one in store.scan())
+    files[0].unlink()
+    files[2].unlink()
+    files[1].write_bytes(whole[files[1]].replace(b"body-050", b"bodY-050"))
+    given: dict[str, Any] = {"apply": True, "journal": tmp_path / "journal"}
+    assert mqstore.replay(root, "a:1", limit=100, **given).sent == 100
+    for sent in (200 - 100 - count[0] - count[2] - 1, 0):
+        report = mqstore.replay(root, "a:1", **given)
+        rows = [(row.reason, row.messages) for row in report.refusals]
+        assert (report.sent, rows) == (sent, [("damaged", 2)])
+    # What is mended is sent, and once, also by runs that end early.
+    for file, content in whole.items():
+        file.write_bytes(content)
+    with mqstore.open(root) as store:
+        wanted = [one.body for one in store.scan()]
+    assert mqstore.replay(root, "a:1", journal=tmp_path / "journal").messages == 200 - len(
+        client.got
+    )
+    mqstore.replay(root, "a:1", limit=count[0] + 5, **given)
+    report = mqstore.replay(root, "a:1", **given)
+    assert not report.refusals
+    assert Counter(client.got) == Counter(wanted)
+    assert mqstore.replay(root, "a:1", **given).sent == 0
+    # Files that a broker deletes before they were read are named, and sent if they come back.
+    given["journal"] = tmp_path / "second"
+    mqstore.replay(root, "a:1", limit=5, **given)
+    files[0].unlink()
+    (text,) = mqstore.replay(root, "a:1", **given).warnings
+    assert "to 4096 are gone" in text
+    files[0].write_bytes(whole[files[0]])
+    report = mqstore.replay(root, "a:1", **given)
+    assert (report.sent, report.sent_before) == (count[0] - 5, 200 - count[0] + 5)
+    assert not report.warnings
+
+
+def test_old_failures_hold_no_new_messages_back(client: type[Client], root: Path) -> None:
+    client.fails = {b"%d" % n: NO_QUEUE for n in range(30)}
+    given: dict[str, Any] = {"apply": True, "on_failure": "skip"}
+    assert mqstore.replay(root, "a:1", limit=30, **given).sent == 0
+    for sent in (4, 6, 0):
+        report = mqstore.replay(root, "a:1", apply=True, limit=4 if sent == 4 else None)
+        assert (report.sent, report.failed, report.stopped) == (sent, 30, None)
+    client.fails = {}
+    assert mqstore.replay(root, "a:1", limit=1, **given).sent == 30

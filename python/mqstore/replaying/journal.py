@@ -34,6 +34,10 @@ class Line(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
         resolved: Failures that were sent now.
         failures: Messages that the cluster did not take.
         anchor: Physical offset and store time of a message, by which the store is known.
+        begin: Where the log began for the first run.
+        passed: New ranges that could not be read, as physical offset and length.
+        mended: Physical offsets of those that are read now.
+        late: Handled messages of such ranges.
     """
 
     done: int | None = None
@@ -42,6 +46,10 @@ class Line(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     resolved: list[int] = []
     failures: list[ReplayFailure] = []
     anchor: tuple[int, int] | None = None
+    begin: int | None = None
+    passed: list[tuple[int, int]] = []
+    mended: list[int] = []
+    late: list[int] = []
 
 
 class Journal:
@@ -52,8 +60,11 @@ class Journal:
 
     Attributes:
         path: The file.
-        done: All messages of the selection up to this physical offset are handled.
+        done: All messages of the selection up to this physical offset are handled, but for passed
+            ranges.
         beyond: Handled messages behind it.
+        passed: Lengths of ranges before it that could not be read, by physical offset.
+        late: Handled messages of these ranges.
         sent: How many were sent.
         failures: Messages that the cluster did not take, by physical offset.
     """
@@ -65,6 +76,9 @@ class Journal:
         self.sent = 0
         self.failures: dict[int, ReplayFailure] = {}
         self.anchor: tuple[int, int] | None = None
+        self.passed: dict[int, int] = {}
+        self.late: set[int] = set()
+        self._begin: int | None = None
         self._binding = dict(binding)
         self._file = -1
         self._flushed_s = 0.0
@@ -126,6 +140,24 @@ class Journal:
         """Whether a message was sent, or failed for a reason of its own."""
         return place <= self.done or place in self.beyond
 
+    def resume(self, begin: int) -> None:
+        """Compares where the log begins now with what was read: what was not there is passed."""
+        # A range behind `done` is read again anyway.
+        line = Line(mended=[place for place in self.passed if place > self.done])
+        next_place = max(self.done + 1, self._begin or 0)
+        if self._begin is None or (self.done < 0 and begin < self._begin):
+            line.begin = begin
+        elif begin < self._begin:
+            line.begin, line.passed = begin, [(begin, self._begin - begin)]
+        elif next_place < begin:
+            line.passed = [(next_place, begin - next_place)]
+        if line != Line():
+            self.learn(line)
+
+    def learn(self, line: Line) -> None:
+        """As ``note``; a journal that was only read writes nothing."""
+        (self.note if self.is_open else self._apply)(line)
+
     def note(self, line: Line) -> None:
         """Writes the outcomes of some messages, before they count."""
         self._write(line)
@@ -180,6 +212,13 @@ class Journal:
         if line.done is not None:
             self.done = line.done
             self.beyond = {place for place in self.beyond if place > line.done}
+        self._begin = self._begin if line.begin is None else line.begin
+        for place in line.mended:
+            self.passed.pop(place, None)
+        self.passed.update(line.passed)
+        self.late.update(line.late)
+        if not self.passed:
+            self.late.clear()
         for place in line.resolved:
             self.failures.pop(place, None)
         self.failures.update((one.physical_offset, one) for one in line.failures)

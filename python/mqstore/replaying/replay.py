@@ -22,7 +22,7 @@ import msgspec
 import mqstore
 from mqstore._names import broker_of
 from mqstore.errors import ConfigError, CorruptionError, StoreError, expected
-from mqstore.replaying.journal import Journal
+from mqstore.replaying.journal import Journal, Line
 from mqstore.replaying.report import (
     ACTIONS,
     FirstMessage,
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from mqstore.replaying.selection import Chosen, Refused
 
     Transform = Callable[[StoredMessage], Message | StoredMessage | None]
+    _Messages = Iterator[tuple[Chosen, Message | None]]
 
 _FIRST = 5
 _ALWAYS_DIFFERENT = (
@@ -129,7 +130,7 @@ def replay(
         apply: Send them.
         rate: Most messages a second.
         bytes_rate: Most bytes of bodies and properties a second.
-        limit: Most messages of this run; a next one goes on behind them.
+        limit: Most messages of this run, earlier failures apart; a next one goes on behind them.
         to_topic: Topic of the target for all of them.
         queue: ``"keep"``: the queue of the same number; ``"any"``: all queues in turn.
         ordered: Keep the order of each queue: a message is sent when the one before it was.
@@ -248,6 +249,8 @@ class Replay:
         self._allow_empty = given["allow_empty"]
         self._rates = given["rate"], given["bytes_rate"]
         self._refusals: dict[str, ReplayRefusal] = {}
+        self._mended: list[int] = []
+        self._log_begin = 0
         self._target = Target(**{one.name: given[one.name] for one in fields(Target)})
         self._ways = Ways(
             broker=broker_of(str(self._path)),
@@ -255,8 +258,8 @@ class Replay:
             properties=dict(given["properties"] or {}),
             on_failure=given["on_failure"],
             ordered=given["ordered"],
-            limit=given["limit"],
         )
+        self._limit = given["limit"]
         given = {**given, "dead_letters": group, "to_origin": to_origin}
         self._selection = Selection(**{one.name: given[one.name] for one in fields(Selection)})
 
@@ -270,6 +273,8 @@ class Replay:
                 else:
                     journal.read()
                 _check_anchor(store, journal)
+                self._log_begin = store.min_physical_offset
+                journal.resume(self._log_begin)
                 before = journal.sent
                 found = (self._send if self._apply else self._plan)(selector, journal)
             failures, rows = journal.failures.values(), self._refusals.values()
@@ -315,19 +320,34 @@ class Replay:
         return Sender(self._target, own_lanes=own_lanes, dropped=dropped)
 
     def _found(
-        self, selector: Selector, journal: Journal
-    ) -> Iterator[tuple[Chosen, Message | None]]:
-        """The messages of the selection that no run has handled."""
-        if self._failed is not None:
+        self, selector: Selector, journal: Journal, *, passed: bool
+    ) -> Iterator[Chosen | NotSent]:
+        """The messages of the selection that no run has handled, or those of passed ranges."""
+        done, ranges, stop = journal.done, sorted(journal.passed.items()), 0
+        spans: list[tuple[int, int | None]] = [] if passed else [(done + 1, None)]
+        for place, length in ranges if passed else ():
+            # One range may lie in another.
+            spans.append((max(place, stop), place + length))
+            stop = max(stop, place + length)
+        if self._failed is not None or not spans:
             return
-        # Inner messages of a batch have one place.
-        yield from self._changed(
-            one for one in selector.chosen(journal.done + 1) if not journal.is_handled(one.place)
-        )
+        damaged = set()
+        for one in selector.chosen(spans):
+            # Inner messages of a batch have one place.
+            if (one.place <= done) != passed or one.place in (
+                journal.late if passed else journal.beyond
+            ):
+                continue
+            if isinstance(one, NotSent) and one.reason == "damaged":
+                damaged.add(one.place)
+                if journal.passed.get(one.place) != one.length:
+                    journal.learn(Line(passed=[(one.place, one.length)]))
+            yield one
+        if passed:
+            here = [place for place, _ in ranges if place >= self._log_begin]
+            self._mended = [place for place in here if place not in damaged]
 
-    def _again(
-        self, selector: Selector, journal: Journal
-    ) -> Iterator[tuple[Chosen, Message | None]]:
+    def _again(self, selector: Selector, journal: Journal) -> Iterator[Chosen | NotSent]:
         """The messages that failed before: those of the report, else those whose cause may pass."""
         failures = journal.failures
         if self._failed is None:
@@ -339,7 +359,33 @@ class Replay:
                 for place, message_id in self._failed.items()
                 if place in failures or not journal.is_handled(place)
             }
-        yield from self._changed(selector.at(places))
+        return selector.at(places)
+
+    def _streams(self, selector: Selector, journal: Journal) -> list[tuple[_Messages, bool]]:
+        """The messages to send in their order, and whether they lie before what was handled."""
+        limit = self._limit
+        # Earlier failures hold no new messages back, but where these must not overtake them.
+        again = self._again(selector, journal), True, None if self._failed is None else limit
+        new = [
+            (self._found(selector, journal, passed=passed), passed, limit)
+            for passed in (True, False)
+        ]
+        streams = [again, *new] if self._ways.ordered else [*new, again]
+        taken = 0
+
+        def limited(found: Iterable[Chosen | NotSent], limit: int | None) -> _Messages:
+            nonlocal taken
+            last = -1
+            for one, changed in self._changed(found):
+                # The messages of a batch go together.
+                if limit is not None and one.place != last:
+                    if taken >= limit:
+                        return
+                    last = one.place
+                taken += limit is not None
+                yield one, changed
+
+        return [(limited(found, limit), again) for found, again, limit in streams]
 
     def _changed(
         self, found: Iterable[Chosen | NotSent]
@@ -383,13 +429,10 @@ class Replay:
     def _plan(self, selector: Selector, journal: Journal) -> dict[str, Any]:
         counts: dict[str, list[int]] = {}
         first: list[FirstMessage] = []
-        again, found = self._again(selector, journal), self._found(selector, journal)
-        records, last = 0, -1
-        for one, changed in itertools.chain(again, found):
+        for one, changed in itertools.chain.from_iterable(
+            found for found, _ in self._streams(selector, journal)
+        ):
             self._advance(selector, one.place)
-            records, last = records + (one.place != last), one.place
-            if self._ways.limit is not None and records > self._ways.limit:
-                break
             message, topic = one.message, one.topic
             if changed is not None and changed.topic != message.topic:
                 topic = changed.topic
@@ -451,8 +494,16 @@ class Replay:
             found.append("messages go to all queues in turn")
         return tuple(found)
 
+    def _lost(self, journal: Journal) -> list[str]:
+        return [
+            f"physical offsets {place} to {place + length} are gone from the log; messages that no "
+            "run had read there are not sent"
+            for place, length in journal.passed.items()
+            if place + length <= self._log_begin
+        ]
+
     def _warnings(self, journal: Journal) -> list[str]:
-        found = []
+        found = self._lost(journal)
         if not self._new_id:
             found.append(
                 "unique keys are kept: a consumer that drops keys it knows drops these messages, "
@@ -471,14 +522,15 @@ class Replay:
             stack.enter_context(_interrupts(run))
             began, advance = time.monotonic(), partial(self._advance, selector)
             try:
-                run.send(self._again(selector, journal), advance, again=True)
-                if run.stopped is None and not run.interrupted:
-                    run.send(self._found(selector, journal), advance)
+                for found, again in self._streams(selector, journal):
+                    run.send(found, advance, again=again)
             finally:
                 # Nothing is sent that cannot be noted.
                 if journal.is_open:
                     run.finish()
-        warnings = []
+            if self._mended and run.stopped is None and not run.interrupted:
+                journal.note(Line(mended=self._mended))
+        warnings = self._lost(journal)
         if run.unreplicated:
             count = count_text(run.unreplicated)
             warnings.append(f"{count} messages are stored, but not flushed or on no slave yet")

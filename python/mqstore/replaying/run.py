@@ -119,7 +119,6 @@ class Ways:
     properties: dict[str, str] = field(default_factory=dict)
     on_failure: str = "stop"
     ordered: bool = False
-    limit: int | None = None
 
 
 class Run:
@@ -130,7 +129,7 @@ class Run:
         self._units: dict[int, _Unit] = {}
         self._order: deque[_Unit] = deque()
         self._answered: list[_Unit] = []
-        self._number = self._in_flight = self._bytes = self._in_a_row = self._taken = 0
+        self._number = self._in_flight = self._bytes = self._in_a_row = 0
         self._last: _Unit | None = None
         self.sent = self.unreplicated = 0
         self.stopped: str | None = None
@@ -143,14 +142,13 @@ class Run:
         *,
         again: bool = False,
     ) -> None:
-        """Sends messages, ``again`` those that failed before, until they end or the run stops."""
+        """Sends messages, ``again`` those before handled ones, until they end or the run stops."""
+        if self.stopped is not None or self.interrupted:
+            return
         for chosen, changed in messages:
             if self._last is None or self._last.place != chosen.place:
                 if self._last is not None:
                     self._close_unit()
-                if self._ways.limit is not None and self._taken >= self._ways.limit:
-                    break
-                self._taken += 1
                 self._begin_unit(chosen, again=again)
                 advance(chosen.place)
             self._hand_on(chosen, changed)
@@ -268,7 +266,8 @@ class Run:
             unit = self._units.pop(answer.number)
             unit.whole = False
             return
-        self._in_a_row += 1
+        # Each run tries these again, and they say nothing about the others.
+        self._in_a_row += not (kind == "no-queue" and self._units[answer.number].is_again)
         unit = self._answer(answer.number, answer)
         if self.stopped is None and self._ways.ordered and kind not in _OF_ONE:
             self.stopped = f"{kind}, and others must not overtake it: {answer.text}"
@@ -311,6 +310,13 @@ class Run:
                     for unit in answered
                     if not self._journal.is_handled(unit.place)
                     and (done is None or unit.place > done)
+                ],
+                late=[
+                    unit.place
+                    for unit in answered
+                    if unit.is_again
+                    and unit.place <= self._journal.done
+                    and unit.place not in self._journal.failures
                 ],
                 anchor=anchor,
                 sent=len(good),

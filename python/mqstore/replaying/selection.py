@@ -17,7 +17,7 @@ from mqstore.groups.schedule import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from mqstore import Store, StoredMessage
 
@@ -94,6 +94,7 @@ class NotSent:
     reason: str
     topic: str = ""
     detail: str = ""
+    length: int = 1
 
 
 class Selector:
@@ -125,8 +126,10 @@ class Selector:
         self._matches = None if what.grep is None else body_matches(what.grep)
         self.begin, self.end = store.min_physical_offset, store.max_physical_offset
 
-    def chosen(self, begin: int = 0) -> Iterator[Chosen | NotSent]:
-        """The messages from a physical offset on, each at once after the others."""
+    def chosen(
+        self, spans: Iterable[tuple[int, int | None]] = ((0, None),)
+    ) -> Iterator[Chosen | NotSent]:
+        """The messages of parts of the log; by ids or keys, of others as well."""
         if self._what.ids:
             # An id is looked up, and then read as all others.
             places = (
@@ -135,7 +138,7 @@ class Selector:
             )
             yield from self.at(dict.fromkeys(places))
             return
-        for found in self._found(begin):
+        for found in self._found(spans):
             if isinstance(found, Damage):
                 yield from self._damaged(found)
             elif self._fits(found):
@@ -189,14 +192,18 @@ class Selector:
             if isinstance(found, Damage) or self._choice.has_key(found):
                 yield found
 
-    def _found(self, begin: int) -> Iterator[StoredMessage | Damage]:
+    def _found(self, spans: Iterable[tuple[int, int | None]]) -> Iterator[StoredMessage | Damage]:
         what = self._what
         if what.keys and what.tags is None and (by_key := self._by_key()) is not None:
-            yield from (message for message in by_key if message.physical_offset >= begin)
+            yield from by_key
             return
         start, stop = self._range()
         self.begin, self.end = start, self.end if stop is None else stop
-        yield from self._scan(max(begin, start), stop)
+        most = sys.maxsize if stop is None else stop
+        for first, last in spans:
+            to = stop if last is None else min(last, most)
+            if to is None or max(first, start) < to:
+                yield from self._scan(max(first, start), to)
         if what.end_ms is None and stop is None:
             self._store._check_end(self._choice.topics, None)  # noqa: SLF001
 
@@ -348,7 +355,8 @@ class Selector:
                 yield from self._judged(message)
             if messages:
                 return
-        yield NotSent(damage.physical_offset, "damaged", detail=damage.reason)
+        length = max(damage.length, 1)
+        yield NotSent(damage.physical_offset, "damaged", detail=damage.reason, length=length)
 
 
 def _queue_count(row: object) -> int:
