@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import signal
+import struct
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -336,3 +338,50 @@ def test_old_failures_hold_no_new_messages_back(client: type[Client], root: Path
         assert (report.sent, report.failed, report.stopped) == (sent, 30, None)
     client.fails = {}
     assert mqstore.replay(root, "a:1", limit=1, **given).sent == 30
+
+
+def test_each_message_of_a_batch_counts_and_fails_alone(
+    client: type[Client], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqstore.replaying.run._MOST_FAILURES", 3)
+    root, report = tmp_path / "broker-a/store", tmp_path / "failed.csv"
+    (root / "config").mkdir(parents=True)
+    row = {"topicName": "T", "attributes": {"queue.type": "BatchCQ"}}
+    (root / "config/topics.json").write_text(json.dumps({"topicConfigTable": {"T": row}}))
+    batches = [[b"m%d" % n for n in range(10)], [b"n0", b"busy", b"n2", b"bad"]]
+    with mqstore.open(root, "a", config=mqstore.StoreConfig.embedded()) as store:
+        for bodies in batches:
+            items = (
+                struct.pack(">iiiii", 22 + len(body), 0, 0, 0, len(body)) + body + b"\0\0"
+                for body in bodies
+            )
+            properties = {"INNER_NUM": str(len(bodies))}
+            one = mqstore.Message("T", b"".join(items), sys_flag=0xC0, properties=properties)
+            store.append_many([one])
+    client.fails = {b"busy": BUSY, b"bad": (13, "illegal"), b"m3": (13, "illegal")}
+    given: dict[str, Any] = {"apply": True, "journal": tmp_path / "journal"}
+    first = mqstore.replay(root, "a:1", **given)
+    assert (first.sent, [one.batch_index for one in first.failures]) == (11, [3, 1, 3])
+    # Failures of earlier runs, or of messages that no run tries again, end no run.
+    assert first.stopped is None
+    write_failures(report, first.failures)
+    del client.fails[b"busy"]
+    second = mqstore.replay(root, "a:1", **given)
+    assert (second.sent, second.failed, client.got[-1]) == (1, 2, b"busy")
+    client.fails = {}
+    assert mqstore.replay(root, "a:1", retry_failed=report, **given).sent == 2
+    assert sorted(client.got) == sorted(itertools.chain(*batches))
+    given["journal"] = tmp_path / "other"
+    with pytest.raises(mqstore.ConfigError, match="name the journal of their run"):
+        mqstore.replay(root, "a:1", retry_failed=report, **given)
+    # A failure of an older journal is of the whole batch.
+    place = first.failures[1].physical_offset
+    old = (tmp_path / "journal").read_text().splitlines()[0]
+    row = json.loads(first.failures[1].to_json())
+    del row["batch_index"]
+    line = {"done": place, "failures": [row]}
+    (tmp_path / "journal").write_text(f"{old}\n{json.dumps(line)}\n")
+    given["journal"] = tmp_path / "journal"
+    for sent in (4, 0):
+        report_again = mqstore.replay(root, "a:1", **given)
+        assert (report_again.sent, report_again.failed) == (sent, 0)

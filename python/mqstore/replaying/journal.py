@@ -31,7 +31,7 @@ class Line(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
         done: New offset up to which all are handled.
         beyond: Handled messages behind it.
         sent: How many of them were sent.
-        resolved: Failures that were sent now.
+        resolved: Failures that were tried again, by physical offset and place in the batch.
         failures: Messages that the cluster did not take.
         anchor: Physical offset and store time of a message, by which the store is known.
         begin: Where the log began for the first run.
@@ -43,7 +43,7 @@ class Line(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     done: int | None = None
     beyond: list[int] = []
     sent: int = 0
-    resolved: list[int] = []
+    resolved: list[int | tuple[int, int | None]] = []
     failures: list[ReplayFailure] = []
     anchor: tuple[int, int] | None = None
     begin: int | None = None
@@ -66,7 +66,7 @@ class Journal:
         passed: Lengths of ranges before it that could not be read, by physical offset.
         late: Handled messages of these ranges.
         sent: How many were sent.
-        failures: Messages that the cluster did not take, by physical offset.
+        failures: Messages that the cluster did not take, by physical offset and place in the batch.
     """
 
     def __init__(self, path: str | os.PathLike[str], binding: Mapping[str, Any]) -> None:
@@ -74,7 +74,7 @@ class Journal:
         self.done = -1
         self.beyond: set[int] = set()
         self.sent = 0
-        self.failures: dict[int, ReplayFailure] = {}
+        self.failures: dict[tuple[int, int | None], ReplayFailure] = {}
         self.anchor: tuple[int, int] | None = None
         self.passed: dict[int, int] = {}
         self.late: set[int] = set()
@@ -219,6 +219,7 @@ class Journal:
         self.late.update(line.late)
         if not self.passed:
             self.late.clear()
-        for place in line.resolved:
-            self.failures.pop(place, None)
-        self.failures.update((one.physical_offset, one) for one in line.failures)
+        for key in line.resolved:
+            self.failures.pop((key, None) if isinstance(key, int) else key, None)
+        for one in line.failures:
+            self.failures[one.physical_offset, one.batch_index] = one

@@ -351,15 +351,27 @@ class Replay:
         """The messages that failed before: those of the report, else those whose cause may pass."""
         failures = journal.failures
         if self._failed is None:
-            later = [one for one in failures.values() if ACTIONS[one.kind] != "skip"]
-            places = {one.physical_offset: one.message_id for one in later}
-        else:
-            places = {
-                place: message_id
-                for place, message_id in self._failed.items()
-                if place in failures or not journal.is_handled(place)
+            wanted = {
+                key: one.message_id for key, one in failures.items() if ACTIONS[one.kind] != "skip"
             }
-        return selector.at(places)
+        else:
+            wanted = {
+                key: message_id
+                for key, message_id in self._failed.items()
+                if key in failures or not journal.is_handled(key[0])
+            }
+            # It would count the whole batch as sent.
+            if any(index is not None for _, index in wanted.keys() - failures.keys()):
+                there = "messages of a batch that this journal has not tried"
+                advice = "name the journal of their run"
+                raise ConfigError(expected("retry_failed", "others", there, advice), "retry_failed")
+        return (
+            one
+            for one in selector.at({place: name for (place, _), name in wanted.items()})
+            if isinstance(one, NotSent)
+            or (one.place, None) in wanted
+            or (one.place, one.index) in wanted
+        )
 
     def _streams(self, selector: Selector, journal: Journal) -> list[tuple[_Messages, bool]]:
         """The messages to send in their order, and whether they lie before what was handled."""
@@ -523,6 +535,8 @@ class Replay:
             began, advance = time.monotonic(), partial(self._advance, selector)
             try:
                 for found, again in self._streams(selector, journal):
+                    if run.stopped is not None or run.interrupted:
+                        break
                     run.send(found, advance, again=again)
             finally:
                 # Nothing is sent that cannot be noted.

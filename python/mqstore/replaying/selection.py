@@ -78,12 +78,14 @@ class Chosen:
         place: Its physical offset; that of the record for a message in a batch.
         topic: Topic of the target.
         added: Properties that it gets.
+        index: Its place in its batch, from 0; ``None`` outside of one.
     """
 
     message: StoredMessage
     place: int
     topic: str
     added: Mapping[str, str]
+    index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,8 +308,9 @@ class Selector:
                 yield NotSent(place, "damaged", message.topic, str(error))
                 return
             members = (message,)
-        for member in members:
-            yield Chosen(member, place, topic, added)
+        is_batch = members[0] is not message
+        for index, member in enumerate(members):
+            yield Chosen(member, place, topic, added, index if is_batch else None)
 
     def _reason(self, message: StoredMessage) -> str | None:
         include, purpose = self._what.include, message.purpose
