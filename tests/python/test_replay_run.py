@@ -343,7 +343,7 @@ def test_old_failures_hold_no_new_messages_back(client: type[Client], root: Path
 def test_each_message_of_a_batch_counts_and_fails_alone(
     client: type[Client], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mqstore.replaying.run._MOST_FAILURES", 3)
+    monkeypatch.setattr("mqstore.replaying.run._MOST_FAILURES", 2)
     root, report = tmp_path / "broker-a/store", tmp_path / "failed.csv"
     (root / "config").mkdir(parents=True)
     row = {"topicName": "T", "attributes": {"queue.type": "BatchCQ"}}
@@ -363,7 +363,7 @@ def test_each_message_of_a_batch_counts_and_fails_alone(
     first = mqstore.replay(root, "a:1", **given)
     assert (first.sent, [one.batch_index for one in first.failures]) == (11, [3, 1, 3])
     # Failures of earlier runs, or of messages that no run tries again, end no run.
-    assert first.stopped is None
+    assert (first.stopped, mqstore.replay(root, "a:1", **given).stopped) == (None, None)
     write_failures(report, first.failures)
     del client.fails[b"busy"]
     second = mqstore.replay(root, "a:1", **given)
@@ -385,3 +385,31 @@ def test_each_message_of_a_batch_counts_and_fails_alone(
     for sent in (4, 0):
         report_again = mqstore.replay(root, "a:1", **given)
         assert (report_again.sent, report_again.failed) == (sent, 0)
+
+
+def test_offsets_of_a_group_that_moved_back_are_named(
+    client: type[Client], root: Path, tmp_path: Path
+) -> None:
+    with mqstore.open(root, "a", config=mqstore.StoreConfig.embedded()) as store:
+        store.append("invoices", b"first")
+    given: dict[str, Any] = {"missed_by": "late", "apply": True}
+
+    def send(**offsets: int) -> mqstore.ReplayReport:
+        table = {f"{topic}@late": {"0": offset} for topic, offset in offsets.items()}
+        (root / "config").mkdir(exist_ok=True)
+        (root / "config/consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+        return mqstore.replay(root, "a:1", **given)
+
+    assert (send(orders=20).sent, send(orders=30).sent) == (20, 0)
+    with pytest.raises(
+        mqstore.ConfigError, match=r"got 29 \(before 30\) in queue 0 of orders; name"
+    ):
+        send(orders=29)
+    with pytest.raises(mqstore.ConfigError, match="got invoices; name"):
+        send(orders=30, invoices=0)
+    # As the advice says: that topic and these offsets alone.
+    given |= {"topics": "orders", "first_queue_offset": 10, "last_queue_offset": 19}
+    assert send(orders=10).sent == 10
+    given = {"missed_by": "late", "apply": True, "topics": "invoices"}
+    assert send(orders=30, invoices=0).sent == 1
+    assert len(set(client.got)) == len(client.got) == 31

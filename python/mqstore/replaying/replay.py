@@ -21,7 +21,7 @@ import msgspec
 
 import mqstore
 from mqstore._names import broker_of
-from mqstore.errors import ConfigError, CorruptionError, StoreError, expected
+from mqstore.errors import ConfigError, StoreError, expected
 from mqstore.replaying.journal import Journal, Line
 from mqstore.replaying.report import (
     ACTIONS,
@@ -272,9 +272,8 @@ class Replay:
                     journal.open()
                 else:
                     journal.read()
-                _check_anchor(store, journal)
+                journal.resume(store, selector.offsets)
                 self._log_begin = store.min_physical_offset
-                journal.resume(self._log_begin)
                 before = journal.sent
                 found = (self._send if self._apply else self._plan)(selector, journal)
             failures, rows = journal.failures.values(), self._refusals.values()
@@ -323,20 +322,18 @@ class Replay:
         self, selector: Selector, journal: Journal, *, passed: bool
     ) -> Iterator[Chosen | NotSent]:
         """The messages of the selection that no run has handled, or those of passed ranges."""
+        if self._failed is not None:
+            return
         done, ranges, stop = journal.done, sorted(journal.passed.items()), 0
         spans: list[tuple[int, int | None]] = [] if passed else [(done + 1, None)]
         for place, length in ranges if passed else ():
             # One range may lie in another.
             spans.append((max(place, stop), place + length))
             stop = max(stop, place + length)
-        if self._failed is not None or not spans:
-            return
-        damaged = set()
-        for one in selector.chosen(spans):
+        damaged, handled = set(), journal.late if passed else journal.beyond
+        for one in selector.chosen(spans) if spans else ():
             # Inner messages of a batch have one place.
-            if (one.place <= done) != passed or one.place in (
-                journal.late if passed else journal.beyond
-            ):
+            if (one.place <= done) != passed or one.place in handled:
                 continue
             if isinstance(one, NotSent) and one.reason == "damaged":
                 damaged.add(one.place)
@@ -582,25 +579,6 @@ def _check(given: Mapping[str, Any], group: str | None, *, to_origin: bool) -> N
     for name, (is_refused, advice) in others.items():
         if is_refused and given[name] not in (None, ()):
             raise ConfigError(expected(name, "none", repr(given[name]), advice), name)
-
-
-def _check_anchor(store: Store, journal: Journal) -> None:
-    """Refuses a journal of another log at the same path."""
-    if journal.anchor is None or journal.anchor[0] < store.min_physical_offset:
-        return
-    place, time_ms = journal.anchor
-    try:
-        found = store.get(place).store_timestamp_ms
-    except CorruptionError:
-        # Damage says nothing about which log it is.
-        return
-    except StoreError:
-        found = None
-    if found != time_ms:
-        wanted = f"the log that {journal.path} belongs to"
-        there = f"another one at physical offset {place} of {store.path}"
-        advice = "name another journal to begin anew"
-        raise ConfigError(expected("journal", wanted, there, advice), "journal")
 
 
 @contextmanager

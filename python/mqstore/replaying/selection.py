@@ -109,6 +109,8 @@ class Selector:
         self._delivered = delivered_offsets(store)
         self._begins: dict[tuple[str, int], int] | None = None
         self._wanted: set[str] = set()
+        # Of the group that missed messages, by topic and queue.
+        self.offsets: dict[str, dict[int, int]] = {}
         topics: tuple[str, ...] = what.topics
         if what.dead_letters is not None:
             topics = (DEAD_LETTER + what.dead_letters,)
@@ -181,6 +183,9 @@ class Selector:
         taken = {place: offset for place, offset in taken.items() if place[0] in self._wanted}
         for queue_id, offset in self._delivered.items():
             taken[SCHEDULE_TOPIC, queue_id] = offset
+        self.offsets = {topic: {} for topic in (*self._wanted, SCHEDULE_TOPIC)}
+        for (topic, queue_id), offset in taken.items():
+            self.offsets[topic][queue_id] = offset
         return taken
 
     def _scan(self, start: int, stop: int | None) -> Iterator[StoredMessage | Damage]:
