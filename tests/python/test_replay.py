@@ -48,7 +48,7 @@ def root(tmp_path: Path) -> Path:
 
 def chosen(root: Path, begin: int = 0, **what: Any) -> tuple[list[Chosen], list[NotSent]]:
     with mqstore.open(root) as store:
-        found = list(Selector(store, Selection(**what)).chosen(begin))
+        found = list(Selector(store, Selection(**what)).chosen([(begin, None)]))
     return (
         [one for one in found if isinstance(one, Chosen)],
         [one for one in found if isinstance(one, NotSent)],
@@ -265,8 +265,8 @@ def test_a_journal_is_bound_locked_and_checked(tmp_path: Path) -> None:
     again = Journal(path, {"to": "a", "topics": ("x",)})
     again.read()
     assert b'"done":0' in path.read_bytes()
-    assert (again.done, again.sent, list(again.failures)) == (5, 4, [5])
-    assert again.failures[5] == failure(5)
+    assert (again.done, again.sent, list(again.failures)) == (5, 4, [(5, None)])
+    assert again.failures[5, None] == failure(5)
     with pytest.raises(mqstore.ConfigError, match=r"to='b'.*to='a'"):
         Journal(path, {"to": "b", "topics": ("x",)}).read()
     path.write_bytes(path.read_bytes() + b"[1]\n")
@@ -280,7 +280,7 @@ def test_a_journal_is_bound_locked_and_checked(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["failed.csv", "failed.jsonl"])
 def test_reports_of_failures_are_read_again(tmp_path: Path, name: str) -> None:
     write_failures(tmp_path / name, [failure(70), failure(5)])
-    assert read_failures(tmp_path / name) == {70: "AB", 5: "AB"}
+    assert read_failures(tmp_path / name) == {(70, None): "AB", (5, None): "AB"}
     (tmp_path / name).write_text("nonsense\n1\n")
     with pytest.raises(mqstore.ConfigError, match="retry_failed: expected a report of failures"):
         read_failures(tmp_path / name)

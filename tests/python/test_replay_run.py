@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import signal
+import struct
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -241,7 +243,7 @@ def test_another_log_is_known_by_a_message(client: type[Client], root: Path) -> 
     log.write_bytes(data)
     assert mqstore.replay(root, "a:1", apply=True, limit=10).sent == 10
     journal.write_text(journal.read_text().replace(anchor, '"anchor":[0,7]'))
-    lines = journal.read_text().splitlines()[:2]
+    lines = journal.read_text().splitlines()[:3]
     journal.write_text("".join(f"{line}\n" for line in lines))
     with pytest.raises(mqstore.ConfigError, match="another one at physical offset 0"):
         mqstore.replay(root, "a:1", apply=True)
@@ -321,3 +323,143 @@ def test_a_transform_of_this_folder_shadows_nothing(
     assert "failed.csv is not written without --apply" in err
     assert main([*arguments, "--transform", "bad:keep"]) == 2
     assert "invalid syntax" in capsys.readouterr().err
+
+
+def test_one_selection_has_one_journal(client: type[Client], root: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(root)
+    given: dict[str, Any] = {"apply": True, "allow_empty": True}
+    assert mqstore.replay(root, "a:1", topics=["orders", "a"], **given).sent == 40
+    for path in (f"{root}/", link, os.path.relpath(root)):
+        report = mqstore.replay(path, "a:1", topics=["a", "orders", "orders"], **given)
+        assert (report.sent, report.sent_before) == (0, 40)
+
+
+def test_what_could_not_be_read_is_named_until_it_is_mended(
+    client: type[Client], tmp_path: Path
+) -> None:
+    root = tmp_path / "broker-a/store"
+    with mqstore.open(root, "a", config={"mapped_file_size_commit_log": 4096}) as store:
+        store.append_many({"topic": "orders", "body": b"body-%03d" % n} for n in range(200))
+    files = sorted((root / "commitlog").iterdir())
+    whole = {file: file.read_bytes() for file in files}
+    with mqstore.open(root) as store:
+        count = Counter(one.physical_offset // 4096 for one in store.scan())
+    files[0].unlink()
+    files[2].unlink()
+    files[1].write_bytes(whole[files[1]].replace(b"body-050", b"bodY-050"))
+    given: dict[str, Any] = {"apply": True, "journal": tmp_path / "journal"}
+    assert mqstore.replay(root, "a:1", limit=100, **given).sent == 100
+    for sent in (200 - 100 - count[0] - count[2] - 1, 0):
+        report = mqstore.replay(root, "a:1", **given)
+        rows = [(row.reason, row.messages) for row in report.refusals]
+        assert (report.sent, rows) == (sent, [("damaged", 2)])
+    # What is mended is sent, and once, also by runs that end early.
+    for file, content in whole.items():
+        file.write_bytes(content)
+    with mqstore.open(root) as store:
+        wanted = [one.body for one in store.scan()]
+    assert mqstore.replay(root, "a:1", journal=tmp_path / "journal").messages == 200 - len(
+        client.got
+    )
+    mqstore.replay(root, "a:1", limit=count[0] + 5, **given)
+    report = mqstore.replay(root, "a:1", **given)
+    assert not report.refusals
+    assert Counter(client.got) == Counter(wanted)
+    assert mqstore.replay(root, "a:1", **given).sent == 0
+    # Files that a broker deletes before they were read are named, and sent if they come back.
+    given["journal"] = tmp_path / "second"
+    mqstore.replay(root, "a:1", limit=5, **given)
+    files[0].unlink()
+    (text,) = mqstore.replay(root, "a:1", **given).warnings
+    assert "to 4096 are gone" in text
+    files[0].write_bytes(whole[files[0]])
+    report = mqstore.replay(root, "a:1", **given)
+    assert (report.sent, report.sent_before) == (count[0] - 5, 200 - count[0] + 5)
+    assert not report.warnings
+
+
+def test_old_failures_hold_no_new_messages_back(client: type[Client], root: Path) -> None:
+    client.fails = {b"%d" % n: NO_QUEUE for n in range(30)}
+    given: dict[str, Any] = {"apply": True, "on_failure": "skip"}
+    assert mqstore.replay(root, "a:1", limit=30, **given).sent == 0
+    for sent in (4, 6, 0):
+        report = mqstore.replay(root, "a:1", apply=True, limit=4 if sent == 4 else None)
+        assert (report.sent, report.failed, report.stopped) == (sent, 30, None)
+    client.fails = {}
+    assert mqstore.replay(root, "a:1", limit=1, **given).sent == 30
+
+
+def test_each_message_of_a_batch_counts_and_fails_alone(
+    client: type[Client], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqstore.replaying.run._MOST_FAILURES", 2)
+    root, report = tmp_path / "broker-a/store", tmp_path / "failed.csv"
+    (root / "config").mkdir(parents=True)
+    row = {"topicName": "T", "attributes": {"queue.type": "BatchCQ"}}
+    (root / "config/topics.json").write_text(json.dumps({"topicConfigTable": {"T": row}}))
+    batches = [[b"m%d" % n for n in range(10)], [b"n0", b"busy", b"n2", b"bad"]]
+    with mqstore.open(root, "a", config=mqstore.StoreConfig.embedded()) as store:
+        for bodies in batches:
+            items = (
+                struct.pack(">iiiii", 22 + len(body), 0, 0, 0, len(body)) + body + b"\0\0"
+                for body in bodies
+            )
+            properties = {"INNER_NUM": str(len(bodies))}
+            one = mqstore.Message("T", b"".join(items), sys_flag=0xC0, properties=properties)
+            store.append_many([one])
+    client.fails = {b"busy": BUSY, b"bad": (13, "illegal"), b"m3": (13, "illegal")}
+    given: dict[str, Any] = {"apply": True, "journal": tmp_path / "journal"}
+    first = mqstore.replay(root, "a:1", **given)
+    assert (first.sent, [one.batch_index for one in first.failures]) == (11, [3, 1, 3])
+    # Failures of earlier runs, or of messages that no run tries again, end no run.
+    assert (first.stopped, mqstore.replay(root, "a:1", **given).stopped) == (None, None)
+    write_failures(report, first.failures)
+    del client.fails[b"busy"]
+    second = mqstore.replay(root, "a:1", **given)
+    assert (second.sent, second.failed, client.got[-1]) == (1, 2, b"busy")
+    client.fails = {}
+    assert mqstore.replay(root, "a:1", retry_failed=report, **given).sent == 2
+    assert sorted(client.got) == sorted(itertools.chain(*batches))
+    given["journal"] = tmp_path / "other"
+    with pytest.raises(mqstore.ConfigError, match="name the journal of their run"):
+        mqstore.replay(root, "a:1", retry_failed=report, **given)
+    # A failure of an older journal is of the whole batch.
+    place = first.failures[1].physical_offset
+    old = (tmp_path / "journal").read_text().splitlines()[0]
+    row = json.loads(first.failures[1].to_json())
+    del row["batch_index"]
+    line = {"done": place, "failures": [row]}
+    (tmp_path / "journal").write_text(f"{old}\n{json.dumps(line)}\n")
+    given["journal"] = tmp_path / "journal"
+    for sent in (4, 0):
+        report_again = mqstore.replay(root, "a:1", **given)
+        assert (report_again.sent, report_again.failed) == (sent, 0)
+
+
+def test_offsets_of_a_group_that_moved_back_are_named(
+    client: type[Client], root: Path, tmp_path: Path
+) -> None:
+    with mqstore.open(root, "a", config=mqstore.StoreConfig.embedded()) as store:
+        store.append("invoices", b"first")
+    given: dict[str, Any] = {"missed_by": "late", "apply": True}
+
+    def send(**offsets: int) -> mqstore.ReplayReport:
+        table = {f"{topic}@late": {"0": offset} for topic, offset in offsets.items()}
+        (root / "config").mkdir(exist_ok=True)
+        (root / "config/consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+        return mqstore.replay(root, "a:1", **given)
+
+    assert (send(orders=20).sent, send(orders=30).sent) == (20, 0)
+    with pytest.raises(
+        mqstore.ConfigError, match=r"got 29 \(before 30\) in queue 0 of orders; name"
+    ):
+        send(orders=29)
+    with pytest.raises(mqstore.ConfigError, match="got invoices; name"):
+        send(orders=30, invoices=0)
+    # As the advice says: that topic and these offsets alone.
+    given |= {"topics": "orders", "first_queue_offset": 10, "last_queue_offset": 19}
+    assert send(orders=10).sent == 10
+    given = {"missed_by": "late", "apply": True, "topics": "invoices"}
+    assert send(orders=30, invoices=0).sent == 1
+    assert len(set(client.got)) == len(client.got) == 31

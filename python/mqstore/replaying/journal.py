@@ -11,12 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mqstore.errors import ConfigError, StoreIOError, StoreLockedError, damaged, expected
+from mqstore.errors import (
+    ConfigError,
+    CorruptionError,
+    StoreError,
+    StoreIOError,
+    StoreLockedError,
+    damaged,
+    expected,
+)
 from mqstore.files.durable import sync
 from mqstore.replaying.report import ReplayFailure  # noqa: TC001 - msgspec reads it
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from mqstore import Store
 
 _FORM = 1
 _LONGEST_LINE = 64 << 20
@@ -31,17 +41,27 @@ class Line(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
         done: New offset up to which all are handled.
         beyond: Handled messages behind it.
         sent: How many of them were sent.
-        resolved: Failures that were sent now.
+        resolved: Failures that were tried again, by physical offset and place in the batch.
         failures: Messages that the cluster did not take.
         anchor: Physical offset and store time of a message, by which the store is known.
+        begin: Where the log began for the first run.
+        passed: New ranges that could not be read, as physical offset and length.
+        mended: Physical offsets of those that are read now.
+        late: Handled messages of such ranges.
+        offsets: The group's offsets that are in use, by topic and queue.
     """
 
     done: int | None = None
     beyond: list[int] = []
     sent: int = 0
-    resolved: list[int] = []
+    resolved: list[int | tuple[int, int | None]] = []
     failures: list[ReplayFailure] = []
     anchor: tuple[int, int] | None = None
+    begin: int | None = None
+    passed: list[tuple[int, int]] = []
+    mended: list[int] = []
+    late: list[int] = []
+    offsets: dict[str, dict[int, int]] | None = None
 
 
 class Journal:
@@ -52,10 +72,13 @@ class Journal:
 
     Attributes:
         path: The file.
-        done: All messages of the selection up to this physical offset are handled.
+        done: All messages of the selection up to this physical offset are handled, but for passed
+            ranges.
         beyond: Handled messages behind it.
+        passed: Lengths of ranges before it that could not be read, by physical offset.
+        late: Handled messages of these ranges.
         sent: How many were sent.
-        failures: Messages that the cluster did not take, by physical offset.
+        failures: Messages that the cluster did not take, by physical offset and place in the batch.
     """
 
     def __init__(self, path: str | os.PathLike[str], binding: Mapping[str, Any]) -> None:
@@ -63,8 +86,12 @@ class Journal:
         self.done = -1
         self.beyond: set[int] = set()
         self.sent = 0
-        self.failures: dict[int, ReplayFailure] = {}
+        self.failures: dict[tuple[int, int | None], ReplayFailure] = {}
         self.anchor: tuple[int, int] | None = None
+        self.passed: dict[int, int] = {}
+        self.late: set[int] = set()
+        self._begin: int | None = None
+        self._offsets: dict[str, dict[int, int]] | None = None
         self._binding = dict(binding)
         self._file = -1
         self._flushed_s = 0.0
@@ -126,6 +153,65 @@ class Journal:
         """Whether a message was sent, or failed for a reason of its own."""
         return place <= self.done or place in self.beyond
 
+    def resume(self, store: Store, offsets: Mapping[str, Mapping[int, int]]) -> None:
+        """Compares the store with what earlier runs read; what was not there is passed.
+
+        `offsets` are those of the group that missed messages, by topic and queue.
+
+        Raises:
+            ConfigError: It is another log, or messages count as missed now that they passed.
+        """
+        self._check_anchor(store)
+        before, begin = self._offsets, store.min_physical_offset
+        if before is not None and self.anchor is not None:
+            new = [topic for topic in offsets if topic not in before]
+            lower = [
+                f"{offsets[topic].get(queue, 0)} (before {offset}) in queue {queue} of {topic}"
+                for topic in offsets.keys() & before.keys()
+                for queue, offset in before[topic].items()
+                if offsets[topic].get(queue, 0) < offset
+            ]
+            if new or lower:
+                advice = "name another journal and, to send no others again, these topics, offsets"
+                wanted = f"no topic and no lower offset of the group that is new to {self.path}"
+                text = expected("journal", wanted, ", ".join(new + lower), advice)
+                raise ConfigError(text, "journal")
+        # A range behind `done` is read again anyway.
+        line = Line(mended=[place for place in self.passed if place > self.done])
+        if offsets and offsets != before:
+            line.offsets = {topic: dict(queues) for topic, queues in offsets.items()}
+        next_place = max(self.done + 1, self._begin or 0)
+        if self._begin is None or (self.done < 0 and begin < self._begin):
+            line.begin = begin
+        elif begin < self._begin:
+            line.begin, line.passed = begin, [(begin, self._begin - begin)]
+        elif next_place < begin:
+            line.passed = [(next_place, begin - next_place)]
+        if line != Line():
+            self.learn(line)
+
+    def _check_anchor(self, store: Store) -> None:
+        """Refuses another log at the same path."""
+        if self.anchor is None or self.anchor[0] < store.min_physical_offset:
+            return
+        place, time_ms = self.anchor
+        try:
+            found = store.get(place).store_timestamp_ms
+        except CorruptionError:
+            # Damage says nothing about which log it is.
+            return
+        except StoreError:
+            found = None
+        if found != time_ms:
+            wanted = f"the log that {self.path} belongs to"
+            there = f"another one at physical offset {place} of {store.path}"
+            advice = "name another journal to begin anew"
+            raise ConfigError(expected("journal", wanted, there, advice), "journal")
+
+    def learn(self, line: Line) -> None:
+        """As ``note``; a journal that was only read writes nothing."""
+        (self.note if self.is_open else self._apply)(line)
+
     def note(self, line: Line) -> None:
         """Writes the outcomes of some messages, before they count."""
         self._write(line)
@@ -180,6 +266,15 @@ class Journal:
         if line.done is not None:
             self.done = line.done
             self.beyond = {place for place in self.beyond if place > line.done}
-        for place in line.resolved:
-            self.failures.pop(place, None)
-        self.failures.update((one.physical_offset, one) for one in line.failures)
+        self._begin = self._begin if line.begin is None else line.begin
+        for place in line.mended:
+            self.passed.pop(place, None)
+        self.passed.update(line.passed)
+        self._offsets = self._offsets if line.offsets is None else line.offsets
+        self.late.update(line.late)
+        if not self.passed:
+            self.late.clear()
+        for key in line.resolved:
+            self.failures.pop((key, None) if isinstance(key, int) else key, None)
+        for one in line.failures:
+            self.failures[one.physical_offset, one.batch_index] = one

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import itertools
-import math
 import os
 import re
 import signal
@@ -21,8 +20,9 @@ import msgspec
 
 import mqstore
 from mqstore._names import broker_of
-from mqstore.errors import ConfigError, CorruptionError, StoreError, expected
-from mqstore.replaying.journal import Journal
+from mqstore.errors import ConfigError, StoreError, expected
+from mqstore.replaying.arguments import check
+from mqstore.replaying.journal import Journal, Line
 from mqstore.replaying.report import (
     ACTIONS,
     FirstMessage,
@@ -35,13 +35,12 @@ from mqstore.replaying.run import Pace, Run, Ways
 from mqstore.replaying.selection import (
     DROPPED,
     OF_DEAD_LETTERS,
-    REFUSED,
     NotSent,
     Selection,
     Selector,
 )
 from mqstore.replaying.sender import Sender, Target
-from mqstore.store import connect
+from mqstore.store import connect, is_remote
 from mqstore.text import count_text
 
 if TYPE_CHECKING:
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from mqstore.replaying.selection import Chosen, Refused
 
     Transform = Callable[[StoredMessage], Message | StoredMessage | None]
+    _Messages = Iterator[tuple[Chosen, Message | None]]
 
 _FIRST = 5
 _ALWAYS_DIFFERENT = (
@@ -130,7 +130,7 @@ def replay(
         apply: Send them.
         rate: Most messages a second.
         bytes_rate: Most bytes of bodies and properties a second.
-        limit: Most messages of this run; a next one goes on behind them.
+        limit: Most messages of this run, earlier failures apart; a next one goes on behind them.
         to_topic: Topic of the target for all of them.
         queue: ``"keep"``: the queue of the same number; ``"any"``: all queues in turn.
         ordered: Keep the order of each queue: a message is sent when the one before it was.
@@ -204,25 +204,6 @@ INTERRUPTED = "interrupted"
 
 
 # The values that an argument may have, by its name.
-_WANTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "include": (" or ".join(REFUSED), lambda names: {*names} <= {*REFUSED}),
-    "queue": ("keep or any", lambda name: name in ("keep", "any")),
-    "on_failure": ("stop or skip", lambda name: name in ("stop", "skip")),
-    "properties": (
-        "UTF-8 text without the bytes 1 and 2",
-        lambda given: (
-            not re.search("[\1\2\ud800-\udfff]", "".join(map("".join, (given or {}).items())))
-        ),
-    ),
-    "limit": ("a count", lambda count: count is None or count >= 0),
-    "rate": ("more than 0", lambda rate: rate is None or rate > 0),
-    "bytes_rate": ("more than 0", lambda rate: rate is None or rate > 0),
-    "batch": ("1 to 1024", lambda count: 1 <= count <= 1024),
-    "tries": ("1 to 1000", lambda count: 1 <= count <= 1000),
-    "timeout_s": ("more than 0", lambda seconds: 0 < seconds < math.inf),
-}
-
-
 class Replay:
     """A replay with all its arguments checked; those of ``mqstore.replay`` and ``resend``."""
 
@@ -240,8 +221,10 @@ class Replay:
         given = bound.arguments
         for name in ("topics", "queue_ids", "keys", "ids", "include"):
             value = given[name]
-            given[name] = (value,) if isinstance(value, str | int) else tuple(value or ())
-        _check(given, group, to_origin=to_origin)
+            values = (value,) if isinstance(value, str | int) else value or ()
+            # Neither order nor repetition makes another selection, and so another journal.
+            given[name] = tuple(sorted(set(values), key=str))
+        check(given, group, to_origin=to_origin)
         grep, failed = given["grep"], given["retry_failed"]
         if grep:
             given["grep"] = re.compile(grep.encode() if isinstance(grep, str) else grep)
@@ -253,6 +236,8 @@ class Replay:
         self._allow_empty = given["allow_empty"]
         self._rates = given["rate"], given["bytes_rate"]
         self._refusals: dict[str, ReplayRefusal] = {}
+        self._mended: list[int] = []
+        self._log_begin = 0
         self._target = Target(**{one.name: given[one.name] for one in fields(Target)})
         self._ways = Ways(
             broker=broker_of(str(self._path)),
@@ -260,8 +245,8 @@ class Replay:
             properties=dict(given["properties"] or {}),
             on_failure=given["on_failure"],
             ordered=given["ordered"],
-            limit=given["limit"],
         )
+        self._limit = given["limit"]
         given = {**given, "dead_letters": group, "to_origin": to_origin}
         self._selection = Selection(**{one.name: given[one.name] for one in fields(Selection)})
 
@@ -274,7 +259,8 @@ class Replay:
                     journal.open()
                 else:
                     journal.read()
-                _check_anchor(store, journal)
+                journal.resume(store, selector.offsets)
+                self._log_begin = store.min_physical_offset
                 before = journal.sent
                 found = (self._send if self._apply else self._plan)(selector, journal)
             failures, rows = journal.failures.values(), self._refusals.values()
@@ -297,19 +283,17 @@ class Replay:
         selection = asdict(replace(self._selection, grep=None))
         selection["grep"] = grep and grep.pattern.decode(errors="backslashreplace")
         given = {name: value for name, value in selection.items() if value not in (None, (), False)}
-        binding = {"store": store.path, "to": self._target.to, **given}
+        path = store.path if is_remote(self._path) else os.path.realpath(store.path)
+        binding = {"store": path.rstrip("/"), "to": self._target.to, **given}
         if self._to_topic is not None:
             binding["to_topic"] = self._to_topic
-        path = self._journal
-        if path is None:
-            # Times may be relative to now: a run with others finds the journal, and is refused.
-            named = {
-                key: value for key, value in binding.items() if key not in ("begin_ms", "end_ms")
-            }
-            digest = hashlib.sha256(msgspec.json.encode(named, order="deterministic")).hexdigest()
-            home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
-            path = Path(home, "mqstore/replay", f"{digest[:24]}.jsonl")
-        return Journal(path, binding)
+        if self._journal is not None:
+            return Journal(self._journal, binding)
+        # Times may be relative to now: a run with others finds the journal, and is refused.
+        named = {key: value for key, value in binding.items() if key not in ("begin_ms", "end_ms")}
+        digest = hashlib.sha256(msgspec.json.encode(named, order="deterministic")).hexdigest()
+        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+        return Journal(Path(home, "mqstore/replay", f"{digest[:24]}.jsonl"), binding)
 
     def _sender(self) -> Sender:
         dropped = [*DROPPED]
@@ -322,31 +306,82 @@ class Replay:
         return Sender(self._target, own_lanes=own_lanes, dropped=dropped)
 
     def _found(
-        self, selector: Selector, journal: Journal
-    ) -> Iterator[tuple[Chosen, Message | None]]:
-        """The messages of the selection that no run has handled."""
+        self, selector: Selector, journal: Journal, *, passed: bool
+    ) -> Iterator[Chosen | NotSent]:
+        """The messages of the selection that no run has handled, or those of passed ranges."""
         if self._failed is not None:
             return
-        # Inner messages of a batch have one place.
-        yield from self._changed(
-            one for one in selector.chosen(journal.done + 1) if not journal.is_handled(one.place)
-        )
+        done, ranges, stop = journal.done, sorted(journal.passed.items()), 0
+        spans: list[tuple[int, int | None]] = [] if passed else [(done + 1, None)]
+        for place, length in ranges if passed else ():
+            # One range may lie in another.
+            spans.append((max(place, stop), place + length))
+            stop = max(stop, place + length)
+        damaged, handled = set(), journal.late if passed else journal.beyond
+        for one in selector.chosen(spans) if spans else ():
+            # Inner messages of a batch have one place.
+            if (one.place <= done) != passed or one.place in handled:
+                continue
+            if isinstance(one, NotSent) and one.reason == "damaged":
+                damaged.add(one.place)
+                if journal.passed.get(one.place) != one.length:
+                    journal.learn(Line(passed=[(one.place, one.length)]))
+            yield one
+        if passed:
+            here = [place for place, _ in ranges if place >= self._log_begin]
+            self._mended = [place for place in here if place not in damaged]
 
-    def _again(
-        self, selector: Selector, journal: Journal
-    ) -> Iterator[tuple[Chosen, Message | None]]:
+    def _again(self, selector: Selector, journal: Journal) -> Iterator[Chosen | NotSent]:
         """The messages that failed before: those of the report, else those whose cause may pass."""
         failures = journal.failures
         if self._failed is None:
-            later = [one for one in failures.values() if ACTIONS[one.kind] != "skip"]
-            places = {one.physical_offset: one.message_id for one in later}
-        else:
-            places = {
-                place: message_id
-                for place, message_id in self._failed.items()
-                if place in failures or not journal.is_handled(place)
+            wanted = {
+                key: one.message_id for key, one in failures.items() if ACTIONS[one.kind] != "skip"
             }
-        yield from self._changed(selector.at(places))
+        else:
+            wanted = {
+                key: message_id
+                for key, message_id in self._failed.items()
+                if key in failures or not journal.is_handled(key[0])
+            }
+            # It would count the whole batch as sent.
+            if any(index is not None for _, index in wanted.keys() - failures.keys()):
+                there = "messages of a batch that this journal has not tried"
+                advice = "name the journal of their run"
+                raise ConfigError(expected("retry_failed", "others", there, advice), "retry_failed")
+        return (
+            one
+            for one in selector.at({place: name for (place, _), name in wanted.items()})
+            if isinstance(one, NotSent)
+            or (one.place, None) in wanted
+            or (one.place, one.index) in wanted
+        )
+
+    def _streams(self, selector: Selector, journal: Journal) -> list[tuple[_Messages, bool]]:
+        """The messages to send in their order, and whether they lie before what was handled."""
+        limit = self._limit
+        # Earlier failures hold no new messages back, but where these must not overtake them.
+        again = self._again(selector, journal), True, None if self._failed is None else limit
+        new = [
+            (self._found(selector, journal, passed=passed), passed, limit)
+            for passed in (True, False)
+        ]
+        streams = [again, *new] if self._ways.ordered else [*new, again]
+        taken = 0
+
+        def limited(found: Iterable[Chosen | NotSent], limit: int | None) -> _Messages:
+            nonlocal taken
+            last = -1
+            for one, changed in self._changed(found):
+                # The messages of a batch go together.
+                if limit is not None and one.place != last:
+                    if taken >= limit:
+                        return
+                    last = one.place
+                taken += limit is not None
+                yield one, changed
+
+        return [(limited(found, limit), again) for found, again, limit in streams]
 
     def _changed(
         self, found: Iterable[Chosen | NotSent]
@@ -390,13 +425,10 @@ class Replay:
     def _plan(self, selector: Selector, journal: Journal) -> dict[str, Any]:
         counts: dict[str, list[int]] = {}
         first: list[FirstMessage] = []
-        again, found = self._again(selector, journal), self._found(selector, journal)
-        records, last = 0, -1
-        for one, changed in itertools.chain(again, found):
+        for one, changed in itertools.chain.from_iterable(
+            found for found, _ in self._streams(selector, journal)
+        ):
             self._advance(selector, one.place)
-            records, last = records + (one.place != last), one.place
-            if self._ways.limit is not None and records > self._ways.limit:
-                break
             message, topic = one.message, one.topic
             if changed is not None and changed.topic != message.topic:
                 topic = changed.topic
@@ -458,8 +490,16 @@ class Replay:
             found.append("messages go to all queues in turn")
         return tuple(found)
 
+    def _lost(self, journal: Journal) -> list[str]:
+        return [
+            f"physical offsets {place} to {place + length} are gone from the log; messages that no "
+            "run had read there are not sent"
+            for place, length in journal.passed.items()
+            if place + length <= self._log_begin
+        ]
+
     def _warnings(self, journal: Journal) -> list[str]:
-        found = []
+        found = self._lost(journal)
         if not self._new_id:
             found.append(
                 "unique keys are kept: a consumer that drops keys it knows drops these messages, "
@@ -483,14 +523,17 @@ class Replay:
             stack.enter_context(_interrupts(run))
             began, advance = time.monotonic(), partial(self._advance, selector)
             try:
-                run.send(self._again(selector, journal), advance, again=True)
-                if run.stopped is None and not run.interrupted:
-                    run.send(self._found(selector, journal), advance)
+                for found, again in self._streams(selector, journal):
+                    if run.stopped is not None or run.interrupted:
+                        break
+                    run.send(found, advance, again=again)
             finally:
                 # Nothing is sent that cannot be noted.
                 if journal.is_open:
                     run.finish()
-        warnings = []
+            if self._mended and run.stopped is None and not run.interrupted:
+                journal.note(Line(mended=self._mended))
+        warnings = self._lost(journal)
         if run.unreplicated:
             count = count_text(run.unreplicated)
             warnings.append(f"{count} messages are stored, but not flushed or on no slave yet")
@@ -500,53 +543,6 @@ class Replay:
             "seconds": time.monotonic() - began,
             "warnings": tuple(warnings),
         }
-
-
-def _check(given: Mapping[str, Any], group: str | None, *, to_origin: bool) -> None:
-    """Refuses arguments that are wrong by themselves or together."""
-    for name, (wanted, is_right) in _WANTED.items():
-        try:
-            if is_right(given[name]):
-                continue
-        except TypeError:
-            pass
-        raise ConfigError(expected(name, wanted, repr(given[name])), name)
-    others = {
-        "missed_by": (group is not None, "dead letters are of one group alone"),
-        "to_topic": (
-            given["missed_by"] is not None or (group is not None and not to_origin),
-            "these messages go into the group's retry topic",
-        ),
-        **dict.fromkeys(
-            (
-                *("topics", "queue_ids", "first_queue_offset", "last_queue_offset"),
-                *("begin_ms", "end_ms", "tags", "keys", "grep"),
-            ),
-            (bool(given["ids"]), "ids go alone"),
-        ),
-    }
-    for name, (is_refused, advice) in others.items():
-        if is_refused and given[name] not in (None, ()):
-            raise ConfigError(expected(name, "none", repr(given[name]), advice), name)
-
-
-def _check_anchor(store: Store, journal: Journal) -> None:
-    """Refuses a journal of another log at the same path."""
-    if journal.anchor is None or journal.anchor[0] < store.min_physical_offset:
-        return
-    place, time_ms = journal.anchor
-    try:
-        found = store.get(place).store_timestamp_ms
-    except CorruptionError:
-        # Damage says nothing about which log it is.
-        return
-    except StoreError:
-        found = None
-    if found != time_ms:
-        wanted = f"the log that {journal.path} belongs to"
-        there = f"another one at physical offset {place} of {store.path}"
-        advice = "name another journal to begin anew"
-        raise ConfigError(expected("journal", wanted, there, advice), "journal")
 
 
 @contextmanager

@@ -65,6 +65,7 @@ class ReplayFailure(Report):
         message_id: Its id in the store.
         unique_key: Its unique key.
         keys: Its keys.
+        batch_index: Its place in its batch, from 0; ``None`` outside of one.
     """
 
     physical_offset: int
@@ -76,6 +77,7 @@ class ReplayFailure(Report):
     message_id: str
     unique_key: str | None = None
     keys: tuple[str, ...] = ()
+    batch_index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class ReplayRefusal(Report):
             message that a broker has ended or delivered), ``"not-selected"`` (of a report or id,
             and outside of the selection), ``"another-message"`` than that of a report, or
             ``"dropped"`` by the transform.
-        messages: How many there are.
+        messages: How many there are; of damage, how many ranges.
         topic: Topic of the first of them; empty for damage.
         physical_offset: Where the first of them lies.
         detail: More about the first of them.
@@ -205,8 +207,8 @@ def write_failures(path: str | os.PathLike[str], failures: Iterable[ReplayFailur
             writer.writerow(asdict(failure) | {"keys": " ".join(failure.keys)})
 
 
-def read_failures(path: str | os.PathLike[str]) -> dict[int, str]:
-    """Message ids of the failures in a file that ``write_failures`` wrote, by physical offset.
+def read_failures(path: str | os.PathLike[str]) -> dict[tuple[int, int | None], str]:
+    """Message ids in a file of ``write_failures``, by physical offset and place in the batch.
 
     Raises:
         ConfigError: It is no such file.
@@ -215,7 +217,12 @@ def read_failures(path: str | os.PathLike[str]) -> dict[int, str]:
     try:
         with Path(path).open(encoding="utf-8", newline="") as file:
             rows = csv.DictReader(file) if _is_csv(path) else map(msgspec.json.decode, file)
-            return {int(row["physical_offset"]): str(row["message_id"]) for row in rows}
+            found = {}
+            for row in rows:
+                index = row.get("batch_index")
+                place = int(row["physical_offset"]), None if index in (None, "") else int(index)
+                found[place] = str(row["message_id"])
+            return found
     except (ValueError, LookupError, TypeError, csv.Error) as error:
         text = expected("retry_failed", "a report of failures", f"{path}: {error}")
         raise ConfigError(text, "retry_failed") from None

@@ -95,16 +95,14 @@ class _Unit:
 
     place: int
     time_ms: int
-    message_id: str
-    unique_key: str | None
-    keys: tuple[str, ...]
-    topic: str
     size: int = 0
     messages: int = 0
     parts: int = 0
     whole: bool = False
     is_again: bool = False
-    failure: Failed | None = None
+    # A failure of an older journal is of the whole batch.
+    tried: set[int | None] = field(default_factory=lambda: {None})
+    failures: list[ReplayFailure] = field(default_factory=list)
 
     @property
     def is_done(self) -> bool:
@@ -120,7 +118,6 @@ class Ways:
     properties: dict[str, str] = field(default_factory=dict)
     on_failure: str = "stop"
     ordered: bool = False
-    limit: int | None = None
 
 
 class Run:
@@ -128,10 +125,11 @@ class Run:
 
     def __init__(self, sender: Sender, journal: Journal, pace: Pace, ways: Ways) -> None:
         self._sender, self._journal, self._pace, self._ways = sender, journal, pace, ways
-        self._units: dict[int, _Unit] = {}
+        # With the message that an answer is for, and its topic.
+        self._units: dict[int, tuple[_Unit, Chosen, str]] = {}
         self._order: deque[_Unit] = deque()
         self._answered: list[_Unit] = []
-        self._number = self._in_flight = self._bytes = self._in_a_row = self._taken = 0
+        self._number = self._in_flight = self._bytes = self._in_a_row = self._failed = 0
         self._last: _Unit | None = None
         self.sent = self.unreplicated = 0
         self.stopped: str | None = None
@@ -144,14 +142,11 @@ class Run:
         *,
         again: bool = False,
     ) -> None:
-        """Sends messages, ``again`` those that failed before, until they end or the run stops."""
+        """Sends messages, ``again`` those before handled ones, until they end or the run stops."""
         for chosen, changed in messages:
             if self._last is None or self._last.place != chosen.place:
                 if self._last is not None:
                     self._close_unit()
-                if self._ways.limit is not None and self._taken >= self._ways.limit:
-                    break
-                self._taken += 1
                 self._begin_unit(chosen, again=again)
                 advance(chosen.place)
             self._hand_on(chosen, changed)
@@ -177,10 +172,7 @@ class Run:
                 self._commit()
 
     def _begin_unit(self, chosen: Chosen, *, again: bool) -> None:
-        message = chosen.message
-        keys, key = tuple(message.keys), message.unique_key
-        time_ms, name = message.store_timestamp_ms, message.message_id
-        unit = _Unit(chosen.place, time_ms, name, key, keys, chosen.topic, is_again=again)
+        unit = _Unit(chosen.place, chosen.message.store_timestamp_ms, is_again=again)
         self._last = unit
         if not again:
             self._order.append(unit)
@@ -204,7 +196,7 @@ class Run:
                 body = message.raw_body
         else:
             if changed.topic != message.topic:
-                topic = unit.topic = changed.topic
+                topic = changed.topic
             if changed.queue_id != message.queue_id:
                 queue_id = changed.queue_id or 0
             flag, body = changed.flag, changed.body
@@ -222,7 +214,9 @@ class Run:
         unit.parts += 1
         unit.messages += 1
         unit.size += size
-        self._units[self._number] = unit
+        self._units[self._number] = unit, chosen, topic
+        if unit.is_again:
+            unit.tried.add(chosen.index)
         self._in_flight += 1
         self._bytes += size
         self._pace.take(size)
@@ -268,11 +262,15 @@ class Run:
         kind = kind_of(answer)
         if self.stopped is not None and ACTIONS[kind] != "skip":
             # It follows from what stopped the run: the next run sends it.
-            unit = self._units.pop(answer.number)
-            unit.whole = False
+            self._units.pop(answer.number)[0].whole = False
             return
-        self._in_a_row += 1
-        unit = self._answer(answer.number, answer)
+        unit, chosen, topic = self._units[answer.number]
+        # Each run tries these again, and they say nothing about the others.
+        self._in_a_row += not (kind == "no-queue" and unit.is_again)
+        if not unit.is_again and ACTIONS[kind] != "skip":
+            self._failed += 1
+        unit.failures.append(_failure(answer, kind, chosen, topic))
+        self._answer(answer.number)
         if self.stopped is None and self._ways.ordered and kind not in _OF_ONE:
             self.stopped = f"{kind}, and others must not overtake it: {answer.text}"
         # The client ends by itself where its messages become dead letters.
@@ -282,19 +280,16 @@ class Run:
                 self.stopped = f"{kind}: {answer.text}"
             elif self._in_a_row >= _MOST_IN_A_ROW:
                 self.stopped = (
-                    f"{_MOST_IN_A_ROW} failures in a row, the last of {unit.topic}: {answer.text}"
+                    f"{_MOST_IN_A_ROW} failures in a row, the last of {topic}: {answer.text}"
                 )
-        if len(self._journal.failures) >= _MOST_FAILURES and self.stopped is None:
+        if self._failed >= _MOST_FAILURES and self.stopped is None:
             self.stopped = f"{_MOST_FAILURES} failures"
 
-    def _answer(self, number: int, failure: Failed | None = None) -> _Unit:
-        unit = self._units.pop(number)
+    def _answer(self, number: int) -> None:
+        unit = self._units.pop(number)[0]
         unit.parts -= 1
-        if unit.failure is None or ACTIONS[kind_of(unit.failure)] == "skip":
-            unit.failure = failure or unit.failure
         if unit.is_done:
             self._answered.append(unit)
-        return unit
 
     def _commit(self) -> None:
         """Notes the answered records, and then counts them."""
@@ -307,7 +302,9 @@ class Run:
             done, anchor = last.place, (last.place, last.time_ms)
         if self._journal.anchor is None and anchor is None:
             anchor = answered[0].place, answered[0].time_ms
-        good = [unit for unit in answered if unit.failure is None]
+        sent = sum(unit.messages - len(unit.failures) for unit in answered)
+        tried = [(unit.place, index) for unit in answered for index in unit.tried]
+        known = self._journal.failures
         self._journal.note(
             Line(
                 done=done,
@@ -317,13 +314,20 @@ class Run:
                     if not self._journal.is_handled(unit.place)
                     and (done is None or unit.place > done)
                 ],
+                late=[
+                    unit.place
+                    for unit in answered
+                    if unit.is_again
+                    and unit.place <= self._journal.done
+                    and not any((unit.place, index) in known for index in unit.tried)
+                ],
                 anchor=anchor,
-                sent=len(good),
-                resolved=[unit.place for unit in good if unit.is_again],
-                failures=[_failure(unit) for unit in answered if unit.failure is not None],
+                sent=sent,
+                resolved=[key for key in tried if key in known],
+                failures=[failure for unit in answered for failure in unit.failures],
             )
         )
-        self.sent += len(good)
+        self.sent += sent
         for unit in answered:
             self._in_flight -= unit.messages
             self._bytes -= unit.size
@@ -334,20 +338,20 @@ def _lane(topic: str, queue_id: int) -> int:
     return zlib.crc32(f"{topic}/{queue_id}".encode()) & 0x7FFFFFFF
 
 
-def _failure(unit: _Unit) -> ReplayFailure:
-    found = unit.failure
-    assert found is not None  # noqa: S101 - asked by the caller
+def _failure(found: Failed, kind: FailureKind, chosen: Chosen, topic: str) -> ReplayFailure:
+    message = chosen.message
     return ReplayFailure(
-        physical_offset=unit.place,
-        topic=unit.topic,
-        kind=kind_of(found),
+        physical_offset=chosen.place,
+        topic=topic,
+        kind=kind,
         # The client adds a line with an address for readers.
         answer=found.text.partition("\nFor more information")[0],
         code=found.code,
         tries=found.tries,
-        message_id=unit.message_id,
-        unique_key=unit.unique_key,
-        keys=unit.keys,
+        message_id=message.message_id,
+        unique_key=message.unique_key,
+        keys=tuple(message.keys),
+        batch_index=chosen.index,
     )
 
 

@@ -17,7 +17,7 @@ from mqstore.groups.schedule import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from mqstore import Store, StoredMessage
 
@@ -78,12 +78,14 @@ class Chosen:
         place: Its physical offset; that of the record for a message in a batch.
         topic: Topic of the target.
         added: Properties that it gets.
+        index: Its place in its batch, from 0; ``None`` outside of one.
     """
 
     message: StoredMessage
     place: int
     topic: str
     added: Mapping[str, str]
+    index: int | None = None
 
     @property
     def queue_id(self) -> int:
@@ -99,6 +101,7 @@ class NotSent:
     reason: str
     topic: str = ""
     detail: str = ""
+    length: int = 1
 
 
 class Selector:
@@ -112,6 +115,8 @@ class Selector:
         self._delivered = delivered_offsets(store)
         self._begins: dict[tuple[str, int], int] | None = None
         self._wanted: set[str] = set()
+        # Of the group that missed messages, by topic and queue.
+        self.offsets: dict[str, dict[int, int]] = {}
         topics: tuple[str, ...] = what.topics
         if what.dead_letters is not None:
             topics = (DEAD_LETTER + what.dead_letters,)
@@ -131,8 +136,10 @@ class Selector:
         self._matches = None if what.grep is None else body_matches(what.grep)
         self.begin, self.end = store.min_physical_offset, store.max_physical_offset
 
-    def chosen(self, begin: int = 0) -> Iterator[Chosen | NotSent]:
-        """The messages from a physical offset on, each at once after the others."""
+    def chosen(
+        self, spans: Iterable[tuple[int, int | None]] = ((0, None),)
+    ) -> Iterator[Chosen | NotSent]:
+        """The messages of parts of the log; by ids or keys, of others as well."""
         if self._what.ids:
             # An id is looked up, and then read as all others.
             places = (
@@ -141,7 +148,7 @@ class Selector:
             )
             yield from self.at(dict.fromkeys(places))
             return
-        for found in self._found(begin):
+        for found in self._found(spans):
             if isinstance(found, Damage):
                 yield from self._damaged(found)
             elif self._fits(found):
@@ -182,6 +189,9 @@ class Selector:
         taken = {place: offset for place, offset in taken.items() if place[0] in self._wanted}
         for queue_id, offset in self._delivered.items():
             taken[SCHEDULE_TOPIC, queue_id] = offset
+        self.offsets = {topic: {} for topic in (*self._wanted, SCHEDULE_TOPIC)}
+        for (topic, queue_id), offset in taken.items():
+            self.offsets[topic][queue_id] = offset
         return taken
 
     def _scan(self, start: int, stop: int | None) -> Iterator[StoredMessage | Damage]:
@@ -195,14 +205,18 @@ class Selector:
             if isinstance(found, Damage) or self._choice.has_key(found):
                 yield found
 
-    def _found(self, begin: int) -> Iterator[StoredMessage | Damage]:
+    def _found(self, spans: Iterable[tuple[int, int | None]]) -> Iterator[StoredMessage | Damage]:
         what = self._what
         if what.keys and what.tags is None and (by_key := self._by_key()) is not None:
-            yield from (message for message in by_key if message.physical_offset >= begin)
+            yield from by_key
             return
         start, stop = self._range()
         self.begin, self.end = start, self.end if stop is None else stop
-        yield from self._scan(max(begin, start), stop)
+        most = sys.maxsize if stop is None else stop
+        for first, last in spans:
+            to = stop if last is None else min(last, most)
+            if to is None or max(first, start) < to:
+                yield from self._scan(max(first, start), to)
         if what.end_ms is None and stop is None:
             self._store._check_end(self._choice.topics, None)  # noqa: SLF001
 
@@ -305,8 +319,9 @@ class Selector:
                 yield NotSent(place, "damaged", message.topic, str(error))
                 return
             members = (message,)
-        for member in members:
-            yield Chosen(member, place, topic, added)
+        is_batch = members[0] is not message
+        for index, member in enumerate(members):
+            yield Chosen(member, place, topic, added, index if is_batch else None)
 
     def _reason(self, message: StoredMessage) -> str | None:
         include, purpose = self._what.include, message.purpose
@@ -366,7 +381,8 @@ class Selector:
                 yield from self._judged(message)
             if messages:
                 return
-        yield NotSent(damage.physical_offset, "damaged", detail=damage.reason)
+        length = max(damage.length, 1)
+        yield NotSent(damage.physical_offset, "damaged", detail=damage.reason, length=length)
 
 
 def _queue_count(row: object) -> int:
