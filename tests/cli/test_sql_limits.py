@@ -93,8 +93,11 @@ def test_a_log_that_ends_too_early_is_reported(mq, small, tmp_path):
     ran = mq("sql", path, "select count(*) as n from messages", "--json", code=1)
     assert ran.json == [{"n": 6}]
     assert "know 4 messages" in ran.err
-    before = f"select 1 from messages where physical_offset < {small[1][3]}"
-    assert mq("sql", path, before).err == ""
+    for bound in ("store_timestamp < '2100-01-01'", "physical_offset < 1000000"):
+        query = f"select count(*) as n from messages where {bound}"
+        assert "know 4 messages" in mq("sql", path, query, code=1).err
+    for bound in ("store_timestamp < '2020-01-01'", f"physical_offset < {small[1][3]}"):
+        assert mq("sql", path, f"select count(*) from messages where {bound}").err == ""
     with pytest.warns(RuntimeWarning, match="know 4 messages"):
         mqstore.sql(path, "select count(*) from messages where topic = 'orders'").fetchall()
 

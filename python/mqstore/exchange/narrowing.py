@@ -178,15 +178,16 @@ def _between(
 
 def _raise(asked: dict[str, Any], name: str, bound: int | datetime) -> None:
     given = asked.get(name)
-    if given is None or _number(given) < _number(bound):
+    if given is None or number_of(given) < number_of(bound):
         asked[name] = bound
 
 
 def _lower(asked: dict[str, Any], name: str, bound: int | datetime) -> None:
     given = asked.get(name)
-    if given is None or _number(given) > _number(bound):
+    if given is None or number_of(given) > number_of(bound):
         asked[name] = bound
 
 
-def _number(value: Any) -> int:  # noqa: ANN401
+def number_of(value: Any) -> int:  # noqa: ANN401
+    """A bound as a number, of a time its Unix milliseconds."""
     return (value - _EPOCH) // timedelta(milliseconds=1) if isinstance(value, datetime) else value
