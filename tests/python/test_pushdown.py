@@ -205,7 +205,11 @@ select (select max(a.body) from messages a where list_has(a.keys, 'all')), {}
 select m.{0} from messages m join messages n using ({0})
     where list_contains(m.keys, 'k3') and list_has(n.keys, 'all');
 select {} from messages where list_contains(keys, 'k3')
-    and queue_id in (select queue_id from messages where list_has(keys, 'all'))
+    and queue_id in (select queue_id from messages where list_has(keys, 'all'));
+select {} from messages m where (select count(*) from messages where list_has(m.KEYS, 'k3')) > 500;
+select {} from messages M where list_contains(m.Keys, 'k3');
+with MESSAGES as (select 1 as physical_offset, ['k3'] as keys)
+    select {} from messages where list_contains(keys, 'k3')
 """
 
 
@@ -219,6 +223,13 @@ def test_a_query_that_asks_the_index_gives_what_it_gave(path: Path, query: str) 
     rows = answer.fetchall()
     assert rows
     assert sorted(rows) == sorted(connection.sql(query).fetchall())
+
+
+def test_a_view_of_the_query_itself_is_asked(path: Path) -> None:
+    query = "create or replace temp view messages as select ['k3'] as keys; "
+    answer = mqstore.sql(path, f"{query} select count(*) from messages where list_has(keys, 'k3')")
+    assert answer is not None
+    assert answer.fetchall() == [(1,)]
 
 
 @pytest.fixture(scope="module")

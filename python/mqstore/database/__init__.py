@@ -176,6 +176,7 @@ class Session:
             shown = f"_{name}" if name in {"messages", "unqueued"} else name
             self.connection.register(shown, Table(name, self.stores))
         self.connection.execute(_VIEWS)
+        self._own_view = self._view_of_messages()
         if not allow_files:
             self.connection.execute("set enable_external_access = false")
         self.connection.execute("set lock_configuration = true")
@@ -272,8 +273,10 @@ class Session:
         asked = query if explain is None else explain[2]
         with self.connection.cursor() as cursor:
             (tree,) = cursor.execute("select json_serialize_sql(?::varchar)", [asked]).fetchall()[0]
-        if re.search(r'"key":\s*"messages"', tree):
+        if re.search(r'"key":\s*"messages"', tree, re.IGNORECASE):
             return query  # A subquery of that name.
+        if self._view_of_messages() != self._own_view:
+            return query
         raw = text = asked.encode()
         try:
             selects = list(_selects(json.loads(tree)))
@@ -283,6 +286,7 @@ class Session:
         for table, clause in sorted(tables, key=lambda one: -one[0]["query_location"]):
             where, alias = table["query_location"], table["alias"] or "messages"
             name = alias.replace('"', '""').encode()
+            columns = (["keys"], [alias.lower(), "keys"])
             for condition in _all_of(clause):
                 match condition:
                     case {
@@ -291,7 +295,7 @@ class Session:
                         | "array_contains"
                         | "array_has",
                         "arguments": [
-                            {"expression": {"column_names": [*_, "keys"]}},
+                            {"expression": {"column_names": list(column)}},
                             {
                                 "expression": {
                                     "literal": {"kind": "STRING"},
@@ -300,12 +304,16 @@ class Session:
                                 }
                             },
                         ],
-                    }:
+                    } if [part.lower() for part in column] in columns:
                         by_key = b'messages_by_key(%s) as "%s"' % (raw[at : at + length], name)
                         end = where + table["query_location_length"]
                         text = text[:where] + by_key + text[end:]
                         break
         return query[: len(query) - len(asked)] + text.decode()
+
+    def _view_of_messages(self) -> list[Any]:
+        query = "select view_oid from duckdb_views() where view_name = 'messages'"
+        return self.connection.execute(query).fetchall()
 
     def _values(
         self, names: tuple[str, ...], rows: list[tuple[str, ...]]
