@@ -77,6 +77,18 @@ def test_no_statement_writes_into_a_store(mq, small, tmp_path, query):
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
 
 
+def test_explain_runs_nothing(mq, small, tmp_path):
+    target = tmp_path / "x.csv"
+    for statement in (f"copy (select topic from messages) to '{target}'", "create table b as from a"):
+        query = f"create temp table a as select 1 as n; explain {statement}; from a"
+        mq("sql", small[0], "--allow-files", query)
+        assert not target.exists()
+    query = "create temp table a as select 1 as n; explain delete from a; select n from a"
+    assert mq("sql", small[0], query).out.endswith("n\n1\n")
+    query = "explain ( FORMAT json) select count(*) from messages where queue_id = 1"
+    assert "pushed queue_ids=[1]" in mq("sql", small[0], query).out
+
+
 def test_files_outside_are_written_where_they_are_allowed(mq, small, tmp_path):
     target = tmp_path / "it''s.csv"
     query = f"copy (select 1 as a) to '{target}'; attach '{tmp_path}/x.db' as x; "

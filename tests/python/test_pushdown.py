@@ -206,7 +206,7 @@ select m.{0} from messages m join messages n using ({0})
     where list_contains(m.keys, 'k3') and list_has(n.keys, 'all');
 select {} from messages where list_contains(keys, 'k3')
     and queue_id in (select queue_id from messages where list_has(keys, 'all'));
-select {} from messages m where (select count(*) from messages where list_has(m.KEYS, 'k3')) > 500;
+select {} from messages m where (select count(*) from messages where list_has(m.keys, 'k3')) > 500;
 select {} from messages M where list_contains(m.Keys, 'k3');
 with MESSAGES as (select 1 as physical_offset, ['k3'] as keys)
     select {} from messages where list_contains(keys, 'k3')

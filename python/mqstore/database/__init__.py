@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 _DESCRIBE = re.compile(r"\s*(?:describe|desc)\s+(?:table\s+)?\"?(\w+)\"?\s*;?\s*", re.IGNORECASE)
 _SHOW = re.compile(r"\s*show\s+(?:all\s+)?tables\s*;?\s*", re.IGNORECASE)
-_EXPLAIN = re.compile(r"\s*explain\s+(analyze\s+)?(.*)", re.IGNORECASE | re.DOTALL)
+_EXPLAIN = re.compile(
+    r"\s*explain\s+(analyze\s+)?(?:\(\s*(?:analyze|format)\b[^)]*\)\s*)?(.*)",
+    re.IGNORECASE | re.DOTALL,
+)
 _DESCRIPTION = ("column_name", "column_type", "meaning")
 _TEXT = "messages_text"
 # Statements that write files.
@@ -257,7 +260,9 @@ class Session:
         if found is None:
             return relation
         rows: list[tuple[str, ...]] = list(relation.fetchall())
-        if found[1] is None:
+        # All others would do what they say.
+        inner = [one.type for one in self.connection.extract_statements(found[2])]
+        if found[1] is None and inner == [duckdb.StatementType.SELECT]:
             self.stores.scans.clear()
             self.stores.plans_only = True
             try:
