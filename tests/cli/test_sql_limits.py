@@ -79,7 +79,10 @@ def test_no_statement_writes_into_a_store(mq, small, tmp_path, query):
 
 def test_explain_runs_nothing(mq, small, tmp_path):
     target = tmp_path / "x.csv"
-    for statement in (f"copy (select topic from messages) to '{target}'", "create table b as from a"):
+    for statement in (
+        f"copy (select topic from messages) to '{target}'",
+        "create table b as from a",
+    ):
         query = f"create temp table a as select 1 as n; explain {statement}; from a"
         mq("sql", small[0], "--allow-files", query)
         assert not target.exists()
@@ -166,6 +169,18 @@ def test_limits_that_are_too_low_are_one_error(mq, small, options):
     for limits in ({"memory_bytes": -1}, {"memory_bytes": "1g"}, {"threads": 0}):
         with pytest.raises(mqstore.ConfigError, match="expected at least"):
             mqstore.sql(small[0], "select 1", **limits)
+
+
+def test_zones_that_duckdb_does_not_know(mq, small):
+    query = "select timestamptz '2026-01-01 00:00Z' as t"
+    for zone in ("+05:30", "+15:00"):
+        ran = mq("sql", small[0], query, "--tz", zone, code=2)
+        assert f"no time zone {zone}; name one" in ran.err
+    ran = mq("sql", small[0], query, "--json", TZ="CET-1CEST,M3.5.0,M10.5.0/3", MQSTORE_TZ="")
+    assert ran.json in ([{"t": "2026-01-01 01:00:00+01"}], [{"t": "2026-01-01 02:00:00+02"}])
+    assert "all year" in ran.err
+    for zone in ("+02:00", "Asia/Kolkata", "UTC"):
+        assert mq("sql", small[0], query, "--tz", zone).err == ""
 
 
 def test_words_that_are_no_query(mq, small, tmp_path):

@@ -338,7 +338,9 @@ def test_a_number_is_that_of_the_record_where_its_entry_has_another(
 def test_messages_of_a_lost_queue_are_found_in_the_log(tmp_path: Path, lost: str) -> None:
     with mqstore.open(tmp_path, "a") as store:
         store.append_many(
-            mqstore.Message(topic, b"x", queue_id=n % 4) for n in range(40) for topic in ("orders", "pay")
+            mqstore.Message(topic, b"x", queue_id=n % 4)
+            for n in range(40)
+            for topic in ("orders", "pay")
         )
     shutil.rmtree(tmp_path / "consumequeue" / lost)
     scan = mqstore.polars.scan(tmp_path)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from datetime import UTC, datetime
+import warnings
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 import mqstore
@@ -392,6 +393,16 @@ def _zone_name(connection: duckdb.DuckDBPyConnection) -> str:
     known = connection.execute("select name from pg_timezone_names()").fetchall()
     if (name,) in known:
         return name
-    offset = datetime.now(rules or UTC).utcoffset()
-    hours, rest = divmod(-int(offset.total_seconds()) if offset else 0, 3600)
-    return f"Etc/GMT{hours:+d}" if not rest else "UTC"
+    now = zone().local(datetime.now(UTC))
+    offset = now.utcoffset() or timedelta()
+    hours, rest = divmod(-offset, timedelta(hours=1))
+    fixed = f"Etc/GMT{hours:+d}"
+    text = f"DuckDB knows no time zone {name}"
+    name_one = "name one, as Asia/Kolkata, in --tz or TZ"
+    if rest or (fixed,) not in known:
+        raise ConfigError(f"--tz: {text}; {name_one}", "tz")
+    if rules is None:
+        warnings.warn(
+            f"{text}: it is {str(now)[-6:]} all year; {name_one}", RuntimeWarning, stacklevel=2
+        )
+    return fixed

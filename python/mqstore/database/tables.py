@@ -28,6 +28,7 @@ with needs("sql", "mqstore.sql"):
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from datetime import datetime
 
     from mqstore import ArrowScan
     from mqstore.config import ConfigLike
@@ -249,7 +250,7 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
             self._stores.warn([f"{text}; `mqstore verify` lists them"])
 
     def _beyond_end(
-        self, store: mqstore.Store, topics: list[str] | None, end_ms: Any
+        self, store: mqstore.Store, topics: list[str] | None, end_ms: datetime | None
     ) -> Iterator[Any]:
         """No batch; reports messages that queues know beyond the log's end."""
         try:
