@@ -62,6 +62,11 @@ def test_a_process_ends_cleanly_after_damage(mq, damaged):
         "attach '{root}' || '/x.db' as x",
         "attach getvariable('x') as x",
         "export database '{root}/x'",
+        "copy (select 1) to 'file://localhost{root}/x.csv'",
+        "copy (select 1) to '{parent}/../o' (per_thread_output true, FILENAME_PATTERN '../{root}/x')",
+        "copy (select 1) to '{parent}/../o' (per_thread_output true, \"filename_pattern\" $${root}$$)",
+        "copy (select 1) to '{parent}/../o' (per_thread_output true, filename_pattern 'x' || '/../x')",
+        "copy (select 1) to '{parent}/../o' (per_thread_output true, file_extension 'x/../../{root}/x')",
     ],
 )
 def test_no_statement_writes_into_a_store(mq, small, tmp_path, query):
@@ -95,9 +100,12 @@ def test_explain_runs_nothing(mq, small, tmp_path):
 def test_files_outside_are_written_where_they_are_allowed(mq, small, tmp_path):
     target = tmp_path / "it''s.csv"
     query = f"copy (select 1 as a) to '{target}'; attach '{tmp_path}/x.db' as x; "
+    each = "per_thread_output true, filename_pattern 'x_{i}', file_extension 'txt'"
+    query += f"copy (select 1 as a) to '{tmp_path}/many' (format csv, {each}); "
     query += f"create table x.t(a int); copy x.t from '{tmp_path}/it''s.csv'; select 2 as b"
     assert rows(mq, small[0], "--allow-files", query) == [{"b": 2}]
     assert (tmp_path / "it's.csv").read_text() == "a\n1\n"
+    assert (tmp_path / "many/x_0.txt").read_text() == "a\n1\n"
 
 
 def test_a_log_that_ends_too_early_is_reported(mq, small, tmp_path):

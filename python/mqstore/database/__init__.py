@@ -40,7 +40,10 @@ _WRITES = (b"copy", b"attach", b"export")
 _BEFORE_TARGET = (b"database", b"or", b"replace", b"if", b"not", b"exists")
 _ROWS = duckdb.ExpectedResultType.QUERY_RESULT
 _COMMENT = duckdb.token_type.comment
-_SCHEME = re.compile(r"(?:[a-z]+:)+(?://(?=/))?", re.IGNORECASE)
+_SCHEME = re.compile(r"(?:[a-z]+:)+(?://(?:localhost)?(?=/))?", re.IGNORECASE)
+# Parts of the names of files that `copy` makes below its target.
+_NAME_OPTIONS = {b"filename_pattern", b"file_extension"}
+_PLAIN_NAME = re.compile(rb"'[^'/]*' ?[,)]")
 _MOST_SQL = 1 << 32
 _LEAST_MEMORY_BYTES = 1 << 20
 # DuckDB takes NaN and Infinity for JSON, which has no such numbers.
@@ -232,6 +235,11 @@ class Session:
         if not target.startswith("'") or not re.match(rb"[\w(;]", behind):
             text = f"expected a path in single quotes as the file to write, found {target}"
             raise ConfigError(f"query: {text}", "query")
+        for at, word in enumerate(lower):
+            given = b" ".join(words[at + 1 : at + 3])
+            if word.strip(b'"') in _NAME_OPTIONS and not _PLAIN_NAME.match(given):
+                text = f"expected a name without / in single quotes, found {given.decode()}"
+                raise ConfigError(f"query: {word.decode()}: {text}", "query")
         path = _SCHEME.sub("", target[1:-1].replace("''", "'"))
         home = os.path.expanduser(path)  # noqa: PTH111 - which raises where a user is unknown
         self.stores.check_outside("query", home, with_parents=True)
