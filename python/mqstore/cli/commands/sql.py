@@ -20,7 +20,8 @@ import msgspec
 import mqstore
 from mqstore import _native
 from mqstore.cli.options import config_option, output_options, read_argument
-from mqstore.cli.output import Column, note, on_terminal
+from mqstore.cli.output import Column, OutputClosedError, note, on_terminal
+from mqstore.cli.pager import Pager
 from mqstore.cli.progress import progress
 from mqstore.cli.units import SIZE
 from mqstore.errors import needs
@@ -138,7 +139,7 @@ def sql_command(
     if query is None and sys.stdin.isatty() and out is None:
         from mqstore.cli.sql_prompt import prompt
 
-        prompt(session, lambda text: _show(session, text, output, form))
+        prompt(session, lambda text: _show_paged(session, text, output, form))
         return 0
     try:
         query = _typed() if query is None else query
@@ -239,6 +240,17 @@ def _show(
                 )
                 _print(output, form, schema.names, kinds, rows)
     return int(session.stores.warned)
+
+
+def _show_paged(session: Session, query: str, output: Output, form: str) -> None:
+    """Prints the rows of a query in a pager of its own, which ends before the next prompt."""
+    output.pager = pager = Pager()
+    try:
+        with contextlib.suppress(OutputClosedError):
+            _show(session, query, output, form)
+            output.flush()
+    finally:
+        pager.close()
 
 
 class _Running:
