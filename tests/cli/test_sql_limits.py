@@ -179,6 +179,21 @@ def test_limits_that_are_too_low_are_one_error(mq, small, options):
             mqstore.sql(small[0], "select 1", **limits)
 
 
+def test_parquet_of_odd_columns(mq, small, tmp_path):
+    out = tmp_path / "x.parquet"
+    query = 'select m.topic, q.topic, max(store_timestamp) - min(store_timestamp) as "a""b" '
+    query += "from messages m, queues q group by all"
+    mq("sql", small[0], query, "-o", out)
+    table = pq.read_table(out)
+    assert table.column_names == ["topic", "topic_1", 'a"b']
+    assert table.column(2)[0].as_py().count(":") == 2
+    for value in ("[interval 1 day]", "map{}", "union_value(k := 1)", "{}"):
+        query = f"select 1 as a, {value} as b"
+        ran = mq("sql", small[0], query, "-o", tmp_path / "y.parquet", code=2)
+        assert ran.err.startswith("mqstore: column b: Parquet has no ")
+    assert list(tmp_path.iterdir()) == [out]
+
+
 def test_zones_that_duckdb_does_not_know(mq, small):
     query = "select timestamptz '2026-01-01 00:00Z' as t"
     for zone in ("+05:30", "+15:00"):

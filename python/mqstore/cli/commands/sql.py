@@ -229,9 +229,7 @@ def _show(
                 bar.close()
             each = chain(first, batches)
             if form == "parquet":
-                import pyarrow.parquet as pq
-
-                with pq.ParquetWriter(target, schema) as writer:
+                with _parquet_writer(target, schema) as writer:
                     for batch in each:
                         writer.write_batch(batch)
             else:
@@ -240,6 +238,19 @@ def _show(
                 )
                 _print(output, form, schema.names, kinds, rows)
     return int(session.stores.warned)
+
+
+def _parquet_writer(target: Path | None, schema: pa.Schema) -> Any:  # noqa: ANN401
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for column in schema:
+        try:
+            pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([column])).close()
+        except pa.ArrowException:
+            text = f"column {column.name}: Parquet has no {column.type}; cast it, as to varchar"
+            raise QueryError(text) from None
+    return pq.ParquetWriter(target, schema)
 
 
 def _show_paged(session: Session, query: str, output: Output, form: str) -> None:
@@ -319,7 +330,14 @@ class _Running:
 def _shaped(relation: DuckDBPyRelation, form: str) -> DuckDBPyRelation:
     """A query's rows as DuckDB itself writes their values in a form."""
     if form == "parquet":
-        return relation
+        # Two columns of one name get two.
+        relation = relation.project("*")
+        spans = [
+            '"{0}"::varchar as "{0}"'.format(name.replace('"', '""'))
+            for name, kind in zip(relation.columns, relation.types, strict=True)
+            if str(kind) == "INTERVAL"
+        ]
+        return relation.project(f"* replace ({', '.join(spans)})") if spans else relation
     if form in {"json", "jsonl"}:
         return relation.set_alias("mqstore_rows").project("to_json(mqstore_rows)")
     return relation.project("columns(*)::varchar")
