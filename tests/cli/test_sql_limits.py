@@ -63,10 +63,10 @@ def test_a_process_ends_cleanly_after_damage(mq, damaged):
         "attach getvariable('x') as x",
         "export database '{root}/x'",
         "copy (select 1) to 'file://localhost{root}/x.csv'",
-        "copy (select 1) to '{parent}/../o' (per_thread_output true, FILENAME_PATTERN '../{root}/x')",
-        "copy (select 1) to '{parent}/../o' (per_thread_output true, \"filename_pattern\" $${root}$$)",
-        "copy (select 1) to '{parent}/../o' (per_thread_output true, filename_pattern 'x' || '/../x')",
-        "copy (select 1) to '{parent}/../o' (per_thread_output true, file_extension 'x/../../{root}/x')",
+        "copy (select 1) to '{parent}/../o' (per_thread_output, FILENAME_PATTERN '../{root}/x')",
+        "copy (select 1) to '{parent}/../o' (per_thread_output, \"filename_pattern\" $${root}$$)",
+        "copy (select 1) to '{parent}/../o' (per_thread_output, filename_pattern 'x' || '/../x')",
+        "copy (select 1) to '{parent}/../o' (per_thread_output, file_extension 'x/../../{root}/x')",
     ],
 )
 def test_no_statement_writes_into_a_store(mq, small, tmp_path, query):
@@ -177,6 +177,30 @@ def test_limits_that_are_too_low_are_one_error(mq, small, options):
     for limits in ({"memory_bytes": -1}, {"memory_bytes": "1g"}, {"threads": 0}):
         with pytest.raises(mqstore.ConfigError, match="expected at least"):
             mqstore.sql(small[0], "select 1", **limits)
+
+
+def test_arguments_that_do_not_fit(mq, small, tmp_path):
+    root, folder = small[0], small[0].parent
+    for arguments, expected in (
+        (("select 1", root), "the query stands last"),
+        ((root, "select 1", "select 2"), "the query stands last"),
+        ((root, f"{folder}/../{folder.name}/store", "select 1"), "is named twice"),
+        ((root, "--overwrite", "select 1"), "--overwrite replaces the file of -o"),
+        ((root, "--json"), "standard input: expected a query, found none"),
+    ):
+        ran = mq("sql", *arguments, code=2)
+        assert expected in ran.err
+        assert ran.out == ""
+    missing = tmp_path / "none"
+    ran = mq("sql", root, "select 1", "-o", missing / "x.csv", code=5)
+    assert "the folder is not there" in ran.err
+    assert f"{missing}'\n" in ran.err
+    with pytest.raises(mqstore.ConfigError, match="on_error: expected raise or skip, got 'x'"):
+        mqstore.sql(root, "select 1", on_error="x")
+    with pytest.raises(mqstore.ConfigError, match="named twice"):
+        mqstore.sql([root, f"{root}/"], "select 1")
+    with pytest.raises(TypeError, match="query: expected str or None, got int"):
+        mqstore.sql(root, 1)
 
 
 def test_parquet_of_odd_columns(mq, small, tmp_path):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import mqstore
 from mqstore._names import broker_of
 from mqstore.database.tables import TABLES, Stores, Table, columns_of
-from mqstore.errors import ConfigError, needs
+from mqstore.errors import ConfigError, expect, needs, wrong_setting
 from mqstore.store import connect_each
 from mqstore.text.zone import zone
 
@@ -121,6 +121,7 @@ def sql(
         >>> mqstore.sql(folder, "select body_json->>'$.id' from messages").fetchall()
         [('17',)]
     """
+    expect("query", query, (str, type(None)), "str or None")
     session = Session(
         paths,
         allow_files=allow_files,
@@ -159,6 +160,8 @@ class Session:
         ):
             if type(number) is not int or not least <= number < 1 << 62:
                 raise ConfigError(f"{name}: expected at least {least}, got {number!r}", name)
+        if on_error not in ("raise", "skip"):
+            raise wrong_setting("on_error", "raise or skip", repr(on_error))
         given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
         roots = [os.fspath(path) for path in connect_each(given, storage_options)]
         self.stores = Stores(_by_broker(roots), config, on_error)
@@ -390,6 +393,10 @@ def _by_broker(paths: list[str]) -> dict[str, str]:
     """The stores by name of their broker, or by path where two have the same."""
     if not paths:
         raise ConfigError("paths: expected a store, got none", "paths")
+    real = [os.path.realpath(path) for path in paths]
+    twice = next((path for path, own in zip(paths, real, strict=True) if real.count(own) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"paths: {twice} is named twice", "paths")
     names = [broker_of(path) for path in paths]
     unique = len(set(names)) == len(names)
     return dict(zip(names if unique else paths, paths, strict=True))

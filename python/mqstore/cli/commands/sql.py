@@ -26,6 +26,7 @@ from mqstore.cli.progress import progress
 from mqstore.cli.units import SIZE
 from mqstore.errors import needs
 from mqstore.files.new_file import new_file
+from mqstore.store import has_scheme
 from mqstore.text import escape
 
 if TYPE_CHECKING:
@@ -123,6 +124,8 @@ def sql_command(
     """
     given, query = _split(stores)
     form = _form(output, out, as_csv=as_csv, as_markdown=as_markdown)
+    if overwrite and out is None:
+        raise click.UsageError("--overwrite replaces the file of -o, which is missing.")
     with needs("sql", "mqstore sql"):
         from mqstore.database import Session
     # A broker that runs here needs its own pages.
@@ -156,10 +159,13 @@ def sql_command(
 def _typed() -> str:
     """The query from standard input."""
     try:
-        return sys.stdin.buffer.read().decode()
+        query = sys.stdin.buffer.read().decode()
     except UnicodeDecodeError as error:
         text = f"standard input: expected a query in UTF-8, found another at byte {error.start}"
         raise QueryError(text) from None
+    if not query.strip():
+        raise QueryError("standard input: expected a query, found none")
+    return query
 
 
 def _write(
@@ -184,18 +190,20 @@ def _write(
 def _split(words: tuple[str, ...]) -> tuple[list[str], str | None]:
     """The stores, and the query, which is the last word if it is no path."""
     stores = list(words)
-    last = stores[-1]
-    is_query = len(last.split()) > 1 or last in {".schema", ".tables"}
-    # `Path.exists` raises for a query that is too long for a name.
-    is_query = is_query and not os.path.exists(last)  # noqa: PTH110
-    if is_query and len(stores) == 1:
-        text = f"STORE: {last!r} is no path; if it is the query, name the store before it"
+    query = stores.pop() if _is_query(stores[-1]) else None
+    if query is not None and not stores:
+        text = f"STORE: {query!r} is no path; if it is the query, name the store before it"
         raise click.UsageError(text)
-    query = stores.pop() if is_query else None
-    twice = next((store for store in stores if stores.count(store) > 1), None)
-    if twice is not None:
-        raise click.UsageError(f"STORE: {twice} is named twice")
+    for store in stores:
+        if _is_query(store) and not has_scheme(store):
+            raise click.UsageError(f"{store!r} is no path; the query stands last, and once")
     return stores, query
+
+
+def _is_query(word: str) -> bool:
+    # `Path.exists` raises for a query that is too long for a name.
+    exists = os.path.exists(word)  # noqa: PTH110
+    return not exists and (len(word.split()) > 1 or word in {".schema", ".tables"})
 
 
 def _form(output: Output, out: str | None, *, as_csv: bool, as_markdown: bool) -> str:
