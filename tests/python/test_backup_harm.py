@@ -259,15 +259,15 @@ def test_a_log_that_is_cut_while_it_is_copied_gives_no_snapshot(
     (store / "abort").write_bytes(b"1")
     for name in ("mqstore.seal", "mqstore.mark", "checkpoint"):
         (store / name).unlink(missing_ok=True)
-    left_out = syncing._Sync._left_out
+    left_out = syncing.left_out_names
 
     for later in (other, before):
 
-        def cut(self: Any, later: Path = later) -> Any:
+        def cut(root: Path, later: Path = later) -> Any:
             shutil.copytree(later / "commitlog", store / "commitlog", dirs_exist_ok=True)
-            return left_out(self)
+            return left_out(root)
 
-        monkeypatch.setattr(syncing._Sync, "_left_out", cut)
+        monkeypatch.setattr(syncing, "left_out_names", cut)
         with pytest.raises(mqstore.StoreError, match="the log was cut while it was copied"):
             mqstore.sync(store, backup)
         assert mqstore.snapshots(backup) == []

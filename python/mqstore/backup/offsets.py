@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import mqstore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["OFFSET_FILES", "offsets_in_database", "within"]
+__all__ = ["OFFSET_FILES", "offsets_in_database", "read_table", "within"]
 
 OFFSET_FILES = ("config/consumerOffset.json", "config/delayOffset.json")
 _DELAYED = "SCHEDULE_TOPIC_XXXX"
@@ -30,6 +31,17 @@ def offsets_in_database(root: Path, store: mqstore.Store) -> bytes | None:
     return json.dumps({"offsetTable": table}).encode()
 
 
+def read_table(content: bytes) -> dict[str, Any] | None:
+    """One of the broker's tables; ``None`` where a broker would read its `.bak` instead."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "table.json")
+        path.write_bytes(content)
+        with contextlib.suppress(mqstore.CorruptionError, TypeError):
+            row = json.loads(mqstore.read_config_json(path))
+            return row if isinstance(row, dict) else None
+    return None
+
+
 def within(content: bytes, ends: Mapping[tuple[str, str], int]) -> bytes:
     """One of the two files with no offset beyond the end of its queue.
 
@@ -37,14 +49,11 @@ def within(content: bytes, ends: Mapping[tuple[str, str], int]) -> bytes:
         content: The file; it comes back as it is where no offset is beyond, or if it is damaged.
         ends: End of each queue by topic and number.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "offsets.json")
-        path.write_bytes(content)
-        try:
-            row = json.loads(mqstore.read_config_json(path))
-            table = row["offsetTable"].items()
-        except (mqstore.CorruptionError, LookupError, AttributeError, TypeError):
-            return content
+    row = read_table(content) or {}
+    try:
+        table = row["offsetTable"].items()
+    except (LookupError, AttributeError):
+        return content
     is_changed = False
     for name, offsets in table:
         if isinstance(offsets, dict):

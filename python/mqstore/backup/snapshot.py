@@ -5,7 +5,6 @@ A snapshot is a small document. It has what changed since a *state*, an object w
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from dataclasses import dataclass, field, replace
@@ -36,6 +35,7 @@ __all__ = [
     "Range",
     "Snapshot",
     "can_keep",
+    "check_ranges",
     "day_ms",
     "days",
     "document_name",
@@ -243,11 +243,11 @@ def _files(
         )
         if is_more:
             ranges = known[path].ranges + ranges
-        _check(path, ranges, end)
+        check_ranges(path, ranges, end)
         yield path, File(length, end, crc, ranges, manifest, header, gone_ms)
 
 
-def _check(path: str, ranges: Sequence[Range], end: int) -> None:
+def check_ranges(path: str, ranges: Sequence[Range], end: int) -> None:
     """Refuses ranges that do not lie one behind the other."""
     at = 0
     for begin, size, *_ in ranges:
@@ -278,7 +278,7 @@ def ranges_of(target: Target, file: File) -> tuple[Range, ...]:
         ranges = tuple((a, b, c, d) for a, b, c, d in json.loads(content))
         _check_counts("manifest", *(n for a, b, _, d in ranges for n in (a, b, d)))
         _check_digests([ref[2] for ref in ranges])
-        _check("manifest", ranges, file.end)
+        check_ranges("manifest", ranges, file.end)
     except (ValueError, TypeError, RecursionError):
         name = object_name(file.manifest)
         raise damaged(target, name, "a manifest of this file", "something else") from None
@@ -286,16 +286,19 @@ def ranges_of(target: Target, file: File) -> tuple[Range, ...]:
 
 
 def lost(target: Target, files: Mapping[str, File]) -> set[str]:
-    """Files of which an object is missing."""
+    """Files of which an object is missing, or whose ranges cannot be read."""
     needs: dict[str, set[str]] = {}
+    wrong: set[str] = set()
     for name, file in files.items():
         needs[name] = {file.manifest} - {""}
-        with contextlib.suppress(CorruptionError):
+        try:
             needs[name] |= {ref[2] for ref in ranges_of(target, file)}
+        except CorruptionError:
+            wrong.add(name)
     digests = sorted(set().union(*needs.values()))
     times = target.times([object_name(digest) for digest in digests])
     missing = {digest for digest, time_s in zip(digests, times, strict=True) if time_s is None}
-    return {name for name, several in needs.items() if several & missing}
+    return wrong | {name for name, several in needs.items() if several & missing}
 
 
 def load(target: Target, snapshot_id: str, near: Loaded | None = None) -> Loaded:

@@ -14,17 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mqstore
-from mqstore import _native
 from mqstore.backup.offsets import OFFSET_FILES, offsets_in_database, within
+from mqstore.backup.small_files import QUEUES, left_out_names, small_files
 from mqstore.backup.snapshot import (
     BATCH,
     File,
     Loaded,
     Snapshot,
     can_keep,
+    check_ranges,
     day_ms,
     days,
     document_name,
+    ids,
     kept_bytes,
     load,
     lost,
@@ -43,7 +45,6 @@ from mqstore.backup.source import (
     cut_entries,
     cut_header,
     folders_below,
-    names_in,
 )
 from mqstore.backup.target import (
     digest_of,
@@ -53,12 +54,13 @@ from mqstore.backup.target import (
     object_name,
     target_of,
 )
+from mqstore.backup.upkeep import size_if_kept
 from mqstore.backup.writing import SMALL, ObjectWriter
 from mqstore.errors import ConfigError, CorruptionError, MessageNotFoundError, StoreError
 from mqstore.files.layout import numbered
 from mqstore.files.log_files import log_folders, log_paths
 from mqstore.results import _Report
-from mqstore.store import _DATABASES, has_scheme, settings_of
+from mqstore.store import has_scheme, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -72,11 +74,6 @@ _MOST_RANGES = 256
 """Ranges of a growing file, of which then the small ones are copied again as one."""
 _LEAST_SAME = 64
 """Bytes at the log's begin that prove that it is the one of the backup."""
-_QUEUES = {"consumequeue": 20, "batchconsumequeue": 46, "consumequeue_ext": 1}
-"""Bytes of an entry; units of an extension are written before the entry that leads to them."""
-_WHOLE = ("abort", "checkpoint", "mqstore.mark")
-_WHOLE_BELOW = ("config", "mqstore.acks", "mqstore.failed")
-_MADE_AGAIN = ("lock", "mqstore.seal", "mqstore.wait", "abort.bak", "mqstore.deleted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +201,7 @@ class _Sync:
         store by its retention.
         """
         # Each step before the next: what is copied first leads only to what is copied later.
-        small = dict(self._small_files())
+        small = dict(small_files(self._root, self._skipped))
         with mqstore.open(self._root, config=self._config) as store:
             now_ms = time.time_ns() // 1_000_000
             end, self._flushed = store.max_physical_offset, store.flushed_offset
@@ -214,6 +211,9 @@ class _Sync:
         target = existing(self._target, make=True)
         known_days = days(target)
         self._base = base = self._load_base(known_days)
+        before = {*ids(target)} if base is None else set()
+        if self._newest:
+            now_ms = max(now_ms, time_ms_of(self._newest) + 1)
         paths = log_paths(log_folders(self._root, self._config))
         begin = min(paths, default=end)
         if offsets is not None:
@@ -236,10 +236,8 @@ class _Sync:
         self._objects.flush(everything=True)
         self._skipped += [f"{name!a}: no name of a store" for name in files if not can_keep(name)]
         files = {name: file for name, file in files.items() if can_keep(name)}
-        left_out = (*self._left_out(), *sorted(self._skipped))
+        left_out = (*left_out_names(self._root), *sorted(self._skipped))
         timeline = secrets.token_hex(4)
-        if self._newest:
-            now_ms = max(now_ms, time_ms_of(self._newest) + 1)
         if base is not None:
             files = shown(files, day_ms(known_days[0]))
             same = (base.files, base.snapshot.end_offset) == (files, end)
@@ -262,7 +260,9 @@ class _Sync:
             return None
         self._check_log(end)
         snapshot = replace(snapshot, id=write(self._target, new, changed))
-        if not self._objects.is_whole([*needed, object_name(new.base)]):
+        # Another store may have begun the backup meanwhile.
+        is_alone = base is not None or {*ids(target)} - before == {snapshot.id}
+        if not is_alone or not self._objects.is_whole([*needed, object_name(new.base)]):
             self._target.remove([document_name(snapshot.id)])
             return None
         if self._verify:
@@ -321,10 +321,16 @@ class _Sync:
             kept |= {name: getattr(store.config, name) for name in names}
         return kept
 
-    def _before(self, name: str) -> File | None:
-        """The known file, unless it is to be copied again; so is one that was gone once."""
+    def _before(self, name: str, path: Path | None = None) -> File | None:
+        """The known file, unless it is to be copied again: one that was gone or changed."""
         known = self._known.get(name)
-        return None if known is None or known.gone_ms or name in self._lost else known
+        if known is None or known.gone_ms or name in self._lost:
+            return None
+        if path is not None and known.manifest and self._base is not None:
+            is_changed = path.stat().st_ctime * 1000 >= self._base.snapshot.time_ms
+            if is_changed and size_if_kept(self._target, known, path) is None:
+                return None
+        return known
 
     # Files.
 
@@ -344,6 +350,7 @@ class _Sync:
         added = self._objects.ranges.pop(name, None)
         if added:
             file = replace(file, ranges=tuple(sorted((*file.ranges, *added))))
+        check_ranges(name, file.ranges, file.end)
         if file.manifest == "-":
             rows = json_bytes(file.ranges)
             file = replace(file, ranges=(), manifest=self._objects.add(rows))
@@ -363,9 +370,11 @@ class _Sync:
 
     def _closed(self, path: Path, known: File | None) -> File | None:
         """A closed file that is kept already."""
-        if known is None or not known.manifest or path.stat().st_size != known.length:
+        if known is None or not known.manifest:
             return None
-        return known
+        with SourceFile(path, self._pace) as file:
+            is_same = file.length == known.length and file.crc(known.end) == known.crc
+        return known if is_same else None
 
     def _log(
         self, paths: Mapping[int, Path], begin: int, end: int, now_ms: int
@@ -385,11 +394,16 @@ class _Sync:
             if at < begin
         }
         last = max(paths, default=0)
-        for at, path in paths.items():
-            if at >= end and at > begin:
-                continue
+        for at, kept in known.items() if fork is None else ():
             name = f"commitlog/{at:020}"
-            before = self._before(name) and known.get(at)
+            if begin <= at < last and (at not in paths or paths[at].stat().st_size < kept.length):
+                files[name] = kept
+                self._skipped.append(f"{name}: missing or cut in the store, kept as it was before")
+        for at, path in paths.items():
+            name = f"commitlog/{at:020}"
+            if (at >= end and at > begin) or name in files:
+                continue
+            before = self._before(name, path) and known.get(at)
             closed = self._closed(path, before) if fork is None and at != last else None
             if closed is not None:
                 files[name] = closed
@@ -477,7 +491,7 @@ class _Sync:
     ) -> dict[str, File]:
         """Copies the queues."""
         files: dict[str, File] = {}
-        for kind, size in _QUEUES.items():
+        for kind, size in QUEUES.items():
             for folder in folders_below(self._root / kind, 2):
                 topic, queue = folder.parts[-2:]
                 is_batch = kind == "consumequeue" and (topic, queue) in batches
@@ -486,8 +500,8 @@ class _Sync:
                 paths = numbered(folder, 20)
                 for path in paths:
                     name = above + path.name
-                    before = self._before(name) if keep else None
                     try:
+                        before = self._before(name, path) if keep else None
                         closed = self._closed(path, before) if path != paths[-1] else None
                         files[name] = closed or self._queue_file(
                             name, path, before, width, end, is_last=path == paths[-1]
@@ -495,7 +509,8 @@ class _Sync:
                     except FileNotFoundError:
                         continue  # expired meanwhile
                 if paths:
-                    files |= dict(self._gone(above, above + paths[0].name, now_ms))
+                    copied = (name for path in paths if (name := above + path.name) in files)
+                    files |= dict(self._gone(above, min(copied, default=above + "~"), now_ms))
         return files
 
     def _queue_file(
@@ -524,9 +539,9 @@ class _Sync:
         table = HEADER_BYTES + 4 * slots
         for path in paths if slots else ():
             name = f"index/{path.name}"
-            before = self._before(name) if keep else None
             is_last = path == paths[-1]
             with contextlib.suppress(FileNotFoundError):  # expired meanwhile
+                before = self._before(name, path) if keep else None
                 closed = None if is_last else self._closed(path, before)
                 files[name] = closed or self._index_file(
                     name, path, before, table, end, is_last=is_last
@@ -552,6 +567,8 @@ class _Sync:
             written = min(table + ENTRY_BYTES * count, file.length) if count > 1 else 0
             grown = self._grown(file, before)
             ranges = grown.ranges if grown and grown.end <= written else ()
+            # It may have been full before: a recovery deletes files behind the last.
+            ranges = tuple(one for one in ranges if one[0] >= table)
             at = ranges[-1][0] + ranges[-1][1] if ranges else table
             for place in range(at, written, PIECE):
                 self._objects.keep(name, place, file.read(place, min(place + PIECE, written)))
@@ -567,33 +584,3 @@ class _Sync:
         for name, file in self._known.items():
             if name.startswith(above) and name < first:
                 yield name, replace(file, gone_ms=file.gone_ms or now_ms)
-
-    def _small_files(self) -> Iterator[tuple[str, bytes]]:
-        """Files that are kept as a whole."""
-        names: list[str] = list(_WHOLE)
-        for folder in _WHOLE_BELOW:
-            path = self._root / folder
-            names += [f"{folder}/{name}" for name in names_in(path)]
-        for name in names:
-            path = self._root / name
-            if name.endswith((".bak", ".tmp")) or name in _DATABASES:
-                continue
-            if path.is_symlink() or path.is_dir():
-                self._skipped.append(f"{name!a}: a {'link' if path.is_symlink() else 'folder'}")
-            elif not can_keep(name):
-                self._skipped.append(f"{name!a}: no name of a store")
-            elif path.is_file():
-                with contextlib.suppress(FileNotFoundError):  # replaced or removed meanwhile
-                    yield name, path.read_bytes()
-
-    def _left_out(self) -> Iterator[str]:
-        """A line for each kind of files that no snapshot has."""
-        for name in sorted(names_in(self._root)):
-            known = _native._store_name(os.fsencode(name).decode("utf-8", "replace"))  # noqa: SLF001
-            if name in (*_WHOLE, *_WHOLE_BELOW, *_MADE_AGAIN, *_QUEUES, "commitlog", "index"):
-                continue
-            yield f"{name}: {'no file of a store' if known is None else known[1]}"
-        for name in _DATABASES:
-            if (self._root / name / "CURRENT").is_file():
-                made = "offsets are kept as consumerOffset.json" if "Offsets" in name else ""
-                yield f"{name}: a database of RocksDB; {made or 'its rows are made from the log'}"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from mqstore.backup.target import Target
 
-__all__ = ["PruneReport", "backed_up_end", "check_backup", "prune"]
+__all__ = ["PruneReport", "backed_up_end", "check_backup", "prune", "size_if_kept"]
 
 _AT_ONCE = 8
 _LEAST_AGE_S = 24 * 3600
@@ -275,7 +275,7 @@ def backed_up_end(
         return 0
     known = load(found, newest).files
     for at, path in files.items():
-        size = _size_if_kept(found, known.get(f"commitlog/{at:020}"), path)
+        size = size_if_kept(found, known.get(f"commitlog/{at:020}"), path)
         if size is None:
             break
         end = at + size
@@ -283,7 +283,7 @@ def backed_up_end(
     return end if found.times([document_name(newest)]) != [None] else 0
 
 
-def _size_if_kept(target: Target, kept: File | None, path: Path) -> int | None:
+def size_if_kept(target: Target, kept: File | None, path: Path) -> int | None:
     """Bytes of a file of which a backup has each; ``None`` if it lacks some."""
     # `prune` would delete one that the store has lost before.
     if kept is None or kept.gone_ms:

@@ -1,0 +1,188 @@
+"""Files that change, vanish or come back between and during syncs."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import mqstore
+from helpers.stores import TINY
+from mqstore.backup import syncing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def append(root: Path, count: int = 1, *, body: str = "body", queues: int = 1) -> None:
+    with mqstore.open(root, "a", config=TINY) as made:
+        for n in range(count):
+            made.append("T", b"%s %d" % (body.encode(), n), keys=f"k{n}", queue_id=n % queues)
+
+
+def bodies(root: Path, **moment: Any) -> list[bytes]:
+    with mqstore.open(root, **moment) as store:
+        return [message.body for message in store.scan()]
+
+
+def by_queue(root: Path) -> list[bytes]:
+    with mqstore.open(root) as store:
+        queue = store.queues()[0]
+        reads = (store.read("T", 0, n, max_messages=1) for n in range(queue.max_offset))
+        return [message.body for read in reads for message in read.messages]
+
+
+@pytest.fixture
+def backup(tmp_path: Path) -> Path:
+    return tmp_path / "backup"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+def test_an_index_file_that_is_last_again_is_kept_once(root: Path, backup: Path) -> None:
+    append(root, 60)
+    mqstore.sync(root, backup)
+    # As a recovery does behind the last whole file.
+    max((root / "index").iterdir()).unlink()
+    mqstore.sync(root, backup)
+    append(root, 5)
+    mqstore.sync(root, backup)
+    for snapshot in mqstore.snapshots(backup):
+        with mqstore.open(backup, snapshot=snapshot.id) as store:
+            assert len(list(store.query("T", "k10"))) == 1
+    assert mqstore.check_backup(backup).ok
+
+
+def test_a_manifest_of_other_ranges_is_made_again(
+    root: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(root, 60)
+    with monkeypatch.context() as patch:
+        patch.setattr(syncing, "json_bytes", lambda ranges: b"[[9,1,2,3]]")
+        mqstore.sync(root, backup)
+    with pytest.raises(mqstore.CorruptionError):
+        bodies(backup)
+    append(root)
+    mqstore.sync(root, backup, verify=True)
+    assert bodies(backup) == bodies(root)
+
+
+@pytest.mark.parametrize("harm", ["missing", "empty", "damaged"])
+def test_a_table_is_kept_from_its_bak_where_a_broker_reads_that(
+    root: Path, backup: Path, tmp_path: Path, harm: str
+) -> None:
+    append(root, 30)
+    table = root / "config/consumerOffset.json"
+    # As fastjson writes it.
+    (root / "config/consumerOffset.json.bak").write_text('{"offsetTable":{"T@g":{0:10}}}')
+    table.unlink(missing_ok=True)
+    if harm != "missing":
+        table.write_bytes(b"" if harm == "empty" else b'{"offsetTab')
+    mqstore.sync(root, backup)
+    mqstore.restore(backup, tmp_path / "restored")
+    for place in (backup, tmp_path / "restored"):
+        with mqstore.open(place) as store:
+            assert [(at.topic, at.queue_offset) for at in store.groups()["g"]] == [("T", 10)]
+
+
+def test_a_file_of_a_queue_that_was_made_again_is_copied(root: Path, backup: Path) -> None:
+    append(root, 30)
+    mqstore.sync(root, backup)
+    first = root / f"consumequeue/T/0/{0:020}"
+    status = first.stat()
+    entries = first.read_bytes()
+    first.write_bytes(entries[20:40] * 10)
+    os.utime(first, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert mqstore.sync(root, backup).new_bytes == 200
+    assert not mqstore.sync(root, backup).is_new
+
+
+def test_a_closed_file_that_was_mended_is_copied(root: Path, backup: Path) -> None:
+    append(root, 100)
+    second = root / f"commitlog/{4096:020}"
+    good = second.read_bytes()
+    second.write_bytes(good[:2000] + b"damage" + good[2006:])
+    mqstore.sync(root, backup)
+    second.write_bytes(good)
+    assert mqstore.sync(root, backup).is_new
+    assert bodies(backup) == bodies(root)
+    assert len(bodies(root)) == 100
+    assert not mqstore.sync(root, backup).is_new
+
+
+def test_entries_stay_where_retention_runs_before_a_queue_is_copied(
+    root: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(root, 200)
+    mqstore.sync(root, backup)
+    append(root)
+    numbered, once = syncing.numbered, [1]
+
+    def late(folder: Path, digits: int) -> list[Path]:
+        found = numbered(folder, digits)
+        if once:
+            once.clear()
+            mqstore.clean(root, dry_run=False, config={**TINY, "keep_bytes": 9000})
+        return found
+
+    monkeypatch.setattr(syncing, "numbered", late)
+    mqstore.sync(root, backup)
+    assert not once
+    assert by_queue(backup) == bodies(backup)
+    assert len(bodies(backup)) == 201
+
+
+@pytest.mark.parametrize("harm", ["removed", "cut", "emptied"])
+def test_a_log_file_that_the_store_lost_stays_as_it_was(
+    root: Path, backup: Path, harm: str
+) -> None:
+    append(root, 150)
+    mqstore.sync(root, backup)
+    before = bodies(root)
+    second = root / f"commitlog/{4096:020}"
+    if harm == "removed":
+        second.unlink()
+    else:
+        os.truncate(second, 1000 if harm == "cut" else 0)
+    append_at_end = mqstore.sync(root, backup)
+    assert any(f"commitlog/{4096:020}: missing or cut" in line for line in append_at_end.left_out)
+    assert bodies(backup) == before
+    assert mqstore.check_backup(backup).ok
+
+
+def test_a_clock_that_was_reset_hides_no_deleted_file(
+    root: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(root, 100)
+    mqstore.sync(root, backup)
+    mqstore.clean(root, dry_run=False, config={**TINY, "keep_bytes": 1})
+    assert len(bodies(root)) < 60
+    append(root)
+    monkeypatch.setattr(syncing.time, "time_ns", lambda: 86_400 * 10**9)
+    mqstore.sync(root, backup)
+    assert len(bodies(backup)) == 101
+
+
+def test_two_stores_that_begin_one_backup_at_once_do_not_share_it(
+    root: Path, backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(root, 20)
+    other = tmp_path / "other"
+    append(other, 20, body="another")
+    small_files = syncing.left_out_names
+    once = [1]
+
+    def beside(place: Path) -> Any:
+        if once:
+            once.clear()
+            mqstore.sync(other, backup)
+        return small_files(place)
+
+    monkeypatch.setattr(syncing, "left_out_names", beside)
+    with pytest.raises(mqstore.ConfigError, match="another store"):
+        mqstore.sync(root, backup)
+    assert len(mqstore.snapshots(backup)) == 1
