@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 _DESCRIBE = re.compile(r"\s*(?:describe|desc)\s+(?:table\s+)?\"?(\w+)\"?\s*;?\s*", re.IGNORECASE)
 _SHOW = re.compile(r"\s*show\s+(?:all\s+)?tables\s*;?\s*", re.IGNORECASE)
 _EXPLAIN = re.compile(
-    r"\s*explain\s+(analyze\s+)?(?:\(\s*(?:analyze|format)\b[^)]*\)\s*)?(.*)",
-    re.IGNORECASE | re.DOTALL,
+    r"(?is)\s*explain\s+(analyze\s+)?(?:\(\s*(?:analyze|format)\b[^)]*\)\s*)?(.*)"
 )
 _DESCRIPTION = ("column_name", "column_type", "meaning")
 _TEXT = "messages_text"
@@ -393,10 +392,9 @@ def _by_broker(paths: list[str]) -> dict[str, str]:
     """The stores by name of their broker, or by path where two have the same."""
     if not paths:
         raise ConfigError("paths: expected a store, got none", "paths")
-    real = [os.path.realpath(path) for path in paths]
-    twice = next((path for path, own in zip(paths, real, strict=True) if real.count(own) > 1), None)
-    if twice is not None:
-        raise ConfigError(f"paths: {twice} is named twice", "paths")
+    real = [*map(os.path.realpath, paths)]
+    if twice := [path for path in paths if real.count(os.path.realpath(path)) > 1]:
+        raise ConfigError(f"paths: {twice[0]} is named twice", "paths")
     names = [broker_of(path) for path in paths]
     unique = len(set(names)) == len(names)
     return dict(zip(names if unique else paths, paths, strict=True))
@@ -409,15 +407,10 @@ def _zone_name(connection: duckdb.DuckDBPyConnection) -> str:
     if (name,) in known:
         return name
     now = zone().local(datetime.now(UTC))
-    offset = now.utcoffset() or timedelta()
-    hours, rest = divmod(-offset, timedelta(hours=1))
-    fixed = f"Etc/GMT{hours:+d}"
-    text = f"DuckDB knows no time zone {name}"
-    name_one = "name one, as Asia/Kolkata, in --tz or TZ"
-    if rest or (fixed,) not in known:
-        raise ConfigError(f"--tz: {text}; {name_one}", "tz")
+    hours, rest = divmod(-(now.utcoffset() or timedelta()), timedelta(hours=1))
+    text = f"DuckDB knows no time zone {name}; name one, as Asia/Kolkata, in --tz or TZ"
+    if rest or (f"Etc/GMT{hours:+d}",) not in known:
+        raise ConfigError(f"--tz: {text}", "tz")
     if rules is None:
-        warnings.warn(
-            f"{text}: it is {str(now)[-6:]} all year; {name_one}", RuntimeWarning, stacklevel=2
-        )
-    return fixed
+        warnings.warn(f"{text}: it is {str(now)[-6:]} all year", RuntimeWarning, stacklevel=2)
+    return f"Etc/GMT{hours:+d}"

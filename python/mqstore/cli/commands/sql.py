@@ -10,6 +10,7 @@ import re
 import shutil
 import sys
 import threading
+from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,6 @@ from mqstore.cli.progress import progress
 from mqstore.cli.units import SIZE
 from mqstore.errors import needs
 from mqstore.files.new_file import new_file
-from mqstore.store import has_scheme
 from mqstore.text import escape
 
 if TYPE_CHECKING:
@@ -142,7 +142,13 @@ def sql_command(
     if query is None and sys.stdin.isatty() and out is None:
         from mqstore.cli.sql_prompt import prompt
 
-        prompt(session, lambda text: _show_paged(session, text, output, form))
+        def show(text: str) -> None:
+            # A pager that is left open would read what is typed next.
+            with closing(Pager()) as output.pager, contextlib.suppress(OutputClosedError):
+                _show(session, text, output, form)
+                output.flush()
+
+        prompt(session, show)
         return 0
     try:
         query = _typed() if query is None else query
@@ -194,9 +200,8 @@ def _split(words: tuple[str, ...]) -> tuple[list[str], str | None]:
     if query is not None and not stores:
         text = f"STORE: {query!r} is no path; if it is the query, name the store before it"
         raise click.UsageError(text)
-    for store in stores:
-        if _is_query(store) and not has_scheme(store):
-            raise click.UsageError(f"{store!r} is no path; the query stands last, and once")
+    if wrong := [store for store in stores if _is_query(store) and "://" not in store]:
+        raise click.UsageError(f"{wrong[0]!r} is no path; the query stands last, and once")
     return stores, query
 
 
@@ -228,7 +233,7 @@ def _show(
     """Runs a query and prints its rows; the exit code."""
     with (
         contextlib.ExitStack() as bar,
-        contextlib.closing(_Running(session, query, form)) as running,
+        closing(_Running(session, query, form)) as running,
     ):
         session.stores.advance = bar.enter_context(progress("reading"))
         for schema, kinds, batches in running.results():
@@ -252,24 +257,13 @@ def _parquet_writer(target: Path | None, schema: pa.Schema) -> Any:  # noqa: ANN
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    for column in schema:
-        try:
-            pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([column])).close()
-        except pa.ArrowException:
-            text = f"column {column.name}: Parquet has no {column.type}; cast it, as to varchar"
-            raise QueryError(text) from None
-    return pq.ParquetWriter(target, schema)
-
-
-def _show_paged(session: Session, query: str, output: Output, form: str) -> None:
-    """Prints the rows of a query in a pager of its own, which ends before the next prompt."""
-    output.pager = pager = Pager()
     try:
-        with contextlib.suppress(OutputClosedError):
-            _show(session, query, output, form)
-            output.flush()
-    finally:
-        pager.close()
+        for column in schema:
+            pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([column])).close()
+    except pa.ArrowException:
+        text = f"column {column.name}: Parquet has no {column.type}; cast it, as to varchar"
+        raise QueryError(text) from None
+    return pq.ParquetWriter(target, schema)
 
 
 class _Running:
@@ -340,12 +334,12 @@ def _shaped(relation: DuckDBPyRelation, form: str) -> DuckDBPyRelation:
     if form == "parquet":
         # Two columns of one name get two.
         relation = relation.project("*")
-        spans = [
-            '"{0}"::varchar as "{0}"'.format(name.replace('"', '""'))
-            for name, kind in zip(relation.columns, relation.types, strict=True)
-            if str(kind) == "INTERVAL"
+        names = ['"{}"'.format(name.replace('"', '""')) for name in relation.columns]
+        kinds = [
+            f"::varchar as {names[at]}" * (str(kind) == "INTERVAL")
+            for at, kind in enumerate(relation.types)
         ]
-        return relation.project(f"* replace ({', '.join(spans)})") if spans else relation
+        return relation.project(", ".join(map(str.__add__, names, kinds)))
     if form in {"json", "jsonl"}:
         return relation.set_alias("mqstore_rows").project("to_json(mqstore_rows)")
     return relation.project("columns(*)::varchar")
