@@ -171,8 +171,11 @@ def _has_all(store: Store, asked: dict[str, Any], listed: set[tuple[str, int]]) 
     """Whether no queue that may have a message is lost, as far as the table of topics says."""
     rows = table_rows(store, "topics.json", "topicConfigTable")
     topics, queue_ids = asked.get("topics"), asked.get("queue_ids")
-    ends = {name: row.get("writeQueueNums") for name, row in rows.items() if isinstance(row, dict)}
-    ends = {name: end for name, end in ends.items() if isinstance(end, int)}
+    ends: dict[str, int] = {
+        name: row["writeQueueNums"]
+        for name, row in rows.items()
+        if isinstance(row, dict) and isinstance(row.get("writeQueueNums"), int)
+    }
     for name, queue_id in listed:
         ends[name] = max(ends.get(name, 0), queue_id + 1)
     return bool(rows) and all(
