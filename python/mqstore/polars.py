@@ -45,8 +45,10 @@ def scan(
     read; polars checks every row again. Of ``queue_id``, ``queue_offset``, ``unique_key`` and
     ``keys`` (``list.contains``) the queues and the index give the messages, as ``Store.read`` and
     ``Store.query`` find them: a prepared or rolled back one is in no queue, nor is the second of
-    two with one number. The log is read instead with ``on_error`` other than ``"raise"``, where
-    entries lead to no message or to one of another number, and where they name too many messages.
+    two with one number, so ``queue_id == 0`` may give fewer rows than the table has with that
+    number; ``mqstore sql`` leaves them out always. The log is read instead with ``on_error`` other
+    than ``"raise"``, where a queue is missing of those that ``topics.json`` counts, where entries
+    lead to no message or to one of another number, and where they name too many messages.
     Messages that are appended after a query began are not in it.
 
     Args:

@@ -377,6 +377,28 @@ def test_prompt(root, tmp_path):
     assert "select nothing" in (tmp_path / "mqstore/sql_history").read_text()
 
 
+def test_each_result_of_the_prompt_has_a_pager_of_its_own(root, tmp_path):
+    parent, child = pty.openpty()
+    process = subprocess.Popen(
+        [*command_line(), "sql", root],
+        stdin=child,
+        stdout=child,
+        stderr=child,
+        env=environment(
+            TERM="xterm",
+            LINES="10",
+            XDG_STATE_HOME=str(tmp_path),
+            MQSTORE_PAGER="sh -c 'head -n 1; echo left the pager'",
+        ),
+    )
+    os.close(child)
+    os.write(parent, b"from range(100000);\nselect 6 * 7;\nfrom range(100);\n.quit\n")
+    shown = read_terminal(parent).decode()
+    assert process.wait(timeout=60) == 0
+    assert shown.count("left the pager") == 2
+    assert re.search(r"left the pager.*sql> .*42\s.*left the pager", shown, re.DOTALL), shown
+
+
 def test_table_fits_the_terminal(root):
     def lines(query):
         code, out, _ = on_terminal(["sql", str(root), query], COLUMNS="80", NO_COLOR="1")

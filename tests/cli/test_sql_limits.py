@@ -62,6 +62,11 @@ def test_a_process_ends_cleanly_after_damage(mq, damaged):
         "attach '{root}' || '/x.db' as x",
         "attach getvariable('x') as x",
         "export database '{root}/x'",
+        "copy (select 1) to 'file://localhost{root}/x.csv'",
+        "copy (select 1) to '{parent}/../o' (per_thread_output, FILENAME_PATTERN '../{root}/x')",
+        "copy (select 1) to '{parent}/../o' (per_thread_output, \"filename_pattern\" $${root}$$)",
+        "copy (select 1) to '{parent}/../o' (per_thread_output, filename_pattern 'x' || '/../x')",
+        "copy (select 1) to '{parent}/../o' (per_thread_output, file_extension 'x/../../{root}/x')",
     ],
 )
 def test_no_statement_writes_into_a_store(mq, small, tmp_path, query):
@@ -77,12 +82,30 @@ def test_no_statement_writes_into_a_store(mq, small, tmp_path, query):
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
 
 
+def test_explain_runs_nothing(mq, small, tmp_path):
+    target = tmp_path / "x.csv"
+    for statement in (
+        f"copy (select topic from messages) to '{target}'",
+        "create table b as from a",
+    ):
+        query = f"create temp table a as select 1 as n; explain {statement}; from a"
+        mq("sql", small[0], "--allow-files", query)
+        assert not target.exists()
+    query = "create temp table a as select 1 as n; explain delete from a; select n from a"
+    assert mq("sql", small[0], query).out.endswith("n\n1\n")
+    query = "explain ( FORMAT json) select count(*) from messages where queue_id = 1"
+    assert "pushed queue_ids=[1]" in mq("sql", small[0], query).out
+
+
 def test_files_outside_are_written_where_they_are_allowed(mq, small, tmp_path):
     target = tmp_path / "it''s.csv"
     query = f"copy (select 1 as a) to '{target}'; attach '{tmp_path}/x.db' as x; "
+    each = "per_thread_output true, filename_pattern 'x_{i}', file_extension 'txt'"
+    query += f"copy (select 1 as a) to '{tmp_path}/many' (format csv, {each}); "
     query += f"create table x.t(a int); copy x.t from '{tmp_path}/it''s.csv'; select 2 as b"
     assert rows(mq, small[0], "--allow-files", query) == [{"b": 2}]
     assert (tmp_path / "it's.csv").read_text() == "a\n1\n"
+    assert (tmp_path / "many/x_0.txt").read_text() == "a\n1\n"
 
 
 def test_a_log_that_ends_too_early_is_reported(mq, small, tmp_path):
@@ -93,8 +116,11 @@ def test_a_log_that_ends_too_early_is_reported(mq, small, tmp_path):
     ran = mq("sql", path, "select count(*) as n from messages", "--json", code=1)
     assert ran.json == [{"n": 6}]
     assert "know 4 messages" in ran.err
-    before = f"select 1 from messages where physical_offset < {small[1][3]}"
-    assert mq("sql", path, before).err == ""
+    for bound in ("store_timestamp < '2100-01-01'", "physical_offset < 1000000"):
+        query = f"select count(*) as n from messages where {bound}"
+        assert "know 4 messages" in mq("sql", path, query, code=1).err
+    for bound in ("store_timestamp < '2020-01-01'", f"physical_offset < {small[1][3]}"):
+        assert mq("sql", path, f"select count(*) from messages where {bound}").err == ""
     with pytest.warns(RuntimeWarning, match="know 4 messages"):
         mqstore.sql(path, "select count(*) from messages where topic = 'orders'").fetchall()
 
@@ -151,6 +177,57 @@ def test_limits_that_are_too_low_are_one_error(mq, small, options):
     for limits in ({"memory_bytes": -1}, {"memory_bytes": "1g"}, {"threads": 0}):
         with pytest.raises(mqstore.ConfigError, match="expected at least"):
             mqstore.sql(small[0], "select 1", **limits)
+
+
+def test_arguments_that_do_not_fit(mq, small, tmp_path):
+    root, folder = small[0], small[0].parent
+    for arguments, expected in (
+        (("select 1", root), "the query stands last"),
+        ((root, "select 1", "select 2"), "the query stands last"),
+        ((root, f"{folder}/../{folder.name}/store", "select 1"), "is named twice"),
+        ((root, "--overwrite", "select 1"), "--overwrite replaces the file of -o"),
+        ((root, "--json"), "standard input: expected a query, found none"),
+    ):
+        ran = mq("sql", *arguments, code=2)
+        assert expected in ran.err
+        assert ran.out == ""
+    missing = tmp_path / "none"
+    ran = mq("sql", root, "select 1", "-o", missing / "x.csv", code=5)
+    assert "the folder is not there" in ran.err
+    assert f"{missing}'\n" in ran.err
+    with pytest.raises(mqstore.ConfigError, match="on_error: expected raise or skip, got 'x'"):
+        mqstore.sql(root, "select 1", on_error="x")
+    with pytest.raises(mqstore.ConfigError, match="named twice"):
+        mqstore.sql([root, f"{root}/"], "select 1")
+    with pytest.raises(TypeError, match="query: expected str or None, got int"):
+        mqstore.sql(root, 1)
+
+
+def test_parquet_of_odd_columns(mq, small, tmp_path):
+    out = tmp_path / "x.parquet"
+    query = 'select m.topic, q.topic, max(store_timestamp) - min(store_timestamp) as "a""b" '
+    query += "from messages m, queues q group by all"
+    mq("sql", small[0], query, "-o", out)
+    table = pq.read_table(out)
+    assert table.column_names == ["topic", "topic_1", 'a"b']
+    assert table.column(2)[0].as_py().count(":") == 2
+    for value in ("[interval 1 day]", "map{}", "union_value(k := 1)", "{}"):
+        query = f"select 1 as a, {value} as b"
+        ran = mq("sql", small[0], query, "-o", tmp_path / "y.parquet", code=2)
+        assert ran.err.startswith("mqstore: column b: Parquet has no ")
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_zones_that_duckdb_does_not_know(mq, small):
+    query = "select timestamptz '2026-01-01 00:00Z' as t"
+    for zone in ("+05:30", "+15:00"):
+        ran = mq("sql", small[0], query, "--tz", zone, code=2)
+        assert f"no time zone {zone}; name one" in ran.err
+    ran = mq("sql", small[0], query, "--json", TZ="CET-1CEST,M3.5.0,M10.5.0/3", MQSTORE_TZ="")
+    assert ran.json in ([{"t": "2026-01-01 01:00:00+01"}], [{"t": "2026-01-01 02:00:00+02"}])
+    assert "all year" in ran.err
+    for zone in ("+02:00", "Asia/Kolkata", "UTC"):
+        assert mq("sql", small[0], query, "--tz", zone).err == ""
 
 
 def test_words_that_are_no_query(mq, small, tmp_path):

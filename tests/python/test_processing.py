@@ -195,6 +195,8 @@ def test_numbers_below_1_are_refused(store: mqstore.Store, name: str) -> None:
     options: dict[str, Any] = {name: 0}
     with store.group("g") as group, pytest.raises(ValueError, match=f"{name}: expected 1 or more"):
         group.process("orders", print, **options)
+    with store.group("g") as group, pytest.raises(TypeError, match=f"{name}: expected an int"):
+        group.process("orders", print, **{name: "4"})
 
 
 def test_a_writer_that_delivers_nothing_is_told_at_once(tmp_path: Path) -> None:

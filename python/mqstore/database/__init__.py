@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from datetime import UTC, datetime
+import warnings
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 import mqstore
 from mqstore._names import broker_of
 from mqstore.database.tables import TABLES, Stores, Table, columns_of
-from mqstore.errors import ConfigError, needs
+from mqstore.errors import ConfigError, expect, needs, wrong_setting
 from mqstore.store import connect_each
 from mqstore.text.zone import zone
 
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 
 _DESCRIBE = re.compile(r"\s*(?:describe|desc)\s+(?:table\s+)?\"?(\w+)\"?\s*;?\s*", re.IGNORECASE)
 _SHOW = re.compile(r"\s*show\s+(?:all\s+)?tables\s*;?\s*", re.IGNORECASE)
-_EXPLAIN = re.compile(r"\s*explain\s+(analyze\s+)?(.*)", re.IGNORECASE | re.DOTALL)
+_EXPLAIN = re.compile(
+    r"(?is)\s*explain\s+(analyze\s+)?(?:\(\s*(?:analyze|format)\b[^)]*\)\s*)?(.*)"
+)
 _DESCRIPTION = ("column_name", "column_type", "meaning")
 _TEXT = "messages_text"
 # Statements that write files.
@@ -36,7 +39,10 @@ _WRITES = (b"copy", b"attach", b"export")
 _BEFORE_TARGET = (b"database", b"or", b"replace", b"if", b"not", b"exists")
 _ROWS = duckdb.ExpectedResultType.QUERY_RESULT
 _COMMENT = duckdb.token_type.comment
-_SCHEME = re.compile(r"(?:[a-z]+:)+(?://(?=/))?", re.IGNORECASE)
+_SCHEME = re.compile(r"(?:[a-z]+:)+(?://(?:localhost)?(?=/))?", re.IGNORECASE)
+# Parts of the names of files that `copy` makes below its target.
+_NAME_OPTIONS = {b"filename_pattern", b"file_extension"}
+_PLAIN_NAME = re.compile(rb"'[^'/]*' ?[,)]")
 _MOST_SQL = 1 << 32
 _LEAST_MEMORY_BYTES = 1 << 20
 # DuckDB takes NaN and Infinity for JSON, which has no such numbers.
@@ -114,6 +120,7 @@ def sql(
         >>> mqstore.sql(folder, "select body_json->>'$.id' from messages").fetchall()
         [('17',)]
     """
+    expect("query", query, (str, type(None)), "str or None")
     session = Session(
         paths,
         allow_files=allow_files,
@@ -152,6 +159,8 @@ class Session:
         ):
             if type(number) is not int or not least <= number < 1 << 62:
                 raise ConfigError(f"{name}: expected at least {least}, got {number!r}", name)
+        if on_error not in ("raise", "skip"):
+            raise wrong_setting("on_error", "raise or skip", repr(on_error))
         given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
         roots = [os.fspath(path) for path in connect_each(given, storage_options)]
         self.stores = Stores(_by_broker(roots), config, on_error)
@@ -176,6 +185,7 @@ class Session:
             shown = f"_{name}" if name in {"messages", "unqueued"} else name
             self.connection.register(shown, Table(name, self.stores))
         self.connection.execute(_VIEWS)
+        self._own_view = self._view_of_messages()
         if not allow_files:
             self.connection.execute("set enable_external_access = false")
         self.connection.execute("set lock_configuration = true")
@@ -227,6 +237,11 @@ class Session:
         if not target.startswith("'") or not re.match(rb"[\w(;]", behind):
             text = f"expected a path in single quotes as the file to write, found {target}"
             raise ConfigError(f"query: {text}", "query")
+        for at, word in enumerate(lower):
+            given = b" ".join(words[at + 1 : at + 3])
+            if word.strip(b'"') in _NAME_OPTIONS and not _PLAIN_NAME.match(given):
+                text = f"expected a name without / in single quotes, found {given.decode()}"
+                raise ConfigError(f"query: {word.decode()}: {text}", "query")
         path = _SCHEME.sub("", target[1:-1].replace("''", "'"))
         home = os.path.expanduser(path)  # noqa: PTH111 - which raises where a user is unknown
         self.stores.check_outside("query", home, with_parents=True)
@@ -256,7 +271,9 @@ class Session:
         if found is None:
             return relation
         rows: list[tuple[str, ...]] = list(relation.fetchall())
-        if found[1] is None:
+        # All others would do what they say.
+        inner = [one.type for one in self.connection.extract_statements(found[2])]
+        if found[1] is None and inner == [duckdb.StatementType.SELECT]:
             self.stores.scans.clear()
             self.stores.plans_only = True
             try:
@@ -272,8 +289,10 @@ class Session:
         asked = query if explain is None else explain[2]
         with self.connection.cursor() as cursor:
             (tree,) = cursor.execute("select json_serialize_sql(?::varchar)", [asked]).fetchall()[0]
-        if re.search(r'"key":\s*"messages"', tree):
+        if re.search(r'"key":\s*"messages"', tree, re.IGNORECASE):
             return query  # A subquery of that name.
+        if self._view_of_messages() != self._own_view:
+            return query
         raw = text = asked.encode()
         try:
             selects = list(_selects(json.loads(tree)))
@@ -283,6 +302,7 @@ class Session:
         for table, clause in sorted(tables, key=lambda one: -one[0]["query_location"]):
             where, alias = table["query_location"], table["alias"] or "messages"
             name = alias.replace('"', '""').encode()
+            columns = (["keys"], [alias.lower(), "keys"])
             for condition in _all_of(clause):
                 match condition:
                     case {
@@ -291,7 +311,7 @@ class Session:
                         | "array_contains"
                         | "array_has",
                         "arguments": [
-                            {"expression": {"column_names": [*_, "keys"]}},
+                            {"expression": {"column_names": list(column)}},
                             {
                                 "expression": {
                                     "literal": {"kind": "STRING"},
@@ -300,12 +320,16 @@ class Session:
                                 }
                             },
                         ],
-                    }:
+                    } if [part.lower() for part in column] in columns:
                         by_key = b'messages_by_key(%s) as "%s"' % (raw[at : at + length], name)
                         end = where + table["query_location_length"]
                         text = text[:where] + by_key + text[end:]
                         break
         return query[: len(query) - len(asked)] + text.decode()
+
+    def _view_of_messages(self) -> list[Any]:
+        query = "select view_oid from duckdb_views() where view_name = 'messages'"
+        return self.connection.execute(query).fetchall()
 
     def _values(
         self, names: tuple[str, ...], rows: list[tuple[str, ...]]
@@ -368,6 +392,9 @@ def _by_broker(paths: list[str]) -> dict[str, str]:
     """The stores by name of their broker, or by path where two have the same."""
     if not paths:
         raise ConfigError("paths: expected a store, got none", "paths")
+    real = [*map(os.path.realpath, paths)]
+    if twice := [path for path in paths if real.count(os.path.realpath(path)) > 1]:
+        raise ConfigError(f"paths: {twice[0]} is named twice", "paths")
     names = [broker_of(path) for path in paths]
     unique = len(set(names)) == len(names)
     return dict(zip(names if unique else paths, paths, strict=True))
@@ -379,6 +406,11 @@ def _zone_name(connection: duckdb.DuckDBPyConnection) -> str:
     known = connection.execute("select name from pg_timezone_names()").fetchall()
     if (name,) in known:
         return name
-    offset = datetime.now(rules or UTC).utcoffset()
-    hours, rest = divmod(-int(offset.total_seconds()) if offset else 0, 3600)
-    return f"Etc/GMT{hours:+d}" if not rest else "UTC"
+    now = zone().local(datetime.now(UTC))
+    hours, rest = divmod(-(now.utcoffset() or timedelta()), timedelta(hours=1))
+    text = f"DuckDB knows no time zone {name}; name one, as Asia/Kolkata, in --tz or TZ"
+    if rest or (f"Etc/GMT{hours:+d}",) not in known:
+        raise ConfigError(f"--tz: {text}", "tz")
+    if rules is None:
+        warnings.warn(f"{text}: it is {str(now)[-6:]} all year", RuntimeWarning, stacklevel=2)
+    return f"Etc/GMT{hours:+d}"

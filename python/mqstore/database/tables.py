@@ -15,7 +15,7 @@ import msgspec
 
 import mqstore
 from mqstore.errors import ConfigError, needs
-from mqstore.exchange.narrowing import Filters
+from mqstore.exchange.narrowing import Filters, number_of
 from mqstore.store import root_of
 
 with needs("sql", "mqstore.sql"):
@@ -28,6 +28,7 @@ with needs("sql", "mqstore.sql"):
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from datetime import datetime
 
     from mqstore import ArrowScan
     from mqstore.config import ConfigLike
@@ -206,8 +207,9 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
             pushed = ", ".join(f"{name}={value}" for name, value in sorted(asked.items()))
             pushed = pushed or "nothing"
             batches = self._messages({"broker": broker, "key": key}, scan, schema, begin, end)
-            if asked.keys().isdisjoint({"end_ms", "stop_physical_offset"}):
-                batches = chain(batches, self._beyond_end(store, asked.get("topics")))
+            if asked.get("stop_physical_offset", _MOST) > store.max_physical_offset:
+                lost = self._beyond_end(store, asked.get("topics"), asked.get("end_ms"))
+                batches = chain(batches, lost)
         else:
             pushed, reads = (
                 "nothing",
@@ -247,12 +249,19 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
             text = f"skipped {ranges} damaged ranges, {lost_bytes} bytes"
             self._stores.warn([f"{text}; `mqstore verify` lists them"])
 
-    def _beyond_end(self, store: mqstore.Store, topics: list[str] | None) -> Iterator[Any]:
+    def _beyond_end(
+        self, store: mqstore.Store, topics: list[str] | None, end_ms: datetime | None
+    ) -> Iterator[Any]:
         """No batch; reports messages that queues know beyond the log's end."""
         try:
             store._check_end(topics)  # noqa: SLF001 - our own
         except mqstore.CorruptionError as error:
-            self._stores.warn([str(error)])
+            # What is missing was stored after all that is left.
+            later = store.scan(begin_ms=end_ms, on_error="skip", decompress=False)
+            if end_ms is None or not any(
+                message.store_timestamp_ms > number_of(end_ms) for message in later
+            ):
+                self._stores.warn([str(error)])
         yield from ()
 
     def _rows(self, path: str, wanted: set[str]) -> Iterator[Row]:

@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from mqstore._names import table_rows
 from mqstore.errors import StoreError
 
 if TYPE_CHECKING:
@@ -132,7 +133,8 @@ def _of_queues(store: Store, asked: dict[str, Any], topics: Any) -> list[int] | 
     if not names or not names.issuperset(topics or ()) or any("\ufffd" in name for name in names):
         return None
     wanted = {(name, queue_id) for name in topics or () for queue_id in asked.get("queue_ids", ())}
-    if not wanted <= {(queue.topic, queue.queue_id) for queue in queues}:
+    listed = {(queue.topic, queue.queue_id) for queue in queues}
+    if not (wanted <= listed if wanted else _has_all(store, asked, listed)):
         return None
     parts = []
     for queue in queues:
@@ -165,6 +167,26 @@ def _of_queues(store: Store, asked: dict[str, Any], topics: Any) -> list[int] | 
     return found
 
 
+def _has_all(store: Store, asked: dict[str, Any], listed: set[tuple[str, int]]) -> bool:
+    """Whether no queue that may have a message is lost, as far as the table of topics says."""
+    rows = table_rows(store, "topics.json", "topicConfigTable")
+    topics, queue_ids = asked.get("topics"), asked.get("queue_ids")
+    ends: dict[str, int] = {
+        name: row["writeQueueNums"]
+        for name, row in rows.items()
+        if isinstance(row, dict) and isinstance(row.get("writeQueueNums"), int)
+    }
+    for name, queue_id in listed:
+        ends[name] = max(ends.get(name, 0), queue_id + 1)
+    return bool(rows) and all(
+        (name, queue_id) in listed
+        for name, end in ends.items()
+        if topics is None or name in topics
+        for queue_id in (range(end) if queue_ids is None else queue_ids)
+        if 0 <= queue_id < end
+    )
+
+
 def _between(
     asked: dict[str, Any], names: tuple[str | None, str | None], op: str, values: list[Any]
 ) -> None:
@@ -178,15 +200,16 @@ def _between(
 
 def _raise(asked: dict[str, Any], name: str, bound: int | datetime) -> None:
     given = asked.get(name)
-    if given is None or _number(given) < _number(bound):
+    if given is None or number_of(given) < number_of(bound):
         asked[name] = bound
 
 
 def _lower(asked: dict[str, Any], name: str, bound: int | datetime) -> None:
     given = asked.get(name)
-    if given is None or _number(given) > _number(bound):
+    if given is None or number_of(given) > number_of(bound):
         asked[name] = bound
 
 
-def _number(value: Any) -> int:  # noqa: ANN401
+def number_of(value: Any) -> int:  # noqa: ANN401
+    """A bound as a number, of a time its Unix milliseconds."""
     return (value - _EPOCH) // timedelta(milliseconds=1) if isinstance(value, datetime) else value

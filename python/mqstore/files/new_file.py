@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -18,7 +19,10 @@ def new_file(out: Path, *, overwrite: bool) -> Iterator[Path]:
 
     Raises:
         FileExistsError: There is something of that name, and `overwrite` is false.
+        FileNotFoundError: Its folder is not there.
     """
+    if not out.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "the folder is not there", str(out.parent))
     handle, name = tempfile.mkstemp(prefix=f".{out.name}.", dir=out.parent)
     temporary = Path(name)
     try:

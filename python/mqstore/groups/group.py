@@ -289,6 +289,7 @@ class ConsumerGroup(InFlight):
             ("concurrency", concurrency),
             ("max_messages", max_messages),
         ):
+            expect(name, number, int, "an int")
             if number < 1:
                 raise ValueError(f"{name}: expected 1 or more, got {number}")
 

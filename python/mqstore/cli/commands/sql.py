@@ -10,6 +10,7 @@ import re
 import shutil
 import sys
 import threading
+from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,8 @@ import msgspec
 import mqstore
 from mqstore import _native
 from mqstore.cli.options import config_option, output_options, read_argument
-from mqstore.cli.output import Column, note, on_terminal
+from mqstore.cli.output import Column, OutputClosedError, note, on_terminal
+from mqstore.cli.pager import Pager
 from mqstore.cli.progress import progress
 from mqstore.cli.units import SIZE
 from mqstore.errors import needs
@@ -122,6 +124,8 @@ def sql_command(
     """
     given, query = _split(stores)
     form = _form(output, out, as_csv=as_csv, as_markdown=as_markdown)
+    if overwrite and out is None:
+        raise click.UsageError("--overwrite replaces the file of -o, which is missing.")
     with needs("sql", "mqstore sql"):
         from mqstore.database import Session
     # A broker that runs here needs its own pages.
@@ -138,7 +142,13 @@ def sql_command(
     if query is None and sys.stdin.isatty() and out is None:
         from mqstore.cli.sql_prompt import prompt
 
-        prompt(session, lambda text: _show(session, text, output, form))
+        def show(text: str) -> None:
+            # A pager that is left open would read what is typed next.
+            with closing(Pager()) as output.pager, contextlib.suppress(OutputClosedError):
+                _show(session, text, output, form)
+                output.flush()
+
+        prompt(session, show)
         return 0
     try:
         query = _typed() if query is None else query
@@ -155,10 +165,13 @@ def sql_command(
 def _typed() -> str:
     """The query from standard input."""
     try:
-        return sys.stdin.buffer.read().decode()
+        query = sys.stdin.buffer.read().decode()
     except UnicodeDecodeError as error:
         text = f"standard input: expected a query in UTF-8, found another at byte {error.start}"
         raise QueryError(text) from None
+    if not query.strip():
+        raise QueryError("standard input: expected a query, found none")
+    return query
 
 
 def _write(
@@ -183,18 +196,19 @@ def _write(
 def _split(words: tuple[str, ...]) -> tuple[list[str], str | None]:
     """The stores, and the query, which is the last word if it is no path."""
     stores = list(words)
-    last = stores[-1]
-    is_query = len(last.split()) > 1 or last in {".schema", ".tables"}
-    # `Path.exists` raises for a query that is too long for a name.
-    is_query = is_query and not os.path.exists(last)  # noqa: PTH110
-    if is_query and len(stores) == 1:
-        text = f"STORE: {last!r} is no path; if it is the query, name the store before it"
+    query = stores.pop() if _is_query(stores[-1]) else None
+    if query is not None and not stores:
+        text = f"STORE: {query!r} is no path; if it is the query, name the store before it"
         raise click.UsageError(text)
-    query = stores.pop() if is_query else None
-    twice = next((store for store in stores if stores.count(store) > 1), None)
-    if twice is not None:
-        raise click.UsageError(f"STORE: {twice} is named twice")
+    if wrong := [store for store in stores if _is_query(store) and "://" not in store]:
+        raise click.UsageError(f"{wrong[0]!r} is no path; the query stands last, and once")
     return stores, query
+
+
+def _is_query(word: str) -> bool:
+    # `Path.exists` raises for a query that is too long for a name.
+    exists = os.path.exists(word)  # noqa: PTH110
+    return not exists and (len(word.split()) > 1 or word in {".schema", ".tables"})
 
 
 def _form(output: Output, out: str | None, *, as_csv: bool, as_markdown: bool) -> str:
@@ -219,7 +233,7 @@ def _show(
     """Runs a query and prints its rows; the exit code."""
     with (
         contextlib.ExitStack() as bar,
-        contextlib.closing(_Running(session, query, form)) as running,
+        closing(_Running(session, query, form)) as running,
     ):
         session.stores.advance = bar.enter_context(progress("reading"))
         for schema, kinds, batches in running.results():
@@ -228,9 +242,7 @@ def _show(
                 bar.close()
             each = chain(first, batches)
             if form == "parquet":
-                import pyarrow.parquet as pq
-
-                with pq.ParquetWriter(target, schema) as writer:
+                with _parquet_writer(target, schema) as writer:
                     for batch in each:
                         writer.write_batch(batch)
             else:
@@ -239,6 +251,19 @@ def _show(
                 )
                 _print(output, form, schema.names, kinds, rows)
     return int(session.stores.warned)
+
+
+def _parquet_writer(target: Path | None, schema: pa.Schema) -> Any:  # noqa: ANN401
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        for column in schema:
+            pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([column])).close()
+    except pa.ArrowException:
+        text = f"column {column.name}: Parquet has no {column.type}; cast it, as to varchar"
+        raise QueryError(text) from None
+    return pq.ParquetWriter(target, schema)
 
 
 class _Running:
@@ -307,7 +332,14 @@ class _Running:
 def _shaped(relation: DuckDBPyRelation, form: str) -> DuckDBPyRelation:
     """A query's rows as DuckDB itself writes their values in a form."""
     if form == "parquet":
-        return relation
+        # Two columns of one name get two.
+        relation = relation.project("*")
+        names = ['"{}"'.format(name.replace('"', '""')) for name in relation.columns]
+        kinds = [
+            f"::varchar as {names[at]}" * (str(kind) == "INTERVAL")
+            for at, kind in enumerate(relation.types)
+        ]
+        return relation.project(", ".join(map(str.__add__, names, kinds)))
     if form in {"json", "jsonl"}:
         return relation.set_alias("mqstore_rows").project("to_json(mqstore_rows)")
     return relation.project("columns(*)::varchar")
