@@ -141,6 +141,8 @@ def test_a_clock_that_was_ahead_once_deletes_and_hides_nothing(
     age(backup / "objects", 48)
     report = mqstore.prune(backup, keep=timedelta(days=7), dry_run=False)
     assert (len(report.kept), report.removed) == (4, ())
+    mqstore.prune(backup, keep=timedelta(0), dry_run=False)
+    assert len(bodies(backup)) == 63
     append(root)
     mqstore.sync(root, backup)
     assert len(bodies(backup)) == 64

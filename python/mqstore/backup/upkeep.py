@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["PruneReport", "backed_up_end", "check_backup", "prune", "size_if_kept"]
 
 _AT_ONCE = 8
+_CLOCK_MS = 60_000
 _LEAST_AGE_S = 24 * 3600
 _DELETED_AT_ONCE = 256
 _FIXES = {
@@ -207,6 +208,7 @@ def prune(
     least_ms = newest_ms - keep.total_seconds() * 1000
     hours = {name[:11]: name for name in known}
     stays = {name for name in known if time_ms_of(name) >= least_ms}
+    stays |= {*[name for name in known if time_ms_of(name) <= now_s * 1000 + _CLOCK_MS][-1:]}
     if keep_hourly > 0:
         stays |= {hours[hour] for hour in sorted(hours)[-keep_hourly:]}
     removed = [name for name in known if name not in stays]
