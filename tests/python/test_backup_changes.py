@@ -114,6 +114,18 @@ def test_a_closed_file_that_was_mended_is_copied(root: Path, backup: Path) -> No
     assert not mqstore.sync(root, backup).is_new
 
 
+def test_a_damaged_object_of_a_changed_file_stops_no_sync(root: Path, backup: Path) -> None:
+    append(root, 100)
+    mqstore.sync(root, backup)
+    objects = [path for path in (backup / "objects").rglob("*") if path.is_file()]
+    whole = max(objects, key=lambda path: path.stat().st_size)
+    whole.write_bytes(whole.read_bytes()[:-1] + b"?")
+    (root / f"commitlog/{4096:020}").touch()
+    append(root)
+    assert mqstore.sync(root, backup).is_new
+    assert not mqstore.check_backup(backup).ok
+
+
 def test_entries_stay_where_retention_runs_before_a_queue_is_copied(
     root: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -327,9 +327,10 @@ class _Sync:
         if known is None or known.gone_ms or name in self._lost:
             return None
         if path is not None and known.manifest and self._base is not None:
-            is_changed = path.stat().st_ctime * 1000 >= self._base.snapshot.time_ms
-            if is_changed and size_if_kept(self._target, known, path) is None:
-                return None
+            is_same = path.stat().st_ctime * 1000 < self._base.snapshot.time_ms
+            with contextlib.suppress(CorruptionError):  # copied again, as if it had changed
+                is_same = is_same or size_if_kept(self._target, known, path) is not None
+            return known if is_same else None
         return known
 
     # Files.

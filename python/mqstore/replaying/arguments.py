@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check"]
 
+# The values that an argument may have, by its name.
 _WANTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "include": (" or ".join(REFUSED), lambda names: {*names} <= {*REFUSED}),
     "queue": ("keep or any", lambda name: name in ("keep", "any")),

@@ -203,7 +203,6 @@ def _ended(report: ReplayReport) -> ReplayReport:
 INTERRUPTED = "interrupted"
 
 
-# The values that an argument may have, by its name.
 class Replay:
     """A replay with all its arguments checked; those of ``mqstore.replay`` and ``resend``."""
 
