@@ -202,6 +202,8 @@ def _split(words: tuple[str, ...]) -> tuple[list[str], str | None]:
         raise click.UsageError(text)
     if wrong := [store for store in stores if _is_query(store) and "://" not in store]:
         raise click.UsageError(f"{wrong[0]!r} is no path; the query stands last, and once")
+    if twice := [store for store in stores if stores.count(store) > 1]:
+        raise click.UsageError(f"STORE: {twice[0]} is named twice")
     return stores, query
 
 
