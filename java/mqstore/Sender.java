@@ -344,7 +344,7 @@ public final class Sender {
             return send.invoke(producer, whole, queue, (long) timeoutMs);
         } catch (ReflectiveOperationException | RuntimeException error) {
             Failure failure = Failure.of(error);
-            // What is in order waits for its queue, and takes no other.
+            // Messages in order wait for their queue, and take no other.
             if (!ordered && (!failure.kind.equals("MQBrokerException") || failure.code == Failure.NO_TOPIC)) {
                 queues.remove(first.topic);
             }

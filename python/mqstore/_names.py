@@ -97,6 +97,13 @@ def table_rows(store: Store, file: str, table: str) -> dict[str, object]:
     return rows if isinstance(rows, dict) else {}
 
 
+def queue_counts(store: Store) -> dict[str, int]:
+    """Returns how many queues for writing ``topics.json`` gives each topic."""
+    rows = table_rows(store, "topics.json", "topicConfigTable")
+    counts = {n: row.get("writeQueueNums") for n, row in rows.items() if isinstance(row, dict)}
+    return {name: count for name, count in counts.items() if isinstance(count, int)}
+
+
 def missing_topics(store: Store, names: Iterable[str]) -> list[str]:
     """Returns a complaint for each topic that neither queues, log nor ``topics.json`` name.
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
+
+import mqstore
+from helpers.stores import TINY
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import mqstore
 
 KEYS = 12
 
@@ -34,6 +36,26 @@ def answers(store: mqstore.Store) -> dict[str, Any]:
             result = store.query(topic, f"k{number}", max_messages=500)
             found["key", topic, number] = [str(hit) for hit in result], result.complete
     return found
+
+
+def append(root: Path, count: int = 1, *, body: str = "body", topic: str = "T") -> None:
+    """Appends to the first queue; opens and closes the store."""
+    with mqstore.open(root, "a", config=TINY) as made:
+        for n in range(count):
+            made.append(topic, b"%s %d" % (body.encode(), n), keys=f"k{n}", queue_id=0)
+
+
+def bodies(root: Path, **moment: Any) -> list[bytes]:
+    with mqstore.open(root, **moment) as store:
+        return [message.body for message in store.scan()]
+
+
+def age(path: Path, hours: float) -> None:
+    """Makes files so much older."""
+    for file in [path, *path.rglob("*")]:
+        if file.is_file():
+            status = file.stat()
+            os.utime(file, (status.st_atime, status.st_mtime - 3600 * hours))
 
 
 def files_of(backup: Path) -> list[Path]:

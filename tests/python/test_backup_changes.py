@@ -8,22 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import mqstore
+from helpers.backups import append, bodies
 from helpers.stores import TINY
 from mqstore.backup import syncing
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def append(root: Path, count: int = 1, *, body: str = "body", queues: int = 1) -> None:
-    with mqstore.open(root, "a", config=TINY) as made:
-        for n in range(count):
-            made.append("T", b"%s %d" % (body.encode(), n), keys=f"k{n}", queue_id=n % queues)
-
-
-def bodies(root: Path, **moment: Any) -> list[bytes]:
-    with mqstore.open(root, **moment) as store:
-        return [message.body for message in store.scan()]
 
 
 def by_queue(root: Path) -> list[bytes]:

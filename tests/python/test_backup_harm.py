@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import mqstore
+from helpers.backups import age
 from helpers.stores import TINY
 from mqstore.backup import syncing, upkeep, writing
 from mqstore.backup.snapshot import document_name
@@ -43,14 +43,6 @@ def append(root: Path, count: int = 1) -> None:
     with mqstore.open(root, "a", config=TINY) as made:
         for number in range(count):
             made.append("T", b"body %d" % number, keys=f"k{number}", queue_id=number % 2)
-
-
-def age(path: Path, hours: float) -> None:
-    """Makes files so much older."""
-    for file in [path, *path.rglob("*")]:
-        if file.is_file():
-            status = file.stat()
-            os.utime(file, (status.st_atime, status.st_mtime - 3600 * hours))
 
 
 def snapshots_in_hours(store: Path, backup: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import mqstore
+from helpers.backups import age, append, bodies
 from helpers.stores import TINY
 from mqstore.backup import restoring, syncing
 from mqstore.backup.snapshot import document_name
@@ -32,24 +33,6 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def backup(tmp_path: Path) -> Path:
     return tmp_path / "backup"
-
-
-def append(root: Path, count: int = 1, *, body: str = "body", topic: str = "T") -> None:
-    with mqstore.open(root, "a", config=TINY) as made:
-        for number in range(count):
-            made.append(topic, b"%s %d" % (body.encode(), number), queue_id=0)
-
-
-def bodies(root: Path, **moment: Any) -> list[bytes]:
-    with mqstore.open(root, **moment) as store:
-        return [message.body for message in store.scan()]
-
-
-def age(path: Path, hours: float) -> None:
-    for file in [path, *path.rglob("*")]:
-        if file.is_file():
-            status = file.stat()
-            os.utime(file, (status.st_atime, status.st_mtime - 3600 * hours))
 
 
 def cut_behind(root: Path, number: int) -> None:

@@ -354,7 +354,7 @@ def test_what_could_not_be_read_is_named_until_it_is_mended(
         report = mqstore.replay(root, "a:1", **given)
         rows = [(row.reason, row.messages) for row in report.refusals]
         assert (report.sent, rows) == (sent, [("damaged", 2)])
-    # What is mended is sent, and once, also by runs that end early.
+    # Mended messages are sent, and once, also by runs that end early.
     for file, content in whole.items():
         file.write_bytes(content)
     with mqstore.open(root) as store:

@@ -140,7 +140,7 @@ def _at_time(target: Target, known: list[str], at_ms: int) -> BackupFiles:
     cut = _first_later(target, after, start, at_ms)
     for name in later[1:]:
         following = _load(target, name, known) if cut == after.snapshot.end_offset else None
-        # Of clocks that were set back, a later snapshot too may have records of before.
+        # Where a clock was set back, a later snapshot too may have records of before.
         if following is None or following.snapshot.timeline != after.snapshot.timeline:
             break
         after, cut = following, _first_later(target, following, cut, at_ms)
@@ -160,8 +160,11 @@ def _fork_of(target: Target, before: Loaded, after: Loaded) -> int:
         at, there = int(name[10:]), after.files.get(name)
         if there is None:
             return min(at, before.snapshot.end_offset)
+        kept = before.files[name]
+        if (kept.manifest, kept.ranges) == (there.manifest, there.ranges):
+            continue
         same = {*ranges_of(target, there)}
-        for one in ranges_of(target, before.files[name]):
+        for one in ranges_of(target, kept):
             begin, end = one[0], one[0] + one[1]
             was, now = (b"", b"") if one in same else (v.read(name, begin, end) for v in views)
             if was != now:

@@ -89,7 +89,8 @@ class SyncReport(_Report):
         end_offset: Physical offset of its log's end.
         new_bytes: Bytes of the store that were new.
         written_bytes: Bytes written to the target, documents too.
-        left_out: Files of the store that it lacks, a line for each kind.
+        left_out: Files of the store that it lacks, a line for each kind, and those of the log that
+            the store has lost, which stay as they were.
         damaged: Newer snapshots that cannot be read, a line for each; they were passed over.
     """
 
@@ -329,7 +330,9 @@ class _Sync:
         if path is not None and known.manifest and self._base is not None:
             is_same = path.stat().st_ctime * 1000 < self._base.snapshot.time_ms
             with contextlib.suppress(CorruptionError):  # copied again, as if it had changed
-                is_same = is_same or size_if_kept(self._target, known, path) is not None
+                if not is_same:
+                    size = size_if_kept(self._target, known, path, self._pace, by_digest=True)
+                    is_same = size is not None
             return known if is_same else None
         return known
 

@@ -256,7 +256,7 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         try:
             store._check_end(topics)  # noqa: SLF001 - our own
         except mqstore.CorruptionError as error:
-            # What is missing was stored after all that is left.
+            # Lost messages were stored after all that are left.
             later = store.scan(begin_ms=end_ms, on_error="skip", decompress=False)
             if end_ms is None or not any(
                 message.store_timestamp_ms > number_of(end_ms) for message in later

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from mqstore._names import table_rows
+from mqstore._names import queue_counts
 from mqstore.errors import StoreError
 
 if TYPE_CHECKING:
@@ -169,16 +169,11 @@ def _of_queues(store: Store, asked: dict[str, Any], topics: Any) -> list[int] | 
 
 def _has_all(store: Store, asked: dict[str, Any], listed: set[tuple[str, int]]) -> bool:
     """Whether no queue that may have a message is lost, as far as the table of topics says."""
-    rows = table_rows(store, "topics.json", "topicConfigTable")
-    topics, queue_ids = asked.get("topics"), asked.get("queue_ids")
-    ends: dict[str, int] = {
-        name: row["writeQueueNums"]
-        for name, row in rows.items()
-        if isinstance(row, dict) and isinstance(row.get("writeQueueNums"), int)
-    }
+    counts, topics, queue_ids = queue_counts(store), asked.get("topics"), asked.get("queue_ids")
+    ends = dict(counts)
     for name, queue_id in listed:
         ends[name] = max(ends.get(name, 0), queue_id + 1)
-    return bool(rows) and all(
+    return bool(counts) and all(
         (name, queue_id) in listed
         for name, end in ends.items()
         if topics is None or name in topics

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from mqstore._names import broker_of, is_system_topic, missing_topics, table_rows
+from mqstore._names import broker_of, is_system_topic, missing_topics, queue_counts
 from mqstore._native import Damage, decode
 from mqstore.care.pending import DEAD_LETTER, RETRY, PendingMessages, delivered_offsets
 from mqstore.errors import CorruptionError, MessageNotFoundError, StoreError
@@ -115,7 +115,7 @@ class Selector:
         self._delivered = delivered_offsets(store)
         self._begins: dict[tuple[str, int], int] | None = None
         self._wanted: set[str] = set()
-        # Of the group that missed messages, by topic and queue.
+        # Offsets of the group that missed messages, by topic and queue.
         self.offsets: dict[str, dict[int, int]] = {}
         topics: tuple[str, ...] = what.topics
         if what.dead_letters is not None:
@@ -244,11 +244,11 @@ class Selector:
             return whole
         begins, topics = self._begins or {}, self._choice.topics or ()
         queues = {(q.topic, q.queue_id): q for q in self._store.queues() if q.topic in topics}
-        rows = table_rows(self._store, "topics.json", "topicConfigTable")
+        counts = queue_counts(self._store)
         listed = Counter(topic for topic, _ in queues)
         # The levels of a delay have queues of their own, few of which are in use.
         counted = [topic for topic in topics if topic != SCHEDULE_TOPIC]
-        if not rows or any(listed[topic] < _queue_count(rows.get(topic)) for topic in counted):
+        if not counts or any(listed[topic] < counts.get(topic, 0) for topic in counted):
             return whole
         if not {*begins} <= {*queues}:
             return whole
@@ -383,11 +383,6 @@ class Selector:
                 return
         length = max(damage.length, 1)
         yield NotSent(damage.physical_offset, "damaged", detail=damage.reason, length=length)
-
-
-def _queue_count(row: object) -> int:
-    count = row.get("writeQueueNums") if isinstance(row, dict) else None
-    return count if isinstance(count, int) else 0
 
 
 def _real_topic(message: StoredMessage) -> str:
