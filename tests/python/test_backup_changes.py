@@ -10,7 +10,8 @@ import pytest
 import mqstore
 from helpers.backups import append, bodies
 from helpers.stores import TINY
-from mqstore.backup import syncing
+from mqstore.backup import syncing, writing
+from mqstore.backup.target import _Folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,6 +103,37 @@ def test_a_closed_file_that_was_mended_is_copied(root: Path, backup: Path) -> No
     assert bodies(backup) == bodies(root)
     assert len(bodies(root)) == 100
     assert not mqstore.sync(root, backup).is_new
+
+
+def test_files_that_only_seem_changed_are_not_fetched(
+    root: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(root, 100)
+    monkeypatch.setattr(writing, "SMALL", 1)  # each range has an object of its own
+    mqstore.sync(root, backup)
+    for path in (root / "commitlog").iterdir():
+        path.touch()
+    append(root)
+    get, fetched = _Folder.get, []
+
+    def counted(self: _Folder, names: Any) -> Any:
+        found = get(self, names)
+        fetched.extend(found)
+        return found
+
+    keep, kept = writing.ObjectWriter.keep, set()
+
+    def noted(self: Any, name: str, at: int, content: bytes) -> None:
+        kept.add(name)
+        keep(self, name, at, content)
+
+    monkeypatch.setattr(_Folder, "get", counted)
+    monkeypatch.setattr(writing.ObjectWriter, "keep", noted)
+    mqstore.sync(root, backup)
+    assert [name for name in kept if "commitlog" in name] == [f"commitlog/{8192:020}"]
+    assert len(fetched) > 3
+    # Documents, states and manifests.
+    assert {content[:1] for content in fetched} <= {b"{", b"["}
 
 
 def test_a_damaged_object_of_a_changed_file_stops_no_sync(root: Path, backup: Path) -> None:
