@@ -354,6 +354,12 @@ impl Store {
         self.newest().leaves_out_last()
     }
 
+    /// Whether no file changed since the store was closed.
+    #[getter]
+    fn _is_sealed(&self) -> bool {
+        self.newest().is_sealed()
+    }
+
     /// Parts of the log that this handle found missing or damaged.
     #[getter]
     fn _losses(&self) -> Vec<(u64, u64)> {
