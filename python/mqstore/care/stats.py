@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, final
 
 from mqstore import _native
@@ -37,6 +38,7 @@ class Totals(NamedTuple):
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
 class StoreStats:
     """Counts of messages, one row for each group; made by ``mqstore.stats``.
 
@@ -47,60 +49,22 @@ class StoreStats:
     Iterated it gives a dict for each row, with times as ``..._ms``.
     """
 
-    __slots__ = ("_by", "_deleted", "_others", "_rows", "_scan", "_skipped", "_stand_ins")
-
-    def __init__(
-        self,
-        by: tuple[Grouping, ...],
-        scan: ArrowScan,
-        rows: Sequence[tuple[object, ...]],
-        others: Totals,
-        skipped: tuple[int, int],
-        deleted: tuple[int, int],
-        stand_ins: int,
-    ) -> None:
-        self._by = by
-        self._scan = scan
-        self._rows = rows
-        self._others = others
-        self._skipped = skipped
-        self._deleted = deleted
-        self._stand_ins = stand_ins
-
-    @property
-    def by(self) -> tuple[Grouping, ...]:
-        """Groupings of the messages."""
-        return self._by
-
-    @property
-    def others(self) -> Totals:
-        """Messages that are in no row: there were more groups than 32 MiB hold, about 160,000."""
-        return self._others
-
-    @property
-    def skipped_ranges(self) -> int:
-        """How many damaged ranges were skipped (``on_error="skip"``)."""
-        return self._skipped[0]
-
-    @property
-    def skipped_bytes(self) -> int:
-        """How many bytes these had."""
-        return self._skipped[1]
-
-    @property
-    def deleted_messages(self) -> int:
-        """How many messages of the whole store its queues once had and its log no longer holds."""
-        return self._deleted[0]
-
-    @property
-    def deleted_bytes(self) -> int:
-        """How many bytes of the log were deleted: the physical offset where it begins."""
-        return self._deleted[1]
-
-    @property
-    def stand_ins(self) -> int:
-        """How many of the messages stand in for lost ones, after a salvage or a copy."""
-        return self._stand_ins
+    by: tuple[Grouping, ...]
+    """Groupings of the messages."""
+    others: Totals
+    """Messages that are in no row: there were more groups than 32 MiB hold, about 160,000."""
+    skipped_ranges: int
+    """How many damaged ranges were skipped (``on_error="skip"``)."""
+    skipped_bytes: int
+    """How many bytes these had."""
+    deleted_messages: int
+    """How many messages of the whole store its queues once had and its log no longer holds."""
+    deleted_bytes: int
+    """How many bytes of the log were deleted: the physical offset where it begins."""
+    stand_ins: int
+    """How many of the messages stand in for lost ones, after a salvage or a copy."""
+    _scan: ArrowScan
+    _rows: Sequence[tuple[object, ...]]
 
     @property
     def schema(self) -> ArrowSchema:
@@ -127,11 +91,11 @@ class StoreStats:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[dict[str, object]]:
-        names = [*(_ROW_NAMES.get(name, name) for name in self._by), *Totals._fields]
+        names = [*(_ROW_NAMES.get(name, name) for name in self.by), *Totals._fields]
         return (dict(zip(names, row, strict=True)) for row in self._rows)
 
     def __repr__(self) -> str:
-        return f"<StoreStats of {len(self)} rows by {', '.join(self._by) or 'nothing'}>"
+        return f"<StoreStats of {len(self)} rows by {', '.join(self.by) or 'nothing'}>"
 
 
 def stats(
@@ -194,4 +158,4 @@ def stats(
         progress=progress,
         settings=settings_of(config),
     )
-    return StoreStats(groupings, scan, rows, Totals(*others), skipped, deleted, stand_ins)
+    return StoreStats(groupings, Totals(*others), *skipped, *deleted, stand_ins, scan, rows)

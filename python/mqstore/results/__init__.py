@@ -26,6 +26,7 @@ __all__ = [
 
 
 @final
+@dataclass(frozen=True, slots=True, init=False)
 class QueryResult(Sequence["StoredMessage"]):
     """Messages found by key, and what was left out.
 
@@ -41,14 +42,26 @@ class QueryResult(Sequence["StoredMessage"]):
         unread: Parts of the log that may have more: where each begins, and where it ends.
     """
 
-    __slots__ = (
-        "_complete",
-        "_messages",
-        "_rejected_by_hash",
-        "_rejected_by_time",
-        "_truncated",
-        "_unread",
-    )
+    _messages: tuple[StoredMessage, ...]
+    truncated: bool
+    """Whether there are more than were asked for."""
+    rejected_by_hash: int
+    """Candidates of the index whose topic or key is another one."""
+    rejected_by_time: int
+    """Candidates whose store time lies outside of what was asked for."""
+    complete: bool
+    """Whether no message is missing, for all that the handle knows of the log.
+
+    If an index file is damaged or missing, the query reads its part of the log. ``False`` means
+    that this part exceeds the limit of 1 GiB per query and the time asked for needs it, or that
+    the handle found a part of the log missing or damaged since it was opened, in whatever
+    method: ``unread`` names these parts, ``mqstore.verify`` reports the damage. Log that
+    retention deleted in front is not missing. It also means that the index in RocksDB answered,
+    which has no rows for messages without a unique key. With ``exact=False`` no message comes
+    from the log, ``False`` also means that the index lacks keys, and damage may go undetected.
+    """
+    unread: tuple[tuple[int, int], ...]
+    """Parts of the log that may have more: physical offsets where each begins and ends."""
 
     def __init__(
         self,
@@ -59,58 +72,10 @@ class QueryResult(Sequence["StoredMessage"]):
         complete: bool = True,  # noqa: FBT001, FBT002
         unread: Iterable[tuple[int, int]] = (),
     ) -> None:
-        self._messages = tuple(messages)
-        self._truncated = truncated
-        self._rejected_by_hash = rejected_by_hash
-        self._rejected_by_time = rejected_by_time
-        self._complete = complete
-        self._unread = tuple((begin, end) for begin, end in unread)
-
-    @property
-    def truncated(self) -> bool:
-        """Whether there are more than were asked for."""
-        return self._truncated
-
-    @property
-    def rejected_by_hash(self) -> int:
-        """Candidates of the index whose topic or key is another one."""
-        return self._rejected_by_hash
-
-    @property
-    def rejected_by_time(self) -> int:
-        """Candidates whose store time lies outside of what was asked for."""
-        return self._rejected_by_time
-
-    @property
-    def complete(self) -> bool:
-        """Whether no message is missing, for all that the handle knows of the log.
-
-        If an index file is damaged or missing, the query reads its part of the log. ``False`` means
-        that this part exceeds the limit of 1 GiB per query and the time asked for needs it, or that
-        the handle found a part of the log missing or damaged since it was opened, in whatever
-        method: ``unread`` names these parts, ``mqstore.verify`` reports the damage. Log that
-        retention deleted in front is not missing. It also means that the index in RocksDB answered,
-        which has no rows for messages without a unique key. With ``exact=False`` no message comes
-        from the log, ``False`` also means that the index lacks keys, and damage may go undetected.
-        """
-        return self._complete
-
-    @property
-    def unread(self) -> tuple[tuple[int, int], ...]:
-        """Parts of the log that may have more: physical offsets where each begins and ends."""
-        return self._unread
-
-    def _state(
-        self,
-    ) -> tuple[tuple[StoredMessage, ...], bool, int, int, bool, tuple[tuple[int, int], ...]]:
-        return (
-            self._messages,
-            self._truncated,
-            self._rejected_by_hash,
-            self._rejected_by_time,
-            self._complete,
-            self._unread,
-        )
+        ranges = tuple((begin, end) for begin, end in unread)
+        counts = truncated, rejected_by_hash, rejected_by_time, complete
+        for name, value in zip(self.__dataclass_fields__, (tuple(messages), *counts, ranges), strict=True):
+            object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -125,23 +90,12 @@ class QueryResult(Sequence["StoredMessage"]):
     def __iter__(self) -> Iterator[StoredMessage]:
         return iter(self._messages)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, QueryResult):
-            return NotImplemented
-        return self._state() == other._state()
-
-    def __hash__(self) -> int:
-        return hash(self._state())
-
-    def __reduce__(self) -> tuple[type[QueryResult], tuple[object, ...]]:
-        return QueryResult, self._state()
-
     def __repr__(self) -> str:
         return (
-            f"QueryResult({len(self)} messages, truncated={self._truncated}, "
-            f"rejected_by_hash={self._rejected_by_hash}, "
-            f"rejected_by_time={self._rejected_by_time}, complete={self._complete}"
-            + (f", unread={self._unread})" if self._unread else ")")
+            f"QueryResult({len(self)} messages, truncated={self.truncated}, "
+            f"rejected_by_hash={self.rejected_by_hash}, "
+            f"rejected_by_time={self.rejected_by_time}, complete={self.complete}"
+            + (f", unread={self.unread})" if self.unread else ")")
         )
 
 
