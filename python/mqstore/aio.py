@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
     from datetime import datetime
-    from types import TracebackType
 
     from mqstore._native import StoredMessage
     from mqstore.config import ConfigLike, StoreConfig
@@ -74,6 +73,9 @@ class _Threaded:
     def __init__(self, inner: Any, pool: ThreadPoolExecutor) -> None:  # noqa: ANN401
         self._inner = inner
         self._pool = pool
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._inner)[1:]}"
 
     async def _run(self, call: Callable[[], _T], undo: Callable[[_T], object] | None = None) -> _T:
         """Runs a call to its end; if it is cancelled, undoes its outcome."""
@@ -230,17 +232,8 @@ class AsyncStore(_Threaded):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    def __repr__(self) -> str:
-        return f"<Async{repr(self._inner)[1:]}"
 
 
 class AsyncTopic(_Threaded):
@@ -269,9 +262,6 @@ class AsyncTopic(_Threaded):
     ) -> AsyncIterator[StoredMessage]:
         """Iterates over the messages at a physical offset or behind it."""
         return self._each(lambda: self._inner.from_offset(physical_offset, tags=tags))
-
-    def __repr__(self) -> str:
-        return f"<Async{repr(self._inner)[1:]}"
 
 
 class AsyncConsumerGroup(_Threaded):
@@ -405,17 +395,8 @@ class AsyncConsumerGroup(_Threaded):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    def __repr__(self) -> str:
-        return f"<Async{repr(self._inner)[1:]}"
 
 
 class Opening(Coroutine[Any, Any, _C]):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import mqstore
 from mqstore.errors import needs
-from mqstore.exchange.narrowing import narrowed, tighten
+from mqstore.exchange.narrowing import narrowed, tightened
 
 with needs("duckdb", "mqstore.duckdb"):
     import duckdb
@@ -134,14 +134,7 @@ def scan_of(
 
 
 def _narrow(asked: dict[str, Any], condition: ds.Expression) -> dict[str, Any]:
-    """The filters, with the parts of a condition that every row must fulfil."""
-    try:
-        parts = list(_parts(_tree(condition)))
-    except Exception:  # of another form in another pyarrow: then nothing is narrowed
-        return asked
-    for column, op, value in parts:
-        tighten(asked, column, op, value)
-    return asked
+    return tightened(asked, condition, lambda one: _parts(_tree(one)))
 
 
 class _Column(str):

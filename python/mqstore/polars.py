@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import mqstore
 from mqstore.errors import needs
-from mqstore.exchange.narrowing import narrowed, tighten
+from mqstore.exchange.narrowing import narrowed, tightened
 
 with needs("polars", "mqstore.polars"):
     import polars as pl
@@ -117,14 +117,9 @@ def scan(
 
 
 def _narrow(asked: dict[str, Any], predicate: pl.Expr) -> dict[str, Any]:
-    """The filters with what the predicate rules out left out; they never exclude a row of it."""
-    try:
-        parts = list(_parts(json.loads(predicate.meta.serialize(format="json"))))
-    except Exception:
-        return asked
-    for column, op, value in parts:
-        tighten(asked, column, op, value)
-    return asked
+    return tightened(
+        asked, predicate, lambda one: _parts(json.loads(one.meta.serialize(format="json")))
+    )
 
 
 def _parts(node: Any) -> Iterator[tuple[str, str, Any]]:  # noqa: ANN401

@@ -354,13 +354,11 @@ def _open(
     broker_conf: str,
 ) -> Store:
     """One attempt; RocksDB is asked each time, as the last writer may have changed it."""
-    if mode == "r" and _has_databases(path):
-        from mqstore.rocksdb import open_beside
+    if _has_databases(path):
+        from mqstore.rocksdb import open_beside, refuse_lost_numbers
 
-        return open_beside(path, settings)
-    if mode != "r" and _has_databases(path):
-        from mqstore.rocksdb import refuse_lost_numbers
-
+        if mode == "r":
+            return open_beside(path, settings)
         refuse_lost_numbers(path, settings, broker_conf)
     store = Store(path, mode, settings)
     if mode != "r" and "keep_bytes" in settings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from mqstore.errors import expect, expected
@@ -151,15 +152,12 @@ class Topic:
         return found[-n:] if n else []
 
     def _first_behind(self, queue: QueueInfo, physical_offset: int) -> int:
-        low, high = queue.min_offset, queue.max_offset
-        while low < high:
-            middle = (low + high) // 2
-            found = self._store.read(self._name, queue.queue_id, middle, max_messages=1).messages
-            if found and found[0].physical_offset >= physical_offset:
-                high = middle
-            else:
-                low = middle + 1
-        return low
+        def is_behind(at: int) -> bool:
+            found = self._store.read(self._name, queue.queue_id, at, max_messages=1).messages
+            return bool(found) and found[0].physical_offset >= physical_offset
+
+        begin, end = queue.min_offset, queue.max_offset
+        return bisect_left(range(end), x=True, lo=begin, hi=end, key=is_behind)
 
 
 def messages_of_queue(

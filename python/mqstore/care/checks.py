@@ -6,14 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Literal
 
 from mqstore import _native
-from mqstore.results import (
-    Diagnosis,
-    DoctorReport,
-    Finding,
-    GroupFate,
-    LostInQueue,
-    VerifyReport,
-)
+from mqstore.results import Diagnosis, DoctorReport, Finding, VerifyReport
 from mqstore.store import (
     _DATABASES,
     _broker_conf,
@@ -163,26 +156,18 @@ def doctor(
             databases=databases,
         )
     lost, queues, from_ms, to_ms = verdict["lost"]
-    commands, last_resort = verdict["commands"], verdict["last_resort"]
+    cures = {"commands": verdict["commands"], "last_resort": verdict["last_resort"]}
     if is_remote(path):
         # Cures change files, so they are those of a copy.
         rows = [(*row[:4], row[4] and _of_copy(row[4], path), *row[5:]) for row in rows]
-        commands, last_resort = (_all_of_copy(lines, path) for lines in (commands, last_resort))
-    return DoctorReport(
+        cures = {name: _all_of_copy(lines, path) for name, lines in cures.items()}
+    return DoctorReport.made_of(
+        {**verdict, **cures},
         path=str(path),
-        diagnoses=tuple(
-            Diagnosis(code, severity, title, tuple(evidence), cure, fix, tuple(follows))
-            for code, severity, title, evidence, cure, fix, follows in rows
-        ),
-        release=verdict["release"],
-        in_use=verdict["in_use"],
+        diagnoses=[dict(zip(Diagnosis.__match_args__, row, strict=True)) for row in rows],
         will_start=not verdict["obstacles"],
-        obstacles=tuple(verdict["obstacles"]),
         lost=lost,
-        lost_queues=tuple(LostInQueue(*row) for row in queues),
+        lost_queues=queues,
         lost_from_ms=from_ms,
         lost_to_ms=to_ms,
-        groups=tuple(GroupFate(*row) for row in verdict["groups"]),
-        commands=tuple(commands),
-        last_resort=tuple(last_resort),
     )

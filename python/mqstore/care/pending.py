@@ -361,30 +361,30 @@ class PendingMessages:
         )
 
     def _dead_letters(self) -> list[DeadLetters]:
-        found: dict[_Origin, _Times] = defaultdict(_Times)
-        for queue in self._queues:
-            if queue.topic.startswith(DEAD_LETTER):
-                group = queue.topic.removeprefix(DEAD_LETTER)
-                for message in self._messages(queue, 0):
-                    found[group, _origin(message)].add(message.store_timestamp_ms)
         rows = [
-            DeadLetters(*key, it.count, it.oldest_ms, it.newest_ms) for key, it in found.items()
+            DeadLetters(*key, it.count, it.oldest_ms, it.newest_ms)
+            for key, it in self._by_origin(DEAD_LETTER).items()
         ]
         return sorted(rows, key=lambda row: (-row.messages, row.group, row.origin_topic or ""))
 
     def _retries(self, scheduled: dict[_Origin, _Times]) -> list[WaitingRetries]:
-        waiting: dict[_Origin, _Times] = defaultdict(_Times)
-        for queue in self._queues:
-            if queue.topic.startswith(RETRY):
-                group = queue.topic.removeprefix(RETRY)
-                for message in self._messages(queue, self._offset(group, queue)):
-                    waiting[group, _origin(message)].add(message.store_timestamp_ms)
-        rows = []
+        rows, waiting = [], self._by_origin(RETRY)
         for key in dict.fromkeys([*waiting, *scheduled]):
             there, later = waiting[key], scheduled[key]
             oldest_ms = min(there.oldest_ms, later.oldest_ms)
             rows.append(WaitingRetries(*key, there.count, later.count, oldest_ms))
         return sorted(rows, key=lambda row: (-row.messages - row.scheduled, row.group))
+
+    def _by_origin(self, prefix: str) -> dict[_Origin, _Times]:
+        """The messages in topics of a kind; of retries those that the group has not taken."""
+        found: dict[_Origin, _Times] = defaultdict(_Times)
+        for queue in self._queues:
+            if queue.topic.startswith(prefix):
+                group = queue.topic.removeprefix(prefix)
+                begin = self._offset(group, queue) if prefix == RETRY else 0
+                for message in self._messages(queue, begin):
+                    found[group, _origin(message)].add(message.store_timestamp_ms)
+        return found
 
     def _offset(self, group: str, queue: QueueInfo) -> int:
         return self._offsets.get((group, queue.topic, queue.queue_id), 0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -206,10 +207,7 @@ class _Flight:
         """Messages that queues and index know, and that the log does not hold any more."""
         unnamed = found.lost - sum(queue.messages for queue in found.lost_queues)
         places = [
-            (
-                one.messages,
-                f"of {one.topic}/{one.queue_id}, at {one.first} to {one.last},",
-            )
+            (one.messages, f"of {one.topic}/{one.queue_id}, at {one.first} to {one.last},")
             for one in found.lost_queues
         ]
         for one in found:
@@ -246,25 +244,27 @@ class _Flight:
 
     def _first_from(self, queue: QueueInfo, low: int) -> int:
         """The first queue offset from `low` on whose message a start would enter."""
-        high = queue.max_offset
-        while low < high:
-            middle = (low + high) // 2
+
+        def is_entered(at: int) -> bool:
             try:
-                result = self.store.read(queue.topic, queue.queue_id, middle, max_messages=1)
-            except CorruptionError:  # what the log lacks, no start enters
-                low = middle + 1
-                continue
-            if result.messages and result.messages[0].physical_offset < self.begin:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+                found = self.store.read(queue.topic, queue.queue_id, at, max_messages=1).messages
+            except CorruptionError:
+                return False  # what the log lacks, no start enters
+            return not found or found[0].physical_offset >= self.begin
+
+        end = queue.max_offset
+        return bisect_left(range(end), x=True, lo=low, hi=end, key=is_entered) if low < end else low
 
     def others(self) -> Iterator[PreflightNote]:
         """Notes on parts that the release would drop, rebuild in part or not find."""
-        if self.start.crashed:
-            yield from self._doomed_index()
-        yield from self._stray_files()
+        if self.start.crashed and self.start.doomed:
+            what = (
+                f"{len(self.start.doomed)} index files are newer than the checkpoint and are"
+                f" deleted; their keys come back from physical offset {self.start.begin} on"
+            )
+            yield PreflightNote("warning", what, self._recover)
+        for path in self.start.strays:
+            yield PreflightNote("info", f"it deletes {path}: an empty file, the last by name")
         if self.start.delivered_again:
             what = (
                 f"it delivers {self.start.delivered_again} delayed messages again: the offsets of"
@@ -288,18 +288,6 @@ class _Flight:
             lacks = lacks or "and leaves bytes 40 to 47 of the checkpoint as they are"
             yield PreflightNote("info", what + lacks)
         yield from self._databases()
-
-    def _stray_files(self) -> Iterator[PreflightNote]:
-        for path in self.start.strays:
-            yield PreflightNote("info", f"it deletes {path}: an empty file, the last by name")
-
-    def _doomed_index(self) -> Iterator[PreflightNote]:
-        if self.start.doomed:
-            what = (
-                f"{len(self.start.doomed)} index files are newer than the checkpoint and are"
-                f" deleted; their keys come back from physical offset {self.start.begin} on"
-            )
-            yield PreflightNote("warning", what, self._recover)
 
     def _databases(self) -> Iterator[PreflightNote]:
         for found in mqstore.inventory(root_of(self.store)):

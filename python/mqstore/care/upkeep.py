@@ -84,7 +84,7 @@ def rebuild(
     if "topics" in wanted:
         if len(wanted) > 1:
             raise ValueError(expected("what", "'topics' alone", repr(what), "call it twice"))
-        found, counts = _native._rebuild_topics(  # noqa: SLF001 - this package's own
+        rows, counts = _native._rebuild_topics(  # noqa: SLF001 - this package's own
             path,
             topics=names,
             out=out,
@@ -92,43 +92,25 @@ def rebuild(
             progress=progress,
             settings=settings_of(config),
         )
-        kept = counts.pop("quarantine")
-        return RebuildReport(
-            path=os.fspath(path),
+        made: dict[str, object] = {**counts, "topics": [RebuiltTopic(*row) for row in rows]}
+    else:
+        queues, fields = _native.rebuild(
+            path,
             what=wanted,
-            applied=not dry_run,
-            out=None if out is None else os.fspath(out),
-            topics=tuple(RebuiltTopic(*row) for row in found),
-            quarantine=None if kept is None else os.fspath(kept),
-            **counts,
+            topics=names,
+            out=out,
+            dry_run=dry_run,
+            threads=threads,
+            progress=progress,
+            settings=settings_of(config),
         )
-    rows, fields = _native.rebuild(
-        path,
-        what=wanted,
-        topics=names,
-        out=out,
-        dry_run=dry_run,
-        threads=threads,
-        progress=progress,
-        settings=settings_of(config),
-    )
-    quarantine = fields["quarantine"]
-    return RebuildReport(
+        made = {**fields, "queues": [RebuiltQueue(*row) for row in queues]}
+    return RebuildReport.made_of(
+        made,
         path=os.fspath(path),
         what=wanted,
         applied=not dry_run,
         out=None if out is None else os.fspath(out),
-        messages=fields["messages"],
-        log_start=fields["log_start"],
-        log_end=fields["log_end"],
-        damaged=tuple(fields["damaged"]),
-        queues=tuple(RebuiltQueue(*row) for row in rows),
-        kept=tuple(fields["kept"]),
-        index_files=fields["index_files"],
-        index_keys=fields["index_keys"],
-        refused=fields["refused"],
-        left_out=fields["left_out"],
-        quarantine=quarantine,
     )
 
 
@@ -246,11 +228,10 @@ def clean(
     rows, counts = _native.clean(
         path, now_ms=now_ms, dry_run=dry_run, settings=settings, backed_up_to=backed_up_to
     )
-    unread = tuple(UnreadMessages(*row) for row in counts["unread"])
-    fields: dict[str, Any] = {**counts, "unread": unread}
-    return CleanReport(
+    return CleanReport.made_of(
+        counts,
         path=os.fspath(path),
         applied=not dry_run,
-        files=tuple(CleanedFile(*row) for row in rows),
-        **fields,
+        files=[CleanedFile(*row) for row in rows],
+        unread=[UnreadMessages(*row) for row in counts["unread"]],
     )

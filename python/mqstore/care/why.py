@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import mqstore
 from mqstore._names import missing_topics, nearest, recent_keys, table_names, table_rows
@@ -17,17 +17,16 @@ from mqstore.text import time_text
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from mqstore import GroupOffset, QueueInfo, Store, StoredMessage
     from mqstore.config import ConfigLike
     from mqstore.results.why import WhyCode
 
-_More: TypeAlias = dict[str, Any]
-
 # `PermName.PERM_READ`.
 _PERM_READ = 4
 _WAITING = ("delayed", "timer")
+_OF_TRANSACTIONS = ("half", "rolled-back")
 _SCHEDULED = ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")
 
 
@@ -184,9 +183,9 @@ class _Question:
             family = families.setdefault(name, {})
             family[message.physical_offset] = message
             if isinstance(name, str) and len(family) == 1:
-                related = dict.fromkeys([*self._related(message), *topics_of(message)])
-                known = set(self.store.topics())
-                for copy in self._with_key(name, [topic for topic in related if topic in known]):
+                own = f"{RETRY}{self.group}", f"{DEAD_LETTER}{self.group}"
+                related = {*own, *_SCHEDULED, *OP_TOPICS, *topics_of(message)}
+                for copy in self._with_key(name, sorted(related & {*self.store.topics()})):
                     if copy.unique_key == name:
                         family[copy.physical_offset] = copy
         answers = []
@@ -202,34 +201,35 @@ class _Question:
                 answers.append(self._judge(None, copies))
         return answers
 
-    def _related(self, message: StoredMessage) -> Iterator[str]:
-        yield from (
-            f"{RETRY}{self.group}",
-            f"{DEAD_LETTER}{self.group}",
-            *_SCHEDULED,
-            *OP_TOPICS,
-        )
-        if (origin := message.properties.get("RETRY_TOPIC")) is not None:
-            yield origin
-
     # --- judging it ---
 
     def _judge(self, original: StoredMessage | None, records: list[StoredMessage]) -> WhyAnswer:
+        half = [one for one in records if one.purpose == "half"]
+        code, text = self._fate(original, records, half)
+        about = half[-1] if code in _OF_TRANSACTIONS else original or records[0]
+        place = about.topic, about.queue_id, about.queue_offset
+        return self._answer(code, text, place, about, records)
+
+    def _fate(
+        self,
+        original: StoredMessage | None,
+        records: list[StoredMessage],
+        half: list[StoredMessage],
+    ) -> tuple[WhyCode, str]:
         retry_topic = f"{RETRY}{self.group}"
         dead = [one for one in records if one.topic == f"{DEAD_LETTER}{self.group}"]
         retries = [one for one in records if one.topic == retry_topic]
         waiting = [one for one in records if one.purpose in _WAITING]
         redelivery = [one for one in waiting if one.real_topic == retry_topic]
-        first = original or records[0]
-        place = _place_of(first)
-        more: _More = {"message": first, "records": records}
         if dead:
             times = dead[-1].reconsume_times
             since = time_text(dead[-1].store_timestamp_ms)
             text = f"the group failed it {times} times; since {since} it is in {dead[-1].topic}"
-            return self._answer("dead-letter", text, place, **more)
-        if redelivery and redelivery[-1].reconsume_times > _most_times(retries):
-            return self._answer("retry", self._due(redelivery[-1], "redelivery"), place, **more)
+            return "dead-letter", text
+        if redelivery and redelivery[-1].reconsume_times > max(
+            (one.reconsume_times for one in retries), default=-1
+        ):
+            return "retry", self._due(redelivery[-1], "redelivery")
         if retries:
             last = retries[-1]
             at = self.offsets.get((last.topic, last.queue_id))
@@ -239,20 +239,19 @@ class _Question:
                     f"at {last.queue_offset}, the group's place there is "
                     f"{'none' if at is None else at.queue_offset}"
                 )
-                return self._answer("retry", text, place, **more)
+                return "retry", text
             text = (
                 f"the group failed it and took redelivery {last.reconsume_times} from {last.topic}"
             )
-            return self._answer("taken", text, place, **more)
+            return "taken", text
         if original is not None:
-            return self._by_place(original, records)
+            return self._by_place(original)
         if waiting:
-            return self._answer("delayed", self._due(waiting[-1], "delivery"), place, **more)
-        half = [one for one in records if one.purpose == "half"]
+            return "delayed", self._due(waiting[-1], "delivery")
         if half:
-            return self._transaction(half[-1], records)
-        text = f"only a copy in {first.topic} is there, which is for another group"
-        return self._answer("other-group", text, place, **more)
+            return self._transaction(half[-1])
+        text = f"only a copy in {records[0].topic} is there, which is for another group"
+        return "other-group", text
 
     def _due(self, message: StoredMessage, what: str) -> str:
         due_ms = message.deliver_timestamp_ms
@@ -262,19 +261,16 @@ class _Question:
         late = "" if due_ms > self.now_ms else ": the time has passed, and no broker delivered it"
         return f"its {what}{number} to {message.real_topic} is due at {time_text(due_ms)}{late}"
 
-    def _transaction(self, half: StoredMessage, records: list[StoredMessage]) -> WhyAnswer:
-        place = _place_of(half)
-        more: _More = {"message": half, "records": records}
-        ended = self._ended(half)
-        if ended:
+    def _transaction(self, half: StoredMessage) -> tuple[WhyCode, str]:
+        if self._ended(half):
             text = "its transaction was rolled back: no group gets it"
-            return self._answer("rolled-back", text, place, **more)
+            return "rolled-back", text
         checks = half.properties.get("TRANSACTION_CHECK_TIMES", "0")
         text = (
             f"its transaction has not ended: it is a half message for {half.real_topic} until the "
             f"producer commits; a broker has asked {checks} times"
         )
-        return self._answer("half", text, place, **more)
+        return "half", text
 
     def _ended(self, half: StoredMessage) -> bool:
         """Whether the half message is among those that a broker has noted as ended."""
@@ -290,27 +286,25 @@ class _Question:
         )
         return any(number in one.raw_body.split(b",") for one in ended)
 
-    def _by_place(self, message: StoredMessage, records: list[StoredMessage]) -> WhyAnswer:
-        place = _place_of(message)
-        more: _More = {"message": message, "records": records}
+    def _by_place(self, message: StoredMessage) -> tuple[WhyCode, str]:
         at = self.offsets.get((message.topic, message.queue_id))
         subscription, matches = self._subscription(message)
         if not matches:
             text = (
                 f"its tags {message.tags!r} are none of those that the group takes: {subscription}"
             )
-            return self._answer("filtered", text, place, **more)
+            return "filtered", text
         if at is not None and at.queue_offset > message.queue_offset:
             hint = (
                 "" if subscription else "; the store does not say by which tags the group filters"
             )
             text = f"the group's place {at.queue_offset} is behind it: it got or skipped it{hint}"
-            return self._answer("taken", text, place, **more)
+            return "taken", text
         if self.settings.get("consumeEnable") is False:
             text = "the group may not consume: consumeEnable is false in subscriptionGroup.json"
-            return self._answer("disabled", text, place, **more)
+            return "disabled", text
         if (reason := self._not_served(message)) is not None:
-            return self._answer("not-served", reason, place, **more)
+            return "not-served", reason
         if at is None:
             reads = any(topic == message.topic for topic, _ in self.offsets)
             where = f"queue {message.queue_id} of " if reads else ""
@@ -318,11 +312,11 @@ class _Question:
                 f"the group has no place in {where}{message.topic}: it never took from there, or "
                 "it is a broadcasting group, whose clients keep the place"
             )
-            return self._answer("no-offset", text, place, **more)
+            return "no-offset", text
         before = message.queue_offset - at.queue_offset
         count = f"{before} messages before it" if before else "it is the next one"
         text = f"the group's place is {at.queue_offset}: {count}"
-        return self._answer("waiting", text, place, **more)
+        return "waiting", text
 
     def _not_served(self, message: StoredMessage) -> str | None:
         """Why a broker gives the queue to no consumer, by ``topics.json``."""
@@ -340,11 +334,9 @@ class _Question:
         at = self.offsets.get((topic, queue_id))
         gone = f"it was deleted: queue {queue_id} of {topic} begins at {first}"
         if at is None or at.queue_offset <= queue_offset:
-            where = (
-                "the group has no place there"
-                if at is None
-                else (f"the group's place {at.queue_offset} had not reached it")
-            )
+            where = "the group has no place there"
+            if at is not None:
+                where = f"the group's place {at.queue_offset} had not reached it"
             return self._answer("deleted-unread", f"{gone}, and {where}", place)
         text = f"{gone}, and the group's place {at.queue_offset} was behind it"
         return self._answer("below-log", text, place)
@@ -373,7 +365,6 @@ class _Question:
         code: WhyCode,
         text: str,
         place: tuple[str, int, int],
-        *,
         message: StoredMessage | None = None,
         records: Sequence[StoredMessage] = (),
     ) -> WhyAnswer:
@@ -381,9 +372,8 @@ class _Question:
         at = self.offsets.get((topic, queue_id))
         more: dict[str, Any] = {}
         if message is not None:
-            more = {"tags": message.tags, "keys": tuple(message.keys)}
-            more |= {"unique_key": message.unique_key}
-            more |= {"subscription": self._subscription(message)[0]}
+            more = {name: getattr(message, name) for name in ("tags", "keys", "unique_key")}
+            more["subscription"] = self._subscription(message)[0]
         return WhyAnswer(
             code=code,
             text=text,
@@ -401,11 +391,3 @@ def _row(store: Store, file: str, table: str, name: str) -> dict[str, Any]:
     """An entry of one of the broker's tables; empty where there is none."""
     row = table_rows(store, file, table).get(name)
     return row if isinstance(row, dict) else {}
-
-
-def _most_times(messages: Sequence[StoredMessage]) -> int:
-    return max((message.reconsume_times for message in messages), default=-1)
-
-
-def _place_of(message: StoredMessage) -> tuple[str, int, int]:
-    return message.topic, message.queue_id, message.queue_offset

@@ -161,11 +161,10 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         schema = pa.schema([self._schema.field(name) for name in read])
         if "key" in read and not isinstance(fixed.get("key"), str):
             raise ValueError(f"messages_by_key: expected a text without a column, got {text}")
-        brokers = {**self._stores.paths}
-        if "broker" in fixed:
-            brokers = {name: path for name, path in brokers.items() if name == fixed["broker"]}
+        paths = self._stores.paths.items()
+        brokers = [(name, path) for name, path in paths if name == fixed.get("broker", name)]
         key = fixed.get("key")
-        each = [self._store_batches(*store, schema, filter, key) for store in brokers.items()]
+        each = [self._store_batches(*store, schema, filter, key) for store in brokers]
         batches = self._caught(chain.from_iterable(each))
         reader = pa.RecordBatchReader.from_batches(schema, batches)
         return ds.Scanner.from_batches(reader, columns=columns, filter=filter, **options)
@@ -204,17 +203,15 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
             reads = f"at most the log from {begin} to {end}, {max(end - begin, 0)} bytes"
             if (records := asked.pop("records", None)) is not None:
                 reads = f"{records} records of the log, which queues or index name"
-            pushed = ", ".join(f"{name}={value}" for name, value in sorted(asked.items()))
-            pushed = pushed or "nothing"
+            given = (f"{name}={value}" for name, value in sorted(asked.items()))
+            pushed = ", ".join(given) or "nothing"
             batches = self._messages({"broker": broker, "key": key}, scan, schema, begin, end)
             if asked.get("stop_physical_offset", _MOST) > store.max_physical_offset:
                 lost = self._beyond_end(store, asked.get("topics"), asked.get("end_ms"))
                 batches = chain(batches, lost)
         else:
-            pushed, reads = (
-                "nothing",
-                f"what `mqstore {_COMMANDS.get(self._name, self._name)}` reads",
-            )
+            pushed, command = "nothing", _COMMANDS.get(self._name, self._name)
+            reads = f"what `mqstore {command}` reads"
             rows = self._rows(path, set(schema.names))
             batches = (_batch(schema, broker, some) for some in _chunks(rows))
         columns = ", ".join(schema.names)
@@ -282,10 +279,8 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
             for state in ("half", "overdue", "dead_letters", "retries"):
                 yield from (row | {"state": state} for row in lists[state])
             stores.warn(report.unread)
-            for state, count in (
-                ("half", report.half_messages),
-                ("overdue", report.overdue_messages),
-            ):
+            counts = {"half": report.half_messages, "overdue": report.overdue_messages}
+            for state, count in counts.items():
                 if count > len(lists[state]):
                     stores.warn([f"{path}: pending has {len(lists[state])} of {count} {state}"])
             return

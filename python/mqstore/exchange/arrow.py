@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from mqstore._native import _export_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import pyarrow as pa
 
     from mqstore.exchange.rows import Row
 
@@ -18,8 +18,6 @@ _TIMES = {"store_timestamp": "store_timestamp_ms", "born_timestamp": "born_times
 
 def schema() -> pa.Schema:
     """The columns. ``raw_body`` and ``raw_properties`` are what is stored, byte for byte."""
-    import pyarrow as pa
-
     time = pa.timestamp("ms", tz="UTC")
     return pa.schema(
         [
@@ -57,8 +55,6 @@ def scanned() -> list[str]:
 
 def exported(batch: pa.RecordBatch) -> pa.RecordBatch:
     """A batch of an export from one of a scan."""
-    import pyarrow as pa
-
     exact = _export_columns(batch.column("record"))
     wanted = schema()
     arrays = [
@@ -70,8 +66,6 @@ def exported(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
     """The rows of a batch, by the names that messages have."""
-    import pyarrow as pa
-
     lists: dict[str, list[Any]] = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         is_time = pa.types.is_timestamp(column.type)
@@ -86,8 +80,6 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
 
 def _milliseconds(times: pa.Array) -> list[int | None]:
     """Times as numbers, whatever year they are in."""
-    import pyarrow as pa
-
     numbers = times.cast(pa.int64()).to_pylist()
     units = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}[times.type.unit]
     return [None if time is None else time * 1000 // units for time in numbers]

@@ -17,7 +17,7 @@ from mqstore.exchange.matching import (
     survey,
 )
 from mqstore.exchange.redaction import load_rules
-from mqstore.exchange.reports import CopyReport, Difference, DiffReport, LeftAsIs, QueueDiff
+from mqstore.exchange.reports import CopyReport, DiffReport, LeftAsIs
 from mqstore.store import connect, connect_each, local, settings_of
 
 if TYPE_CHECKING:
@@ -127,20 +127,7 @@ def copy(
         progress=progress,
         settings=settings_of(config),
     )
-    return CopyReport(
-        path=str(path),
-        out=str(out),
-        messages=fields["messages"],
-        bytes=fields["bytes"],
-        left_out=fields["left_out"],
-        stand_ins=fields["stand_ins"],
-        redacted=fields["redacted"],
-        renumbered=fields["renumbered"],
-        in_place=fields["in_place"],
-        config_files=tuple(fields["config_files"]),
-        deleted_topics=tuple(fields["deleted_topics"]),
-        left_as_is=left,
-    )
+    return CopyReport.made_of(fields, path=str(path), out=str(out), left_as_is=left)
 
 
 def diff(
@@ -171,17 +158,4 @@ def diff(
     """
     a, b = connect_each((a, b), storage_options)
     found = _native.diff_stores(a, b, progress=progress, settings=settings_of(config))
-    differing = tuple(QueueDiff(*row) for row in found["differing"])
-    differences = tuple(
-        Difference(kind, topic, queue_id, queue_offset, tuple(fields))
-        for kind, topic, queue_id, queue_offset, fields in found["differences"]
-    )
-    return DiffReport(
-        a=str(a),
-        b=str(b),
-        ok=not differing,
-        queues=found["queues"],
-        messages=found["messages"],
-        differing=differing,
-        differences=differences,
-    )
+    return DiffReport.made_of(found, a=str(a), b=str(b), ok=not found["differing"])

@@ -91,22 +91,10 @@ def export_store(
     with mqstore.open(path, "r", config=config) as store:
         if not allow_empty:
             check_choice(store, Choice(**filters))
-        return _export(store, path, target, format, filters, on_error, advance)
-
-
-def _export(
-    store: Store,
-    path: str | os.PathLike[str],
-    target: str | os.PathLike[str],
-    format: Format,  # noqa: A002
-    filters: dict[str, Any],
-    on_error: Literal["raise", "skip", "report"],
-    advance: Callable[[int, int], object],
-) -> ExportReport:
-    with new_folder(Path(target)) as folder:
-        manifest, ranges, skipped = _write(store, folder, format, filters, on_error, advance)
-        files = _copy_config(below(root_of(store)), folder / "config")
-        manifest.write(folder)
+        with new_folder(Path(target)) as folder:
+            manifest, ranges, skipped = _write(store, folder, format, filters, on_error, advance)
+            files = _copy_config(below(root_of(store)), folder / "config")
+            manifest.write(folder)
     return ExportReport(
         path=str(path),
         target=str(target),
@@ -158,18 +146,13 @@ def _write(
                 report(damage)
             advance(min(written + lost, total), total)
     advance(total, total)
+    is_cut = store._leaves_out_last or store._losses  # noqa: SLF001
     manifest = Manifest(
         mqstore_export=1,
         format=format,
         messages=messages,
         bytes=written,
-        complete=not (
-            filters
-            or misses_end
-            or ranges
-            or store._leaves_out_last  # noqa: SLF001
-            or store._losses  # noqa: SLF001
-        ),
+        complete=not (filters or misses_end or ranges or is_cut),
         filters=filters,
         min_physical_offset=store.min_physical_offset,
         max_physical_offset=store.max_physical_offset,

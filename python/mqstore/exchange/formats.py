@@ -43,24 +43,24 @@ class Piece:
     damage: list[Damage]
 
 
-def need_pyarrow(format: Format) -> None:  # noqa: A002 - as the argument is called
+def need_pyarrow(kind: Format) -> None:
     """Sees to it that pyarrow is there before anything is done.
 
     Raises:
         ConfigError: It is not, naming what to install.
     """
-    if format == "jsonl":
+    if kind == "jsonl":
         return
     try:
         import pyarrow as pa  # noqa: F401
     except ModuleNotFoundError:
-        text = f"format: {format} needs pyarrow: {install('parquet')}"
+        text = f"format: {kind} needs pyarrow: {install('parquet')}"
         raise ConfigError(text, "format") from None
 
 
-def columns_of(format: Format) -> list[str]:  # noqa: A002
+def columns_of(kind: Format) -> list[str]:
     """The columns of a scan that an export of this format needs."""
-    if format == "jsonl":
+    if kind == "jsonl":
         return ["physical_offset", "store_size", "record"]
     from mqstore.exchange.arrow import scanned
 
@@ -68,15 +68,15 @@ def columns_of(format: Format) -> list[str]:  # noqa: A002
 
 
 @contextmanager
-def writer(format: Format, path: Path, scan: ArrowScan) -> Iterator[Iterator[Piece]]:  # noqa: A002
+def writer(kind: Format, path: Path, scan: ArrowScan) -> Iterator[Iterator[Piece]]:
     """Writes the batches of a scan to a new file, as the pieces are asked for."""
-    if format == "jsonl":
+    if kind == "jsonl":
         with path.open("xb") as file:
             yield _json_lines(file, scan)
         return
     from mqstore.exchange.arrow import schema
 
-    with _column_file(format, path, schema()) as write:
+    with _column_file(kind, path, schema()) as write:
         yield _columns(write, scan)
 
 
@@ -109,14 +109,12 @@ def _damage(physical_offset: int, length: int | None, reason: str) -> Damage:
 
 @contextmanager
 def _column_file(
-    format: Format,  # noqa: A002
-    path: Path,
-    schema: pa.Schema,
+    kind: Format, path: Path, schema: pa.Schema
 ) -> Iterator[Callable[[pa.RecordBatch], object]]:
     """A new file of Parquet or Arrow; the function in it takes batches."""
     import pyarrow as pa
 
-    if format == "arrow":
+    if kind == "arrow":
         with pa.ipc.new_file(path, schema) as arrow:
             yield arrow.write_batch
         return
@@ -138,24 +136,21 @@ def _column_file(
         write(None)
 
 
-def read_messages(
-    format: Format,  # noqa: A002
-    path: Path,
-) -> Iterator[list[Placed]]:
+def read_messages(kind: Format, path: Path) -> Iterator[list[Placed]]:
     """The messages of a file in batches, each with its queue offset where it has one.
 
     Raises:
         CorruptionError: The file is not of that format.
         InvalidMessageError: A row that is no message; the text names it.
     """
-    rows = _json_rows(path) if format == "jsonl" else enumerate(_column_rows(format, path), 1)
+    rows = _json_rows(path) if kind == "jsonl" else enumerate(_column_rows(kind, path), 1)
     batch: list[Placed] = []
     held = 0
     for number, row in rows:
         try:
             placed = message_of(row, number)
         except InvalidMessageError as error:
-            text = f"{place_of(format, path)} {number}: {error}"
+            text = f"{place_of(kind, path)} {number}: {error}"
             raise InvalidMessageError(text, error.field, str(error.status), error.limit) from None
         batch.append(placed)
         message = placed[0]
@@ -167,9 +162,9 @@ def read_messages(
         yield batch
 
 
-def place_of(format: Format, path: Path) -> str:  # noqa: A002
+def place_of(kind: Format, path: Path) -> str:
     """The words before a row's number."""
-    return f"{path}: {'line' if format == 'jsonl' else 'row'}"
+    return f"{path}: {'line' if kind == 'jsonl' else 'row'}"
 
 
 def _json_rows(path: Path) -> Iterator[tuple[int, Row]]:
@@ -186,23 +181,23 @@ def _json_rows(path: Path) -> Iterator[tuple[int, Row]]:
             at += len(line)
 
 
-def _column_rows(format: Format, path: Path) -> Iterator[Row]:  # noqa: A002
+def _column_rows(kind: Format, path: Path) -> Iterator[Row]:
     import pyarrow as pa
 
     from mqstore.exchange.arrow import rows_of
 
-    expected = "a Parquet file" if format == "parquet" else "an Arrow file"
+    expected = "a Parquet file" if kind == "parquet" else "an Arrow file"
     try:
-        for batch in _batches(format, path):
+        for batch in _batches(kind, path):
             yield from rows_of(batch)
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise _not(path, 0, format, expected, error) from None
+        raise _not(path, 0, kind, expected, error) from None
 
 
-def _batches(format: Format, path: Path) -> Iterator[pa.RecordBatch]:  # noqa: A002
+def _batches(kind: Format, path: Path) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
-    if format == "parquet":
+    if kind == "parquet":
         from pyarrow import parquet
 
         with parquet.ParquetFile(path) as file:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from mqstore.errors import ConfigError, CorruptionError, damaged
+from mqstore.errors import ConfigError, damaged
 
 if TYPE_CHECKING:
     import builtins
@@ -95,16 +95,12 @@ class Manifest:
         """
         try:
             manifest = msgspec.json.decode(text, type=cls)
-        except msgspec.ValidationError as error:
-            field = next(
-                (name for name in ("mqstore_export", *_NUMBERS) if f"$.{name}`" in str(error)), None
-            )
-            if field is None:
-                raise _unreadable(path, "the description of an export", str(error)) from None
-            problem = f"{path}: {field}: {error}; nothing was written"
-            raise ConfigError(problem, field) from None
         except msgspec.DecodeError as error:
-            raise _unreadable(path, "the description of an export", str(error)) from None
+            for name in ("mqstore_export", *_NUMBERS):
+                if f"$.{name}`" in str(error):
+                    problem = f"{path}: {name}: {error}; nothing was written"
+                    raise ConfigError(problem, name) from None
+            raise damaged(path, "json", "the description of an export", error) from None
         if manifest.mqstore_export != 1:
             problem = (
                 f"{path}: mqstore_export: expected 1, the version that this mqstore reads, found "
@@ -135,10 +131,6 @@ class Manifest:
             text = f"{path}: settings: {error}; nothing was written"
             raise ConfigError(text, error.field) from None
         return self
-
-
-def _unreadable(path: Path, expected: str, found: str) -> CorruptionError:
-    return damaged(path, "json", expected, found)
 
 
 def exported_settings(config: StoreConfig) -> dict[str, bool | int | str]:

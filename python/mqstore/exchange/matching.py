@@ -9,9 +9,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from mqstore._names import missing_keys, missing_topics, nearest, table_names
-from mqstore.errors import CorruptionError, MessageNotFoundError
+from mqstore.errors import MessageNotFoundError
 from mqstore.exchange.redaction import fits
 from mqstore.exchange.reports import LeftAsIs
+from mqstore.results.documents import body_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -78,13 +79,9 @@ class Choice:
     @cached_property
     def filters(self) -> dict[str, Any]:
         """The bounds that a scan takes."""
-        given = {
-            "topics": self.topics,
-            "tags": self.tags,
-            "begin_ms": self.begin_ms,
-            "end_ms": self.end_ms,
-        }
-        return {name: value for name, value in given.items() if value is not None}
+        names = ("topics", "tags", "begin_ms", "end_ms")
+        given = ((name, getattr(self, name)) for name in names)
+        return {name: value for name, value in given if value is not None}
 
     def messages(self, store: Store) -> Iterator[StoredMessage]:
         """The messages; damage is passed over, the work itself reports it."""
@@ -97,15 +94,7 @@ class Choice:
 
 def body_matches(pattern: re.Pattern[bytes]) -> Callable[[StoredMessage], bool]:
     """Whether a pattern is found in a message's body, in what is stored where it has none."""
-
-    def matches(message: StoredMessage) -> bool:
-        try:
-            body = message.body
-        except CorruptionError:
-            body = message.raw_body
-        return pattern.search(body) is not None
-
-    return matches
+    return lambda message: pattern.search(body_of(message)[0]) is not None
 
 
 @dataclass

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 from mqstore._names import queue_counts
 from mqstore.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from mqstore import ArrowScan, Store
 
+_T = TypeVar("_T")
 _MOST = 2**63 - 1
 # More messages than these, or those of more queues, are cheaper found in the log.
 _MOST_OF_KEY = 1_000
@@ -73,6 +74,19 @@ def tighten(asked: dict[str, Any], column: str, op: str, value: Any) -> None:  #
             isinstance(time, datetime) and time.tzinfo is not None for time in values
         ):
             _between(asked, ("begin_ms", "end_ms"), op, values)
+
+
+def tightened(
+    asked: dict[str, Any], condition: _T, parts: Callable[[_T], Iterable[tuple[str, str, Any]]]
+) -> dict[str, Any]:
+    """The filters with the parts of a condition that must hold: column, operator and value."""
+    try:
+        found = list(parts(condition))
+    except Exception:  # of another form in another release: then nothing is narrowed
+        return asked
+    for part in found:
+        tighten(asked, *part)
+    return asked
 
 
 def narrowed(store: Store, asked: dict[str, Any], **others: Any) -> ArrowScan:  # noqa: ANN401
@@ -190,21 +204,13 @@ def _between(
     """Narrows the first and the last value that filters of these names let pass."""
     first, last = names
     if first and values and op in ("Gt", "GtEq", "Eq", "In"):
-        _raise(asked, first, min(values))
+        asked[first] = _tightest(max, asked.get(first), min(values))
     if last and values and op in ("Lt", "LtEq", "Eq", "In"):
-        _lower(asked, last, max(values))
+        asked[last] = _tightest(min, asked.get(last), max(values))
 
 
-def _raise(asked: dict[str, Any], name: str, bound: int | datetime) -> None:
-    given = asked.get(name)
-    if given is None or number_of(given) < number_of(bound):
-        asked[name] = bound
-
-
-def _lower(asked: dict[str, Any], name: str, bound: int | datetime) -> None:
-    given = asked.get(name)
-    if given is None or number_of(given) > number_of(bound):
-        asked[name] = bound
+def _tightest(pick: Callable[..., Any], *bounds: int | datetime | None) -> Any:  # noqa: ANN401
+    return pick((bound for bound in bounds if bound is not None), key=number_of)
 
 
 def number_of(value: Any) -> int:  # noqa: ANN401

@@ -48,13 +48,10 @@ def message_of(row: Row, number: int) -> Placed:
         if row.get(name) is not None:
             expected = f"a timestamp of Arrow, or a number as {name}_ms"
             raise _wrong(name, expected, row[name])
-    places: list[int | None] = []
-    for name in ("queue_offset", "physical_offset"):
-        place = row.get(name)
-        if place is not None and not (isinstance(place, int) and -(1 << 63) <= place < 1 << 63):
-            raise _wrong(name, "an integer of 64 bits", place)
-        places.append(place)
-    queue_offset, physical_offset = places
+    queue_offset, physical_offset = row.get("queue_offset"), row.get("physical_offset")
+    for name, at in (("queue_offset", queue_offset), ("physical_offset", physical_offset)):
+        if at is not None and not (isinstance(at, int) and -(1 << 63) <= at < 1 << 63):
+            raise _wrong(name, "an integer of 64 bits", at)
     record = _bytes(row, "record")
     if record is not None:
         return record, queue_offset, physical_offset, number
@@ -86,8 +83,8 @@ def as_it_is(name: str, value: Any) -> Any:  # noqa: ANN401 - of any field
 
 def _properties(row: Row) -> bytes | dict[str, str] | None:
     raw = _bytes(row, "raw_properties")
-    if raw is None:
-        raw = _bytes(row, "properties") if "properties_base64" in row else None
+    if raw is None and "properties_base64" in row:
+        raw = _bytes(row, "properties")
     if raw is not None:
         return raw
     properties = row.get("properties")

@@ -206,25 +206,10 @@ def salvage(
     found = _native.salvage(source, out, progress=progress, settings=settings_of(config))
     if out is not None and not is_remote(source):
         _keep_owner(Path(source), Path(out))
-    files = tuple(SalvagedFile(*row) for row in found["files"])
-    return SalvageReport(
+    return SalvageReport.made_of(
+        found,
         source=str(source),
         out=None if out is None else str(out),
-        messages=found["messages"],
-        bytes=found["bytes"],
-        files=files,
-        duplicates=found["duplicates"],
-        conflict_count=found["conflict_count"],
-        conflicts=tuple(SalvageConflict(*row) for row in found["conflicts"]),
-        overlapping=found["overlapping"],
-        queues=found["queues"],
-        renumbered=tuple(found["renumbered"]),
-        missing=found["missing"],
-        stand_ins=found["stand_ins"],
         space_bytes=_space(found["messages"] + found["stand_ins"], found["bytes"]),
-        in_place=found["in_place"],
-        config_files=tuple(found["config_files"]),
-        passed_over_count=sum(file.passed_over for file in files),
-        passed_over=tuple(PassedOver(*row) for row in found["passed_over"]),
-        problems=tuple(SalvageProblem(*row) for row in found["problems"]),
+        passed_over_count=sum(SalvagedFile(*row).passed_over for row in found["files"]),
     )

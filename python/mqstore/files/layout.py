@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -125,8 +126,7 @@ def numbered(folder: Path, digits: int) -> list[Path]:
         path
         for path in folder.iterdir()
         # A link is not followed, as everywhere below a store.
-        if len(path.name) == digits
-        and path.name.isdecimal()
+        if re.fullmatch(f"[0-9]{{{digits}}}", path.name)
         and path.is_file()
         and not path.is_symlink()
     )

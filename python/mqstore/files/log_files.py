@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import bisect
 import os
-import re
 from typing import TYPE_CHECKING, Protocol
 
 import mqstore
 from mqstore.config import load_config
+from mqstore.files.layout import numbered
 from mqstore.store import below
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from mqstore import StoredMessage
     from mqstore.config import ConfigLike
-
-_NAME = re.compile("[0-9]{20}")
 
 
 class Place(Protocol):
@@ -44,13 +42,7 @@ def log_folders(root: str | os.PathLike[str], config: ConfigLike) -> list[Path]:
 
 def log_paths(folders: Iterable[Path]) -> dict[int, Path]:
     """Returns the files of a log by the physical offset at which each begins, in order."""
-    files = {
-        int(path.name): path
-        for folder in folders
-        for path in (folder.iterdir() if folder.is_dir() else ())
-        # A link is not followed, as everywhere below a store.
-        if _NAME.fullmatch(path.name) and path.is_file() and not path.is_symlink()
-    }
+    files = {int(path.name): path for folder in folders for path in numbered(folder, 20)}
     return dict(sorted(files.items()))
 
 
@@ -71,10 +63,8 @@ class LogFiles:
             message = mqstore.decode(self._read(entry))
         except (mqstore.StoreError, ValueError):
             return False
-        return (message.store_size, message.physical_offset) == (
-            entry.store_size,
-            entry.physical_offset,
-        )
+        found = message.store_size, message.physical_offset
+        return found == (entry.store_size, entry.physical_offset)
 
     def damaged(self, entry: Place) -> StoredMessage | None:
         """The record that an entry leads to where only its body is damaged."""

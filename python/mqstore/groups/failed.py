@@ -177,21 +177,7 @@ def _sent_back(group: str, failed: Failed, longest: int) -> Message:
 
 def _leave_mail(store: Store, group: str, failed: Sequence[Failed]) -> None:
     folder = Path(store.path, _FOLDER)
-    try:
-        _leave_note(folder, group, failed)
-    except OSError as error:
-        raise StoreIOError(
-            f"write {folder}: {error.strerror}; the message stays in flight: a group needs a store "
-            "that it can write to",
-            error.errno,
-            str(folder),
-            "write",
-        ) from error
-
-
-def _leave_note(folder: Path, group: str, failed: Sequence[Failed]) -> None:
-    _report_old_notes(folder)
-    name = f"{time.time_ns():020}-{os.getpid()}-{next(_NUMBERS)}"
+    note = folder / f"{time.time_ns():020}-{os.getpid()}-{next(_NUMBERS)}.json"
     # With the record, which retention may delete before a writer takes the note.
     rows = [
         {
@@ -201,13 +187,19 @@ def _leave_note(folder: Path, group: str, failed: Sequence[Failed]) -> None:
         }
         for message, level in failed
     ]
-    note = folder / f"{name}.json"
     try:
+        _report_old_notes(folder)
         _write_note(note, group, rows)
-    except OSError:
+    except OSError as error:
         with suppress(OSError):
             note.unlink(missing_ok=True)
-        raise
+        raise StoreIOError(
+            f"write {folder}: {error.strerror}; the message stays in flight: a group needs a store "
+            "that it can write to",
+            error.errno,
+            str(folder),
+            "write",
+        ) from error
 
 
 def _write_note(note: Path, group: str, rows: list[dict[str, Any]]) -> None:

@@ -25,7 +25,6 @@ from mqstore.groups.schedule import levels_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
 
     from mqstore._native import GroupOffset
     from mqstore.groups.delays import Seconds
@@ -407,13 +406,7 @@ class ConsumerGroup(InFlight):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from mqstore.errors import OffsetOutOfRangeError, StoreClosedError, StoreError, UnsupportedError
@@ -28,34 +29,27 @@ _COMMIT_S = 1.0
 _MOST_RETURNED = 1024
 
 
+@dataclass(slots=True, eq=False)
 class TakenQueue:
     """A queue that the group has taken: the next place to read, and messages in flight."""
 
-    __slots__ = (
-        "began",
-        "has_late",
-        "has_progress",
-        "hidden",
-        "is_in_hand",
-        "place",
-        "returned",
-        "waiting",
-    )
+    place: int
+    began: int = field(init=False)
+    # By physical offset.
+    waiting: dict[int, Span] = field(default_factory=dict)
+    # Those of them that nobody has seen, by their places; the first to come again.
+    returned: dict[int, tuple[StoredMessage, str | None, int]] = field(default_factory=dict)
+    # Physical offsets, each with its message, tag expression and deadline.
+    hidden: dict[int, tuple[StoredMessage, str | None, float]] = field(default_factory=dict)
+    # Whether a message came back after its deadline: then the queue is not held for it.
+    has_late: bool = False
+    # Whether a message was done since the last commit.
+    has_progress: bool = False
+    # Whether a thread of ``process`` handles the queue in order.
+    is_in_hand: bool = False
 
-    def __init__(self, place: int) -> None:
-        self.began = self.place = place
-        # By physical offset.
-        self.waiting: dict[int, Span] = {}
-        # Those of them that nobody has seen, by their places; the first to come again.
-        self.returned: dict[int, tuple[StoredMessage, str | None, int]] = {}
-        # Physical offsets, each with its message, tag expression and deadline.
-        self.hidden: dict[int, tuple[StoredMessage, str | None, float]] = {}
-        # Whether a message came back after its deadline: then the queue is not held for it.
-        self.has_late = False
-        # Whether a message was done since the last commit.
-        self.has_progress = False
-        # Whether a thread of ``process`` handles the queue in order.
-        self.is_in_hand = False
+    def __post_init__(self) -> None:
+        self.began = self.place
 
 
 class InFlight:

@@ -7,7 +7,7 @@ import inspect
 import logging
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mqstore.errors import StoreClosedError
@@ -63,17 +63,15 @@ def check_handler(handler: object, *, is_awaited: bool) -> None:
         raise TypeError(_NOT_AWAITED)
 
 
+@dataclass(slots=True, eq=False)
 class _Batch:
     """Messages of one queue in hand; all use is under its lock."""
 
-    __slots__ = ("error", "failed", "lock", "sent_s")
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.failed: list[Failed] = []
-        self.sent_s = time.monotonic()
-        # The error of failures that could not be sent back, which is not tried again.
-        self.error: BaseException | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    failed: list[Failed] = field(default_factory=list)
+    sent_s: float = field(default_factory=time.monotonic)
+    # The error of failures that could not be sent back, which is not tried again.
+    error: BaseException | None = None
 
 
 class Processing:
@@ -127,20 +125,18 @@ class Processing:
     def _run_threads(
         self, concurrency: int, stops: tuple[threading.Event, threading.Event], idle_s: float
     ) -> None:
-        threads = [
-            threading.Thread(target=self._guarded, args=(number, stops, idle_s), daemon=True)
-            for number in range(concurrency)
-        ]
-        started = []
+        threads: list[threading.Thread] = []
         try:
-            for thread in threads:
+            for number in range(concurrency):
+                given = (number, stops, idle_s)
+                thread = threading.Thread(target=self._guarded, args=given, daemon=True)
                 thread.start()
-                started.append(thread)
+                threads.append(thread)
             for thread in threads:
                 thread.join()
         finally:
             stops[-1].set()
-            for thread in started:
+            for thread in threads:
                 thread.join()
         if self._error is not None:
             raise self._error

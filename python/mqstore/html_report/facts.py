@@ -180,28 +180,17 @@ def gather(
 ) -> Facts:
     """Reads a store twice: to verify it, and to count what it holds."""
     began = time.monotonic()
-    halves = _Halves(progress)
-    report = mqstore.verify(path, config=config, progress=halves.first)
-    found = _survey(path, progress=halves.second, settings=settings_of(config))
+    show = progress or (lambda _done, _total: None)
+
+    def half(number: int) -> _Progress:
+        return lambda done, total: show(number * total + done, 2 * total)
+
+    report = mqstore.verify(path, config=config, progress=half(0))
+    found = _survey(path, progress=half(1), settings=settings_of(config))
     with mqstore.open(path, config=config) as store:
         facts = _facts(store, report, found, config)
     facts.took_s = time.monotonic() - began
     return facts
-
-
-class _Halves:
-    """Two walks over the same bytes as one."""
-
-    def __init__(self, progress: _Progress | None) -> None:
-        self._progress = progress
-
-    def first(self, done: int, total: int) -> None:
-        if self._progress is not None:
-            self._progress(done, 2 * total)
-
-    def second(self, done: int, total: int) -> None:
-        if self._progress is not None:
-            self._progress(total + done, 2 * total)
 
 
 def _facts(store: Store, report: VerifyReport, found: _Survey, config: ConfigLike) -> Facts:
@@ -263,12 +252,9 @@ def _facts(store: Store, report: VerifyReport, found: _Survey, config: ConfigLik
 def _health(report: VerifyReport) -> Health:
     kinds: dict[str, FindingKind] = {}
     for finding in report.findings:
-        kind = kinds.get(finding.code)
-        if kind is None:
-            count = report.counts.get(finding.code, 0)
-            mood = _MOODS[finding.severity]
-            kind = FindingKind(finding.code, finding.severity, mood, finding.fix, count, [])
-            kinds[finding.code] = kind
+        code, severity, count = finding.code, finding.severity, report.counts.get(finding.code, 0)
+        made = FindingKind(code, severity, _MOODS[severity], finding.fix, count, [])
+        kind = kinds.setdefault(code, made)
         if len(kind.examples) < _MOST_EXAMPLES:
             kind.examples.append(finding)
     order: dict[Mood, int] = {"bad": 0, "warn": 1, "good": 2}

@@ -8,6 +8,7 @@ escaped by ``label``.
 from __future__ import annotations
 
 import html
+from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mqstore.text import count_text, escape, size_text
@@ -44,11 +45,11 @@ def figures(facts: Facts) -> dict[str, Figure]:
         made["index_use"] = _index_use(facts)
         made["chains"] = _chains(facts.index.chains)
     if facts.lags:
-        groups: dict[str, int] = {}
+        groups: Counter[str] = Counter()
         for lag in facts.lags:
-            groups[lag.group] = groups.get(lag.group, 0) + lag.lag
-        ordered = sorted(groups.items(), key=lambda pair: -pair[1])
-        made["lag"] = _bars([(name, lag, count_text(lag)) for name, lag in ordered], "messages")
+            groups[lag.group] += lag.lag
+        rows = [(name, lag, count_text(lag)) for name, lag in groups.most_common()]
+        made["lag"] = _bars(rows, "messages")
     return made
 
 
@@ -176,17 +177,13 @@ def _bars(rows: Sequence[tuple[str, int, str]], what: str) -> Figure:
 
 def _latency(latency: Latency) -> Figure:
     """A bar for each power of two of milliseconds."""
-    counts: dict[int, int] = {}
+    counts: Counter[int] = Counter()
     for begin_ms, _, messages in latency.ranges:
-        power = begin_ms.bit_length()
-        counts[power] = counts.get(power, 0) + messages
+        counts[begin_ms.bit_length()] += messages
     powers = range(min(counts), max(counts) + 1)
-    total = latency.messages
-    values = [counts.get(power, 0) for power in powers]
+    values = [counts[power] for power in powers]
     data = {
-        "type": "bar",
         "x": [_time_label(power) for power in powers],
-        "y": [100 * value / total for value in values],
         "marker": {"color": "var(--s3)"},
         "customdata": [
             f"{_time_label(power)} to {_time_label(power + 1)}<br>{count_text(value)} messages"
@@ -194,13 +191,17 @@ def _latency(latency: Latency) -> Figure:
         ],
         "hovertemplate": "%{customdata}, %{y:.3g} %<extra></extra>",
     }
-    layout = _layout(
-        280,
-        bargap=0.12,
-        xaxis={"type": "category", "nticks": 5},
-        yaxis={"ticksuffix": " %", "rangemode": "tozero", "nticks": 5},
-    )
-    return {"data": [data], "layout": layout}
+    return _parts(data, values, latency.messages, bargap=0.12, xaxis={"nticks": 5})
+
+
+def _parts(data: Figure, values: list[int], total: int, *, xaxis: Figure, **more: Any) -> Figure:  # noqa: ANN401 - JSON
+    """A bar for each part of a total, in per cent."""
+    axes = {
+        "xaxis": {"type": "category", **xaxis},
+        "yaxis": {"ticksuffix": " %", "rangemode": "tozero", "nticks": 5},
+    }
+    bars = {"type": "bar", "y": [100 * value / total for value in values], **data}
+    return {"data": [bars], "layout": _layout(280, **axes, **more)}
 
 
 def _time_label(power: int) -> str:
@@ -244,7 +245,6 @@ def _index_use(facts: Facts) -> Figure:
 
 
 def _chains(chains: dict[int, int]) -> Figure:
-    total = sum(chains.values()) or 1
     longest = max(chains, default=0)
     shown = list(range(1, min(longest, _CHAINS_SHOWN) + 1))
     values = [chains.get(length, 0) for length in shown]
@@ -253,17 +253,11 @@ def _chains(chains: dict[int, int]) -> Figure:
         names.append(f"{_CHAINS_SHOWN + 1}+")
         values.append(sum(count for length, count in chains.items() if length > _CHAINS_SHOWN))
     data = {
-        "type": "bar",
         "x": names,
-        "y": [100 * value / total for value in values],
         "marker": {"color": "var(--s5)"},
         "customdata": [count_text(value) for value in values],
         "hovertemplate": "%{x} entries<br>%{customdata} slots, %{y:.3g} %<extra></extra>",
     }
-    layout = _layout(
-        280,
-        xaxis={"type": "category", "title": {"text": "entries in a chain", "standoff": 8}},
-        yaxis={"ticksuffix": " %", "rangemode": "tozero", "nticks": 5},
-    )
-    layout["xaxis"]["title"]["font"] = {"size": 12, "color": "var(--soft)"}
-    return {"data": [data], "layout": layout}
+    font = {"size": 12, "color": "var(--soft)"}
+    title = {"text": "entries in a chain", "standoff": 8, "font": font}
+    return _parts(data, values, sum(chains.values()) or 1, xaxis={"title": title})

@@ -89,9 +89,6 @@ def present_state(
     diagnoses = list(found)
     wrong = [one for one in diagnoses if one.severity != "info"]
     errors = [one for one in wrong if one.severity == "error"]
-    commands = getattr(found, "commands", None)
-    if commands is None:
-        commands = [one.cure for one in wrong if one.cure is not None]
     mood: Mood = "bad" if errors else "warn" if wrong else "good"
     count = f"{count_text(len(wrong))} diagnos{'is' if len(wrong) == 1 else 'es'}"
     verdict = {"bad": f"Damaged: {count}", "warn": f"{count} to look at", "good": "Healthy"}[mood]
@@ -101,7 +98,7 @@ def present_state(
         mood=mood,
         verdict=verdict,
         diagnoses=diagnoses,
-        commands=list(dict.fromkeys(commands)),
+        commands=list(dict.fromkeys(found.commands)),
         oldest=min(late, key=lambda row: row.oldest_ms or 0, default=None),
         deleted=sum(row.deleted for row in groups),
         dead=sum(row.messages for row in pending.dead_letters),

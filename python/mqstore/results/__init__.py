@@ -6,9 +6,9 @@ given here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, final, overload
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self, final, overload
 
 if TYPE_CHECKING:
     from mqstore._native import StoredMessage
@@ -73,8 +73,8 @@ class QueryResult(Sequence["StoredMessage"]):
         unread: Iterable[tuple[int, int]] = (),
     ) -> None:
         ranges = tuple((begin, end) for begin, end in unread)
-        counts = truncated, rejected_by_hash, rejected_by_time, complete
-        for name, value in zip(self.__dataclass_fields__, (tuple(messages), *counts, ranges), strict=True):
+        all_of_it = tuple(messages), truncated, rejected_by_hash, rejected_by_time, complete, ranges
+        for name, value in zip(self.__dataclass_fields__, all_of_it, strict=True):
             object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
@@ -103,6 +103,13 @@ class _Report:
     """Methods of every report."""
 
     __slots__ = ()
+
+    @classmethod
+    def made_of(cls, fields: Mapping[str, object], **more: object) -> Self:
+        """The report of what the extension gives: its lists and rows become the fields' tuples."""
+        import msgspec
+
+        return msgspec.convert({**fields, **more}, cls)
 
     def to_json(self) -> str:
         """The report as one JSON document, its fields by their names."""

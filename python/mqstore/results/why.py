@@ -118,14 +118,4 @@ class WhyReport(Report):
 
 def place_of(message: StoredMessage) -> WhyPlace:
     """The place of a record."""
-    return WhyPlace(
-        topic=message.topic,
-        queue_id=message.queue_id,
-        queue_offset=message.queue_offset,
-        physical_offset=message.physical_offset,
-        message_id=message.message_id,
-        store_timestamp_ms=message.store_timestamp_ms,
-        purpose=message.purpose,
-        reconsume_times=message.reconsume_times,
-        deliver_timestamp_ms=message.deliver_timestamp_ms,
-    )
+    return WhyPlace(*(getattr(message, name) for name in WhyPlace.__match_args__))

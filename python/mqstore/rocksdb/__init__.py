@@ -24,13 +24,13 @@ from mqstore.errors import CorruptionError, UnsupportedError
 from mqstore.rocksdb.index import DATABASE, KeyIndex
 from mqstore.rocksdb.queue_files import (
     NO_LOG,
-    database_of,
+    database_with_rows,
     log_of,
     lost_ends,
     needed_database,
     write_queues,
 )
-from mqstore.rocksdb.reading import INSTALL, Databases, has_rows, is_database, is_installed
+from mqstore.rocksdb.reading import INSTALL, Databases, is_database, is_installed
 from mqstore.rocksdb.tables import databases_of, read_tables, write_tables
 from mqstore.store import Store
 
@@ -89,9 +89,9 @@ def refuse_lost_numbers(
     """
     root = Path(path)
     cure = f"mqstore convert {shlex.quote(str(root.absolute()))} --queues file --apply{given}"
-    folder = database_of(root)
+    folder = database_with_rows(root)
     # A writer that is there is told by its lock.
-    if folder is None or not has_rows(folder) or _native.lock_state(path)[0]:
+    if folder is None or _native.lock_state(path)[0]:
         return
     start, _ = log_of(root, settings)
     if start == 0:

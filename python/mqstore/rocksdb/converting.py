@@ -33,6 +33,7 @@ from mqstore.rocksdb.queue_files import (
     End,
     Ends,
     database_of,
+    database_with_rows,
     ends_of,
     names_folders,
     write_files,
@@ -134,8 +135,9 @@ def convert(
     more = any(topic.startswith("%LMQ%") for topic, _ in ends)
     with LogQueues(root, config, more=more) as made:
         work = _Work(root, config, made, _lone_ends(made, ends), reach, more=more)
-        if queues is not None:
-            _check_old(root, made, reported)
+        database = database_with_rows(root)
+        if queues is not None and database is not None and not reported.findings:
+            reported.findings += made.check(database)
         if index is not None:
             _check_old_index(root, made, reported)
         kept = () if dry_run else work.apply(queues, index)
@@ -164,8 +166,8 @@ def _old_ends(root: Path, config: ConfigLike) -> tuple[Ends, _Findings, int]:
     """The ends of the queues as they are, and of the log: a next number must not go back."""
     reported = _Findings(root)
     ends: Ends = {}
-    database = database_of(root)
-    if database is not None and has_rows(database):
+    database = database_with_rows(root)
+    if database is not None:
         ends, _, error = ends_of(database)
         if error is not None:
             reported.add(
@@ -193,13 +195,6 @@ def _lone_ends(made: LogQueues, ends: Ends) -> Ends:
         for name, end in ends.items()
         if start > 0 and name not in made.bounds and name[0] not in made.batches
     }
-
-
-def _check_old(root: Path, made: LogQueues, reported: _Findings) -> None:
-    database = database_of(root)
-    if database is None or not has_rows(database) or reported.findings:
-        return
-    reported.findings += made.check(database)
 
 
 def _check_old_index(root: Path, made: LogQueues, reported: _Findings) -> None:

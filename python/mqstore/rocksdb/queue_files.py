@@ -45,6 +45,12 @@ def database_of(root: Path) -> Path | None:
     return next((root / name for name in FOLDERS if is_database(root / name)), None)
 
 
+def database_with_rows(root: Path) -> Path | None:
+    """The same, unless it is empty."""
+    folder = database_of(root)
+    return folder if folder is not None and has_rows(folder) else None
+
+
 def ends_of(folder: Path) -> tuple[Ends, int, CorruptionError | None]:
     """Reads the last entry of each queue.
 
@@ -95,8 +101,8 @@ def write_queues(root: Path, aside: Path, settings: Mapping[str, object]) -> boo
         StoreIOError: The operating system refused something.
         UnsupportedError: The package ``rocksdict`` is not installed.
     """
-    folder = database_of(root)
-    if folder is None or not has_rows(folder):
+    folder = database_with_rows(root)
+    if folder is None:
         return False
     ends = _without_files(root, folder)
     start, length = log_of(root, settings)
@@ -109,10 +115,8 @@ def write_queues(root: Path, aside: Path, settings: Mapping[str, object]) -> boo
 
 def needed_database(root: Path, settings: Mapping[str, object]) -> Path | None:
     """The database of a store whose log is too long to be read instead; else ``None``."""
-    folder = database_of(root)
-    if folder is None or not has_rows(folder) or log_of(root, settings)[1] <= FROM_LOG:
-        return None
-    return folder
+    folder = database_with_rows(root)
+    return folder if folder is not None and log_of(root, settings)[1] > FROM_LOG else None
 
 
 def lost_ends(root: Path, folder: Path, start: int, settings: Mapping[str, object]) -> Ends:

@@ -6,6 +6,7 @@ of ``configManagerVersion=v2``. All give the tables that the broker's JSON files
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections import defaultdict
@@ -143,21 +144,14 @@ def _read_v2(folder: Path) -> Iterator[tuple[str, Table]]:
             yield file, found
 
 
-class _checked:  # noqa: N801 - read as a word: `with _checked(...)`
+@contextlib.contextmanager
+def _checked(folder: Path, row: bytes) -> Iterator[None]:
     """Turns what a wrong layout raises into the store's own error."""
-
-    def __init__(self, folder: Path, row: bytes) -> None:
-        self._folder = folder
-        self._row = row
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        wrong = (ValueError, IndexError, TypeError, RecursionError)
-        if kind is not None and issubclass(kind, wrong):
-            wanted = "a row as RocketMQ writes a table"
-            raise damaged(self._folder, "rocksdb", wanted, repr(self._row[:80]))
+    try:
+        yield
+    except (ValueError, IndexError, TypeError, RecursionError) as error:
+        wanted = "a row as RocketMQ writes a table"
+        raise damaged(folder, "rocksdb", wanted, repr(row[:80])) from error
 
 
 def _parsed(folder: Path, value: bytes) -> Table:
