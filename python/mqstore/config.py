@@ -367,7 +367,7 @@ class StoreConfig(
                 except ConfigError as error:
                     raise ConfigError(f"{file}: {name}: {error}", field) from None
             elif kind == "setting" and taken is None:
-                default = _spelt(SETTINGS[field].default)
+                default = str(SETTINGS[field].default).lower()
                 _warn(f"{place}: RocketMQ cannot read {value!r} and keeps its default {default}")
             elif taken is not None:
                 given[field] = read(field, taken)
@@ -440,11 +440,6 @@ def broker_conf_lines(path: str | os.PathLike[str]) -> dict[str, tuple[int, str]
     except ValueError as error:
         raise ConfigError(f"{file}: not a properties file: {error}", "config") from error
     return found
-
-
-def _spelt(value: object) -> str:
-    """A value as a ``broker.conf`` has it, in lower case."""
-    return str(value).lower()
 
 
 def _warn(text: str) -> None:

@@ -116,11 +116,7 @@ def copy(
     fields = _native.copy_store(
         path,
         out,
-        topics=choice.topics,
-        tags=tags,
-        keys=choice.keys,
-        begin_ms=begin_ms,
-        end_ms=end_ms,
+        **vars(choice),
         renumber=renumber,
         rules=rules,
         salt=salt,

@@ -80,19 +80,16 @@ def export_store(
     local(target, "mqstore.export_store")
     if Path(target).absolute().is_relative_to(Path(path).absolute()):
         raise ConfigError(expected("target", "a path outside of the store", target), "target")
-    asked: dict[str, Any] = {
-        "topics": None if topics is None else sorted(topics),
-        "tags": tags,
-        "begin_ms": begin_ms,
-        "end_ms": end_ms,
-    }
-    filters = {name: value for name, value in asked.items() if value is not None}
+    names = None if topics is None else sorted(topics)
+    choice = Choice(topics=names, tags=tags, begin_ms=begin_ms, end_ms=end_ms)
     advance = progress or (lambda _done, _total: None)
     with mqstore.open(path, "r", config=config) as store:
         if not allow_empty:
-            check_choice(store, Choice(**filters))
+            check_choice(store, choice)
         with new_folder(Path(target)) as folder:
-            manifest, ranges, skipped = _write(store, folder, format, filters, on_error, advance)
+            manifest, ranges, skipped = _write(
+                store, folder, format, choice.filters, on_error, advance
+            )
             files = _copy_config(below(root_of(store)), folder / "config")
             manifest.write(folder)
     return ExportReport(

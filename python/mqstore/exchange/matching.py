@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from mqstore._names import missing_keys, missing_topics, nearest, table_names
@@ -76,7 +75,7 @@ class Choice:
     begin_ms: int | None = None
     end_ms: int | None = None
 
-    @cached_property
+    @property
     def filters(self) -> dict[str, Any]:
         """The bounds that a scan takes."""
         names = ("topics", "tags", "begin_ms", "end_ms")

@@ -113,7 +113,8 @@ def _over_time(timeline: Timeline, what: str) -> Figure:
     # Both figures have one width, so that their times align.
     y: Figure = {"rangemode": "tozero", "nticks": 5, "automargin": False}
     if what == "bytes":
-        y |= _byte_ticks(_tallest(timeline))
+        heights = (sum(one.bytes.get(bar, 0) for one in timeline.series) for bar in timeline.bars)
+        y |= _byte_ticks(max(heights))
     first, last = timeline.bars[0], timeline.bars[-1] + timeline.step_ms
     layout = _layout(
         320,
@@ -124,10 +125,6 @@ def _over_time(timeline: Timeline, what: str) -> Figure:
         yaxis=y,
     )
     return {"data": data, "layout": layout}
-
-
-def _tallest(timeline: Timeline) -> int:
-    return max(sum(series.bytes.get(bar, 0) for series in timeline.series) for bar in timeline.bars)
 
 
 def _byte_ticks(most: int) -> Figure:

@@ -86,7 +86,9 @@ def document(
     has marks for it and ``record_base64`` has the exact bytes.
     """
     document: dict[str, object] = {field: getattr(message, field) for field in FIELDS}
-    document["multi_dispatch"] = _light_queues(message)
+    document["multi_dispatch"] = [
+        {"topic": name, "queue_offset": at} for name, at in message.multi_dispatch
+    ]
     members, failure = members_of(message)
     document["batch"] = None if members is None else [_member(one, form, decode) for one in members]
     if failure:
@@ -140,10 +142,6 @@ def _body_fields(
         return {"body": body.decode("utf-8")}
     except UnicodeDecodeError:
         return {"body_base64": _base64(body)}
-
-
-def _light_queues(message: StoredMessage) -> list[dict[str, object]]:
-    return [{"topic": name, "queue_offset": at} for name, at in message.multi_dispatch]
 
 
 def members_of(message: StoredMessage) -> tuple[tuple[StoredMessage, ...] | None, str]:

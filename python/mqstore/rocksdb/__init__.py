@@ -35,7 +35,9 @@ from mqstore.rocksdb.tables import databases_of, read_tables, write_tables
 from mqstore.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    _Writer = Callable[[Path, Path, Mapping[str, object]], bool]
 
 __all__ = ["RocksDBWarning", "count_rows", "open_beside", "read_tables", "refuse_lost_numbers"]
 
@@ -152,9 +154,3 @@ def _remove(folder: str, pid: int) -> None:
     # A forked child leaves the folder to its parent.
     if os.getpid() == pid:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    _Writer = Callable[[Path, Path, Mapping[str, object]], bool]
