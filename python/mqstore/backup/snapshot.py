@@ -20,6 +20,7 @@ from mqstore.backup.target import (
     get_objects,
     json_bytes,
     object_name,
+    packed,
 )
 from mqstore.errors import CorruptionError, MessageNotFoundError, StoreError
 
@@ -353,13 +354,14 @@ def _parse(target: Target, snapshot_id: str, content: bytes, near: Loaded | None
     return Loaded(snapshot, files, row["settings"], row["base"], state, objects)
 
 
-def write(target: Target, new: Loaded, changed: int) -> str:
+def write(target: Target, new: Loaded, changed: int, compress: str | None = None) -> str:
     """Writes a snapshot, whose objects are there; returns its id.
 
     Args:
         target: The backup.
         new: The snapshot, with the state of the one before.
         changed: Files that changed since then.
+        compress: As for ``mqstore.sync``.
     """
     content = _document(new)
     if len(content) > _MOST_BYTES + _MOST_OF_FILE * changed or not new.base:
@@ -371,7 +373,7 @@ def write(target: Target, new: Loaded, changed: int) -> str:
             text = f"{target.url}: the list of {len(new.files)} files: expected {wrong}"
             raise StoreError(f"{text}; no snapshot was written")
         new.base, new.state = digest_of(body), new.files
-        target.put({object_name(new.base): body})
+        target.put({object_name(new.base): packed(body, compress)})
         content = _document(new)
     time = new.snapshot.time
     stamp = f"{time:%Y%m%dT%H%M%S}{new.snapshot.time_ms % 1000:03d}Z"

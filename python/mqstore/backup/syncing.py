@@ -8,10 +8,10 @@ import os
 import secrets
 import time
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import mqstore
 from mqstore.backup.offsets import OFFSET_FILES, offsets_in_database, within
@@ -52,11 +52,18 @@ from mqstore.backup.target import (
     get_objects,
     json_bytes,
     object_name,
+    packed,
     target_of,
 )
 from mqstore.backup.upkeep import size_if_kept
 from mqstore.backup.writing import SMALL, ObjectWriter
-from mqstore.errors import ConfigError, CorruptionError, MessageNotFoundError, StoreError
+from mqstore.errors import (
+    ConfigError,
+    CorruptionError,
+    MessageNotFoundError,
+    StoreError,
+    wrong_setting,
+)
 from mqstore.files.layout import numbered
 from mqstore.files.log_files import log_folders, log_paths
 from mqstore.results import _Report
@@ -112,6 +119,7 @@ def sync(
     *,
     config: ConfigLike = None,
     verify: bool = False,
+    compress: Literal["zstd"] | None = None,
     bytes_per_s: int | None = None,
     new_timeline: bool = False,
     storage_options: Mapping[str, Any] | None = None,
@@ -128,6 +136,9 @@ def sync(
         config: As for ``mqstore.open``; it is kept in the snapshot.
         verify: Reads back what was written, and copies again what the backup lost of files that the
             store still has.
+        compress: ``"zstd"`` compresses the objects that this sync writes, and needs
+            ``mqstore[parquet]`` here and where the backup is read. Older objects stay as they are,
+            and an mqstore that reads no compressed ones refuses the backup from then on.
         bytes_per_s: Most bytes of the store to read in a second; ``None`` for no limit.
         new_timeline: Begins a new timeline with a log that has no byte of the backup's log, instead
             of a ``ConfigError``.
@@ -136,7 +147,7 @@ def sync(
     Raises:
         NotAStoreError: No such folder, or no store in it.
         ConfigError: The target has the backup of another store, or other files; or the store's log
-            does not reach the backup's, as that of an empty store.
+            does not reach the backup's, as that of an empty store; `compress` is unknown.
         UnsupportedError: The target cannot write an object only if it is missing, or its format is
             newer than this mqstore.
         CorruptionError: With `verify`: the target gave back something else.
@@ -153,47 +164,39 @@ def sync(
     """
     if has_scheme(path):
         raise ValueError(f"path: expected a folder of this machine, got the URL {path!s}")
+    if compress not in {None, "zstd"}:
+        raise wrong_setting("compress", "zstd", repr(compress))
+    packed(b"", compress)  # a package that is missing is named before anything is written
     to, began_s = target_of(target, storage_options), time.monotonic()
     for _ in range(5):
-        report = _Sync(
-            Path(path), to, config, ObjectWriter(to, began_s, verify=verify),
-            verify=verify, bytes_per_s=bytes_per_s, new_timeline=new_timeline,
-        ).run()  # fmt: skip
+        objects = ObjectWriter(to, began_s, verify=verify, compress=compress)
+        pace = Pace(bytes_per_s)
+        report = _Sync(Path(path), to, config, objects, verify, new_timeline, pace).run()
         if report is not None:
             return report
     text = f"{path}, {to.url}: files of the log or objects were deleted during five syncs"
     raise StoreError(f"{text}; no snapshot was written: end `mqstore prune` there, and sync again")
 
 
+@dataclass
 class _Sync:
     """One sync."""
 
-    def __init__(
-        self,
-        root: Path,
-        target: Target,
-        config: ConfigLike,
-        objects: ObjectWriter,
-        *,
-        verify: bool,
-        bytes_per_s: int | None,
-        new_timeline: bool,
-    ) -> None:
-        self._root = root
-        self._target = target
-        self._config = config
-        self._objects = objects
-        self._verify = verify
-        self._new_timeline = new_timeline
-        self._pace = Pace(bytes_per_s)
-        self._damaged: list[str] = []
-        self._skipped: list[str] = []
-        self._unsure: list[tuple[Path, int, int, int]] = []
-        self._flushed = 0
-        self._newest = ""
-        self._lost: set[str] = set()
-        self._known: Mapping[str, File] = {}
-        self._base: Loaded | None = None
+    _root: Path
+    _target: Target
+    _config: ConfigLike
+    _objects: ObjectWriter
+    _verify: bool
+    _new_timeline: bool
+    _pace: Pace
+    _damaged: list[str] = field(default_factory=list)
+    _skipped: list[str] = field(default_factory=list)
+    _unsure: list[tuple[Path, int, int, int]] = field(default_factory=list)
+    _flushed: int = 0
+    _newest: str = ""
+    _lost: set[str] = field(default_factory=set)
+    _known: Mapping[str, File] = field(default_factory=dict)
+    _base: Loaded | None = None
 
     def run(self) -> SyncReport | None:
         """Copies, and writes the snapshot if something is new.
@@ -209,7 +212,7 @@ class _Sync:
             queues = {(q.topic, str(q.queue_id)): q for q in store.queues()}
             settings = self._settings_of(store)
             offsets = offsets_in_database(self._root, store)
-        target = existing(self._target, make=True)
+        target = existing(self._target, make=True, compress=self._objects.compress)
         known_days = days(target)
         self._base = base = self._load_base(known_days)
         before = {*ids(target)} if base is None else set()
@@ -260,7 +263,7 @@ class _Sync:
         if not self._objects.is_whole(needed):
             return None
         self._check_log(end)
-        snapshot = replace(snapshot, id=write(self._target, new, changed))
+        snapshot = replace(snapshot, id=write(self._target, new, changed, self._objects.compress))
         # Another store may have begun the backup meanwhile.
         is_alone = base is not None or {*ids(target)} - before == {snapshot.id}
         if not is_alone or not self._objects.is_whole([*needed, object_name(new.base)]):
@@ -299,18 +302,11 @@ class _Sync:
             raise StoreError(f"{text}; no snapshot was written: sync again")
 
     def _report(self, at: Snapshot, *, is_new: bool, left_out: tuple[str, ...]) -> SyncReport:
+        new, written = self._objects.new_bytes, self._objects.written_bytes
         return SyncReport(
-            path=os.fspath(self._root),
-            target=self._target.url,
-            snapshot=at.id,
-            is_new=is_new,
-            timeline=at.timeline,
-            end_offset=at.end_offset,
-            new_bytes=self._objects.new_bytes,
-            written_bytes=self._objects.written_bytes,
-            left_out=left_out,
-            damaged=tuple(self._damaged),
-        )
+            os.fspath(self._root), self._target.url, at.id, is_new, at.timeline, at.end_offset,
+            new, written, left_out, tuple(self._damaged),
+        )  # fmt: skip
 
     def _settings_of(self, store: mqstore.Store) -> dict[str, Any]:
         """Settings that the files of a snapshot do not prove."""

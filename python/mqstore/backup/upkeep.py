@@ -21,7 +21,7 @@ from mqstore.backup.snapshot import (
     time_ms_of,
 )
 from mqstore.backup.source import Pace, SourceFile
-from mqstore.backup.target import digest_of, existing, fault_of, get_objects, object_name, target_of
+from mqstore.backup.target import digest_of, existing, get_objects, object_name, proven, target_of
 from mqstore.errors import CorruptionError, MessageNotFoundError
 from mqstore.results import Finding, VerifyReport, _Report
 
@@ -89,10 +89,10 @@ def check_backup(
         several = digests[at : at + _AT_ONCE]
         contents = found.get([object_name(digest) for digest in several])
         for digest, content in zip(several, contents, strict=True):
-            wrong = fault_of(found, digest, content, needed[digest])
-            if wrong is None:
+            try:
+                proven(found, digest, content, needed[digest])
                 count, total = count + 1, total + len(content or b"")
-            else:
+            except CorruptionError as wrong:
                 findings.setdefault(str(wrong.path), _finding(found, "MQ-BK-01", wrong))
         if progress is not None:
             progress(min(at + _AT_ONCE, len(digests)), len(digests))
