@@ -62,7 +62,7 @@ def test_compressed_objects_are_those_of_a_plain_backup(
     assert mqstore.restore(backup, out).findings == ()
     assert log_bytes(out) == log_bytes(root)
     # As a version that reads no compressed objects.
-    monkeypatch.setattr(objects, "_COMPRESSED", 1)
+    monkeypatch.setattr(objects, "_NEWEST", 1)
     for one in (plain, backup):
         with pytest.raises(mqstore.UnsupportedError, match=r"has format 2.*pip install --upgrade"):
             mqstore.snapshots(one)

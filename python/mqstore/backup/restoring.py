@@ -51,6 +51,7 @@ class RestoreReport(_Report):
         findings: What ``mqstore.verify`` reports of the restored store; empty for a dry run.
         topics: The topics that were asked for; empty for all.
         messages: How many of them there are in the queues of these topics; ``None`` for all.
+        redact: ``"bodies"`` if the backup has zeros in the place of each body.
     """
 
     target: str
@@ -66,6 +67,7 @@ class RestoreReport(_Report):
     findings: tuple[Finding, ...] = ()
     topics: tuple[str, ...] = ()
     messages: int | None = None
+    redact: str | None = None
 
 
 def restore(
@@ -140,6 +142,7 @@ def restore(
         "begin_offset": min(begins, default=end),
         "end_offset": end,
         "left_out": moment.left_out,
+        "redact": moment.redact,
         "files": len(names),
         "bytes": sum(kept_bytes(files.files[name]) for name in names),
     }

@@ -104,6 +104,7 @@ class Snapshot:
         new_bytes: Bytes that the sync copied.
         left_out: Files of the store that it lacks, a line for each kind.
         source: The store's path.
+        redact: ``"bodies"`` if it has zeros in the place of each body; else ``None``.
     """
 
     id: str
@@ -117,6 +118,7 @@ class Snapshot:
     new_bytes: int
     left_out: tuple[str, ...]
     source: str
+    redact: str | None = None
 
     @property
     def time_ms(self) -> int:
@@ -347,7 +349,8 @@ def _parse(target: Target, snapshot_id: str, content: bytes, near: Loaded | None
     facts["left_out"] = tuple(map(str, facts["left_out"]))
     fork, slots = facts["fork_offset"], row["settings"].get("max_hash_slot_num", 0)
     _check_counts("facts", slots, 0 if fork is None else fork, *(facts[name] for name in _COUNTS))
-    if slots > _MOST_SLOTS or not all(isinstance(facts[n], str) for n in ("timeline", "source")):
+    texts = facts["timeline"], facts["source"], facts.get("redact", "")
+    if slots > _MOST_SLOTS or not all(isinstance(text, str) for text in texts):
         raise ValueError("facts")
     time = datetime.fromtimestamp(time_ms_of(snapshot_id) / 1000, UTC)
     snapshot = Snapshot(snapshot_id, time, **facts)
@@ -399,11 +402,9 @@ def _document(new: Loaded) -> bytes:
         parts[path] = file
     added = [digest for digest in _objects(parts) if digest not in objects]
     objects |= {digest: len(objects) + number for number, digest in enumerate(added)}
-    facts = {
-        name: getattr(new.snapshot, name)
-        for name in Snapshot.__slots__
-        if name not in ("id", "time")
-    }
+    facts = {name: getattr(new.snapshot, name) for name in Snapshot.__slots__[2:]}
+    if facts["redact"] is None:
+        del facts["redact"]
     row = {
         "snapshot": facts,
         "settings": new.settings,

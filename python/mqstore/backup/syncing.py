@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import mqstore
 from mqstore.backup.offsets import OFFSET_FILES, offsets_in_database, within
+from mqstore.backup.redacting import RedactedFile
 from mqstore.backup.small_files import QUEUES, left_out_names, small_files
 from mqstore.backup.snapshot import (
     BATCH,
@@ -120,6 +121,7 @@ def sync(
     config: ConfigLike = None,
     verify: bool = False,
     compress: Literal["zstd"] | None = None,
+    redact: Literal["bodies"] | None = None,
     bytes_per_s: int | None = None,
     new_timeline: bool = False,
     storage_options: Mapping[str, Any] | None = None,
@@ -139,6 +141,8 @@ def sync(
         compress: ``"zstd"`` compresses the objects that this sync writes, and needs
             ``mqstore[parquet]`` here and where the backup is read. Older objects stay as they are,
             and an mqstore that reads no compressed ones refuses the backup from then on.
+        redact: ``"bodies"`` keeps zeros in the place of each body, for a backup that others may
+            read. It is fixed by the first sync, and an older mqstore refuses such a backup.
         bytes_per_s: Most bytes of the store to read in a second; ``None`` for no limit.
         new_timeline: Begins a new timeline with a log that has no byte of the backup's log, instead
             of a ``ConfigError``.
@@ -147,7 +151,8 @@ def sync(
     Raises:
         NotAStoreError: No such folder, or no store in it.
         ConfigError: The target has the backup of another store, or other files; or the store's log
-            does not reach the backup's, as that of an empty store; `compress` is unknown.
+            does not reach the backup's, as that of an empty store; `compress` is unknown,
+            or `redact` is not that of the backup.
         UnsupportedError: The target cannot write an object only if it is missing, or its format is
             newer than this mqstore.
         CorruptionError: With `verify`: the target gave back something else.
@@ -166,12 +171,17 @@ def sync(
         raise ValueError(f"path: expected a folder of this machine, got the URL {path!s}")
     if compress not in {None, "zstd"}:
         raise wrong_setting("compress", "zstd", repr(compress))
+    if redact not in {None, "bodies"}:
+        raise wrong_setting("redact", "bodies", repr(redact))
     packed(b"", compress)  # a package that is missing is named before anything is written
     to, began_s = target_of(target, storage_options), time.monotonic()
     for _ in range(5):
         objects = ObjectWriter(to, began_s, verify=verify, compress=compress)
-        pace = Pace(bytes_per_s)
-        report = _Sync(Path(path), to, config, objects, verify, new_timeline, pace).run()
+        with contextlib.ExitStack() as until:
+            report = _Sync(
+                Path(path), to, config, objects, verify, redact, new_timeline, Pace(bytes_per_s),
+                until,
+            ).run()  # fmt: skip
         if report is not None:
             return report
     text = f"{path}, {to.url}: files of the log or objects were deleted during five syncs"
@@ -187,8 +197,12 @@ class _Sync:
     _config: ConfigLike
     _objects: ObjectWriter
     _verify: bool
+    _redact: str | None
     _new_timeline: bool
     _pace: Pace
+    _until: contextlib.ExitStack
+    _live: mqstore.Store | None = None
+    _log_files: Collection[Path] = ()
     _damaged: list[str] = field(default_factory=list)
     _skipped: list[str] = field(default_factory=list)
     _unsure: list[tuple[Path, int, int, int]] = field(default_factory=list)
@@ -212,14 +226,21 @@ class _Sync:
             queues = {(q.topic, str(q.queue_id)): q for q in store.queues()}
             settings = self._settings_of(store)
             offsets = offsets_in_database(self._root, store)
-        target = existing(self._target, make=True, compress=self._objects.compress)
+        if self._redact:
+            self._live = self._until.enter_context(mqstore.open(self._root, config=self._config))
+            if notes := [name for name in small if name.startswith("mqstore.failed/")]:
+                self._skipped.append(f"mqstore.failed: {len(notes)} notes with bodies")
+            small = {name: content for name, content in small.items() if name not in notes}
+        target = existing(
+            self._target, make=True, compress=self._objects.compress, redact=self._redact
+        )
         known_days = days(target)
         self._base = base = self._load_base(known_days)
         before = {*ids(target)} if base is None else set()
         if self._newest:
             now_ms = max(now_ms, time_ms_of(self._newest) + 1)
         paths = log_paths(log_folders(self._root, self._config))
-        begin = min(paths, default=end)
+        begin, self._log_files = min(paths, default=end), {*paths.values()}
         if offsets is not None:
             small["config/consumerOffset.json"] = offsets
         ends = {place: queue.max_offset for place, queue in queues.items()}
@@ -253,7 +274,7 @@ class _Sync:
         snapshot = Snapshot(
             "", datetime.fromtimestamp(now_ms / 1000, UTC), timeline, begin, end, self._flushed,
             fork, sum(map(kept_bytes, files.values())), self._objects.new_bytes, left_out,
-            os.path.abspath(self._root),  # noqa: PTH100 - no link is followed
+            os.path.abspath(self._root), self._redact,  # noqa: PTH100 - no link is followed
         )  # fmt: skip
         new = Loaded(snapshot, files, settings)
         if base is not None:
@@ -295,7 +316,7 @@ class _Sync:
         with mqstore.open(self._root, config=self._config) as store:
             is_cut = store.max_physical_offset < end
         for path, begin, size, crc in self._unsure:
-            with contextlib.suppress(FileNotFoundError), SourceFile(path, self._pace) as file:
+            with contextlib.suppress(FileNotFoundError), self._open(path) as file:
                 is_cut = is_cut or zlib.crc32(file.read(begin, begin + size)) != crc
         if is_cut:
             text = f"{self._root}: the log was cut while it was copied"
@@ -327,12 +348,17 @@ class _Sync:
             is_same = path.stat().st_ctime * 1000 < self._base.snapshot.time_ms
             with contextlib.suppress(CorruptionError):  # copied again, as if it had changed
                 if not is_same:
-                    size = size_if_kept(self._target, known, path, self._pace, by_digest=True)
+                    size = size_if_kept(self._target, known, path, self._open, by_digest=True)
                     is_same = size is not None
             return known if is_same else None
         return known
 
     # Files.
+
+    def _open(self, path: Path) -> SourceFile:
+        if self._live is not None and path in self._log_files:
+            return RedactedFile(path, self._pace, self._live)
+        return SourceFile(path, self._pace)
 
     def _whole(self, name: str, content: bytes) -> File:
         """Keeps a file whose content is replaced as a whole."""
@@ -372,7 +398,7 @@ class _Sync:
         """A closed file that is kept already."""
         if known is None or not known.manifest:
             return None
-        with SourceFile(path, self._pace) as file:
+        with self._open(path) as file:
             is_same = file.length == known.length and file.crc(known.end) == known.crc
         return known if is_same else None
 
@@ -387,7 +413,7 @@ class _Sync:
         }
         fork = self._fork(paths, known, begin, end)
         if fork is not None:
-            known = self._until(paths, known, fork)
+            known = self._before_fork(paths, known, fork)
         files = {
             f"commitlog/{at:020}": replace(file, gone_ms=file.gone_ms or now_ms)
             for at, file in known.items()
@@ -408,7 +434,7 @@ class _Sync:
             if closed is not None:
                 files[name] = closed
                 continue
-            with SourceFile(path, self._pace) as file:
+            with self._open(path) as file:
                 is_closed = at != last and at + file.length <= end
                 grown = self._grown(file, before)
                 ranges = grown.ranges if grown else ()
@@ -439,19 +465,19 @@ class _Sync:
                 "with --new-timeline (new_timeline=True)", "path",
             )  # fmt: skip
         if last in paths and end >= was:
-            with SourceFile(paths[last], self._pace) as file:
+            with self._open(paths[last]) as file:
                 if self._grown(file, known[last]) is not None:
                     return None
         at, shared = begin, sorted(set(known) & set(paths))
         for number in reversed(shared):
             kept_end = known[number].end
-            with SourceFile(paths[number], self._pace) as file:
+            with self._open(paths[number]) as file:
                 if kept_end >= _LEAST_SAME and file.crc(kept_end) == known[number].crc:
                     # Its end proves all before it.
                     at, shared = number + kept_end, [n for n in shared if n > number]
                     break
         for number in shared:
-            with SourceFile(paths[number], self._pace) as file:
+            with self._open(paths[number]) as file:
                 for place, size, digest, where in ranges_of(self._target, known[number]):
                     kept = get_objects(self._target, [digest])[0][where : where + size]
                     there = file.read(place, min(place + size, max(0, end - number)))
@@ -469,7 +495,7 @@ class _Sync:
             raise ConfigError(f"target: {text}; nothing was copied: take an empty target", "target")
         return min(at, end)
 
-    def _until(
+    def _before_fork(
         self, paths: Mapping[int, Path], known: Mapping[int, File], fork: int
     ) -> dict[int, File]:
         """The known ranges of the log before a fork."""
@@ -480,7 +506,7 @@ class _Sync:
             if at + file.length > fork:
                 ranges = [r for r in ranges_of(self._target, file) if at + r[0] + r[1] <= fork]
                 written = ranges[-1][0] + ranges[-1][1] if ranges else 0
-                with SourceFile(paths[at], self._pace) as source:
+                with self._open(paths[at]) as source:
                     crc = source.crc(written)
                 file = File(file.length, written, crc, tuple(ranges))
             kept[at] = file
@@ -516,7 +542,7 @@ class _Sync:
     def _queue_file(
         self, name: str, path: Path, before: File | None, width: int, end: int, *, is_last: bool
     ) -> File:
-        with SourceFile(path, self._pace) as file:
+        with self._open(path) as file:
             grown = self._grown(file, before)
             ranges = grown.ranges if grown else ()
             begin = ranges[-1][0] + ranges[-1][1] if ranges else 0
@@ -556,7 +582,7 @@ class _Sync:
     def _index_file(
         self, name: str, path: Path, before: File | None, table: int, end: int, *, is_last: bool
     ) -> File:
-        with SourceFile(path, self._pace) as file:
+        with self._open(path) as file:
 
             def entries(first: int, last: int) -> bytes:
                 return file.read(table + ENTRY_BYTES * first, table + ENTRY_BYTES * last)

@@ -25,6 +25,7 @@ from mqstore.errors import (
     StoreIOError,
     UnsupportedError,
     needs,
+    wrong_setting,
 )
 from mqstore.files.durable import sync_up
 from mqstore.files.new_file import new_file
@@ -52,9 +53,9 @@ __all__ = [
 
 FORMAT = "mqstore-backup.json"
 """Name of the object that has the version of a backup's format."""
-_PLAIN, _COMPRESSED = 1, 2
-"""Versions of the format: in one of ``_COMPRESSED`` objects may be compressed."""
-_ZSTD, _LEVEL = b"\x28\xb5\x2f\xfd", 3
+_PLAIN, _NEWEST = 1, 2
+"""Versions of the format: objects may be compressed, and bodies redacted, in the newest alone."""
+_ZSTD = b"\x28\xb5\x2f\xfd"
 _MOST_PACKED_BYTES = 8 << 20
 """Content of more bytes is not compressed, so no object makes a reader take more memory."""
 _T = TypeVar("_T")
@@ -383,13 +384,16 @@ def target_of(
     return _Bucket(objects)
 
 
-def existing(target: Target, *, make: bool = False, compress: str | None = None) -> Target:
+def existing(
+    target: Target, *, make: bool = False, compress: str | None = None, redact: str | None = None
+) -> Target:
     """Returns a target that is a backup of a version that is known; with `make` begins one.
 
-    With `compress` it gets a version that older readers refuse.
+    With `compress` it gets a version that older readers refuse; so has one that is redacted.
 
     Raises:
         NotAStoreError: There is no backup.
+        ConfigError: With `make`: the target has other files, or a backup with another `redact`.
         UnsupportedError: Its format is newer, or the target cannot hold one.
     """
     content = target.get([FORMAT])[0]
@@ -415,7 +419,11 @@ def existing(target: Target, *, make: bool = False, compress: str | None = None)
         if is_refused:
             what = _REFUSED.format(why=why)
             raise UnsupportedError(f"{target.url}: {what}", what, target.url)
-        target.put({FORMAT: content})
+        if redact is not None:
+            begun = {"format": "mqstore-backup", "version": _NEWEST, "redact": redact}
+            content = json_bytes(begun)
+        if target.put({FORMAT: content}) == [False]:  # by another first sync
+            content = target.get([FORMAT])[0]
     if content is None:
         reason = f"no backup: {FORMAT} is missing"
         raise NotAStoreError(f"{target.url}: {reason}", target.url, reason)
@@ -426,14 +434,17 @@ def existing(target: Target, *, make: bool = False, compress: str | None = None)
         version, is_known = 0, False
     if not is_known or type(version) is not int:
         raise damaged(target, FORMAT, "a backup's format", "something else")
-    if version > _COMPRESSED:
+    if version > _NEWEST:
         what = (
-            f"the backup has format {version}, this mqstore reads up to {_COMPRESSED}; nothing was "
+            f"the backup has format {version}, this mqstore reads up to {_NEWEST}; nothing was "
             "read: pip install --upgrade mqstore"
         )
         raise UnsupportedError(f"{target.url}: {what}", what, target.url)
-    if compress is not None and version < _COMPRESSED:
-        target.replace(FORMAT, json_bytes({**found, "version": _COMPRESSED}))
+    if make and (has := found.get("redact")) != redact:
+        advice = "nothing was copied: a backup has one redaction, another needs an empty target"
+        raise wrong_setting("redact", f"{has!r} as of {target.url}", repr(redact), advice)
+    if compress is not None and version < _NEWEST:
+        target.replace(FORMAT, json_bytes({**found, "version": _NEWEST}))
     return target
 
 
@@ -497,7 +508,7 @@ def packed(content: bytes, compress: str | None) -> bytes:
         return content
     with needs("parquet", "a compressed backup"):
         import pyarrow as pa
-    frame: bytes = pa.Codec(compress, compression_level=_LEVEL).compress(content, asbytes=True)
+    frame: bytes = pa.compress(content, compress, asbytes=True)
     return min(content, frame, key=len)
 
 

@@ -22,7 +22,7 @@ from mqstore.backup.snapshot import (
 )
 from mqstore.backup.source import Pace, SourceFile
 from mqstore.backup.target import digest_of, existing, get_objects, object_name, proven, target_of
-from mqstore.errors import CorruptionError, MessageNotFoundError
+from mqstore.errors import ConfigError, CorruptionError, MessageNotFoundError
 from mqstore.results import Finding, VerifyReport, _Report
 
 if TYPE_CHECKING:
@@ -276,6 +276,7 @@ def backed_up_end(
 
     Raises:
         NotAStoreError: There is no backup.
+        ConfigError: It is redacted.
         CorruptionError: The snapshot, or an object that it needs, is damaged.
         StoreIOError: A file or an object cannot be read.
     """
@@ -283,9 +284,13 @@ def backed_up_end(
     newest = next(newest_first(found, days(found)), None)
     if newest is None:
         return 0
-    known = load(found, newest).files
+    loaded = load(found, newest)
+    if loaded.snapshot.redact:
+        text = f"expected a backup of every byte, {found.url} lacks {loaded.snapshot.redact}"
+        raise ConfigError(f"only_backed_up: {text}; nothing was deleted", "only_backed_up")
+    known = loaded.files
     for at, path in files.items():
-        size = size_if_kept(found, known.get(f"commitlog/{at:020}"), path, Pace(None))
+        size = size_if_kept(found, known.get(f"commitlog/{at:020}"), path)
         if size is None:
             break
         end = at + size
@@ -294,7 +299,12 @@ def backed_up_end(
 
 
 def size_if_kept(
-    target: Target, kept: File | None, path: Path, pace: Pace, *, by_digest: bool = False
+    target: Target,
+    kept: File | None,
+    path: Path,
+    opened: Callable[[Path], SourceFile] = lambda path: SourceFile(path, Pace(None)),
+    *,
+    by_digest: bool = False,
 ) -> int | None:
     """Bytes of a file of which a backup has each; ``None`` if it lacks some.
 
@@ -304,7 +314,7 @@ def size_if_kept(
     if kept is None or kept.gone_ms:
         return None
     try:
-        with SourceFile(path, pace) as file:
+        with opened(path) as file:
             if kept.length != file.length:
                 return None
             at = 0

@@ -43,6 +43,7 @@ _COLUMNS = (
     Column("end_offset", right=True, title="LOG ENDS"),
     Column("bytes", size_text, right=True),
     Column("new_bytes", size_text, right=True, title="NEW"),
+    Column("redact", lambda text: text or "", title="REDACTED"),
 )
 _FINDINGS = (Column("code"), Column("path"), Column("expected"), Column("found"))
 _target_argument = click.argument("target", type=click.Path())
@@ -59,6 +60,9 @@ _target_argument = click.argument("target", type=click.Path())
     "--verify", is_flag=True, help="Read back what was written, and copy again what was lost."
 )
 @click.option("--compress", type=click.Choice(["zstd"]), help="Compress what is written.")
+@click.option(
+    "--redact", type=click.Choice(["bodies"]), help="Keep zeros in the place of each body."
+)
 @click.option(
     "--new-timeline", is_flag=True, help="Accept once a log that does not reach the backup's."
 )
@@ -81,6 +85,7 @@ def sync_command(
     bytes_per_s: int | None,
     verify: bool,  # noqa: FBT001 - click passes it by name
     compress: Literal["zstd"] | None,
+    redact: Literal["bodies"] | None,
     new_timeline: bool,  # noqa: FBT001
     health: Path | None,
     config: str | None,
@@ -98,7 +103,7 @@ def sync_command(
         now_ms, failed = time.time_ns() // 1_000_000, None
         try:
             report = mqstore.sync(
-                store, target, config=config, verify=verify, compress=compress,
+                store, target, config=config, verify=verify, compress=compress, redact=redact,
                 bytes_per_s=bytes_per_s, new_timeline=new_timeline, storage_options=options,
             )  # fmt: skip
             state |= {"last_success_ms": now_ms, "snapshot": report.snapshot}
@@ -191,7 +196,7 @@ def snapshots_command(ctx: click.Context, output: Output, target: str, check: bo
 
 def _snapshot_row(snapshot: Snapshot) -> dict[str, Any]:
     names = ("id", "time_ms", "timeline", "begin_offset", "end_offset", "flushed_offset",
-             "fork_offset", "bytes", "new_bytes", "source")  # fmt: skip
+             "fork_offset", "bytes", "new_bytes", "source", "redact")  # fmt: skip
     row = {name: getattr(snapshot, name) for name in names}
     return {**row, "left_out": list(snapshot.left_out)}
 
@@ -243,7 +248,7 @@ def _restore_lines(report: RestoreReport) -> Iterator[str]:
         of = f"{count_text(report.messages)} messages of {escape(', '.join(report.topics))}"
     log = f"the log from {report.begin_offset} to {report.end_offset}"
     yield f"{did} {of}: {log} of snapshot {report.snapshot}"
-    for line in report.left_out:
+    for line in (*report.left_out, *([f"all {report.redact}"] if report.redact else [])):
         yield f"not in the backup: {escape(line)}"
     for finding in report.findings:
         yield f"{finding.severity}: {finding.code}: {escape(finding.message)}"
