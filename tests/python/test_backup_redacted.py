@@ -17,6 +17,7 @@ from helpers.backups import append, bodies, files_of
 from helpers.golden import Case
 from helpers.stores import TINY, message
 from mqstore.backup import source, target, writing
+from mqstore.backup.redacting import RedactedFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,6 +97,25 @@ def test_a_log_that_grows_and_is_cut_is_redacted(
     assert len({snapshot.timeline for snapshot in mqstore.snapshots(backup)}) == 2
 
 
+def test_a_file_that_is_deleted_as_it_is_read_is_no_file_of_zeros(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, backup = tmp_path / "store", tmp_path / "backup"
+    append(root, 120)
+    start = RedactedFile._start
+
+    def late(self: RedactedFile, begin: int) -> int:
+        monkeypatch.setattr(RedactedFile, "_start", start)
+        min((root / "commitlog").iterdir()).unlink()
+        return start(self, begin)
+
+    monkeypatch.setattr(RedactedFile, "_start", late)
+    mqstore.sync(root, backup, redact="bodies")
+    with mqstore.open(root) as live, mqstore.open(backup) as kept:
+        assert live.min_physical_offset > 0
+        assert facts(kept) == facts(live)
+
+
 def test_a_redacted_backup_says_so_and_stays_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,7 +131,7 @@ def test_a_redacted_backup_says_so_and_stays_one(
         return done.returncode, done.stdout + done.stderr
 
     code, text = run("sync", root, backup, "--redact", "bodies", "--compress", "zstd")
-    assert (code, "left out: mqstore.failed: 1 notes with bodies" in text) == (0, True), text
+    assert (code, "left out: mqstore.failed: failed messages" in text) == (0, True), text
     begun = json.loads((backup / target.FORMAT).read_bytes())
     assert begun == {"format": "mqstore-backup", "version": 2, "redact": "bodies"}
     assert [len(body) for body in bodies(backup)] == [len(body) for body in bodies(root)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -11,13 +13,12 @@ from mqstore.backup.source import SourceFile
 from mqstore.errors import CorruptionError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from mqstore import Store, StoredMessage
-    from mqstore._native import MessageScan
     from mqstore.backup.source import Pace
 
-__all__ = ["RedactedFile"]
 
 _BLANK = bytes.fromhex("cbd43194")
 _COMPRESSED = 0x701
@@ -39,6 +40,7 @@ class RedactedFile(SourceFile):
     def __init__(self, path: Path, pace: Pace, store: Store) -> None:
         super().__init__(path, pace)
         self._store, self._base = store, int(path.name)
+        self._last: int | None = None
 
     def read(self, begin: int, end: int) -> bytes:
         """The bytes from `begin` to before `end`, fewer where the file ends."""
@@ -53,26 +55,31 @@ class RedactedFile(SourceFile):
 
         at = self._start(begin)
         for message in self._messages(at, end):
-            at = message.physical_offset - self._base
+            self._last = at = message.physical_offset - self._base
             put(at, _without_body(message))
             at += message.store_size
         blank = super().read(at, at + 8)
         if blank[4:] == _BLANK:
             put(at, blank)
+        if os.fstat(self._file).st_nlink == 0:  # then the store may have found no messages
+            raise FileNotFoundError(errno.ENOENT, "deleted meanwhile", str(self._path))
         return bytes(content)
 
     def _start(self, begin: int) -> int:
-        """A position from which on the message is found that `begin` lies in."""
+        """Begin of a message at or before `begin`; 0 if there is none near."""
+        if self._last is not None and 0 <= begin - self._last <= _WIDTHS[-1]:
+            return self._last
         for width in _WIDTHS:
-            start = begin - width
-            if start > 0 and next(iter(self._messages(start, begin)), None) is not None:
-                return start
+            if begin > width and (near := next(self._messages(begin - width, begin), None)):
+                return near.physical_offset - self._base
         return 0
 
-    def _messages(self, begin: int, end: int) -> MessageScan:
-        return self._store.scan(
-            start_physical_offset=self._base + begin, stop_physical_offset=self._base + end,
-            on_error="skip", decompress=False,
+    def _messages(self, begin: int, end: int) -> Iterator[StoredMessage]:
+        return iter(
+            self._store.scan(
+                start_physical_offset=self._base + begin, stop_physical_offset=self._base + end,
+                on_error="skip", decompress=False,
+            )
         )  # fmt: skip
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mqstore
 from mqstore._names import missing_topics
 from mqstore.backup.moment import files_at
-from mqstore.backup.snapshot import kept_bytes
+from mqstore.backup.snapshot import kept_bytes, log_files
 from mqstore.backup.source import PIECE
 from mqstore.backup.target import existing, io_errors, target_of
 from mqstore.backup.view import SETTINGS, BackupFiles
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from mqstore.config import ConfigLike
 
-__all__ = ["RestoreReport", "restore"]
 
 _JOURNAL = "mqstore.restoring"
 _WINDOWS = 4
@@ -133,34 +132,27 @@ def restore(
     moment = files.loaded.snapshot
     end = moment.end_offset if files.cut is None else files.cut
     names = sorted(name for name in files.files if name != SETTINGS or not files.has_made(name))
-    begins = [int(name[10:]) for name in names if name.startswith("commitlog/")]
-    facts: dict[str, Any] = {
-        "target": files.url,
-        "path": os.fspath(path),
-        "snapshot": moment.id,
-        "timeline": moment.timeline,
-        "begin_offset": min(begins, default=end),
-        "end_offset": end,
-        "left_out": moment.left_out,
-        "redact": moment.redact,
-        "files": len(names),
-        "bytes": sum(kept_bytes(files.files[name]) for name in names),
-    }
+    size = sum(kept_bytes(files.files[name]) for name in names)
+    report = RestoreReport(
+        files.url, os.fspath(path), False, moment.id, moment.timeline,  # noqa: FBT003
+        min(log_files(files.files), default=end), end, len(names), size, moment.left_out,
+        redact=moment.redact,
+    )  # fmt: skip
     out, settings = Path(path), files.loaded.settings
     plan = {"snapshot": moment.id, "end_offset": end, "configuration": files.configuration}
     if topics is not None:
-        plan["topics"] = facts["topics"] = topics = tuple(topics)
+        plan["topics"] = topics = tuple(topics)
         with mqstore.open(files.path()) as store:
             missing = missing_topics(store, topics) if topics else ["expected at least one"]
             if missing:
                 text = f"topics: {'; '.join(missing)}; nothing was written"
                 raise MessageNotFoundError(text)
             counts = (q.max_offset - q.min_offset for q in store.queues() if q.topic in topics)
-            facts["messages"] = sum(counts)
+            report = replace(report, topics=topics, messages=sum(counts))
     with io_errors("read", out):
         done = _begin(out, plan)
     if dry_run:
-        return RestoreReport(applied=False, **facts)
+        return report
     if topics is not None:
         if not done:
             (out / _JOURNAL).unlink(missing_ok=True)
@@ -170,7 +162,7 @@ def restore(
             )  # fmt: skip
             out.chmod(0o700)
             (out / _JOURNAL).write_text(f"{json.dumps(plan)}\ncommitlog\n", "utf-8")
-        return _verified(out, facts)
+        return _verified(out, report)
     _write(out, files, plan, [name for name in names if name not in done], progress)
     # Damage that the store had stays as it was; the findings have it.
     with contextlib.suppress(CorruptionError):
@@ -181,15 +173,15 @@ def restore(
         text = f"{out}: expected a log up to {end}, found one up to {found}"
         advice = "`mqstore snapshots TARGET --check` reports damage of the backup"
         raise CorruptionError(f"{text}; {advice}", str(out), found, "log-end", str(end), str(found))
-    return _verified(out, facts, settings)
+    return _verified(out, report, settings)
 
 
-def _verified(out: Path, facts: dict[str, Any], settings: ConfigLike = None) -> RestoreReport:
+def _verified(out: Path, plan: RestoreReport, settings: ConfigLike = None) -> RestoreReport:
     """Verifies what was restored; until then an interrupted restore goes on."""
-    report = mqstore.verify(out, config=settings)
+    findings = mqstore.verify(out, config=settings).findings
     (out / _JOURNAL).unlink()
     sync(out)
-    return RestoreReport(applied=True, findings=report.findings, **facts)
+    return replace(plan, applied=True, findings=findings)
 
 
 def _begin(out: Path, plan: dict[str, object]) -> set[str]:

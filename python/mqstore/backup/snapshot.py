@@ -9,6 +9,7 @@ import json
 import re
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -29,27 +30,6 @@ if TYPE_CHECKING:
 
     from mqstore.backup.target import Target
 
-__all__ = [
-    "BATCH",
-    "File",
-    "Loaded",
-    "Range",
-    "Snapshot",
-    "can_keep",
-    "check_ranges",
-    "day_ms",
-    "days",
-    "document_name",
-    "ids",
-    "kept_bytes",
-    "load",
-    "lost",
-    "newest_first",
-    "ranges_of",
-    "shown",
-    "time_ms_of",
-    "write",
-]
 
 Range = tuple[int, int, str, int]
 """Position in a file, length, digest of the object, and position in it."""
@@ -191,6 +171,11 @@ def kept_bytes(file: File) -> int:
     return file.end if file.manifest else sum(size for _, size, *_ in file.ranges)
 
 
+def log_files(files: Mapping[str, File]) -> dict[int, File]:
+    """Files of the log, by the physical offset at which each begins."""
+    return {int(n[10:]): f for n, f in files.items() if n.startswith("commitlog/")}
+
+
 def shown(files: Mapping[str, File], floor_ms: int) -> dict[str, File]:
     """Files that the store had in the day of the oldest snapshot or later."""
     return {n: f for n, f in files.items() if not f.gone_ms or f.gone_ms > floor_ms}
@@ -220,11 +205,7 @@ def _rows(
         path: [
             int(path in more),
             file.length, file.end, file.crc, file.manifest, file.header, file.gone_ms,
-            *(
-                number
-                for at, size, digest, place in file.ranges
-                for number in (at, size, places[digest], place)
-            ),
+            *chain.from_iterable((at, n, places[digest], to) for at, n, digest, to in file.ranges),
         ]
         for path, file in files.items()
     }  # fmt: skip

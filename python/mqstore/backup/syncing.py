@@ -30,6 +30,7 @@ from mqstore.backup.snapshot import (
     ids,
     kept_bytes,
     load,
+    log_files,
     lost,
     newest_first,
     ranges_of,
@@ -76,7 +77,6 @@ if TYPE_CHECKING:
     from mqstore.backup.target import Target
     from mqstore.config import ConfigLike
 
-__all__ = ["SyncReport", "sync"]
 
 _MOST_RANGES = 256
 """Ranges of a growing file, of which then the small ones are copied again as one."""
@@ -177,11 +177,8 @@ def sync(
     to, began_s = target_of(target, storage_options), time.monotonic()
     for _ in range(5):
         objects = ObjectWriter(to, began_s, verify=verify, compress=compress)
-        with contextlib.ExitStack() as until:
-            report = _Sync(
-                Path(path), to, config, objects, verify, redact, new_timeline, Pace(bytes_per_s),
-                until,
-            ).run()  # fmt: skip
+        pace = Pace(bytes_per_s)
+        report = _Sync(Path(path), to, config, objects, verify, redact, new_timeline, pace).run()
         if report is not None:
             return report
     text = f"{path}, {to.url}: files of the log or objects were deleted during five syncs"
@@ -200,7 +197,6 @@ class _Sync:
     _redact: str | None
     _new_timeline: bool
     _pace: Pace
-    _until: contextlib.ExitStack
     _live: mqstore.Store | None = None
     _log_files: Collection[Path] = ()
     _damaged: list[str] = field(default_factory=list)
@@ -219,7 +215,7 @@ class _Sync:
         store by its retention.
         """
         # Each step before the next: what is copied first leads only to what is copied later.
-        small = dict(small_files(self._root, self._skipped))
+        small = dict(small_files(self._root, self._skipped, redact=self._redact))
         with mqstore.open(self._root, config=self._config) as store:
             now_ms = time.time_ns() // 1_000_000
             end, self._flushed = store.max_physical_offset, store.flushed_offset
@@ -227,13 +223,9 @@ class _Sync:
             settings = self._settings_of(store)
             offsets = offsets_in_database(self._root, store)
         if self._redact:
-            self._live = self._until.enter_context(mqstore.open(self._root, config=self._config))
-            if notes := [name for name in small if name.startswith("mqstore.failed/")]:
-                self._skipped.append(f"mqstore.failed: {len(notes)} notes with bodies")
-            small = {name: content for name, content in small.items() if name not in notes}
-        target = existing(
-            self._target, make=True, compress=self._objects.compress, redact=self._redact
-        )
+            self._live = mqstore.open(self._root, config=self._config)
+        compress = self._objects.compress
+        target = existing(self._target, make=True, compress=compress, redact=self._redact)
         known_days = days(target)
         self._base = base = self._load_base(known_days)
         before = {*ids(target)} if base is None else set()
@@ -261,12 +253,12 @@ class _Sync:
         self._objects.flush(everything=True)
         self._skipped += [f"{name!a}: no name of a store" for name in files if not can_keep(name)]
         files = {name: file for name, file in files.items() if can_keep(name)}
-        left_out = (*left_out_names(self._root), *sorted(self._skipped))
+        left_out = (*left_out_names(self._root, redact=self._redact), *sorted(self._skipped))
         timeline = secrets.token_hex(4)
         if base is not None:
             files = shown(files, day_ms(known_days[0]))
-            same = (base.files, base.snapshot.end_offset) == (files, end)
-            same = same and base.settings == json.loads(json_bytes(settings))
+            now = files, end, json.loads(json_bytes(settings))
+            same = (base.files, base.snapshot.end_offset, base.settings) == now
             if same and base.snapshot.id == self._newest:
                 return self._report(base.snapshot, is_new=False, left_out=left_out)
             if fork is None:
@@ -284,7 +276,7 @@ class _Sync:
         if not self._objects.is_whole(needed):
             return None
         self._check_log(end)
-        snapshot = replace(snapshot, id=write(self._target, new, changed, self._objects.compress))
+        snapshot = replace(snapshot, id=write(self._target, new, changed, compress))
         # Another store may have begun the backup meanwhile.
         is_alone = base is not None or {*ids(target)} - before == {snapshot.id}
         if not is_alone or not self._objects.is_whole([*needed, object_name(new.base)]):
@@ -323,10 +315,9 @@ class _Sync:
             raise StoreError(f"{text}; no snapshot was written: sync again")
 
     def _report(self, at: Snapshot, *, is_new: bool, left_out: tuple[str, ...]) -> SyncReport:
-        new, written = self._objects.new_bytes, self._objects.written_bytes
         return SyncReport(
             os.fspath(self._root), self._target.url, at.id, is_new, at.timeline, at.end_offset,
-            new, written, left_out, tuple(self._damaged),
+            self._objects.new_bytes, self._objects.written_bytes, left_out, tuple(self._damaged),
         )  # fmt: skip
 
     def _settings_of(self, store: mqstore.Store) -> dict[str, Any]:
@@ -399,18 +390,15 @@ class _Sync:
         if known is None or not known.manifest:
             return None
         with self._open(path) as file:
-            is_same = file.length == known.length and file.crc(known.end) == known.crc
-        return known if is_same else None
+            # `_before` has compared one that changed; a redacted one takes long to read.
+            is_same = self._live is not None or file.crc(known.end) == known.crc
+            return known if is_same and file.length == known.length else None
 
     def _log(
         self, paths: Mapping[int, Path], begin: int, end: int, now_ms: int
     ) -> tuple[dict[str, File], int | None]:
         """Copies the log; returns its files, and where it left the timeline before."""
-        known = {
-            int(name[10:]): file
-            for name, file in self._known.items()
-            if name.startswith("commitlog/")
-        }
+        known = log_files(self._known)
         fork = self._fork(paths, known, begin, end)
         if fork is not None:
             known = self._before_fork(paths, known, fork)

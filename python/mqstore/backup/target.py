@@ -35,21 +35,6 @@ from mqstore.store import has_scheme
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = [
-    "FORMAT",
-    "MOST_OBJECT_BYTES",
-    "Target",
-    "damaged",
-    "digest_of",
-    "existing",
-    "get_objects",
-    "io_errors",
-    "json_bytes",
-    "object_name",
-    "packed",
-    "proven",
-    "target_of",
-]
 
 FORMAT = "mqstore-backup.json"
 """Name of the object that has the version of a backup's format."""

@@ -20,7 +20,7 @@ from mqstore.backup.snapshot import (
     shown,
     time_ms_of,
 )
-from mqstore.backup.source import Pace, SourceFile
+from mqstore.backup.source import SourceFile
 from mqstore.backup.target import digest_of, existing, get_objects, object_name, proven, target_of
 from mqstore.errors import ConfigError, CorruptionError, MessageNotFoundError
 from mqstore.results import Finding, VerifyReport, _Report
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from mqstore.backup.target import Target
 
-__all__ = ["PruneReport", "backed_up_end", "check_backup", "prune", "size_if_kept"]
 
 _AT_ONCE = 8
 _CLOCK_MS = 60_000
@@ -236,14 +235,9 @@ def prune(
         old = [name for name, time_s in times if time_s is not None and time_s <= since_s]
         found.remove([name for name in old if name.rpartition("/")[2] not in needs.bytes])
     return PruneReport(
-        target=found.url,
-        applied=not dry_run,
-        kept=tuple(sorted(stays)),
-        removed=tuple(removed),
-        objects=len(going),
-        bytes=sum(going.values()),
-        waiting=len(unneeded) - len(going),
-    )
+        found.url, not dry_run, tuple(sorted(stays)), tuple(removed), len(going),
+        sum(going.values()), len(unneeded) - len(going),
+    )  # fmt: skip
 
 
 def _since(target: Target, now_s: float) -> tuple[float, list[str]]:
@@ -302,7 +296,7 @@ def size_if_kept(
     target: Target,
     kept: File | None,
     path: Path,
-    opened: Callable[[Path], SourceFile] = lambda path: SourceFile(path, Pace(None)),
+    opened: Callable[[Path], SourceFile] = SourceFile,
     *,
     by_digest: bool = False,
 ) -> int | None:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from mqstore.backup.snapshot import Range
     from mqstore.backup.target import Target
 
-__all__ = ["SMALL", "ObjectWriter"]
 
 SMALL = 1 << 20
 """Shorter ranges share an object."""
