@@ -226,7 +226,7 @@ def restore_command(
     """Make a store of a moment of a backup, the newest snapshot's if none is given.
 
     STORE must be empty or not there. The store is verified at the end; an interrupted restore goes
-    on when it is called again. With -t it has the messages of these topics only, as of copy.
+    on when it is called again. With -t it has only messages of these topics, as a copy has.
     """
     if sum(given is not None for given in (at, snapshot, to_offset)) > 1:
         raise click.UsageError("--at, --snapshot and --to-offset exclude each other.")
