@@ -42,7 +42,7 @@ _PLAIN, _NEWEST = 1, 2
 """Versions of the format: objects may be compressed, and bodies redacted, in the newest alone."""
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _MOST_PACKED_BYTES = 8 << 20
-"""Content of more bytes is not compressed, so no object makes a reader take more memory."""
+"""Content of more bytes is not compressed, so no object unpacks to more."""
 _T = TypeVar("_T")
 MOST_OBJECT_BYTES = 1 << 30
 """Larger ones are none that a sync wrote: they are read as empty, so their digest is wrong."""
