@@ -116,6 +116,18 @@ def test_a_file_that_is_deleted_as_it_is_read_is_no_file_of_zeros(
         assert facts(kept) == facts(live)
 
 
+def test_a_message_that_cannot_be_written_again_is_zeros_and_said(tmp_path: Path) -> None:
+    root, backup = tmp_path / "store", tmp_path / "backup"
+    append(root, 3)
+    path = next((root / "commitlog").iterdir())
+    path.write_bytes(path.read_bytes().replace(b"body 1\x01T", b"body 1\x01\xff"))
+    report = mqstore.sync(root, backup, redact="bodies")
+    [line] = [line for line in report.left_out if "a message as zeros" in line]
+    assert line.startswith(f"commitlog/{path.name}: byte ")
+    with mqstore.open(backup) as kept:
+        assert len([*kept.scan(on_error="skip")]) == 2
+
+
 def test_a_redacted_backup_says_so_and_stays_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

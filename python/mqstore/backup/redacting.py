@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mqstore import _native
 from mqstore.backup.source import SourceFile
-from mqstore.errors import CorruptionError
+from mqstore.errors import CorruptionError, InvalidMessageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,11 +35,12 @@ class RedactedFile(SourceFile):
         path: The file.
         pace: As for ``SourceFile``.
         store: Reads the records.
+        skipped: A line is added for each message of which all is zeros.
     """
 
-    def __init__(self, path: Path, pace: Pace, store: Store) -> None:
+    def __init__(self, path: Path, pace: Pace, store: Store, skipped: list[str]) -> None:
         super().__init__(path, pace)
-        self._store, self._base = store, int(path.name)
+        self._store, self._base, self._skipped = store, int(path.name), skipped
         self._last: int | None = None
 
     def read(self, begin: int, end: int) -> bytes:
@@ -56,7 +57,11 @@ class RedactedFile(SourceFile):
         at = self._start(begin)
         for message in self._messages(at, end):
             self._last = at = message.physical_offset - self._base
-            put(at, _without_body(message))
+            try:
+                put(at, _without_body(message))
+            except InvalidMessageError as error:  # such as a topic that is no text
+                line = f"commitlog/{self._base:020}: byte {at}: a message as zeros: {error}"
+                self._skipped += [line] if line not in self._skipped else []
             at += message.store_size
         blank = super().read(at, at + 8)
         if blank[4:] == _BLANK:

@@ -348,7 +348,7 @@ class _Sync:
 
     def _open(self, path: Path) -> SourceFile:
         if self._live is not None and path in self._log_files:
-            return RedactedFile(path, self._pace, self._live)
+            return RedactedFile(path, self._pace, self._live, self._skipped)
         return SourceFile(path, self._pace)
 
     def _whole(self, name: str, content: bytes) -> File:
