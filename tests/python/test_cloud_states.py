@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helpers.broken_states import State
+    from helpers.buckets import Bucket
     from helpers.damaged_stores import Damage
 
 # With MQSTORE_BROKEN_STORES=all every state, on each store that has it.
@@ -94,3 +95,31 @@ def test_a_broken_state_answers_the_same(
     make_healthy(root)
     state.damage(root)
     assert told(memory(root), None) == told(root, None)
+
+
+def test_a_long_chain_costs_few_requests(s3: Bucket, tmp_path: Path) -> None:
+    """Of 200,000 keys in chains of a hundred, and of an index file that is not finished."""
+    keys, rest = 200_000, 3_000
+    config = {
+        "mapped_file_size_commit_log": 8 << 20,
+        "max_hash_slot_num": 2000,
+        "max_index_num": keys,
+    }
+    asks = (keys // 2, keys + rest - 1, keys * 2)
+    with mqstore.open(tmp_path, "a", config=config) as writer:
+        for number in range(0, keys + rest, 1000):
+            ids = range(number, number + 1000)
+            writer.append_many([mqstore.Message("orders", b"x", keys=f"k-{n}") for n in ids])
+        writer.flush()
+        url = s3.put(tmp_path, "chains")
+        for key in asks:
+            with mqstore.open(url, storage_options=s3.options) as store:
+                before = store.io
+                found = store.query("orders", f"k-{key}")
+                assert before is not None
+                assert store.io is not None
+                # Header, slot and proofs of two files at most; steps; a whole file; the message.
+                assert store.io.requests - before.requests <= 2 * 4 + 8 + 1 + 2
+                assert store.io.bytes - before.bytes <= 6 << 20
+            assert str(found) == str(writer.query("orders", f"k-{key}"))
+            assert [m.keys for m in found] == [(f"k-{key}",)] * (key < keys + rest)
