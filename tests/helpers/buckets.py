@@ -62,7 +62,8 @@ class Bucket:
         return f"s3://{self.name}/{prefix}"
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nothing listens at."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -83,7 +84,7 @@ def s3_server(folder: Path) -> Iterator[Bucket]:
     identity = {"name": "test", "credentials": keys, "actions": actions}
     users.write_text(json.dumps({"identities": [identity]}), encoding="utf-8")
     names = ["master", "volume", "filer", "s3"]
-    ports = _free_ports(8)
+    ports = free_ports(8)
     given = [f"-{name}.port={port}" for name, port in zip(names, ports, strict=False)]
     given += [f"-{name}.port.grpc={port}" for name, port in zip(names, ports[4:], strict=True)]
     # Two of these servers may run at a time.
