@@ -19,13 +19,15 @@ import java.util.Collection;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
-import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
@@ -43,7 +45,7 @@ public final class Sender {
     private static final int ANY_QUEUE = -1;
     private static final int PERM_WRITE = 2;
     private static final long PROOF_NS = 100_000_000;
-    private static final Item LAST = new Item();
+    private static final int LANES = 48;
 
     private final DataOutputStream out;
     private final Map<String, String> settings;
@@ -63,8 +65,8 @@ public final class Sender {
     private final int tries;
     private final int batch;
     private final Set<String> dropped = new HashSet<>();
-    private final List<BlockingQueue<Item>> lanes = new ArrayList<>();
-    private final List<Thread> threads = new ArrayList<>();
+    private final Map<String, List<Item>> held = new LinkedHashMap<>();
+    private final List<ExecutorService> lanes = new ArrayList<>();
     private final Map<String, List<Object>> queues = new ConcurrentHashMap<>();
     private final Map<String, Set<Object>> seen = new ConcurrentHashMap<>();
     private final Map<String, Long> proofs = new ConcurrentHashMap<>();
@@ -104,19 +106,9 @@ public final class Sender {
         setBody = message.getMethod("setBody", byte[].class);
         queueId = queue.getMethod("getQueueId");
         ordered = Boolean.parseBoolean(settings.get("ordered"));
-        boolean ownLanes = Boolean.parseBoolean(settings.get("own.lanes"));
-        for (int i = 0; i < Integer.parseInt(settings.get("lanes")); i++) {
-            if (i == 0 || ownLanes) {
-                lanes.add(new LinkedBlockingQueue<>());
-            }
-            BlockingQueue<Item> lane = lanes.get(lanes.size() - 1);
-            Thread thread = new Thread(() -> work(lane), "sender-" + i);
-            thread.setUncaughtExceptionHandler((dead, error) -> {
-                error.printStackTrace();
-                Runtime.getRuntime().halt(3);
-            });
-            thread.start();
-            threads.add(thread);
+        // In order, each queue has a thread of its own.
+        for (int i = 0; i < (ordered ? LANES : 1); i++) {
+            lanes.add(Executors.newFixedThreadPool(ordered ? 1 : LANES));
         }
     }
 
@@ -212,29 +204,60 @@ public final class Sender {
             ByteBuffer body = frame(in);
             switch (body.get()) {
                 case 'M':
-                    Item item = item(body);
-                    lanes.get(Math.floorMod(item.lane, lanes.size())).add(item);
+                    hold(item(body));
+                    break;
+                case 'G':
+                    held.values().forEach(this::start);
+                    held.clear();
                     break;
                 case 'T':
                     describe(text(body));
                     break;
                 default:
+                    // What is on its way is answered, and the rest dropped.
                     stopped = true;
-                    lanes.forEach(Collection::clear);
-                    end();
+                    for (ExecutorService lane : lanes) {
+                        lane.shutdown();
+                        lane.awaitTermination(Long.MAX_VALUE, TimeUnit.NANOSECONDS);
+                    }
                     return;
             }
         }
     }
 
-    /** Waits until what is on its way was answered. */
-    private void end() throws InterruptedException {
-        for (int i = 0; i < threads.size(); i++) {
-            lanes.get(i % lanes.size()).add(LAST);
+    /** Messages of one queue go together once a request is full, or the other side waits. */
+    private void hold(Item item) {
+        String queue = item.lane + "/" + item.queue + "/" + item.topic;
+        List<Item> items = held.computeIfAbsent(queue, none -> new ArrayList<>());
+        int bytes = item.bytes;
+        for (Item other : items) {
+            bytes += other.bytes;
         }
-        for (Thread thread : threads) {
-            thread.join();
+        if (!items.isEmpty() && (!item.batchable || bytes > MOST_BATCH_BYTES)) {
+            start(items);
+            items = new ArrayList<>();
+            held.put(queue, items);
         }
+        items.add(item);
+        if (!item.batchable || items.size() == batch) {
+            start(items);
+            held.remove(queue);
+        }
+    }
+
+    private void start(List<Item> items) {
+        lanes.get(items.get(0).lane % lanes.size()).execute(() -> {
+            try {
+                if (!stopped) {
+                    deliver(items);
+                }
+            } catch (InterruptedException | IOException gone) {
+                stopped = true;
+            } catch (Throwable error) {
+                error.printStackTrace();
+                Runtime.getRuntime().halt(3);
+            }
+        });
     }
 
     private Item item(ByteBuffer body) throws Exception {
@@ -260,34 +283,6 @@ public final class Sender {
         item.batchable = batch > 1 && content.length > 0 && !item.topic.startsWith("%RETRY%")
             && properties.getOrDefault("WAIT", "true").equals("true") && !properties.containsKey("INNER_MULTI_DISPATCH");
         return item;
-    }
-
-    private void work(BlockingQueue<Item> lane) {
-        Item held = null;
-        while (true) {
-            List<Item> items = new ArrayList<>();
-            try {
-                Item first = held == null ? lane.take() : held;
-                held = null;
-                if (first == LAST || stopped) {
-                    return;
-                }
-                items.add(first);
-                int size = first.bytes;
-                while (first.batchable && items.size() < batch && (held = lane.poll()) != null) {
-                    if (!held.batchable || held.queue != first.queue || !held.topic.equals(first.topic)
-                        || size + held.bytes > MOST_BATCH_BYTES) {
-                        break;
-                    }
-                    size += held.bytes;
-                    items.add(held);
-                    held = null;
-                }
-                deliver(items);
-            } catch (InterruptedException | IOException gone) {
-                return;
-            }
-        }
     }
 
     private void deliver(List<Item> items) throws InterruptedException, IOException {
@@ -406,7 +401,7 @@ public final class Sender {
             throw new Failure(Failure.NO_QUEUE, "NoQueue", item.topic + " has " + known.size() + " queues, none is "
                 + item.queue);
         }
-        boolean inTurn = item.queue == ANY_QUEUE && lanes.size() == 1;
+        boolean inTurn = item.queue == ANY_QUEUE && !ordered;
         return same.get(Math.floorMod(inTurn ? turn.getAndIncrement() : item.lane, same.size()));
     }
 

@@ -35,6 +35,7 @@ from mqstore.replaying.run import Pace, Run, Ways
 from mqstore.replaying.selection import (
     DROPPED,
     OF_DEAD_LETTERS,
+    Chosen,
     NotSent,
     Selection,
     Selector,
@@ -48,10 +49,9 @@ if TYPE_CHECKING:
 
     from mqstore import Message, Store, StoredMessage
     from mqstore.config import ConfigLike
-    from mqstore.replaying.selection import Chosen, Refused
+    from mqstore.replaying.selection import Refused
 
     Transform = Callable[[StoredMessage], Message | StoredMessage | None]
-    _Messages = Iterator[tuple[Chosen, Message | None]]
 
 _FIRST = 5
 _ALWAYS_DIFFERENT = (
@@ -300,9 +300,7 @@ class Replay:
             dropped.append("UNIQ_KEY")
         if self._selection.to_origin:
             dropped.extend(OF_DEAD_LETTERS)
-        # Messages of a queue stay together, so that requests are full.
-        own_lanes = self._target.ordered or (self._ways.keep_queue and self._target.batch > 1)
-        return Sender(self._target, own_lanes=own_lanes, dropped=dropped)
+        return Sender(self._target, dropped=dropped)
 
     def _found(
         self, selector: Selector, journal: Journal, *, passed: bool
@@ -318,7 +316,6 @@ class Replay:
             stop = max(stop, place + length)
         damaged, handled = set(), journal.late if passed else journal.beyond
         for one in selector.chosen(spans) if spans else ():
-            # Inner messages of a batch have one place.
             if (one.place <= done) != passed or one.place in handled:
                 continue
             if isinstance(one, NotSent) and one.reason == "damaged":
@@ -348,69 +345,71 @@ class Replay:
                 there = "messages of a batch that this journal has not tried"
                 advice = "name the journal of their run"
                 raise ConfigError(expected("retry_failed", "others", there, advice), "retry_failed")
-        return (
-            one
-            for one in selector.at({place: name for (place, _), name in wanted.items()})
-            if isinstance(one, NotSent)
-            or (one.place, None) in wanted
-            or (one.place, one.index) in wanted
-        )
+        for one in selector.at({place: name for (place, _), name in wanted.items()}):
+            if isinstance(one, Chosen) and (one.place, None) not in wanted:
+                one.messages = {
+                    index: message
+                    for index, message in one.messages.items()
+                    if (one.place, index) in wanted
+                }
+            yield one
 
-    def _streams(self, selector: Selector, journal: Journal) -> list[tuple[_Messages, bool]]:
-        """The messages to send in their order, and whether they lie before what was handled."""
-        limit = self._limit
-        # Earlier failures hold no new messages back, but where these must not overtake them.
-        again = self._again(selector, journal), True, None if self._failed is None else limit
-        new = [
-            (self._found(selector, journal, passed=passed), passed, limit)
+    def _streams(self, selector: Selector, journal: Journal) -> list[tuple[Iterator[Chosen], bool]]:
+        """The records to send in their order, and whether they lie before what was handled."""
+        limit = [self._limit]
+        passed, new = (
+            self._taken(self._found(selector, journal, passed=passed), limit)
             for passed in (True, False)
-        ]
-        streams = [again, *new] if self._ways.ordered else [*new, again]
-        taken = 0
+        )
+        # Earlier failures hold no new messages back, but where these must not overtake them.
+        failed = self._again(selector, journal)
+        again = self._taken(failed, [None] if self._failed is None else limit)
+        streams = [(passed, True), (new, False)]
+        streams.insert(0 if self._ways.ordered else 2, (again, True))
+        return streams
 
-        def limited(found: Iterable[Chosen | NotSent], limit: int | None) -> _Messages:
-            nonlocal taken
-            last = -1
-            for one, changed in self._changed(found):
-                # The messages of a batch go together.
-                if limit is not None and one.place != last:
-                    if taken >= limit:
-                        return
-                    last = one.place
-                taken += limit is not None
-                yield one, changed
-
-        return [(limited(found, limit), again) for found, again, limit in streams]
-
-    def _changed(
-        self, found: Iterable[Chosen | NotSent]
-    ) -> Iterator[tuple[Chosen, Message | None]]:
+    def _taken(
+        self, found: Iterable[Chosen | NotSent], limit: list[int | None]
+    ) -> Iterator[Chosen]:
+        """The records to send, at most so many messages; the others are counted."""
         for one in found:
             if isinstance(one, NotSent):
                 self._refuse(one)
                 continue
             if self._to_topic is not None:
-                one = replace(one, topic=self._to_topic)
-            if self._transform is None:
-                yield one, None
+                one.topic = self._to_topic
+            if self._transform is not None:
+                self._change(one, self._transform)
+            if not one.messages:
                 continue
-            where = f"transform, at physical offset {one.place}"
+            if limit[0] is not None:
+                # The messages of a batch go together.
+                if limit[0] <= 0:
+                    return
+                limit[0] -= len(one.messages)
+            yield one
+
+    def _change(self, one: Chosen, transform: Transform) -> None:
+        where = f"transform, at physical offset {one.place}"
+        kept, changed = {}, {}
+        for index, message in one.messages.items():
             try:
-                changed = self._transform(one.message)
+                new = transform(message)
             except Exception as error:
                 got = f"{type(error).__name__}: {error}"
                 raise ConfigError(expected(where, "no error", got), "transform") from error
-            if changed is None:
-                self._refuse(NotSent(one.place, "dropped", one.message.topic))
-            elif changed is one.message:
-                yield one, None
-            elif isinstance(changed, mqstore.StoredMessage):
-                yield one, changed.to_message()
-            elif isinstance(changed, mqstore.Message):
-                yield one, changed
-            else:
-                got = type(changed).__name__
+            if new is None:
+                self._refuse(NotSent(one.place, "dropped", message.topic))
+                continue
+            kept[index] = message
+            if isinstance(new, mqstore.StoredMessage) and new is not message:
+                new = new.to_message()
+            if isinstance(new, mqstore.Message):
+                changed[index] = new
+            elif new is not message:
+                got = type(new).__name__
                 raise ConfigError(expected(where, "a message or None", got), "transform")
+        one.messages, one.changed = kept, changed
 
     def _refuse(self, one: NotSent) -> None:
         row = self._refusals.get(one.reason)
@@ -424,21 +423,22 @@ class Replay:
     def _plan(self, selector: Selector, journal: Journal) -> dict[str, Any]:
         counts: dict[str, list[int]] = {}
         first: list[FirstMessage] = []
-        for one, changed in itertools.chain.from_iterable(
+        for one in itertools.chain.from_iterable(
             found for found, _ in self._streams(selector, journal)
         ):
             self._advance(selector, one.place)
-            message, topic = one.message, one.topic
-            if changed is not None and changed.topic != message.topic:
-                topic = changed.topic
-            row = counts.setdefault(topic, [0, 0, 0])
-            row[0] += 1
-            row[1] += len(message.raw_body) + len(message.raw_properties)
-            row[2] = max(row[2], one.queue_id)
-            if len(first) < _FIRST:
-                key, keys = message.unique_key, tuple(message.keys)
-                time_ms = message.store_timestamp_ms
-                first.append(FirstMessage(topic, one.place, time_ms, keys, message.tags, key))
+            for index, message in one.messages.items():
+                changed, topic = one.changed.get(index), one.topic
+                if changed is not None and changed.topic != message.topic:
+                    topic = changed.topic
+                row = counts.setdefault(topic, [0, 0, 0])
+                row[0] += 1
+                row[1] += len(message.raw_body) + len(message.raw_properties)
+                row[2] = max(row[2], one.queue_id)
+                if len(first) < _FIRST:
+                    key, keys = message.unique_key, tuple(message.keys)
+                    time_ms = message.store_timestamp_ms
+                    first.append(FirstMessage(topic, one.place, time_ms, keys, message.tags, key))
         topics, warnings = self._topics(counts)
         total, size = sum(row.messages for row in topics), sum(row.bytes for row in topics)
         rate, bytes_rate = self._rates
@@ -523,14 +523,13 @@ class Replay:
             began, advance = time.monotonic(), partial(self._advance, selector)
             try:
                 for found, again in self._streams(selector, journal):
-                    if run.stopped is not None or run.interrupted:
-                        break
-                    run.send(found, advance, again=again)
+                    if not run.is_ended:
+                        run.send(found, advance, again=again)
             finally:
                 # Nothing is sent that cannot be noted.
                 if journal.is_open:
                     run.finish()
-            if self._mended and run.stopped is None and not run.interrupted:
+            if self._mended and not run.is_ended:
                 journal.note(Line(mended=self._mended))
         warnings = self._lost(journal)
         if run.unreplicated:
