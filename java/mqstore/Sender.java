@@ -266,10 +266,11 @@ public final class Sender {
         item.queue = body.getInt();
         item.lane = body.getInt();
         int flag = body.getInt();
-        item.topic = text(body);
-        String stored = text(body);
-        String added = text(body);
-        byte[] content = bytes(body);
+        int[] lengths = {body.getInt(), body.getInt(), body.getInt(), body.getInt()};
+        item.topic = text(body, lengths[0]);
+        String stored = text(body, lengths[1]);
+        String added = text(body, lengths[2]);
+        byte[] content = bytes(body, lengths[3]);
         @SuppressWarnings("unchecked")
         Map<String, String> properties = (Map<String, String>) readProperties.invoke(null, stored);
         properties.keySet().removeAll(dropped);
@@ -555,11 +556,15 @@ public final class Sender {
     }
 
     private static String text(ByteBuffer body) {
-        return new String(bytes(body), StandardCharsets.UTF_8);
+        return text(body, body.getInt());
     }
 
-    private static byte[] bytes(ByteBuffer body) {
-        byte[] found = new byte[body.getInt()];
+    private static String text(ByteBuffer body, int length) {
+        return new String(bytes(body, length), StandardCharsets.UTF_8);
+    }
+
+    private static byte[] bytes(ByteBuffer body, int length) {
+        byte[] found = new byte[length];
         body.get(found);
         return found;
     }

@@ -428,13 +428,11 @@ class Replay:
         ):
             self._advance(selector, one.place)
             for index, message in one.messages.items():
-                changed, topic = one.changed.get(index), one.topic
-                if changed is not None and changed.topic != message.topic:
-                    topic = changed.topic
+                topic, queue_id = one.goes_to(index)
                 row = counts.setdefault(topic, [0, 0, 0])
                 row[0] += 1
                 row[1] += len(message.raw_body) + len(message.raw_properties)
-                row[2] = max(row[2], one.queue_id)
+                row[2] = max(row[2], queue_id)
                 if len(first) < _FIRST:
                     key, keys = message.unique_key, tuple(message.keys)
                     time_ms = message.store_timestamp_ms

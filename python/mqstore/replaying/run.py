@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from mqstore._native import StoredMessage
 from mqstore.errors import StoreError
 from mqstore.replaying.journal import Line
 from mqstore.replaying.report import ACTIONS, FailureKind, ReplayFailure
@@ -18,6 +19,7 @@ from mqstore.replaying.sender import MOST_BODY_BYTES, Failed, Sender, Sent
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from mqstore import Message
     from mqstore.replaying.journal import Journal
     from mqstore.replaying.selection import Chosen
 
@@ -76,32 +78,32 @@ class Pace:
     def __init__(self, messages_per_s: float | None, bytes_per_s: float | None) -> None:
         self._cost_s = 1 / messages_per_s if messages_per_s else 0.0
         self._byte_cost_s = 1 / bytes_per_s if bytes_per_s else 0.0
-        self._due_s = time.monotonic()
+        self._due_s = 0.0
 
     def wait_s(self) -> float:
         """Seconds until the next message may be sent."""
-        return self._due_s - time.monotonic()
+        return self._due_s - time.monotonic() if self._due_s else 0.0
 
     def take(self, size: int) -> None:
         """Counts a message of so many bytes."""
-        begin = max(self._due_s, time.monotonic() - 0.1)
-        self._due_s = begin + self._cost_s + size * self._byte_cost_s
+        if cost_s := self._cost_s + size * self._byte_cost_s:
+            self._due_s = max(self._due_s, time.monotonic() - 0.1) + cost_s
 
 
 @dataclass(slots=True)
 class _Record:
-    """A record in flight, of a batch all its messages."""
+    """A record in flight, of a batch all its messages.
+
+    Attributes:
+        waiting: How many of its messages have no answer yet.
+        size: Bytes of those that were handed on.
+    """
 
     chosen: Chosen
-    size: int
-    waiting: int
     is_again: bool
-    failures: list[ReplayFailure] = field(default_factory=list)
-
-    @property
-    def keys(self) -> list[tuple[int, int | None]]:
-        """What its failures are noted by; a damaged batch is sent as one message."""
-        return [(self.chosen.place, index) for index in {None: None, **self.chosen.messages}]
+    waiting: int
+    size: int = 0
+    failures: tuple[ReplayFailure, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -120,7 +122,8 @@ class Run:
 
     def __init__(self, sender: Sender, journal: Journal, pace: Pace, ways: Ways) -> None:
         self._sender, self._journal, self._pace, self._ways = sender, journal, pace, ways
-        self._properties = property_block(ways.properties)
+        self._added = property_block(ways.properties)
+        self._origin = f"MQSTORE_ORIGIN\1{ways.broker}".encode()
         # The record of a message, its place in it, and its topic.
         self._waiting: dict[int, tuple[_Record, int | None, str]] = {}
         self._order: deque[_Record] = deque()
@@ -158,53 +161,49 @@ class Run:
                 self._commit()
 
     def _send(self, chosen: Chosen, *, again: bool) -> None:
-        contents = [_content(chosen, index) for index in chosen.messages]
-        size = sum(len(properties) + len(body) for *_, properties, body in contents)
-        record = _Record(chosen, size, len(contents), again)
-        self._wait(size + 1)
-        if self.is_ended:
-            return
+        record = _Record(chosen, again, len(chosen.messages))
         if not again:
             self._order.append(record)
-        self._in_flight += len(contents)
-        self._bytes += size
-        added = property_block(chosen.added) + self._properties
-        origin = b"MQSTORE_ORIGIN\1%s/%d\2" % (self._ways.broker.encode(), chosen.place)
-        lane = _lane(chosen.record.topic, chosen.record.queue_id)
-        for index, (topic, queue_id, flag, properties, body) in zip(
-            chosen.messages, contents, strict=True
-        ):
-            if index:
-                self._wait(0)
+        added = property_block(chosen.added) + self._added if chosen.added else self._added
+        origin = b"%s/%d\2" % (self._origin, chosen.place)
+        for index, message in chosen.messages.items():
+            topic, queue_id = chosen.goes_to(index)
+            flag, properties, body = _content(chosen.changed.get(index) or message)
+            size = len(properties) + len(body)
             # A record whose messages are not all handed on counts as not sent.
-            if self.is_ended:
+            if not self._has_room(size, is_new=not record.size):
                 return
             self._number += 1
             self._waiting[self._number] = record, index, topic
-            self._pace.take(len(properties) + len(body))
+            record.size += size + 1
+            self._in_flight += 1
+            self._bytes += size + 1
+            self._pace.take(size)
             if len(body) > MOST_BODY_BYTES:
                 text = f"a body of {len(body)} bytes, at most {MOST_BODY_BYTES} are sent"
                 self._take(Failed(self._number, "TooLarge", text, 13, 0))
                 continue
             if not self._ways.keep_queue or topic.startswith("%RETRY%"):
                 queue_id = ANY_QUEUE
-            has_room = len(properties) + len(added) + len(origin) <= _MOST_PROPERTY_BYTES
-            more = added + origin if has_room else added
+            more = added
+            if len(properties) + len(added) + len(origin) <= _MOST_PROPERTY_BYTES:
+                more += origin
+            lane = _lane(message.topic, message.queue_id)
             self._sender.send(self._number, topic, queue_id, lane, flag, properties, more, body)
 
-    def _wait(self, size: int) -> None:
-        """Until there is room for a record in the window, if it is new, and the rate allows it."""
+    def _has_room(self, size: int, *, is_new: bool) -> bool:
+        """Waits for the rate and, with a new record, for room in the window; whether both came."""
         most = WINDOW - 1
         while not self.is_ended:
             wait_s = self._pace.wait_s()
-            is_full = size > 0 and (
+            is_full = is_new and (
                 self._in_flight > most
                 # One queue in its tries holds up what is counted.
                 or len(self._order) > _MOST_UNCOUNTED
                 or (self._in_flight > 0 and self._bytes + size > _WINDOW_BYTES)
             )
             if not is_full and wait_s <= 0:
-                return
+                return True
             if is_full:
                 # Room for many at once, so that requests are full.
                 most = WINDOW // 2
@@ -213,6 +212,7 @@ class Run:
                 self._take_all(self._sender.answers(0.1 if is_full else min(wait_s, 0.1)))
             else:
                 time.sleep(min(max(wait_s, 0.0), 0.1))
+        return False
 
     def _take_all(self, answers: Iterable[Sent | Failed]) -> None:
         for answer in answers:
@@ -236,7 +236,7 @@ class Run:
         self._in_a_row += not (kind == "no-queue" and record.is_again)
         if not record.is_again and ACTIONS[kind] != "skip":
             self._failed += 1
-        record.failures.append(_failure(answer, kind, record.chosen, index, topic))
+        record.failures += (_failure(answer, kind, record.chosen, index, topic),)
         self._answer(record)
         self.stopped = self.stopped or self._reason_to_stop(kind, f"{topic}: {answer.text}")
 
@@ -261,67 +261,49 @@ class Run:
         if not self._answered:
             return
         answered, self._answered = self._answered, []
-        journal, done, last = self._journal, None, None
+        journal, line, last = self._journal, Line(), None
         while self._order and not self._order[0].waiting:
             last = self._order.popleft().chosen
-            done = last.place
+            line.done = last.place
         if journal.anchor is None and last is None:
             last = answered[0].chosen
-        sent = sum(len(one.chosen.messages) - len(one.failures) for one in answered)
-        places = [one.chosen.place for one in answered]
-        known = journal.failures.keys()
-        journal.note(
-            Line(
-                done=done,
-                beyond=[
-                    place
-                    for place in places
-                    if not journal.is_handled(place) and (done is None or place > done)
-                ],
-                late=[
-                    one.chosen.place
-                    for one in answered
-                    if one.is_again
-                    and one.chosen.place <= journal.done
-                    and known.isdisjoint(one.keys)
-                ],
-                anchor=last and (last.place, last.record.store_timestamp_ms),
-                sent=sent,
-                resolved=[
-                    key for one in answered if one.is_again for key in one.keys if key in known
-                ],
-                failures=[failure for one in answered for failure in one.failures],
-            )
-        )
-        self.sent += sent
-        for one in answered:
-            self._in_flight -= len(one.chosen.messages)
-            self._bytes -= one.size
+        if last is not None:
+            line.anchor = last.place, last.record.store_timestamp_ms
+        done = journal.done if line.done is None else line.done
+        for record in answered:
+            place, known = record.chosen.place, []
+            if record.is_again:
+                # A damaged batch is sent, and fails, as one message.
+                keys = [(place, index) for index in {None: 0, **record.chosen.messages}]
+                known = [key for key in keys if key in journal.failures]
+                if place <= journal.done and not known:
+                    line.late.append(place)
+            if place > done and place not in journal.beyond:
+                line.beyond.append(place)
+            line.sent += len(record.chosen.messages) - len(record.failures)
+            line.resolved += known
+            line.failures += record.failures
+        journal.note(line)
+        self.sent += line.sent
+        for record in answered:
+            self._in_flight -= len(record.chosen.messages)
+            self._bytes -= record.size
 
 
-def _content(chosen: Chosen, index: int | None) -> tuple[str, int, int, bytes, bytes]:
-    """Topic, queue, flag, properties and body of a message as it is sent."""
-    changed = chosen.changed.get(index)
-    topic, queue_id, message = chosen.topic, chosen.queue_id, chosen.messages[index]
-    if changed is None:
+def _content(message: StoredMessage | Message) -> tuple[int, bytes, bytes]:
+    """Flag, properties and body of a message, as they are sent."""
+    if isinstance(message, StoredMessage):
         try:
             body = message.body
         except StoreError:
             body = message.raw_body
-        return topic, queue_id, message.flag, message.raw_properties, body
-    if changed.topic != message.topic:
-        topic = changed.topic
-    if changed.queue_id != message.queue_id:
-        queue_id = changed.queue_id or 0
-    properties = changed.properties
+        return message.flag, message.raw_properties, body
+    properties = message.properties
     if not isinstance(properties, bytes):
-        named = {
-            "TAGS": changed.tags,
-            "KEYS": " ".join(changed.keys),
-            "UNIQ_KEY": changed.unique_key,
-        }
+        named = {"TAGS": message.tags, "KEYS": " ".join(message.keys)}
+        named["UNIQ_KEY"] = message.unique_key
         properties = property_block({k: v for k, v in named.items() if v} | properties)
-    return topic, queue_id, changed.flag, properties, changed.body
+    return message.flag, properties, message.body
 
 
 @functools.lru_cache(maxsize=4096)

@@ -94,6 +94,17 @@ class Chosen:
     messages: Mapping[int | None, StoredMessage]
     changed: Mapping[int | None, Message] = field(default_factory=dict)
 
+    def goes_to(self, index: int | None) -> tuple[str, int]:
+        """Topic and queue of one of its messages; a transform may have changed them."""
+        topic, queue_id = self.topic, self.queue_id
+        if changed := self.changed.get(index):
+            message = self.messages[index]
+            if changed.topic != message.topic:
+                topic = changed.topic
+            if changed.queue_id != message.queue_id:
+                queue_id = changed.queue_id or 0
+        return topic, queue_id
+
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
@@ -336,7 +347,11 @@ class Selector:
             return "system"
         if "copy" not in include and b"MQSTORE_ORIGIN" in raw and self._is_copy(message):
             return "copy"
-        if "not-utf8" not in include and raw.decode(errors="ignore").encode() != raw:
+        if (
+            "not-utf8" not in include
+            and not raw.isascii()
+            and raw.decode(errors="ignore").encode() != raw
+        ):
             return "not-utf8"
         if purpose == "delayed":
             is_ended = message.queue_offset < self._delivered.get(message.queue_id, 0)

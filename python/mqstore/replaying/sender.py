@@ -22,6 +22,7 @@ JAR = Path(__file__).with_name("sender.jar")
 ACCESS_KEY, SECRET_KEY = "MQSTORE_ACCESS_KEY", "MQSTORE_SECRET_KEY"
 MOST_BODY_BYTES = 32 << 20
 _MOST_ANSWER_BYTES = 1 << 20
+_MESSAGE = struct.Struct(">BqiiiIIII")
 _END_S = 30.0
 JAVA_OPTIONS = (
     *("-Xmx768m", "-XX:+UseSerialGC"),
@@ -197,8 +198,9 @@ class Sender:
         body: bytes,
     ) -> None:
         """Hands on a message; its answer has the number."""
-        head = struct.pack(">Bqiii", 77, number, queue_id, lane, flag)
-        self._send(head + b"".join(map(_block, (topic.encode(), properties, added, body))))
+        parts = topic.encode(), properties, added, body
+        head = _MESSAGE.pack(77, number, queue_id, lane, flag, *map(len, parts))
+        self._send(b"".join((head, *parts)))
         self._is_held = True
 
     def answers(self, timeout_s: float) -> Iterator[Sent | Failed]:
