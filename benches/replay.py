@@ -43,7 +43,7 @@ def main() -> None:
                 )
         # On a machine under load a broker would refuse what waits for 200 ms.
         patient = {"waitTimeMillsInSendQueue": "10000"}
-        broker = RocketMQ(folder / "broker", version=asked.version, options=("-Xmx1g",))
+        broker = RocketMQ(folder / "broker", version=asked.version)
         with running_cluster(broker, folder / "target/store", brokerConfig=patient) as cluster:
             cluster.topics("alone", "replayed", queues=8)
 

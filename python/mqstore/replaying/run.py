@@ -10,6 +10,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from mqstore._native import StoredMessage
 from mqstore.errors import StoreError
 from mqstore.replaying.journal import Line
@@ -90,8 +92,7 @@ class Pace:
             self._due_s = max(self._due_s, time.monotonic() - 0.1) + cost_s
 
 
-@dataclass(slots=True)
-class _Record:
+class _Record(msgspec.Struct):
     """A record in flight, of a batch all its messages.
 
     Attributes:
@@ -168,7 +169,7 @@ class Run:
         origin = b"%s/%d\2" % (self._origin, chosen.place)
         for index, message in chosen.messages.items():
             topic, queue_id = chosen.goes_to(index)
-            flag, properties, body = _content(chosen.changed.get(index) or message)
+            flag, properties, body = _content(chosen.changed.get(index, message))
             size = len(properties) + len(body)
             # A record whose messages are not all handed on counts as not sent.
             if not self._has_room(size, is_new=not record.size):

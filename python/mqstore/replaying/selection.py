@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import msgspec
 
 from mqstore._names import broker_of, is_system_topic, missing_topics, queue_counts
 from mqstore._native import Damage, decode
@@ -26,7 +28,6 @@ REFUSED: tuple[Refused, ...] = get_args(Refused)
 _MOST_OF_A_KEY = 65_536
 # Messages that wait for their own topic.
 _WAITING = ("half", "delayed", "timer")
-_NOTHING: Mapping[str, str] = {}
 # Properties of a message's way through a broker: they would mean something else at the target.
 DROPPED = (
     *("DELAY", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "__transactionId__"),
@@ -72,8 +73,11 @@ class Selection:
         return None if self.to_origin else self.missed_by or self.dead_letters
 
 
-@dataclass(slots=True)
-class Chosen:
+_NOTHING: dict[Any, Any] = {}
+
+
+# A struct is made faster than a dataclass, and there is one for each message.
+class Chosen(msgspec.Struct):
     """A record to be sent.
 
     Attributes:
@@ -92,12 +96,12 @@ class Chosen:
     queue_id: int
     added: Mapping[str, str]
     messages: Mapping[int | None, StoredMessage]
-    changed: Mapping[int | None, Message] = field(default_factory=dict)
+    changed: Mapping[int | None, Message] = _NOTHING
 
     def goes_to(self, index: int | None) -> tuple[str, int]:
         """Topic and queue of one of its messages; a transform may have changed them."""
         topic, queue_id = self.topic, self.queue_id
-        if changed := self.changed.get(index):
+        if self.changed and (changed := self.changed.get(index)):
             message = self.messages[index]
             if changed.topic != message.topic:
                 topic = changed.topic
@@ -289,8 +293,11 @@ class Selector:
     def _judged(self, message: StoredMessage) -> Chosen | NotSent | None:
         """What becomes of a message; ``None`` if the selection has not got it."""
         what, group = self._what, self._to_group
-        topic, queue_id, offset = message.topic, message.queue_id, message.queue_offset
-        if self._begins is not None and offset < self._begins.get((topic, queue_id), 0):
+        first, last = what.first_queue_offset, what.last_queue_offset
+        topic, queue_id = message.topic, message.queue_id
+        if self._begins is not None and (
+            message.queue_offset < self._begins.get((topic, queue_id), 0)
+        ):
             return None
         purpose, real = message.purpose, topic
         if purpose in _WAITING and message.real_topic not in (None, "", topic):
@@ -304,8 +311,8 @@ class Selector:
             (self._begins is not None and real not in self._wanted)
             or (what.topics and self._group is not None and origin not in what.topics)
             or (what.queue_ids and queue_id not in what.queue_ids)
-            or (what.first_queue_offset is not None and offset < what.first_queue_offset)
-            or (what.last_queue_offset is not None and offset > what.last_queue_offset)
+            or (first is not None and message.queue_offset < first)
+            or (last is not None and message.queue_offset > last)
             or (self._matches is not None and not self._matches(message))
         ):
             return None

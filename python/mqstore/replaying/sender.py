@@ -22,7 +22,8 @@ JAR = Path(__file__).with_name("sender.jar")
 ACCESS_KEY, SECRET_KEY = "MQSTORE_ACCESS_KEY", "MQSTORE_SECRET_KEY"
 MOST_BODY_BYTES = 32 << 20
 _MOST_ANSWER_BYTES = 1 << 20
-_MESSAGE = struct.Struct(">BqiiiIIII")
+_MESSAGE = struct.Struct(">IBqiiiIIII")
+_MOST_HELD_BYTES = 64 << 10
 _END_S = 30.0
 JAVA_OPTIONS = (
     *("-Xmx768m", "-XX:+UseSerialGC"),
@@ -138,12 +139,11 @@ class Sender:
             if name not in (ACCESS_KEY, SECRET_KEY)
         }
         self._process = subprocess.Popen(  # noqa: S603 - no shell, and no text of a store
-            ["java", *JAVA_OPTIONS, "-cp", class_path, "mqstore.Sender"],
+            ["java", *JAVA_OPTIONS, "-cp", class_path, "mqstore.Sender"],  # noqa: S607
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
             env=kept,
-            bufsize=1 << 18,
             # Ctrl-C is for this process, which lets the client end between messages.
             process_group=0,
         )
@@ -153,7 +153,9 @@ class Sender:
         self._poll = select.poll()
         self._poll.register(self._out, select.POLLIN)
         self._unread = bytearray()
-        self._is_held = False
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._is_unsent = False
         settings = {
             "name.servers": target.to,
             "access.key": access,
@@ -198,10 +200,15 @@ class Sender:
         body: bytes,
     ) -> None:
         """Hands on a message; its answer has the number."""
-        parts = topic.encode(), properties, added, body
-        head = _MESSAGE.pack(77, number, queue_id, lane, flag, *map(len, parts))
-        self._send(b"".join((head, *parts)))
-        self._is_held = True
+        name = topic.encode()
+        lengths = len(name), len(properties), len(added), len(body)
+        size = _MESSAGE.size - 4 + sum(lengths)
+        head = _MESSAGE.pack(size, 77, number, queue_id, lane, flag, *lengths)
+        self._held += (head, name, properties, added, body)
+        self._held_bytes += size
+        self._is_unsent = True
+        if self._held_bytes > _MOST_HELD_BYTES:
+            self._send()
 
     def answers(self, timeout_s: float) -> Iterator[Sent | Failed]:
         """The answers that are there, after a wait for the first of them."""
@@ -213,13 +220,13 @@ class Sender:
 
     def flush(self) -> None:
         """Has everything sent that was handed on, in requests that may not be full."""
-        if self._is_held:
-            self._send(b"G", flush=True)
-            self._is_held = False
+        if self._is_unsent:
+            self._send(b"G")
+            self._is_unsent = False
 
     def end(self) -> Iterator[Sent | Failed]:
         """Ends the client after the messages that are on their way; it drops the others."""
-        self._send(b"K", flush=True)
+        self._send(b"K")
         while body := self._frame(_END_S):
             yield _answer(body)
         self.close()
@@ -235,16 +242,17 @@ class Sender:
             self._pipe.close()
         self._folder.cleanup()
 
-    def _send(self, body: bytes, *, flush: bool = False) -> None:
+    def _send(self, *bodies: bytes) -> None:
+        data = b"".join((*self._held, *map(_block, bodies)))
+        self._held, self._held_bytes = [], 0
         try:
-            self._pipe.write(_block(body))
-            if flush:
-                self._pipe.flush()
+            self._pipe.write(data)
+            self._pipe.flush()
         except (BrokenPipeError, ValueError):
             raise self._gone() from None
 
     def _ask(self, body: bytes) -> bytes:
-        self._send(body, flush=True)
+        self._send(body)
         if not (answer := self._frame(None)):
             raise self._gone()
         return answer
