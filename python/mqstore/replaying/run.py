@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import time
-import zlib
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -19,7 +17,7 @@ from mqstore.replaying.report import ACTIONS, FailureKind, ReplayFailure
 from mqstore.replaying.sender import MOST_BODY_BYTES, Failed, Sender, Sent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from mqstore import Message
     from mqstore.replaying.journal import Journal
@@ -139,12 +137,9 @@ class Run:
         """Whether nothing more is sent."""
         return self.interrupted or self.stopped is not None
 
-    def send(
-        self, found: Iterable[Chosen], advance: Callable[[int], object], *, again: bool = False
-    ) -> None:
+    def send(self, found: Iterable[Chosen], *, again: bool = False) -> None:
         """Sends records, ``again`` those before handled ones, until they end or the run stops."""
         for chosen in found:
-            advance(chosen.place)
             self._send(chosen, again=again)
             if self.is_ended:
                 break
@@ -189,8 +184,9 @@ class Run:
             more = added
             if len(properties) + len(added) + len(origin) <= _MOST_PROPERTY_BYTES:
                 more += origin
-            lane = _lane(message.topic, message.queue_id)
-            self._sender.send(self._number, topic, queue_id, lane, flag, properties, more, body)
+            self._sender.send(
+                self._number, topic, queue_id, chosen.lane, flag, properties, more, body
+            )
 
     def _has_room(self, size: int, *, is_new: bool) -> bool:
         """Waits for the rate and, with a new record, for room in the window; whether both came."""
@@ -305,11 +301,6 @@ def _content(message: StoredMessage | Message) -> tuple[int, bytes, bytes]:
         named["UNIQ_KEY"] = message.unique_key
         properties = property_block({k: v for k, v in named.items() if v} | properties)
     return message.flag, properties, message.body
-
-
-@functools.lru_cache(maxsize=4096)
-def _lane(topic: str, queue_id: int) -> int:
-    return zlib.crc32(f"{topic}/{queue_id}".encode()) & 0x7FFFFFFF
 
 
 def _failure(

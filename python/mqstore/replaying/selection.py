@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import zlib
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -85,6 +86,7 @@ class Chosen(msgspec.Struct):
         place: Its physical offset.
         topic: Topic of the target.
         queue_id: Its queue; of a waiting message the one that it is for.
+        lane: A number of the queue that it comes from, in whose order it is sent.
         added: Properties that its messages get.
         messages: Its messages, by place in their batch, from 0; ``None`` outside of one.
         changed: What is sent in the place of some of them.
@@ -94,6 +96,7 @@ class Chosen(msgspec.Struct):
     place: int
     topic: str
     queue_id: int
+    lane: int
     added: Mapping[str, str]
     messages: Mapping[int | None, StoredMessage]
     changed: Mapping[int | None, Message] = _NOTHING
@@ -152,7 +155,8 @@ class Selector:
             end_ms=what.end_ms,
         )
         self._matches = None if what.grep is None else body_matches(what.grep)
-        self.begin, self.end = store.min_physical_offset, store.max_physical_offset
+        self.log_begin = self.begin = store.min_physical_offset
+        self.end = store.max_physical_offset
 
     def chosen(
         self, spans: Iterable[tuple[int, int | None]] = ((0, None),)
@@ -299,7 +303,7 @@ class Selector:
             message.queue_offset < self._begins.get((topic, queue_id), 0)
         ):
             return None
-        purpose, real = message.purpose, topic
+        purpose, real, lane = message.purpose, topic, _lane(topic, queue_id)
         if purpose in _WAITING and message.real_topic not in (None, "", topic):
             real = message.real_topic
             queue_id = queue_id if message.real_queue_id is None else message.real_queue_id
@@ -338,7 +342,7 @@ class Selector:
             if "damaged" not in what.include:
                 return NotSent(message.physical_offset, "damaged", topic, str(error))
             messages = {None: message}
-        return Chosen(message, message.physical_offset, to, queue_id, added, messages)
+        return Chosen(message, message.physical_offset, to, queue_id, lane, added, messages)
 
     def _reason(self, message: StoredMessage, purpose: str, real: str) -> str | None:
         """Why a message is not sent."""
@@ -406,3 +410,8 @@ class Selector:
 
 
 _is_system = functools.lru_cache(maxsize=4096)(is_system_topic)
+
+
+@functools.lru_cache(maxsize=4096)
+def _lane(topic: str, queue_id: int) -> int:
+    return zlib.crc32(f"{topic}/{queue_id}".encode()) & 0x7FFFFFFF

@@ -143,6 +143,7 @@ class Sender:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
+            pipesize=1 << 20,
             env=kept,
             # Ctrl-C is for this process, which lets the client end between messages.
             process_group=0,
