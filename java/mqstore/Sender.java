@@ -163,21 +163,15 @@ public final class Sender {
 
     private static Object call(Object target, String name, Object... arguments) throws ReflectiveOperationException {
         for (Method method : target.getClass().getMethods()) {
-            if (method.getName().equals(name) && fits(method.getParameterTypes(), arguments)) {
-                return method.invoke(target, arguments);
+            if (method.getName().equals(name) && method.getParameterCount() == arguments.length) {
+                try {
+                    return method.invoke(target, arguments);
+                } catch (IllegalArgumentException other) {
+                    // An overload for other types.
+                }
             }
         }
         throw new NoSuchMethodException(target.getClass().getName() + "." + name);
-    }
-
-    private static boolean fits(Class<?>[] types, Object[] arguments) {
-        boolean all = types.length == arguments.length;
-        for (int i = 0; all && i < types.length; i++) {
-            all = types[i].isInstance(arguments[i]) || types[i].isPrimitive() && arguments[i] instanceof Number
-                && types[i] == (arguments[i] instanceof Integer ? int.class : long.class)
-                || types[i] == boolean.class && arguments[i] instanceof Boolean;
-        }
-        return all;
     }
 
     private Object started() throws Exception {

@@ -260,7 +260,7 @@ def test_a_journal_is_bound_locked_and_checked(tmp_path: Path) -> None:
     journal.note(Line(done=0, sent=1))
     assert journal.is_handled(0)
     journal.note(Line(done=5, failures=[failure(4), failure(5)], sent=2))
-    journal.note(Line(resolved=[4], sent=1))
+    journal.note(Line(resolved=[(4, None)], sent=1))
     journal.close()
     again = Journal(path, {"to": "a", "topics": ("x",)})
     again.read()

@@ -16,6 +16,7 @@ from mqstore._native import Damage, decode
 from mqstore.care.pending import DEAD_LETTER, RETRY, PendingMessages, delivered_offsets
 from mqstore.errors import CorruptionError, MessageNotFoundError, StoreError
 from mqstore.exchange.matching import Choice, body_matches
+from mqstore.exchange.narrowing import offsets_of_keys
 from mqstore.groups.schedule import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 Refused = Literal["half", "rolled-back", "system", "damaged", "copy", "not-utf8"]
 REFUSED: tuple[Refused, ...] = get_args(Refused)
-_MOST_OF_A_KEY = 65_536
 # Messages that wait for their own topic.
 _WAITING = ("half", "delayed", "timer")
 # Properties of a message's way through a broker: they would mean something else at the target.
@@ -230,9 +230,13 @@ class Selector:
 
     def _found(self, spans: Iterable[tuple[int, int | None]]) -> Iterator[StoredMessage | Damage]:
         what = self._what
-        if what.keys and what.tags is None and (by_key := self._by_key()) is not None:
-            yield from by_key
-            return
+        if what.keys and what.tags is None:
+            asked = {"keys": what.keys, "begin_ms": what.begin_ms, "end_ms": what.end_ms}
+            places = offsets_of_keys(self._store, asked, self._choice.topics)
+            # Where the index may lack some, the log is read.
+            if places is not None:
+                yield from map(self._store.get, sorted({*places}))
+                return
         start, stop = self._range()
         self.begin, self.end = start, self.end if stop is None else stop
         most = sys.maxsize if stop is None else stop
@@ -242,23 +246,6 @@ class Selector:
                 yield from self._scan(max(first, start), to)
         if what.end_ms is None and stop is None:
             self._store._check_end(self._choice.topics, None)  # noqa: SLF001
-
-    def _by_key(self) -> list[StoredMessage] | None:
-        """The messages by the index; ``None`` where that may lack some."""
-        found: dict[int, StoredMessage] = {}
-        for key in self._what.keys:
-            for topic in self._choice.topics or self._store.topics():
-                result = self._store.query(
-                    topic,
-                    key,
-                    begin_ms=self._what.begin_ms,
-                    end_ms=self._what.end_ms,
-                    max_messages=_MOST_OF_A_KEY,
-                )
-                if result.truncated or not result.complete:
-                    return None
-                found.update((message.physical_offset, message) for message in result)
-        return [found[place] for place in sorted(found)]
 
     def _range(self) -> tuple[int, int | None]:
         """The part of the log to read, by the queues where none of them can have lost entries."""

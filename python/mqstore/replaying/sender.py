@@ -64,16 +64,11 @@ class Target:
         # An empty one would be the current folder.
         if self.classpath:
             return f"{JAR}{os.pathsep}{self.classpath}"
-        home = self.rocketmq_home or os.environ.get("ROCKETMQ_HOME")
-        advice = "name an installed RocketMQ, or its client's jars with classpath"
-        if not home:
-            text = expected("rocketmq_home", "a folder, or ROCKETMQ_HOME", "neither", advice)
-            raise ConfigError(text, "rocketmq_home")
-        if not any(Path(home, "lib").glob("rocketmq-client*.jar")):
-            found = f"{home}, whose lib has none"
-            text = expected(
-                "rocketmq_home", "a folder with lib/rocketmq-client*.jar", found, advice
-            )
+        home = self.rocketmq_home or os.environ.get("ROCKETMQ_HOME") or ""
+        if not home or not any(Path(home, "lib").glob("rocketmq-client*.jar")):
+            wanted = "a folder, or ROCKETMQ_HOME, with lib/rocketmq-client*.jar"
+            advice = "name an installed RocketMQ, or its client's jars with classpath"
+            text = expected("rocketmq_home", wanted, str(home) or "neither", advice)
             raise ConfigError(text, "rocketmq_home")
         return f"{JAR}{os.pathsep}{Path(home, 'lib', '*')}"
 
@@ -133,11 +128,7 @@ class Sender:
         )
         logs = self._folder.name
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in (ACCESS_KEY, SECRET_KEY)
-        }
+        kept = {k: v for k, v in os.environ.items() if k not in (ACCESS_KEY, SECRET_KEY)}
         self._process = subprocess.Popen(  # noqa: S603 - no shell, and no text of a store
             ["java", *JAVA_OPTIONS, "-cp", class_path, "mqstore.Sender"],  # noqa: S607
             stdin=subprocess.PIPE,
