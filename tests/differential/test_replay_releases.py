@@ -43,7 +43,8 @@ def test_each_client_sends_to_each_cluster(
         for number in range(COUNT):
             body, key = b"body %d" % number, f"{number:032X}"
             store.append("orders", body, queue_id=number % 4, tags="t", unique_key=key)
-    table = {name: {"topicName": name, "perm": 6} for name in CLIENTS}
+    names = {client: "of-" + client.replace(".", "-") for client in CLIENTS}
+    table = {name: {"topicName": name, "perm": 6} for name in names.values()}
     for row in table.values():
         row |= {"readQueueNums": 4, "writeQueueNums": 4}
     (target / "config").mkdir(parents=True)
@@ -57,20 +58,27 @@ def test_each_client_sends_to_each_cluster(
                 report = mqstore.replay(
                     root,
                     to,
-                    to_topic=client,
+                    to_topic=names[client],
                     classpath=path,
                     batch=batch,
                     journal=tmp_path / f"{client}-{batch}",
                     apply=True,
                 )
-                assert (report.sent, report.failed) == (COUNT, 0), (client, report)
+                assert (report.sent, report.failed) == (COUNT, 0), report
             plan = mqstore.replay(
-                root, to, to_topic=client, classpath=path, journal=tmp_path / f"plan-{client}"
+                root,
+                to,
+                to_topic=names[client],
+                classpath=path,
+                journal=tmp_path / f"plan-{client}",
             )
-            assert plan.topics[0].queues == 4, (client, plan)
+            assert plan.topics[0].queues == 4, plan
     with mqstore.open(root) as store, mqstore.open(target) as there:
         for client in CLIENTS:
-            got = [(one.body, one.unique_key, one.queue_id) for one in there.scan(topics=[client])]
+            got = [
+                (one.body, one.unique_key, one.queue_id)
+                for one in there.scan(topics=[names[client]])
+            ]
             sent = [(one.body, one.unique_key, one.queue_id) for one in store.scan()]
             assert sorted(got) == sorted(sent * 2), client
 
