@@ -1,6 +1,6 @@
-"""The same work with mqstore, persist-queue, litequeue and diskcache: one run, in turns.
+"""The same work with mqstore, other embedded queues and SQLite alone: one run, in turns.
 
-    pip install persist-queue litequeue diskcache
+    pip install persist-queue litequeue diskcache huey
     python benches/python/side_by_side.py [--messages 100000] [--durable 100000]
 
 Prints a table of rates and ratios. Bodies have 200 bytes. *Durable*: each message is on the disk
@@ -11,6 +11,7 @@ after a crash.
 from __future__ import annotations
 
 import argparse
+import sqlite3
 import tempfile
 import time
 from collections.abc import Callable
@@ -19,13 +20,14 @@ from pathlib import Path
 import diskcache
 import litequeue
 import persistqueue
+from huey.storage import SqliteStorage
 
 import mqstore
 
 BODY = b"x" * 200
 TEXT = BODY.decode()  # litequeue stores text
 Work = Callable[[Path, int], float]
-SIDES = ("mqstore", "persist-queue", "litequeue", "diskcache")
+SIDES = ("mqstore", "persist-queue", "litequeue", "diskcache", "huey", "SQLite")
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -60,6 +62,40 @@ def acking_in(folder: Path, *, durable: bool) -> persistqueue.SQLiteAckQueue:
     return queue
 
 
+def huey_in(folder: Path, *, durable: bool) -> SqliteStorage:
+    folder.mkdir()
+    return SqliteStorage(filename=str(folder / "queue.db"), fsync=durable)
+
+
+class Table:
+    """What one writes with SQLite alone: a row for each message, and whether it was taken."""
+
+    def __init__(self, folder: Path, *, durable: bool) -> None:
+        folder.mkdir(exist_ok=True)
+        self.connection = sqlite3.connect(folder / "queue.db", isolation_level=None)
+        self.connection.execute("PRAGMA journal_mode = WAL")
+        self.connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        self.connection.execute(
+            "CREATE TABLE IF NOT EXISTS queue (id INTEGER PRIMARY KEY, body BLOB, taken INTEGER)"
+        )
+        self.connection.execute(
+            "CREATE INDEX IF NOT EXISTS untaken ON queue (id) WHERE taken IS NULL"
+        )
+
+    def put(self, body: bytes) -> None:
+        self.connection.execute("INSERT INTO queue (body) VALUES (?)", (body,))
+
+    def take(self) -> tuple[int, bytes] | None:
+        taken: list[tuple[int, bytes]] = self.connection.execute(
+            "UPDATE queue SET taken = 1 WHERE id = (SELECT id FROM queue WHERE taken IS NULL"
+            " ORDER BY id LIMIT 1) RETURNING id, body"
+        ).fetchall()
+        return taken[0] if taken else None
+
+    def ack(self, number: int) -> None:
+        self.connection.execute("DELETE FROM queue WHERE id = ?", (number,))
+
+
 def append_all(put: Callable[..., object], count: int, *arguments: object) -> Callable[[], None]:
     def work() -> None:
         for _ in range(count):
@@ -76,6 +112,10 @@ def append(side: str, folder: Path, count: int, *, durable: bool) -> float:
         return timed(append_all(acking_in(folder, durable=durable).put, count, BODY))
     if side == "litequeue":
         return timed(append_all(lite_in(folder, durable=durable).put, count, TEXT))
+    if side == "huey":
+        return timed(append_all(huey_in(folder, durable=durable).enqueue, count, BODY))
+    if side == "SQLite":
+        return timed(append_all(Table(folder, durable=durable).put, count, BODY))
     return timed(append_all(cache_in(folder, durable=durable).append, count, BODY))
 
 
@@ -114,6 +154,25 @@ def consume(side: str, folder: Path, count: int) -> float:
                 done += 1
 
         seconds = timed(work)
+    elif side == "huey":
+        storage = SqliteStorage(filename=str(folder / "0" / "queue.db"))
+
+        def work() -> None:
+            nonlocal done
+            while storage.dequeue() is not None:
+                done += 1  # it has no acknowledgement: a crash loses what was taken
+
+        seconds = timed(work)
+    elif side == "SQLite":
+        table = Table(folder / "0", durable=False)
+
+        def work() -> None:
+            nonlocal done
+            while (taken := table.take()) is not None:
+                table.ack(taken[0])
+                done += 1
+
+        seconds = timed(work)
     else:
         deque = cache_in(folder / "0", durable=False)
 
@@ -142,7 +201,9 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--durable", type=int, default=100_000, help="messages of durable appends")
     given = parser.parse_args()
-    print(f"| work | {' | '.join(SIDES)} | ratio to the fastest other |\n|{'---|' * 6}")
+    print(
+        f"| work | {' | '.join(SIDES)} | ratio to the fastest other |\n|{'---|' * (len(SIDES) + 2)}"
+    )
     for name in works("mqstore"):
         count = given.durable if "durable" in name else given.messages
         rates = []

@@ -171,7 +171,9 @@ def _of_queues(store: Store, asked: dict[str, Any], topics: Any) -> list[int] | 
 
 
 def _has_all(store: Store, asked: dict[str, Any], listed: set[tuple[str, int]]) -> bool:
-    """Whether no queue that may have a message is lost, as far as the table of topics says."""
+    """Whether no queue that may have a message is lost, as far as seal or table of topics say."""
+    if store._is_sealed:  # noqa: SLF001
+        return True
     counts, topics, queue_ids = queue_counts(store), asked.get("topics"), asked.get("queue_ids")
     ends = dict(counts)
     for name, queue_id in listed:

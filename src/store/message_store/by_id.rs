@@ -3,6 +3,7 @@
 use crate::error::{Error, Result, start_of};
 use crate::format::message::host;
 use crate::format::message::{Frame, read_frame};
+use crate::store::folder::seal::Seal;
 use crate::store::read::missing_end::MissingFiles;
 
 use crate::store::read::key_query::IndexType;
@@ -75,6 +76,12 @@ impl MessageStore {
     #[must_use]
     pub fn missing_end(&self) -> Option<&MissingFiles> {
         self.reader.missing_end.as_ref()
+    }
+
+    /// Whether no file changed since the store was closed: no queue and no entry is lost.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        Seal::is_whole(&*self.files.storage, &self.files.paths)
     }
 
     /// Whether a reader left out a last record with zeros in topic or properties, as in an

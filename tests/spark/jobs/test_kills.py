@@ -94,6 +94,9 @@ class Changes:
                 shutil.copytree(copy, root)
                 append(root, iter(range(-40, 0)))
                 told = refuses()
+                # Spark waits ten seconds for a worker, however busy the machine is.
+                while "Python worker failed to connect back" in told:
+                    told = refuses()
                 assert f"broker {name}: " in told, told
                 assert "is another store than" in told or "and was read up to" in told, told
                 shutil.rmtree(root)
