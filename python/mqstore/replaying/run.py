@@ -147,8 +147,8 @@ class Run:
     def finish(self) -> None:
         """Waits for the answers that are due, and notes them."""
         try:
-            self._sender.flush()
             while self._waiting and not self.is_ended:
+                self._sender.flush()
                 self._take_all(self._sender.answers(0.1))
             for answer in self._sender.end():
                 self._take(answer)
