@@ -137,7 +137,7 @@ def _of_queues(store: Store, asked: dict[str, Any], topics: Any) -> list[int] | 
         return None
     wanted = {(name, queue_id) for name in topics or () for queue_id in asked.get("queue_ids", ())}
     listed = {(queue.topic, queue.queue_id) for queue in queues}
-    if not (wanted <= listed if wanted else _has_all(store, asked, listed)):
+    if not (wanted <= listed if wanted else has_all_queues(store, asked, listed)):
         return None
     parts = []
     for queue in queues:
@@ -170,7 +170,7 @@ def _of_queues(store: Store, asked: dict[str, Any], topics: Any) -> list[int] | 
     return found
 
 
-def _has_all(store: Store, asked: dict[str, Any], listed: set[tuple[str, int]]) -> bool:
+def has_all_queues(store: Store, asked: Mapping[str, Any], listed: set[tuple[str, int]]) -> bool:
     """Whether no queue that may have a message is lost, as far as seal or table of topics say."""
     if store._is_sealed:  # noqa: SLF001
         return True

@@ -5,18 +5,17 @@ from __future__ import annotations
 import functools
 import sys
 import zlib
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
-from mqstore._names import broker_of, is_system_topic, missing_topics, queue_counts
+from mqstore._names import broker_of, is_system_topic, missing_topics
 from mqstore._native import Damage, decode
 from mqstore.care.pending import DEAD_LETTER, RETRY, PendingMessages, delivered_offsets
 from mqstore.errors import CorruptionError, MessageNotFoundError, StoreError
 from mqstore.exchange.matching import Choice, body_matches
-from mqstore.exchange.narrowing import offsets_of_keys
+from mqstore.exchange.narrowing import has_all_queues, offsets_of_keys
 from mqstore.groups.schedule import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
@@ -254,13 +253,9 @@ class Selector:
             return whole
         begins, topics = self._begins or {}, self._choice.topics or ()
         queues = {(q.topic, q.queue_id): q for q in self._store.queues() if q.topic in topics}
-        counts = queue_counts(self._store)
-        listed = Counter(topic for topic, _ in queues)
         # The levels of a delay have queues of their own, few of which are in use.
-        counted = [topic for topic in topics if topic != SCHEDULE_TOPIC]
-        if not counts or any(listed[topic] < counts.get(topic, 0) for topic in counted):
-            return whole
-        if not {*begins} <= {*queues}:
+        asked = {"topics": [topic for topic in topics if topic != SCHEDULE_TOPIC]}
+        if not has_all_queues(self._store, asked, {*queues}) or not {*begins} <= {*queues}:
             return whole
         firsts: list[int] = []
         lasts: list[int] = []
