@@ -8,7 +8,7 @@ import time
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -22,6 +22,7 @@ from mqstore.cli.options import (
     storage_option,
     storage_options_of,
     store_argument,
+    topics_option,
 )
 from mqstore.cli.output import Column, note, table_lines, to_json
 from mqstore.cli.progress import progress
@@ -42,6 +43,7 @@ _COLUMNS = (
     Column("end_offset", right=True, title="LOG ENDS"),
     Column("bytes", size_text, right=True),
     Column("new_bytes", size_text, right=True, title="NEW"),
+    Column("redact", lambda text: text or "", title="REDACTED"),
 )
 _FINDINGS = (Column("code"), Column("path"), Column("expected"), Column("found"))
 _target_argument = click.argument("target", type=click.Path())
@@ -56,6 +58,10 @@ _target_argument = click.argument("target", type=click.Path())
 @click.option("--bytes", "bytes_per_s", type=RATE, metavar="RATE", help="Read at most: 50m/s.")
 @click.option(
     "--verify", is_flag=True, help="Read back what was written, and copy again what was lost."
+)
+@click.option("--compress", type=click.Choice(["zstd"]), help="Compress what is written.")
+@click.option(
+    "--redact", type=click.Choice(["bodies"]), help="Keep zeros in the place of each body."
 )
 @click.option(
     "--new-timeline", is_flag=True, help="Accept once a log that does not reach the backup's."
@@ -78,6 +84,8 @@ def sync_command(
     every: int | None,
     bytes_per_s: int | None,
     verify: bool,  # noqa: FBT001 - click passes it by name
+    compress: Literal["zstd"] | None,
+    redact: Literal["bodies"] | None,
     new_timeline: bool,  # noqa: FBT001
     health: Path | None,
     config: str | None,
@@ -95,8 +103,8 @@ def sync_command(
         now_ms, failed = time.time_ns() // 1_000_000, None
         try:
             report = mqstore.sync(
-                store, target, config=config, verify=verify, bytes_per_s=bytes_per_s,
-                new_timeline=new_timeline, storage_options=options,
+                store, target, config=config, verify=verify, compress=compress, redact=redact,
+                bytes_per_s=bytes_per_s, new_timeline=new_timeline, storage_options=options,
             )  # fmt: skip
             state |= {"last_success_ms": now_ms, "snapshot": report.snapshot}
             new_timeline = False  # it was for this sync: a log that is lost later is refused
@@ -188,7 +196,7 @@ def snapshots_command(ctx: click.Context, output: Output, target: str, check: bo
 
 def _snapshot_row(snapshot: Snapshot) -> dict[str, Any]:
     names = ("id", "time_ms", "timeline", "begin_offset", "end_offset", "flushed_offset",
-             "fork_offset", "bytes", "new_bytes", "source")  # fmt: skip
+             "fork_offset", "bytes", "new_bytes", "source", "redact")  # fmt: skip
     row = {name: getattr(snapshot, name) for name in names}
     return {**row, "left_out": list(snapshot.left_out)}
 
@@ -199,6 +207,7 @@ def _snapshot_row(snapshot: Snapshot) -> dict[str, Any]:
 @click.option("--at", type=TIME, metavar="TIME", help="The store as it was then.")
 @click.option("--snapshot", metavar="ID", help="The store as of a snapshot.")
 @click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET", help="The log's end.")
+@topics_option()
 @click.option("--dry-run", is_flag=True, help="Only print the plan.")
 @storage_option
 @output_options
@@ -211,19 +220,21 @@ def restore_command(
     at: int | None,
     snapshot: str | None,
     to_offset: int | None,
+    topics: tuple[str, ...],
     dry_run: bool,  # noqa: FBT001
 ) -> int:
     """Make a store of a moment of a backup, the newest snapshot's if none is given.
 
     STORE must be empty or not there. The store is verified at the end; an interrupted restore goes
-    on when it is called again.
+    on when it is called again. With -t it has only messages of these topics, as a copy has.
     """
     if sum(given is not None for given in (at, snapshot, to_offset)) > 1:
         raise click.UsageError("--at, --snapshot and --to-offset exclude each other.")
     with progress("restoring") as advance:
         report = mqstore.restore(
-            target, store, at=at, snapshot=snapshot, to_offset=to_offset, dry_run=dry_run,
-            progress=advance, storage_options=storage_options_of(ctx),
+            target, store, at=at, snapshot=snapshot, to_offset=to_offset,
+            topics=topics or None, dry_run=dry_run, progress=advance,
+            storage_options=storage_options_of(ctx),
         )  # fmt: skip
     document = {**asdict(report), "findings": [finding_row(f) for f in report.findings]}
     output.document(document, lambda: _restore_lines(report))
@@ -232,11 +243,12 @@ def restore_command(
 
 def _restore_lines(report: RestoreReport) -> Iterator[str]:
     did = "restored" if report.applied else "would restore"
-    yield (
-        f"{did} {count_text(report.files)} files, {size_text(report.bytes)}: the log from "
-        f"{report.begin_offset} to {report.end_offset} of snapshot {report.snapshot}"
-    )
-    for line in report.left_out:
+    of = f"{count_text(report.files)} files, {size_text(report.bytes)}"
+    if report.messages is not None:
+        of = f"{count_text(report.messages)} messages of {escape(', '.join(report.topics))}"
+    log = f"the log from {report.begin_offset} to {report.end_offset}"
+    yield f"{did} {of}: {log} of snapshot {report.snapshot}"
+    for line in (*report.left_out, *([f"all {report.redact}"] if report.redact else [])):
         yield f"not in the backup: {escape(line)}"
     for finding in report.findings:
         yield f"{finding.severity}: {finding.code}: {escape(finding.message)}"

@@ -30,14 +30,7 @@ from mqstore.cli.units import COUNT_RATE, RATE
 from mqstore.replaying.replay import INTERRUPTED, Replay
 from mqstore.replaying.report import write_failures
 from mqstore.replaying.selection import REFUSED
-from mqstore.text import (
-    count_text,
-    duration_text,
-    escape,
-    rate_text,
-    size_text,
-    time_text,
-)
+from mqstore.text import count_text, duration_text, escape, rate_text, size_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
