@@ -25,7 +25,7 @@ _MAY_BE_MORE = (
     " in RocksDB answered, which has no messages without a unique key"
 )
 
-_ID_LENGTHS = {32, 56}
+ID_LENGTHS = {32, 56}
 # A longer part of the log that the index lacks is read once for all topics, not for each.
 _MOST_BEHIND = 16 << 20
 _MOST_COUNTED = 1_000
@@ -153,7 +153,7 @@ def _has(message: StoredMessage, key: str | None, tags: str | None) -> bool:
 
 def _by_id(store: Store, text: str) -> StoredMessage | None:
     """The message with this id; ``None`` where the text is no id, or that of no message."""
-    if len(text) not in _ID_LENGTHS:
+    if len(text) not in ID_LENGTHS:
         return None
     try:
         message = store.get(mqstore.parse_message_id(text).physical_offset)

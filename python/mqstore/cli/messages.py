@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mqstore.cli.bodies import Decoder
-from mqstore.cli.output import note
+from mqstore.cli.output import in_colour, note
 from mqstore.results.documents import FIELDS, body_of, document, members_of, packed
 from mqstore.text import count_text, escape, size_text, time_text
 
@@ -229,6 +229,15 @@ class Template:
         return text if self._view.raw else escape(text)
 
 
+def line_of(
+    view: MessageView, template: str | None, grep: re.Pattern[bytes] | None, *, raw: bool
+) -> Callable[[StoredMessage], str]:
+    """How a list shows a message: by a template if one is given, matches set off in colour."""
+    view.raw = raw
+    view.highlight = grep if in_colour() else None
+    return view.line if template is None else Template(template, view).line
+
+
 def _near(name: str) -> str:
     """Suggestions for an unknown name."""
     near = difflib.get_close_matches(name, (*_TEMPLATE_NAMES, "property"), cutoff=0.5)
@@ -275,6 +284,13 @@ def note_stand_ins(count: int) -> None:
     """Says what consumers get in the place of lost messages."""
     if count:
         note(f"{count_text(count)} {STAND_INS}")
+
+
+def note_skipped(ranges: int, size: int, lists: str = "`mqstore verify`") -> int:
+    """Says how much damage was skipped, if any, and returns the exit code."""
+    if ranges:
+        note(f"skipped {ranges} damaged ranges, {size} bytes; {lists} lists them")
+    return int(ranges > 0)
 
 
 def is_stand_in(message: StoredMessage) -> bool:

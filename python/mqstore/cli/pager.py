@@ -22,7 +22,7 @@ _off = False
 def set_paging(
     ctx: click.Context,
     param: click.Parameter,  # noqa: ARG001 - click's signature
-    value: bool,  # noqa: FBT001
+    value: bool,
 ) -> None:
     """Takes what ``--no-pager`` says, before the command or behind it."""
     global _off

@@ -100,15 +100,15 @@ class _Command(click.Command):
 def sql_command(
     output: Output,
     stores: tuple[str, ...],
-    as_csv: bool,  # noqa: FBT001 - click passes it by name
-    as_markdown: bool,  # noqa: FBT001
+    as_csv: bool,
+    as_markdown: bool,
     out: str | None,
-    overwrite: bool,  # noqa: FBT001
-    allow_files: bool,  # noqa: FBT001
+    overwrite: bool,
+    allow_files: bool,
     memory: int,
     threads: int,
     spill: str | None,
-    skip_damage: bool,  # noqa: FBT001
+    skip_damage: bool,
     config: str | None,
 ) -> int:
     """Query stores in SQL: one row for each message, queue, group, file, finding.
@@ -255,7 +255,7 @@ def _show(
     return int(session.stores.warned)
 
 
-def _parquet_writer(target: Path | None, schema: pa.Schema) -> Any:  # noqa: ANN401
+def _parquet_writer(target: Path | None, schema: pa.Schema) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -316,7 +316,7 @@ class _Running:
                 return self._found.put(item, timeout=0.1)
         return None
 
-    def _take(self) -> Any:  # noqa: ANN401
+    def _take(self) -> Any:
         item = self._found.get()
         if not isinstance(item, Exception):
             return item
@@ -355,7 +355,7 @@ def _print(
     rows: Iterator[tuple[str | None, ...]],
 ) -> None:
     if form in {"json", "jsonl"}:
-        output.rows(msgspec.Raw(_strict(row[0]).encode()) for row in rows)  # type: ignore[misc]
+        output.rows(msgspec.Raw(_strict(row[0]).encode()) for row in rows)
     elif form == "csv":
         shown = escape if on_terminal() else str
         writer = csv.writer(_Lines(output), lineterminator="\n")
