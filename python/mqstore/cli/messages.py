@@ -14,7 +14,7 @@ from mqstore.results.documents import FIELDS, body_of, document, members_of, pac
 from mqstore.text import count_text, escape, size_text, time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from mqstore import StoredMessage
     from mqstore.cli.output import Output
@@ -72,10 +72,7 @@ class MessageView:
             time_text(message.store_timestamp_ms),
             f"{self._safe(message.topic)}/{message.queue_id}@{message.queue_offset}",
         ]
-        if message.tags is not None:
-            parts.append(f"tags={self._safe(message.tags)}")
-        if message.keys:
-            parts.append(f"keys={self._safe(' '.join(message.keys))}")
+        parts += map(self._safe, labels(message.tags, message.keys))
         parts.extend(f"{name}={self._safe(value)}" for name, value in _kind(message))
         if self.body != "none":
             parts.append(self.body_text(message))
@@ -157,10 +154,7 @@ class MessageView:
 
     def _member_line(self, member: StoredMessage) -> str:
         parts = [f"@{member.queue_offset}"]
-        if member.tags is not None:
-            parts.append(f"tags={self._safe(member.tags)}")
-        if member.keys:
-            parts.append(f"keys={self._safe(' '.join(member.keys))}")
+        parts += map(self._safe, labels(member.tags, member.keys))
         parts.append(self.body_text(member))
         return "  ".join(filter(None, parts))
 
@@ -227,6 +221,14 @@ class Template:
                 value = getattr(message, name)
                 text = "" if value is None else str(value)
         return text if self._view.raw else escape(text)
+
+
+def labels(tags: str | None, keys: Sequence[str]) -> Iterator[str]:
+    """A message's tags and keys in a line, where it has any."""
+    if tags is not None:
+        yield f"tags={tags}"
+    if keys:
+        yield f"keys={' '.join(keys)}"
 
 
 def line_of(

@@ -22,7 +22,15 @@ from mqstore.cli.options import (
     topics_option,
 )
 from mqstore.cli.output import Column, Output, Row, Rows, columns, known, note
-from mqstore.cli.resetting import backup_offsets, commit, keep, known_groups, put_aside, reset
+from mqstore.cli.resetting import (
+    TABLES,
+    backup_offsets,
+    commit,
+    keep,
+    known_groups,
+    put_aside,
+    reset,
+)
 from mqstore.cli.units import Parsed
 from mqstore.store import below, root_of
 from mqstore.text import age_text, count_text, escape, parse_time, time_text
@@ -30,7 +38,6 @@ from mqstore.text import age_text, count_text, escape, parse_time, time_text
 if TYPE_CHECKING:
     from mqstore import GroupOffset, Store
 
-_FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
 _QUEUE = ("topic", "queue_id", "queue_offset", "max_offset", "lag")
 _PLACES = columns("group", "topic", "queue_id", Column("was", right=True), "queue_offset")
 
@@ -185,7 +192,7 @@ class GroupReader:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._deleted = Deleted(store)
-        files = (below(root_of(store), "config", name) for name in _FILES)
+        files = (below(root_of(store), "config", name) for name in TABLES)
         written = [file.stat().st_mtime_ns // 1_000_000 for file in files if file.is_file()]
         self._written_ms = max(written, default=None)
         self.unreadable: list[str] = []

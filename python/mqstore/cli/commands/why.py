@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 import mqstore
+from mqstore.cli.messages import labels
 from mqstore.cli.names import refusals
 from mqstore.cli.options import (
     config_and_output_options,
@@ -62,12 +63,8 @@ def _lines(report: mqstore.WhyReport) -> Lines:
 
 
 def _answer_lines(answer: mqstore.WhyAnswer) -> Lines:
-    details = [f"{answer.topic}/{answer.queue_id}@{answer.queue_offset}"]
-    if answer.tags is not None:
-        details.append(f"tags={answer.tags}")
-    if answer.keys:
-        details.append(f"keys={' '.join(answer.keys)}")
-    yield escape("  ".join(details))
+    where = f"{answer.topic}/{answer.queue_id}@{answer.queue_offset}"
+    yield escape("  ".join([where, *labels(answer.tags, answer.keys)]))
     yield escape(f"{answer.code}: {answer.text}")
     for place in answer.places:
         parts = [
