@@ -158,8 +158,8 @@ impl MessageRows {
     }
 
     fn message(&self, row: usize, hosts: &mut [KnownHost; 2]) -> Result<NewMessage<'_>, Error> {
-        let topic =
-            text(Some(&self.topic), row).ok_or_else(|| Error::illegal("topic", "is null"))?;
+        let topic = text(Some(&self.topic), row)
+            .ok_or_else(|| Error::argument("topic", "a name", "null"))?;
         let (raw, body) = (value(self.raw_body.as_ref(), row), value(self.body.as_ref(), row));
         let mut sys_flag = int(self.sys_flag.as_ref(), row);
         if raw.is_none() {
@@ -180,7 +180,7 @@ impl MessageRows {
             reconsume_times: int(self.reconsume_times.as_ref(), row),
             prepared_transaction_offset: long(self.prepared_transaction_offset.as_ref(), row)
                 .unwrap_or(0),
-            ..NewMessage::new(topic, raw.or(body).ok_or_else(|| Error::illegal("body", "is null"))?)
+            ..NewMessage::new(topic, raw.or(body).ok_or_else(no_body)?)
         })
     }
 
@@ -203,7 +203,8 @@ impl MessageRows {
                 _ => continue,
             };
             if !same {
-                return Err(Error::illegal(column, "is not what properties has of that name"));
+                let expected = "the value that properties has of that name";
+                return Err(Error::argument(column, expected, "another"));
             }
         }
         let mut block = PropertyBlock::new(out);
@@ -211,7 +212,7 @@ impl MessageRows {
             block.tags(tags)?;
         }
         for key in keys.into_iter().flatten() {
-            block.key(self.key(key).ok_or_else(|| Error::illegal("keys", "a key is null"))?)?;
+            block.key(self.key(key).ok_or_else(|| Error::argument("keys", "texts", "null"))?)?;
         }
         block.end_keys();
         if let Some(unique_key) = unique_key {
@@ -240,6 +241,15 @@ impl MessageRows {
     }
 }
 
+#[cold]
+fn no_body() -> Error {
+    Error::argument("body", "bytes", "null")
+}
+
+fn shown(text: &[u8]) -> String {
+    format!("{:?}", start_of(&String::from_utf8_lossy(text)))
+}
+
 #[derive(Default)]
 struct KnownHost {
     text: Vec<u8>,
@@ -249,9 +259,9 @@ struct KnownHost {
 impl KnownHost {
     fn parse(&mut self, field: &'static str, text: &[u8]) -> Result<Option<Host>, Error> {
         if self.host.is_none() || self.text != text {
-            let host = String::from_utf8_lossy(text)
-                .parse()
-                .map_err(|error: ParseHostError| Error::illegal(field, format!("is {error}")))?;
+            let host = String::from_utf8_lossy(text).parse().map_err(|ParseHostError| {
+                Error::argument(field, "1.2.3.4:10911 or [::1]:10911", shown(text))
+            })?;
             text.clone_into(&mut self.text);
             self.host = Some(host);
         }

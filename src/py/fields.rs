@@ -19,7 +19,6 @@ use crate::store::write::property_block::PropertyBlock;
 use crate::time::other_unit;
 
 use crate::py::arguments::{shown, type_error, value_error};
-use crate::py::errors::invalid;
 
 /// The path from the root; the working folder may change later.
 pub(super) fn absolute(path: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
@@ -410,8 +409,8 @@ fn check_tag(tag: &str) -> PyResult<()> {
         _ => "begins or ends with white space, which an expression loses",
     };
     let shown = shown(tag);
-    let instead = "give properties={\"TAGS\": ...} to store it as it is";
-    Err(invalid("tags", format!("{shown} could not be selected again: it {why}; {instead}")))
+    let expected = "a tag that can be selected again, or properties={\"TAGS\": ...}";
+    Err(Error::argument("tags", expected, format!("{shown}, which {why}")).into())
 }
 
 pub(super) enum Block<'a, 'py> {

@@ -23,8 +23,8 @@ use crate::log::{self, CqUnit, Queue, QueueKind, folder};
 use crate::store::LogSource;
 use crate::store::read::scan::{OnDamage, Scan, ScanFilter};
 
+use crate::py::store::location::{Location, location_of};
 use crate::py::store::message_scan::MessageScan;
-use crate::py::store::place::{Place, place_of};
 use crate::py::store::reading::{bound, on_damage};
 use crate::py::store::stored::StoredMessage;
 use crate::py::values::value_methods;
@@ -114,7 +114,7 @@ impl QueueEntry {
 pub(crate) struct ConsumeQueue {
     queue: Arc<Queue>,
     /// Positions of the first entry that counts, and the end.
-    places: Range<u64>,
+    positions: Range<u64>,
 }
 
 #[pymethods]
@@ -123,12 +123,12 @@ impl ConsumeQueue {
     #[pyo3(signature = (path, *, file_size=None))]
     fn __new__(
         py: Python<'_>,
-        #[pyo3(from_py_with = place_of)] path: Place,
+        #[pyo3(from_py_with = location_of)] path: Location,
         file_size: Option<u64>,
     ) -> PyResult<Self> {
         py.detach(|| -> Result<_> {
             let queue = Queue::open_folder(path.storage, &path.path, file_size)?;
-            Ok(Self { places: queue.leading_places()?, queue: Arc::new(queue) })
+            Ok(Self { positions: queue.leading_positions()?, queue: Arc::new(queue) })
         })
         .map_err(PyErr::from)
     }
@@ -189,23 +189,24 @@ impl ConsumeQueue {
         start: Option<i64>,
         stop: Option<i64>,
     ) -> PyResult<QueueEntries> {
-        let place_of = |number| self.queue.partition_point_by(|unit| unit.number < number);
+        let position_of = |number| self.queue.partition_point_by(|unit| unit.number < number);
         let (start, stop) = py.detach(|| -> Result<_> {
-            let start = start.map_or(Ok(0), place_of)?.max(self.places.start);
-            Ok((start, stop.map_or(Ok(self.places.end), place_of)?))
+            let start = start.map_or(Ok(0), position_of)?.max(self.positions.start);
+            Ok((start, stop.map_or(Ok(self.positions.end), position_of)?))
         })?;
         Ok(QueueEntries::new(&self.queue, start, stop))
     }
 
     fn __len__(&self) -> usize {
-        to_usize(self.places.end.saturating_sub(self.places.start))
+        to_usize(self.positions.end.saturating_sub(self.positions.start))
     }
 
     fn __getitem__(&self, py: Python<'_>, index: isize) -> PyResult<QueueEntry> {
-        let from = if index < 0 { self.places.end } else { self.places.start };
-        let place = from.checked_add_signed(index as i64).filter(|at| self.places.contains(at));
-        let unit = match place {
-            Some(place) => py.detach(|| self.queue.units_at(place, 1))?.pop(),
+        let from = if index < 0 { self.positions.end } else { self.positions.start };
+        let position =
+            from.checked_add_signed(index as i64).filter(|at| self.positions.contains(at));
+        let unit = match position {
+            Some(position) => py.detach(|| self.queue.units_at(position, 1))?.pop(),
             None => None,
         };
         match unit {
@@ -215,7 +216,7 @@ impl ConsumeQueue {
     }
 
     fn __iter__(&self) -> QueueEntries {
-        QueueEntries::new(&self.queue, self.places.start, self.places.end)
+        QueueEntries::new(&self.queue, self.positions.start, self.positions.end)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -289,8 +290,8 @@ pub(crate) struct CommitLog {
     log: Arc<log::CommitLog>,
 }
 
-fn open_log(path: Place, file_size: Option<u64>) -> Result<log::CommitLog> {
-    let Place { path, storage, .. } = path;
+fn open_log(path: Location, file_size: Option<u64>) -> Result<log::CommitLog> {
+    let Location { path, storage, .. } = path;
     let run = folder::open(storage, &path, file_size, StoreConfig::COMMIT_LOG_FILE)?;
     if run.files().is_empty() {
         let reason = "no commit log file is in it".to_owned();
@@ -307,7 +308,7 @@ impl CommitLog {
     #[pyo3(signature = (path, *, file_size=None))]
     fn __new__(
         py: Python<'_>,
-        #[pyo3(from_py_with = place_of)] path: Place,
+        #[pyo3(from_py_with = location_of)] path: Location,
         file_size: Option<u64>,
     ) -> PyResult<Self> {
         let dir = path.path.clone();
@@ -436,10 +437,13 @@ impl Checkpoint {
 #[pymethods]
 impl Checkpoint {
     #[new]
-    fn __new__(py: Python<'_>, #[pyo3(from_py_with = place_of)] path: Place) -> PyResult<Self> {
+    fn __new__(
+        py: Python<'_>,
+        #[pyo3(from_py_with = location_of)] path: Location,
+    ) -> PyResult<Self> {
         let mut bytes = [0; FIELDS_LEN];
         let read = py.detach(|| {
-            let Place { path, storage, .. } = path;
+            let Location { path, storage, .. } = path;
             let file = storage.open(&path, Access::Read).map_err(Error::io("open", &path))?;
             file.read_at(&mut bytes, 0).map_err(Error::io("read", &path))
         })?;

@@ -24,8 +24,8 @@ use crate::log::read::anchor::Anchor;
 use crate::py::arguments::{shown, value_error};
 use crate::py::errors::invalid;
 use crate::py::fields;
+use crate::py::store::location::{Location, location_of};
 use crate::py::store::message::Message;
-use crate::py::store::place::{Place, place_of};
 use crate::py::values::MessageId;
 use crate::store::NewMessage;
 use crate::store::folder::lock::{self, StoreLock};
@@ -115,10 +115,10 @@ pub(crate) fn encode<'py>(
 #[pyfunction]
 #[pyo3(signature = (path, /))]
 pub(crate) fn _timer_check(
-    #[pyo3(from_py_with = place_of)] path: Place,
+    #[pyo3(from_py_with = location_of)] path: Location,
 ) -> PyResult<Option<(i64, i64)>> {
     let mut bytes = [0; TimerCheckpoint::LEN];
-    let Place { path, storage, .. } = path;
+    let Location { path, storage, .. } = path;
     let read = match storage.open(&path, Access::Read) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         file => file.map_err(Error::io("open", &path))?.read_at(&mut bytes, 0),
@@ -136,7 +136,7 @@ pub(crate) fn _timer_check(
 #[pyo3(signature = (path, /))]
 pub(crate) fn lock_state(
     py: Python<'_>,
-    #[pyo3(from_py_with = place_of)] path: Place,
+    #[pyo3(from_py_with = location_of)] path: Location,
 ) -> (bool, Option<i32>) {
     py.detach(|| StoreLock::state(&*path.storage, &path.path))
 }
@@ -166,7 +166,7 @@ pub(crate) fn _names_a_folder(topic: &[u8]) -> bool {
 #[pyo3(signature = (path, /))]
 pub(crate) fn inventory(
     py: Python<'_>,
-    #[pyo3(from_py_with = place_of)] path: Place,
+    #[pyo3(from_py_with = location_of)] path: Location,
 ) -> PyResult<Bound<'_, PyList>> {
     let found =
         py.detach(|| crate::store::folder::inventory::inventory(&*path.storage, &path.path))?;
@@ -189,7 +189,7 @@ pub(crate) fn inventory(
 
 type AnchorRow = (u64, u32, u32);
 
-fn log_of(path: &Place, config: &StoreConfig) -> Result<CommitLog> {
+fn log_of(path: &Location, config: &StoreConfig) -> Result<CommitLog> {
     places::open_log(&path.storage, &path.path, config, u64::MAX)
 }
 
@@ -206,7 +206,7 @@ fn log_of(path: &Place, config: &StoreConfig) -> Result<CommitLog> {
 #[pyo3(signature = (path, physical_offset, /, *, settings))]
 pub(crate) fn _anchors(
     py: Python<'_>,
-    #[pyo3(from_py_with = place_of)] path: Place,
+    #[pyo3(from_py_with = location_of)] path: Location,
     physical_offset: u64,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Vec<AnchorRow>> {
@@ -223,7 +223,7 @@ pub(crate) fn _anchors(
 #[pyo3(signature = (path, anchor, /, *, settings))]
 pub(crate) fn _other_than(
     py: Python<'_>,
-    #[pyo3(from_py_with = place_of)] path: Place,
+    #[pyo3(from_py_with = location_of)] path: Location,
     anchor: AnchorRow,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Option<String>> {
@@ -398,10 +398,10 @@ pub(crate) fn _keep_config(py: Python<'_>, path: PathBuf) -> PyResult<Option<Pat
 #[pyo3(signature = (path, /))]
 pub(crate) fn read_config_json(
     py: Python<'_>,
-    #[pyo3(from_py_with = place_of)] path: Place,
+    #[pyo3(from_py_with = location_of)] path: Location,
 ) -> PyResult<String> {
     Ok(py.detach(|| {
-        let Place { path, storage, .. } = path;
+        let Location { path, storage, .. } = path;
         let bytes = config_file::read_existing(&*storage, &path)?;
         json::to_strict(&bytes).map_err(|error| error.in_file(&path, 0))
     })?)

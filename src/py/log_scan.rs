@@ -21,7 +21,7 @@ use crate::store::read::scan::{self, Offsets, OnDamage, Places, Scan};
 use super::scan::{ArrowScan, Messages, limits, named_columns};
 use crate::py::arguments::not_one_of;
 use crate::py::fields;
-use crate::py::store::place::{Place, place_of};
+use crate::py::store::location::{Location, location_of};
 use crate::py::store::reading::{filter_of, scan_filter};
 
 /// Topic, queue, and a half-open range of queue offsets.
@@ -105,7 +105,7 @@ fn on_damage(on_error: &str) -> PyResult<OnDamage> {
 #[expect(clippy::fn_params_excessive_bools, reason = "they are keywords in Python")]
 pub(crate) fn scan_log(
     py: Python<'_>,
-    #[pyo3(from_py_with = place_of)] path: Place,
+    #[pyo3(from_py_with = location_of)] path: Location,
     begin: u64,
     end: u64,
     log_end: u64,
@@ -163,7 +163,7 @@ pub(crate) fn scan_log(
     let on_damage = on_damage(on_error)?;
     let lost = if fail_on_data_loss { Lost::Refuse } else { Lost::Accept };
     let (log, places) = py.detach(|| {
-        let Place { path, storage, .. } = path;
+        let Location { path, storage, .. } = path;
         let log = places::open_log(&storage, &path, &settings, log_end)?;
         let offsets: Option<Vec<(u64, u32)>> = match (places, queue_parts) {
             (Some(mut places), _) => {
@@ -227,7 +227,7 @@ type Ranges = Vec<(u64, u64)>;
 #[pyo3(signature = (path, begin, end, /, *, log_end, settings, tags))]
 pub(crate) fn tag_places(
     py: Python<'_>,
-    #[pyo3(from_py_with = place_of)] path: Place,
+    #[pyo3(from_py_with = location_of)] path: Location,
     begin: u64,
     end: u64,
     log_end: u64,
@@ -236,7 +236,7 @@ pub(crate) fn tag_places(
 ) -> PyResult<(Vec<u64>, Ranges)> {
     let filter = filter_of(Some(tags));
     let found = py.detach(|| {
-        let Place { path, storage, .. } = path;
+        let Location { path, storage, .. } = path;
         let log = places::open_log(&storage, &path, &settings, log_end)?;
         scan::tag_places(&storage, &path, &settings, &log, &filter, begin..end.min(log_end))
     })?;
@@ -262,15 +262,15 @@ pub(crate) fn tag_places(
 #[pyo3(signature = (path, begin, end, /))]
 pub(crate) fn scan_queue(
     py: Python<'_>,
-    #[pyo3(from_py_with = place_of)] path: Place,
+    #[pyo3(from_py_with = location_of)] path: Location,
     begin: i64,
     end: i64,
 ) -> PyResult<ArrowScan> {
     let (queue, begin, end) = py.detach(|| {
         let queue = Queue::open_folder(path.storage, &path.path, None)?;
-        let first = queue.leading_places()?.start;
-        let place_of = |number| queue.partition_point_by(|unit| unit.number < number);
-        let (begin, end) = (place_of(begin)?.max(first), place_of(end)?);
+        let first = queue.leading_positions()?.start;
+        let position_of = |number| queue.partition_point_by(|unit| unit.number < number);
+        let (begin, end) = (position_of(begin)?.max(first), position_of(end)?);
         Ok::<_, Error>((Arc::new(queue), begin, end))
     })?;
     Ok(ArrowScan::new(queue_schema(), move |schema, _| {

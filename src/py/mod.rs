@@ -71,7 +71,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     // Internal, so not in `__all__`.
     let places = module.py().get_type::<store::group::GroupPlaces>();
     module.setattr("_GroupPlaces", places)?;
-    let remote = module.py().get_type::<store::place::RemoteStorage>();
+    let remote = module.py().get_type::<store::location::RemoteStorage>();
     module.setattr("_RemoteStorage", remote)?;
     let log_queues = module.py().get_type::<care::rocksdb::PythonLogQueues>();
     module.setattr("_LogQueues", log_queues)?;

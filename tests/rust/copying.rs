@@ -150,7 +150,7 @@ fn missing_messages_are_stood_in_for_within_reason() {
     let error = transfer.put(&record(b"T", 70_000, b"body")).unwrap_err().to_string();
     assert!(
         error
-            .contains("queue 0 of \"T\" has no messages from 9 to 70000, too many to stand in for"),
+            .contains("expected messages 9 to 70000 of queue 0 of \"T\", too many to stand in for"),
         "{error}"
     );
     transfer.finish().unwrap();

@@ -40,7 +40,7 @@ fn paths(home: &Home) -> StorePaths {
 }
 
 fn place(home: &Home) -> u64 {
-    Mark::read(&Os, &paths(home)).unwrap().unwrap().place
+    Mark::read(&Os, &paths(home)).unwrap().unwrap().offset
 }
 
 /// Opens a store for writing, with the flushed part cut where it is damaged if `cut` is set.

@@ -185,15 +185,12 @@ fn stand_in<'a>(behind: &Record<'a>, queue_offset: i64) -> Record<'a> {
 
 #[cold]
 fn too_many(record: &Record<'_>, from: i64, to: i64) -> Error {
-    Error::illegal(
-        "queue_offset",
-        format!(
-            "queue {} of {:?} has no messages from {from} to {to}, too many to stand in for; number \
-             the messages anew instead",
-            record.queue_id,
-            String::from_utf8_lossy(record.topic),
-        ),
-    )
+    let (queue_id, topic) = (record.queue_id, String::from_utf8_lossy(record.topic));
+    let expected = format!(
+        "messages {from} to {to} of queue {queue_id} of {topic:?}, too many to stand in for, or \
+         all of them numbered anew"
+    );
+    Error::argument("queue_offset", expected, "none of them")
 }
 
 /// A store's JSON files, without backups (`.bak`).

@@ -260,13 +260,12 @@ impl Ends {
         let first = range.base_queue_offset;
         let end = self.ends.entry((record.topic.into(), record.queue_id)).or_insert(0);
         if first < *end {
-            let reason = format!(
-                "expected {end} or more in queue {} of {:?}, found {first}: remove a row that is \
-                 there twice, and keep the order of the rows",
-                record.queue_id,
-                String::from_utf8_lossy(record.topic),
+            let topic = String::from_utf8_lossy(record.topic);
+            let expected = format!(
+                "{end} or more in queue {} of {topic:?} (each row once, in the order of the rows)",
+                record.queue_id
             );
-            return Err(Error::illegal("queue_offset", reason));
+            return Err(Error::argument("queue_offset", expected, first));
         }
         *end = first.saturating_add(range.message_count.into());
         Ok(())
@@ -298,16 +297,15 @@ fn range(record: &Record<'_>) -> Result<InnerRange> {
     let mut indexed = properties::indexed(record.properties);
     let first = record.queue_offset.to_string();
     indexed.inner_base.get_or_insert(first.as_bytes());
-    batch::inner_range(&indexed, record.queue_offset).map_err(|error| {
-        Error::illegal("properties", format!("expected {}, found {}", error.expected, error.found))
-    })
+    batch::inner_range(&indexed, record.queue_offset)
+        .map_err(|error| Error::argument("properties", error.expected, error.found))
 }
 
 fn check_range(field: &'static str, found: i64, most: i64) -> Result<()> {
     if (0..=most).contains(&found) {
         return Ok(());
     }
-    Err(Error::illegal(field, format!("expected 0 to {most}, found {found}")))
+    Err(Error::argument(field, format!("0 to {most}"), found))
 }
 
 fn request_of<'a>(record: &Record<'a>) -> DispatchRequest<'a> {

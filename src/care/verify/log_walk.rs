@@ -194,7 +194,7 @@ impl Visitor for RecordCheck<'_> {
         }
         // The newest earlier message is unknown in a later part.
         self.result.is_doubtful |= self.from > 0;
-        let flushed = Flushed { place: self.cx.durable, before_ms: i64::MAX };
+        let flushed = Flushed { offset: self.cx.durable, before_ms: i64::MAX };
         let (place, time) = (self.base.saturating_add(at), view.store_timestamp_ms());
         // An unreadable queue has its own finding.
         let is_known = || Ok(self.queues.is_known(&DispatchRequest::of(view)).unwrap_or(false));

@@ -248,7 +248,7 @@ fn prepare<'a>(
     let checkpoint = tables::read_checkpoint(&cx);
     let fields = checkpoint.unwrap_or_default();
     let flushed = Flushed::of(&*cx.storage, &cx.paths, mark, &fields, false);
-    (cx.durable, cx.flushed_ms) = (flushed.place, flushed.before_ms);
+    (cx.durable, cx.flushed_ms) = (flushed.offset, flushed.before_ms);
     let (log, strays) = FileRun::load(
         Arc::clone(&cx.storage),
         Arc::default(),

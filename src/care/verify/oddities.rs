@@ -51,7 +51,7 @@ impl Oddities {
 
     #[cold]
     pub(super) fn check_body(&mut self, log: &FileRun, record: &FramedRecord<'_>) -> Result<()> {
-        let place = clamp_u64(record.view.physical_offset());
+        let offset = clamp_u64(record.view.physical_offset());
         let is_wrong = record.faults.is_some_and(|faults| faults.body.is_some());
         if is_wrong || record.size as usize > MOST_BODY {
             return Ok(());
@@ -62,50 +62,50 @@ impl Oddities {
             body::of_message(&view, MOST_BODY).err()
         })?;
         if let Some(error) = error {
-            self.bodies.get_or_insert((0, place, error.found)).0 += 1;
+            self.bodies.get_or_insert((0, offset, error.found)).0 += 1;
         }
         Ok(())
     }
 
     #[cold]
-    pub(super) fn count_checksum(&mut self, place: u64) {
-        self.checksums.get_or_insert((0, place)).0 += 1;
+    pub(super) fn count_checksum(&mut self, offset: u64) {
+        self.checksums.get_or_insert((0, offset)).0 += 1;
     }
 
     pub(super) fn join(&mut self, messages: u64, next: &Self) {
-        if let (None, Some((place, text, own))) = (&self.end, &next.end) {
-            self.end = Some((*place, text.clone(), messages + own));
+        if let (None, Some((offset, text, own))) = (&self.end, &next.end) {
+            self.end = Some((*offset, text.clone(), messages + own));
         }
-        if let Some((count, place, reason)) = &next.bodies {
-            self.bodies.get_or_insert_with(|| (0, *place, reason.clone())).0 += count;
+        if let Some((count, offset, reason)) = &next.bodies {
+            self.bodies.get_or_insert_with(|| (0, *offset, reason.clone())).0 += count;
         }
-        if let Some((count, place)) = next.checksums {
-            self.checksums.get_or_insert((0, place)).0 += count;
+        if let Some((count, offset)) = next.checksums {
+            self.checksums.get_or_insert((0, offset)).0 += count;
         }
     }
 
     pub(super) fn report(&self, cx: &Context<'_>, log: &FileRun, messages: u64) {
-        let add = |code: Code, place: u64, expected: &str, found: String| {
-            let file = log.find(place);
+        let add = |code: Code, offset: u64, expected: &str, found: String| {
+            let file = log.find(offset);
             let path = file.as_ref().map_or_else(|| log.dir(), |file| file.path.clone());
-            let at = file.map(|file| place - file.base_offset);
+            let at = file.map(|file| offset - file.base_offset);
             cx.findings.add(code, &path, at, expected, found);
         };
-        if let Some((place, text, before)) = &self.end {
+        if let Some((offset, text, before)) = &self.end {
             let behind = messages.saturating_sub(*before);
             let found = format!("{text:?}; {behind} messages behind it");
             let expected = "a number in INNER_MULTI_QUEUE_OFFSET";
-            add(Code::LogDispatch, *place, expected, found);
+            add(Code::LogDispatch, *offset, expected, found);
         }
-        if let Some((count, place, reason)) = &self.bodies {
+        if let Some((count, offset, reason)) = &self.bodies {
             let found = format!("{count} that cannot, the first here: {reason}");
             let expected = "bodies that can be decompressed";
-            add(Code::LogPacked, *place, expected, found);
+            add(Code::LogPacked, *offset, expected, found);
         }
-        if let Some((count, place)) = self.checksums {
+        if let Some((count, offset)) = self.checksums {
             let found = format!("{count} messages without one, the first here");
             let expected = "a checksum in each message, as forceVerifyPropCRC=true demands";
-            add(Code::ConfigChecksum, place, expected, found);
+            add(Code::ConfigChecksum, offset, expected, found);
         }
     }
 }
@@ -184,13 +184,13 @@ impl Times {
             let expected = "a store time from 1971 on, at most an hour ahead of the clock";
             report(cx, log, Severity::Warning, first.0, expected.to_owned(), found);
         }
-        if let Some((place, _)) = self.first[0]
+        if let Some((offset, _)) = self.first[0]
             && newest_ms < before_ms.saturating_sub(FAR_MS)
         {
             let expected =
                 format!("a store time near {}, as before this file", utc_text(before_ms));
             let found = format!("{} at the latest in this file", utc_text(newest_ms));
-            report(cx, log, Severity::Info, place, expected, found);
+            report(cx, log, Severity::Info, offset, expected, found);
         }
     }
 }
@@ -207,10 +207,10 @@ fn report(
     cx: &Context<'_>,
     log: &FileRun,
     severity: Severity,
-    place: u64,
+    offset: u64,
     expected: String,
     found: String,
 ) {
-    let (path, at) = spot(log, place);
+    let (path, at) = spot(log, offset);
     cx.findings.add(Code::LogTime.at(severity), &path, Some(at), expected, found);
 }

@@ -40,13 +40,13 @@ pub fn is_record(bytes: &[u8]) -> bool {
     matches!(i32_at(bytes, MAGIC_AT), Some(MAGIC_V1 | MAGIC_V2))
 }
 
-/// Bytes that [`names_place`] needs.
+/// Bytes that [`names_offset`] needs.
 pub const SIGNATURE: usize = PHYSICAL_OFFSET_AT + 8;
 
 /// Whether `bytes` begin a record that stores `physical_offset` as its own.
 #[inline]
 #[must_use]
-pub fn names_place(bytes: &[u8], physical_offset: u64) -> bool {
+pub fn names_offset(bytes: &[u8], physical_offset: u64) -> bool {
     i64_at(bytes, PHYSICAL_OFFSET_AT).is_some_and(|own| u64::try_from(own) == Ok(physical_offset))
 }
 
@@ -148,8 +148,8 @@ mod tests {
             assert_eq!(store_timestamp_ms(&bytes[..HEAD], 4096), Some(1_696_161_296_007));
             assert_eq!(store_timestamp_ms(&bytes, 4095), None);
             assert_eq!(store_timestamp_ms(&bytes[..HEAD - 21], 4096), None);
-            assert!(is_record(&bytes) && names_place(&bytes, 4096));
-            assert!(!names_place(&bytes, 0) && !names_place(&bytes[..SIGNATURE - 1], 4096));
+            assert!(is_record(&bytes) && names_offset(&bytes, 4096));
+            assert!(!names_offset(&bytes, 0) && !names_offset(&bytes[..SIGNATURE - 1], 4096));
             bytes[7] ^= 1;
             assert!(!is_record(&bytes) && !is_record(&bytes[..7]));
             assert_eq!(store_timestamp_ms(&bytes, 4096), None);

@@ -32,7 +32,7 @@ impl EntryRun {
         self.kind.entry_len() as u64
     }
 
-    pub(crate) fn places(&self) -> Range<u64> {
+    pub(crate) fn positions(&self) -> Range<u64> {
         self.bytes.start() / self.entry_len()..self.bytes.tail().end() / self.entry_len()
     }
 
@@ -48,14 +48,14 @@ impl EntryRun {
         }
     }
 
-    pub(crate) fn units(&self, place: u64, count: usize) -> Result<Vec<CqUnit>> {
+    pub(crate) fn units(&self, position: u64, count: usize) -> Result<Vec<CqUnit>> {
         let len = self.kind.entry_len();
         let mut units = Vec::new();
         // Bounded for any `count`.
         let mut block = vec![0; count.min(BLOCK / len) * len];
         while units.len() < count && !block.is_empty() {
             let (known, wanted) = (units.len(), (count - units.len()).saturating_mul(len));
-            let next = place.saturating_add(known as u64);
+            let next = position.saturating_add(known as u64);
             let wanted = wanted.min(block.len());
             let at = next.saturating_mul(len as u64);
             let read = self.bytes.read_at(&mut block[..wanted], at)?;
@@ -74,14 +74,14 @@ impl EntryRun {
         Range { start: mut low, end: mut high }: Range<u64>,
         mut before: impl FnMut(&CqUnit) -> Option<bool>,
     ) -> Result<u64> {
-        let mut judged = |place, count| -> Result<Vec<Option<bool>>> {
-            Ok(self.units(place, count)?.iter().map(&mut before).collect())
+        let mut judged = |position, count| -> Result<Vec<Option<bool>>> {
+            Ok(self.units(position, count)?.iter().map(&mut before).collect())
         };
         while low < high {
             let middle = low + (high - low) / 2;
             let (mut at, mut verdicts) = (middle, judged(middle, 1)?);
             if verdicts.is_empty() {
-                at = self.next_file(middle).filter(|place| *place < high).unwrap_or(high);
+                at = self.next_file(middle).filter(|position| *position < high).unwrap_or(high);
                 verdicts = judged(at, usize::from(at < high))?;
             }
             if verdicts == [None] {
@@ -101,16 +101,16 @@ impl EntryRun {
         }
     }
 
-    fn next_file(&self, place: u64) -> Option<u64> {
+    fn next_file(&self, position: u64) -> Option<u64> {
         let files = self.run().files();
-        files.iter().map(|file| file.base_offset / self.entry_len()).find(|first| *first > place)
+        files.iter().map(|file| file.base_offset / self.entry_len()).find(|first| *first > position)
     }
 
-    /// Position of the first entry of `places` behind the pre-blank ones.
-    pub(crate) fn head_end(&self, places: &Range<u64>) -> Result<u64> {
-        let (mut at, mut count) = (places.start, 1);
-        while at < places.end {
-            let units = self.units(at, to_usize(places.end - at).min(count))?;
+    /// Position of the first entry of `positions` behind the pre-blank ones.
+    pub(crate) fn head_end(&self, positions: &Range<u64>) -> Result<u64> {
+        let (mut at, mut count) = (positions.start, 1);
+        while at < positions.end {
+            let units = self.units(at, to_usize(positions.end - at).min(count))?;
             let blanks = units.iter().take_while(|unit| unit.is_pre_blank()).count();
             at += blanks as u64;
             if blanks < units.len() || units.is_empty() {
@@ -188,11 +188,11 @@ impl EntryRun {
         Ok(low)
     }
 
-    pub(crate) fn last_valid(&self, places: Range<u64>) -> Result<Option<CqUnit>> {
+    pub(crate) fn last_valid(&self, positions: Range<u64>) -> Result<Option<CqUnit>> {
         // Usually the very last.
-        let (mut end, mut count) = (places.end, 1);
-        while end > places.start {
-            let from = end.saturating_sub(count).max(places.start);
+        let (mut end, mut count) = (positions.end, 1);
+        while end > positions.start {
+            let from = end.saturating_sub(count).max(positions.start);
             let units = self.units(from, to_usize(end - from))?;
             if let Some(last) = units.into_iter().rfind(CqUnit::is_valid) {
                 return Ok(Some(last));

@@ -97,13 +97,13 @@ impl Queue {
     /// [`Queue::find_end`] from an entry on, if it lies in its place.
     pub(crate) fn find_end_behind(&self, entry: &CqUnit) -> Result<()> {
         let (len, mut units) = (self.kind().entry_len(), Vec::new());
-        let (mut bytes, place) = (vec![0; len], clamp_u64(entry.number));
-        let read = self.run().read_at(&mut bytes, place.saturating_mul(len as u64))?;
-        CqUnit::decode(self.kind(), place, &bytes[..read], &mut units);
+        let (mut bytes, position) = (vec![0; len], clamp_u64(entry.number));
+        let read = self.run().read_at(&mut bytes, position.saturating_mul(len as u64))?;
+        CqUnit::decode(self.kind(), position, &bytes[..read], &mut units);
         let is_there = units
             .first()
             .is_some_and(|unit| unit.leads() && unit.physical_offset == entry.physical_offset);
-        self.search_end(false, if is_there { place } else { 0 })
+        self.search_end(false, if is_there { position } else { 0 })
     }
 
     /// Searches the end from the entry at `from` on.
@@ -128,7 +128,7 @@ impl Queue {
         if is_plain {
             max = saturating_i64(end);
             last = match last.filter(CqUnit::is_valid) {
-                None => self.entries.last_valid(self.entries.places())?,
+                None => self.entries.last_valid(self.entries.positions())?,
                 last => last,
             };
         }
@@ -229,16 +229,16 @@ impl Queue {
 
     /// Positions of the first entry and the end; in a plain queue they are queue offsets.
     #[must_use]
-    pub fn places(&self) -> Range<u64> {
-        self.entries.places()
+    pub fn positions(&self) -> Range<u64> {
+        self.entries.positions()
     }
 
     /// Position of a queue offset: in a batch queue that of the first entry that is not `before` it.
-    fn place_of(&self, number: i64, before: impl Fn(&CqUnit) -> bool) -> Result<u64> {
+    fn position_of(&self, number: i64, before: impl Fn(&CqUnit) -> bool) -> Result<u64> {
         match self.kind() {
             QueueKind::Plain => Ok(clamp_u64(number)),
             QueueKind::Batch => {
-                self.entries.partition_point_by(self.entries.places(), |unit| Some(before(unit)))
+                self.entries.partition_point_by(self.entries.positions(), |unit| Some(before(unit)))
             }
         }
     }
@@ -250,8 +250,8 @@ impl Queue {
         if from < 0 || left <= 0 {
             return Ok(Vec::new());
         }
-        let place = self.place_of(from, |unit| unit.end() <= from)?;
-        self.entries.units(place, to_usize(clamp_u64(left)).min(count))
+        let position = self.position_of(from, |unit| unit.end() <= from)?;
+        self.entries.units(position, to_usize(clamp_u64(left)).min(count))
     }
 
     pub fn unit(&self, number: i64) -> Result<Option<CqUnit>> {
@@ -273,16 +273,16 @@ impl Queue {
     }
 
     pub fn last(&self) -> Result<Option<CqUnit>> {
-        let places = self.places();
-        let last = places.end.checked_sub(1).filter(|last| places.contains(last));
+        let positions = self.positions();
+        let last = positions.end.checked_sub(1).filter(|last| positions.contains(last));
         last.map_or(Ok(None), |last| Ok(self.entries.units(last, 1)?.pop()))
     }
 
     /// Number of entries in the file from the one that holds a queue offset.
     pub fn units_to_file_end(&self, number: i64) -> Result<usize> {
         let in_file = self.entries.in_file().max(1);
-        let place = self.place_of(number, |unit| unit.end() <= number)?;
-        Ok(to_usize(in_file - place % in_file))
+        let position = self.position_of(number, |unit| unit.end() <= number)?;
+        Ok(to_usize(in_file - position % in_file))
     }
 
     #[inline]
@@ -326,12 +326,12 @@ impl Queue {
 
     #[inline]
     fn put(&self, unit: &CqUnit, ext: Option<&ConsumeQueueExt>) -> Result<Added> {
-        let place = match self.kind() {
+        let position = match self.kind() {
             QueueKind::Plain => unit.physical_end(),
             QueueKind::Batch => unit.physical_offset,
         };
         let last = self.max_physical_offset.load(Ordering::Relaxed);
-        if place <= last {
+        if position <= last {
             return Ok(Added::Known);
         }
         let mut tail = self.entries.bytes.tail();
@@ -445,8 +445,8 @@ impl Queue {
 
     /// Removes all entries from a queue offset on and zeroes the rest, so that nothing comes back.
     pub fn truncate(&self, queue_offset: i64) -> Result<()> {
-        let place = self.place_of(queue_offset, |unit| unit.number < queue_offset)?;
-        self.entries.bytes.cut(place.saturating_mul(self.kind().entry_len() as u64))?;
+        let position = self.position_of(queue_offset, |unit| unit.number < queue_offset)?;
+        self.entries.bytes.cut(position.saturating_mul(self.kind().entry_len() as u64))?;
         self.find_end()?;
         self.ext().map_or(Ok(()), |ext| ext.cut_behind(self.last()?))
     }
@@ -455,9 +455,9 @@ impl Queue {
     /// Pre-blank entries are skipped.
     pub fn first_at_or_behind(&self, physical_offset: u64) -> Result<i64> {
         let limit = saturating_i64(physical_offset);
-        let places = self.places();
-        let head = self.entries.head_end(&places)?;
-        let first = self.entries.partition_point_by(head..places.end, |unit| {
+        let positions = self.positions();
+        let head = self.entries.head_end(&positions)?;
+        let first = self.entries.partition_point_by(head..positions.end, |unit| {
             // An entry for a lost message tells nothing of its neighbours.
             unit.leads().then_some(unit.physical_offset < limit)
         })?;
@@ -473,7 +473,7 @@ impl Queue {
     /// Advances the first entry to the first message at or behind `log_min`
     /// (`ConsumeQueue.correctMinOffset`, `BatchConsumeQueue.reviseMinOffsetInQueue`).
     pub fn correct_min_offset(&self, log_min: u64) -> Result<()> {
-        let start = saturating_i64(self.places().start);
+        let start = saturating_i64(self.positions().start);
         let first = self.first.load(Ordering::Acquire);
         let is_start = first >= 0 && (log_min == 0 || self.max_offset() == start + 1);
         let min = match is_start && u64::try_from(first).is_ok_and(|first| first >= log_min) {
@@ -498,7 +498,7 @@ impl Queue {
         let deleted =
             self.entries.delete_while(|last| !last.leads() || last.physical_offset < log_min)?;
         if let Some(ext) = self.ext().filter(|_| deleted > 0) {
-            ext.delete_before(self.entries.units(self.places().start, 1)?.pop())?;
+            ext.delete_before(self.entries.units(self.positions().start, 1)?.pop())?;
         }
         Ok(deleted)
     }

@@ -51,9 +51,9 @@ impl Queue {
         }
         let queue = Self::new(kind, above.as_bytes(), queue_id, run);
         queue.entries.find_end(false, 0, CqUnit::is_valid)?;
-        let places = queue.leading_places()?;
-        let (first, last) = (queue.units_at(places.start, 1)?.pop(), queue.last()?);
-        let min = first.map_or(saturating_i64(places.start), |unit| unit.number);
+        let positions = queue.leading_positions()?;
+        let (first, last) = (queue.units_at(positions.start, 1)?.pop(), queue.last()?);
+        let min = first.map_or(saturating_i64(positions.start), |unit| unit.number);
         queue.min_offset.store(min, Ordering::Release);
         let last = last.filter(|_| first.is_some());
         queue.max_offset.store(last.map_or(min, |last| last.end()), Ordering::Release);
@@ -62,36 +62,36 @@ impl Queue {
     }
 
     /// Positions of the first entry that leads somewhere, and the end.
-    pub fn leading_places(&self) -> Result<Range<u64>> {
-        let places = self.places();
-        Ok(self.entries.head_end(&places)?..places.end)
+    pub fn leading_positions(&self) -> Result<Range<u64>> {
+        let positions = self.positions();
+        Ok(self.entries.head_end(&positions)?..positions.end)
     }
 
     /// At most `count` entries from a position on, and at most a block; empty only at the end.
-    pub fn units_at(&self, place: u64, count: usize) -> Result<Vec<CqUnit>> {
-        let left = to_usize(self.places().end.saturating_sub(place));
-        self.entries.units(place, left.min(count).min(BLOCK))
+    pub fn units_at(&self, position: u64, count: usize) -> Result<Vec<CqUnit>> {
+        let left = to_usize(self.positions().end.saturating_sub(position));
+        self.entries.units(position, left.min(count).min(BLOCK))
     }
 
     /// Passes entries from a position on to `take` until it breaks.
     pub fn each_from(
         &self,
-        place: u64,
+        position: u64,
         mut take: impl FnMut(&CqUnit) -> ControlFlow<()>,
     ) -> Result<()> {
-        let mut place = place.max(self.places().start);
+        let mut position = position.max(self.positions().start);
         loop {
-            let units = self.units_at(place, usize::MAX)?;
+            let units = self.units_at(position, usize::MAX)?;
             if units.is_empty() || units.iter().try_for_each(&mut take).is_break() {
                 return Ok(());
             }
-            place += units.len() as u64;
+            position += units.len() as u64;
         }
     }
 
     /// Position of the first entry for which `before` is false, or the end.
     pub fn partition_point_by(&self, before: impl Fn(&CqUnit) -> bool) -> Result<u64> {
-        self.entries.partition_point_by(self.places(), |unit| Some(before(unit)))
+        self.entries.partition_point_by(self.positions(), |unit| Some(before(unit)))
     }
 }
 
@@ -125,15 +125,15 @@ mod tests {
 
     /// Positions of the entries, and the queue's first and last offset, and where its messages end.
     fn bounds(queue: &Queue) -> (Range<u64>, i64, i64, i64) {
-        let places = queue.leading_places().unwrap();
-        (places, queue.min_offset(), queue.max_offset(), queue.reach())
+        let positions = queue.leading_positions().unwrap();
+        (positions, queue.min_offset(), queue.max_offset(), queue.reach())
     }
 
-    fn assert_places(queue: &Queue, places: &[(i64, u64)]) {
-        for (offset, place) in places {
+    fn assert_places(queue: &Queue, positions: &[(i64, u64)]) {
+        for (offset, position) in positions {
             assert_eq!(
                 queue.partition_point_by(|unit| unit.number < *offset).unwrap(),
-                *place,
+                *position,
                 "{offset}"
             );
         }

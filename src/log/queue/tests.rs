@@ -252,7 +252,7 @@ fn the_first_offset_of_a_batch_queue_follows_the_log_and_files_go() {
     }
     assert_eq!(queue.delete_expired(500).unwrap(), 1);
     assert_eq!(queue.units(0, 1).unwrap()[0].number, bases[5]);
-    assert_eq!(queue.places(), 5..12);
+    assert_eq!(queue.positions(), 5..12);
     assert_eq!(queue.delete_expired(u64::MAX).unwrap(), 1);
-    assert_eq!((queue.places(), queue.max_offset()), (10..12, 24));
+    assert_eq!((queue.positions(), queue.max_offset()), (10..12, 24));
 }

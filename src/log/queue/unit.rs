@@ -197,13 +197,13 @@ impl CqUnit {
         }
     }
 
-    /// Appends the whole entries in `bytes`, the first of them at position `place`.
+    /// Appends the whole entries in `bytes`, the first of them at position `position`.
     #[inline]
-    pub fn decode(kind: QueueKind, place: u64, bytes: &[u8], units: &mut Vec<Self>) {
+    pub fn decode(kind: QueueKind, position: u64, bytes: &[u8], units: &mut Vec<Self>) {
         match kind {
             QueueKind::Plain => {
                 let entries = bytes.as_chunks().0.iter().map(QueueEntry::decode);
-                let numbered = (saturating_i64(place)..).zip(entries);
+                let numbered = (saturating_i64(position)..).zip(entries);
                 units.extend(numbered.map(|(number, entry)| Self::plain(number, entry)));
             }
             QueueKind::Batch => {

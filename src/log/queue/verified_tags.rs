@@ -85,17 +85,17 @@ impl VerifiedBlock {
     #[must_use]
     pub fn has(&self, unit: &CqUnit, code: i64) -> bool {
         let digest = digest(unit, code);
-        digest != 0 && self.0.get(place(unit)) == Some(&digest)
+        digest != 0 && self.0.get(position(unit)) == Some(&digest)
     }
 
     pub fn add(&mut self, unit: &CqUnit, code: i64) {
-        if let Some(seen) = self.0.get_mut(place(unit)) {
+        if let Some(seen) = self.0.get_mut(position(unit)) {
             *seen = digest(unit, code);
         }
     }
 }
 
-fn place(unit: &CqUnit) -> usize {
+fn position(unit: &CqUnit) -> usize {
     to_usize(clamp_u64(unit.number.rem_euclid(IN_BLOCK)))
 }
 

@@ -36,12 +36,12 @@ impl fmt::Display for Anchor {
 }
 
 impl Anchor {
-    /// The last record that begins before `place`; `None` if the log holds none, or none that is
+    /// The last record that begins before `offset`; `None` if the log holds none, or none that is
     /// near.
     ///
     /// A look-alike in a body may be taken for it: its bytes are evidence as well.
-    pub fn before(log: &CommitLog, place: u64) -> Result<Option<Self>> {
-        let (mut to, mut step, mut searched) = (place, FIRST_STEP, 0);
+    pub fn before(log: &CommitLog, offset: u64) -> Result<Option<Self>> {
+        let (mut to, mut step, mut searched) = (offset, FIRST_STEP, 0);
         while searched < MOST_SEARCHED {
             let files = log.run().files();
             let behind = files.partition_point(|file| file.base_offset < to);
@@ -49,13 +49,13 @@ impl Anchor {
             let file_end = file.base_offset.saturating_add(log.run().file_size());
             to = to.min(file_end);
             let from = to.saturating_sub(step).max(file.base_offset);
-            let mut places = Vec::new();
-            find_likely(log, from..to, |place, _| {
-                places.push(place);
+            let mut offsets = Vec::new();
+            find_likely(log, from..to, |offset, _| {
+                offsets.push(offset);
                 Ok(None::<()>)
             })?;
-            for &place in places.iter().rev() {
-                if let Some(anchor) = Self::at(log, place)? {
+            for &offset in offsets.iter().rev() {
+                if let Some(anchor) = Self::at(log, offset)? {
                     return Ok(Some(anchor));
                 }
             }
@@ -82,13 +82,13 @@ impl Anchor {
         Ok(crc.map(|crc| Self { physical_offset, store_size, crc }))
     }
 
-    /// The last records before `place`, before 4 KiB less than that, 64 KiB, and so on, newest first.
+    /// The last records before `offset`, before 4 KiB less than that, 64 KiB, and so on, newest first.
     /// Where the log is another one, the first of these that it has says from where on it is.
-    pub fn ladder(log: &CommitLog, place: u64) -> Result<Vec<Self>> {
+    pub fn ladder(log: &CommitLog, offset: u64) -> Result<Vec<Self>> {
         let mut ladder = Vec::new();
         for rung in 0..RUNGS {
             let back = if rung == 0 { 0 } else { FIRST_RUNG << (4 * (rung - 1)) };
-            let Some(at) = place.checked_sub(back) else { break };
+            let Some(at) = offset.checked_sub(back) else { break };
             ladder.extend(Self::before(log, at)?);
         }
         ladder.dedup();

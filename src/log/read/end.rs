@@ -37,7 +37,7 @@ pub struct LogEnd {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flushed {
     /// Everything before this offset, by the durable mark.
-    pub place: u64,
+    pub offset: u64,
     /// Everything stored before this time, by the checkpoint; `i64::MIN` if only the mark counts.
     pub before_ms: i64,
 }
@@ -46,13 +46,13 @@ impl Flushed {
     #[inline]
     #[must_use]
     pub const fn covers(self, physical_offset: u64, store_timestamp_ms: i64) -> bool {
-        physical_offset < self.place || store_timestamp_ms < self.before_ms
+        physical_offset < self.offset || store_timestamp_ms < self.before_ms
     }
 
     /// Whether the message may have been flushed: the checkpoint's time is that of one that was.
     #[must_use]
     pub const fn may_cover(self, physical_offset: u64, store_timestamp_ms: i64) -> bool {
-        physical_offset < self.place || store_timestamp_ms <= self.before_ms
+        physical_offset < self.offset || store_timestamp_ms <= self.before_ms
     }
 
     /// Whether the session that crashed wrote the mark: nothing behind it is known to be durable.
@@ -70,7 +70,7 @@ impl Flushed {
         newest_ms: i64,
         is_known: impl FnOnce() -> Result<bool>,
     ) -> Result<bool> {
-        if physical_offset < self.place {
+        if physical_offset < self.offset {
             return Ok(true);
         }
         Ok(self.may_cover(physical_offset, store_timestamp_ms)
@@ -102,7 +102,7 @@ pub fn find(
     }
     let mut end = start.max(known.unwrap_or(0));
     let (mut newest_ms, mut last) = (0, None);
-    let any_time = Flushed { place: 0, before_ms: i64::MAX };
+    let any_time = Flushed { offset: 0, before_ms: i64::MAX };
     // A record of the future makes no other one older.
     let latest_ms = SystemClock.now_ms().saturating_add(FAR_MS);
     let mut scanner = Scanner::new(log, end, files_end, false);

@@ -32,9 +32,9 @@ impl Budget {
         Self { from, spent: 0 }
     }
 
-    /// Takes `bytes` for a look at `place`, if they are left.
-    pub fn take(&mut self, place: u64, bytes: u64) -> bool {
-        let walked = place.saturating_sub(self.from);
+    /// Takes `bytes` for a look at `offset`, if they are left.
+    pub fn take(&mut self, offset: u64, bytes: u64) -> bool {
+        let walked = offset.saturating_sub(self.from);
         let most = walked.saturating_mul(Self::EACH).saturating_add(Self::LEAST);
         let spent = self.spent.saturating_add(bytes);
         let is_left = spent <= most;
@@ -45,11 +45,11 @@ impl Budget {
     }
 
     /// Takes the bytes that a record's `head` claims, if its file has them.
-    pub fn allows(&mut self, place: u64, head: &[u8], file_end: u64) -> bool {
+    pub fn allows(&mut self, offset: u64, head: &[u8], file_end: u64) -> bool {
         let claim = peek::claimed_size(head).unwrap_or(0) as u64;
         // Its head alone refuses one too large for the file.
-        let claim = if place.saturating_add(claim) > file_end { 0 } else { claim };
-        self.take(place, claim) || claim <= Self::SMALL
+        let claim = if offset.saturating_add(claim) > file_end { 0 } else { claim };
+        self.take(offset, claim) || claim <= Self::SMALL
     }
 }
 
@@ -62,58 +62,58 @@ pub enum Signs {
 
 impl Signs {
     #[inline]
-    pub(super) fn has(self, head: &[u8], place: u64) -> bool {
+    pub(super) fn has(self, head: &[u8], offset: u64) -> bool {
         match self {
-            Self::Either => peek::is_record(head) || peek::names_place(head, place),
-            Self::Both => is_likely(head, place),
+            Self::Either => peek::is_record(head) || peek::names_offset(head, offset),
+            Self::Both => is_likely(head, offset),
         }
     }
 }
 
-/// Whether a record begins at `place` by both signs, or a blank that ends with its file.
-pub fn begins_frame(head: &[u8], place: u64, file_end: u64) -> bool {
+/// Whether a record begins at `offset` by both signs, or a blank that ends with its file.
+pub fn begins_frame(head: &[u8], offset: u64, file_end: u64) -> bool {
     if peek::is_record(head) {
-        return peek::names_place(head, place);
+        return peek::names_offset(head, offset);
     }
     matches!(message::read_frame(head.get(..BLANK_LEN).unwrap_or(head)), Ok(Frame::Blank { size })
-        if place.saturating_add(u64::from(size)) == file_end)
+        if offset.saturating_add(u64::from(size)) == file_end)
 }
 
 /// Whether a record's first bytes have both signs: the magic code and its own offset.
 #[inline]
 #[must_use]
-pub fn is_likely(head: &[u8], place: u64) -> bool {
-    peek::is_record(head) && peek::names_place(head, place)
+pub fn is_likely(head: &[u8], offset: u64) -> bool {
+    peek::is_record(head) && peek::names_offset(head, offset)
 }
 
-/// First likely record that begins in `places` of a file. It may be a look-alike in a body: the
+/// First likely record that begins in `offsets` of a file. It may be a look-alike in a body: the
 /// caller must reach it from an earlier record.
-pub fn guess(log: &FileRun, file: &RunFile, places: Range<u64>) -> Result<Option<u64>> {
+pub fn guess(log: &FileRun, file: &RunFile, offsets: Range<u64>) -> Result<Option<u64>> {
     // A file begins with a record.
-    if places.start == file.base_offset {
-        return Ok(Some(places.start));
+    if offsets.start == file.base_offset {
+        return Ok(Some(offsets.start));
     }
     let Some(open) = log.open_if_there(file)? else { return Ok(None) };
-    search(&*open, file, places, Signs::Both, |place, _| Ok(Some(place)))
+    search(&*open, file, offsets, Signs::Both, |offset, _| Ok(Some(offset)))
 }
 
 /// First place of a file with signs of a record for which `accept` has an answer.
 pub(super) fn search<T>(
     open: &dyn StorageFile,
     file: &RunFile,
-    places: Range<u64>,
+    offsets: Range<u64>,
     signs: Signs,
     mut accept: impl FnMut(u64, &[u8]) -> Result<Option<T>>,
 ) -> Result<Option<T>> {
-    let (mut at, mut step) = (places.start, FIRST_READ);
+    let (mut at, mut step) = (offsets.start, FIRST_READ);
     let mut block = Vec::new();
-    while at < places.end {
+    while at < offsets.end {
         let position = at.saturating_sub(file.base_offset);
         let Some(data) = open.next_data(position).map_err(Error::io("read", &file.path))? else {
             break;
         };
         at = at.max(file.base_offset.saturating_add(data).saturating_sub(ZEROS as u64));
-        let wanted = to_usize(places.end.saturating_sub(at)).saturating_add(SIGNATURE - 1);
+        let wanted = to_usize(offsets.end.saturating_sub(at)).saturating_add(SIGNATURE - 1);
         block.resize(wanted.min(step), 0);
         step = (step * 4).min(BLOCK_BYTES);
         let position = at.saturating_sub(file.base_offset);
@@ -123,9 +123,9 @@ pub(super) fn search<T>(
             break;
         }
         let skipped = first_nonzero(bytes).map_or(bytes.len(), |first| first.saturating_sub(ZEROS));
-        for (place, head) in (at..places.end).zip(bytes.windows(SIGNATURE)).skip(skipped) {
-            if signs.has(head, place)
-                && let Some(found) = accept(place, head)?
+        for (offset, head) in (at..offsets.end).zip(bytes.windows(SIGNATURE)).skip(skipped) {
+            if signs.has(head, offset)
+                && let Some(found) = accept(offset, head)?
             {
                 return Ok(Some(found));
             }

@@ -62,25 +62,25 @@ pub trait Visitor {
     }
 }
 
-/// Opens a file at the first record in `places`, which begins them or is searched. Returns its
+/// Opens a file at the first record in `offsets`, which begins them or is searched. Returns its
 /// position in the file, too.
 pub fn open_at(
     log: &FileRun,
     file: &Arc<RunFile>,
-    places: Range<u64>,
+    offsets: Range<u64>,
     begins: bool,
 ) -> Result<Option<(FrameReader, u64)>> {
     let reader = FrameReader::open(log, file)?;
-    let first = if begins { Some(places.start) } else { guess(log, file, places)? };
+    let first = if begins { Some(offsets.start) } else { guess(log, file, offsets)? };
     Ok(first.map(|first| (reader, first.saturating_sub(file.base_offset))))
 }
 
 /// Whether a record or the file's blank begins at `at` of a file.
 pub fn is_written(log: &FileRun, file: &Arc<RunFile>, at: u64) -> Result<bool> {
     let mut reader = FrameReader::open(log, file)?;
-    let (place, left) = (reader.base().saturating_add(at), reader.left(at));
+    let (offset, left) = (reader.base().saturating_add(at), reader.left(at));
     Ok(match reader.read(at, false)? {
-        FrameAt::Record(record) => is_own(&record.view, place),
+        FrameAt::Record(record) => is_own(&record.view, offset),
         FrameAt::Blank(size) => u64::from(size) == left,
         _ => false,
     })
@@ -141,9 +141,9 @@ impl FrameReader {
         resync: Resync,
         visitor: &mut impl Visitor,
     ) -> Result<std::result::Result<(Flow, u32), FileEnd>> {
-        let (place, left) = (self.base().saturating_add(at), self.left(at));
+        let (offset, left) = (self.base().saturating_add(at), self.left(at));
         let (fault, error) = match self.read(at, sums)? {
-            FrameAt::Record(record) => match misplaced(&record.view, place) {
+            FrameAt::Record(record) => match misplaced(&record.view, offset) {
                 None => return Ok(Ok((visitor.record_closely(at, &record)?, record.size))),
                 Some(error) => (Fault::Place, error),
             },
@@ -257,10 +257,10 @@ pub fn next_of_log(
             None => reader.resync(0, budget)?,
         };
         while let Some(begin) = next {
-            let place = base.saturating_add(begin);
-            first.get_or_insert(place);
+            let offset = base.saturating_add(begin);
+            first.get_or_insert(offset);
             match reader.read(begin, false)? {
-                FrameAt::Record(record) if !belongs(place, &record.view)? => {
+                FrameAt::Record(record) if !belongs(offset, &record.view)? => {
                     let behind = begin.saturating_add(u64::from(record.size));
                     next = reader.resync(behind, budget)?;
                 }

@@ -483,7 +483,7 @@ pub fn probe<'b>(
     };
     let head = head.get(..read).unwrap_or_default();
     let size = peek::claimed_size(head).filter(|&size| size >= MIN_RECORD_LEN);
-    let Some(size) = size.filter(|&size| size as u64 <= room && peek::names_place(head, place))
+    let Some(size) = size.filter(|&size| size as u64 <= room && peek::names_offset(head, place))
     else {
         return Ok(None);
     };

@@ -59,21 +59,21 @@ fn next_before(
     budget: &mut Budget,
 ) -> Result<Option<u64>> {
     let file_end = file_end(log, at).unwrap_or(to);
-    find_likely(log, at..to, |place, head| {
-        let is_found = budget.allows(place, head, file_end) && is_whole(log, place, end)?;
-        Ok(is_found.then_some(place))
+    find_likely(log, at..to, |offset, head| {
+        let is_found = budget.allows(offset, head, file_end) && is_whole(log, offset, end)?;
+        Ok(is_found.then_some(offset))
     })
 }
 
-/// First likely record in `places` of one file for which `accept` has an answer.
+/// First likely record in `offsets` of one file for which `accept` has an answer.
 pub(super) fn find_likely<T>(
     log: &CommitLog,
-    places: Range<u64>,
+    offsets: Range<u64>,
     accept: impl FnMut(u64, &[u8]) -> Result<Option<T>>,
 ) -> Result<Option<T>> {
-    let Some(file) = log.run().find(places.start) else { return Ok(None) };
+    let Some(file) = log.run().find(offsets.start) else { return Ok(None) };
     let Some(open) = log.run().open_if_there(&file)? else { return Ok(None) };
-    search(&*open, &file, places, Signs::Both, accept)
+    search(&*open, &file, offsets, Signs::Both, accept)
 }
 
 /// Whether the record at `at` is linked, too; `None` if it is not whole. Readers that do not check
@@ -105,9 +105,9 @@ pub(super) fn is_linked(
 pub(super) fn reaches(log: &CommitLog, from: u64, at: u64) -> Result<bool> {
     let base = log.run().find(from).map_or(from, |file| file.base_offset);
     let earlier = from.saturating_sub(LOOK_BACK).max(base)..from;
-    let reaching = find_likely(log, earlier, |place, head| {
+    let reaching = find_likely(log, earlier, |offset, head| {
         let claimed = peek::claimed_size(head).unwrap_or(0) as u64;
-        Ok((place.saturating_add(claimed) > at).then_some(()))
+        Ok((offset.saturating_add(claimed) > at).then_some(()))
     })?;
     Ok(reaching.is_some())
 }
@@ -138,8 +138,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let sparse = File::create(dir.path().join(format!("{:020}", SIZE))).unwrap();
         sparse.set_len(SIZE).unwrap();
-        let places = [1 << 20, (1 << 20) + 4096 - 2, SIZE - 4096];
-        for at in places {
+        let offsets = [1 << 20, (1 << 20) + 4096 - 2, SIZE - 4096];
+        for at in offsets {
             let mut head = [0; SIGNATURE];
             // Without a size four zeros precede the magic code.
             head[4..8].copy_from_slice(&Version::V1.magic().to_be_bytes());
@@ -151,10 +151,10 @@ mod tests {
             FileRun::load(Arc::new(Os), Arc::default(), dirs, SIZE, Access::Read).unwrap();
         let log = CommitLog::new(run, 2 * SIZE);
         let mut found = Vec::new();
-        let none = find_likely(&log, SIZE + 1..2 * SIZE, |place, _| {
-            found.push(place - SIZE);
+        let none = find_likely(&log, SIZE + 1..2 * SIZE, |offset, _| {
+            found.push(offset - SIZE);
             Ok(None::<()>)
         });
-        assert_eq!((none.unwrap(), found), (None, places.to_vec()));
+        assert_eq!((none.unwrap(), found), (None, offsets.to_vec()));
     }
 }

@@ -15,7 +15,7 @@ use crate::format::release::Release;
 use super::rocksdb::PythonDatabases;
 use crate::py::fields;
 use crate::py::process::with_progress;
-use crate::py::store::place::{Place, place_of};
+use crate::py::store::location::{Location, location_of};
 
 /// Code, severity, title, evidence, cure, fix, numbers of findings that follow by code.
 type Row = (
@@ -45,7 +45,7 @@ type Row = (
 #[pyo3(signature = (path, /, *, progress, settings, option, databases))]
 pub(crate) fn doctor<'py>(
     py: Python<'py>,
-    #[pyo3(from_py_with = place_of)] path: Place,
+    #[pyo3(from_py_with = location_of)] path: Location,
     progress: Option<Py<PyAny>>,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
     option: &str,
@@ -53,7 +53,7 @@ pub(crate) fn doctor<'py>(
 ) -> PyResult<(Vec<Row>, Bound<'py, PyDict>)> {
     let databases = databases.map(PythonDatabases::new);
     let found = with_progress(py, progress.as_ref(), |report_progress| {
-        let Place { path, storage, .. } = path;
+        let Location { path, storage, .. } = path;
         let report =
             care::doctor::doctor_on(Arc::clone(&storage), &path, &settings, report_progress)?;
         let databases = databases.as_ref().map(|of| of as _);
@@ -109,7 +109,7 @@ type Forecast = (bool, Vec<String>, u64, Vec<String>, Vec<String>, Option<(u64, 
 #[pyo3(signature = (path, /, *, to, settings))]
 pub(crate) fn next_start(
     py: Python<'_>,
-    #[pyo3(from_py_with = place_of)] path: Place,
+    #[pyo3(from_py_with = location_of)] path: Location,
     to: &str,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Forecast> {

@@ -12,7 +12,7 @@ use crate::files::Os;
 
 use crate::py::fields;
 use crate::py::process::with_progress;
-use crate::py::store::place::{Place, place_of};
+use crate::py::store::location::{Location, location_of};
 
 /// Carves messages out of damaged files; ``mqstore.salvage`` is the public door to this.
 ///
@@ -34,13 +34,13 @@ use crate::py::store::place::{Place, place_of};
 #[pyo3(signature = (source, out, /, *, progress, settings))]
 pub(crate) fn salvage<'py>(
     py: Python<'py>,
-    #[pyo3(from_py_with = place_of)] source: Place,
+    #[pyo3(from_py_with = location_of)] source: Location,
     #[pyo3(from_py_with = fields::out_if_given)] out: Option<PathBuf>,
     progress: Option<Py<PyAny>>,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Bound<'py, PyDict>> {
     let report = with_progress(py, progress.as_ref(), |report_progress| {
-        let Place { path, storage, .. } = source;
+        let Location { path, storage, .. } = source;
         let out = out.as_deref();
         care::salvage(storage, &path, out, settings, Arc::new(Os), report_progress)
     })?;

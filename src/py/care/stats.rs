@@ -12,7 +12,7 @@ use crate::py::arguments::{not_one_of, value_error};
 use crate::py::fields;
 use crate::py::process::with_progress;
 use crate::py::scan::ArrowScan;
-use crate::py::store::place::{Place, place_of};
+use crate::py::store::location::{Location, location_of};
 use crate::py::store::reading::{on_damage, scan_filter};
 use crate::store::read::scan::OnDamage;
 
@@ -48,7 +48,7 @@ type Counted<'py> = (ArrowScan, Bound<'py, PyList>, TotalsRow, (u64, u64), (u64,
 #[expect(clippy::too_many_arguments, reason = "each is an argument of Python's")]
 pub(crate) fn stats<'py>(
     py: Python<'py>,
-    #[pyo3(from_py_with = place_of)] path: Place,
+    #[pyo3(from_py_with = location_of)] path: Location,
     by: Vec<String>,
     topics: Option<&Bound<'py, PyAny>>,
     tags: Option<&str>,
@@ -134,7 +134,7 @@ const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
 #[pyo3(signature = (path, /, *, progress, settings))]
 pub(crate) fn _survey<'py>(
     py: Python<'py>,
-    #[pyo3(from_py_with = place_of)] path: Place,
+    #[pyo3(from_py_with = location_of)] path: Location,
     progress: Option<Py<PyAny>>,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Bound<'py, PyDict>> {

@@ -23,8 +23,8 @@ use crate::py::arguments::not_one_of;
 use crate::py::errors::InvalidMessageError;
 use crate::py::fields;
 use crate::py::process::with_progress;
+use crate::py::store::location::{Location, location_of};
 use crate::py::store::message::Message;
-use crate::py::store::place::{Place, place_of};
 use crate::py::store::reading::scan_filter;
 
 /// A message or record, with queue offset and position if known, and the row's number.
@@ -206,7 +206,7 @@ fn redaction(rules: Vec<GivenRule>, salt: Vec<u8>) -> PyResult<Redaction> {
 #[expect(clippy::too_many_arguments, reason = "as many as may be asked for")]
 pub(crate) fn copy_store<'py>(
     py: Python<'py>,
-    #[pyo3(from_py_with = place_of)] path: Place,
+    #[pyo3(from_py_with = location_of)] path: Location,
     #[pyo3(from_py_with = fields::absolute)] out: PathBuf,
     topics: Option<&Bound<'py, PyAny>>,
     tags: Option<&str>,
@@ -261,8 +261,8 @@ pub(crate) fn copy_store<'py>(
 #[pyo3(signature = (a, b, /, *, progress, settings))]
 pub(crate) fn diff_stores<'py>(
     py: Python<'py>,
-    #[pyo3(from_py_with = place_of)] a: Place,
-    #[pyo3(from_py_with = place_of)] b: Place,
+    #[pyo3(from_py_with = location_of)] a: Location,
+    #[pyo3(from_py_with = location_of)] b: Location,
     progress: Option<Py<PyAny>>,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Bound<'py, PyDict>> {

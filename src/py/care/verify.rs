@@ -11,7 +11,7 @@ use super::{FindingRow, finding_row};
 use crate::py::arguments::not_one_of;
 use crate::py::fields;
 use crate::py::process::{threads_of, with_progress};
-use crate::py::store::place::{Place, place_of};
+use crate::py::store::location::{Location, location_of};
 
 /// Checks a store; ``mqstore.verify`` is the public door to this. Never writes.
 ///
@@ -37,7 +37,7 @@ use crate::py::store::place::{Place, place_of};
 #[pyo3(signature = (path, /, *, level, threads, progress, settings, databases))]
 pub(crate) fn verify<'py>(
     py: Python<'py>,
-    #[pyo3(from_py_with = place_of)] path: Place,
+    #[pyo3(from_py_with = location_of)] path: Location,
     level: &str,
     threads: Option<i64>,
     progress: Option<Py<PyAny>>,

@@ -22,7 +22,7 @@ use crate::log;
 use crate::log::index::file;
 use crate::log::index::file::{IndexOpen, IndexPut};
 use crate::log::index::layout::{Detection, detect_layout};
-use crate::py::store::place::{Place, place_of};
+use crate::py::store::location::{Location, location_of};
 
 use self::arrow::{OffsetLists, read_entries};
 use crate::py::arguments::{not_one_of, value_error};
@@ -223,7 +223,7 @@ impl IndexFile {
     #[pyo3(signature = (path, mode="r", *, slots=5_000_000, entries=20_000_000))]
     fn __new__(
         py: Python<'_>,
-        #[pyo3(from_py_with = place_of)] path: Place,
+        #[pyo3(from_py_with = location_of)] path: Location,
         mode: &str,
         #[pyo3(from_py_with = fields::saturated)] slots: i64,
         #[pyo3(from_py_with = fields::saturated)] entries: i64,
@@ -235,7 +235,7 @@ impl IndexFile {
             other => return Err(not_one_of("mode", "r, r+, a", other)),
         };
         let layout = layout_of(slots, entries)?;
-        let Place { path, storage } = path;
+        let Location { path, storage } = path;
         let how = if storage.is_remote() { IndexOpen::Read } else { IndexOpen::ReadMapped };
         let file = py.detach(|| match mode {
             "r" => file::IndexFile::open(&*storage, &path, layout, how),

@@ -5,9 +5,9 @@ pub(crate) mod append_arrow;
 pub(crate) mod exporting;
 pub(crate) mod fastcall;
 pub(crate) mod group;
+pub(crate) mod location;
 pub(crate) mod message;
 pub(crate) mod message_scan;
-pub(crate) mod place;
 pub(crate) mod reading;
 pub(crate) mod remote;
 pub(crate) mod stored;
@@ -30,7 +30,7 @@ use crate::format::release::Release;
 use crate::log::index::query::{ExternalIndex, ExternalOffsets, ExternalQuery};
 use crate::py::arguments::{shown, value_error};
 use crate::py::errors::StoreClosedError;
-use crate::py::store::place::{Listings, Place, place_of};
+use crate::py::store::location::{Listings, Location, location_of};
 use crate::store::folder::remembered;
 use crate::store::{MessageStore, OpenMode};
 
@@ -207,10 +207,10 @@ impl Store {
             let reason = "the path is empty".to_owned();
             return Err(Error::NotAStore { path: given_path, reason }.into());
         }
-        let Place { path: place, storage } = place_of(path)?;
+        let Location { path: root, storage } = location_of(path)?;
         let remote = storage.is_remote();
         let remote = remote.then(|| Listings::open(py, path, config.clone())).transpose()?;
-        let path = place;
+        let path = root;
         let store = match &remote {
             Some(listings) => listings.newest(),
             None => {

@@ -107,12 +107,10 @@ pub fn queues_of<'a>(
     };
     let queues: Vec<_> = queues.split(|&byte| byte == b',').collect();
     match queues.iter().find(|name| !is_name(name)) {
-        Some(bad) => Err(Error::illegal(
+        Some(bad) => Err(Error::argument(
             "properties",
-            format!(
-                "INNER_MULTI_DISPATCH names {:?}, which is no %LMQ% queue",
-                String::from_utf8_lossy(bad)
-            ),
+            "names of %LMQ% queues in INNER_MULTI_DISPATCH",
+            format!("{:?}", String::from_utf8_lossy(bad)),
         )),
         None => Ok(queues),
     }

@@ -61,7 +61,7 @@ impl<'a> LogReading<'a> {
             wanted,
             end,
             checked,
-            flushed: Flushed { place: 0, before_ms: i64::MAX },
+            flushed: Flushed { offset: 0, before_ms: i64::MAX },
             blocks: Arc::default(),
             spare: DispatchBatchPool::default(),
         }

@@ -36,7 +36,7 @@ const FILE_LEN: usize = 8192;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
-    pub place: u64,
+    pub offset: u64,
     number: i64,
     session: i32,
 }
@@ -52,13 +52,13 @@ impl Flushed {
         checkpoint: &CheckpointFields,
         is_clean: bool,
     ) -> Self {
-        let place = mark.map_or(0, |mark| mark.place);
+        let offset = mark.map_or(0, |mark| mark.offset);
         let before_ms = match mark {
             _ if is_clean => i64::MAX,
             Some(mark) if mark.is_of_last_session(storage, paths) => i64::MIN,
             _ => checkpoint.physic_msg_timestamp_ms,
         };
-        Self { place, before_ms }
+        Self { offset, before_ms }
     }
 }
 
@@ -90,7 +90,7 @@ impl Mark {
         let file = storage.open(&path, Access::Read).map_err(Error::io("open", &path))?;
         let mut bytes = [0; SLOT_LEN];
         file.read_at(&mut bytes, QUEUES_SLOT).map_err(Error::io("read", &path))?;
-        Self::decode(&bytes).map(|slot| slot.place).ok_or_else(|| {
+        Self::decode(&bytes).map(|slot| slot.offset).ok_or_else(|| {
             let expected = "how far the writer has written its queues";
             let found = "none with a valid checksum; the queues are compared with the log instead";
             Error::corrupt(&path, QUEUES_SLOT, CorruptionKind::Magic, expected, found)
@@ -106,16 +106,16 @@ impl Mark {
         let crc = i32_at(bytes, 28)?;
         let is_valid =
             array_at(bytes, 0) == Some(&MAGIC) && crc32(bytes.get(..28)?) == crc.cast_unsigned();
-        let place = u64::try_from(i64_at(bytes, 16)?).ok()?;
+        let offset = u64::try_from(i64_at(bytes, 16)?).ok()?;
         let (number, session) = (i64_at(bytes, 8)?, i32_at(bytes, 24)?);
-        is_valid.then_some(Self { place, number, session })
+        is_valid.then_some(Self { offset, number, session })
     }
 
     fn encode(self) -> [u8; SLOT_LEN] {
         let mut out = [0; SLOT_LEN];
         put_in::<0, 8, SLOT_LEN>(&mut out, MAGIC);
         put_i64_in::<8, SLOT_LEN>(&mut out, self.number);
-        put_i64_in::<16, SLOT_LEN>(&mut out, self.place.cast_signed());
+        put_i64_in::<16, SLOT_LEN>(&mut out, self.offset.cast_signed());
         put_i32_in::<24, SLOT_LEN>(&mut out, self.session);
         let crc = crc32(out.first_chunk::<28>().map_or(&[], |bytes| bytes));
         put_i32_in::<28, SLOT_LEN>(&mut out, crc.cast_signed());
@@ -148,18 +148,18 @@ struct Written {
 }
 
 impl DurableMark {
-    /// Sets the mark to `place`, durably, for the session of the current `abort`. `found` is the
+    /// Sets the mark to `offset`, durably, for the session of the current `abort`. `found` is the
     /// previous mark.
     pub fn set(
         storage: &dyn Storage,
         paths: &StorePaths,
         found: Option<Mark>,
-        place: u64,
+        offset: u64,
     ) -> Result<Self> {
         let path = paths.mark();
         let session = session(storage, paths)?;
         let number = found.map_or(0, |found| found.number);
-        let mark = Mark { place, number, session };
+        let mark = Mark { offset, number, session };
         // A file without a mark may have any length.
         if found.is_none() {
             let mut bytes = mark.encode().to_vec();
@@ -170,11 +170,11 @@ impl DurableMark {
         let written = Written { file: Some(file), mark, durable: number };
         let this = Self { path, written: Mutex::new(written) };
         if let Some(found) = found {
-            this.next(place)?;
+            this.next(offset)?;
             this.sync()?;
-            if place < found.place {
+            if offset < found.offset {
                 // No slot may keep a higher offset, in case the newer one becomes unreadable.
-                this.next(place)?;
+                this.next(offset)?;
                 this.sync()?;
             }
         }
@@ -190,14 +190,14 @@ impl DurableMark {
         self.written.lock()
     }
 
-    /// Writes that everything before `place` is durable, without a flush.
-    pub fn write(&self, place: u64) -> Result<()> {
-        if self.mark().place == place { Ok(()) } else { self.next(place) }
+    /// Writes that everything before `offset` is durable, without a flush.
+    pub fn write(&self, offset: u64) -> Result<()> {
+        if self.mark().offset == offset { Ok(()) } else { self.next(offset) }
     }
 
-    fn next(&self, place: u64) -> Result<()> {
+    fn next(&self, offset: u64) -> Result<()> {
         let mut written = self.written();
-        let mark = Mark { place, number: written.mark.number.saturating_add(1), ..written.mark };
+        let mark = Mark { offset, number: written.mark.number.saturating_add(1), ..written.mark };
         let [even, odd] = SLOTS;
         let at = if mark.number % 2 == 0 { even } else { odd };
         let file = written.file.as_ref().ok_or(Error::Closed)?;
@@ -206,10 +206,10 @@ impl DurableMark {
         Ok(())
     }
 
-    /// Writes that all queue entries before `place` are in files.
-    pub fn write_queues(&self, place: u64) -> Result<()> {
+    /// Writes that all queue entries before `offset` are in files.
+    pub fn write_queues(&self, offset: u64) -> Result<()> {
         let written = self.written();
-        let slot = Mark { place, ..written.mark };
+        let slot = Mark { offset, ..written.mark };
         let file = written.file.as_ref().ok_or(Error::Closed)?;
         file.write_at(&slot.encode(), QUEUES_SLOT).map_err(Error::io("write", &self.path))
     }
@@ -242,18 +242,18 @@ mod tests {
         (dir, paths)
     }
 
-    fn place(paths: &StorePaths) -> Option<u64> {
-        Mark::read(&Os, paths).unwrap().map(|mark| mark.place)
+    fn offset(paths: &StorePaths) -> Option<u64> {
+        Mark::read(&Os, paths).unwrap().map(|mark| mark.offset)
     }
 
     #[test]
     fn the_newest_valid_slot_counts() {
         let (_dir, paths) = store();
-        assert_eq!(place(&paths), None);
+        assert_eq!(offset(&paths), None);
         let mark = DurableMark::set(&Os, &paths, None, 100).unwrap();
         for number in 101..110 {
             mark.write(number).unwrap();
-            assert_eq!(place(&paths), Some(number));
+            assert_eq!(offset(&paths), Some(number));
         }
         let whole = std::fs::read(paths.mark()).unwrap();
         assert_eq!(whole.len(), FILE_LEN);
@@ -262,7 +262,7 @@ mod tests {
                 let mut bytes = whole.clone();
                 bytes[at] ^= 1;
                 std::fs::write(paths.mark(), &bytes).unwrap();
-                assert!(matches!(place(&paths), Some(108 | 109)), "byte {at}");
+                assert!(matches!(offset(&paths), Some(108 | 109)), "byte {at}");
             }
         }
         std::fs::write(paths.mark(), [0; FILE_LEN]).unwrap();
@@ -280,9 +280,9 @@ mod tests {
             let mut bytes = whole.clone();
             bytes[slot] ^= 1;
             std::fs::write(paths.mark(), &bytes).unwrap();
-            assert_eq!(place(&paths), Some(300));
+            assert_eq!(offset(&paths), Some(300));
         }
         std::fs::write(paths.mark(), &whole).unwrap();
-        assert_eq!(place(&paths), Some(300));
+        assert_eq!(offset(&paths), Some(300));
     }
 }

@@ -11,7 +11,7 @@ use crate::format::crc::{body_crc, sha256};
 use crate::format::width::to_usize;
 use crate::store::folder::paths::StorePaths;
 
-/// An acknowledged message: the places before and behind it, and its store time.
+/// An acknowledged message: the offsets before and behind it, and its store time.
 pub type Ack = (i64, i64, i64);
 
 const ROW: usize = 28;
@@ -33,7 +33,7 @@ impl AckFile {
         paths.root().join("mqstore.acks").join(name)
     }
 
-    /// The file, made if missing. Its first row has the `committed` place.
+    /// The file, made if missing. Its first row has the `committed` offset.
     pub(super) fn create(storage: &dyn Storage, path: PathBuf, committed: i64) -> Result<Self> {
         let rows = Self::read(storage, &path)?;
         if let Some(file) = storage.open_if_there(&path, Access::ReadWrite)? {

@@ -19,13 +19,13 @@ use crate::store::message_store::MessageStore;
 use crate::store::read::queue_read::GetStatus;
 
 mod acks;
-mod places;
+mod progress;
 mod taking;
 
-use places::{Done, Places, Queue};
+use progress::{Done, Progress, Queue};
 
 pub use acks::Ack;
-pub use places::Begin;
+pub use progress::Begin;
 
 /// Maximum length of a group's name: with `%RETRY%` it names a topic.
 const LONGEST_NAME: usize = 248;
@@ -121,7 +121,7 @@ impl MessageStore {
     }
 }
 
-/// A message to deliver, with its place in the queue.
+/// A message to deliver, with its offset in the queue.
 #[derive(Debug)]
 pub struct Delivery {
     pub record: Box<[u8]>,
@@ -130,7 +130,7 @@ pub struct Delivery {
     pub end: i64,
 }
 
-/// A consumer group's places in its queues; one for each name and store. The caller says which
+/// A consumer group's offsets in its queues; one for each name and store. The caller says which
 /// messages are done.
 #[derive(Debug)]
 pub struct ConsumerGroup {
@@ -138,7 +138,7 @@ pub struct ConsumerGroup {
     name: String,
     begin: Begin,
     ends: BTreeMap<Queue, i64>,
-    places: Mutex<Places>,
+    progress: Mutex<Progress>,
 }
 
 impl ConsumerGroup {
@@ -172,12 +172,12 @@ impl ConsumerGroup {
                 ends.insert((topic, queue_id), end);
             }
         }
-        let (name, places) = (name.to_owned(), Mutex::default());
-        let group = Self { store: Arc::clone(&store), name, begin, ends, places };
-        let loaded = group.load(&mut group.places.lock());
+        let (name, progress) = (name.to_owned(), Mutex::default());
+        let group = Self { store: Arc::clone(&store), name, begin, ends, progress };
+        let loaded = group.load(&mut group.progress.lock());
         if let Err(error) = loaded {
             // Dropping it would release the name, which another may have.
-            group.places.lock().closed = true;
+            group.progress.lock().closed = true;
             return Err(error);
         }
         live.insert(group.name.clone());
@@ -195,21 +195,21 @@ impl ConsumerGroup {
         &self.store
     }
 
-    fn places(&self) -> Result<MutexGuard<'_, Places>> {
+    fn progress(&self) -> Result<MutexGuard<'_, Progress>> {
         self.store.check_open()?;
-        let places = self.places.lock();
-        if places.closed { Err(Error::Closed) } else { Ok(places) }
+        let progress = self.progress.lock();
+        if progress.closed { Err(Error::Closed) } else { Ok(progress) }
     }
 
-    /// Reads the committed offsets again; queues moved since the last commit keep their places.
-    fn load(&self, places: &mut Places) -> Result<()> {
+    /// Reads the committed offsets again; queues moved since the last commit keep theirs.
+    fn load(&self, progress: &mut Progress) -> Result<()> {
         let stamps = self.store.files.offsets_stamps();
-        if stamps.is_some() && stamps == places.read_at {
+        if stamps.is_some() && stamps == progress.read_at {
             return Ok(());
         }
         let committed = self.store.files.committed()?.1;
-        places.read_at = stamps;
-        let Places { next, done, moved, .. } = places;
+        progress.read_at = stamps;
+        let Progress { next, done, moved, .. } = progress;
         next.retain(|queue, _| moved.contains_key(queue));
         done.retain(|queue, _| moved.contains_key(queue));
         let Some(loaded) = &committed else { return Ok(()) };
@@ -228,18 +228,18 @@ impl ConsumerGroup {
 
     /// Fails if another store lies at the path by now.
     pub fn check_place(&self) -> Result<()> {
-        let places = self.places()?;
-        self.check_place_of(&places)
+        let progress = self.progress()?;
+        self.check_place_of(&progress)
     }
 
-    fn check_place_of(&self, places: &Places) -> Result<()> {
+    fn check_place_of(&self, progress: &Progress) -> Result<()> {
         let root = self.store.path();
-        let there = self.storage(places).check_place();
+        let there = self.storage(progress).check_place();
         there.map_err(|error| Moved::end_writing(Error::io("stat", root)(error)))
     }
 
-    fn storage<'a>(&'a self, places: &'a Places) -> &'a dyn Storage {
-        places.locks.as_ref().map_or(&*self.store.files.storage, QueueLocks::storage)
+    fn storage<'a>(&'a self, progress: &'a Progress) -> &'a dyn Storage {
+        progress.locks.as_ref().map_or(&*self.store.files.storage, QueueLocks::storage)
     }
 
     pub fn queues(&self, topic: &str) -> Result<Vec<i32>> {
@@ -247,63 +247,63 @@ impl ConsumerGroup {
         self.store.queues_of(topic)
     }
 
-    /// Takes a queue for this handle alone; returns its place, or `None` while it is taken, here
+    /// Takes a queue for this handle alone; returns its offset, or `None` while it is taken, here
     /// or in another process. The system releases the queues of a process that ends.
     pub fn take(&self, topic: &str, queue_id: i32) -> Result<Option<i64>> {
-        let mut places = self.places()?;
+        let mut progress = self.progress()?;
         let queue = (topic.to_owned(), queue_id);
-        if places.taken.contains_key(&queue) {
+        if progress.taken.contains_key(&queue) {
             return Ok(None);
         }
         if self.store.is_of_parent() {
             return Err(Error::Closed);
         }
-        self.check_place_of(&places)?;
-        if places.locks.is_none() {
+        self.check_place_of(&progress)?;
+        if progress.locks.is_none() {
             let files = &*self.store.files;
             // Where nothing can be written, nothing is shared.
-            places.locks = QueueLocks::open(&files.storage, &files.paths).ok();
+            progress.locks = QueueLocks::open(&files.storage, &files.paths).ok();
         }
-        if let Some(locks) = &places.locks
+        if let Some(locks) = &progress.locks
             && !locks.try_take(&self.name, topic, queue_id)?
         {
             return Ok(None);
         }
-        let place = self.find(&mut places, &queue);
-        match (&place, &places.locks) {
+        let offset = self.find(&mut progress, &queue);
+        match (&offset, &progress.locks) {
             (Ok(_), _) => {
-                let done = places.done.get(&queue).cloned().unwrap_or_default();
-                places.taken.insert(queue, done);
+                let done = progress.done.get(&queue).cloned().unwrap_or_default();
+                progress.taken.insert(queue, done);
             }
             (Err(_), locks) => {
                 if let Some(locks) = locks {
                     locks.release(&self.name, topic, queue_id);
                 }
-                places.taken.remove(&queue);
+                progress.taken.remove(&queue);
             }
         }
-        place.map(Some)
+        offset.map(Some)
     }
 
-    /// Lets others take a queue. Acknowledged places count for them, and for a later commit here;
-    /// returns whether there are any. Other places that were not committed are forgotten.
+    /// Lets others take a queue. Acknowledged offsets count for them, and for a later commit here;
+    /// returns whether there are any. Other offsets that were not committed are forgotten.
     pub fn release(&self, topic: &str, queue_id: i32) -> bool {
-        let mut places = self.places.lock();
+        let mut progress = self.progress.lock();
         let queue = (topic.to_owned(), queue_id);
-        if places.taken.remove(&queue).is_none() {
+        if progress.taken.remove(&queue).is_none() {
             return false;
         }
-        let is_left = places.has_acks(&queue);
-        if !is_left && places.moved.contains_key(&queue) {
-            places.forget(&queue);
+        let is_left = progress.has_acks(&queue);
+        if !is_left && progress.moved.contains_key(&queue) {
+            progress.forget(&queue);
         }
-        if let (false, Some(locks)) = (self.store.is_of_parent(), &places.locks) {
+        if let (false, Some(locks)) = (self.store.is_of_parent(), &progress.locks) {
             locks.release(&self.name, topic, queue_id);
         }
         is_left
     }
 
-    /// Reads messages of a queue from a place on; returns them, the place behind them, and how many
+    /// Reads messages of a queue from an offset on; returns them, the offset behind them, and how many
     /// that the group had not done retention deleted at `start`.
     pub fn read(
         &self,
@@ -320,13 +320,13 @@ impl ConsumerGroup {
             done.iter().map(|&(from, to)| (to.min(least) - from.max(start)).max(0)).sum();
         let lost = least - start - taken;
         let mut found = Vec::new();
-        let (mut place, mut after) = (start, start);
+        let (mut offset, mut after) = (start, start);
         let mut looked_again = false;
         while found.len() < most {
             let room = most - found.len();
-            let answer = self.store.read(topic.as_bytes(), queue_id, place, room, None, filter)?;
+            let answer = self.store.read(topic.as_bytes(), queue_id, offset, room, None, filter)?;
             let next = answer.next_queue_offset;
-            if next < place && !looked_again {
+            if next < offset && !looked_again {
                 // Others of the group may have read what is not dispatched, or not in this view.
                 self.store.catch_up()?;
                 looked_again = true;
@@ -343,60 +343,60 @@ impl ConsumerGroup {
                 // Filtered messages behind it are done, too.
                 after = next;
             }
-            if next == place {
+            if next == offset {
                 break;
             }
-            place = next;
+            offset = next;
         }
-        Ok((found, place, lost))
+        Ok((found, offset, lost))
     }
 
     /// Enters the group in the table before its first message of a topic; returns what is done.
     fn begin(&self, topic: &str, queue_id: i32, start: i64) -> Result<Done> {
-        let mut places = self.places()?;
+        let mut progress = self.progress()?;
         let queue = (topic.to_owned(), queue_id);
-        let done = places.taken.get(&queue).cloned().unwrap_or_default();
-        if !places.knows(topic) {
-            places.next.insert(queue.clone(), start);
-            places.moved.insert(queue.clone(), start);
-            match self.commit_places(&mut places) {
+        let done = progress.taken.get(&queue).cloned().unwrap_or_default();
+        if !progress.knows(topic) {
+            progress.next.insert(queue.clone(), start);
+            progress.moved.insert(queue.clone(), start);
+            match self.commit_progress(&mut progress) {
                 Err(error @ Error::Poisoned { .. }) => return Err(error),
                 // A group reads where nothing can be written, and beside a broker.
-                Err(_) => drop(places.moved.remove(&queue)),
+                Err(_) => drop(progress.moved.remove(&queue)),
                 Ok(()) => {}
             }
         }
         Ok(done)
     }
 
-    /// Whether places wait for [`ConsumerGroup::commit`].
+    /// Whether offsets wait for [`ConsumerGroup::commit`].
     pub fn has_moved(&self) -> bool {
-        !self.places.lock().moved.is_empty()
+        !self.progress.lock().moved.is_empty()
     }
 
     /// Commits durably, and flushes the messages before the position. Readers can commit too,
     /// unless a broker writes.
     pub fn commit(&self) -> Result<()> {
-        let mut places = self.places()?;
-        self.commit_places(&mut places)
+        let mut progress = self.progress()?;
+        self.commit_progress(&mut progress)
     }
 
-    fn commit_places(&self, places: &mut Places) -> Result<()> {
+    fn commit_progress(&self, progress: &mut Progress) -> Result<()> {
         let files = &*self.store.files;
         if self.store.is_of_parent() {
             return Err(Error::ReadOnly { path: files.paths.root().to_owned() });
         }
-        if places.moved.is_empty() {
+        if progress.moved.is_empty() {
             return Ok(());
         }
         // One group at a time, and none once the store releases its lock.
         let live = self.store.groups.lock();
         self.store.check_open()?;
-        self.check_place_of(places)?;
-        let held = self.take_moved(places)?;
-        let outcome = self.write_places(places);
+        self.check_place_of(progress)?;
+        let held = self.take_moved(progress)?;
+        let outcome = self.write_progress(progress);
         for (topic, queue_id) in held {
-            if let Some(locks) = &places.locks {
+            if let Some(locks) = &progress.locks {
                 locks.release(&self.name, &topic, queue_id);
             }
         }
@@ -404,13 +404,13 @@ impl ConsumerGroup {
         outcome
     }
 
-    fn write_places(&self, places: &mut Places) -> Result<()> {
+    fn write_progress(&self, progress: &mut Progress) -> Result<()> {
         let files = &*self.store.files;
-        if places.moved.is_empty() {
+        if progress.moved.is_empty() {
             return Ok(());
         }
-        self.make_durable(places)?;
-        let storage = self.storage(places);
+        self.make_durable(progress)?;
+        let storage = self.storage(progress);
         let _offsets = match &self.store.writer {
             Some(writer) => {
                 // Another process may keep it for long; a flush needs the handle's lock meanwhile.
@@ -427,35 +427,37 @@ impl ConsumerGroup {
             };
             table.iter().any(|at| is_it(&at))
         };
-        for queue in places.moved.keys() {
+        for queue in progress.moved.keys() {
             let (topic, queue_id) = (&queue.0, queue.1);
             // Another process began the group at the same time.
-            if !places.taken.contains_key(queue) && !places.has_acks(queue) && known(queue, &table)
+            if !progress.taken.contains_key(queue)
+                && !progress.has_acks(queue)
+                && known(queue, &table)
             {
                 continue;
             }
-            let queue_offset = places.next.get(queue).copied().unwrap_or(0);
+            let queue_offset = progress.next.get(queue).copied().unwrap_or(0);
             let at = tables::GroupOffset { topic, group: &self.name, queue_id, queue_offset };
             table.put(&at, now_ms);
-            if let Some(done) = places.done.get(queue) {
+            if let Some(done) = progress.done.get(queue) {
                 table.put_done(&at, done);
             }
         }
         config_file::write(storage, &path, before.as_deref(), &table.to_bytes())
             .map_err(Moved::end_writing)?;
-        for queue in places.moved.keys() {
+        for queue in progress.moved.keys() {
             storage.remove_if_there(&self.ack_path(queue))?;
         }
-        let Places { moved, acks, .. } = places;
+        let Progress { moved, acks, .. } = progress;
         acks.retain(|queue, _| !moved.contains_key(queue));
         moved.clear();
         Ok(())
     }
 
-    fn make_durable(&self, places: &mut Places) -> Result<()> {
+    fn make_durable(&self, progress: &mut Progress) -> Result<()> {
         let mut end = 0;
-        for (queue, &place) in &places.moved {
-            end = end.max(self.end_before(queue, place)?);
+        for (queue, &offset) in &progress.moved {
+            end = end.max(self.end_before(queue, offset)?);
         }
         let log = self.store.log();
         if let Some(writer) = &self.store.writer {
@@ -464,7 +466,7 @@ impl ConsumerGroup {
         // Another process writes the log and may not have flushed it.
         let run = log.run();
         for file in run.files().iter() {
-            let is_wanted = places.durable..end;
+            let is_wanted = progress.durable..end;
             if file.base_offset < is_wanted.end
                 && file.base_offset.saturating_add(run.file_size()) > is_wanted.start
                 && let Some(open) = run.open_if_there(file)?
@@ -472,18 +474,18 @@ impl ConsumerGroup {
                 open.sync().map_err(Error::flush(&file.path))?;
             }
         }
-        places.durable = places.durable.max(end);
+        progress.durable = progress.durable.max(end);
         Ok(())
     }
 
     /// End of the message before a position in the log; 0 if there is none.
-    fn end_before(&self, (topic, queue_id): &Queue, place: i64) -> Result<u64> {
+    fn end_before(&self, (topic, queue_id): &Queue, offset: i64) -> Result<u64> {
         let view = self.store.queue(topic.as_bytes(), *queue_id)?;
         let end = view.as_ref().map_or(0, |view| view.max_offset);
-        if place > end {
+        if offset > end {
             let reason = format!(
-                "group {} stands at {place} of queue {queue_id} of topic {topic}, expected at most {end}, \
-                 where the queue ends; nothing was committed: seek to a place in the queue",
+                "group {} stands at {offset} of queue {queue_id} of topic {topic}, expected at most {end}, \
+                 where the queue ends; nothing was committed: seek to an offset in the queue",
                 self.name
             );
             let status = PutStatus::MessageIllegal;
@@ -494,12 +496,12 @@ impl ConsumerGroup {
                 limit: None,
             });
         }
-        let unit = view.map(|view| view.unit(place.saturating_sub(1))).transpose()?.flatten();
+        let unit = view.map(|view| view.unit(offset.saturating_sub(1))).transpose()?.flatten();
         Ok(unit.map_or(0, |unit| clamp_u64(unit.physical_end())))
     }
 
     pub fn seek(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<()> {
-        let mut places = self.places()?;
+        let mut progress = self.progress()?;
         for (field, number) in [("queue_id", i64::from(queue_id)), ("queue_offset", queue_offset)] {
             if number < 0 {
                 return Err(Error::argument(field, "0 or more", number));
@@ -507,13 +509,13 @@ impl ConsumerGroup {
         }
         // Acknowledgements from before count if this process ends before the next commit.
         let queue = (topic.to_owned(), queue_id);
-        if places.has_acks(&queue) {
-            self.commit_places(&mut places)?;
+        if progress.has_acks(&queue) {
+            self.commit_progress(&mut progress)?;
         }
-        let had_done = places.done.remove(&queue).is_some();
-        places.taken.entry(queue.clone()).and_modify(Vec::clear);
-        if places.next.insert(queue.clone(), queue_offset) != Some(queue_offset) || had_done {
-            places.moved.insert(queue, queue_offset);
+        let had_done = progress.done.remove(&queue).is_some();
+        progress.taken.entry(queue.clone()).and_modify(Vec::clear);
+        if progress.next.insert(queue.clone(), queue_offset) != Some(queue_offset) || had_done {
+            progress.moved.insert(queue, queue_offset);
         }
         Ok(())
     }
@@ -524,40 +526,40 @@ impl ConsumerGroup {
         &self,
         topic: &str,
         queue_id: i32,
-        place: i64,
+        offset: i64,
         ranges: Done,
         end: i64,
     ) -> Result<()> {
-        let mut places = self.places()?;
+        let mut progress = self.progress()?;
         let queue = (topic.to_owned(), queue_id);
-        let before = places.taken.get(&queue).into_iter().flatten();
+        let before = progress.taken.get(&queue).into_iter().flatten();
         // The rest of what was done before has not been passed again.
         let left = before.filter(|(_, to)| *to > end).map(|&(from, to)| (from.max(end), to));
-        let mut place = place;
+        let mut offset = offset;
         let mut done: Done = Vec::new();
         for (from, to) in ranges.into_iter().chain(left) {
             match done.last_mut() {
                 Some(last) if last.1 == from => last.1 = to,
-                None if place == from => place = to,
+                None if offset == from => offset = to,
                 _ => done.push((from, to)),
             }
         }
-        places.done.remove(&queue);
+        progress.done.remove(&queue);
         if !done.is_empty() {
-            places.done.insert(queue.clone(), done);
+            progress.done.insert(queue.clone(), done);
         }
-        places.next.insert(queue.clone(), place);
+        progress.next.insert(queue.clone(), offset);
         // The process that committed that rest made it durable.
-        places.moved.insert(queue, end);
+        progress.moved.insert(queue, end);
         Ok(())
     }
 
-    /// Lag of each queue of the group's topics, from `current` places where given.
+    /// Lag of each queue of the group's topics, from `current` offsets where given.
     pub fn lag(&self, current: &BTreeMap<(String, i32), i64>) -> Result<Vec<GroupOffset>> {
-        let mut places = self.places()?;
-        self.load(&mut places)?;
-        let mut next = places.next.clone();
-        next.extend(current.iter().map(|(queue, place)| (queue.clone(), *place)));
+        let mut progress = self.progress()?;
+        self.load(&mut progress)?;
+        let mut next = progress.next.clone();
+        next.extend(current.iter().map(|(queue, offset)| (queue.clone(), *offset)));
         let mut queues: BTreeSet<Queue> = next.keys().cloned().collect();
         let topics: BTreeSet<String> = queues.iter().map(|(topic, _)| topic.clone()).collect();
         for topic in topics {
@@ -578,11 +580,11 @@ impl ConsumerGroup {
 
     /// Releases the name without a commit; a second call does nothing.
     pub fn close(&self) {
-        let mut places = self.places.lock();
+        let mut progress = self.progress.lock();
         if !self.store.is_of_parent() {
-            places.locks = None;
+            progress.locks = None;
         }
-        if !std::mem::replace(&mut places.closed, true) && !self.store.is_of_parent() {
+        if !std::mem::replace(&mut progress.closed, true) && !self.store.is_of_parent() {
             self.store.groups.lock().remove(&self.name);
         }
     }

@@ -5,57 +5,57 @@ use std::path::PathBuf;
 
 use super::ConsumerGroup;
 use super::acks::{Ack, AckFile};
-use super::places::{Begin, Done, Places, Queue};
+use super::progress::{Begin, Done, Progress, Queue};
 use crate::error::{Error, Result};
 use crate::files::Moved;
 use crate::store::folder::lock::OffsetsLock;
 use crate::store::read::queue_read::Boundary;
 
 impl ConsumerGroup {
-    /// The group's place in a queue whose lock is held. Another process may have moved on since.
-    pub(super) fn find(&self, places: &mut Places, queue: &Queue) -> Result<i64> {
-        if !Self::is_current(places, queue) {
-            places.forget(queue);
+    /// The group's offset in a queue whose lock is held. Another process may have moved on since.
+    pub(super) fn find(&self, progress: &mut Progress, queue: &Queue) -> Result<i64> {
+        if !Self::is_current(progress, queue) {
+            progress.forget(queue);
         }
-        places.taken.insert(queue.clone(), Vec::new());
-        self.load(places)?;
-        let place = match places.next.get(queue) {
-            Some(&place) => place,
-            None => self.first(places, queue)?,
+        progress.taken.insert(queue.clone(), Vec::new());
+        self.load(progress)?;
+        let offset = match progress.next.get(queue) {
+            Some(&offset) => offset,
+            None => self.first(progress, queue)?,
         };
-        let is_known = places.has_acks(queue) || places.locks.is_none();
-        if is_known { Ok(place) } else { self.take_over(places, queue, place) }
+        let is_known = progress.has_acks(queue) || progress.locks.is_none();
+        if is_known { Ok(offset) } else { self.take_over(progress, queue, offset) }
     }
 
-    fn is_current(places: &Places, queue: &Queue) -> bool {
-        places.acks.get(queue).is_none_or(AckFile::is_unchanged)
+    fn is_current(progress: &Progress, queue: &Queue) -> bool {
+        progress.acks.get(queue).is_none_or(AckFile::is_unchanged)
     }
 
     /// Adds what was acknowledged and not committed, by another process that may be gone.
-    fn take_over(&self, places: &mut Places, queue: &Queue, place: i64) -> Result<i64> {
+    fn take_over(&self, progress: &mut Progress, queue: &Queue, offset: i64) -> Result<i64> {
         let (topic, queue_id) = (&queue.0, queue.1);
         let path = self.ack_path(queue);
-        let mut rows = AckFile::read(self.storage(places), &path)?.into_iter();
+        let mut rows = AckFile::read(self.storage(progress), &path)?.into_iter();
         // A group that was set back has its messages again.
-        if rows.next().is_none_or(|(committed, ..)| committed > place) {
-            self.storage(places).remove_if_there(&path).map_err(Moved::end_writing)?;
-            return Ok(place);
+        if rows.next().is_none_or(|(committed, ..)| committed > offset) {
+            self.storage(progress).remove_if_there(&path).map_err(Moved::end_writing)?;
+            return Ok(offset);
         }
-        let rows: Vec<_> = rows.filter(|&(from, to, _)| from < to && to > place).collect();
-        let end = rows.iter().map(|&(_, to, _)| to).max().unwrap_or(place);
+        let rows: Vec<_> = rows.filter(|&(from, to, _)| from < to && to > offset).collect();
+        let end = rows.iter().map(|&(_, to, _)| to).max().unwrap_or(offset);
         if self.store.max_offset(topic, queue_id)? < end {
             self.store.catch_up()?;
         }
-        let mut ranges = places.done.remove(queue).unwrap_or_default();
+        let mut ranges = progress.done.remove(queue).unwrap_or_default();
         for (from, to, stored_ms) in rows {
             // After a power cut another message may have the number.
             let found = self.store.stored_at(topic.as_bytes(), queue_id, to.saturating_sub(1))?;
             if found == Some(stored_ms) {
-                ranges.push((from.max(place), to));
+                ranges.push((from.max(offset), to));
             }
         }
         ranges.sort_unstable();
-        let (mut next, mut done): (i64, Done) = (place, Vec::new());
+        let (mut next, mut done): (i64, Done) = (offset, Vec::new());
         for (from, to) in ranges {
             match done.last_mut() {
                 _ if to <= next => {}
@@ -65,24 +65,24 @@ impl ConsumerGroup {
             }
         }
         let end = done.last().map_or(next, |last| last.1);
-        if end > place {
-            let file = AckFile::create(self.storage(places), path, place);
-            places.acks.insert(queue.clone(), file.map_err(Moved::end_writing)?);
-            places.moved.insert(queue.clone(), end);
+        if end > offset {
+            let file = AckFile::create(self.storage(progress), path, offset);
+            progress.acks.insert(queue.clone(), file.map_err(Moved::end_writing)?);
+            progress.moved.insert(queue.clone(), end);
         }
         if !done.is_empty() {
-            places.done.insert(queue.clone(), done);
+            progress.done.insert(queue.clone(), done);
         }
-        places.next.insert(queue.clone(), next);
+        progress.next.insert(queue.clone(), next);
         Ok(next)
     }
 
-    fn first(&self, places: &mut Places, queue: &Queue) -> Result<i64> {
+    fn first(&self, progress: &mut Progress, queue: &Queue) -> Result<i64> {
         let (topic, queue_id) = (queue.0.as_bytes(), queue.1);
         let view = self.store.queue(topic, queue_id)?;
         let least = view.map_or(0, |queue| queue.min_offset);
         // A queue that a topic got later is read from its start.
-        if self.begin == Begin::Earliest || places.knows(&queue.0) {
+        if self.begin == Begin::Earliest || progress.knows(&queue.0) {
             return Ok(least);
         }
         let mut starts = Vec::new();
@@ -95,16 +95,16 @@ impl ConsumerGroup {
             starts.push((key, start));
         }
         for (key, start) in &starts {
-            places.next.insert(key.clone(), *start);
-            places.moved.insert(key.clone(), *start);
+            progress.next.insert(key.clone(), *start);
+            progress.moved.insert(key.clone(), *start);
         }
-        match self.commit_places(places) {
+        match self.commit_progress(progress) {
             Err(error @ Error::Poisoned { .. }) => return Err(error),
             // Nothing can be committed, such as beside a broker: the group reads all the same.
-            Err(_) => places.moved.retain(|key, _| starts.iter().all(|(start, _)| start != key)),
+            Err(_) => progress.moved.retain(|key, _| starts.iter().all(|(start, _)| start != key)),
             Ok(()) => {}
         }
-        Ok(places.next.get(queue).copied().unwrap_or(least))
+        Ok(progress.next.get(queue).copied().unwrap_or(least))
     }
 
     pub(super) fn ack_path(&self, queue: &Queue) -> PathBuf {
@@ -113,38 +113,38 @@ impl ConsumerGroup {
 
     /// Writes acknowledgements of a taken queue, which survive this process from then on.
     pub fn ack(&self, topic: &str, queue_id: i32, acks: &[Ack]) -> Result<()> {
-        let mut places = self.places()?;
-        self.check_place_of(&places)?;
+        let mut progress = self.progress()?;
+        self.check_place_of(&progress)?;
         let queue = (topic.to_owned(), queue_id);
-        let Some(locks) = &places.locks else { return Ok(()) };
-        if !places.acks.contains_key(&queue) {
+        let Some(locks) = &progress.locks else { return Ok(()) };
+        if !progress.acks.contains_key(&queue) {
             if self.store.writer.is_none() {
                 OffsetsLock::refuse_broker(locks.storage(), &self.store.files.paths)?;
             }
-            let committed = places.next.get(&queue).copied().unwrap_or(0);
+            let committed = progress.next.get(&queue).copied().unwrap_or(0);
             let file = AckFile::create(locks.storage(), self.ack_path(&queue), committed)
                 .map_err(Moved::end_writing)?;
-            places.acks.insert(queue.clone(), file);
+            progress.acks.insert(queue.clone(), file);
         }
-        places.acks.get_mut(&queue).map_or(Ok(()), |file| file.put(acks))
+        progress.acks.get_mut(&queue).map_or(Ok(()), |file| file.put(acks))
     }
 
     /// Locks moved queues that were released; those of them that others have now are theirs.
-    pub(super) fn take_moved(&self, places: &mut Places) -> Result<Vec<Queue>> {
+    pub(super) fn take_moved(&self, progress: &mut Progress) -> Result<Vec<Queue>> {
         let mut held = Vec::new();
-        let moved = places.moved.keys().filter(|queue| !places.taken.contains_key(*queue));
+        let moved = progress.moved.keys().filter(|queue| !progress.taken.contains_key(*queue));
         for queue in moved.cloned().collect::<Vec<_>>() {
-            let Some(locks) = &places.locks else { continue };
+            let Some(locks) = &progress.locks else { continue };
             let is_ours = locks.try_take(&self.name, &queue.0, queue.1)?;
             // Places of a new group have no acknowledgements.
-            let is_new = !places.acks.contains_key(&queue);
-            if is_ours && !is_new && !Self::is_current(places, &queue) {
+            let is_new = !progress.acks.contains_key(&queue);
+            if is_ours && !is_new && !Self::is_current(progress, &queue) {
                 locks.release(&self.name, &queue.0, queue.1);
-                places.forget(&queue);
+                progress.forget(&queue);
             } else if is_ours {
                 held.push(queue);
             } else {
-                places.forget(&queue);
+                progress.forget(&queue);
             }
         }
         Ok(held)

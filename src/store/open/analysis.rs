@@ -102,8 +102,8 @@ impl FoundStore<'_> {
     #[must_use]
     pub fn is_all_unproven(&self) -> bool {
         let bytes = self.log.end_offset().saturating_sub(self.log.min_offset());
-        let Flushed { place, before_ms } = self.flushed;
-        before_ms <= 0 && place <= self.log.min_offset() && bytes >= LONG
+        let Flushed { offset, before_ms } = self.flushed;
+        before_ms <= 0 && offset <= self.log.min_offset() && bytes >= LONG
     }
 
     /// Uses a valid seal, or reads the whole log and compares queues and index with it. Changes
@@ -204,7 +204,7 @@ impl FoundStore<'_> {
         let stop = ended.map(|ended| ended.damage(log)).or(stop);
         let tail = Tail::read(log, queues, end, newest, self.flushed, ended.is_some())?;
         // A time that no message reaches proves nothing.
-        let marked = self.flushed.place.min(end);
+        let marked = self.flushed.offset.min(end);
         let unproven = if self.is_clean { end } else { unproven.unwrap_or(from).max(marked) };
         let findings = audit.findings(from)?;
         Ok(Analysis {
@@ -236,9 +236,9 @@ impl Keyed {
     fn read(&mut self, records: &[collect::Keyed]) {
         let join = |span: &mut Option<(u64, u64)>, is_own: fn(&collect::Keyed) -> bool| {
             let own = records.iter().filter(|record| is_own(record));
-            let mut places = own.map(|record| clamp_u64(record.physical_offset));
-            if let Some(first) = places.next() {
-                let last = places.next_back().unwrap_or(first);
+            let mut offsets = own.map(|record| clamp_u64(record.physical_offset));
+            if let Some(first) = offsets.next() {
+                let last = offsets.next_back().unwrap_or(first);
                 *span = Some((span.map_or(first, |(first, _)| first), last));
             }
         };

@@ -88,7 +88,7 @@ impl FoundStore<'_> {
                 ..refusal
             }));
         }
-        if analysis.tail.flushed == 0 && analysis.end >= self.flushed.place {
+        if analysis.tail.flushed == 0 && analysis.end >= self.flushed.offset {
             return Ok(None);
         }
         let messages_beyond = analysis.tail.count;
@@ -98,13 +98,13 @@ impl FoundStore<'_> {
 
     fn missing_end(&self, analysis: &Analysis) -> Result<Option<MissingEnd>> {
         let (run, end) = (self.log.run(), analysis.end);
-        let (place, file_size) = (self.flushed.place, run.file_size());
+        let (offset, file_size) = (self.flushed.offset, run.file_size());
         let files_end = run.end_offset().unwrap_or(0);
-        if files_end < place {
+        if files_end < offset {
             let known = MissingEnd::find(self.log, files_end, self.queues, self.index)?;
             let by_mark = MissingEnd { from: files_end, file_size, ..MissingEnd::default() };
             let missing = known.unwrap_or(by_mark);
-            return Ok(Some(MissingEnd { reach: missing.reach.max(place), ..missing }));
+            return Ok(Some(MissingEnd { reach: missing.reach.max(offset), ..missing }));
         }
         // Our writer makes the name of a file durable before any entry leads into it.
         let by_mark_alone = self.flushed.is_by_mark_alone();
@@ -143,15 +143,17 @@ impl FoundStore<'_> {
         // The mark is at the beginning of the last message, or behind it.
         let last = analysis.last_record.unwrap_or(analysis.end);
         match self.is_clean {
-            true => is_newer && flushed.place > 0 && (last..=analysis.end).contains(&flushed.place),
+            true => {
+                is_newer && flushed.offset > 0 && (last..=analysis.end).contains(&flushed.offset)
+            }
             false => flushed.is_by_mark_alone() || is_newer,
         }
     }
 
     fn damage(&self, analysis: &Analysis) -> Corruption {
-        let (log, place) = (self.log, self.flushed.place);
-        let marked = match analysis.end < place {
-            true => format!(" (all before {place} was durable)"),
+        let (log, offset) = (self.log, self.flushed.offset);
+        let marked = match analysis.end < offset {
+            true => format!(" (all before {offset} was durable)"),
             false => String::new(),
         };
         let stop = analysis.stop.clone().unwrap_or_else(|| Corruption {
@@ -221,7 +223,7 @@ pub(super) fn missing_files(files: &StoreFiles, was_held: bool) -> Result<Option
         true => None,
         false => Mark::read(&**storage, paths).ok().flatten(),
     };
-    let mark = mark.map_or(0, |mark| mark.place);
+    let mark = mark.map_or(0, |mark| mark.offset);
     let (from, file_size) = (log.run().end_offset().unwrap_or(0), log.run().file_size());
     let by_mark = || MissingEnd { from, reach: mark, file_size, ..MissingEnd::default() };
     let missing = missing_behind(log, queues, index.as_deref())?;
@@ -276,9 +278,9 @@ fn newest_ms(log: &CommitLog) -> Result<Option<i64>> {
 
 fn by_checkpoint(fields: &CheckpointFields, run: &FileRun) -> Option<MissingEnd> {
     let (files_end, file_size) = (run.end_offset().unwrap_or(0), run.file_size());
-    let place = fields.confirm_physical_offset.max(fields.logics_physical_offset);
-    let is_known = place > 0 && clamp_u64(place) >= files_end;
-    let reach = clamp_u64(place).saturating_add(1);
+    let offset = fields.confirm_physical_offset.max(fields.logics_physical_offset);
+    let is_known = offset > 0 && clamp_u64(offset) >= files_end;
+    let reach = clamp_u64(offset).saturating_add(1);
     let known = MissingEnd { from: files_end, reach, file_size, ..MissingEnd::default() };
     is_known.then_some(MissingEnd { by_checkpoint: true, ..known })
 }

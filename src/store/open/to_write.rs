@@ -223,7 +223,7 @@ impl Opening {
     ) -> Result<(RecoveryReport, u64)> {
         let Self { paths, config, storage, log, queues, checkpoint, mode, .. } = self;
         inspect::remember(storage, paths, config, *mode == RecoveryMode::New)?;
-        if self.durable.is_some_and(|durable| durable.place > analysis.end) {
+        if self.durable.is_some_and(|durable| durable.offset > analysis.end) {
             // The cut was requested. If it stops here, the next open must not expect these messages.
             let set = DurableMark::set(&**storage, paths, self.durable, analysis.end)?;
             self.durable = Some(set.mark());
@@ -274,7 +274,7 @@ impl Opening {
 
     fn last_places(&self, analysis: &Analysis) -> (u64, u64) {
         // An unread log does not tell where its last message begins.
-        let marked = self.durable.map(|durable| durable.place.min(analysis.end));
+        let marked = self.durable.map(|durable| durable.offset.min(analysis.end));
         let last = analysis.last_record.or(marked).unwrap_or(analysis.end);
         let syncs = self.config.flush_disk_type == FlushDiskType::Sync;
         (last, if syncs { analysis.end } else { last })

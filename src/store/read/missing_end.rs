@@ -66,8 +66,8 @@ impl MissingEnd {
             if reach <= end {
                 continue;
             }
-            let Some((first, place, behind)) = first_behind(&queue, end)? else { continue };
-            first_place = first_place.min(place);
+            let Some((first, offset, behind)) = first_behind(&queue, end)? else { continue };
+            first_place = first_place.min(offset);
             units += behind;
             found.reach = found.reach.max(reach);
             let (topic, queue_id) = (queue.topic().into(), queue.queue_id());
@@ -139,11 +139,11 @@ fn first_behind(queue: &Queue, end: u64) -> Result<Option<(i64, u64, usize)>> {
         let Some(last) = units.last() else { return Ok(None) };
         let next = last.number.saturating_add(i64::from(last.count.max(1)));
         let mut behind = units.iter().filter_map(|unit| {
-            let place = u64::try_from(unit.physical_offset).ok()?;
-            (place >= end && unit.store_size > 0).then_some((unit.number, place))
+            let offset = u64::try_from(unit.physical_offset).ok()?;
+            (offset >= end && unit.store_size > 0).then_some((unit.number, offset))
         });
-        if let Some((first, place)) = behind.next() {
-            return Ok(Some((first, place, 1 + behind.count())));
+        if let Some((first, offset)) = behind.next() {
+            return Ok(Some((first, offset, 1 + behind.count())));
         }
         // Damaged entries of batches may step back.
         if next <= number {
@@ -161,13 +161,13 @@ fn indexed(index: &IndexRun, end: u64) -> Result<Option<(Places, u64)>> {
         let open = index.open(file)?;
         let mut number = open.head()?.count.saturating_sub(1);
         while number > 0 && looked < MOST_ENTRIES {
-            let place = clamp_u64(open.physical_offset_of(number)?);
-            if place < end {
+            let offset = clamp_u64(open.physical_offset_of(number)?);
+            if offset < end {
                 return Ok(found);
             }
             found = Some(match found {
-                None => ((place, place.saturating_add(1)), 1),
-                Some(((first, last), records)) if place < first => ((place, last), records + 1),
+                None => ((offset, offset.saturating_add(1)), 1),
+                Some(((first, last), records)) if offset < first => ((offset, last), records + 1),
                 Some(known) => known,
             });
             (number, looked) = (number - 1, looked + 1);

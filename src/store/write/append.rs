@@ -223,8 +223,8 @@ impl<'a> Checked<'a> {
             queues.check_near(topic, message.queue_id, config.max_queue_id)?;
         }
         if let Some(time @ ..0) = message.store_timestamp_ms {
-            let reason = format!("expected 0 or more, found {time}: Unix milliseconds");
-            return Err(Error::illegal("store_timestamp_ms", reason));
+            let expected = "0 or more Unix milliseconds";
+            return Err(Error::argument("store_timestamp_ms", expected, time));
         }
         let version = if config.auto_message_version_on_topic_len && topic.len() > 127 {
             Version::V2
@@ -336,7 +336,7 @@ pub fn encode(
     property_crc: bool,
 ) -> Result<Vec<u8>> {
     use PutStatus::{MessageIllegal, PropertiesSizeExceeded};
-    let missing = |field| move || Error::illegal(field, "is not given");
+    let missing = |field| move || Error::argument(field, "a value", "none");
     let store_host = message.store_host.ok_or_else(missing("store_host"))?;
     let store_timestamp_ms =
         message.store_timestamp_ms.ok_or_else(missing("store_timestamp_ms"))?;
@@ -415,8 +415,8 @@ impl Appender {
             let plain = sys_flag::transaction(message.sys_flag) == Transaction::None
                 && properties::get(message.properties, properties::names::DELAY).is_none();
             if (message.topic, message.queue_id) != (first.topic, first.queue_id) || !plain {
-                let reason = "a batch is of one queue, without delay and transactions";
-                return Err(Error::illegal("messages", reason));
+                let expected = "a batch for one queue, without delay and transactions";
+                return Err(Error::argument("messages", expected, "another"));
             }
             size = size.saturating_add(checked.size);
             bodies = bodies.saturating_add(message.body.len() as u64);

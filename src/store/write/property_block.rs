@@ -1,7 +1,7 @@
 //! Builds a new message's property block from named values
 //! (`MessageDecoder#messageProperties2String`).
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, start_of};
 use crate::format::message::properties::{self, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, names};
 use crate::format::message::sys_flag::is_inner_batch;
 use crate::log::QueueKind;
@@ -24,15 +24,16 @@ const BY_ARGUMENT: [&[u8]; 4] = [names::TAGS, names::KEYS, names::UNIQ_KEY, name
 #[inline]
 fn check_value(field: &'static str, value: &[u8]) -> Result<()> {
     if value.is_empty() {
-        let (what, cure) = match field {
-            "keys" => ("an empty key", "leave it out"),
-            "properties" => ("an empty value", "leave the property out"),
-            _ => ("an empty text", "leave it out or give None"),
+        let expected = match field {
+            "keys" => "keys that are not empty",
+            "properties" => "a value that is not empty, or no such property",
+            _ => "a text that is not empty, or None",
         };
-        return Err(Error::illegal(field, format!("{what} cannot be stored; {cure}")));
+        return Err(Error::argument(field, expected, "an empty one"));
     }
     if properties::first_of(value, [PROPERTY_SEPARATOR]).is_some() {
-        return Err(Error::illegal(field, "has byte 0x02, which ends a property"));
+        let got = format!("{:?}", start_of(&String::from_utf8_lossy(value)));
+        return Err(Error::argument(field, "no byte 0x02, which ends a property", got));
     }
     Ok(())
 }
@@ -67,10 +68,9 @@ impl<'a> PropertyBlock<'a> {
     pub fn key(&mut self, key: &[u8]) -> Result<()> {
         if key.is_empty() || properties::first_of(key, [PROPERTY_SEPARATOR, b' ']).is_some() {
             check_value("keys", key)?;
-            return Err(Error::illegal(
-                "keys",
-                "a key cannot have a space in it, which divides keys; give keys=[...] for several",
-            ));
+            let expected = "keys without a space, which divides keys: keys=[...] for several";
+            let got = format!("{:?}", start_of(&String::from_utf8_lossy(key)));
+            return Err(Error::argument("keys", expected, got));
         }
         if self.keys_open {
             self.out.push(b' ');
@@ -111,16 +111,16 @@ impl<'a> PropertyBlock<'a> {
     pub fn pair(&mut self, name: &[u8], value: &[u8]) -> Result<()> {
         let shown = || String::from_utf8_lossy(name.get(..64).unwrap_or(name)).into_owned();
         if name.is_empty() {
-            return Err(Error::illegal("properties", "an empty name"));
+            return Err(Error::argument("properties", "names that are not empty", "an empty one"));
         }
         if name.contains(&NAME_VALUE_SEPARATOR) || name.contains(&PROPERTY_SEPARATOR) {
-            let reason = format!("name {:?} has byte 0x01 or 0x02, which ends a name", shown());
-            return Err(Error::illegal("properties", reason));
+            let expected = "names without byte 0x01 or 0x02, which ends a name";
+            return Err(Error::argument("properties", expected, format!("{:?}", shown())));
         }
         let argument = BY_ARGUMENT.iter().position(|known| *known == name);
         if argument.is_some_and(|place| self.given >> place & 1 == 1) {
-            let reason = format!("{} is given by argument as well", shown());
-            return Err(Error::illegal("properties", reason));
+            let expected = format!("{} by its argument or here", shown());
+            return Err(Error::argument("properties", expected, "both"));
         }
         if let Err(Error::InvalidMessage { reason, .. }) = check_value("properties", value) {
             return Err(Error::illegal("properties", format!("{:?}: {reason}", shown())));
@@ -142,12 +142,14 @@ impl<'a> PropertyBlock<'a> {
 #[inline]
 pub fn check_inner_batch(counts_inner_messages: bool, sys_flag: i32) -> Result<()> {
     if counts_inner_messages && !is_inner_batch(sys_flag) {
-        return Err(Error::illegal(
-            "properties",
-            "INNER_NUM stands in a message that is no inner batch",
-        ));
+        return Err(no_inner_batch());
     }
     Ok(())
+}
+
+#[cold]
+fn no_inner_batch() -> Error {
+    Error::argument("properties", "INNER_NUM in inner batches only", "another message with it")
 }
 
 /// Number of messages of a new inner batch (`HookUtils.checkInnerBatch`,
@@ -164,25 +166,19 @@ pub(crate) fn inner_count(
     let count = || properties::get(properties, names::INNER_NUM);
     match (is_batch, keeps) {
         (false, false) => Ok(None),
-        (true, false) => Err(Error::illegal(
+        (true, false) => Err(Error::argument(
             "sys_flag",
-            format!(
-                "a batch that is kept together needs a topic with queue.type=BatchCQ, {:?} is none",
-                String::from_utf8_lossy(topic)
-            ),
+            "an inner batch in a topic with queue.type=BatchCQ",
+            format!("one in {:?}", String::from_utf8_lossy(topic)),
         )),
         (false, true) if count().is_none() => Ok(None),
-        (false, true) => Err(Error::illegal(
-            "properties",
-            "INNER_NUM stands in a message that is no inner batch",
-        )),
+        (false, true) => Err(no_inner_batch()),
         (true, true) => {
             let number = count().and_then(|count| str::from_utf8(count).ok()?.parse().ok());
             let number = number.filter(|&number: &i16| number > 0);
             number.map(Some).ok_or_else(|| {
-                let found = count().map(String::from_utf8_lossy);
-                let reason = format!("expected 1 to 32767 as INNER_NUM, found {found:?}");
-                Error::illegal("properties", reason)
+                let got = count().map(String::from_utf8_lossy);
+                Error::argument("properties", "INNER_NUM from 1 to 32767", format!("{got:?}"))
             })
         }
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import tomllib
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,42 @@ def test_scripts_run(
     for _ in range(2):
         run(monkeypatch, "stream.py", stores, tmp_path / "out")
         assert capsys.readouterr().out.splitlines()[-1] == "40 messages"
+
+
+def test_each_order_is_once_in_its_day_however_often_it_is_read(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    day = datetime(2026, 3, 1, tzinfo=UTC)
+
+    def append(broker: str, numbers: range) -> None:
+        with mqstore.open(tmp_path / broker, "a", config=TINY) as store:
+            store.append_many(
+                message(
+                    "orders",
+                    body=b'{"id": %d, "customer": "c", "amount": 1.50}' % n if n % 5 else b"{",
+                    unique_key=f"U{n}",
+                    store_timestamp_ms=day + timedelta(hours=n),
+                )
+                for n in numbers
+            )
+
+    append("broker-a", range(40))
+    append("broker-b", range(30, 60))
+    for last in (60, 60, 80):
+        append("broker-b", range(60, last))
+        run(monkeypatch, "daily_orders.py", f"{tmp_path}/broker-*", tmp_path / "out")
+        orders, rejected = capsys.readouterr().out.splitlines()[-2:]
+        assert orders == f"orders {last - last // 5}"
+        assert rejected == f"rejected {(last + 10) // 5}"
+    rows = spark.read.parquet(f"{tmp_path}/out/orders")
+    assert dict(rows.dtypes)["amount"] == "decimal(12,2)"
+    assert sorted(row["id"] for row in rows.collect()) == [n for n in range(80) if n % 5]
+    assert rows.where("broker = 'broker-a'").count() == 32
+    days = [row["date"].day for row in rows.groupBy("date").count().sort("date").collect()]
+    assert days == [1, 2, 3, 4]
 
 
 def test_the_pipelines_example_is_a_configuration() -> None:

@@ -103,29 +103,29 @@ impl Structure<'_> {
         passed
     }
 
-    fn take(&mut self, place: i64, entry: &ReadEntry) {
+    fn take(&mut self, position: i64, entry: &ReadEntry) {
         if self.is_plain {
-            self.first.get_or_insert(place);
+            self.first.get_or_insert(position);
         }
         let unit = match entry {
             ReadEntry::Empty => {
-                self.empty.get_or_insert(place);
+                self.empty.get_or_insert(position);
                 return;
             }
             ReadEntry::Blank if self.last.is_none() => return,
             ReadEntry::Blank => {
-                self.blanks.get_or_insert(place);
-                self.end = Some(place.saturating_add(1));
+                self.blanks.get_or_insert(position);
+                self.end = Some(position.saturating_add(1));
                 return;
             }
             ReadEntry::Entry(unit) | ReadEntry::Impossible(unit) => unit,
         };
         if let Some(from) = self.empty.take() {
-            let found = format!("zeros up to entry {place}, which is there");
+            let found = format!("zeros up to entry {position}, which is there");
             self.add(Code::QueueHole, from, format!("entry {from}"), found);
         }
         if let Some(from) = self.blanks.take() {
-            let found = format!("fillers up to entry {place}");
+            let found = format!("fillers up to entry {position}");
             self.add(Code::QueueBlank, from, format!("entry {from}"), found);
         }
         if self.is_plain {
@@ -134,13 +134,13 @@ impl Structure<'_> {
         let CqUnit { number, count, physical_offset, store_size, .. } = *unit;
         if let ReadEntry::Impossible(_) = entry {
             let mut found =
-                format!("entry {place} with offset {physical_offset}, size {store_size}");
+                format!("entry {position} with offset {physical_offset}, size {store_size}");
             let mut expected = "an offset of 0 or more, a size above 0";
             if !self.is_plain {
                 expected = "an offset and a number of 0 or more, a size and a count above 0";
                 found += &format!(", {count} messages from {number} on");
             }
-            self.add(Code::QueueNowhere, place, expected.to_owned(), found);
+            self.add(Code::QueueNowhere, position, expected.to_owned(), found);
             return;
         }
         self.count += 1;
@@ -148,16 +148,16 @@ impl Structure<'_> {
         if let Some(before) = self.last {
             if physical_offset <= before.physical_offset {
                 let expected = format!("an offset behind {}", before.physical_offset);
-                let found = format!("entry {place} with offset {physical_offset}");
-                self.add(Code::QueueOrder, place, expected, found);
+                let found = format!("entry {position} with offset {physical_offset}");
+                self.add(Code::QueueOrder, position, expected, found);
             }
             if !self.is_plain && number != before.end() {
                 // Missing numbers may be of lost messages.
                 let gap = number > before.end();
                 let severity = if gap { Severity::Warning } else { Severity::Error };
                 let expected = format!("messages from {} on", before.end());
-                let found = format!("entry {place} with those from {number}");
-                self.add(Code::BatchNumbers.at(severity), place, expected, found);
+                let found = format!("entry {position} with those from {number}");
+                self.add(Code::BatchNumbers.at(severity), position, expected, found);
             }
         }
         self.first.get_or_insert(number);
@@ -184,8 +184,8 @@ impl Structure<'_> {
         }
     }
 
-    fn add(&self, code: impl Into<Graded>, place: i64, expected: String, found: String) {
-        let (path, offset) = self.queue.spot(place);
+    fn add(&self, code: impl Into<Graded>, position: i64, expected: String, found: String) {
+        let (path, offset) = self.queue.spot(position);
         self.cx.findings.add(code, &path, Some(offset), expected, found);
     }
 }
@@ -197,14 +197,14 @@ pub(crate) fn check_entries(
     walked: &Walked,
 ) -> Result<()> {
     let mut buffer = Vec::new();
-    each_entry(cx, queue, |place, entry| {
+    each_entry(cx, queue, |position, entry| {
         let ReadEntry::Entry(unit) = entry else { return Ok(()) };
         let Ok(at) = u64::try_from(unit.physical_offset) else { return Ok(()) };
-        let is_behind = queue.kind() == QueueKind::Plain && place >= queue.end;
+        let is_behind = queue.kind() == QueueKind::Plain && position >= queue.end;
         if is_behind || at < walked.log_start || walked.is_damaged(at) {
             return Ok(());
         }
-        let found = format!("entry {place} with physical offset {at}, size {}", unit.store_size);
+        let found = format!("entry {position} with physical offset {at}, size {}", unit.store_size);
         let wrong = if at >= walked.log_end {
             Some((Code::QueueNowhere, format!("an offset before {}", walked.log_end), found))
         } else {
@@ -212,11 +212,11 @@ pub(crate) fn check_entries(
                 // A missing file was reported.
                 None if log.find(at).is_none() => None,
                 None => Some((Code::QueueNowhere, "the beginning of a message".to_owned(), found)),
-                Some((view, size)) => judge(queue, place, unit, found, &view, size),
+                Some((view, size)) => judge(queue, position, unit, found, &view, size),
             }
         };
         let Some((code, expected, found)) = wrong else { return Ok(()) };
-        let (path, offset) = queue.spot(place);
+        let (path, offset) = queue.spot(position);
         // A crash may leave entries of messages that were not flushed.
         let unclean = at >= walked.log_end && cx.state != State::Closed;
         let code = if unclean { code.at(Severity::Warning) } else { code.into() };
@@ -239,7 +239,7 @@ fn is_of_queue(queue: &Queue, unit: &CqUnit, view: &MessageView<'_>) -> bool {
 /// Compares an entry with the message, without its body, to which it leads.
 fn judge(
     queue: &Queue,
-    place: i64,
+    position: i64,
     unit: &CqUnit,
     found: String,
     view: &MessageView<'_>,
@@ -253,7 +253,7 @@ fn judge(
         QueueKind::Plain if !is_of_queue(queue, unit, view) => {
             let (number, id) = (view.queue_offset(), view.queue_id());
             let found = format!("{found}, which is message {number} of queue {id} of {other}");
-            let expected = format!("message {place} of queue {} of {topic}", queue.id);
+            let expected = format!("message {position} of queue {} of {topic}", queue.id);
             Some((Code::QueueOther, expected, found))
         }
         QueueKind::Batch if !is_of(queue, &request) => {
@@ -268,7 +268,7 @@ fn judge(
             let messages = |base: i64, count: i16| format!("{count} messages from {base} on");
             let found = messages(unit.number, unit.count);
             let expected = messages(range.base_queue_offset, range.message_count);
-            Some((Code::BatchRange, expected, format!("entry {place} with {found}")))
+            Some((Code::BatchRange, expected, format!("entry {position} with {found}")))
         }
         _ => None,
     }
@@ -364,10 +364,10 @@ impl<'a> ExtCheck<'a> {
                                 "tags code {}, time {}, where entry {number} leads",
                                 unit.tags_code, unit.store_timestamp_ms
                             );
-                            let (path, place) = spot(run, offset);
+                            let (path, position) = spot(run, offset);
                             let expected = format!("tags code {code}, time {time}");
                             let code = Code::ExtTags;
-                            cx.findings.add(code, &path, Some(place), expected, found);
+                            cx.findings.add(code, &path, Some(position), expected, found);
                         }
                         None
                     }

@@ -64,36 +64,36 @@ impl Queue {
 
     /// Position of an entry that leads to a record and lies up to its number.
     #[cold]
-    fn place_of(&self, number: i64, request: &DispatchRequest<'_>) -> Result<Option<i64>> {
+    fn position_of(&self, number: i64, request: &DispatchRequest<'_>) -> Result<Option<i64>> {
         let wanted = request.physical_offset;
         if wanted > self.last_at {
             return Ok(None);
         }
         let before = |unit: &CqUnit| unit.leads().then_some(unit.physical_offset < wanted);
-        let place = self.entries.partition_point_by(self.entries.places(), before)?;
-        let mut near = self.entries.units(place.saturating_sub(1), 3)?;
+        let position = self.entries.partition_point_by(self.entries.positions(), before)?;
+        let mut near = self.entries.units(position.saturating_sub(1), 3)?;
         near.retain(CqUnit::leads);
         // RocketMQ appends in the order of the log.
         let in_order = near.is_sorted_by_key(|unit| unit.physical_offset);
         let found = near.iter().find(|unit| unit.physical_offset == wanted);
-        let number = found.map(|unit| unit.number).filter(|place| *place <= number);
+        let number = found.map(|unit| unit.number).filter(|position| *position <= number);
         Ok(number.filter(|_| in_order))
     }
 
-    fn leads(&self, place: i64, other: &QueueEntry) -> Result<bool> {
-        let unit = self.entries.units(clamp_u64(place), 1)?.pop();
+    fn leads(&self, position: i64, other: &QueueEntry) -> Result<bool> {
+        let unit = self.entries.units(clamp_u64(position), 1)?.pop();
         Ok(unit.is_some_and(|unit| unit.physical_offset == other.physical_offset))
     }
 
     #[cold]
-    fn shift(&self, place: i64, shift: i64) {
+    fn shift(&self, position: i64, shift: i64) {
         let mut shifted = self.shifted.lock();
-        let (first, most, count) = shifted.unwrap_or((place, shift, 0));
-        *shifted = Some((first.min(place), most.max(shift), count + 1));
+        let (first, most, count) = shifted.unwrap_or((position, shift, 0));
+        *shifted = Some((first.min(position), most.max(shift), count + 1));
     }
 
-    fn spot(&self, place: i64) -> (PathBuf, u64) {
-        let offset = clamp_u64(place).saturating_mul(self.kind().entry_len() as u64);
+    fn spot(&self, position: i64) -> (PathBuf, u64) {
+        let offset = clamp_u64(position).saturating_mul(self.kind().entry_len() as u64);
         context::spot(self.run(), offset)
     }
 
@@ -108,7 +108,7 @@ pub(crate) struct Missing {
     pub(crate) behind: u64,
     pub(crate) oldest_ms: i64,
     pub(crate) inside: u64,
-    pub(crate) place: u64,
+    pub(crate) position: u64,
     pub(crate) numbers: Option<(i64, i64)>,
 }
 
@@ -250,7 +250,7 @@ impl Queues {
             hashbrown::hash_map::Entry::Occupied(mut entry) => note(entry.get_mut()),
             hashbrown::hash_map::Entry::Vacant(entry) if known < MOST_MISSING => {
                 note(entry.insert(Missing {
-                    place: u64::MAX,
+                    position: u64::MAX,
                     oldest_ms: i64::MAX,
                     ..Missing::default()
                 }));
@@ -336,7 +336,7 @@ pub(crate) fn each_entry(
             return take(block.first, &ReadEntry::Empty);
         }
         let all = (0..).map_while(|at| block.entry(at));
-        (block.first..).zip(all).try_for_each(|(place, entry)| take(place, &entry))
+        (block.first..).zip(all).try_for_each(|(position, entry)| take(position, &entry))
     })
 }
 
@@ -457,7 +457,7 @@ pub(crate) fn miss(
     let behind = queue.is_none_or(|queue| number >= queue.end);
     let at = clamp_u64(request.physical_offset);
     queues.miss(topic, id, |missing: &mut Missing| {
-        missing.place = missing.place.min(at);
+        missing.position = missing.position.min(at);
         if behind {
             missing.behind += 1;
             missing.oldest_ms = missing.oldest_ms.min(request.store_timestamp_ms);
@@ -536,12 +536,12 @@ pub(crate) fn report_missing(
             };
             let found = format!(
                 "none; the first of these lies at physical offset {}, {why}",
-                missing.place
+                missing.position
             );
             cx.findings.add(Code::QueueMissing.at(severity), &dir, None, expected, found);
         } else {
             tail += behind;
-            tail_from = tail_from.min(missing.place);
+            tail_from = tail_from.min(missing.position);
         }
         let span = missing.numbers.map(|(least, most)| {
             let count = clamp_u64(most.saturating_sub(least)).saturating_add(1);

@@ -66,37 +66,43 @@ impl Window {
 
     fn find(&self, physical_offset: i64) -> Option<(i64, CqUnit)> {
         let (entries, _) = self.bytes.as_chunks();
-        let place_of = |entry: &_| BatchQueueEntry::decode(entry).physical_offset;
+        let position_of = |entry: &_| BatchQueueEntry::decode(entry).physical_offset;
         // Usually they have the order of the log.
-        let likely = entries.partition_point(|entry| place_of(entry) < physical_offset);
-        let is_likely = entries.get(likely).is_some_and(|entry| place_of(entry) == physical_offset);
+        let likely = entries.partition_point(|entry| position_of(entry) < physical_offset);
+        let is_likely =
+            entries.get(likely).is_some_and(|entry| position_of(entry) == physical_offset);
         let at = match is_likely {
             true => likely,
-            false => entries.iter().position(|entry| place_of(entry) == physical_offset)?,
+            false => entries.iter().position(|entry| position_of(entry) == physical_offset)?,
         };
         let unit = CqUnit::batch(BatchQueueEntry::decode(entries.get(at)?));
         Some((self.from.saturating_add(at as i64), unit)) // of a window
     }
 
-    fn read(&mut self, queue: &Queue, place: i64, count: usize) -> Result<()> {
+    fn read(&mut self, queue: &Queue, position: i64, count: usize) -> Result<()> {
         let len = queue.kind().entry_len();
-        self.from = place;
+        self.from = position;
         self.bytes.resize(count * len, 0);
-        let at = clamp_u64(place).saturating_mul(len as u64);
+        let at = clamp_u64(position).saturating_mul(len as u64);
         let read = queue.run().read_at(&mut self.bytes, at)?;
         self.bytes.truncate(read);
         Ok(())
     }
 
-    fn entry_of(&mut self, queue: &Queue, place: i64, most: usize) -> Result<Option<QueueEntry>> {
-        if !(queue.first..queue.end).contains(&place) {
+    fn entry_of(
+        &mut self,
+        queue: &Queue,
+        position: i64,
+        most: usize,
+    ) -> Result<Option<QueueEntry>> {
+        if !(queue.first..queue.end).contains(&position) {
             return Ok(None);
         }
-        if self.entry(place).is_none() {
-            let left = to_usize(clamp_u64(queue.end.saturating_sub(place)));
-            self.read(queue, place, left.min(most))?;
+        if self.entry(position).is_none() {
+            let left = to_usize(clamp_u64(queue.end.saturating_sub(position)));
+            self.read(queue, position, left.min(most))?;
         }
-        Ok(self.entry(place))
+        Ok(self.entry(position))
     }
 
     fn change(&mut self, queue: u32, queues: &Queues) {
@@ -138,9 +144,9 @@ impl<'a> QueueCheck<'a> {
         let Some(queue) = queue.and_then(|queue| self.queues.get(queue)) else { return Ok(false) };
         let wanted = request.physical_offset;
         let entries = &queue.entries;
-        let place = entries
-            .partition_point_by(entries.places(), |unit| Some(unit.physical_offset < wanted))?;
-        Ok(entries.units(place, 1)?.first().is_some_and(|unit| unit.physical_offset == wanted))
+        let position = entries
+            .partition_point_by(entries.positions(), |unit| Some(unit.physical_offset < wanted))?;
+        Ok(entries.units(position, 1)?.first().is_some_and(|unit| unit.physical_offset == wanted))
     }
 
     #[inline]
@@ -201,13 +207,13 @@ impl<'a> QueueCheck<'a> {
         if window.queue != queue {
             window.change(queue, self.queues);
         }
-        let mut place = number.saturating_sub(window.shift);
-        let mut entry = window.entry_of(known, place, self.entries)?;
+        let mut position = number.saturating_sub(window.shift);
+        let mut entry = window.entry_of(known, position, self.entries)?;
         if !entry.is_some_and(|entry| is_entry(&entry, request))
-            && let Some(other) = known.place_of(number, request)?
+            && let Some(other) = known.position_of(number, request)?
         {
-            place = other;
-            entry = window.entry_of(known, place, self.entries)?;
+            position = other;
+            entry = window.entry_of(known, position, self.entries)?;
         }
         let Some(entry) = entry.filter(|entry| is_entry(entry, request)) else {
             window.shift = 0;
@@ -220,12 +226,12 @@ impl<'a> QueueCheck<'a> {
             return entry.map_or(Ok(()), |entry| self.other_entry(known, number, entry, request));
         };
         window.matched += 1;
-        window.shift = number.saturating_sub(place);
+        window.shift = number.saturating_sub(position);
         if window.shift > 0 {
-            known.shift(place, window.shift);
+            known.shift(position, window.shift);
         }
         if entry.tags_code != tags_code(self.cx, request) {
-            return self.other_tags(known, queue, place, entry, request);
+            return self.other_tags(known, queue, position, entry, request);
         }
         Ok(())
     }
@@ -314,10 +320,10 @@ impl<'a> QueueCheck<'a> {
         let number = range.base_queue_offset;
         let entries = self.entries * ENTRY_LEN / QueueKind::Batch.entry_len();
         match find_batch(known, window, entries, request.physical_offset, number)? {
-            Has::Entry(place, unit) => {
+            Has::Entry(position, unit) => {
                 let is_size = u32::try_from(unit.store_size) == Ok(request.store_size);
                 window.matched += u64::from(is_size && is_range(&unit, range));
-                self.check_fields(known, place, &unit, request);
+                self.check_fields(known, position, &unit, request);
             }
             Has::Broken => {}
             Has::Other(unit) => {
@@ -339,7 +345,7 @@ impl<'a> QueueCheck<'a> {
     fn check_fields(
         &self,
         queue: &Queue,
-        place: i64,
+        position: i64,
         unit: &CqUnit,
         request: &DispatchRequest<'_>,
     ) {
@@ -349,8 +355,8 @@ impl<'a> QueueCheck<'a> {
             (Code::BatchTime, "time", time, unit.store_timestamp_ms),
         ] {
             if expected != found {
-                let (path, offset) = queue.spot(place);
-                let found = format!("entry {place} with {name} {found}");
+                let (path, offset) = queue.spot(position);
+                let found = format!("entry {position} with {name} {found}");
                 let expected = format!("{name} {expected}");
                 self.cx.findings.add(code, &path, Some(offset), expected, found);
             }
@@ -436,8 +442,8 @@ fn find_batch(
     physical_offset: i64,
     number: i64,
 ) -> Result<Has> {
-    if let Some((place, unit)) = window.find(physical_offset) {
-        return Ok(Has::Entry(place, unit));
+    if let Some((position, unit)) = window.find(physical_offset) {
+        return Ok(Has::Entry(position, unit));
     }
     let by_place = partition_point_by(queue, |unit| unit.physical_offset < physical_offset)?;
     window.read(queue, by_place, entries)?;
@@ -446,7 +452,7 @@ fn find_batch(
         window.read(queue, by_number, entries)?;
     }
     Ok(match (window.find(physical_offset), window.units().next()) {
-        (Some((place, unit)), _) => Has::Entry(place, unit),
+        (Some((position, unit)), _) => Has::Entry(position, unit),
         (None, Some(first)) if first.is_valid() && first.number == number => Has::Other(first),
         // An invalid entry between its neighbours.
         (None, Some(first)) if !first.is_valid() && number < queue.end => Has::Broken,
@@ -456,7 +462,7 @@ fn find_batch(
 
 fn partition_point_by(queue: &Queue, before: impl Fn(&CqUnit) -> bool) -> Result<i64> {
     let entries = &queue.entries;
-    let place = entries
-        .partition_point_by(entries.places(), |unit| unit.is_valid().then(|| before(unit)))?;
-    Ok(saturating_i64(place))
+    let position = entries
+        .partition_point_by(entries.positions(), |unit| unit.is_valid().then(|| before(unit)))?;
+    Ok(saturating_i64(position))
 }

@@ -243,7 +243,7 @@ impl SharedView {
         match flushed {
             None => Ok(log.end_offset()),
             // The mark of the current or last session.
-            Some(Flushed { place, before_ms: i64::MIN }) => Ok(place.min(log.end_offset())),
+            Some(Flushed { offset, before_ms: i64::MIN }) => Ok(offset.min(log.end_offset())),
             Some(Flushed { before_ms, .. }) => durable_end(log, before_ms),
         }
     }

@@ -79,7 +79,7 @@ impl QueueView {
     #[must_use]
     pub fn first_listed(&self) -> i64 {
         let plain = self.queue.as_ref().filter(|queue| queue.kind() == QueueKind::Plain);
-        plain.map_or(0, |queue| saturating_i64(queue.places().start))
+        plain.map_or(0, |queue| saturating_i64(queue.positions().start))
     }
 
     /// The unit that holds a queue offset.

@@ -19,13 +19,13 @@ use crate::py::{fields, process};
 use crate::store::MessageStore;
 
 /// A path, and the storage that has it.
-pub(crate) struct Place {
+pub(crate) struct Location {
     pub(crate) path: PathBuf,
     pub(crate) storage: Arc<dyn Storage>,
 }
 
 /// The place of an argument: `mqstore.files.remote.RemotePath` carries the storage of its URL.
-pub(crate) fn place_of(path: &Bound<'_, PyAny>) -> PyResult<Place> {
+pub(crate) fn location_of(path: &Bound<'_, PyAny>) -> PyResult<Location> {
     if !path.is_exact_instance_of::<PyString>()
         && let Some(remote) = path.getattr_opt("_remote")?
         && let Ok(remote) = remote.cast::<RemoteStorage>()
@@ -34,9 +34,9 @@ pub(crate) fn place_of(path: &Bound<'_, PyAny>) -> PyResult<Place> {
         if remote.generation != process::generation() {
             return Err(remote::forked());
         }
-        return Ok(Place { path: path.extract()?, storage: remote.storage() });
+        return Ok(Location { path: path.extract()?, storage: remote.storage() });
     }
-    Ok(Place { path: fields::absolute(path)?, storage: Arc::new(Os) })
+    Ok(Location { path: fields::absolute(path)?, storage: Arc::new(Os) })
 }
 
 /// A store behind a URL, opened anew for each listing with other objects. Nothing of an opened one

@@ -8,10 +8,10 @@ use crate::store::store_files::OffsetsStamps;
 
 pub(super) type Queue = (String, i32);
 
-/// Sorted ranges of places whose messages are done.
+/// Sorted ranges of offsets whose messages are done.
 pub(super) type Done = Vec<(i64, i64)>;
 
-/// First message of a group in a topic that it has no place in.
+/// First message of a group in a topic that it has no offset in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
     Earliest,
@@ -22,7 +22,7 @@ pub enum Begin {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct Progress {
     pub(super) next: BTreeMap<Queue, i64>,
     pub(super) done: BTreeMap<Queue, Done>,
     /// Queues moved since the last commit, and how far each was read for it.
@@ -38,7 +38,7 @@ pub(super) struct Places {
     pub(super) closed: bool,
 }
 
-impl Places {
+impl Progress {
     pub(super) fn knows(&self, topic: &str) -> bool {
         let first = self.next.range((topic.to_owned(), i32::MIN)..).next();
         first.is_some_and(|((known, _), _)| known == topic)
