@@ -165,23 +165,22 @@ def _info_lines(info: Row) -> Lines:
         yield line(name, value)
     yield ""
     yield from table_lines(info["files"], _FILES)
-    rows = {name: _counts_text(counts) for name, counts in (info["rocksdb"] or {}).items()}
-    unknown = info["unknown"]
-    more = len(unknown) - _UNKNOWN_SHOWN
-    for parts in (
-        [line("RocksDB", f"{name}: {text}") for name, text in rows.items() if text],
-        [
-            line("not read", _structure_text(structure))
-            for structure in info["not_read"]
-            if not rows.get(structure["path"])
-        ],
-        [line("warning", warning) for warning in info["warnings"]],
-        [line("unknown", path) for path in unknown[:_UNKNOWN_SHOWN]]
-        + ([line("unknown", f"... and {more} more (--json)")] if more > 0 else []),
-    ):
-        if parts:
+    counted = {name: _counts_text(counts) for name, counts in (info["rocksdb"] or {}).items()}
+    rocksdb = [line("RocksDB", f"{name}: {text}") for name, text in counted.items() if text]
+    not_read = [
+        line("not read", _structure_text(structure))
+        for structure in info["not_read"]
+        if not counted.get(structure["path"])
+    ]
+    warnings = [line("warning", warning) for warning in info["warnings"]]
+    unknown = [line("unknown", path) for path in info["unknown"][:_UNKNOWN_SHOWN]]
+    more = len(info["unknown"]) - len(unknown)
+    if more:
+        unknown.append(line("unknown", f"... and {more} more (--json)"))
+    for paragraph in (rocksdb, not_read, warnings, unknown):
+        if paragraph:
             yield ""
-            yield from parts
+            yield from paragraph
 
 
 def _counts_text(counts: dict[str, int]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import click
 
@@ -35,9 +35,6 @@ from mqstore.cli.selection import Selection, select
 from mqstore.cli.units import OFFSET, TIME
 from mqstore.errors import CorruptionError, expected_got
 from mqstore.text import is_relative, time_text
-
-if TYPE_CHECKING:
-    from typing import Literal
 
 _OFFSETS = columns(
     "topic",
