@@ -31,7 +31,7 @@ from mqstore.cli.options import (
     topics_option,
 )
 from mqstore.cli.output import Column, Output, columns, note
-from mqstore.cli.selection import Selection, select
+from mqstore.cli.selection import Selected, Selection
 from mqstore.cli.units import OFFSET, TIME
 from mqstore.errors import CorruptionError, expected_got
 from mqstore.text import is_relative, time_text
@@ -93,7 +93,7 @@ def cat_command(
     if what.key is not None and {what.queue_id, what.offset, what.tags} != {None}:
         raise click.UsageError("--key goes with -t, -n, --from and --to only.")
     show = line_of(view, template, what.grep, raw=raw)
-    with open_store(store, config) as opened, closing(select(opened, what)) as found:
+    with open_store(store, config) as opened, closing(Selected(opened, what)) as found:
         if not allow_empty:
             check_topics(opened, what.topics)
             check_queue(opened, what.topics, what.queue_id)

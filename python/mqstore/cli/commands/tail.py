@@ -27,7 +27,7 @@ from mqstore.cli.options import (
     read_command,
     topics_option,
 )
-from mqstore.cli.selection import Selection, select
+from mqstore.cli.selection import Selected, Selection
 from mqstore.exchange.matching import body_matches
 
 if TYPE_CHECKING:
@@ -113,5 +113,5 @@ def _last(store: Store, what: Selection) -> list[StoredMessage]:
     """The newest messages, oldest first."""
     if what.limit == 0:
         return []
-    with closing(select(store, what)) as found:
+    with closing(Selected(store, what)) as found:
         return list(found)[::-1]
