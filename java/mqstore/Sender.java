@@ -19,13 +19,15 @@ import java.util.Collection;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
-import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
@@ -43,7 +45,7 @@ public final class Sender {
     private static final int ANY_QUEUE = -1;
     private static final int PERM_WRITE = 2;
     private static final long PROOF_NS = 100_000_000;
-    private static final Item LAST = new Item();
+    private static final int LANES = 48;
 
     private final DataOutputStream out;
     private final Map<String, String> settings;
@@ -63,8 +65,8 @@ public final class Sender {
     private final int tries;
     private final int batch;
     private final Set<String> dropped = new HashSet<>();
-    private final List<BlockingQueue<Item>> lanes = new ArrayList<>();
-    private final List<Thread> threads = new ArrayList<>();
+    private final Map<String, List<Item>> held = new LinkedHashMap<>();
+    private final List<ExecutorService> lanes = new ArrayList<>();
     private final Map<String, List<Object>> queues = new ConcurrentHashMap<>();
     private final Map<String, Set<Object>> seen = new ConcurrentHashMap<>();
     private final Map<String, Long> proofs = new ConcurrentHashMap<>();
@@ -104,19 +106,9 @@ public final class Sender {
         setBody = message.getMethod("setBody", byte[].class);
         queueId = queue.getMethod("getQueueId");
         ordered = Boolean.parseBoolean(settings.get("ordered"));
-        boolean ownLanes = Boolean.parseBoolean(settings.get("own.lanes"));
-        for (int i = 0; i < Integer.parseInt(settings.get("lanes")); i++) {
-            if (i == 0 || ownLanes) {
-                lanes.add(new LinkedBlockingQueue<>());
-            }
-            BlockingQueue<Item> lane = lanes.get(lanes.size() - 1);
-            Thread thread = new Thread(() -> work(lane), "sender-" + i);
-            thread.setUncaughtExceptionHandler((dead, error) -> {
-                error.printStackTrace();
-                Runtime.getRuntime().halt(3);
-            });
-            thread.start();
-            threads.add(thread);
+        // In order, each queue has a thread of its own.
+        for (int i = 0; i < (ordered ? LANES : 1); i++) {
+            lanes.add(Executors.newFixedThreadPool(ordered ? 1 : LANES));
         }
     }
 
@@ -171,21 +163,15 @@ public final class Sender {
 
     private static Object call(Object target, String name, Object... arguments) throws ReflectiveOperationException {
         for (Method method : target.getClass().getMethods()) {
-            if (method.getName().equals(name) && fits(method.getParameterTypes(), arguments)) {
-                return method.invoke(target, arguments);
+            if (method.getName().equals(name) && method.getParameterCount() == arguments.length) {
+                try {
+                    return method.invoke(target, arguments);
+                } catch (IllegalArgumentException other) {
+                    // An overload for other types.
+                }
             }
         }
         throw new NoSuchMethodException(target.getClass().getName() + "." + name);
-    }
-
-    private static boolean fits(Class<?>[] types, Object[] arguments) {
-        boolean all = types.length == arguments.length;
-        for (int i = 0; all && i < types.length; i++) {
-            all = types[i].isInstance(arguments[i]) || types[i].isPrimitive() && arguments[i] instanceof Number
-                && types[i] == (arguments[i] instanceof Integer ? int.class : long.class)
-                || types[i] == boolean.class && arguments[i] instanceof Boolean;
-        }
-        return all;
     }
 
     private Object started() throws Exception {
@@ -212,29 +198,60 @@ public final class Sender {
             ByteBuffer body = frame(in);
             switch (body.get()) {
                 case 'M':
-                    Item item = item(body);
-                    lanes.get(Math.floorMod(item.lane, lanes.size())).add(item);
+                    hold(item(body));
+                    break;
+                case 'G':
+                    held.values().forEach(this::start);
+                    held.clear();
                     break;
                 case 'T':
                     describe(text(body));
                     break;
                 default:
+                    // What is on its way is answered, and the rest dropped.
                     stopped = true;
-                    lanes.forEach(Collection::clear);
-                    end();
+                    for (ExecutorService lane : lanes) {
+                        lane.shutdown();
+                        lane.awaitTermination(Long.MAX_VALUE, TimeUnit.NANOSECONDS);
+                    }
                     return;
             }
         }
     }
 
-    /** Waits until what is on its way was answered. */
-    private void end() throws InterruptedException {
-        for (int i = 0; i < threads.size(); i++) {
-            lanes.get(i % lanes.size()).add(LAST);
+    /** Messages of one queue go together once a request is full, or the other side waits. */
+    private void hold(Item item) {
+        String queue = item.lane + "/" + item.queue + "/" + item.topic;
+        List<Item> items = held.computeIfAbsent(queue, none -> new ArrayList<>());
+        int bytes = item.bytes;
+        for (Item other : items) {
+            bytes += other.bytes;
         }
-        for (Thread thread : threads) {
-            thread.join();
+        if (!items.isEmpty() && (!item.batchable || bytes > MOST_BATCH_BYTES)) {
+            start(items);
+            items = new ArrayList<>();
+            held.put(queue, items);
         }
+        items.add(item);
+        if (!item.batchable || items.size() == batch) {
+            start(items);
+            held.remove(queue);
+        }
+    }
+
+    private void start(List<Item> items) {
+        lanes.get(items.get(0).lane % lanes.size()).execute(() -> {
+            try {
+                if (!stopped) {
+                    deliver(items);
+                }
+            } catch (InterruptedException | IOException gone) {
+                stopped = true;
+            } catch (Throwable error) {
+                error.printStackTrace();
+                Runtime.getRuntime().halt(3);
+            }
+        });
     }
 
     private Item item(ByteBuffer body) throws Exception {
@@ -243,10 +260,11 @@ public final class Sender {
         item.queue = body.getInt();
         item.lane = body.getInt();
         int flag = body.getInt();
-        item.topic = text(body);
-        String stored = text(body);
-        String added = text(body);
-        byte[] content = bytes(body);
+        int[] lengths = {body.getInt(), body.getInt(), body.getInt(), body.getInt()};
+        item.topic = text(body, lengths[0]);
+        String stored = text(body, lengths[1]);
+        String added = text(body, lengths[2]);
+        byte[] content = bytes(body, lengths[3]);
         @SuppressWarnings("unchecked")
         Map<String, String> properties = (Map<String, String>) readProperties.invoke(null, stored);
         properties.keySet().removeAll(dropped);
@@ -260,34 +278,6 @@ public final class Sender {
         item.batchable = batch > 1 && content.length > 0 && !item.topic.startsWith("%RETRY%")
             && properties.getOrDefault("WAIT", "true").equals("true") && !properties.containsKey("INNER_MULTI_DISPATCH");
         return item;
-    }
-
-    private void work(BlockingQueue<Item> lane) {
-        Item held = null;
-        while (true) {
-            List<Item> items = new ArrayList<>();
-            try {
-                Item first = held == null ? lane.take() : held;
-                held = null;
-                if (first == LAST || stopped) {
-                    return;
-                }
-                items.add(first);
-                int size = first.bytes;
-                while (first.batchable && items.size() < batch && (held = lane.poll()) != null) {
-                    if (!held.batchable || held.queue != first.queue || !held.topic.equals(first.topic)
-                        || size + held.bytes > MOST_BATCH_BYTES) {
-                        break;
-                    }
-                    size += held.bytes;
-                    items.add(held);
-                    held = null;
-                }
-                deliver(items);
-            } catch (InterruptedException | IOException gone) {
-                return;
-            }
-        }
     }
 
     private void deliver(List<Item> items) throws InterruptedException, IOException {
@@ -406,7 +396,7 @@ public final class Sender {
             throw new Failure(Failure.NO_QUEUE, "NoQueue", item.topic + " has " + known.size() + " queues, none is "
                 + item.queue);
         }
-        boolean inTurn = item.queue == ANY_QUEUE && lanes.size() == 1;
+        boolean inTurn = item.queue == ANY_QUEUE && !ordered;
         return same.get(Math.floorMod(inTurn ? turn.getAndIncrement() : item.lane, same.size()));
     }
 
@@ -560,11 +550,15 @@ public final class Sender {
     }
 
     private static String text(ByteBuffer body) {
-        return new String(bytes(body), StandardCharsets.UTF_8);
+        return text(body, body.getInt());
     }
 
-    private static byte[] bytes(ByteBuffer body) {
-        byte[] found = new byte[body.getInt()];
+    private static String text(ByteBuffer body, int length) {
+        return new String(bytes(body, length), StandardCharsets.UTF_8);
+    }
+
+    private static byte[] bytes(ByteBuffer body, int length) {
+        byte[] found = new byte[length];
         body.get(found);
         return found;
     }

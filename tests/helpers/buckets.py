@@ -62,7 +62,8 @@ class Bucket:
         return f"s3://{self.name}/{prefix}"
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nothing listens at."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -83,7 +84,7 @@ def s3_server(folder: Path) -> Iterator[Bucket]:
     identity = {"name": "test", "credentials": keys, "actions": actions}
     users.write_text(json.dumps({"identities": [identity]}), encoding="utf-8")
     names = ["master", "volume", "filer", "s3"]
-    ports = _free_ports(8)
+    ports = free_ports(8)
     given = [f"-{name}.port={port}" for name, port in zip(names, ports, strict=False)]
     given += [f"-{name}.port.grpc={port}" for name, port in zip(names, ports[4:], strict=True)]
     # Two of these servers may run at a time.
@@ -146,3 +147,50 @@ def asked(question: Callable[..., Any], *given: Any, **more: Any) -> Any:
         return str(question(*given, **more))
     except mqstore.StoreError as error:
         return type(error)
+
+
+def answers(store: mqstore.Store) -> dict[str, Any]:
+    """Everything that a reader of the store can ask for."""
+    found: dict[str, Any] = {
+        "bounds": (store.min_physical_offset, store.max_physical_offset),
+        "messages": [str(item) for item in store.scan(on_error="report")],
+        "rows": store.scan_arrow(on_error="report").read_all().to_pylist(),
+        "topics": store.topics(),
+        "queues": [str(queue) for queue in store.queues()],
+        "groups": str(store.groups()),
+        "versions": store.versions(),
+    }
+    for queue in store.queues():
+        place = queue.topic, queue.queue_id
+        found["read", place] = asked(store.read, *place, queue.min_offset, max_messages=50)
+        time_ms = (
+            (queue.first_store_timestamp_ms or 0) + (queue.last_store_timestamp_ms or 0)
+        ) // 2
+        found["time", place] = asked(store.offset_at, *place, time_ms)
+    messages = [m for m in store.scan(on_error="skip") if m.keys][:40:4]
+    for message in messages:
+        key = message.keys[0]
+        found["key", key] = asked(store.query, message.topic, key)
+    return found
+
+
+def nameless(answers: dict[str, Any], root: object) -> dict[str, Any]:
+    """The answers as text, without the place of the store."""
+    return {
+        question: repr(answer).replace(str(root), "ROOT") for question, answer in answers.items()
+    }
+
+
+def compare(local: Path, url: str, config: Any = None, **more: Any) -> mqstore.Store:
+    """Asks both; returns the store behind the URL."""
+    store = mqstore.open(url, config=config, **more)
+    with mqstore.open(local, config=config) as known:
+        expected = answers(known)
+    found = answers(store)
+    expected, found = (
+        nameless(given, root) for given, root in [(expected, local), (found, store.path)]
+    )
+    for question, answer in expected.items():
+        assert found[question] == answer, question
+    assert found.keys() == expected.keys()
+    return store

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,26 @@ QUICK_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -Xshare:auto"}
 def client_path(version: str = VERSION) -> str:
     """The class path of RocketMQ's client."""
     return build(version).partition(os.pathsep)[2]
+
+
+def jars(folder: Path, version: str, *names: str) -> str:
+    """The class path of parts of a RocketMQ that the harness is not compiled for."""
+    parts = "".join(
+        f"<dependency><groupId>org.apache.rocketmq</groupId><artifactId>rocketmq-{name}</artifactId>"
+        f"<version>{version}</version></dependency>"
+        for name in names
+    )
+    folder.mkdir(parents=True)
+    (folder / "pom.xml").write_text(
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>mqstore</groupId><artifactId>jars</artifactId><version>1</version>"
+        f"<dependencies>{parts}</dependencies></project>"
+    )
+    output = folder / "classpath.txt"
+    maven = ["mvn", "--batch-mode", "--quiet", "--file", str(folder / "pom.xml")]
+    goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath"
+    subprocess.run([*maven, goal, f"-Dmdep.outputFile={output}"], check=True)
+    return output.read_text().strip()
 
 
 @dataclass

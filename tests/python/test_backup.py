@@ -380,7 +380,7 @@ def test_what_is_no_backup_is_refused(tmp_path: Path, store: Path) -> None:
         mqstore.open(backup, snapshot="x")
     with pytest.raises(mqstore.StoreReadOnlyError):
         mqstore.open(backup, "r+")
-    (backup / "mqstore-backup.json").write_text('{"format": "mqstore-backup", "version": 2}')
+    (backup / "mqstore-backup.json").write_text('{"format": "mqstore-backup", "version": 3}')
     for call in (mqstore.snapshots, mqstore.open, mqstore.check_backup):
         with pytest.raises(mqstore.UnsupportedError, match="pip install --upgrade"):
             call(backup)

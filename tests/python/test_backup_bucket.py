@@ -45,6 +45,9 @@ def test_a_bucket_is_a_target(s3: Bucket, tmp_path: Path, usual: Path) -> None:
     out = tmp_path / "out"
     assert mqstore.restore(target, out, storage_options=options).findings == ()
     assert log_bytes(out) == log_bytes(usual)
+    mqstore.sync(usual, target, compress="zstd", storage_options=options)
+    format_ = asked_for.get(["mqstore-backup.json"])[0]
+    assert format_ == b'{"format":"mqstore-backup","version":2}'
     plan = mqstore.prune(target, keep=timedelta(0), storage_options=options)
     assert plan.kept == (report.snapshot,)
     assert mqstore.snapshots(target, storage_options=options)[0].id == report.snapshot

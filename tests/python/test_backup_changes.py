@@ -210,11 +210,11 @@ def test_two_stores_that_begin_one_backup_at_once_do_not_share_it(
     small_files = syncing.left_out_names
     once = [1]
 
-    def beside(place: Path) -> Any:
+    def beside(place: Path, **given: Any) -> Any:
         if once:
             once.clear()
             mqstore.sync(other, backup)
-        return small_files(place)
+        return small_files(place, **given)
 
     monkeypatch.setattr(syncing, "left_out_names", beside)
     with pytest.raises(mqstore.ConfigError, match="another store"):

@@ -255,9 +255,9 @@ def test_a_log_that_is_cut_while_it_is_copied_gives_no_snapshot(
 
     for later in (other, before):
 
-        def cut(root: Path, later: Path = later) -> Any:
+        def cut(root: Path, later: Path = later, **given: Any) -> Any:
             shutil.copytree(later / "commitlog", store / "commitlog", dirs_exist_ok=True)
-            return left_out(root)
+            return left_out(root, **given)
 
         monkeypatch.setattr(syncing, "left_out_names", cut)
         with pytest.raises(mqstore.StoreError, match="the log was cut while it was copied"):

@@ -19,7 +19,7 @@ import pytest
 
 import mqstore
 import mqstore.metrics
-from helpers.buckets import SECRET, SMALL, asked, connect, count
+from helpers.buckets import SECRET, SMALL, answers, compare, connect, count, nameless
 from helpers.golden import Case, case_names
 from mqstore.files import remote
 
@@ -30,53 +30,6 @@ if TYPE_CHECKING:
     from helpers.buckets import Bucket
 
 ON_S3 = ("plain", "broker", "abort-half", "abort-nocq", "batch", "lmq", "rollover")
-
-
-def answers(store: mqstore.Store) -> dict[str, Any]:
-    """Everything that a reader of the store can ask for."""
-    found: dict[str, Any] = {
-        "bounds": (store.min_physical_offset, store.max_physical_offset),
-        "messages": [str(item) for item in store.scan(on_error="report")],
-        "rows": store.scan_arrow(on_error="report").read_all().to_pylist(),
-        "topics": store.topics(),
-        "queues": [str(queue) for queue in store.queues()],
-        "groups": str(store.groups()),
-        "versions": store.versions(),
-    }
-    for queue in store.queues():
-        place = queue.topic, queue.queue_id
-        found["read", place] = asked(store.read, *place, queue.min_offset, max_messages=50)
-        time_ms = (
-            (queue.first_store_timestamp_ms or 0) + (queue.last_store_timestamp_ms or 0)
-        ) // 2
-        found["time", place] = asked(store.offset_at, *place, time_ms)
-    messages = [m for m in store.scan(on_error="skip") if m.keys][:40:4]
-    for message in messages:
-        key = message.keys[0]
-        found["key", key] = asked(store.query, message.topic, key)
-    return found
-
-
-def _nameless(answers: dict[str, Any], root: object) -> dict[str, Any]:
-    """The answers as text, without the place of the store."""
-    return {
-        question: repr(answer).replace(str(root), "ROOT") for question, answer in answers.items()
-    }
-
-
-def compare(local: Path, url: str, config: Any = None, **more: Any) -> mqstore.Store:
-    """Asks both; returns the store behind the URL."""
-    store = mqstore.open(url, config=config, **more)
-    with mqstore.open(local, config=config) as known:
-        expected = answers(known)
-    found = answers(store)
-    expected, found = (
-        _nameless(given, root) for given, root in [(expected, local), (found, store.path)]
-    )
-    for question, answer in expected.items():
-        assert found[question] == answer, question
-    assert found.keys() == expected.keys()
-    return store
 
 
 # --- equal answers ----------------------------------------------------------------------------
@@ -269,10 +222,10 @@ def test_store_in_rocksdb_is_copied_into_the_cache(
     with pytest.raises(mqstore.UnsupportedError, match="give cache_dir=, a folder that takes"):
         mqstore.open(url)
     with mqstore.open(root, config=Case(name).settings) as known:
-        expected = _nameless(answers(known), root)
+        expected = nameless(answers(known), root)
     for _ in range(2):
         with mqstore.open(url, cache_dir=cache, config=Case(name).settings) as store:
-            assert _nameless(answers(store), store.path) == expected
+            assert nameless(answers(store), store.path) == expected
         assert len([*cache.iterdir()]) == 1
     options = {"cache_dir": str(cache)}
     assert mqstore.verify(url, storage_options=options).ok == mqstore.verify(root).ok

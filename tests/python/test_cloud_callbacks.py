@@ -1,14 +1,10 @@
-"""Objects whose code uses the store that asks, a server that fails, an exit meanwhile."""
+"""Objects whose code uses the store that asks, and an exit meanwhile."""
 
 from __future__ import annotations
 
-import http.client
-import random
 import subprocess
 import sys
 import threading
-import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import fsspec
@@ -19,10 +15,8 @@ from helpers.buckets import SMALL, asked
 from mqstore.files import remote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
-
-    from helpers.buckets import Bucket
 
 CALLS: dict[str, Callable[[mqstore.Store], Any]] = {
     "refresh": lambda store: store.refresh(),
@@ -180,104 +174,3 @@ print("ends", flush=True)
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False
     )
     assert (done.returncode, done.stdout) == (0, "ends\n"), done.stderr
-
-
-class Proxy(BaseHTTPRequestHandler):
-    """Hands requests on to a server, and spoils answers about objects by a seed."""
-
-    server: FailingServer
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        connection = http.client.HTTPConnection(self.server.behind, timeout=30)
-        connection.request("GET", self.path, headers=dict(self.headers.items()))
-        answer = connection.getresponse()
-        body = answer.read()
-        connection.close()
-        is_object = "list-type" not in self.path
-        kind = self.server.next() if is_object else "fine"
-        status = answer.status
-        if kind.isdecimal():
-            status, body = int(kind), b"<Error><Code>SlowDown</Code></Error>"
-        if kind == "reset":
-            self.close_connection = True
-            return
-        if kind == "slow":
-            time.sleep(0.05)
-        self.send_response(status)
-        for name, value in answer.getheaders():
-            if name.lower() not in {"transfer-encoding", "connection", "content-length"}:
-                self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if kind == "short":
-            self.wfile.write(body[: len(body) // 2])
-            self.close_connection = True
-        else:
-            self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-class FailingServer(ThreadingHTTPServer):
-    daemon_threads = True
-    weights: tuple[int, ...] = (1, 0, 0, 0, 0, 0)
-
-    def __init__(self, behind: str) -> None:
-        super().__init__(("127.0.0.1", 0), Proxy)
-        self.behind, self.random, self.failed = behind, random.Random(7), 0
-        self._turn = threading.Lock()
-
-    def next(self) -> str:
-        kinds = ["fine", "500", "503", "short", "reset", "slow"]
-        with self._turn:
-            kind = self.random.choices(kinds, self.weights)[0]
-            self.failed += kind not in {"fine", "slow"}
-        return kind
-
-    def handle_error(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def failing(s3: Bucket) -> Iterator[tuple[FailingServer, dict[str, str]]]:
-    """A server in front of the real one, and storage options that lead there."""
-    with FailingServer(s3.options["endpoint"].removeprefix("http://")) as server:
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-        yield server, {**s3.options, "endpoint": endpoint}
-        server.shutdown()
-
-
-def test_a_server_that_fails_now_and_then_is_asked_again(
-    failing: tuple[FailingServer, dict[str, str]],
-    usual: Path,
-    s3: Bucket,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    server, options = failing
-    monkeypatch.setattr(remote, "_PAUSE_S", 0.0)
-    url = s3.put(usual, "failing")
-    server.weights = (90, 2, 2, 2, 2, 2)
-    with mqstore.open(usual) as known:
-        expected = [asked(call, known) for call in CALLS.values()]
-    answered, errors = 0, []
-    for _ in range(8):
-        try:
-            with mqstore.open(url, storage_options=options) as store:
-                for call, answer in zip(CALLS.values(), expected, strict=True):
-                    found = asked(call, store)
-                    if not isinstance(found, type):
-                        # Statuses of stores differ in nothing but their place.
-                        assert found.replace(url, str(usual)) == answer
-                        answered += 1
-        except mqstore.StoreIOError as error:
-            errors.append(str(error))
-    assert [text for text in errors if "asked 6 times" not in text] == []
-    assert answered > 40
-    assert server.failed > 5
-    for weights, text in [((0, 0, 1, 0, 0, 0), "503"), ((0, 1, 0, 0, 0, 0), "500")]:
-        server.weights = weights
-        with pytest.raises(mqstore.StoreIOError, match=f"asked 6 times, the last time: .*{text}"):
-            mqstore.open(url, storage_options=options)

@@ -40,6 +40,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "stats": partial(mqstore.stats, by=["topic", "tags"], on_error="skip"),
     "preflight": partial(mqstore.preflight, to="5.4"),
     "salvage": mqstore.salvage,
+    "diff": lambda path: mqstore.diff(path, path),
     "sql": lambda path, **more: (
         mqstore.sql(path, "select topic, count(*) from queues group by all order by 1", **more)
     ).fetchall(),
@@ -82,6 +83,34 @@ def test_cures_are_those_of_a_copy(
     assert first.startswith("# copy all below memory://store to the folder store")
     assert "mqstore salvage store --out store.salvaged" in others
     assert not any("memory:" in command for command in others)
+
+
+@pytest.mark.parametrize("name", ["copy", "export", "salvage", "report"])
+@pytest.mark.parametrize("kind", ["usual", "damaged"])
+def test_what_is_written_is_the_same(
+    name: str, kind: str, usual: Path, memory: Callable[[Path], str], tmp_path: Path
+) -> None:
+    """Of a damaged store too, where a call refuses or leaves out the same."""
+    folder = usual if kind == "usual" else damaged(usual, tmp_path / "store")
+    found = {}
+    for place, path in (("local", str(folder)), ("remote", memory(folder))):
+        out = tmp_path / place
+        if name == "report":
+            mqstore.report(path, out.with_suffix(".html"))
+            texts = re.findall(r"[\d,]+ messages", out.with_suffix(".html").read_text())
+            found[place] = texts
+            continue
+        call = {"copy": mqstore.copy, "export": mqstore.export_store, "salvage": mqstore.salvage}
+        error = asked(call[name], path, out)
+        found[place] = [error if isinstance(error, type) else None]
+        if name == "export":
+            rows = sorted(out.rglob("*.jsonl*")) or sorted(out.rglob("*.parquet"))
+            found[place] += [one.read_bytes() for one in rows]
+        elif (out / "commitlog").is_dir():
+            with mqstore.open(out) as store:
+                found[place] += [(m.topic, m.queue_offset, m.body) for m in store.scan()]
+    assert found["remote"] == found["local"]
+    assert len(found["local"]) > 1 or found["local"] != [None]
 
 
 def test_copies_of_a_url(usual: Path, s3: Bucket, tmp_path: Path) -> None:

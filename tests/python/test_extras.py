@@ -56,6 +56,7 @@ def test_part_is_there_after_the_package_alone(use):
         ("jinja2", "mqstore.report", "report"),
         ("plotly", "mqstore.report", "report"),
         ("pyspark", "mqstore.spark.pipeline", "spark"),
+        ("pyarrow", "mqstore.sync(store.path, tempfile.mkdtemp(), compress='zstd')", "parquet"),
     ],
 )
 def test_missing_package_is_named_with_its_extra(package, use, extra):

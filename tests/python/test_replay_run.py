@@ -297,7 +297,7 @@ def test_a_client_that_breaks_its_stream_is_ended(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr("mqstore.replaying.sender.JAR", java)
     with pytest.raises(mqstore.StoreIOError, match="why; start it again to go on"):
-        Sender(Target(to="a:1", classpath="x"), own_lanes=False, dropped=())
+        Sender(Target(to="a:1", classpath="x"), dropped=())
     # An empty class path would be the current folder.
     monkeypatch.delenv("ROCKETMQ_HOME", raising=False)
     with pytest.raises(mqstore.ConfigError, match="rocketmq_home"):

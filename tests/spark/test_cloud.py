@@ -12,6 +12,7 @@ from helpers.buckets import SECRET, s3_server
 from mqstore.errors import ConfigError
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.plan import plan
+from mqstore.spark.roots import _connected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,13 +114,21 @@ def test_verify_on_a_cluster(spark: SparkSession, s3: Bucket, url: str) -> None:
     assert report.counts["messages"] == 600
 
 
-def test_planning_costs_few_requests(s3: Bucket, url: str) -> None:
-    options = ReadOptions.parse({"path": url, **options_of(s3)})
-    root = options.root(url)
-    before = root.counts.requests
+@pytest.mark.parametrize(
+    ("more", "most"),
+    [
+        ({}, 14),
+        ({"keys": "key-17,key-400"}, 14 + 2),
+        # A queue's ends and a sample of it.
+        ({"topics": "orders", "tags": "paid"}, 14 + 2 * 2),
+    ],
+    ids=["all", "keys", "queues"],
+)
+def test_planning_costs_few_requests(more: dict[str, str], most: int, s3: Bucket, url: str) -> None:
+    _connected.cache_clear()
+    options = ReadOptions.parse({"path": url, **options_of(s3), **more})
     assert len(plan(options)) > 0
-    # The listing, and opening with two queues.
-    assert root.counts.requests - before <= 14 + 3
+    assert options.root(url).counts.requests <= most
 
 
 def test_secrets_and_wrong_options(

@@ -93,10 +93,10 @@ from mqstore._native._functions import (
 )
 from mqstore._native._group import _GroupPlaces as _GroupPlaces
 from mqstore._native._index import IndexEntry, IndexFile, IndexHeader
+from mqstore._native._location import _RemoteStorage as _RemoteStorage
 from mqstore._native._log_scan import scan_log, scan_queue, tag_places
 from mqstore._native._message import Message
 from mqstore._native._message_scan import Damage, MessageScan
-from mqstore._native._place import _RemoteStorage as _RemoteStorage
 from mqstore._native._reading import ReadResult
 from mqstore._native._rebuild import _rebuild_topics as _rebuild_topics
 from mqstore._native._rebuild import _replace_folders as _replace_folders

@@ -14,6 +14,7 @@ from mqstore.backup.snapshot import (
     days,
     ids,
     load,
+    log_files,
     newest_first,
     ranges_of,
     shown,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from mqstore.backup.target import Target
     from mqstore.files.remote_path import RemotePath
 
-__all__ = ["backup_path", "files_at", "newest_snapshot", "snapshots"]
 
 _CLOCK_MS = 60_000
 """Store times so far behind the snapshot that has them are believed."""
@@ -132,7 +132,7 @@ def _at_time(target: Target, known: list[str], at_ms: int) -> BackupFiles:
         assert before is not None  # noqa: S101 - one of them has a snapshot
         return BackupFiles(target, before)
     after = _load(target, later[0], known)
-    start = min((int(n[10:]) for n in after.files if n.startswith("commitlog/")), default=0)
+    start = min(log_files(after.files), default=0)
     if before is not None:
         start = before.snapshot.end_offset
         if before.snapshot.timeline != after.snapshot.timeline:
@@ -156,11 +156,11 @@ def _at_time(target: Target, known: list[str], at_ms: int) -> BackupFiles:
 def _fork_of(target: Target, before: Loaded, after: Loaded) -> int:
     """Where the logs of two snapshots differ; timelines between them may have been pruned."""
     views = [BackupFiles(target, one) for one in (before, after)]
-    for name in sorted(name for name in before.files if name.startswith("commitlog/")):
-        at, there = int(name[10:]), after.files.get(name)
+    files = log_files(after.files)
+    for at, kept in sorted(log_files(before.files).items()):
+        name, there = f"commitlog/{at:020}", files.get(at)
         if there is None:
             return min(at, before.snapshot.end_offset)
-        kept = before.files[name]
         if (kept.manifest, kept.ranges) == (there.manifest, there.ranges):
             continue
         same = {*ranges_of(target, there)}
@@ -185,8 +185,7 @@ def _first_later(target: Target, after: Loaded, start: int, at_ms: int) -> int:
     """Where the first record begins that was stored after a time."""
     most_ms = after.snapshot.time_ms + _CLOCK_MS
     with mqstore.open(BackupFiles(target, after).path()) as store:
-        begins = (int(name[10:]) for name in after.files if name.startswith("commitlog/"))
-        begin = max((at for at in begins if at <= start), default=start)
+        begin = max((at for at in log_files(after.files) if at <= start), default=start)
         for message in store.scan(
             # A fork may lie within a record.
             start_physical_offset=start if after.snapshot.fork_offset is None else begin,
@@ -211,8 +210,8 @@ def _to_offset(target: Target, known: list[str], to_offset: int) -> BackupFiles:
             reached = found
             break
         last = found
-    begins = [int(name[10:]) for name in last.files if name.startswith("commitlog/")]
-    end, begin = last.snapshot.end_offset, min(begins, default=last.snapshot.begin_offset)
+    end = last.snapshot.end_offset
+    begin = min(log_files(last.files), default=last.snapshot.begin_offset)
     if not begin <= to_offset <= end:
         text = f"to_offset: expected {begin} to {end}, got {to_offset}; nothing was restored"
         raise OffsetOutOfRangeError(text, to_offset, begin, end)

@@ -14,7 +14,6 @@ import mqstore
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["OFFSET_FILES", "offsets_in_database", "read_table", "within"]
 
 OFFSET_FILES = (
     "config/consumerOffset.json",

@@ -5,26 +5,28 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mqstore
+from mqstore._names import missing_topics
 from mqstore.backup.moment import files_at
-from mqstore.backup.snapshot import kept_bytes
+from mqstore.backup.snapshot import kept_bytes, log_files
 from mqstore.backup.source import PIECE
 from mqstore.backup.target import existing, io_errors, target_of
 from mqstore.backup.view import SETTINGS, BackupFiles
-from mqstore.errors import ConfigError, CorruptionError
+from mqstore.errors import ConfigError, CorruptionError, MessageNotFoundError
 from mqstore.files.durable import sync, sync_up
 from mqstore.results import Finding, _Report
 from mqstore.store import has_scheme
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
 
-__all__ = ["RestoreReport", "restore"]
+    from mqstore.config import ConfigLike
+
 
 _JOURNAL = "mqstore.restoring"
 _WINDOWS = 4
@@ -42,10 +44,13 @@ class RestoreReport(_Report):
         timeline: Timeline of the log.
         begin_offset: Physical offset of the log's first byte.
         end_offset: Physical offset of the log's end.
-        files: Files.
+        files: Files of the moment.
         bytes: Bytes that the backup has of them.
         left_out: Files of the store that the snapshot lacks, a line for each kind.
         findings: What ``mqstore.verify`` reports of the restored store; empty for a dry run.
+        topics: The topics that were asked for; empty for all.
+        messages: How many of them there are in the queues of these topics; ``None`` for all.
+        redact: ``"bodies"`` if the backup has zeros in the place of each body.
     """
 
     target: str
@@ -59,6 +64,9 @@ class RestoreReport(_Report):
     bytes: int
     left_out: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
+    topics: tuple[str, ...] = ()
+    messages: int | None = None
+    redact: str | None = None
 
 
 def restore(
@@ -68,6 +76,7 @@ def restore(
     at: datetime | int | None = None,
     snapshot: str | None = None,
     to_offset: int | None = None,
+    topics: Iterable[str] | None = None,
     dry_run: bool = False,
     progress: Callable[[int, int], object] | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -87,6 +96,8 @@ def restore(
             stored later. The newest snapshot without it, `snapshot` and `to_offset`.
         snapshot: Id of a snapshot.
         to_offset: A physical offset: the log ends before the first record that reaches beyond it.
+        topics: Only messages of these topics, as ``mqstore.copy`` copies them: they have the same
+            queue offsets and other physical offsets. An interrupted copy begins again.
         dry_run: Only returns the plan.
         progress: Called with ``(done_bytes, total_bytes)`` now and then; an exception from it ends
             the work.
@@ -94,10 +105,12 @@ def restore(
 
     Raises:
         NotAStoreError: There is no backup.
-        MessageNotFoundError: The backup has no such snapshot, or nothing as old as `at`.
+        MessageNotFoundError: The backup has no such snapshot, nothing as old as `at`, or not one
+            of the topics.
         OffsetOutOfRangeError: The backup does not reach `to_offset`.
         ConfigError: The folder is not empty.
-        CorruptionError: An object is missing or damaged; the error has its name.
+        CorruptionError: An object is missing or damaged; the error has its name. With `topics`: the
+            log is damaged.
         StoreIOError: A file or an object cannot be read or written.
 
     Examples:
@@ -119,26 +132,38 @@ def restore(
     moment = files.loaded.snapshot
     end = moment.end_offset if files.cut is None else files.cut
     names = sorted(name for name in files.files if name != SETTINGS or not files.has_made(name))
-    begins = [int(name[10:]) for name in names if name.startswith("commitlog/")]
-    facts: dict[str, Any] = {
-        "target": files.url,
-        "path": os.fspath(path),
-        "snapshot": moment.id,
-        "timeline": moment.timeline,
-        "begin_offset": min(begins, default=end),
-        "end_offset": end,
-        "left_out": moment.left_out,
-        "files": len(names),
-        "bytes": sum(kept_bytes(files.files[name]) for name in names),
-    }
-    out = Path(path)
+    size = sum(kept_bytes(files.files[name]) for name in names)
+    report = RestoreReport(
+        files.url, os.fspath(path), False, moment.id, moment.timeline,  # noqa: FBT003
+        min(log_files(files.files), default=end), end, len(names), size, moment.left_out,
+        redact=moment.redact,
+    )  # fmt: skip
+    out, settings = Path(path), files.loaded.settings
     plan = {"snapshot": moment.id, "end_offset": end, "configuration": files.configuration}
+    if topics is not None:
+        plan["topics"] = topics = tuple(topics)
+        with mqstore.open(files.path()) as store:
+            missing = missing_topics(store, topics) if topics else ["expected at least one"]
+            if missing:
+                text = f"topics: {'; '.join(missing)}; nothing was written"
+                raise MessageNotFoundError(text)
+            counts = (q.max_offset - q.min_offset for q in store.queues() if q.topic in topics)
+            report = replace(report, topics=topics, messages=sum(counts))
     with io_errors("read", out):
         done = _begin(out, plan)
     if dry_run:
-        return RestoreReport(applied=False, **facts)
+        return report
+    if topics is not None:
+        if not done:
+            (out / _JOURNAL).unlink(missing_ok=True)
+            mqstore.copy(
+                files.path(), out, topics=topics, allow_empty=True, config=settings,
+                progress=progress,
+            )  # fmt: skip
+            out.chmod(0o700)
+            (out / _JOURNAL).write_text(f"{json.dumps(plan)}\ncommitlog\n", "utf-8")
+        return _verified(out, report)
     _write(out, files, plan, [name for name in names if name not in done], progress)
-    settings = files.loaded.settings
     # Damage that the store had stays as it was; the findings have it.
     with contextlib.suppress(CorruptionError):
         mqstore.recover(out, dry_run=False, config=settings)
@@ -148,11 +173,15 @@ def restore(
         text = f"{out}: expected a log up to {end}, found one up to {found}"
         advice = "`mqstore snapshots TARGET --check` reports damage of the backup"
         raise CorruptionError(f"{text}; {advice}", str(out), found, "log-end", str(end), str(found))
-    report = mqstore.verify(out, config=settings)
-    # Until here an interrupted restore goes on.
+    return _verified(out, report, settings)
+
+
+def _verified(out: Path, plan: RestoreReport, settings: ConfigLike = None) -> RestoreReport:
+    """Verifies what was restored; until then an interrupted restore goes on."""
+    findings = mqstore.verify(out, config=settings).findings
     (out / _JOURNAL).unlink()
     sync(out)
-    return RestoreReport(applied=True, findings=report.findings, **facts)
+    return replace(plan, applied=True, findings=findings)
 
 
 def _begin(out: Path, plan: dict[str, object]) -> set[str]:

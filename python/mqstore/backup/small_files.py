@@ -16,24 +16,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["QUEUES", "left_out_names", "small_files"]
 
 QUEUES = {"consumequeue": 20, "batchconsumequeue": 46, "consumequeue_ext": 1}
 """Bytes of an entry; units of an extension are written before the entry that leads to them."""
 _WHOLE = ("abort", "checkpoint", "mqstore.mark")
-_WHOLE_BELOW = ("config", "mqstore.acks", "mqstore.failed")
+_WITHOUT_BODIES = ("config", "mqstore.acks")
+_WHOLE_BELOW = (*_WITHOUT_BODIES, "mqstore.failed")
 _MADE_AGAIN = ("lock", "mqstore.seal", "mqstore.wait", "abort.bak", "mqstore.deleted")
 
 
-def small_files(root: Path, skipped: list[str]) -> Iterator[tuple[str, bytes]]:
+def small_files(
+    root: Path, skipped: list[str], *, redact: str | None
+) -> Iterator[tuple[str, bytes]]:
     """Files that are kept as a whole.
 
     Args:
         root: The store's root folder.
         skipped: A line is added for each file that is not kept.
+        redact: As for ``mqstore.sync``.
     """
     names: list[str] = list(_WHOLE)
-    for folder in _WHOLE_BELOW:
+    for folder in _WITHOUT_BODIES if redact else _WHOLE_BELOW:
         found = (name.removesuffix(".bak") for name in names_in(root / folder))
         names += dict.fromkeys(f"{folder}/{name}" for name in found)
     for name in names:
@@ -59,11 +62,12 @@ def _content(path: Path) -> bytes | None:
     return next(readable, next(iter(found.values()), None))
 
 
-def left_out_names(root: Path) -> Iterator[str]:
+def left_out_names(root: Path, *, redact: str | None) -> Iterator[str]:
     """A line for each kind of files that no snapshot has."""
     for name in sorted(names_in(root)):
         known = _native._store_name(os.fsencode(name).decode("utf-8", "replace"))  # noqa: SLF001
-        if name in (*_WHOLE, *_WHOLE_BELOW, *_MADE_AGAIN, *QUEUES, "commitlog", "index"):
+        below = _WITHOUT_BODIES if redact else _WHOLE_BELOW
+        if name in (*_WHOLE, *below, *_MADE_AGAIN, *QUEUES, "commitlog", "index"):
             continue
         yield f"{name}: {'no file of a store' if known is None else known[1]}"
     for name in _DATABASES:

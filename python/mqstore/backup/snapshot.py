@@ -9,6 +9,7 @@ import json
 import re
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from mqstore.backup.target import (
     get_objects,
     json_bytes,
     object_name,
+    packed,
 )
 from mqstore.errors import CorruptionError, MessageNotFoundError, StoreError
 
@@ -28,27 +30,6 @@ if TYPE_CHECKING:
 
     from mqstore.backup.target import Target
 
-__all__ = [
-    "BATCH",
-    "File",
-    "Loaded",
-    "Range",
-    "Snapshot",
-    "can_keep",
-    "check_ranges",
-    "day_ms",
-    "days",
-    "document_name",
-    "ids",
-    "kept_bytes",
-    "load",
-    "lost",
-    "newest_first",
-    "ranges_of",
-    "shown",
-    "time_ms_of",
-    "write",
-]
 
 Range = tuple[int, int, str, int]
 """Position in a file, length, digest of the object, and position in it."""
@@ -103,6 +84,7 @@ class Snapshot:
         new_bytes: Bytes that the sync copied.
         left_out: Files of the store that it lacks, a line for each kind.
         source: The store's path.
+        redact: ``"bodies"`` if it has zeros in the place of each body; else ``None``.
     """
 
     id: str
@@ -116,6 +98,7 @@ class Snapshot:
     new_bytes: int
     left_out: tuple[str, ...]
     source: str
+    redact: str | None = None
 
     @property
     def time_ms(self) -> int:
@@ -188,6 +171,11 @@ def kept_bytes(file: File) -> int:
     return file.end if file.manifest else sum(size for _, size, *_ in file.ranges)
 
 
+def log_files(files: Mapping[str, File]) -> dict[int, File]:
+    """Files of the log, by the physical offset at which each begins."""
+    return {int(n[10:]): f for n, f in files.items() if n.startswith("commitlog/")}
+
+
 def shown(files: Mapping[str, File], floor_ms: int) -> dict[str, File]:
     """Files that the store had in the day of the oldest snapshot or later."""
     return {n: f for n, f in files.items() if not f.gone_ms or f.gone_ms > floor_ms}
@@ -217,11 +205,7 @@ def _rows(
         path: [
             int(path in more),
             file.length, file.end, file.crc, file.manifest, file.header, file.gone_ms,
-            *(
-                number
-                for at, size, digest, place in file.ranges
-                for number in (at, size, places[digest], place)
-            ),
+            *chain.from_iterable((at, n, places[digest], to) for at, n, digest, to in file.ranges),
         ]
         for path, file in files.items()
     }  # fmt: skip
@@ -346,20 +330,22 @@ def _parse(target: Target, snapshot_id: str, content: bytes, near: Loaded | None
     facts["left_out"] = tuple(map(str, facts["left_out"]))
     fork, slots = facts["fork_offset"], row["settings"].get("max_hash_slot_num", 0)
     _check_counts("facts", slots, 0 if fork is None else fork, *(facts[name] for name in _COUNTS))
-    if slots > _MOST_SLOTS or not all(isinstance(facts[n], str) for n in ("timeline", "source")):
+    texts = facts["timeline"], facts["source"], facts.get("redact", "")
+    if slots > _MOST_SLOTS or not all(isinstance(text, str) for text in texts):
         raise ValueError("facts")
     time = datetime.fromtimestamp(time_ms_of(snapshot_id) / 1000, UTC)
     snapshot = Snapshot(snapshot_id, time, **facts)
     return Loaded(snapshot, files, row["settings"], row["base"], state, objects)
 
 
-def write(target: Target, new: Loaded, changed: int) -> str:
+def write(target: Target, new: Loaded, changed: int, compress: str | None = None) -> str:
     """Writes a snapshot, whose objects are there; returns its id.
 
     Args:
         target: The backup.
         new: The snapshot, with the state of the one before.
         changed: Files that changed since then.
+        compress: As for ``mqstore.sync``.
     """
     content = _document(new)
     if len(content) > _MOST_BYTES + _MOST_OF_FILE * changed or not new.base:
@@ -371,7 +357,7 @@ def write(target: Target, new: Loaded, changed: int) -> str:
             text = f"{target.url}: the list of {len(new.files)} files: expected {wrong}"
             raise StoreError(f"{text}; no snapshot was written")
         new.base, new.state = digest_of(body), new.files
-        target.put({object_name(new.base): body})
+        target.put({object_name(new.base): packed(body, compress)})
         content = _document(new)
     time = new.snapshot.time
     stamp = f"{time:%Y%m%dT%H%M%S}{new.snapshot.time_ms % 1000:03d}Z"
@@ -397,11 +383,9 @@ def _document(new: Loaded) -> bytes:
         parts[path] = file
     added = [digest for digest in _objects(parts) if digest not in objects]
     objects |= {digest: len(objects) + number for number, digest in enumerate(added)}
-    facts = {
-        name: getattr(new.snapshot, name)
-        for name in Snapshot.__slots__
-        if name not in ("id", "time")
-    }
+    facts = {name: getattr(new.snapshot, name) for name in Snapshot.__slots__[2:]}
+    if facts["redact"] is None:
+        del facts["redact"]
     row = {
         "snapshot": facts,
         "settings": new.settings,

@@ -20,15 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-__all__ = [
-    "PIECE",
-    "Pace",
-    "SourceFile",
-    "cut_entries",
-    "cut_header",
-    "folders_below",
-    "names_in",
-]
 
 PIECE = 8 << 20
 """Most bytes of an object."""
@@ -61,7 +52,7 @@ class Pace:
 class SourceFile:
     """A file of a store; its path may be removed meanwhile."""
 
-    def __init__(self, path: Path, pace: Pace) -> None:
+    def __init__(self, path: Path, pace: Pace | None = None) -> None:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             self._file = os.open(path, flags | getattr(os, "O_NOATIME", 0))
@@ -70,7 +61,7 @@ class SourceFile:
         except OSError:  # another user's file has an access time
             with io_errors("open", path):
                 self._file = os.open(path, flags)
-        self._path, self._pace = path, pace
+        self._path, self._pace = path, pace or Pace(None)
         self.length = os.fstat(self._file).st_size
         self._advise(0, 0, "POSIX_FADV_RANDOM")
 

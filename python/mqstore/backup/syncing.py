@@ -8,13 +8,14 @@ import os
 import secrets
 import time
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import mqstore
 from mqstore.backup.offsets import OFFSET_FILES, offsets_in_database, within
+from mqstore.backup.redacting import RedactedFile
 from mqstore.backup.small_files import QUEUES, left_out_names, small_files
 from mqstore.backup.snapshot import (
     BATCH,
@@ -29,6 +30,7 @@ from mqstore.backup.snapshot import (
     ids,
     kept_bytes,
     load,
+    log_files,
     lost,
     newest_first,
     ranges_of,
@@ -52,11 +54,18 @@ from mqstore.backup.target import (
     get_objects,
     json_bytes,
     object_name,
+    packed,
     target_of,
 )
 from mqstore.backup.upkeep import size_if_kept
 from mqstore.backup.writing import SMALL, ObjectWriter
-from mqstore.errors import ConfigError, CorruptionError, MessageNotFoundError, StoreError
+from mqstore.errors import (
+    ConfigError,
+    CorruptionError,
+    MessageNotFoundError,
+    StoreError,
+    wrong_setting,
+)
 from mqstore.files.layout import numbered
 from mqstore.files.log_files import log_folders, log_paths
 from mqstore.results import _Report
@@ -68,7 +77,6 @@ if TYPE_CHECKING:
     from mqstore.backup.target import Target
     from mqstore.config import ConfigLike
 
-__all__ = ["SyncReport", "sync"]
 
 _MOST_RANGES = 256
 """Ranges of a growing file, of which then the small ones are copied again as one."""
@@ -112,6 +120,8 @@ def sync(
     *,
     config: ConfigLike = None,
     verify: bool = False,
+    compress: Literal["zstd"] | None = None,
+    redact: Literal["bodies"] | None = None,
     bytes_per_s: int | None = None,
     new_timeline: bool = False,
     storage_options: Mapping[str, Any] | None = None,
@@ -128,6 +138,11 @@ def sync(
         config: As for ``mqstore.open``; it is kept in the snapshot.
         verify: Reads back what was written, and copies again what the backup lost of files that the
             store still has.
+        compress: ``"zstd"`` compresses the objects that this sync writes, and needs
+            ``mqstore[parquet]`` here and where the backup is read. Older objects stay as they are,
+            and an mqstore that reads no compressed ones refuses the backup from then on.
+        redact: ``"bodies"`` keeps zeros in the place of each body, for a backup that others may
+            read. It is fixed by the first sync, and an older mqstore refuses such a backup.
         bytes_per_s: Most bytes of the store to read in a second; ``None`` for no limit.
         new_timeline: Begins a new timeline with a log that has no byte of the backup's log, instead
             of a ``ConfigError``.
@@ -136,7 +151,8 @@ def sync(
     Raises:
         NotAStoreError: No such folder, or no store in it.
         ConfigError: The target has the backup of another store, or other files; or the store's log
-            does not reach the backup's, as that of an empty store.
+            does not reach the backup's, as that of an empty store; `compress` is unknown,
+            or `redact` is not that of the backup.
         UnsupportedError: The target cannot write an object only if it is missing, or its format is
             newer than this mqstore.
         CorruptionError: With `verify`: the target gave back something else.
@@ -153,47 +169,44 @@ def sync(
     """
     if has_scheme(path):
         raise ValueError(f"path: expected a folder of this machine, got the URL {path!s}")
+    if compress not in {None, "zstd"}:
+        raise wrong_setting("compress", "zstd", repr(compress))
+    if redact not in {None, "bodies"}:
+        raise wrong_setting("redact", "bodies", repr(redact))
+    packed(b"", compress)  # a package that is missing is named before anything is written
     to, began_s = target_of(target, storage_options), time.monotonic()
     for _ in range(5):
-        report = _Sync(
-            Path(path), to, config, ObjectWriter(to, began_s, verify=verify),
-            verify=verify, bytes_per_s=bytes_per_s, new_timeline=new_timeline,
-        ).run()  # fmt: skip
+        objects = ObjectWriter(to, began_s, verify=verify, compress=compress)
+        pace = Pace(bytes_per_s)
+        report = _Sync(Path(path), to, config, objects, verify, redact, new_timeline, pace).run()
         if report is not None:
             return report
     text = f"{path}, {to.url}: files of the log or objects were deleted during five syncs"
     raise StoreError(f"{text}; no snapshot was written: end `mqstore prune` there, and sync again")
 
 
+@dataclass
 class _Sync:
     """One sync."""
 
-    def __init__(
-        self,
-        root: Path,
-        target: Target,
-        config: ConfigLike,
-        objects: ObjectWriter,
-        *,
-        verify: bool,
-        bytes_per_s: int | None,
-        new_timeline: bool,
-    ) -> None:
-        self._root = root
-        self._target = target
-        self._config = config
-        self._objects = objects
-        self._verify = verify
-        self._new_timeline = new_timeline
-        self._pace = Pace(bytes_per_s)
-        self._damaged: list[str] = []
-        self._skipped: list[str] = []
-        self._unsure: list[tuple[Path, int, int, int]] = []
-        self._flushed = 0
-        self._newest = ""
-        self._lost: set[str] = set()
-        self._known: Mapping[str, File] = {}
-        self._base: Loaded | None = None
+    _root: Path
+    _target: Target
+    _config: ConfigLike
+    _objects: ObjectWriter
+    _verify: bool
+    _redact: str | None
+    _new_timeline: bool
+    _pace: Pace
+    _live: mqstore.Store | None = None
+    _log_files: Collection[Path] = ()
+    _damaged: list[str] = field(default_factory=list)
+    _skipped: list[str] = field(default_factory=list)
+    _unsure: list[tuple[Path, int, int, int]] = field(default_factory=list)
+    _flushed: int = 0
+    _newest: str = ""
+    _lost: set[str] = field(default_factory=set)
+    _known: Mapping[str, File] = field(default_factory=dict)
+    _base: Loaded | None = None
 
     def run(self) -> SyncReport | None:
         """Copies, and writes the snapshot if something is new.
@@ -202,21 +215,24 @@ class _Sync:
         store by its retention.
         """
         # Each step before the next: what is copied first leads only to what is copied later.
-        small = dict(small_files(self._root, self._skipped))
+        small = dict(small_files(self._root, self._skipped, redact=self._redact))
         with mqstore.open(self._root, config=self._config) as store:
             now_ms = time.time_ns() // 1_000_000
             end, self._flushed = store.max_physical_offset, store.flushed_offset
             queues = {(q.topic, str(q.queue_id)): q for q in store.queues()}
             settings = self._settings_of(store)
             offsets = offsets_in_database(self._root, store)
-        target = existing(self._target, make=True)
+        if self._redact:
+            self._live = mqstore.open(self._root, config=self._config)
+        compress = self._objects.compress
+        target = existing(self._target, make=True, compress=compress, redact=self._redact)
         known_days = days(target)
         self._base = base = self._load_base(known_days)
         before = {*ids(target)} if base is None else set()
         if self._newest:
             now_ms = max(now_ms, time_ms_of(self._newest) + 1)
         paths = log_paths(log_folders(self._root, self._config))
-        begin = min(paths, default=end)
+        begin, self._log_files = min(paths, default=end), {*paths.values()}
         if offsets is not None:
             small["config/consumerOffset.json"] = offsets
         ends = {place: queue.max_offset for place, queue in queues.items()}
@@ -237,12 +253,12 @@ class _Sync:
         self._objects.flush(everything=True)
         self._skipped += [f"{name!a}: no name of a store" for name in files if not can_keep(name)]
         files = {name: file for name, file in files.items() if can_keep(name)}
-        left_out = (*left_out_names(self._root), *sorted(self._skipped))
+        left_out = (*left_out_names(self._root, redact=self._redact), *sorted(self._skipped))
         timeline = secrets.token_hex(4)
         if base is not None:
             files = shown(files, day_ms(known_days[0]))
-            same = (base.files, base.snapshot.end_offset) == (files, end)
-            same = same and base.settings == json.loads(json_bytes(settings))
+            now = files, end, json.loads(json_bytes(settings))
+            same = (base.files, base.snapshot.end_offset, base.settings) == now
             if same and base.snapshot.id == self._newest:
                 return self._report(base.snapshot, is_new=False, left_out=left_out)
             if fork is None:
@@ -250,7 +266,7 @@ class _Sync:
         snapshot = Snapshot(
             "", datetime.fromtimestamp(now_ms / 1000, UTC), timeline, begin, end, self._flushed,
             fork, sum(map(kept_bytes, files.values())), self._objects.new_bytes, left_out,
-            os.path.abspath(self._root),  # noqa: PTH100 - no link is followed
+            os.path.abspath(self._root), self._redact,  # noqa: PTH100 - no link is followed
         )  # fmt: skip
         new = Loaded(snapshot, files, settings)
         if base is not None:
@@ -260,7 +276,7 @@ class _Sync:
         if not self._objects.is_whole(needed):
             return None
         self._check_log(end)
-        snapshot = replace(snapshot, id=write(self._target, new, changed))
+        snapshot = replace(snapshot, id=write(self._target, new, changed, compress))
         # Another store may have begun the backup meanwhile.
         is_alone = base is not None or {*ids(target)} - before == {snapshot.id}
         if not is_alone or not self._objects.is_whole([*needed, object_name(new.base)]):
@@ -292,7 +308,7 @@ class _Sync:
         with mqstore.open(self._root, config=self._config) as store:
             is_cut = store.max_physical_offset < end
         for path, begin, size, crc in self._unsure:
-            with contextlib.suppress(FileNotFoundError), SourceFile(path, self._pace) as file:
+            with contextlib.suppress(FileNotFoundError), self._open(path) as file:
                 is_cut = is_cut or zlib.crc32(file.read(begin, begin + size)) != crc
         if is_cut:
             text = f"{self._root}: the log was cut while it was copied"
@@ -300,17 +316,9 @@ class _Sync:
 
     def _report(self, at: Snapshot, *, is_new: bool, left_out: tuple[str, ...]) -> SyncReport:
         return SyncReport(
-            path=os.fspath(self._root),
-            target=self._target.url,
-            snapshot=at.id,
-            is_new=is_new,
-            timeline=at.timeline,
-            end_offset=at.end_offset,
-            new_bytes=self._objects.new_bytes,
-            written_bytes=self._objects.written_bytes,
-            left_out=left_out,
-            damaged=tuple(self._damaged),
-        )
+            os.fspath(self._root), self._target.url, at.id, is_new, at.timeline, at.end_offset,
+            self._objects.new_bytes, self._objects.written_bytes, left_out, tuple(self._damaged),
+        )  # fmt: skip
 
     def _settings_of(self, store: mqstore.Store) -> dict[str, Any]:
         """Settings that the files of a snapshot do not prove."""
@@ -331,12 +339,17 @@ class _Sync:
             is_same = path.stat().st_ctime * 1000 < self._base.snapshot.time_ms
             with contextlib.suppress(CorruptionError):  # copied again, as if it had changed
                 if not is_same:
-                    size = size_if_kept(self._target, known, path, self._pace, by_digest=True)
+                    size = size_if_kept(self._target, known, path, self._open, by_digest=True)
                     is_same = size is not None
             return known if is_same else None
         return known
 
     # Files.
+
+    def _open(self, path: Path) -> SourceFile:
+        if self._live is not None and path in self._log_files:
+            return RedactedFile(path, self._pace, self._live, self._skipped)
+        return SourceFile(path, self._pace)
 
     def _whole(self, name: str, content: bytes) -> File:
         """Keeps a file whose content is replaced as a whole."""
@@ -376,22 +389,19 @@ class _Sync:
         """A closed file that is kept already."""
         if known is None or not known.manifest:
             return None
-        with SourceFile(path, self._pace) as file:
-            is_same = file.length == known.length and file.crc(known.end) == known.crc
-        return known if is_same else None
+        with self._open(path) as file:
+            # `_before` has compared one that changed; a redacted one takes long to read.
+            is_same = self._live is not None or file.crc(known.end) == known.crc
+            return known if is_same and file.length == known.length else None
 
     def _log(
         self, paths: Mapping[int, Path], begin: int, end: int, now_ms: int
     ) -> tuple[dict[str, File], int | None]:
         """Copies the log; returns its files, and where it left the timeline before."""
-        known = {
-            int(name[10:]): file
-            for name, file in self._known.items()
-            if name.startswith("commitlog/")
-        }
+        known = log_files(self._known)
         fork = self._fork(paths, known, begin, end)
         if fork is not None:
-            known = self._until(paths, known, fork)
+            known = self._before_fork(paths, known, fork)
         files = {
             f"commitlog/{at:020}": replace(file, gone_ms=file.gone_ms or now_ms)
             for at, file in known.items()
@@ -412,7 +422,7 @@ class _Sync:
             if closed is not None:
                 files[name] = closed
                 continue
-            with SourceFile(path, self._pace) as file:
+            with self._open(path) as file:
                 is_closed = at != last and at + file.length <= end
                 grown = self._grown(file, before)
                 ranges = grown.ranges if grown else ()
@@ -443,19 +453,19 @@ class _Sync:
                 "with --new-timeline (new_timeline=True)", "path",
             )  # fmt: skip
         if last in paths and end >= was:
-            with SourceFile(paths[last], self._pace) as file:
+            with self._open(paths[last]) as file:
                 if self._grown(file, known[last]) is not None:
                     return None
         at, shared = begin, sorted(set(known) & set(paths))
         for number in reversed(shared):
             kept_end = known[number].end
-            with SourceFile(paths[number], self._pace) as file:
+            with self._open(paths[number]) as file:
                 if kept_end >= _LEAST_SAME and file.crc(kept_end) == known[number].crc:
                     # Its end proves all before it.
                     at, shared = number + kept_end, [n for n in shared if n > number]
                     break
         for number in shared:
-            with SourceFile(paths[number], self._pace) as file:
+            with self._open(paths[number]) as file:
                 for place, size, digest, where in ranges_of(self._target, known[number]):
                     kept = get_objects(self._target, [digest])[0][where : where + size]
                     there = file.read(place, min(place + size, max(0, end - number)))
@@ -473,7 +483,7 @@ class _Sync:
             raise ConfigError(f"target: {text}; nothing was copied: take an empty target", "target")
         return min(at, end)
 
-    def _until(
+    def _before_fork(
         self, paths: Mapping[int, Path], known: Mapping[int, File], fork: int
     ) -> dict[int, File]:
         """The known ranges of the log before a fork."""
@@ -484,7 +494,7 @@ class _Sync:
             if at + file.length > fork:
                 ranges = [r for r in ranges_of(self._target, file) if at + r[0] + r[1] <= fork]
                 written = ranges[-1][0] + ranges[-1][1] if ranges else 0
-                with SourceFile(paths[at], self._pace) as source:
+                with self._open(paths[at]) as source:
                     crc = source.crc(written)
                 file = File(file.length, written, crc, tuple(ranges))
             kept[at] = file
@@ -520,7 +530,7 @@ class _Sync:
     def _queue_file(
         self, name: str, path: Path, before: File | None, width: int, end: int, *, is_last: bool
     ) -> File:
-        with SourceFile(path, self._pace) as file:
+        with self._open(path) as file:
             grown = self._grown(file, before)
             ranges = grown.ranges if grown else ()
             begin = ranges[-1][0] + ranges[-1][1] if ranges else 0
@@ -560,7 +570,7 @@ class _Sync:
     def _index_file(
         self, name: str, path: Path, before: File | None, table: int, end: int, *, is_last: bool
     ) -> File:
-        with SourceFile(path, self._pace) as file:
+        with self._open(path) as file:
 
             def entries(first: int, last: int) -> bytes:
                 return file.read(table + ENTRY_BYTES * first, table + ENTRY_BYTES * last)

@@ -24,6 +24,8 @@ from mqstore.errors import (
     NotAStoreError,
     StoreIOError,
     UnsupportedError,
+    needs,
+    wrong_setting,
 )
 from mqstore.files.durable import sync_up
 from mqstore.files.new_file import new_file
@@ -33,24 +35,14 @@ from mqstore.store import has_scheme
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = [
-    "FORMAT",
-    "MOST_OBJECT_BYTES",
-    "Target",
-    "damaged",
-    "digest_of",
-    "existing",
-    "fault_of",
-    "get_objects",
-    "io_errors",
-    "json_bytes",
-    "object_name",
-    "target_of",
-]
 
 FORMAT = "mqstore-backup.json"
 """Name of the object that has the version of a backup's format."""
-_VERSION = 1
+_PLAIN, _NEWEST = 1, 2
+"""Versions of the format: objects may be compressed, and bodies redacted, in the newest alone."""
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_MOST_PACKED_BYTES = 8 << 20
+"""Content of more bytes is not compressed, so no object unpacks to more."""
 _T = TypeVar("_T")
 MOST_OBJECT_BYTES = 1 << 30
 """Larger ones are none that a sync wrote: they are read as empty, so their digest is wrong."""
@@ -80,6 +72,9 @@ class Target(Protocol):
 
     def times(self, names: Sequence[str]) -> list[float | None]:
         """Unix times of objects in seconds; ``None`` for one that is missing."""
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Writes an object that may be there, at once."""
 
     def renew(self, contents: Mapping[str, bytes]) -> None:
         """Gives objects that are there, and old, the present time."""
@@ -139,6 +134,12 @@ class _Folder:
         path.parent.mkdir(parents=True, exist_ok=True)
         with new_file(path, overwrite=False) as temporary:
             temporary.write_bytes(content)
+
+    def replace(self, name: str, content: bytes) -> None:
+        with self._asked("write", self._root / name):
+            with new_file(self._root / name, overwrite=True) as temporary:
+                temporary.write_bytes(content)
+            sync_up(self._root, self._root)
 
     def times(self, names: Sequence[str]) -> list[float | None]:
         return self._each(names, lambda path: path.stat().st_mtime)
@@ -278,6 +279,9 @@ class _Bucket:
 
         return self._run("read", ask, names)
 
+    def replace(self, name: str, content: bytes) -> None:
+        self._put({name: content}, "overwrite")
+
     def renew(self, contents: Mapping[str, bytes]) -> None:
         # Only a new body gives an object a new time.
         least_s = time.time() - _YOUNG_S
@@ -365,16 +369,21 @@ def target_of(
     return _Bucket(objects)
 
 
-def existing(target: Target, *, make: bool = False) -> Target:
+def existing(
+    target: Target, *, make: bool = False, compress: str | None = None, redact: str | None = None
+) -> Target:
     """Returns a target that is a backup of a version that is known; with `make` begins one.
+
+    With `compress` it gets a version that older readers refuse; so has one that is redacted.
 
     Raises:
         NotAStoreError: There is no backup.
+        ConfigError: With `make`: the target has other files, or a backup with another `redact`.
         UnsupportedError: Its format is newer, or the target cannot hold one.
     """
     content = target.get([FORMAT])[0]
     if content is None and make:
-        content = json_bytes({"format": "mqstore-backup", "version": _VERSION})
+        content = json_bytes({"format": "mqstore-backup", "version": _PLAIN})
         probe = object_name(digest_of(content))
         # A sync that was killed may have left a temporary file.
         names = (name for name, *_ in target.names("", most=16) if "/." not in f"/{name}")
@@ -395,7 +404,11 @@ def existing(target: Target, *, make: bool = False) -> Target:
         if is_refused:
             what = _REFUSED.format(why=why)
             raise UnsupportedError(f"{target.url}: {what}", what, target.url)
-        target.put({FORMAT: content})
+        if redact is not None:
+            begun = {"format": "mqstore-backup", "version": _NEWEST, "redact": redact}
+            content = json_bytes(begun)
+        if target.put({FORMAT: content}) == [False]:  # by another first sync
+            content = target.get([FORMAT])[0]
     if content is None:
         reason = f"no backup: {FORMAT} is missing"
         raise NotAStoreError(f"{target.url}: {reason}", target.url, reason)
@@ -406,12 +419,17 @@ def existing(target: Target, *, make: bool = False) -> Target:
         version, is_known = 0, False
     if not is_known or type(version) is not int:
         raise damaged(target, FORMAT, "a backup's format", "something else")
-    if version > _VERSION:
+    if version > _NEWEST:
         what = (
-            f"the backup has format {version}, this mqstore reads up to {_VERSION}; nothing was "
+            f"the backup has format {version}, this mqstore reads up to {_NEWEST}; nothing was "
             "read: pip install --upgrade mqstore"
         )
         raise UnsupportedError(f"{target.url}: {what}", what, target.url)
+    if make and (has := found.get("redact")) != redact:
+        advice = "nothing was copied: a backup has one redaction, another needs an empty target"
+        raise wrong_setting("redact", f"{has!r} as of {target.url}", repr(redact), advice)
+    if compress is not None and version < _NEWEST:
+        target.replace(FORMAT, json_bytes({**found, "version": _NEWEST}))
     return target
 
 
@@ -446,23 +464,46 @@ def get_objects(target: Target, digests: Sequence[str]) -> list[bytes]:
     Raises:
         CorruptionError: One is missing or is not what was stored; the error has its name.
     """
-    names = [object_name(digest) for digest in digests]
-    contents = target.get(names)
-    for digest, content in zip(digests, contents, strict=True):
-        if (wrong := fault_of(target, digest, content)) is not None:
-            raise wrong
-    return [content or b"" for content in contents]
+    contents = target.get([object_name(digest) for digest in digests])
+    pairs = zip(digests, contents, strict=True)
+    return [proven(target, digest, content) for digest, content in pairs]
 
 
-def fault_of(
-    target: Target, digest: str, content: bytes | None, least_bytes: int = 0
-) -> CorruptionError | None:
-    """The error of an object that is missing, or is not what was stored."""
+def proven(target: Target, digest: str, content: bytes | None, least_bytes: int = 0) -> bytes:
+    """Content of an object, decompressed.
+
+    Raises:
+        CorruptionError: It is missing or is not what was stored.
+    """
     name = object_name(digest)
     if content is None:
-        return damaged(target, name, "an object", "nothing")
+        raise damaged(target, name, "an object", "nothing")
     if digest_of(content) != digest:
-        return damaged(target, name, "the content that its name proves", "other content")
+        content = _unpacked(content)
+        if digest_of(content) != digest:
+            raise damaged(target, name, "the content that its name proves", "other content")
     if len(content) < least_bytes:
-        return damaged(target, name, f"{least_bytes} bytes", f"{len(content)} bytes")
-    return None
+        raise damaged(target, name, f"{least_bytes} bytes", f"{len(content)} bytes")
+    return content
+
+
+def packed(content: bytes, compress: str | None) -> bytes:
+    """Content as an object has it: a frame of zstd if asked for, and if that is shorter."""
+    if compress is None or len(content) > _MOST_PACKED_BYTES:
+        return content
+    with needs("parquet", "a compressed backup"):
+        import pyarrow as pa
+    frame: bytes = pa.compress(content, compress, asbytes=True)
+    return min(content, frame, key=len)
+
+
+def _unpacked(content: bytes) -> bytes:
+    """What was compressed; anything else as it is."""
+    if not content.startswith(_ZSTD):
+        return content
+    with needs("parquet", "a compressed backup"):
+        import pyarrow as pa
+    with contextlib.suppress(OSError, ValueError):
+        stream = pa.CompressedInputStream(pa.BufferReader(content), "zstd")
+        return stream.read(_MOST_PACKED_BYTES + 1)  # type: ignore[no-any-return]
+    return content

@@ -20,9 +20,9 @@ from mqstore.backup.snapshot import (
     shown,
     time_ms_of,
 )
-from mqstore.backup.source import Pace, SourceFile
-from mqstore.backup.target import digest_of, existing, fault_of, get_objects, object_name, target_of
-from mqstore.errors import CorruptionError, MessageNotFoundError
+from mqstore.backup.source import SourceFile
+from mqstore.backup.target import digest_of, existing, get_objects, object_name, proven, target_of
+from mqstore.errors import ConfigError, CorruptionError, MessageNotFoundError
 from mqstore.results import Finding, VerifyReport, _Report
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from mqstore.backup.target import Target
 
-__all__ = ["PruneReport", "backed_up_end", "check_backup", "prune", "size_if_kept"]
 
 _AT_ONCE = 8
 _CLOCK_MS = 60_000
@@ -89,10 +88,10 @@ def check_backup(
         several = digests[at : at + _AT_ONCE]
         contents = found.get([object_name(digest) for digest in several])
         for digest, content in zip(several, contents, strict=True):
-            wrong = fault_of(found, digest, content, needed[digest])
-            if wrong is None:
+            try:
+                proven(found, digest, content, needed[digest])
                 count, total = count + 1, total + len(content or b"")
-            else:
+            except CorruptionError as wrong:
                 findings.setdefault(str(wrong.path), _finding(found, "MQ-BK-01", wrong))
         if progress is not None:
             progress(min(at + _AT_ONCE, len(digests)), len(digests))
@@ -236,14 +235,9 @@ def prune(
         old = [name for name, time_s in times if time_s is not None and time_s <= since_s]
         found.remove([name for name in old if name.rpartition("/")[2] not in needs.bytes])
     return PruneReport(
-        target=found.url,
-        applied=not dry_run,
-        kept=tuple(sorted(stays)),
-        removed=tuple(removed),
-        objects=len(going),
-        bytes=sum(going.values()),
-        waiting=len(unneeded) - len(going),
-    )
+        found.url, not dry_run, tuple(sorted(stays)), tuple(removed), len(going),
+        sum(going.values()), len(unneeded) - len(going),
+    )  # fmt: skip
 
 
 def _since(target: Target, now_s: float) -> tuple[float, list[str]]:
@@ -276,6 +270,7 @@ def backed_up_end(
 
     Raises:
         NotAStoreError: There is no backup.
+        ConfigError: It is redacted.
         CorruptionError: The snapshot, or an object that it needs, is damaged.
         StoreIOError: A file or an object cannot be read.
     """
@@ -283,9 +278,13 @@ def backed_up_end(
     newest = next(newest_first(found, days(found)), None)
     if newest is None:
         return 0
-    known = load(found, newest).files
+    loaded = load(found, newest)
+    if loaded.snapshot.redact:
+        text = f"expected a backup of every byte, {found.url} lacks {loaded.snapshot.redact}"
+        raise ConfigError(f"only_backed_up: {text}; nothing was deleted", "only_backed_up")
+    known = loaded.files
     for at, path in files.items():
-        size = size_if_kept(found, known.get(f"commitlog/{at:020}"), path, Pace(None))
+        size = size_if_kept(found, known.get(f"commitlog/{at:020}"), path)
         if size is None:
             break
         end = at + size
@@ -294,7 +293,12 @@ def backed_up_end(
 
 
 def size_if_kept(
-    target: Target, kept: File | None, path: Path, pace: Pace, *, by_digest: bool = False
+    target: Target,
+    kept: File | None,
+    path: Path,
+    opened: Callable[[Path], SourceFile] = SourceFile,
+    *,
+    by_digest: bool = False,
 ) -> int | None:
     """Bytes of a file of which a backup has each; ``None`` if it lacks some.
 
@@ -304,7 +308,7 @@ def size_if_kept(
     if kept is None or kept.gone_ms:
         return None
     try:
-        with SourceFile(path, pace) as file:
+        with opened(path) as file:
             if kept.length != file.length:
                 return None
             at = 0

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from mqstore.backup.target import Target
     from mqstore.files.remote import IoCounts
 
-__all__ = ["SETTINGS", "BackupFiles"]
 
 # Names for annotations in a class that has a method ``list``.
 _Listed: TypeAlias = "list[tuple[str, int, str | None, int]]"

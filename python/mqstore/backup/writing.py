@@ -8,7 +8,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from mqstore.backup.source import PIECE
-from mqstore.backup.target import digest_of, get_objects, object_name
+from mqstore.backup.target import digest_of, get_objects, object_name, packed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from mqstore.backup.snapshot import Range
     from mqstore.backup.target import Target
 
-__all__ = ["SMALL", "ObjectWriter"]
 
 SMALL = 1 << 20
 """Shorter ranges share an object."""
@@ -32,14 +31,20 @@ class ObjectWriter:
         began_s: When the sync began, by ``time.monotonic``.
         verify: Whether to read back what was written.
 
+        compress: As for ``mqstore.sync``.
+
     Attributes:
+        compress: As given.
         ranges: Kept ranges of files, by path.
         new_bytes: Bytes that were kept.
         written_bytes: Bytes of objects that were missing.
     """
 
-    def __init__(self, target: Target, began_s: float, *, verify: bool) -> None:
+    def __init__(
+        self, target: Target, began_s: float, *, verify: bool, compress: str | None
+    ) -> None:
         self._target = target
+        self.compress = compress
         self._began_s = began_s
         self._verify = verify
         self._lease = f"syncs/{uuid.uuid4().hex}"
@@ -85,7 +90,7 @@ class ObjectWriter:
             self._pack_bytes = 0
         if not everything and self._pending_bytes < _MOST_PENDING:
             return
-        contents = {object_name(digest): content for digest, content in self._pending.items()}
+        contents = {object_name(d): packed(c, self.compress) for d, c in self._pending.items()}
         times = dict(zip(contents, self._target.times(list(contents)), strict=True))
         # No snapshot may need them, and `prune` deletes such objects once they are old.
         self._target.renew({n: c for n, c in contents.items() if times[n] is not None})

@@ -213,7 +213,8 @@ def clean(
         now_ms: The time that counts; ``None`` is now.
         dry_run: Only says it, and may be asked beside a running broker.
         only_backed_up: A backup that ``mqstore.sync`` wrote, a folder or a URL. A file of the log
-            stays unless its newest snapshot has each byte of it: they are read and compared.
+            stays unless its newest snapshot has each byte of it: they are read and compared. A
+            redacted one is refused.
         config: As for ``open``; its retention settings decide.
         storage_options: Options of the object store of the backup's URL, as for ``open``.
 

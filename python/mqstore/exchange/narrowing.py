@@ -10,7 +10,7 @@ from mqstore._names import queue_counts
 from mqstore.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from mqstore import ArrowScan, Store
 
@@ -97,7 +97,7 @@ def _looked_up(store: Store, asked: dict[str, Any]) -> list[int] | None:
         return None
     topics = asked.get("topics")
     try:
-        found = _of_keys(store, asked, topics) if "keys" in asked else None
+        found = offsets_of_keys(store, asked, topics) if "keys" in asked else None
         if found is None and asked.keys() & {*_LOOKED_UP[1:]}:
             found = _of_queues(store, asked, topics)
     except (StoreError, ValueError):
@@ -108,7 +108,10 @@ def _looked_up(store: Store, asked: dict[str, Any]) -> list[int] | None:
     return sorted({at for at in found if first <= at < (_MOST if stop is None else stop)})
 
 
-def _of_keys(store: Store, asked: dict[str, Any], topics: Any) -> list[int] | None:  # noqa: ANN401
+def offsets_of_keys(
+    store: Store, asked: Mapping[str, Any], topics: Iterable[str] | None
+) -> list[int] | None:
+    """Physical offsets of messages with keys by the index; ``None`` where that may lack some."""
     found: list[int] = []
     for topic in [None] if topics is None else topics:
         for key in asked["keys"]:
@@ -134,7 +137,7 @@ def _of_queues(store: Store, asked: dict[str, Any], topics: Any) -> list[int] | 
         return None
     wanted = {(name, queue_id) for name in topics or () for queue_id in asked.get("queue_ids", ())}
     listed = {(queue.topic, queue.queue_id) for queue in queues}
-    if not (wanted <= listed if wanted else _has_all(store, asked, listed)):
+    if not (wanted <= listed if wanted else has_all_queues(store, asked, listed)):
         return None
     parts = []
     for queue in queues:
@@ -167,7 +170,7 @@ def _of_queues(store: Store, asked: dict[str, Any], topics: Any) -> list[int] | 
     return found
 
 
-def _has_all(store: Store, asked: dict[str, Any], listed: set[tuple[str, int]]) -> bool:
+def has_all_queues(store: Store, asked: Mapping[str, Any], listed: set[tuple[str, int]]) -> bool:
     """Whether no queue that may have a message is lost, as far as seal or table of topics say."""
     if store._is_sealed:  # noqa: SLF001
         return True

@@ -1,4 +1,4 @@
-"""Whole objects kept in a local folder, within a bound."""
+"""Whole objects kept in a local folder or in memory, within bounds."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,9 +31,13 @@ _SMALL = 16 << 20
 """Objects up to this length are kept from their first read on."""
 _PART = 8 << 20
 _AT_ONCE = 4
-# Nothing else in the folder is removed.
 _COPY_BYTES = 1 << 30
 """Bytes of a store that is copied whole."""
+_MOST_STEPS = 8
+"""Blocks of a chain that are asked for one by one."""
+_MOST_WALKED = 64 << 20
+"""Bytes of all objects that are kept in memory whole."""
+# Nothing else in the folder is removed.
 _OURS = re.compile(r"[0-9a-f]{64}\.object|mqstore-\w+\.partial")
 _LEFT_S = 24 * 3600
 """Age of an unfinished file whose process is taken for killed."""
@@ -131,9 +136,41 @@ class ObjectCache:
                 left -= size
 
 
+class WalkedObjects:
+    """Whole objects in memory: those in which a long chain leads backwards, as in an index file."""
+
+    def __init__(self) -> None:
+        self._whole: dict[State, memoryview] = {}
+        self._last: tuple[State | None, int, int] = (None, 0, 0)
+        self._lock = threading.Lock()
+
+    def read(
+        self, state: State, parts: Parts, fetch: Callable[[Parts], list[Buffer]]
+    ) -> list[Buffer]:
+        """The bytes of parts of an object, which is fetched whole where a walk is long."""
+        with self._lock:
+            whole = self._whole.get(state)
+            known, last, steps = self._last
+            steps = steps + 1 if known == state and parts[0][0] < last else 0
+            self._last = (state, parts[0][0], steps)
+        if whole is None:
+            if steps < _MOST_STEPS or state[1] > _MOST_WALKED:
+                return fetch(parts)
+            whole = memoryview(b"".join(fetch(_parts_of(state[1]))))
+            with self._lock:
+                self._whole[state] = whole
+                while sum(map(len, self._whole.values())) > _MOST_WALKED:
+                    del self._whole[next(iter(self._whole))]
+        return [whole[begin:end] for begin, end in parts]
+
+
+def _parts_of(length: int) -> list[tuple[int, int]]:
+    return [(begin, min(begin + _PART, length)) for begin in range(0, length, _PART)]
+
+
 def _write(file: BinaryIO, length: int, fetch: Callable[[Parts], list[Buffer]]) -> None:
     """Writes a whole object; pieces of zeros become holes."""
-    parts = [(begin, min(begin + _PART, length)) for begin in range(0, length, _PART)]
+    parts = _parts_of(length)
     for at in range(0, len(parts), _AT_ONCE):
         for piece in fetch(parts[at : at + _AT_ONCE]):
             count = memoryview(piece).nbytes

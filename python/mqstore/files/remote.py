@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from mqstore.errors import ConfigError, NotAStoreError, StoreIOError, UnsupportedError, needs
+from mqstore.files.object_cache import WalkedObjects
 from mqstore.files.request_threads import CALLED, ENDING, SIGNAL_CHECK_S, request_threads
 from mqstore.store import _shown
 
@@ -114,6 +115,7 @@ class _Objects:
         self._lock = threading.Lock()
         self._counts = IoCounts(0, 0)
         self.cache: ObjectCache | None = None
+        self._walked = WalkedObjects()
         self.failed: tuple[int, StoreIOError | None] = (0, None)
         self.in_database: _Listed | None = None
         self._interrupts = 0
@@ -157,9 +159,10 @@ class _Objects:
     ) -> _Parts:
         """Returns the bytes of parts, of the cache where it has the object; as ``fetch``."""
         state = (key, length, etag, modified_ms)
-        if self.cache is None:
-            return self.fetch(state, parts)
-        return self.cache.read(state, parts, partial(self.fetch, state))
+        fetch = partial(self.fetch, state)
+        if self.cache is not None:
+            fetch = partial(self.cache.read, state, fetch=fetch)
+        return self._walked.read(state, parts, fetch)
 
     def fetch(self, state: State, parts: Sequence[tuple[int, int]]) -> _Parts:
         """Returns the bytes of parts of an object, each from its first to before its last byte.

@@ -54,7 +54,7 @@ class Line(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     done: int | None = None
     beyond: list[int] = []
     sent: int = 0
-    resolved: list[int | tuple[int, int | None]] = []
+    resolved: list[tuple[int, int | None]] = []
     failures: list[ReplayFailure] = []
     anchor: tuple[int, int] | None = None
     begin: int | None = None
@@ -275,6 +275,6 @@ class Journal:
         if not self.passed:
             self.late.clear()
         for key in line.resolved:
-            self.failures.pop((key, None) if isinstance(key, int) else key, None)
+            self.failures.pop(key, None)
         for one in line.failures:
             self.failures[one.physical_offset, one.batch_index] = one

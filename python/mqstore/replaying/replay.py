@@ -1,10 +1,9 @@
-"""``mqstore.replay`` and ``mqstore.resend``."""
+"""``mqstore.replay`` and ``mqstore.resend``: from their arguments to the report."""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
-import itertools
 import os
 import re
 import signal
@@ -12,52 +11,34 @@ import threading
 import time
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, fields, replace
-from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 import mqstore
 from mqstore._names import broker_of
-from mqstore.errors import ConfigError, StoreError, expected
 from mqstore.replaying.arguments import check
 from mqstore.replaying.journal import Journal, Line
-from mqstore.replaying.report import (
-    ACTIONS,
-    FirstMessage,
-    ReplayRefusal,
-    ReplayReport,
-    ReplayTopic,
-    read_failures,
-)
+from mqstore.replaying.plan import differences, plan
+from mqstore.replaying.report import ReplayReport, read_failures
 from mqstore.replaying.run import Pace, Run, Ways
-from mqstore.replaying.selection import (
-    DROPPED,
-    OF_DEAD_LETTERS,
-    NotSent,
-    Selection,
-    Selector,
-)
+from mqstore.replaying.selection import DROPPED, OF_DEAD_LETTERS, Selection, Selector
 from mqstore.replaying.sender import Sender, Target
+from mqstore.replaying.work import Work
 from mqstore.store import connect, is_remote
 from mqstore.text import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from mqstore import Message, Store, StoredMessage
+    from mqstore import Store
     from mqstore.config import ConfigLike
-    from mqstore.replaying.selection import Chosen, Refused
+    from mqstore.replaying.selection import Refused
+    from mqstore.replaying.work import Transform
 
-    Transform = Callable[[StoredMessage], Message | StoredMessage | None]
-    _Messages = Iterator[tuple[Chosen, Message | None]]
-
-_FIRST = 5
-_ALWAYS_DIFFERENT = (
-    "store and born times are those of this run; hosts, ids and queue offsets are the target's",
-    "delays, transactions and counts of redelivery are not carried: messages are given out at once",
-)
+INTERRUPTED = "interrupted"
 
 
 def replay(
@@ -200,9 +181,6 @@ def _ended(report: ReplayReport) -> ReplayReport:
     return report
 
 
-INTERRUPTED = "interrupted"
-
-
 class Replay:
     """A replay with all its arguments checked; those of ``mqstore.replay`` and ``resend``."""
 
@@ -224,70 +202,68 @@ class Replay:
             # Neither order nor repetition makes another selection, and so another journal.
             given[name] = tuple(sorted(set(values), key=str))
         check(given, group, to_origin=to_origin)
-        grep, failed = given["grep"], given["retry_failed"]
-        if grep:
+        if grep := given["grep"]:
             given["grep"] = re.compile(grep.encode() if isinstance(grep, str) else grep)
         self._path = connect(path, given["storage_options"])
+        failed = given["retry_failed"]
         self._failed = None if failed is None else read_failures(failed)
-        self._config, self._apply, self._journal = given["config"], given["apply"], given["journal"]
-        self._progress, self._transform = given["progress"], given["transform"]
-        self._to_topic, self._new_id = given["to_topic"], given["new_id"]
-        self._allow_empty = given["allow_empty"]
-        self._rates = given["rate"], given["bytes_rate"]
-        self._refusals: dict[str, ReplayRefusal] = {}
-        self._mended: list[int] = []
-        self._log_begin = 0
-        self._target = Target(**{one.name: given[one.name] for one in fields(Target)})
-        self._ways = Ways(
-            broker=broker_of(str(self._path)),
-            keep_queue=given["queue"] == "keep",
-            properties=dict(given["properties"] or {}),
-            on_failure=given["on_failure"],
-            ordered=given["ordered"],
-        )
-        self._limit = given["limit"]
-        given = {**given, "dead_letters": group, "to_origin": to_origin}
+        given |= {"dead_letters": group, "to_origin": to_origin}
+        self._given = SimpleNamespace(**given)
         self._selection = Selection(**{one.name: given[one.name] for one in fields(Selection)})
+        self._target = Target(**{one.name: given[one.name] for one in fields(Target)})
+        self._keeps_queue = given["queue"] == "keep"
 
     def run(self) -> ReplayReport:
         """Sends, or plans."""
-        with mqstore.open(self._path, "r", config=self._config) as store:
-            selector = Selector(store, self._selection, allow_empty=self._allow_empty)
+        given = self._given
+        with mqstore.open(self._path, "r", config=given.config) as store:
+            selector = Selector(store, self._selection, allow_empty=given.allow_empty)
             with closing(self._journal_of(store)) as journal:
-                if self._apply:
+                if given.apply:
                     journal.open()
                 else:
                     journal.read()
                 journal.resume(store, selector.offsets)
-                self._log_begin = store.min_physical_offset
                 before = journal.sent
-                found = (self._send if self._apply else self._plan)(selector, journal)
-            failures, rows = journal.failures.values(), self._refusals.values()
+                work = Work(
+                    selector,
+                    journal,
+                    failed=self._failed,
+                    ordered=given.ordered,
+                    limit=given.limit,
+                    to_topic=given.to_topic,
+                    transform=given.transform,
+                    progress=given.progress,
+                )
+                found = self._send(work, journal) if given.apply else self._plan(work, journal)
+            failures, rows = journal.failures.values(), work.refusals.values()
             return ReplayReport(
                 path=store.path,
-                to=self._target.to,
-                applied=self._apply,
+                to=given.to,
+                applied=given.apply,
                 sent_before=before,
                 failed=len(failures),
                 skipped=sum(row.messages for row in rows),
                 failures=tuple(failures),
                 refusals=tuple(rows),
                 journal=journal.path,
-                differences=self._differences(),
+                differences=differences(new_id=given.new_id, keeps_queue=self._keeps_queue),
                 **found,
             )
 
     def _journal_of(self, store: Store) -> Journal:
-        grep = self._selection.grep
+        given, grep = self._given, self._selection.grep
         selection = asdict(replace(self._selection, grep=None))
         selection["grep"] = grep and grep.pattern.decode(errors="backslashreplace")
-        given = {name: value for name, value in selection.items() if value not in (None, (), False)}
         path = store.path if is_remote(self._path) else os.path.realpath(store.path)
-        binding = {"store": path.rstrip("/"), "to": self._target.to, **given}
-        if self._to_topic is not None:
-            binding["to_topic"] = self._to_topic
-        if self._journal is not None:
-            return Journal(self._journal, binding)
+        binding = {"store": path.rstrip("/"), "to": given.to, "to_topic": given.to_topic}
+        binding = {
+            name: value
+            for name, value in (binding | selection).items()
+            if value not in (None, (), False)
+        }
+        if given.journal is not None:
+            return Journal(given.journal, binding)
         # Times may be relative to now: a run with others finds the journal, and is refused.
         named = {key: value for key, value in binding.items() if key not in ("begin_ms", "end_ms")}
         digest = hashlib.sha256(msgspec.json.encode(named, order="deterministic")).hexdigest()
@@ -296,243 +272,61 @@ class Replay:
 
     def _sender(self) -> Sender:
         dropped = [*DROPPED]
-        if self._new_id:
+        if self._given.new_id:
             dropped.append("UNIQ_KEY")
-        if self._selection.to_origin:
+        if self._given.to_origin:
             dropped.extend(OF_DEAD_LETTERS)
-        # Messages of a queue stay together, so that requests are full.
-        own_lanes = self._target.ordered or (self._ways.keep_queue and self._target.batch > 1)
-        return Sender(self._target, own_lanes=own_lanes, dropped=dropped)
+        return Sender(self._target, dropped=dropped)
 
-    def _found(
-        self, selector: Selector, journal: Journal, *, passed: bool
-    ) -> Iterator[Chosen | NotSent]:
-        """The messages of the selection that no run has handled, or those of passed ranges."""
-        if self._failed is not None:
-            return
-        done, ranges, stop = journal.done, sorted(journal.passed.items()), 0
-        spans: list[tuple[int, int | None]] = [] if passed else [(done + 1, None)]
-        for place, length in ranges if passed else ():
-            # One range may lie in another.
-            spans.append((max(place, stop), place + length))
-            stop = max(stop, place + length)
-        damaged, handled = set(), journal.late if passed else journal.beyond
-        for one in selector.chosen(spans) if spans else ():
-            # Inner messages of a batch have one place.
-            if (one.place <= done) != passed or one.place in handled:
-                continue
-            if isinstance(one, NotSent) and one.reason == "damaged":
-                damaged.add(one.place)
-                if journal.passed.get(one.place) != one.length:
-                    journal.learn(Line(passed=[(one.place, one.length)]))
-            yield one
-        if passed:
-            here = [place for place, _ in ranges if place >= self._log_begin]
-            self._mended = [place for place in here if place not in damaged]
-
-    def _again(self, selector: Selector, journal: Journal) -> Iterator[Chosen | NotSent]:
-        """The messages that failed before: those of the report, else those whose cause may pass."""
-        failures = journal.failures
-        if self._failed is None:
-            wanted = {
-                key: one.message_id for key, one in failures.items() if ACTIONS[one.kind] != "skip"
-            }
-        else:
-            wanted = {
-                key: message_id
-                for key, message_id in self._failed.items()
-                if key in failures or not journal.is_handled(key[0])
-            }
-            # It would count the whole batch as sent.
-            if any(index is not None for _, index in wanted.keys() - failures.keys()):
-                there = "messages of a batch that this journal has not tried"
-                advice = "name the journal of their run"
-                raise ConfigError(expected("retry_failed", "others", there, advice), "retry_failed")
-        return (
-            one
-            for one in selector.at({place: name for (place, _), name in wanted.items()})
-            if isinstance(one, NotSent)
-            or (one.place, None) in wanted
-            or (one.place, one.index) in wanted
-        )
-
-    def _streams(self, selector: Selector, journal: Journal) -> list[tuple[_Messages, bool]]:
-        """The messages to send in their order, and whether they lie before what was handled."""
-        limit = self._limit
-        # Earlier failures hold no new messages back, but where these must not overtake them.
-        again = self._again(selector, journal), True, None if self._failed is None else limit
-        new = [
-            (self._found(selector, journal, passed=passed), passed, limit)
-            for passed in (True, False)
+    def _plan(self, work: Work, journal: Journal) -> dict[str, Any]:
+        given, group = self._given, self._selection.group
+        found = plan(work, self._sender, group=group, keeps_queue=self._keeps_queue)
+        total, size = found["messages"], sum(row.bytes for row in found["topics"])
+        times = [
+            count / rate for count, rate in ((total, given.rate), (size, given.bytes_rate)) if rate
         ]
-        streams = [again, *new] if self._ways.ordered else [*new, again]
-        taken = 0
-
-        def limited(found: Iterable[Chosen | NotSent], limit: int | None) -> _Messages:
-            nonlocal taken
-            last = -1
-            for one, changed in self._changed(found):
-                # The messages of a batch go together.
-                if limit is not None and one.place != last:
-                    if taken >= limit:
-                        return
-                    last = one.place
-                taken += limit is not None
-                yield one, changed
-
-        return [(limited(found, limit), again) for found, again, limit in streams]
-
-    def _changed(
-        self, found: Iterable[Chosen | NotSent]
-    ) -> Iterator[tuple[Chosen, Message | None]]:
-        for one in found:
-            if isinstance(one, NotSent):
-                self._refuse(one)
-                continue
-            if self._to_topic is not None:
-                one = replace(one, topic=self._to_topic)
-            if self._transform is None:
-                yield one, None
-                continue
-            where = f"transform, at physical offset {one.place}"
-            try:
-                changed = self._transform(one.message)
-            except Exception as error:
-                got = f"{type(error).__name__}: {error}"
-                raise ConfigError(expected(where, "no error", got), "transform") from error
-            if changed is None:
-                self._refuse(NotSent(one.place, "dropped", one.message.topic))
-            elif changed is one.message:
-                yield one, None
-            elif isinstance(changed, mqstore.StoredMessage):
-                yield one, changed.to_message()
-            elif isinstance(changed, mqstore.Message):
-                yield one, changed
-            else:
-                got = type(changed).__name__
-                raise ConfigError(expected(where, "a message or None", got), "transform")
-
-    def _refuse(self, one: NotSent) -> None:
-        row = self._refusals.get(one.reason)
-        row = row or ReplayRefusal(one.reason, 0, one.topic, one.place, one.detail)
-        self._refusals[one.reason] = replace(row, messages=row.messages + 1)
-
-    def _advance(self, selector: Selector, place: int) -> None:
-        if self._progress is not None:
-            self._progress(place - selector.begin, selector.end - selector.begin)
-
-    def _plan(self, selector: Selector, journal: Journal) -> dict[str, Any]:
-        counts: dict[str, list[int]] = {}
-        first: list[FirstMessage] = []
-        for one, changed in itertools.chain.from_iterable(
-            found for found, _ in self._streams(selector, journal)
-        ):
-            self._advance(selector, one.place)
-            message, topic = one.message, one.topic
-            if changed is not None and changed.topic != message.topic:
-                topic = changed.topic
-            row = counts.setdefault(topic, [0, 0, 0])
-            row[0] += 1
-            row[1] += len(message.raw_body) + len(message.raw_properties)
-            row[2] = max(row[2], one.queue_id)
-            if len(first) < _FIRST:
-                key, keys = message.unique_key, tuple(message.keys)
-                time_ms = message.store_timestamp_ms
-                first.append(FirstMessage(topic, one.place, time_ms, keys, message.tags, key))
-        topics, warnings = self._topics(counts)
-        total, size = sum(row.messages for row in topics), sum(row.bytes for row in topics)
-        rate, bytes_rate = self._rates
-        times = [total / rate if rate else None, size / bytes_rate if bytes_rate else None]
-        return {
-            "messages": total,
-            "topics": topics,
-            "first": tuple(first),
-            "seconds": max((time for time in times if time is not None), default=None),
-            "warnings": (*warnings, *self._warnings(journal)),
-        }
-
-    def _topics(self, counts: Mapping[str, list[int]]) -> tuple[tuple[ReplayTopic, ...], list[str]]:
-        """The topics of the target, as far as it can be asked."""
-        rows, warnings = [], []
-        try:
-            with closing(self._sender()) as sender:
-                known = {topic: sender.topic(topic) for topic in counts}
-        except StoreError as error:
-            known = {}
-            warnings.append(f"the target was not asked: {error}")
-        group = self._selection.group
-        for topic, (messages, size, highest) in sorted(counts.items()):
-            queues: int | None
-            queues, groups, trouble = known.get(topic, (None, (), ""))
-            if trouble:
-                queues = None
-                warnings.append(f"{topic}: the target was not asked: {trouble}")
-            elif queues == 0:
-                warnings.append(f"{topic}: the target has no such topic; make it first")
-            elif queues is not None and queues <= highest and self._keeps(topic):
-                text = (
-                    f"{topic}: the target has {queues} queues, and messages are of queue {highest}"
-                )
-                warnings.append(f"{text}; spread them over any queue")
-            groups = (group,) if group is not None and topic.startswith("%RETRY%") else groups
-            rows.append(ReplayTopic(topic, messages, size, queues, groups, highest))
-        return tuple(rows), warnings
-
-    def _keeps(self, topic: str) -> bool:
-        return self._ways.keep_queue and not topic.startswith("%RETRY%")
-
-    def _differences(self) -> tuple[str, ...]:
-        found = [*_ALWAYS_DIFFERENT]
-        if self._new_id:
-            found.append("each message gets a new unique key")
-        if not self._ways.keep_queue:
-            found.append("messages go to all queues in turn")
-        return tuple(found)
-
-    def _lost(self, journal: Journal) -> list[str]:
-        return [
-            f"physical offsets {place} to {place + length} are gone from the log; messages that no "
-            "run had read there are not sent"
-            for place, length in journal.passed.items()
-            if place + length <= self._log_begin
-        ]
-
-    def _warnings(self, journal: Journal) -> list[str]:
-        found = self._lost(journal)
-        if not self._new_id:
-            found.append(
+        warnings = [*found["warnings"], *work.lost()]
+        if not given.new_id:
+            warnings.append(
                 "unique keys are kept: a consumer that drops keys it knows drops these messages, "
                 "unless each gets a new id"
             )
-        if self._selection.group is not None:
-            found.append(
+        if group is not None:
+            warnings.append(
                 "a group that consumes in order takes no retries: the run stops after the first; "
                 "send to the topic then"
             )
         if journal.sent:
             sent = count_text(journal.sent)
             text = f"{sent} messages were sent by earlier runs and are not sent again"
-            found.append(f"{text}; another journal begins anew")
-        return found
+            warnings.append(f"{text}; another journal begins anew")
+        return found | {"seconds": max(times, default=None), "warnings": tuple(warnings)}
 
-    def _send(self, selector: Selector, journal: Journal) -> dict[str, Any]:
+    def _send(self, work: Work, journal: Journal) -> dict[str, Any]:
+        given = self._given
+        ways = Ways(
+            broker=broker_of(str(self._path)),
+            keep_queue=self._keeps_queue,
+            properties=dict(given.properties or {}),
+            on_failure=given.on_failure,
+            ordered=given.ordered,
+        )
         with ExitStack() as stack:
             sender = stack.enter_context(closing(self._sender()))
-            run = Run(sender, journal, Pace(*self._rates), self._ways)
+            run = Run(sender, journal, Pace(given.rate, given.bytes_rate), ways)
             stack.enter_context(_interrupts(run))
-            began, advance = time.monotonic(), partial(self._advance, selector)
+            began = time.monotonic()
             try:
-                for found, again in self._streams(selector, journal):
-                    if run.stopped is not None or run.interrupted:
-                        break
-                    run.send(found, advance, again=again)
+                for found, again in work.streams():
+                    if not run.is_ended:
+                        run.send(found, again=again)
             finally:
                 # Nothing is sent that cannot be noted.
                 if journal.is_open:
                     run.finish()
-            if self._mended and run.stopped is None and not run.interrupted:
-                journal.note(Line(mended=self._mended))
-        warnings = self._lost(journal)
+            if work.mended and not run.is_ended:
+                journal.note(Line(mended=work.mended))
+        warnings = work.lost()
         if run.unreplicated:
             count = count_text(run.unreplicated)
             warnings.append(f"{count} messages are stored, but not flushed or on no slave yet")

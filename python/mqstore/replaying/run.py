@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import time
-import zlib
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from mqstore._native import StoredMessage
 from mqstore.errors import StoreError
 from mqstore.replaying.journal import Line
 from mqstore.replaying.report import ACTIONS, FailureKind, ReplayFailure
 from mqstore.replaying.sender import MOST_BODY_BYTES, Failed, Sender, Sent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from mqstore import Message
     from mqstore.replaying.journal import Journal
@@ -77,36 +78,31 @@ class Pace:
     def __init__(self, messages_per_s: float | None, bytes_per_s: float | None) -> None:
         self._cost_s = 1 / messages_per_s if messages_per_s else 0.0
         self._byte_cost_s = 1 / bytes_per_s if bytes_per_s else 0.0
-        self._due_s = time.monotonic()
+        self._due_s = 0.0
 
     def wait_s(self) -> float:
         """Seconds until the next message may be sent."""
-        return self._due_s - time.monotonic()
+        return self._due_s - time.monotonic() if self._due_s else 0.0
 
     def take(self, size: int) -> None:
         """Counts a message of so many bytes."""
-        begin = max(self._due_s, time.monotonic() - 0.1)
-        self._due_s = begin + self._cost_s + size * self._byte_cost_s
+        if cost_s := self._cost_s + size * self._byte_cost_s:
+            self._due_s = max(self._due_s, time.monotonic() - 0.1) + cost_s
 
 
-@dataclass(slots=True)
-class _Unit:
-    """A record in flight, of a batch all its messages."""
+class _Record(msgspec.Struct):
+    """A record in flight, of a batch all its messages.
 
-    place: int
-    time_ms: int
+    Attributes:
+        waiting: How many of its messages have no answer yet.
+        size: Bytes of those that were handed on.
+    """
+
+    chosen: Chosen
+    is_again: bool
+    waiting: int
     size: int = 0
-    messages: int = 0
-    parts: int = 0
-    whole: bool = False
-    is_again: bool = False
-    # A failure of an older journal is of the whole batch.
-    tried: set[int | None] = field(default_factory=lambda: {None})
-    failures: list[ReplayFailure] = field(default_factory=list)
-
-    @property
-    def is_done(self) -> bool:
-        return self.whole and not self.parts
+    failures: tuple[ReplayFailure, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -125,131 +121,100 @@ class Run:
 
     def __init__(self, sender: Sender, journal: Journal, pace: Pace, ways: Ways) -> None:
         self._sender, self._journal, self._pace, self._ways = sender, journal, pace, ways
-        # With the message that an answer is for, and its topic.
-        self._units: dict[int, tuple[_Unit, Chosen, str]] = {}
-        self._order: deque[_Unit] = deque()
-        self._answered: list[_Unit] = []
+        self._added = property_block(ways.properties)
+        self._origin = f"MQSTORE_ORIGIN\1{ways.broker}".encode()
+        # The record of a message, its place in it, and its topic.
+        self._waiting: dict[int, tuple[_Record, int | None, str]] = {}
+        self._order: deque[_Record] = deque()
+        self._answered: list[_Record] = []
         self._number = self._in_flight = self._bytes = self._in_a_row = self._failed = 0
-        self._last: _Unit | None = None
         self.sent = self.unreplicated = 0
         self.stopped: str | None = None
         self.interrupted = False
 
-    def send(
-        self,
-        messages: Iterable[tuple[Chosen, Message | None]],
-        advance: Callable[[int], object],
-        *,
-        again: bool = False,
-    ) -> None:
-        """Sends messages, ``again`` those before handled ones, until they end or the run stops."""
-        for chosen, changed in messages:
-            if self._last is None or self._last.place != chosen.place:
-                if self._last is not None:
-                    self._close_unit()
-                self._begin_unit(chosen, again=again)
-                advance(chosen.place)
-            self._hand_on(chosen, changed)
-            if self.stopped is not None or self.interrupted:
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing more is sent."""
+        return self.interrupted or self.stopped is not None
+
+    def send(self, found: Iterable[Chosen], *, again: bool = False) -> None:
+        """Sends records, ``again`` those before handled ones, until they end or the run stops."""
+        for chosen in found:
+            self._send(chosen, again=again)
+            if self.is_ended:
                 break
-        if self._last is not None and self.stopped is None and not self.interrupted:
-            self._close_unit()
 
     def finish(self) -> None:
         """Waits for the answers that are due, and notes them."""
-        # Its last messages may not have been handed on: it counts as not sent.
-        self._last = None
         try:
-            self._sender.flush()
-            while self._units and self.stopped is None and not self.interrupted:
-                for answer in self._sender.answers(0.1):
-                    self._take(answer)
-                self._commit()
+            while self._waiting and not self.is_ended:
+                self._sender.flush()
+                self._take_all(self._sender.answers(0.1))
             for answer in self._sender.end():
                 self._take(answer)
         finally:
             if self._journal.is_open:
                 self._commit()
 
-    def _begin_unit(self, chosen: Chosen, *, again: bool) -> None:
-        unit = _Unit(chosen.place, chosen.message.store_timestamp_ms, is_again=again)
-        self._last = unit
+    def _send(self, chosen: Chosen, *, again: bool) -> None:
+        record = _Record(chosen, again, len(chosen.messages))
         if not again:
-            self._order.append(unit)
+            self._order.append(record)
+        added = property_block(chosen.added) + self._added if chosen.added else self._added
+        origin = b"%s/%d\2" % (self._origin, chosen.place)
+        for index, message in chosen.messages.items():
+            topic, queue_id = chosen.goes_to(index)
+            flag, properties, body = _content(chosen.changed.get(index, message))
+            size = len(properties) + len(body)
+            # A record whose messages are not all handed on counts as not sent.
+            if not self._has_room(size, is_new=not record.size):
+                return
+            self._number += 1
+            self._waiting[self._number] = record, index, topic
+            record.size += size + 1
+            self._in_flight += 1
+            self._bytes += size + 1
+            self._pace.take(size)
+            if len(body) > MOST_BODY_BYTES:
+                text = f"a body of {len(body)} bytes, at most {MOST_BODY_BYTES} are sent"
+                self._take(Failed(self._number, "TooLarge", text, 13, 0))
+                continue
+            if not self._ways.keep_queue or topic.startswith("%RETRY%"):
+                queue_id = ANY_QUEUE
+            more = added
+            if len(properties) + len(added) + len(origin) <= _MOST_PROPERTY_BYTES:
+                more += origin
+            self._sender.send(
+                self._number, topic, queue_id, chosen.lane, flag, properties, more, body
+            )
 
-    def _close_unit(self) -> None:
-        unit, self._last = self._last, None
-        assert unit is not None  # noqa: S101 - asked by the callers
-        unit.whole = True
-        if unit.is_done:
-            self._answered.append(unit)
-
-    def _hand_on(self, chosen: Chosen, changed: Message | None) -> None:
-        unit, message = self._last, chosen.message
-        assert unit is not None  # noqa: S101
-        topic, queue_id, flag = chosen.topic, chosen.queue_id, message.flag
-        properties = message.raw_properties
-        if changed is None:
-            try:
-                body = message.body
-            except StoreError:
-                body = message.raw_body
-        else:
-            if changed.topic != message.topic:
-                topic = changed.topic
-            if changed.queue_id != message.queue_id:
-                queue_id = changed.queue_id or 0
-            flag, body = changed.flag, changed.body
-            properties = _property_block(changed)
-        size = len(body) + len(properties)
-        self._wait(0 if unit.messages else size + 1)
-        if self.stopped is not None or self.interrupted:
-            return
-        added = property_block({**chosen.added, **self._ways.properties})
-        origin = property_block({"MQSTORE_ORIGIN": f"{self._ways.broker}/{chosen.place}"})
-        if len(properties) + len(added) + len(origin) <= _MOST_PROPERTY_BYTES:
-            added += origin
-        lane = _lane(message.topic, message.queue_id)
-        self._number += 1
-        unit.parts += 1
-        unit.messages += 1
-        unit.size += size
-        self._units[self._number] = unit, chosen, topic
-        if unit.is_again:
-            unit.tried.add(chosen.index)
-        self._in_flight += 1
-        self._bytes += size
-        self._pace.take(size)
-        if len(body) > MOST_BODY_BYTES:
-            text = f"a body of {len(body)} bytes, at most {MOST_BODY_BYTES} are sent"
-            self._take(Failed(self._number, "TooLarge", text, 13, 0))
-            return
-        queue = queue_id if self._ways.keep_queue and not topic.startswith("%RETRY%") else ANY_QUEUE
-        self._sender.send(self._number, topic, queue, lane, flag, properties, added, body)
-
-    def _wait(self, size: int) -> None:
-        """Until there is room for a record in the window, if it is new, and the rate allows it."""
+    def _has_room(self, size: int, *, is_new: bool) -> bool:
+        """Waits for the rate and, with a new record, for room in the window; whether both came."""
         most = WINDOW - 1
-        while not self.interrupted and self.stopped is None:
+        while not self.is_ended:
             wait_s = self._pace.wait_s()
-            is_full = size > 0 and (
+            is_full = is_new and (
                 self._in_flight > most
                 # One queue in its tries holds up what is counted.
                 or len(self._order) > _MOST_UNCOUNTED
                 or (self._in_flight > 0 and self._bytes + size > _WINDOW_BYTES)
             )
+            if not is_full and wait_s <= 0:
+                return True
             if is_full:
                 # Room for many at once, so that requests are full.
                 most = WINDOW // 2
-            if not is_full and wait_s <= 0:
-                return
             self._sender.flush()
-            if not self._in_flight:
+            if self._in_flight:
+                self._take_all(self._sender.answers(0.1 if is_full else min(wait_s, 0.1)))
+            else:
                 time.sleep(min(max(wait_s, 0.0), 0.1))
-                continue
-            for answer in self._sender.answers(0.1 if is_full else min(wait_s, 0.1)):
-                self._take(answer)
-            self._commit()
+        return False
+
+    def _take_all(self, answers: Iterable[Sent | Failed]) -> None:
+        for answer in answers:
+            self._take(answer)
+        self._commit()
 
     def _take(self, answer: Sent | Failed) -> None:
         if isinstance(answer, Sent):
@@ -257,89 +222,91 @@ class Run:
             if answer.status != "SEND_OK":
                 self.unreplicated += len(answer.numbers)
             for number in answer.numbers:
-                self._answer(number)
+                self._answer(self._waiting.pop(number)[0])
             return
+        record, index, topic = self._waiting.pop(answer.number)
         kind = kind_of(answer)
         if self.stopped is not None and ACTIONS[kind] != "skip":
             # It follows from what stopped the run: the next run sends it.
-            self._units.pop(answer.number)[0].whole = False
             return
-        unit, chosen, topic = self._units[answer.number]
         # Each run tries these again, and they say nothing about the others.
-        self._in_a_row += not (kind == "no-queue" and unit.is_again)
-        if not unit.is_again and ACTIONS[kind] != "skip":
+        self._in_a_row += not (kind == "no-queue" and record.is_again)
+        if not record.is_again and ACTIONS[kind] != "skip":
             self._failed += 1
-        unit.failures.append(_failure(answer, kind, chosen, topic))
-        self._answer(answer.number)
-        if self.stopped is None and self._ways.ordered and kind not in _OF_ONE:
-            self.stopped = f"{kind}, and others must not overtake it: {answer.text}"
-        # The client ends by itself where its messages become dead letters.
-        must = kind == "dead-letter" or self._ways.on_failure == "stop"
-        if must and self.stopped is None:
-            if ACTIONS[kind] == "stop":
-                self.stopped = f"{kind}: {answer.text}"
-            elif self._in_a_row >= _MOST_IN_A_ROW:
-                self.stopped = (
-                    f"{_MOST_IN_A_ROW} failures in a row, the last of {topic}: {answer.text}"
-                )
-        if self._failed >= _MOST_FAILURES and self.stopped is None:
-            self.stopped = f"{_MOST_FAILURES} failures"
+        record.failures += (_failure(answer, kind, record.chosen, index, topic),)
+        self._answer(record)
+        self.stopped = self.stopped or self._reason_to_stop(kind, f"{topic}: {answer.text}")
 
-    def _answer(self, number: int) -> None:
-        unit = self._units.pop(number)[0]
-        unit.parts -= 1
-        if unit.is_done:
-            self._answered.append(unit)
+    def _answer(self, record: _Record) -> None:
+        record.waiting -= 1
+        if not record.waiting:
+            self._answered.append(record)
+
+    def _reason_to_stop(self, kind: FailureKind, answer: str) -> str | None:
+        if self._ways.ordered and kind not in _OF_ONE:
+            return f"{kind}, and others must not overtake it: {answer}"
+        # The client ends by itself where its messages become dead letters.
+        if kind == "dead-letter" or self._ways.on_failure == "stop":
+            if ACTIONS[kind] == "stop":
+                return f"{kind}: {answer}"
+            if self._in_a_row >= _MOST_IN_A_ROW:
+                return f"{_MOST_IN_A_ROW} failures in a row, the last of {answer}"
+        return f"{_MOST_FAILURES} failures" if self._failed >= _MOST_FAILURES else None
 
     def _commit(self) -> None:
         """Notes the answered records, and then counts them."""
         if not self._answered:
             return
         answered, self._answered = self._answered, []
-        done = anchor = None
-        while self._order and self._order[0].is_done:
-            last = self._order.popleft()
-            done, anchor = last.place, (last.place, last.time_ms)
-        if self._journal.anchor is None and anchor is None:
-            anchor = answered[0].place, answered[0].time_ms
-        sent = sum(unit.messages - len(unit.failures) for unit in answered)
-        tried = [(unit.place, index) for unit in answered for index in unit.tried]
-        known = self._journal.failures
-        self._journal.note(
-            Line(
-                done=done,
-                beyond=[
-                    unit.place
-                    for unit in answered
-                    if not self._journal.is_handled(unit.place)
-                    and (done is None or unit.place > done)
-                ],
-                late=[
-                    unit.place
-                    for unit in answered
-                    if unit.is_again
-                    and unit.place <= self._journal.done
-                    and not any((unit.place, index) in known for index in unit.tried)
-                ],
-                anchor=anchor,
-                sent=sent,
-                resolved=[key for key in tried if key in known],
-                failures=[failure for unit in answered for failure in unit.failures],
-            )
-        )
-        self.sent += sent
-        for unit in answered:
-            self._in_flight -= unit.messages
-            self._bytes -= unit.size
+        journal, line, last = self._journal, Line(), None
+        while self._order and not self._order[0].waiting:
+            last = self._order.popleft().chosen
+            line.done = last.place
+        if journal.anchor is None and last is None:
+            last = answered[0].chosen
+        if last is not None:
+            line.anchor = last.place, last.record.store_timestamp_ms
+        done = journal.done if line.done is None else line.done
+        for record in answered:
+            place, known = record.chosen.place, []
+            if record.is_again:
+                # A damaged batch is sent, and fails, as one message.
+                keys = [(place, index) for index in {None: 0, **record.chosen.messages}]
+                known = [key for key in keys if key in journal.failures]
+                if place <= journal.done and not known:
+                    line.late.append(place)
+            if place > done and place not in journal.beyond:
+                line.beyond.append(place)
+            line.sent += len(record.chosen.messages) - len(record.failures)
+            line.resolved += known
+            line.failures += record.failures
+        journal.note(line)
+        self.sent += line.sent
+        for record in answered:
+            self._in_flight -= len(record.chosen.messages)
+            self._bytes -= record.size
 
 
-@functools.lru_cache(maxsize=4096)
-def _lane(topic: str, queue_id: int) -> int:
-    return zlib.crc32(f"{topic}/{queue_id}".encode()) & 0x7FFFFFFF
+def _content(message: StoredMessage | Message) -> tuple[int, bytes, bytes]:
+    """Flag, properties and body of a message, as they are sent."""
+    if isinstance(message, StoredMessage):
+        try:
+            body = message.body
+        except StoreError:
+            body = message.raw_body
+        return message.flag, message.raw_properties, body
+    properties = message.properties
+    if not isinstance(properties, bytes):
+        named = {"TAGS": message.tags, "KEYS": " ".join(message.keys)}
+        named["UNIQ_KEY"] = message.unique_key
+        properties = property_block({k: v for k, v in named.items() if v} | properties)
+    return message.flag, properties, message.body
 
 
-def _failure(found: Failed, kind: FailureKind, chosen: Chosen, topic: str) -> ReplayFailure:
-    message = chosen.message
+def _failure(
+    found: Failed, kind: FailureKind, chosen: Chosen, index: int | None, topic: str
+) -> ReplayFailure:
+    message = chosen.messages[index]
     return ReplayFailure(
         physical_offset=chosen.place,
         topic=topic,
@@ -351,18 +318,8 @@ def _failure(found: Failed, kind: FailureKind, chosen: Chosen, topic: str) -> Re
         message_id=message.message_id,
         unique_key=message.unique_key,
         keys=tuple(message.keys),
-        batch_index=chosen.index,
+        batch_index=index,
     )
-
-
-def _property_block(message: Message) -> bytes:
-    """The properties of a message that a transform made, as they are stored."""
-    given = message.properties
-    if isinstance(given, bytes):
-        return given
-    named = {"TAGS": message.tags, "KEYS": " ".join(message.keys), "UNIQ_KEY": message.unique_key}
-    pairs = {**{name: value for name, value in named.items() if value}, **given}
-    return property_block(pairs)
 
 
 def property_block(pairs: Mapping[str, str]) -> bytes:

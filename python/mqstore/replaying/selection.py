@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections import Counter
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from mqstore._names import broker_of, is_system_topic, missing_topics, queue_counts
+import msgspec
+
+from mqstore._names import broker_of, is_system_topic, missing_topics
 from mqstore._native import Damage, decode
 from mqstore.care.pending import DEAD_LETTER, RETRY, PendingMessages, delivered_offsets
 from mqstore.errors import CorruptionError, MessageNotFoundError, StoreError
 from mqstore.exchange.matching import Choice, body_matches
+from mqstore.exchange.narrowing import has_all_queues, offsets_of_keys
 from mqstore.groups.schedule import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     import re
     from collections.abc import Iterable, Iterator, Mapping
 
-    from mqstore import Store, StoredMessage
+    from mqstore import Message, Store, StoredMessage
 
 Refused = Literal["half", "rolled-back", "system", "damaged", "copy", "not-utf8"]
 REFUSED: tuple[Refused, ...] = get_args(Refused)
-_MOST_OF_A_KEY = 65_536
+# Messages that wait for their own topic.
+_WAITING = ("half", "delayed", "timer")
 # Properties of a message's way through a broker: they would mean something else at the target.
 DROPPED = (
     *("DELAY", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "__transactionId__"),
@@ -69,28 +73,43 @@ class Selection:
         return None if self.to_origin else self.missed_by or self.dead_letters
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """A message to be sent.
+_NOTHING: dict[Any, Any] = {}
+
+
+# A struct is made faster than a dataclass, and there is one for each message.
+class Chosen(msgspec.Struct):
+    """A record to be sent.
 
     Attributes:
-        message: The message.
-        place: Its physical offset; that of the record for a message in a batch.
+        record: The record as it is stored.
+        place: Its physical offset.
         topic: Topic of the target.
-        added: Properties that it gets.
-        index: Its place in its batch, from 0; ``None`` outside of one.
+        queue_id: Its queue; of a waiting message the one that it is for.
+        lane: A number of the queue that it comes from, in whose order it is sent.
+        added: Properties that its messages get.
+        messages: Its messages, by place in their batch, from 0; ``None`` outside of one.
+        changed: What is sent in the place of some of them.
     """
 
-    message: StoredMessage
+    record: StoredMessage
     place: int
     topic: str
+    queue_id: int
+    lane: int
     added: Mapping[str, str]
-    index: int | None = None
+    messages: Mapping[int | None, StoredMessage]
+    changed: Mapping[int | None, Message] = _NOTHING
 
-    @property
-    def queue_id(self) -> int:
-        """Its queue; of a waiting message the one that it is for."""
-        return _real_queue(self.message)
+    def goes_to(self, index: int | None) -> tuple[str, int]:
+        """Topic and queue of one of its messages; a transform may have changed them."""
+        topic, queue_id = self.topic, self.queue_id
+        if self.changed and (changed := self.changed.get(index)):
+            message = self.messages[index]
+            if changed.topic != message.topic:
+                topic = changed.topic
+            if changed.queue_id != message.queue_id:
+                queue_id = changed.queue_id or 0
+        return topic, queue_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +129,8 @@ class Selector:
     def __init__(self, store: Store, what: Selection, *, allow_empty: bool = False) -> None:
         self._store = store
         self._what = what
-        self._group = what.missed_by or what.dead_letters
+        self._group, self._to_group = what.missed_by or what.dead_letters, what.group
+        self._own = () if self._group is None else (RETRY + self._group, DEAD_LETTER + self._group)
         self._broker = broker_of(store.path)
         self._delivered = delivered_offsets(store)
         self._begins: dict[tuple[str, int], int] | None = None
@@ -134,7 +154,8 @@ class Selector:
             end_ms=what.end_ms,
         )
         self._matches = None if what.grep is None else body_matches(what.grep)
-        self.begin, self.end = store.min_physical_offset, store.max_physical_offset
+        self.log_begin = self.begin = store.min_physical_offset
+        self.end = store.max_physical_offset
 
     def chosen(
         self, spans: Iterable[tuple[int, int | None]] = ((0, None),)
@@ -151,8 +172,8 @@ class Selector:
         for found in self._found(spans):
             if isinstance(found, Damage):
                 yield from self._damaged(found)
-            elif self._fits(found):
-                yield from self._judged(found)
+            elif (one := self._judged(found)) is not None:
+                yield one
 
     def at(self, places: Mapping[int, str | None]) -> Iterator[Chosen | NotSent]:
         """The messages at physical offsets, with these ids, as far as the selection has them."""
@@ -169,10 +190,10 @@ class Selector:
                 continue
             if message_id not in (None, message.message_id):
                 yield NotSent(place, "another-message", message.topic, message.message_id)
-            elif self._fits(message) and next(self._scan(place, place + 1), None) is not None:
-                yield from self._judged(message)
-            else:
-                yield NotSent(place, "not-selected", message.topic)
+                continue
+            is_there = next(self._scan(place, place + 1), None) is not None
+            one = self._judged(message) if is_there else None
+            yield one or NotSent(place, "not-selected", message.topic)
 
     def _missed(self, group: str) -> dict[tuple[str, int], int]:
         """The first queue offset that a group has not taken, of queues that it knows."""
@@ -195,21 +216,26 @@ class Selector:
         return taken
 
     def _scan(self, start: int, stop: int | None) -> Iterator[StoredMessage | Damage]:
-        for found in self._store.scan(
+        found = self._store.scan(
             start_physical_offset=start,
             stop_physical_offset=stop,
             on_error="report",
             decompress=False,
             **self._choice.filters,
-        ):
-            if isinstance(found, Damage) or self._choice.has_key(found):
-                yield found
+        )
+        if not self._what.keys:
+            return found
+        return (one for one in found if isinstance(one, Damage) or self._choice.has_key(one))
 
     def _found(self, spans: Iterable[tuple[int, int | None]]) -> Iterator[StoredMessage | Damage]:
         what = self._what
-        if what.keys and what.tags is None and (by_key := self._by_key()) is not None:
-            yield from by_key
-            return
+        if what.keys and what.tags is None:
+            asked = {"keys": what.keys, "begin_ms": what.begin_ms, "end_ms": what.end_ms}
+            places = offsets_of_keys(self._store, asked, self._choice.topics)
+            # Where the index may lack some, the log is read.
+            if places is not None:
+                yield from map(self._store.get, sorted({*places}))
+                return
         start, stop = self._range()
         self.begin, self.end = start, self.end if stop is None else stop
         most = sys.maxsize if stop is None else stop
@@ -220,23 +246,6 @@ class Selector:
         if what.end_ms is None and stop is None:
             self._store._check_end(self._choice.topics, None)  # noqa: SLF001
 
-    def _by_key(self) -> list[StoredMessage] | None:
-        """The messages by the index; ``None`` where that may lack some."""
-        found: dict[int, StoredMessage] = {}
-        for key in self._what.keys:
-            for topic in self._choice.topics or self._store.topics():
-                result = self._store.query(
-                    topic,
-                    key,
-                    begin_ms=self._what.begin_ms,
-                    end_ms=self._what.end_ms,
-                    max_messages=_MOST_OF_A_KEY,
-                )
-                if result.truncated or not result.complete:
-                    return None
-                found.update((message.physical_offset, message) for message in result)
-        return sorted(found.values(), key=_place)
-
     def _range(self) -> tuple[int, int | None]:
         """The part of the log to read, by the queues where none of them can have lost entries."""
         whole = self._store.min_physical_offset, None
@@ -244,13 +253,9 @@ class Selector:
             return whole
         begins, topics = self._begins or {}, self._choice.topics or ()
         queues = {(q.topic, q.queue_id): q for q in self._store.queues() if q.topic in topics}
-        counts = queue_counts(self._store)
-        listed = Counter(topic for topic, _ in queues)
         # The levels of a delay have queues of their own, few of which are in use.
-        counted = [topic for topic in topics if topic != SCHEDULE_TOPIC]
-        if not counts or any(listed[topic] < counts.get(topic, 0) for topic in counted):
-            return whole
-        if not {*begins} <= {*queues}:
+        asked = {"topics": [topic for topic in topics if topic != SCHEDULE_TOPIC]}
+        if not has_all_queues(self._store, asked, {*queues}) or not {*begins} <= {*queues}:
             return whole
         firsts: list[int] = []
         lasts: list[int] = []
@@ -271,81 +276,81 @@ class Selector:
             return (0, 0) if self._begins is not None else whole
         return min(firsts), max(lasts) + 1
 
-    def _fits(self, message: StoredMessage) -> bool:
-        what, real = self._what, _real_topic(message)
-        if self._begins is not None:
-            begin = self._begins.get((message.topic, message.queue_id), 0)
-            if message.queue_offset < begin or real not in self._wanted:
-                return False
-        if what.topics and self._group is not None and self._origin(message) not in what.topics:
-            return False
-        return (
-            (not what.queue_ids or _real_queue(message) in what.queue_ids)
-            and (what.first_queue_offset is None or message.queue_offset >= what.first_queue_offset)
-            and (what.last_queue_offset is None or message.queue_offset <= what.last_queue_offset)
-            and (self._matches is None or self._matches(message))
-        )
-
-    @staticmethod
-    def _origin(message: StoredMessage) -> str | None:
-        """Topic in which a group got a message first."""
-        topic = _real_topic(message)
-        if not topic.startswith((RETRY, DEAD_LETTER)):
-            return topic
-        properties = message.properties
-        return properties.get("RETRY_TOPIC") or properties.get("DLQ_ORIGIN_TOPIC")
-
-    def _judged(self, message: StoredMessage) -> Iterator[Chosen | NotSent]:
-        place, origin, group = message.physical_offset, self._origin(message), self._what.group
-        reason = self._reason(message)
+    def _judged(self, message: StoredMessage) -> Chosen | NotSent | None:
+        """What becomes of a message; ``None`` if the selection has not got it."""
+        what, group = self._what, self._to_group
+        first, last = what.first_queue_offset, what.last_queue_offset
+        topic, queue_id = message.topic, message.queue_id
+        if self._begins is not None and (
+            message.queue_offset < self._begins.get((topic, queue_id), 0)
+        ):
+            return None
+        purpose, real, lane = message.purpose, topic, _lane(topic, queue_id)
+        if purpose in _WAITING and message.real_topic not in (None, "", topic):
+            real = message.real_topic
+            queue_id = queue_id if message.real_queue_id is None else message.real_queue_id
+        origin: str | None = real
+        if real.startswith((RETRY, DEAD_LETTER)):
+            properties = message.properties
+            origin = properties.get("RETRY_TOPIC") or properties.get("DLQ_ORIGIN_TOPIC")
+        if (
+            (self._begins is not None and real not in self._wanted)
+            or (what.topics and self._group is not None and origin not in what.topics)
+            or (what.queue_ids and queue_id not in what.queue_ids)
+            or (first is not None and message.queue_offset < first)
+            or (last is not None and message.queue_offset > last)
+            or (self._matches is not None and not self._matches(message))
+        ):
+            return None
+        to, added = real, _NOTHING
+        if group is not None:
+            to, added = RETRY + group, {"RETRY_TOPIC": origin or real}
+        elif what.to_origin:
+            to = origin or real
+        reason = self._reason(message, purpose, real)
         if reason is None and origin is None and self._group is not None:
             reason = "no-origin"
-        topic, added = _real_topic(message), {}
-        if group is not None:
-            topic, added = RETRY + group, {"RETRY_TOPIC": origin or topic}
-        elif self._what.to_origin:
-            topic = origin or topic
-        if reason is None and group is None and topic != message.topic and self._refuses(topic):
+        if reason is None and group is None and to != topic and self._refuses(to):
             reason = "system"
         if reason is not None:
-            yield NotSent(place, reason, message.topic)
-            return
+            return NotSent(message.physical_offset, reason, topic)
+        messages: Mapping[int | None, StoredMessage] = {None: message}
         try:
-            members = message.batch or (message,)
-            for member in members:
-                _ = member.body
+            if batch := message.batch:
+                messages = dict(enumerate(batch))
+            for one in messages.values():
+                _ = one.body
         except StoreError as error:
-            if "damaged" not in self._what.include:
-                yield NotSent(place, "damaged", message.topic, str(error))
-                return
-            members = (message,)
-        is_batch = members[0] is not message
-        for index, member in enumerate(members):
-            yield Chosen(member, place, topic, added, index if is_batch else None)
+            if "damaged" not in what.include:
+                return NotSent(message.physical_offset, "damaged", topic, str(error))
+            messages = {None: message}
+        return Chosen(message, message.physical_offset, to, queue_id, lane, added, messages)
 
-    def _reason(self, message: StoredMessage) -> str | None:
-        include, purpose = self._what.include, message.purpose
-        if b"MQSTORE_LEFT_OUT\x01" in message.raw_properties:
+    def _reason(self, message: StoredMessage, purpose: str, real: str) -> str | None:
+        """Why a message is not sent."""
+        include, raw = self._what.include, message.raw_properties
+        if b"MQSTORE_LEFT_OUT\x01" in raw:
             return "stand-in"
         if purpose == "half" and "half" not in include:
             return "half"
         if message.transaction == "rollback":
             return None if "rolled-back" in include else "rolled-back"
-        topic = message.topic if self._group is None else _real_topic(message)
-        own = () if self._group is None else (RETRY + self._group, DEAD_LETTER + self._group)
-        if purpose != "half" and topic not in own and self._refuses(topic):
+        topic = message.topic if self._group is None else real
+        if purpose != "half" and topic not in self._own and self._refuses(topic):
             return "system"
-        raw = message.raw_properties
         if "copy" not in include and b"MQSTORE_ORIGIN" in raw and self._is_copy(message):
             return "copy"
-        if "not-utf8" not in include and raw.decode(errors="ignore").encode() != raw:
+        if (
+            "not-utf8" not in include
+            and not raw.isascii()
+            and raw.decode(errors="ignore").encode() != raw
+        ):
             return "not-utf8"
         if purpose == "delayed":
-            offset = self._delivered.get(message.queue_id, 0)
-            return None if message.queue_offset >= offset else "ended"
-        if purpose in ("half", "timer"):
-            return None if message.physical_offset in self._waiting else "ended"
-        return None
+            is_ended = message.queue_offset < self._delivered.get(message.queue_id, 0)
+        else:
+            is_ended = purpose in _WAITING and message.physical_offset not in self._waiting
+        return "ended" if is_ended else None
 
     def _is_copy(self, message: StoredMessage) -> bool:
         """Whether a replay of this very broker has sent it; a dead letter is one anew."""
@@ -377,27 +382,18 @@ class Selector:
             )
             records = [bytes(row.as_py()) for batch in scan for row in batch.column(0)]
             messages = [decode(record, verify_crc=False) for record in records]
-            for message in filter(self._choice.has_key, filter(self._fits, messages)):
-                yield from self._judged(message)
+            for message in filter(self._choice.has_key, messages):
+                if (one := self._judged(message)) is not None:
+                    yield one
             if messages:
                 return
         length = max(damage.length, 1)
         yield NotSent(damage.physical_offset, "damaged", detail=damage.reason, length=length)
 
 
-def _real_topic(message: StoredMessage) -> str:
-    """The topic that a message is for: a waiting one has it in its properties."""
-    waits = message.purpose in ("half", "delayed", "timer")
-    return (waits and message.real_topic) or message.topic
-
-
-def _real_queue(message: StoredMessage) -> int:
-    real = None if _real_topic(message) == message.topic else message.real_queue_id
-    return message.queue_id if real is None else real
-
-
 _is_system = functools.lru_cache(maxsize=4096)(is_system_topic)
 
 
-def _place(message: StoredMessage) -> int:
-    return message.physical_offset
+@functools.lru_cache(maxsize=4096)
+def _lane(topic: str, queue_id: int) -> int:
+    return zlib.crc32(f"{topic}/{queue_id}".encode()) & 0x7FFFFFFF

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
+import select
 import shutil
 import struct
 import subprocess
 import tempfile
-import threading
-from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from mqstore.errors import ConfigError, StoreIOError, expected
 
@@ -22,10 +20,18 @@ if TYPE_CHECKING:
 
 JAR = Path(__file__).with_name("sender.jar")
 ACCESS_KEY, SECRET_KEY = "MQSTORE_ACCESS_KEY", "MQSTORE_SECRET_KEY"
-LANES = 48
 MOST_BODY_BYTES = 32 << 20
 _MOST_ANSWER_BYTES = 1 << 20
+_MESSAGE = struct.Struct(">IBqiiiIIII")
+_MOST_HELD_BYTES = 64 << 10
 _END_S = 30.0
+JAVA_OPTIONS = (
+    *("-Xmx768m", "-XX:+UseSerialGC"),
+    # The second compiler would take more from the broker beside it than it gives.
+    "-XX:TieredStopAtLevel=1",
+    # Standard output is for answers alone, not for a thread dump.
+    "-XX:+DisplayVMOutputToStderr",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,16 +64,11 @@ class Target:
         # An empty one would be the current folder.
         if self.classpath:
             return f"{JAR}{os.pathsep}{self.classpath}"
-        home = self.rocketmq_home or os.environ.get("ROCKETMQ_HOME")
-        advice = "name an installed RocketMQ, or its client's jars with classpath"
-        if not home:
-            text = expected("rocketmq_home", "a folder, or ROCKETMQ_HOME", "neither", advice)
-            raise ConfigError(text, "rocketmq_home")
-        if not any(Path(home, "lib").glob("rocketmq-client*.jar")):
-            found = f"{home}, whose lib has none"
-            text = expected(
-                "rocketmq_home", "a folder with lib/rocketmq-client*.jar", found, advice
-            )
+        home = self.rocketmq_home or os.environ.get("ROCKETMQ_HOME") or ""
+        if not home or not any(Path(home, "lib").glob("rocketmq-client*.jar")):
+            wanted = "a folder, or ROCKETMQ_HOME, with lib/rocketmq-client*.jar"
+            advice = "name an installed RocketMQ, or its client's jars with classpath"
+            text = expected("rocketmq_home", wanted, str(home) or "neither", advice)
             raise ConfigError(text, "rocketmq_home")
         return f"{JAR}{os.pathsep}{Path(home, 'lib', '*')}"
 
@@ -118,7 +119,7 @@ class Sender:
         StoreIOError: It does not start.
     """
 
-    def __init__(self, target: Target, *, own_lanes: bool, dropped: Iterable[str]) -> None:
+    def __init__(self, target: Target, *, dropped: Iterable[str]) -> None:
         access, secret = target.secrets()
         class_path = target.class_path()
         # The client writes a log of its own, which nobody reads; a killed run leaves it to Java.
@@ -126,30 +127,27 @@ class Sender:
             prefix="mqstore-sender-", ignore_cleanup_errors=True
         )
         logs = self._folder.name
-        # Standard output is for answers alone, not for a thread dump.
-        command = ["java", "-Xmx768m", "-XX:+UseSerialGC", "-XX:+DisplayVMOutputToStderr"]
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in (ACCESS_KEY, SECRET_KEY)
-        }
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        kept = {k: v for k, v in os.environ.items() if k not in (ACCESS_KEY, SECRET_KEY)}
         self._process = subprocess.Popen(  # noqa: S603 - no shell, and no text of a store
-            [*command, "-cp", class_path, "mqstore.Sender"],
+            ["java", *JAVA_OPTIONS, "-cp", class_path, "mqstore.Sender"],  # noqa: S607
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._said,
+            pipesize=1 << 20,
             env=kept,
-            bufsize=1 << 18,
             # Ctrl-C is for this process, which lets the client end between messages.
             process_group=0,
         )
-        self._errors: deque[bytes] = deque(maxlen=20)
-        self._answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._threads = [
-            threading.Thread(target=run, daemon=True) for run in (self._read, self._read_errors)
-        ]
-        for thread in self._threads:
-            thread.start()
+        assert self._process.stdin is not None  # noqa: S101 - pipes, as asked for
+        assert self._process.stdout is not None  # noqa: S101
+        self._pipe, self._out = self._process.stdin, self._process.stdout
+        self._poll = select.poll()
+        self._poll.register(self._out, select.POLLIN)
+        self._unread = bytearray()
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._is_unsent = False
         settings = {
             "name.servers": target.to,
             "access.key": access,
@@ -158,8 +156,6 @@ class Sender:
             "timeout.ms": str(round(target.timeout_s * 1000)),
             "tries": str(target.tries),
             "batch": str(target.batch),
-            "lanes": str(LANES),
-            "own.lanes": str(own_lanes).lower(),
             "ordered": str(target.ordered).lower(),
             "drop": "\1".join(dropped),
             "property.tls.enable": str(target.tls).lower(),
@@ -173,18 +169,14 @@ class Sender:
         if target.tls_config is not None:
             settings["property.tls.config.file"] = os.fspath(target.tls_config)
         try:
-            self._send(b"C" + b"".join(_text(part) for pair in settings.items() for part in pair))
-            self.flush()
-            self._answer("R")
+            self._ask(b"C" + b"".join(_text(part) for pair in settings.items() for part in pair))
         except BaseException:
             self.close()
             raise
 
     def topic(self, name: str) -> tuple[int, tuple[str, ...], str]:
         """Queues of a topic of the target (0: not there), its groups, and why it is not known."""
-        self._send(b"T" + _text(name))
-        self.flush()
-        body = self._answer("T")
+        body = self._ask(b"T" + _text(name))
         (_, error, groups), at = _texts(body, 3)
         return *struct.unpack_from(">i", body, at), tuple(filter(None, groups.split("\1"))), error
 
@@ -200,116 +192,104 @@ class Sender:
         body: bytes,
     ) -> None:
         """Hands on a message; its answer has the number."""
-        head = struct.pack(">Bqiii", 77, number, queue_id, lane, flag)
-        self._send(head + b"".join(map(_block, (topic.encode(), properties, added, body))))
+        name = topic.encode()
+        lengths = len(name), len(properties), len(added), len(body)
+        size = _MESSAGE.size - 4 + sum(lengths)
+        head = _MESSAGE.pack(size, 77, number, queue_id, lane, flag, *lengths)
+        self._held += (head, name, properties, added, body)
+        self._held_bytes += size
+        self._is_unsent = True
+        if self._held_bytes > _MOST_HELD_BYTES:
+            self._send()
 
-    def answers(self, timeout_s: float | None) -> Iterator[Sent | Failed]:
+    def answers(self, timeout_s: float) -> Iterator[Sent | Failed]:
         """The answers that are there, after a wait for the first of them."""
-        try:
-            body = self._answers.get(timeout=timeout_s)
-            while True:
-                yield self._parsed(self._whole(body))
-                body = self._answers.get_nowait()
-        except queue.Empty:
-            return
+        while (body := self._frame(timeout_s)) is not None:
+            if not body:
+                raise self._gone()
+            yield _answer(body)
+            timeout_s = 0
 
     def flush(self) -> None:
-        """Hands on what is held back."""
-        with self._named():
-            self._pipe.flush()
+        """Has everything sent that was handed on, in requests that may not be full."""
+        if self._is_unsent:
+            self._send(b"G")
+            self._is_unsent = False
 
     def end(self) -> Iterator[Sent | Failed]:
         """Ends the client after the messages that are on their way; it drops the others."""
         self._send(b"K")
-        self.flush()
-        with contextlib.suppress(queue.Empty):
-            while (body := self._answers.get(timeout=_END_S)) is not None:
-                yield self._parsed(self._whole(body))
+        while body := self._frame(_END_S):
+            yield _answer(body)
         self.close()
 
     def close(self) -> None:
         """Ends the process, whatever it does."""
         self._process.kill()
         self._process.wait()
-        for thread in self._threads:
-            thread.join()
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        self._said.close()
+        self._out.close()
+        # What it holds back is for nobody.
+        with contextlib.suppress(OSError):
+            self._pipe.close()
         self._folder.cleanup()
 
-    @property
-    def _pipe(self) -> IO[bytes]:
-        assert self._process.stdin is not None  # noqa: S101 - a pipe, as asked for
-        return self._process.stdin
-
-    def _send(self, body: bytes) -> None:
-        with self._named():
-            self._pipe.write(struct.pack(">I", len(body)))
-            self._pipe.write(body)
-
-    @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
+    def _send(self, *bodies: bytes) -> None:
+        data = b"".join((*self._held, *map(_block, bodies)))
+        self._held, self._held_bytes = [], 0
         try:
-            yield
+            self._pipe.write(data)
+            self._pipe.flush()
         except (BrokenPipeError, ValueError):
             raise self._gone() from None
+
+    def _ask(self, body: bytes) -> bytes:
+        self._send(body)
+        if not (answer := self._frame(None)):
+            raise self._gone()
+        return answer
+
+    def _frame(self, timeout_s: float | None) -> bytes | None:
+        """The next answer; ``None`` if none comes in time, empty if none will come."""
+        unread = self._unread
+        while True:
+            if len(unread) >= 4:
+                (length,) = struct.unpack_from(">I", unread)
+                if not 0 < length <= _MOST_ANSWER_BYTES:
+                    return b""
+                if len(unread) >= 4 + length:
+                    break
+            if not self._poll.poll(None if timeout_s is None else timeout_s * 1000):
+                return None
+            if not (data := os.read(self._out.fileno(), 1 << 16)):
+                return b""
+            unread += data
+        body = bytes(unread[4 : 4 + length])
+        del unread[: 4 + length]
+        if body[:1] == b"X":
+            text = f"java: the client failed: {_texts(body, 1)[0][0]}"
+            raise StoreIOError(text, None, "java", "start")
+        return body
 
     def _gone(self) -> StoreIOError:
         # It may live on, with a broken stream.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(2.0)
         self._process.kill()
-        self._process.wait()
-        self._threads[1].join(1.0)
-        said = b"".join(self._errors).decode("utf-8", "replace").strip() or "it said nothing"
-        text = f"java: expected a running client, found that it ended ({self._process.returncode}):"
-        text = f"{text} {said[-2000:]}; start it again to go on"
-        return StoreIOError(text, None, "java", "send")
+        code = self._process.wait()
+        self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - 2000))
+        said = self._said.read().decode("utf-8", "replace").strip() or "it said nothing"
+        text = f"java: expected a running client, found that it ended ({code}): {said}"
+        return StoreIOError(f"{text}; start it again to go on", None, "java", "send")
 
-    def _answer(self, kind: str) -> bytes:
-        body = self._whole(self._answers.get())
-        if body[:1] != kind.encode():
-            raise StoreIOError(
-                f"java: expected an answer {kind}, found {body[:1]!r}", None, "java", "read"
-            )
-        return body
 
-    def _whole(self, body: bytes | None) -> bytes:
-        if body is None:
-            # For whoever asks next.
-            self._answers.put(None)
-            raise self._gone()
-        if body[:1] == b"X":
-            raise StoreIOError(
-                f"java: the client failed: {_texts(body, 1)[0][0]}", None, "java", "start"
-            )
-        return body
-
-    def _parsed(self, body: bytes) -> Sent | Failed:
-        if body[:1] == b"S":
-            (status,), at = _texts(body, 1)
-            return Sent(struct.unpack_from(f">{(len(body) - at) // 8}q", body, at), status)
-        (kind, text), at = _texts(body, 2)
-        number, code, tries = struct.unpack_from(">qii", body, at)
-        return Failed(number, kind, text, code, tries)
-
-    def _read(self) -> None:
-        out = self._process.stdout
-        assert out is not None  # noqa: S101
-        while len(head := out.read(4)) == 4:
-            (length,) = struct.unpack(">I", head)
-            body = out.read(length) if 0 < length <= _MOST_ANSWER_BYTES else b""
-            if len(body) != length or not body:
-                break
-            self._answers.put(body)
-        self._answers.put(None)
-
-    def _read_errors(self) -> None:
-        assert self._process.stderr is not None  # noqa: S101
-        while line := self._process.stderr.readline(1 << 12):
-            self._errors.append(line)
+def _answer(body: bytes) -> Sent | Failed:
+    if body[:1] == b"S":
+        (status,), at = _texts(body, 1)
+        return Sent(struct.unpack_from(f">{(len(body) - at) // 8}q", body, at), status)
+    (kind, text), at = _texts(body, 2)
+    number, code, tries = struct.unpack_from(">qii", body, at)
+    return Failed(number, kind, text, code, tries)
 
 
 def _block(data: bytes) -> bytes:

@@ -20,6 +20,7 @@ from mqstore.cli.options import (
     output_options,
     storage_option,
     store_argument,
+    topics_option,
 )
 from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines, to_json
 from mqstore.cli.progress import progress
@@ -34,12 +35,13 @@ _COLUMNS = columns(
     Column("end_offset", right=True, title="LOG ENDS"),
     "bytes",
     Column("new_bytes", size_text, right=True, title="NEW"),
+    Column("redact", lambda text: text or "", title="REDACTED"),
 )
 _FINDINGS = columns("code", "path", "expected", "found")
 # The fields of a snapshot for programs.
 _FIELDS = (
     *("id", "time_ms", "timeline", "begin_offset", "end_offset", "flushed_offset"),
-    *("fork_offset", "bytes", "new_bytes", "source", "left_out"),
+    *("fork_offset", "bytes", "new_bytes", "source", "redact", "left_out"),
 )
 _target_argument = click.argument("target", type=click.Path())
 
@@ -50,6 +52,8 @@ _target_argument = click.argument("target", type=click.Path())
 @option("--every", "DURATION", "Go on, with so long a pause: 60s.", type=DURATION)
 @option("--bytes bytes_per_s", "RATE", "Read at most: 50m/s.", type=RATE)
 @flag("--verify", "Read back what was written, and copy again what was lost.")
+@option("--compress", None, "Compress what is written.", type=click.Choice(["zstd"]))
+@option("--redact", None, "Keep zeros in the place of each body.", type=click.Choice(["bodies"]))
 @flag("--new-timeline", "Accept once a log that does not reach the backup's.")
 @option(
     "--health",
@@ -175,30 +179,34 @@ def snapshots_command(output: Output, target: str, check: bool, **options: Any) 
 @option("--at", "TIME", "The store as it was then.", type=TIME)
 @option("--snapshot", "ID", "The store as of a snapshot.")
 @option("--to-offset", "OFFSET", "The log's end.", type=OFFSET)
+@topics_option()
 @flag("--dry-run", "Only print the plan.")
 @storage_option
 @output_options
-def restore_command(output: Output, target: str, store: str, **options: Any) -> int:
+def restore_command(
+    output: Output, target: str, store: str, topics: tuple[str, ...], **options: Any
+) -> int:
     """Make a store of a moment of a backup, the newest snapshot's if none is given.
 
     STORE must be empty or not there. The store is verified at the end; an interrupted restore goes
-    on when it is called again.
+    on when it is called again. With -t it has only messages of these topics, as a copy has.
     """
     if sum(options[name] is not None for name in ("at", "snapshot", "to_offset")) > 1:
         raise click.UsageError("--at, --snapshot and --to-offset exclude each other.")
     with progress("restoring") as advance:
-        report = mqstore.restore(target, store, progress=advance, **options)
+        report = mqstore.restore(target, store, topics=topics or None, progress=advance, **options)
     output.document(report, lambda: _restore_lines(report))
     return int(any(finding.severity != "info" for finding in report.findings))
 
 
 def _restore_lines(report: mqstore.RestoreReport) -> Lines:
     did = "restored" if report.applied else "would restore"
-    yield (
-        f"{did} {count_text(report.files)} files, {size_text(report.bytes)}: the log from "
-        f"{report.begin_offset} to {report.end_offset} of snapshot {report.snapshot}"
-    )
-    for line in report.left_out:
+    of = f"{count_text(report.files)} files, {size_text(report.bytes)}"
+    if report.messages is not None:
+        of = f"{count_text(report.messages)} messages of {escape(', '.join(report.topics))}"
+    log = f"the log from {report.begin_offset} to {report.end_offset}"
+    yield f"{did} {of}: {log} of snapshot {report.snapshot}"
+    for line in (*report.left_out, *([f"all {report.redact}"] if report.redact else [])):
         yield f"not in the backup: {escape(line)}"
     for finding in report.findings:
         yield f"{finding.severity}: {finding.code}: {escape(finding.message)}"

@@ -3,6 +3,7 @@ package mqstore.differential;
 import com.alibaba.fastjson2.JSONObject;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Random;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -14,18 +15,19 @@ final class Flood {
     private Flood() {
     }
 
-    static double seconds(String nameServer, JSONObject command) throws Exception {
+    static double seconds(JSONObject command) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("flood");
-        producer.setNamesrvAddr(nameServer);
+        producer.setNamesrvAddr(command.getString("to"));
         producer.setInstanceName("flood" + System.nanoTime());
         producer.setRetryTimesWhenSendFailed(0);
         producer.start();
         try {
+            // The first connection counts, as that of a replay does.
+            long began = System.nanoTime();
             List<MessageQueue> queues = producer.fetchPublishMessageQueues(command.getString("topic"));
             AtomicInteger next = new AtomicInteger();
             AtomicReference<Exception> failed = new AtomicReference<>();
             List<Thread> threads = new ArrayList<>();
-            long began = System.nanoTime();
             for (int i = 0; i < command.getIntValue("threads"); i++) {
                 MessageQueue queue = queues.get(i % queues.size());
                 Thread thread = new Thread(() -> {
@@ -57,7 +59,10 @@ final class Flood {
         for (int from = next.getAndAdd(batch); from < count; from = next.getAndAdd(batch)) {
             List<Message> messages = new ArrayList<>();
             for (int i = from; i < Math.min(count, from + batch); i++) {
-                Message message = new Message(queue.getTopic(), "paid", "key-" + i, new byte[command.getIntValue("bytes")]);
+                byte[] body = new byte[command.getIntValue("bytes")];
+                // As of a store: nothing that a compressor makes small.
+                new Random(i).nextBytes(body);
+                Message message = new Message(queue.getTopic(), "paid", "key-" + i, body);
                 message.putUserProperty("origin", "broker-a/" + i);
                 messages.add(message);
             }

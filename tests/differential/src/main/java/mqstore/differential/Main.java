@@ -107,7 +107,7 @@ public final class Main {
             case "produce" -> cluster().produce(lines(command, "lines"), this::row);
             case "consume" -> cluster().consume(command, this::row);
             case "view" -> cluster().view(command, this::row);
-            case "flood" -> done.put("seconds", Flood.seconds(cluster().nameServer(), command));
+            case "flood" -> done.put("seconds", Flood.seconds(command));
             case "delete-expired" -> cluster().deleteExpired();
             case "stop-broker" -> {
                 cluster().close();

@@ -1,0 +1,120 @@
+"""Files of a live log, read without the bodies of their messages."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from typing import TYPE_CHECKING
+
+from mqstore import _native
+from mqstore.backup.source import SourceFile
+from mqstore.errors import CorruptionError, InvalidMessageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from mqstore import Store, StoredMessage
+    from mqstore.backup.source import Pace
+
+
+_BLANK = bytes.fromhex("cbd43194")
+_COMPRESSED = 0x701
+_CHECKSUM = re.compile(rb"__CRC32#\x01[0-9]{10}\x02\Z")
+_MEMBER = 20
+"""Bytes before the body of a message of a batch; properties and their length follow it."""
+_WIDTHS = (1 << 12, 1 << 16, 1 << 20, 1 << 24)
+
+
+class RedactedFile(SourceFile):
+    """A file of the log with zeros for each body, and for all that is in no whole message.
+
+    Args:
+        path: The file.
+        pace: As for ``SourceFile``.
+        store: Reads the records.
+        skipped: A line is added for each message of which all is zeros.
+    """
+
+    def __init__(self, path: Path, pace: Pace, store: Store, skipped: list[str]) -> None:
+        super().__init__(path, pace)
+        self._store, self._base, self._skipped = store, int(path.name), skipped
+        self._last: int | None = None
+
+    def read(self, begin: int, end: int) -> bytes:
+        """The bytes from `begin` to before `end`, fewer where the file ends."""
+        end = min(end, self.length)
+        self._pace.wait(max(0, end - begin))
+        content = bytearray(max(0, end - begin))
+
+        def put(at: int, part: bytes) -> None:
+            first, last = max(at, begin), min(at + len(part), end)
+            if first < last:
+                content[first - begin : last - begin] = part[first - at : last - at]
+
+        at = self._start(begin)
+        for message in self._messages(at, end):
+            self._last = at = message.physical_offset - self._base
+            try:
+                put(at, _without_body(message))
+            except InvalidMessageError as error:  # such as a topic that is no text
+                line = f"commitlog/{self._base:020}: byte {at}: a message as zeros: {error}"
+                self._skipped += [line] if line not in self._skipped else []
+            at += message.store_size
+        blank = super().read(at, at + 8)
+        if blank[4:] == _BLANK:
+            put(at, blank)
+        if os.fstat(self._file).st_nlink == 0:  # then the store may have found no messages
+            raise FileNotFoundError(errno.ENOENT, "deleted meanwhile", str(self._path))
+        return bytes(content)
+
+    def _start(self, begin: int) -> int:
+        """Begin of a message at or before `begin`; 0 if there is none near."""
+        if self._last is not None and 0 <= begin - self._last <= _WIDTHS[-1]:
+            return self._last
+        for width in _WIDTHS:
+            if begin > width and (near := next(self._messages(begin - width, begin), None)):
+                return near.physical_offset - self._base
+        return 0
+
+    def _messages(self, begin: int, end: int) -> Iterator[StoredMessage]:
+        return iter(
+            self._store.scan(
+                start_physical_offset=self._base + begin, stop_physical_offset=self._base + end,
+                on_error="skip", decompress=False,
+            )
+        )  # fmt: skip
+
+
+def _without_body(message: StoredMessage) -> bytes:
+    """The record of a message as if its body were zeros, as it is stored in a plain one."""
+    properties = _CHECKSUM.sub(b"", message.raw_properties)
+    changed = message.to_message(
+        body=_zeros(message),
+        properties=properties,
+        sys_flag=message.sys_flag & ~_COMPRESSED,
+        store_timestamp_ms=message.store_timestamp_ms,
+        store_host=message.store_host,
+        prepared_transaction_offset=message.prepared_transaction_offset,
+    )
+    return _native.encode(
+        changed, physical_offset=message.physical_offset, queue_offset=message.queue_offset,
+        append_property_crc=properties != message.raw_properties,
+    )  # fmt: skip
+
+
+def _zeros(message: StoredMessage) -> bytes:
+    """As many zeros as its body has; messages of a batch keep their lengths and properties."""
+    stored = message.raw_body
+    body, at = bytearray(len(stored)), 0
+    with contextlib.suppress(CorruptionError):
+        for one in () if message.sys_flag & 1 else message.batch or ():
+            behind = at + _MEMBER + len(one.raw_body)
+            body[at : at + _MEMBER] = (
+                stored[at : at + 8] + bytes(4) + stored[at + 12 : at + _MEMBER]
+            )
+            at = behind + 2 + len(one.raw_properties)
+            body[behind:at] = stored[behind:at]
+    return bytes(body)

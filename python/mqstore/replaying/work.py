@@ -1,0 +1,180 @@
+"""The messages of one run: new ones, those of mended ranges, and those that failed before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import mqstore
+from mqstore.errors import ConfigError, expected
+from mqstore.replaying.journal import Line
+from mqstore.replaying.report import ACTIONS, ReplayRefusal
+from mqstore.replaying.selection import Chosen, NotSent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from mqstore import Message, StoredMessage
+    from mqstore.replaying.journal import Journal
+    from mqstore.replaying.selection import Selector
+
+    Transform = Callable[[StoredMessage], Message | StoredMessage | None]
+
+
+class Work:
+    """The records that a run sends.
+
+    Attributes:
+        refusals: The messages that it does not send, by reason.
+        mended: Begins of the ranges that earlier runs could not read, and that this one has read.
+    """
+
+    def __init__(
+        self,
+        selector: Selector,
+        journal: Journal,
+        *,
+        failed: Mapping[tuple[int, int | None], str] | None,
+        ordered: bool,
+        limit: int | None,
+        to_topic: str | None,
+        transform: Transform | None,
+        progress: Callable[[int, int], object] | None,
+    ) -> None:
+        self._selector, self._journal, self._failed = selector, journal, failed
+        self._ordered, self._limit, self._progress = ordered, limit, progress
+        self._to_topic, self._transform = to_topic, transform
+        self.refusals: dict[str, ReplayRefusal] = {}
+        self.mended: list[int] = []
+
+    def streams(self) -> list[tuple[Iterator[Chosen], bool]]:
+        """The records to send in their order, and whether they lie before what was handled."""
+        limit = [self._limit]
+        passed = self._taken(self._passed(), limit), True
+        new = self._taken(self._new(), limit), False
+        # Earlier failures spend no limit, but those of a report.
+        failed = self._taken(self._again(), [None] if self._failed is None else limit), True
+        if self._failed is not None:
+            return [failed]
+        # They hold no new messages back, but where these must not overtake them.
+        return [failed, passed, new] if self._ordered else [passed, new, failed]
+
+    def _new(self) -> Iterator[Chosen | NotSent]:
+        """What lies behind the messages that are handled."""
+        journal, selector = self._journal, self._selector
+        for one in selector.chosen([(journal.done + 1, None)]):
+            if one.place > journal.done and one.place not in journal.beyond:
+                if self._progress is not None:
+                    self._progress(one.place - selector.begin, selector.end - selector.begin)
+                self._learn(one)
+                yield one
+
+    def _passed(self) -> Iterator[Chosen | NotSent]:
+        """What can be read now of ranges that could not."""
+        journal, spans, stop = self._journal, [], 0
+        for place, length in sorted(journal.passed.items()):
+            # One range may lie in another.
+            spans.append((max(place, stop), place + length))
+            stop = max(stop, place + length)
+        if not spans:
+            return
+        begins, done, damaged = [*journal.passed], journal.done, set()
+        for one in self._selector.chosen(spans):
+            if one.place <= done and one.place not in journal.late:
+                if self._learn(one):
+                    damaged.add(one.place)
+                yield one
+        begin = self._selector.log_begin
+        self.mended = [place for place in begins if place >= begin and place not in damaged]
+
+    def _learn(self, one: Chosen | NotSent) -> bool:
+        """Notes a damaged range, for the next run."""
+        if not isinstance(one, NotSent) or one.reason != "damaged":
+            return False
+        if self._journal.passed.get(one.place) != one.length:
+            self._journal.learn(Line(passed=[(one.place, one.length)]))
+        return True
+
+    def _again(self) -> Iterator[Chosen | NotSent]:
+        """The messages that failed before: those of the report, else those whose cause may pass."""
+        journal, failures = self._journal, self._journal.failures
+        if self._failed is None:
+            wanted = {
+                key: one.message_id for key, one in failures.items() if ACTIONS[one.kind] != "skip"
+            }
+        else:
+            wanted = {
+                key: message_id
+                for key, message_id in self._failed.items()
+                if key in failures or not journal.is_handled(key[0])
+            }
+            # It would count the whole batch as sent.
+            if any(index is not None for _, index in wanted.keys() - failures.keys()):
+                there = "messages of a batch that this journal has not tried"
+                advice = "name the journal of their run"
+                raise ConfigError(expected("retry_failed", "others", there, advice), "retry_failed")
+        for one in self._selector.at({place: name for (place, _), name in wanted.items()}):
+            if isinstance(one, Chosen) and (one.place, None) not in wanted:
+                one.messages = {
+                    index: message
+                    for index, message in one.messages.items()
+                    if (one.place, index) in wanted
+                }
+            yield one
+
+    def _taken(
+        self, found: Iterable[Chosen | NotSent], limit: list[int | None]
+    ) -> Iterator[Chosen]:
+        """The records to send, at most so many messages; the others are counted."""
+        for one in found:
+            if isinstance(one, NotSent):
+                self._refuse(one)
+                continue
+            if self._to_topic is not None:
+                one.topic = self._to_topic
+            if self._transform is not None:
+                self._change(one, self._transform)
+            if not one.messages:
+                continue
+            if limit[0] is not None:
+                # The messages of a batch go together.
+                if limit[0] <= 0:
+                    return
+                limit[0] -= len(one.messages)
+            yield one
+
+    def _change(self, one: Chosen, transform: Transform) -> None:
+        where = f"transform, at physical offset {one.place}"
+        kept, changed = {}, {}
+        for index, message in one.messages.items():
+            try:
+                new = transform(message)
+            except Exception as error:
+                got = f"{type(error).__name__}: {error}"
+                raise ConfigError(expected(where, "no error", got), "transform") from error
+            if new is None:
+                self._refuse(NotSent(one.place, "dropped", message.topic))
+                continue
+            kept[index] = message
+            if isinstance(new, mqstore.StoredMessage) and new is not message:
+                new = new.to_message()
+            if isinstance(new, mqstore.Message):
+                changed[index] = new
+            elif new is not message:
+                got = type(new).__name__
+                raise ConfigError(expected(where, "a message or None", got), "transform")
+        one.messages, one.changed = kept, changed
+
+    def _refuse(self, one: NotSent) -> None:
+        row = self.refusals.get(one.reason)
+        row = row or ReplayRefusal(one.reason, 0, one.topic, one.place, one.detail)
+        self.refusals[one.reason] = replace(row, messages=row.messages + 1)
+
+    def lost(self) -> list[str]:
+        """Warnings of ranges that were deleted before a run had read them."""
+        return [
+            f"physical offsets {place} to {place + length} are gone from the log; messages that no "
+            "run had read there are not sent"
+            for place, length in self._journal.passed.items()
+            if place + length <= self._selector.log_begin
+        ]
