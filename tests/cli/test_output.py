@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from mqstore import LostInQueue, VerifyReport
 from mqstore.cli import output as module
-from mqstore.cli.output import Column, Output, table_lines, to_json
+from mqstore.cli.output import Column, Output, as_document, columns, table_lines, to_json
 from mqstore.text import escape
 
 COLUMNS = (Column("name"), Column("count", lambda n: f"{n:,}", right=True))
@@ -101,3 +102,18 @@ def test_a_document_in_each_format(capsys):
         assert json.loads(capsys.readouterr().out) == {"a": 1}
     Output("text").document({"a": 1}, lambda: ["text"])
     assert capsys.readouterr().out == "text\n"
+
+
+def test_a_report_is_printed_by_its_fields(capsys):
+    lost = LostInQueue("orders", 3, 1_000, 0, 999)
+    report = VerifyReport("/a", "full", ok=False, findings=(lost,), counts={"messages": 7})
+    row = {"topic": "orders", "queue_id": 3, "messages": 1000, "first": 0, "last": 999}
+    document = {"path": "/a", "level": "full", "ok": False, "findings": [row]}
+    assert as_document(report) == {**document, "counts": {"messages": 7}}
+    for form, shown in (("json", as_document(report)), ("jsonl", row)):
+        Output(form).document(report, tuple, rows="findings")
+        assert json.loads(capsys.readouterr().out) == shown
+    assert list(table_lines(report.findings, columns("queue_id", "messages", "first"))) == [
+        "QUEUE  MESSAGES  FIRST",
+        "    3     1,000  0",
+    ]

@@ -12,14 +12,14 @@ import os
 import sys
 import warnings
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 import mqstore
 from mqstore._names import nearest
-from mqstore.cli.examples import EXAMPLES
+from mqstore.cli.examples import examples_of
 from mqstore.cli.output import OutputClosedError, note
 from mqstore.cli.pager import set_paging
 from mqstore.errors import MissingPackageError
@@ -103,7 +103,7 @@ class _Commands(click.Group):
         assert isinstance(found, click.Command)  # noqa: S101 - a slip in the table above
         if found.epilog is None:
             found.params.extend(_common_options())
-            lines = "\n".join(f"  {example}" for example in EXAMPLES.get(cmd_name, ()))
+            lines = "\n".join(f"  {example}" for example in examples_of(cmd_name))
             found.epilog = f"\b\nExamples:\n{lines}"
         return found
 
@@ -137,24 +137,14 @@ def _take_zone(ctx: click.Context, param: click.Parameter, value: str | None) ->
 
 def _common_options() -> list[click.Option]:
     """Options that every command takes, and ``mqstore`` itself before the command."""
+    zone = "Zone of times, as Europe/Berlin, +02:00 or UTC; the system's if left out."
+    no_pager = "Show no pager for long output on a terminal."
+    eager: dict[str, Any] = {"is_eager": True, "expose_value": False}
     return [
         click.Option(
-            ["--tz"],
-            envvar="MQSTORE_TZ",
-            metavar="ZONE",
-            is_eager=True,
-            expose_value=False,
-            callback=_take_zone,
-            help="Zone of times, as Europe/Berlin, +02:00 or UTC; the system's if left out.",
+            ["--tz"], envvar="MQSTORE_TZ", metavar="ZONE", callback=_take_zone, help=zone, **eager
         ),
-        click.Option(
-            ["--no-pager"],
-            is_flag=True,
-            is_eager=True,
-            expose_value=False,
-            callback=set_paging,
-            help="Show no pager for long output on a terminal.",
-        ),
+        click.Option(["--no-pager"], is_flag=True, callback=set_paging, help=no_pager, **eager),
     ]
 
 
@@ -279,12 +269,5 @@ def _show_click_error(error: click.ClickException) -> None:
         note(line.replace("\t", "  "))
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],  # noqa: ARG001 - Python's own signature
-    filename: str,  # noqa: ARG001
-    lineno: int,  # noqa: ARG001
-    file: object = None,  # noqa: ARG001
-    line: str | None = None,  # noqa: ARG001
-) -> None:
+def _show_warning(message: Warning | str, *_where: object, **_more: object) -> None:
     note(f"mqstore: warning: {message}")

@@ -161,7 +161,7 @@ def protobuf_decoder(path: str, message: str) -> Decoder:
     return Decoder("protobuf", decode)
 
 
-def _with_nested(message: Any) -> list[str]:  # noqa: ANN401 - a DescriptorProto
+def _with_nested(message: Any) -> list[str]:
     """The names of a message and those in it."""
     nested = [name for one in message.nested_type for name in _with_nested(one)]
     return [message.name, *(f"{message.name}.{name}" for name in nested)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import mqstore
@@ -10,6 +9,9 @@ from mqstore.text.zone import day_begin, zone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from mqstore import StoreStats
+    from mqstore.cli.output import Row
 
 GROUPINGS = ("topic", "queue_id", "minute", "hour", "day", "tags")
 SORTS = ("messages", "bytes", "growth", "bytes_growth", "first", "last")
@@ -23,39 +25,18 @@ _COUNTED: dict[str, Callable[[tuple[int, int]], int]] = {
     "last_store_timestamp_ms": max,
 }
 _SORT_FIELDS = {"first": "first_store_timestamp_ms", "last": "last_store_timestamp_ms"}
-Row = dict[str, Any]
 
 
-@dataclass
-class Counts:
-    """Counts of messages by group.
-
-    Attributes:
-        rows: A row for each group.
-        other_messages: Messages of further groups, which have no row.
-        deleted_messages: Messages that queues once had and the log no longer holds.
-        deleted_bytes: Bytes of the log that were deleted.
-        skipped_ranges: Damaged ranges that were passed over.
-        skipped_bytes: Their bytes.
-        stand_ins: Messages that stand in for lost ones.
-    """
-
-    rows: list[Row]
-    other_messages: int = 0
-    deleted_messages: int = 0
-    deleted_bytes: int = 0
-    skipped_ranges: int = 0
-    skipped_bytes: int = 0
-    stand_ins: int = 0
-
-
-def count(path: str, by: Sequence[str], **options: Any) -> Counts:  # noqa: ANN401 - of `stats`
+def count(path: str, by: Sequence[str], **options: Any) -> tuple[list[Row], StoreStats]:
     """Counts messages by any of ``GROUPINGS``; days are those of the zone in force.
 
     Args:
         path: The store.
         by: The groupings.
         options: As for ``mqstore.stats``.
+
+    Returns:
+        A row for each group, and what else was counted.
     """
     # The extension knows days of UTC only: those of another zone are put together from hours.
     local = "day" in by and zone().name != "UTC"
@@ -65,15 +46,7 @@ def count(path: str, by: Sequence[str], **options: Any) -> Counts:  # noqa: ANN4
     rows: list[Row] = list(counted)
     if local:
         rows = _merged(({**row, "day_ms": day_begin(row[f"{part}_ms"])} for row in rows), by)
-    return Counts(
-        rows,
-        counted.others.messages,
-        counted.deleted_messages,
-        counted.deleted_bytes,
-        counted.skipped_ranges,
-        counted.skipped_bytes,
-        counted.stand_ins,
-    )
+    return rows, counted
 
 
 def _field(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import mqstore
 from mqstore._names import nearest, recent_keys
@@ -25,7 +25,7 @@ _MAY_BE_MORE = (
     " in RocksDB answered, which has no messages without a unique key"
 )
 
-_ID_LENGTHS = {32, 56}
+ID_LENGTHS = {32, 56}
 # A longer part of the log that the index lacks is read once for all topics, not for each.
 _MOST_BEHIND = 16 << 20
 _MOST_COUNTED = 1_000
@@ -59,28 +59,22 @@ def query(
         max_messages: At most this many, the newest.
         exact: As for ``Store.query``.
     """
+    times: dict[str, Any] = {"begin_ms": begin_ms, "end_ms": end_ms}
     searched = topics or store.topics()
     if len(searched) > 1 and exact and not _index_covers(store):
-        found = _from_log(store, topics, key, tags, begin_ms, end_ms, max_messages)
+        found = _from_log(store, topics, key, tags, max_messages, **times)
     else:
-        found = _merged(
-            [
-                store.query(
-                    topic,
-                    key,
-                    tags=tags,
-                    begin_ms=begin_ms,
-                    end_ms=end_ms,
-                    max_messages=max_messages,
-                    exact=exact,
-                )
-                for topic in searched
-            ],
-            max_messages,
-        )
+        asked: dict[str, Any] = {
+            "tags": tags,
+            "max_messages": max_messages,
+            "exact": exact,
+            **times,
+        }
+        results = [store.query(topic, key, **asked) for topic in searched]
+        found = _merged(results, max_messages)
     if key is None and exact and not found.complete:
         # The store reads no more than the newest gibibyte by itself.
-        return _from_log(store, topics, key, tags, begin_ms, end_ms, max_messages)
+        return _from_log(store, topics, key, tags, max_messages, **times)
     if found or not exact or key is None:
         return found
     message = _by_id(store, key)
@@ -117,18 +111,11 @@ def _from_log(
     topics: Sequence[str],
     key: str | None,
     tags: str | None,
-    begin_ms: int | None,
-    end_ms: int | None,
     most: int,
+    **times: Any,
 ) -> QueryResult:
     """Searches the log in one pass, where the index would leave much of it to each topic."""
-    scan = store.scan(
-        topics=topics or None,
-        begin_ms=begin_ms,
-        end_ms=end_ms,
-        on_error="skip",
-        decompress=False,
-    )
+    scan = store.scan(topics=topics or None, on_error="skip", decompress=False, **times)
     begin = scan.physical_offset
     newest: deque[StoredMessage] = deque(maxlen=most + 1)
     with progress("reading the log") as advance:
@@ -153,7 +140,7 @@ def _has(message: StoredMessage, key: str | None, tags: str | None) -> bool:
 
 def _by_id(store: Store, text: str) -> StoredMessage | None:
     """The message with this id; ``None`` where the text is no id, or that of no message."""
-    if len(text) not in _ID_LENGTHS:
+    if len(text) not in ID_LENGTHS:
         return None
     try:
         message = store.get(mqstore.parse_message_id(text).physical_offset)

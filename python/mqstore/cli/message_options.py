@@ -2,56 +2,36 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mqstore.cli.bodies import Decoder, avro_decoder, protobuf_decoder, protobuf_fields
 from mqstore.cli.messages import MessageView, Template
-from mqstore.cli.units import SIZE
+from mqstore.cli.options import option
+from mqstore.cli.units import FILE, SIZE, Parsed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from mqstore.cli.options import Decorator, Function
     from mqstore.results.documents import BodyForm
 
-P = ParamSpec("P")
-R = TypeVar("R")
+
+def _read_template(text: str) -> str:
+    Template(text, MessageView())
+    return text
 
 
-def _read_template(
-    ctx: click.Context,  # noqa: ARG001 - click's signature
-    param: click.Parameter,  # noqa: ARG001
-    value: str | None,
-) -> str | None:
-    if value is not None:
-        try:
-            Template(value, MessageView())
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from None
-    return value
-
-
-def _read_pattern(
-    ctx: click.Context,  # noqa: ARG001
-    param: click.Parameter,  # noqa: ARG001
-    value: str | None,
-) -> re.Pattern[bytes] | None:
-    if value is None:
-        return None
+def _read_pattern(text: str) -> re.Pattern[bytes]:
     try:
-        return re.compile(value.encode())
+        return re.compile(text.encode())
     except re.error as error:
-        raise click.BadParameter(f"not a regular expression: {error}") from None
+        raise ValueError(f"not a regular expression: {error}") from None
 
 
-def refuse_on_terminal(
-    ctx: click.Context,  # noqa: ARG001
-    param: click.Parameter,  # noqa: ARG001
-    value: bool,  # noqa: FBT001
-) -> bool:
+def _refuse_on_terminal(_ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
     """Lets bytes that are not escaped go to a file or a program only.
 
     Raises:
@@ -62,41 +42,48 @@ def refuse_on_terminal(
     return value
 
 
-def body_option(command: Callable[P, R]) -> Callable[P, R]:
-    """``--body FORM``, and the schemas that a form may need; the command gets a form or decoder."""
+def view_options(command: Function) -> Function:
+    """``--body FORM`` with its schemas, and ``--preview``; the command gets a ``MessageView``."""
 
-    def with_body(*args: P.args, **kwargs: P.kwargs) -> R:
-        proto, message, avro = (kwargs.pop(name) for name in ("proto", "message_name", "avro"))
-        kwargs["body"] = _form(kwargs["body"], proto, message, avro)  # type: ignore[arg-type]
-        return command(*args, **kwargs)
+    @functools.wraps(command)
+    def with_view(
+        *args: Any,
+        body: BodyForm | None,
+        proto: str | None,
+        message_name: str | None,
+        avro: str | None,
+        preview: int,
+        **options: Any,
+    ) -> Any:
+        form = _form(body, proto, message_name, avro)
+        return command(*args, view=MessageView(form, preview=preview), **options)
 
-    with_body.__name__ = command.__name__
-    with_body.__doc__ = command.__doc__
-    # Options that stand below in the source were put on the command itself, by click's convention.
-    with_body.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
-    schema = click.Path(dir_okay=False)
-    for option in (
-        click.option("--avro", type=schema, metavar="FILE", help="Avro schema of the bodies."),
-        click.option(
-            "--message",
-            "message_name",
-            metavar="NAME",
-            help="Name of the message in --proto.",
+    decorated: Function = with_view
+    for decorate in (
+        option(
+            "--preview",
+            "SIZE",
+            "Most bytes of a body shown to people; JSON has all of them.",
+            type=SIZE,
+            default="4k",
         ),
-        click.option(
+        option("--avro", "FILE", "Avro schema of the bodies.", type=FILE),
+        option("--message message_name", "NAME", "Name of the message in --proto."),
+        option(
             "--proto",
-            type=schema,
-            metavar="FILE",
-            help="Protobuf schema of the bodies: .proto, or a descriptor set.",
+            "FILE",
+            "Protobuf schema of the bodies: .proto, or a descriptor set.",
+            type=FILE,
         ),
-        click.option(
+        option(
             "--body",
+            None,
+            "How bodies are shown; protobuf: fields by number.  [default: text]",
             type=click.Choice(["text", "hex", "json", "protobuf", "none"]),
-            help="How bodies are shown; protobuf: fields by number.  [default: text]",
         ),
     ):
-        with_body = option(with_body)
-    return with_body
+        decorated = decorate(decorated)
+    return decorated
 
 
 def _form(
@@ -115,39 +102,26 @@ def _form(
     return form or "text"
 
 
-preview_option = click.option(
-    "--preview",
-    type=SIZE,
-    default="4k",
-    show_default=True,
-    metavar="SIZE",
-    help="Most bytes of a body shown to people; JSON has all of them.",
-)
-"""``--preview SIZE``."""
-
-tags_option = click.option(
-    "--tags", metavar="EXPRESSION", help='Only these tags: "paid || refunded".'
-)
+tags_option = option("--tags", "EXPRESSION", 'Only these tags: "paid || refunded".')
 """``--tags EXPRESSION``."""
 
-grep_option = click.option(
+grep_option = option(
     "--grep",
-    callback=_read_pattern,
-    metavar="PATTERN",
-    help="Only bodies in which this regular expression is found.",
+    "PATTERN",
+    "Only bodies in which this regular expression is found.",
+    type=Parsed("pattern", _read_pattern),
 )
 """``--grep PATTERN``."""
 
-template_option = click.option(
-    "--format",
-    "template",
-    callback=_read_template,
-    metavar="TEMPLATE",
-    help='A line for each: "{topic} {queue_offset} {property:NAME} {body}".',
+template_option = option(
+    "--format template",
+    "TEMPLATE",
+    'A line for each: "{topic} {queue_offset} {property:NAME} {body}".',
+    type=Parsed("template", _read_template),
 )
 """``--format TEMPLATE``."""
 
-raw_option = click.option(
-    "--raw", is_flag=True, callback=refuse_on_terminal, help="Escape nothing; not to a terminal."
-)
-"""``--raw``."""
+
+def raw_option(text: str = "Escape nothing; not to a terminal.") -> Decorator:
+    """``--raw``."""
+    return click.option("--raw", is_flag=True, callback=_refuse_on_terminal, help=text)

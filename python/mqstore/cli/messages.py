@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mqstore.cli.bodies import Decoder
-from mqstore.cli.output import note
+from mqstore.cli.output import in_colour, note
 from mqstore.results.documents import FIELDS, body_of, document, members_of, packed
 from mqstore.text import count_text, escape, size_text, time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from mqstore import StoredMessage
     from mqstore.cli.output import Output
@@ -72,10 +72,7 @@ class MessageView:
             time_text(message.store_timestamp_ms),
             f"{self._safe(message.topic)}/{message.queue_id}@{message.queue_offset}",
         ]
-        if message.tags is not None:
-            parts.append(f"tags={self._safe(message.tags)}")
-        if message.keys:
-            parts.append(f"keys={self._safe(' '.join(message.keys))}")
+        parts += map(self._safe, labels(message.tags, message.keys))
         parts.extend(f"{name}={self._safe(value)}" for name, value in _kind(message))
         if self.body != "none":
             parts.append(self.body_text(message))
@@ -157,10 +154,7 @@ class MessageView:
 
     def _member_line(self, member: StoredMessage) -> str:
         parts = [f"@{member.queue_offset}"]
-        if member.tags is not None:
-            parts.append(f"tags={self._safe(member.tags)}")
-        if member.keys:
-            parts.append(f"keys={self._safe(' '.join(member.keys))}")
+        parts += map(self._safe, labels(member.tags, member.keys))
         parts.append(self.body_text(member))
         return "  ".join(filter(None, parts))
 
@@ -229,6 +223,23 @@ class Template:
         return text if self._view.raw else escape(text)
 
 
+def labels(tags: str | None, keys: Sequence[str]) -> Iterator[str]:
+    """A message's tags and keys in a line, where it has any."""
+    if tags is not None:
+        yield f"tags={tags}"
+    if keys:
+        yield f"keys={' '.join(keys)}"
+
+
+def line_of(
+    view: MessageView, template: str | None, grep: re.Pattern[bytes] | None, *, raw: bool
+) -> Callable[[StoredMessage], str]:
+    """How a list shows a message: by a template if one is given, matches set off in colour."""
+    view.raw = raw
+    view.highlight = grep if in_colour() else None
+    return view.line if template is None else Template(template, view).line
+
+
 def _near(name: str) -> str:
     """Suggestions for an unknown name."""
     near = difflib.get_close_matches(name, (*_TEMPLATE_NAMES, "property"), cutoff=0.5)
@@ -275,6 +286,13 @@ def note_stand_ins(count: int) -> None:
     """Says what consumers get in the place of lost messages."""
     if count:
         note(f"{count_text(count)} {STAND_INS}")
+
+
+def note_skipped(ranges: int, size: int, lists: str = "`mqstore verify`") -> int:
+    """Says how much damage was skipped, if any, and returns the exit code."""
+    if ranges:
+        note(f"skipped {ranges} damaged ranges, {size} bytes; {lists} lists them")
+    return int(ranges > 0)
 
 
 def is_stand_in(message: StoredMessage) -> bool:

@@ -52,12 +52,14 @@ def check_topics(store: Store, topics: Iterable[str]) -> None:
         raise click.ClickException("; ".join(missing))
 
 
-def check_queue(store: Store, topics: Iterable[str], queue_id: int) -> None:
-    """Checks that one of the topics has the queue.
+def check_queue(store: Store, topics: Iterable[str], queue_id: int | None) -> None:
+    """Checks that one of the topics has the queue, if one is asked for.
 
     Raises:
         click.ClickException: None has it.
     """
+    if queue_id is None:
+        return
     topics = tuple(topics)
     found = {queue.queue_id for topic in topics for queue in store.queues(topic)}
     if found and queue_id not in found:

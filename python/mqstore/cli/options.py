@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -12,17 +13,32 @@ import mqstore
 from mqstore import _native
 from mqstore.cli.output import Format, Output, note
 from mqstore.cli.pager import Pager
-from mqstore.cli.units import TIME
+from mqstore.cli.units import COUNT, FILE, QUEUE, TIME
 from mqstore.store import connect, is_backup, is_remote, local, settings_of
 from mqstore.text import count_text, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable
 
     from mqstore.files.remote import IoCounts
 
-P = ParamSpec("P")
-R = TypeVar("R")
+Function: TypeAlias = "Callable[..., Any]"
+Decorator: TypeAlias = "Callable[[Function], Function]"
+
+
+def option(names: str, value: str | None, text: str, **more: Any) -> Decorator:
+    """An option that takes a value: its names, the value's name and the help; more as click has it.
+
+    A default is shown unless ``show_default`` says otherwise.
+    """
+    more.setdefault("show_default", "default" in more)
+    return click.option(*names.split(), metavar=value, help=text, **more)
+
+
+def flag(names: str, text: str) -> Decorator:
+    """An option that is given or not."""
+    return click.option(*names.split(), is_flag=True, help=text)
+
 
 store_argument = click.argument("store", type=click.Path())
 """``STORE``, the root folder of a store that a command may write to."""
@@ -32,11 +48,25 @@ _STORAGE, _VERBOSE = "mqstore.storage_options", "mqstore.verbose"
 _MOMENT = "mqstore.moment"
 
 
-def _keep_options(ctx: click.Context, _: click.Parameter, given: tuple[str, ...]) -> None:
+def read_pairs(
+    _ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]
+) -> dict[str, str]:
+    """The values of a repeatable option ``NAME=VALUE``.
+
+    Raises:
+        click.BadParameter: One is no such pair.
+    """
     pairs = [one.partition("=") for one in given]
     if not all(name and is_pair for name, is_pair, _ in pairs):
         raise click.BadParameter("expected NAME=VALUE")
-    ctx.meta[_STORAGE] = {name: value for name, _, value in pairs}
+    return {name: value for name, _, value in pairs}
+
+
+def _keep_options(
+    ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
+) -> dict[str, str] | None:
+    ctx.meta[_STORAGE] = read_pairs(ctx, param, given) or None
+    return storage_options()
 
 
 def _keep_moment(ctx: click.Context, param: click.Parameter, given: int | str | None) -> None:
@@ -44,11 +74,11 @@ def _keep_moment(ctx: click.Context, param: click.Parameter, given: int | str | 
         ctx.meta.setdefault(_MOMENT, {})[param.name] = given
 
 
-def _keep_verbose(ctx: click.Context, _: click.Parameter, verbose: bool) -> None:  # noqa: FBT001
+def _keep_verbose(ctx: click.Context, _: click.Parameter, verbose: bool) -> None:
     ctx.meta[_VERBOSE] = verbose
 
 
-def _connect(ctx: click.Context, _: click.Parameter, given: Any) -> Any:  # noqa: ANN401
+def _connect(ctx: click.Context, _: click.Parameter, given: Any) -> Any:
     """Gives each URL its objects; other words stay as they are."""
     if isinstance(given, tuple):
         return tuple(_connect(ctx, _, one) for one in given)
@@ -62,7 +92,7 @@ def _connect(ctx: click.Context, _: click.Parameter, given: Any) -> Any:  # noqa
             raise click.UsageError(f"--at, --snapshot: expected a backup, got {given}", ctx)
         return given
     try:
-        path = connect(given, {**((is_url and ctx.meta.get(_STORAGE)) or {}), **moment})
+        path = connect(given, {**((is_url and storage_options()) or {}), **moment})
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
     if ctx.meta.get(_VERBOSE) and is_remote(path):
@@ -74,15 +104,10 @@ def _counted(counts: IoCounts) -> str:
     return f"{count_text(counts.requests)} requests, {size_text(counts.bytes)} received"
 
 
-def read_argument(
-    name: str = "store",
-    *,
-    has_options: bool = True,
-    **more: Any,  # noqa: ANN401 - click's
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def read_argument(name: str = "store", *, has_options: bool = True, **more: Any) -> Decorator:
     """A store that a command reads: its root folder, or its URL with ``--storage-option``."""
 
-    def decorate(command: Callable[P, R]) -> Callable[P, R]:
+    def decorate(command: Function) -> Function:
         command = click.argument(name, type=click.Path(), callback=_connect, **more)(command)
         if not has_options:
             return command
@@ -94,198 +119,138 @@ def read_argument(
             command = click.option(
                 "--verbose", is_flag=True, callback=_keep_verbose, help=text, **kept
             )(command)
-        command = click.option(
-            "--at",
-            type=TIME,
-            callback=_keep_moment,
-            metavar="TIME",
-            help="For a backup: the store as it was then.",
-            **kept,
-        )(command)
-        command = click.option(
-            "--snapshot",
-            callback=_keep_moment,
-            metavar="ID",
-            help="For a backup: the store as of a snapshot.",
-            **kept,
-        )(command)
-        return storage_option(command)
+        kept["callback"] = _keep_moment
+        at = option("--at", "TIME", "For a backup: the store as it was then.", type=TIME, **kept)
+        of = option("--snapshot", "ID", "For a backup: the store as of a snapshot.", **kept)
+        return _storage_option(expose_value=False)(of(at(command)))
 
     return decorate
 
 
-storage_option = click.option(
-    "--storage-option",
-    multiple=True,
-    callback=_keep_options,
-    metavar="NAME=VALUE",
-    help="For a URL: an option of its object store, as region=eu-central-1; repeatable.",
-    is_eager=True,
-    expose_value=False,
-)
-"""``--storage-option NAME=VALUE``."""
+def _storage_option(*, expose_value: bool) -> Decorator:
+    return option(
+        "--storage-option storage_options",
+        "NAME=VALUE",
+        "For a URL: an option of its object store, as region=eu-central-1; repeatable.",
+        multiple=True,
+        callback=_keep_options,
+        is_eager=True,
+        expose_value=expose_value,
+    )
 
 
-def storage_options_of(ctx: click.Context) -> dict[str, Any] | None:
+storage_option = _storage_option(expose_value=True)
+"""``--storage-option NAME=VALUE``; the command gets ``storage_options``, ``None`` without one."""
+
+
+def storage_options() -> dict[str, Any] | None:
     """The options given by ``--storage-option``; ``None`` without one."""
-    return ctx.meta.get(_STORAGE) or None
+    return click.get_current_context().meta.get(_STORAGE)
 
 
-config_option = click.option(
-    "--config",
-    metavar="FILE",
-    type=click.Path(dir_okay=False),
-    help="The broker.conf that the store was written with.",
+config_option = option(
+    "--config", "FILE", "The broker.conf that the store was written with.", type=FILE
 )
 """``--config broker.conf``."""
 
-threads_option = click.option(
+threads_option = option(
     "--threads",
+    "COUNT",
+    "How many threads; one for each processor if left out.",
     type=click.IntRange(1, 1024),
-    metavar="COUNT",
-    help="How many threads; one for each processor if left out.",
 )
 """``--threads COUNT``."""
 
 
-def _read_only_topic(
-    ctx: click.Context,  # noqa: ARG001 - click's signature
-    param: click.Parameter,  # noqa: ARG001
-    value: tuple[str, ...],
-) -> str:
+group_option = option("-g --group", "GROUP", "The consumer group.", required=True)
+"""``-g GROUP``."""
+
+
+def _read_only_topic(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> str:
     if len(value) > 1:
         raise click.BadParameter(f"expected one topic, got {len(value)}")
     return value[0]
 
 
-def topic_option(command: Callable[P, R]) -> Callable[P, R]:
-    """``-t TOPIC``, once."""
-    return click.option(
-        "-t",
-        "--topic",
-        required=True,
-        multiple=True,
-        callback=_read_only_topic,
-        metavar="TOPIC",
-        help="The topic.",
-    )(command)
-
-
-def topics_option(*, required: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """``-t TOPIC``, as often as there are topics."""
-    return click.option(
-        "-t",
-        "--topic",
-        "topics",
-        required=required,
-        multiple=True,
-        metavar="TOPIC",
-        help="Only this topic; repeat -t for several.",
-    )
-
-
-allow_empty_option = click.option(
-    "--allow-empty",
-    is_flag=True,
-    help="Go on where a topic, filter or rule matches nothing.",
+topic_option = option(
+    "-t --topic", "TOPIC", "The topic.", required=True, multiple=True, callback=_read_only_topic
 )
+"""``-t TOPIC``, once."""
+
+
+def topics_option(
+    text: str = "Only this topic; repeat -t for several.", *, required: bool = False
+) -> Decorator:
+    """``-t TOPIC``, as often as there are topics."""
+    return option("-t --topic topics", "TOPIC", text, required=required, multiple=True)
+
+
+allow_empty_option = flag("--allow-empty", "Go on where a topic, filter or rule matches nothing.")
 """``--allow-empty`` of what makes a new store or file."""
 
-quiet_empty_option = click.option(
-    "--allow-empty",
-    is_flag=True,
-    help="Exit with 0, not 1, where a topic, key or filter matches no message.",
+quiet_empty_option = flag(
+    "--allow-empty", "Exit with 0, not 1, where a topic, key or filter matches no message."
 )
 """``--allow-empty`` of what only prints."""
 
+skip_damage_option = flag("--skip-damage", "Go on behind damage, count it, and exit with 1.")
+"""``--skip-damage``."""
 
-def queue_option(*, required: bool) -> Callable[[Callable[P, R]], Callable[P, R]]:
+
+def queue_option(text: str = "The queue's number.", *, required: bool = False) -> Decorator:
     """``-q QUEUE``."""
-    return click.option(
-        "-q",
-        "--queue",
-        "queue_id",
-        required=required,
-        type=click.IntRange(0, 2**31 - 1),
-        metavar="QUEUE",
-        help="The queue's number.",
-    )
+    return option("-q --queue queue_id", "QUEUE", text, required=required, type=QUEUE)
 
 
-def limit_option(default: int | None, what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def limit_option(default: int | None, what: str) -> Decorator:
     """``-n COUNT``."""
-    return click.option(
-        "-n",
-        "--limit",
-        type=click.IntRange(min=1),
-        default=default,
-        show_default=default is not None,
-        metavar="COUNT",
-        help=f"At most this many {what}.",
-    )
+    given = {} if default is None else {"default": default}
+    return option("-n --limit", "COUNT", f"At most this many {what}.", type=COUNT, **given)
 
 
-def begin_end_options(command: Callable[P, R], last: str = "--to") -> Callable[P, R]:
+def begin_end_options(command: Function, last: str = "--to") -> Function:
     """``--from TIME --to TIME``: store times, both inclusive."""
-    command = click.option(
-        last, "end_ms", type=TIME, metavar="TIME", help="Last store time that counts."
-    )(command)
-    return click.option(
-        "--from", "begin_ms", type=TIME, metavar="TIME", help="First store time that counts."
-    )(command)
+    end = option(f"{last} end_ms", "TIME", "Last store time that counts.", type=TIME)
+    begin = option("--from begin_ms", "TIME", "First store time that counts.", type=TIME)
+    return begin(end(command))
 
 
-def output_options(
-    command: Callable[Concatenate[Output, P], R],
-) -> Callable[P, R]:
+def output_options(command: Function) -> Function:
     """``--json`` and ``--jsonl``; the command gets an ``Output`` first."""
 
-    def with_output(*args: P.args, **kwargs: P.kwargs) -> R:
-        form: Format = "text"
-        as_json, as_jsonl = kwargs.pop("as_json"), kwargs.pop("as_jsonl")
+    @functools.wraps(command)
+    def with_output(*, as_json: bool, as_jsonl: bool, **options: Any) -> Any:
         if as_json and as_jsonl:
             raise click.UsageError("--json and --jsonl exclude each other.")
-        if as_json:
-            form = "json"
-        elif as_jsonl:
-            form = "jsonl"
+        form: Format = "json" if as_json else "jsonl" if as_jsonl else "text"
         output = Output(form)
         output.pager = pager = Pager()
         try:
-            result = command(output, *args, **kwargs)
+            result = command(output, **options)
             output.flush()
         finally:
             pager.close()
         return result
 
-    with_output.__name__ = command.__name__
-    with_output.__doc__ = command.__doc__
-    # Options that stand below in the source were put on the command itself, by click's convention.
-    with_output.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
-    with_options = click.option("--jsonl", "as_jsonl", is_flag=True, help="A JSON document a row.")(
-        with_output
-    )
-    return click.option("--json", "as_json", is_flag=True, help="One JSON document.")(with_options)
+    as_jsonl = flag("--jsonl as_jsonl", "A JSON document a row.")
+    as_json = flag("--json as_json", "One JSON document.")
+    return as_json(as_jsonl(with_output))
 
 
-def print_report(
-    output: Output,
-    document: Mapping[str, object],
-    rows: str,
-    lines: Callable[[], Iterator[str]],
-) -> None:
-    """Prints what a command reports.
+def config_and_output_options(command: Function) -> Function:
+    """``--config``, ``--json`` and ``--jsonl``; the command gets an ``Output`` first."""
+    return config_option(output_options(command))
 
-    Args:
-        output: In which form.
-        document: All of it, as ``--json`` has it.
-        rows: The entry of it that is a list of rows; ``--jsonl`` has these alone.
-        lines: The same for people.
-    """
-    if output.form == "jsonl":
-        output.rows(iter(document[rows]))  # type: ignore[call-overload]
-    else:
-        output.document(document, lines)
+
+def read_command(
+    name: str, cls: type[click.Command] = click.Command, **more: Any
+) -> Callable[[Function], click.Command]:
+    """A command with the store that it reads as its first argument."""
+
+    def decorate(function: Function) -> click.Command:
+        return click.command(name, cls, **more)(read_argument()(function))
+
+    return decorate
 
 
 def open_to_change(path: str, config: str | None) -> mqstore.Store:

@@ -8,36 +8,53 @@ from __future__ import annotations
 
 import itertools
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from mqstore.cli.terminal import in_colour, note, on_terminal
-from mqstore.text import UNSAFE, day_text, escape, minute_text, time_text
+from mqstore.text import (
+    UNSAFE,
+    count_text,
+    day_text,
+    escape,
+    minute_text,
+    size_text,
+    time_text,
+)
 from mqstore.text.zone import zone
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from mqstore.cli.pager import Pager
 
 __all__ = [
     "Column",
     "Format",
+    "Lines",
     "Output",
     "OutputClosedError",
     "Row",
+    "Rows",
+    "as_document",
+    "columns",
     "in_colour",
+    "known",
     "note",
     "on_terminal",
     "table_lines",
     "to_json",
 ]
 
+T = TypeVar("T")
 Format: TypeAlias = Literal["text", "json", "jsonl"]
-Row: TypeAlias = "Mapping[str, object]"
+Row: TypeAlias = dict[str, Any]
+Rows: TypeAlias = "Iterator[Row]"
+Lines: TypeAlias = "Iterator[str]"
 
 # How many rows decide how wide the columns are; what follows is printed as it comes.
 _ROWS_MEASURED = 500
@@ -64,6 +81,24 @@ def to_json(value: object, *, indent: int = 0) -> str:
     return UNSAFE.sub(_json_spelt, encoded.decode())
 
 
+def as_document(value: object) -> Any:
+    """A report as JSON has it: its fields by their names, those of named tuples too."""
+    if is_dataclass(value):
+        return {one.name: as_document(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: as_document(item) for name, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return as_document(value._asdict())
+    if isinstance(value, list | tuple):
+        return [as_document(item) for item in value]
+    return value
+
+
+def known(values: Iterable[T | None]) -> list[T]:
+    """The values that are not ``None``."""
+    return [value for value in values if value is not None]
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column of a table for people.
@@ -88,10 +123,38 @@ class Column:
             return title
         return f"{title} ({zone().name})"
 
-    def show(self, row: Row) -> str:
-        """The column's cell of a row."""
-        value = row.get(self.name)
+    def show(self, row: object) -> str:
+        """The column's cell of a row, which is a mapping or has the field."""
+        value = row.get(self.name) if isinstance(row, Mapping) else getattr(row, self.name)
         return "-" if value is None else escape(self.text(value))
+
+
+_ALIKE = {
+    column.name: column
+    for column in (
+        Column("queue_id", right=True, title="QUEUE"),
+        Column("queue_offset", right=True, title="OFFSET"),
+        Column("min_offset", right=True, title="MIN"),
+        Column("max_offset", right=True, title="MAX"),
+        Column("physical_offset", right=True, title="PHYSICAL"),
+        Column("store_timestamp_ms", time_text, title="STORED"),
+        Column("first_store_timestamp_ms", time_text, title="FIRST"),
+        Column("last_store_timestamp_ms", time_text, title="LAST"),
+        Column("keys", " ".join),
+        Column("unique_key", title="UNIQUE KEY"),
+        Column("messages", count_text, right=True),
+        Column("queues", count_text, right=True),
+        Column("bytes", size_text, right=True),
+    )
+}
+
+
+def columns(*columns: str | Column) -> tuple[Column, ...]:
+    """Columns of a table; a name alone is that of a field which every command shows alike."""
+    return tuple(
+        _ALIKE.get(column, Column(column)) if isinstance(column, str) else column
+        for column in columns
+    )
 
 
 class Output:
@@ -127,44 +190,46 @@ class Output:
         except BrokenPipeError:
             raise OutputClosedError from None
 
-    def document(self, document: Row, text: Callable[[], Iterable[str]]) -> None:
+    def document(
+        self, document: object, text: Callable[[], Iterable[str]], *, rows: str | None = None
+    ) -> None:
         """One document.
 
         Args:
-            document: Value for ``--json``.
+            document: Value for ``--json``, or a report with its fields.
             text: Gives the lines that people get.
+            rows: The field of it that is a list of rows, which ``--jsonl`` has alone.
         """
-        if self.form == "json":
-            self.line(to_json(document, indent=2))
-        elif self.form == "jsonl":
-            self.line(to_json(document))
-        else:
+        if self.form == "text":
             for line in text():
                 self.line(line)
+            return
+        shown = as_document(document)
+        if self.form == "json":
+            self.line(to_json(shown, indent=2))
+        elif rows is None:
+            self.line(to_json(shown))
+        else:
+            self.rows(shown[rows])
 
     def rows(
         self,
-        rows: Iterable[Row],
+        rows: Iterable[object],
         columns: Sequence[Column] = (),
-        *,
-        text: Callable[[Row], str] | None = None,
     ) -> int:
-        """Rows: a table, lines, one JSON array, or a JSON document each.
+        """Rows: a table, one JSON array, or a JSON document each.
 
         Args:
-            rows: Values for ``--json``, each written when it is produced.
+            rows: Mappings, or objects with the fields, each written when it is produced.
             columns: The table that people get.
-            text: Gives the line of a row for people, instead of a table.
 
         Returns:
             How many there were.
         """
         if self.form == "jsonl":
-            return self._each(rows, to_json)
+            return self._each(map(_row_json, rows))
         if self.form == "json":
-            return self._array(rows)
-        if text is not None:
-            return self._each(rows, text)
+            return self._array(map(_row_json, rows))
         return self._table(rows, columns)
 
     def _write(self, text: str) -> None:
@@ -176,25 +241,25 @@ class Output:
         except BrokenPipeError:
             raise OutputClosedError from None
 
-    def _each(self, rows: Iterable[Row], show: Callable[[Row], str]) -> int:
+    def _each(self, lines: Iterable[str]) -> int:
         count = 0
-        for row in rows:
-            self.line(show(row))
+        for line in lines:
+            self.line(line)
             count += 1
         return count
 
-    def _array(self, rows: Iterable[Row]) -> int:
+    def _array(self, rows: Iterable[str]) -> int:
         count = 0
         try:
             for row in rows:
-                self._write(("[\n" if count == 0 else ",\n") + to_json(row))
+                self._write(("[\n" if count == 0 else ",\n") + row)
                 count += 1
         finally:
             # Closed when damage ends the rows too: what was given is one document all the same.
             self.line("\n]" if count else "[]")
         return count
 
-    def _table(self, rows: Iterable[Row], columns: Sequence[Column]) -> int:
+    def _table(self, rows: Iterable[object], columns: Sequence[Column]) -> int:
         cells = ([column.show(row) for column in columns] for row in rows)
         measured = list(itertools.islice(cells, _ROWS_MEASURED))
         if not measured:
@@ -204,21 +269,25 @@ class Output:
         if set_by_rich and _rich_table(measured, columns):
             return len(measured)
         widths = _widths(measured, columns)
-        self.line(_set([column.head for column in columns], columns, widths))
-        count = 0
-        for row in itertools.chain(measured, cells):
-            self.line(_set(row, columns, widths))
-            count += 1
-        return count
+        return self._each(_set_all(itertools.chain(measured, cells), columns, widths)) - 1
 
 
-def table_lines(rows: Sequence[Row], columns: Sequence[Column]) -> Iterator[str]:
+def _row_json(row: object) -> str:
+    return to_json(row if isinstance(row, Mapping) else as_document(row))
+
+
+def table_lines(rows: Iterable[object], columns: Sequence[Column]) -> Lines:
     """The lines of a small table, to stand among other text."""
     cells = [[column.show(row) for column in columns] for row in rows]
-    widths = _widths(cells, columns)
-    yield _set([column.head for column in columns], columns, widths)
-    for row in cells:
-        yield _set(row, columns, widths)
+    return _set_all(cells, columns, _widths(cells, columns))
+
+
+def _set_all(
+    rows: Iterable[Sequence[str]], columns: Sequence[Column], widths: Sequence[int]
+) -> Lines:
+    """The head of a table, and its rows."""
+    heads = [column.head for column in columns]
+    return (_set(cells, columns, widths) for cells in itertools.chain([heads], rows))
 
 
 def _widths(rows: Sequence[Sequence[str]], columns: Sequence[Column]) -> list[int]:

@@ -19,11 +19,7 @@ _META = "mqstore.no_pager"
 _off = False
 
 
-def set_paging(
-    ctx: click.Context,
-    param: click.Parameter,  # noqa: ARG001 - click's signature
-    value: bool,  # noqa: FBT001
-) -> None:
+def set_paging(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     """Takes what ``--no-pager`` says, before the command or behind it."""
     global _off
     _off = value or bool(ctx.meta.get(_META))

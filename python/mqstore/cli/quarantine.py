@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mqstore
 from mqstore import _native
-from mqstore.exchange.rows import as_it_is
+from mqstore.exchange.rows import FIELDS, as_it_is
 from mqstore.files.durable import sync
 
 if TYPE_CHECKING:
@@ -32,16 +32,10 @@ _TRANSACTIONS = "RMQ_SYS_TRANS_"
 # Magic codes of both versions of a record, which follow its size.
 _MAGIC = re.compile(rb"\xda\xa3\x20[\xa7\xab]")
 _CRC_PROPERTY, _CRC_LEN = b"__CRC32#\x01", 20
-_FIELDS = (
-    "queue_id",
-    "flag",
-    "sys_flag",
-    "born_timestamp_ms",
-    "born_host",
-    "store_host",
-    "reconsume_times",
-    "prepared_transaction_offset",
-)
+# Fields that a list of the messages has.
+_SHOWN = ("topic", "queue_id", "queue_offset", "physical_offset", "store_timestamp_ms", "keys")
+# The store time of a message is that of its new record.
+_FIELDS = tuple(name for name in FIELDS if name != "store_timestamp_ms")
 
 
 def folders(store: str) -> list[Path]:
@@ -68,12 +62,7 @@ def kept_messages(store: str, opened: Store, unread: list[str]) -> Iterator[dict
         for message in _messages(folder, unread):
             yield {
                 "folder": str(folder),
-                "topic": message.topic,
-                "queue_id": message.queue_id,
-                "queue_offset": message.queue_offset,
-                "physical_offset": message.physical_offset,
-                "store_timestamp_ms": message.store_timestamp_ms,
-                "keys": list(message.keys),
+                **{name: getattr(message, name) for name in _SHOWN},
                 "in_log": _is_in(opened, message),
             }
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import msgspec
-
+from mqstore.cli.output import Lines, as_document
 from mqstore.text import count_text, escape, size_text
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
-
-def report_lines(report: object) -> Iterator[str]:
+def report_lines(report: object) -> Lines:
     """The fields by their names, in order; lists by their length, or their names."""
-    fields: dict[str, Any] = msgspec.to_builtins(report)
+    fields = as_document(report)
     width = max(map(len, fields))
     for name, value in fields.items():
         yield f"{name.replace('_', ' '):<{width}}  {_text(name, value)}"

@@ -23,7 +23,8 @@ Backup: TypeAlias = "dict[tuple[str, str, int], int]"
 """Offsets by group, topic and queue."""
 
 _RETRY = "%RETRY%"
-_TABLES = ("consumerOffset.json", "lmqConsumerOffset.json")
+TABLES = ("consumerOffset.json", "lmqConsumerOffset.json")
+"""Files of consumer offsets below ``config``."""
 
 
 def known_groups(store: Store, committed: Iterable[str]) -> set[str]:
@@ -37,7 +38,7 @@ def known_groups(store: Store, committed: Iterable[str]) -> set[str]:
 def backup_offsets(root: str) -> Backup:
     """Returns the offsets of the backups of the tables that can be read."""
     found: Backup = {}
-    for name in _TABLES:
+    for name in TABLES:
         path = Path(root, "config", f"{name}.bak")
         try:
             table = json.loads(mqstore.read_config_json(path))["offsetTable"]
@@ -52,7 +53,7 @@ def backup_offsets(root: str) -> Backup:
 
 def keep(root: str) -> Iterator[Path]:
     """Copies each table of offsets to a numbered name; yields the copies."""
-    for name in _TABLES:
+    for name in TABLES:
         copy = _keep_config(Path(root, "config", name))
         if copy is not None:
             yield Path(copy)
@@ -71,7 +72,7 @@ def put_aside(store: Store) -> Iterator[Path]:
             path = Path(error.path or "")
             path = path.with_name(path.name.removesuffix(".bak"))
             named = [path, path.with_name(f"{path.name}.bak")]
-            there = [one for one in named if path.name in _TABLES and one.is_file()]
+            there = [one for one in named if path.name in TABLES and one.is_file()]
             if not there:
                 raise
             yield from map(_renamed, there)

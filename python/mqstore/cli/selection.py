@@ -56,24 +56,29 @@ class Selection:
 
 
 class Selected:
-    """The messages, to be iterated once, and the damage skipped on the way."""
+    """The messages that were asked for, to be iterated once, and the damage skipped on the way."""
 
-    def __init__(self) -> None:
-        self._source: Generator[StoredMessage, None, None] | None = None
-        self._messages: Iterator[StoredMessage] = iter(())
+    def __init__(self, store: Store, what: Selection) -> None:
         self._scan: MessageScan | None = None
         self._ranges = 0
         self._bytes = 0
+        if what.key is not None:
+            self._source = _by_key(store, what.key, what)
+        elif len(what.topics) == 1 and what.queue_id is not None:
+            self._source = _by_queue(store, what.topics[0], what.queue_id, what)
+        elif what.reverse:
+            self._source = _backwards(store, what, self)
+        else:
+            self._source = _forwards(store, what, self)
+        chosen: Iterator[StoredMessage] = self._source
+        if what.queue_id is not None and len(what.topics) > 1:
+            chosen = (message for message in chosen if message.queue_id == what.queue_id)
+        if what.grep is not None:
+            chosen = filter(body_matches(what.grep), chosen)
+        self._messages = islice(chosen, what.limit)
 
     def __iter__(self) -> Iterator[StoredMessage]:
         return self._messages
-
-    def take(
-        self, source: Generator[StoredMessage, None, None], messages: Iterator[StoredMessage]
-    ) -> None:
-        """Gives `messages`, which come out of `source`."""
-        self._source = source
-        self._messages = messages
 
     def follow(self, scan: MessageScan) -> MessageScan:
         """Counts from here on what this scan passes over, beside what those before it did."""
@@ -93,28 +98,7 @@ class Selected:
 
     def close(self) -> None:
         """Ends the search where it stands."""
-        if self._source is not None:
-            self._source.close()
-
-
-def select(store: Store, what: Selection) -> Selected:
-    """The messages of a store that were asked for."""
-    found = Selected()
-    if what.key is not None:
-        messages = _by_key(store, what.key, what)
-    elif len(what.topics) == 1 and what.queue_id is not None:
-        messages = _by_queue(store, what.topics[0], what.queue_id, what)
-    elif what.reverse:
-        messages = _backwards(store, what, found)
-    else:
-        messages = _forwards(store, what, found)
-    chosen: Iterator[StoredMessage] = messages
-    if what.queue_id is not None and len(what.topics) > 1:
-        chosen = (message for message in chosen if message.queue_id == what.queue_id)
-    if what.grep is not None:
-        chosen = filter(body_matches(what.grep), chosen)
-    found.take(messages, islice(chosen, what.limit))
-    return found
+        self._source.close()
 
 
 def _by_key(store: Store, key: str, what: Selection) -> Generator[StoredMessage, None, None]:

@@ -1,8 +1,8 @@
-"""Click types of times and sizes."""
+"""Click types of what options take: times, sizes, counts, files."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,36 +12,44 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     # Newer releases have it generic, older ones cannot be subscripted.
-    _NumberType = click.ParamType[float]
+    _ParamType = click.ParamType[Any]
 else:
-    _NumberType = click.ParamType
+    _ParamType = click.ParamType
 
 
-class _Parsed(_NumberType):
-    """A parameter that one of the functions above reads."""
+class Parsed(_ParamType):
+    """A parameter that a function reads; what it raises as ``ValueError`` is the complaint."""
 
-    def __init__(self, name: str, read: Callable[[str], float]) -> None:
+    def __init__(self, name: str, read: Callable[[str], object]) -> None:
         self.name = name
         self._read = read
 
-    def convert(
+    def convert(  # noqa: D102 - click's own
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if isinstance(value, int | float):
+    ) -> Any:
+        if not isinstance(value, str):
             return value
         try:
-            return self._read(str(value))
+            return self._read(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
-TIME = _Parsed("time", parse_time)
+TIME = Parsed("time", parse_time)
 """A click type: ``parse_time``."""
-SIZE = _Parsed("size", parse_size)
+SIZE = Parsed("size", parse_size)
 """A click type: ``parse_size``."""
-DURATION = _Parsed("duration", lambda text: -parse_time(f"-{text}", lambda: 0) // 1000)
+DURATION = Parsed("duration", lambda text: -parse_time(f"-{text}", lambda: 0) // 1000)
 """A click type: ``60s``, ``2h``, ``7d``, in seconds."""
-RATE = _Parsed("rate", lambda text: parse_size(text.removesuffix("/s")))
+RATE = Parsed("rate", lambda text: parse_size(text.removesuffix("/s")))
 """A click type: ``50m/s``, in bytes a second."""
-COUNT_RATE = _Parsed("rate", lambda text: float(text.removesuffix("/s")))
+COUNT_RATE = Parsed("rate", lambda text: float(text.removesuffix("/s")))
 """A click type: ``200/s``."""
+COUNT = click.IntRange(min=1)
+"""A click type: at least one."""
+OFFSET = click.IntRange(min=0)
+"""A click type: a physical offset, or one in a queue."""
+QUEUE = click.IntRange(0, 2**31 - 1)
+"""A click type: a queue's number."""
+FILE = click.Path(dir_okay=False)
+"""A click type: a file, whether it is there or not."""

@@ -266,12 +266,12 @@ class Table(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         from mqstore.cli.commands.groups import GroupReader
         from mqstore.cli.commands.index import entry_rows
         from mqstore.cli.commands.queues import queue_rows, topic_rows
-        from mqstore.cli.commands.verify import finding_row
+        from mqstore.cli.output import as_document
         from mqstore.files.layout import index_files, list_files
 
         stores = self._stores
         if self._name == "findings":
-            yield from map(finding_row, mqstore.verify(path, config=stores.config).findings)
+            yield from map(as_document, mqstore.verify(path, config=stores.config).findings)
             return
         if self._name == "pending":
             report = mqstore.pending(path, config=stores.config)

@@ -5,90 +5,72 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import click
 
 import mqstore
 from mqstore import _native
-from mqstore.cli.commands.verify import finding_row
 from mqstore.cli.options import (
     config_option,
+    flag,
+    option,
     output_options,
-    print_report,
     storage_option,
-    storage_options_of,
     store_argument,
     topics_option,
 )
-from mqstore.cli.output import Column, note, table_lines, to_json
+from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines, to_json
 from mqstore.cli.progress import progress
-from mqstore.cli.units import DURATION, RATE, TIME
+from mqstore.cli.units import DURATION, OFFSET, RATE, TIME
 from mqstore.files.new_file import new_file
 from mqstore.text import count_text, escape, size_text, time_text
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mqstore import PruneReport, RestoreReport, Snapshot, SyncReport
-    from mqstore.cli.output import Output
-
-_COLUMNS = (
+_COLUMNS = columns(
     Column("id", title="SNAPSHOT"),
     Column("time_ms", time_text, title="TIME"),
-    Column("timeline"),
+    "timeline",
     Column("end_offset", right=True, title="LOG ENDS"),
-    Column("bytes", size_text, right=True),
+    "bytes",
     Column("new_bytes", size_text, right=True, title="NEW"),
     Column("redact", lambda text: text or "", title="REDACTED"),
 )
-_FINDINGS = (Column("code"), Column("path"), Column("expected"), Column("found"))
+_FINDINGS = columns("code", "path", "expected", "found")
+# The fields of a snapshot for programs.
+_FIELDS = (
+    *("id", "time_ms", "timeline", "begin_offset", "end_offset", "flushed_offset"),
+    *("fork_offset", "bytes", "new_bytes", "source", "redact", "left_out"),
+)
 _target_argument = click.argument("target", type=click.Path())
 
 
 @click.command("sync", short_help="Copy what is new of a store into a backup.")
 @store_argument
 @_target_argument
-@click.option(
-    "--every", type=DURATION, metavar="DURATION", help="Go on, with so long a pause: 60s."
-)
-@click.option("--bytes", "bytes_per_s", type=RATE, metavar="RATE", help="Read at most: 50m/s.")
-@click.option(
-    "--verify", is_flag=True, help="Read back what was written, and copy again what was lost."
-)
-@click.option("--compress", type=click.Choice(["zstd"]), help="Compress what is written.")
-@click.option(
-    "--redact", type=click.Choice(["bodies"]), help="Keep zeros in the place of each body."
-)
-@click.option(
-    "--new-timeline", is_flag=True, help="Accept once a log that does not reach the backup's."
-)
-@click.option(
+@option("--every", "DURATION", "Go on, with so long a pause: 60s.", type=DURATION)
+@option("--bytes bytes_per_s", "RATE", "Read at most: 50m/s.", type=RATE)
+@flag("--verify", "Read back what was written, and copy again what was lost.")
+@option("--compress", None, "Compress what is written.", type=click.Choice(["zstd"]))
+@option("--redact", None, "Keep zeros in the place of each body.", type=click.Choice(["bodies"]))
+@flag("--new-timeline", "Accept once a log that does not reach the backup's.")
+@option(
     "--health",
+    "FILE",
+    "Write the last success, and the last failure with its error, to a JSON file.",
     type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write the last success, and the last failure with its error, to a JSON file.",
 )
 @config_option
 @storage_option
 @output_options
-@click.pass_context
 def sync_command(
-    ctx: click.Context,
     output: Output,
     store: str,
     target: str,
     every: int | None,
-    bytes_per_s: int | None,
-    verify: bool,  # noqa: FBT001 - click passes it by name
-    compress: Literal["zstd"] | None,
-    redact: Literal["bodies"] | None,
-    new_timeline: bool,  # noqa: FBT001
     health: Path | None,
-    config: str | None,
+    **options: Any,
 ) -> None:
     """Copy what is new of a store into a backup, and write a snapshot of this moment.
 
@@ -97,23 +79,20 @@ def sync_command(
     """
     # So that opening the store leaves nothing in the cache either.
     _native._spare_page_cache()  # noqa: SLF001 - our own
-    options = storage_options_of(ctx)
     state = _read_health(health)
     while True:
         now_ms, failed = time.time_ns() // 1_000_000, None
         try:
-            report = mqstore.sync(
-                store, target, config=config, verify=verify, compress=compress, redact=redact,
-                bytes_per_s=bytes_per_s, new_timeline=new_timeline, storage_options=options,
-            )  # fmt: skip
+            report = mqstore.sync(store, target, **options)
             state |= {"last_success_ms": now_ms, "snapshot": report.snapshot}
-            new_timeline = False  # it was for this sync: a log that is lost later is refused
+            # It was for this sync: a log that is lost later is refused.
+            options["new_timeline"] = False
         except (mqstore.StoreError, OSError) as error:
             state |= {"last_failure_ms": now_ms, "last_error": str(error)}
             failed = error
         _write_health(health, state)
         if failed is None:
-            output.document(asdict(report), lambda: _sync_lines(report))  # noqa: B023 - called at once
+            output.document(report, lambda: _sync_lines(report))  # noqa: B023 - called at once
             output.flush()
         elif every is None:
             raise failed
@@ -140,7 +119,7 @@ def _write_health(path: Path | None, state: dict[str, object]) -> None:
             note(f"mqstore: --health {path}: {error.strerror}; the sync is not concerned")
 
 
-def _sync_lines(report: SyncReport) -> Iterator[str]:
+def _sync_lines(report: mqstore.SyncReport) -> Lines:
     for line in report.damaged:
         yield f"damaged: {escape(line)}"
     if not report.is_new:
@@ -156,92 +135,71 @@ def _sync_lines(report: SyncReport) -> Iterator[str]:
 
 @click.command("snapshots", short_help="List the snapshots of a backup.")
 @_target_argument
-@click.option("--check", is_flag=True, help="Read and check every object instead.")
+@flag("--check", "Read and check every object instead.")
 @storage_option
 @output_options
-@click.pass_context
-def snapshots_command(ctx: click.Context, output: Output, target: str, check: bool) -> int:  # noqa: FBT001
+def snapshots_command(output: Output, target: str, check: bool, **options: Any) -> int:
     """List the snapshots of a backup; --check reads every object, and exits with 1 for damage."""
-    options = storage_options_of(ctx)
     if not check:
-        found = mqstore.snapshots(target, storage_options=options)
-        rows = [_snapshot_row(snapshot) for snapshot in found]
+        rows = [
+            {name: getattr(snapshot, name) for name in _FIELDS}
+            for snapshot in mqstore.snapshots(target, **options)
+        ]
         if output.form == "text":
-            for line in table_lines(rows, _COLUMNS):
-                output.line(line)
+            # With its heading where there is none.
+            output.document(rows, lambda: table_lines(rows, _COLUMNS))
         else:
-            output.rows(iter(rows))
+            output.rows(rows)
         return 0
     with progress("checking", unit="objects") as advance:
-        report = mqstore.check_backup(target, progress=advance, storage_options=options)
+        report = mqstore.check_backup(target, progress=advance, **options)
     document = {
         "path": report.path,
         "ok": report.ok,
-        "findings": [finding_row(finding) for finding in report.findings],
+        "findings": report.findings,
         "counts": report.counts,
     }
 
-    def lines() -> Iterator[str]:
+    def lines() -> Lines:
         if report.findings:
-            yield from table_lines(document["findings"], _FINDINGS)  # type: ignore[arg-type]
+            yield from table_lines(report.findings, _FINDINGS)
         counts = report.counts
         yield (
             f"{count_text(counts['snapshots'])} snapshots, {count_text(counts['objects'])} objects "
             f"with {size_text(counts['bytes'])} are sound"
         )
 
-    print_report(output, document, "findings", lines)
+    output.document(document, lines, rows="findings")
     return int(not report.ok)
-
-
-def _snapshot_row(snapshot: Snapshot) -> dict[str, Any]:
-    names = ("id", "time_ms", "timeline", "begin_offset", "end_offset", "flushed_offset",
-             "fork_offset", "bytes", "new_bytes", "source", "redact")  # fmt: skip
-    row = {name: getattr(snapshot, name) for name in names}
-    return {**row, "left_out": list(snapshot.left_out)}
 
 
 @click.command("restore", short_help="Make a store of a moment of a backup.")
 @_target_argument
 @click.argument("store", type=click.Path())
-@click.option("--at", type=TIME, metavar="TIME", help="The store as it was then.")
-@click.option("--snapshot", metavar="ID", help="The store as of a snapshot.")
-@click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET", help="The log's end.")
+@option("--at", "TIME", "The store as it was then.", type=TIME)
+@option("--snapshot", "ID", "The store as of a snapshot.")
+@option("--to-offset", "OFFSET", "The log's end.", type=OFFSET)
 @topics_option()
-@click.option("--dry-run", is_flag=True, help="Only print the plan.")
+@flag("--dry-run", "Only print the plan.")
 @storage_option
 @output_options
-@click.pass_context
 def restore_command(
-    ctx: click.Context,
-    output: Output,
-    target: str,
-    store: str,
-    at: int | None,
-    snapshot: str | None,
-    to_offset: int | None,
-    topics: tuple[str, ...],
-    dry_run: bool,  # noqa: FBT001
+    output: Output, target: str, store: str, topics: tuple[str, ...], **options: Any
 ) -> int:
     """Make a store of a moment of a backup, the newest snapshot's if none is given.
 
     STORE must be empty or not there. The store is verified at the end; an interrupted restore goes
     on when it is called again. With -t it has only messages of these topics, as a copy has.
     """
-    if sum(given is not None for given in (at, snapshot, to_offset)) > 1:
+    if sum(options[name] is not None for name in ("at", "snapshot", "to_offset")) > 1:
         raise click.UsageError("--at, --snapshot and --to-offset exclude each other.")
     with progress("restoring") as advance:
-        report = mqstore.restore(
-            target, store, at=at, snapshot=snapshot, to_offset=to_offset,
-            topics=topics or None, dry_run=dry_run, progress=advance,
-            storage_options=storage_options_of(ctx),
-        )  # fmt: skip
-    document = {**asdict(report), "findings": [finding_row(f) for f in report.findings]}
-    output.document(document, lambda: _restore_lines(report))
+        report = mqstore.restore(target, store, topics=topics or None, progress=advance, **options)
+    output.document(report, lambda: _restore_lines(report))
     return int(any(finding.severity != "info" for finding in report.findings))
 
 
-def _restore_lines(report: RestoreReport) -> Iterator[str]:
+def _restore_lines(report: mqstore.RestoreReport) -> Lines:
     did = "restored" if report.applied else "would restore"
     of = f"{count_text(report.files)} files, {size_text(report.bytes)}"
     if report.messages is not None:
@@ -258,40 +216,28 @@ def _restore_lines(report: RestoreReport) -> Iterator[str]:
 
 @click.command("prune", short_help="List old snapshots; delete them with --apply.")
 @_target_argument
-@click.option(
-    "--keep", type=DURATION, required=True, metavar="DURATION", help="Keep snapshots so young: 7d."
-)
-@click.option(
+@option("--keep", "DURATION", "Keep snapshots so young: 7d.", type=DURATION, required=True)
+@option(
     "--keep-hourly",
+    "COUNT",
+    "Keep the newest snapshot of each of the last COUNT hours that have one, too.",
     type=click.IntRange(min=0),
     default=0,
-    metavar="COUNT",
-    help="Keep the newest snapshot of each of the last COUNT hours that have one, too.",
+    show_default=False,
 )
-@click.option("--apply", is_flag=True, help="Delete what goes.")
+@flag("--apply", "Delete what goes.")
 @storage_option
 @output_options
-@click.pass_context
-def prune_command(
-    ctx: click.Context,
-    output: Output,
-    target: str,
-    keep: int,
-    keep_hourly: int,
-    apply: bool,  # noqa: FBT001
-) -> None:
+def prune_command(output: Output, target: str, keep: int, apply: bool, **options: Any) -> None:
     """List old snapshots of a backup, and objects that no other one needs; --apply deletes them.
 
     The newest snapshot stays, and so does an object for 24 hours. A sync may run.
     """
-    report = mqstore.prune(
-        target, keep=timedelta(seconds=keep), keep_hourly=keep_hourly, dry_run=not apply,
-        storage_options=storage_options_of(ctx),
-    )  # fmt: skip
-    output.document(asdict(report), lambda: _prune_lines(report))
+    report = mqstore.prune(target, keep=timedelta(seconds=keep), dry_run=not apply, **options)
+    output.document(report, lambda: _prune_lines(report))
 
 
-def _prune_lines(report: PruneReport) -> Iterator[str]:
+def _prune_lines(report: mqstore.PruneReport) -> Lines:
     did = "deleted" if report.applied else "would delete"
     yield (
         f"{did} {count_text(len(report.removed))} snapshots, and {count_text(report.objects)} "

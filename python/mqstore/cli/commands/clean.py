@@ -3,75 +3,62 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 import mqstore
 from mqstore.cli.options import (
     config_option,
+    flag,
+    option,
     output_options,
-    print_report,
     storage_option,
-    storage_options_of,
     store_argument,
 )
-from mqstore.cli.output import Column, note, table_lines
-from mqstore.cli.units import TIME
+from mqstore.cli.output import Column, Lines, Output, as_document, columns, note, table_lines
+from mqstore.cli.units import COUNT, TIME
 from mqstore.store import settings_of
 from mqstore.text import count_text, escape, size_text
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mqstore import CleanedFile, CleanReport
-    from mqstore.cli.output import Output
-
-_COLUMNS = (
-    Column("fate"),
-    Column("path"),
-    Column("size", right=True),
-    Column("reason"),
+_COLUMNS = columns(
+    Column("delete", lambda goes: "delete" if goes else "keep", title="FATE"),
+    "path",
+    Column("bytes", size_text, right=True, title="SIZE"),
+    "reason",
 )
 
 
 @click.command("clean", short_help="List files that may be deleted; delete them with --apply.")
 @store_argument
-@click.option(
+@option(
     "--keep-hours",
-    type=click.IntRange(min=1),
-    metavar="HOURS",
-    help="Delete files whose newest message was stored longer ago.",
+    "HOURS",
+    "Delete files whose newest message was stored longer ago.",
+    type=COUNT,
 )
-@click.option(
-    "--keep-bytes",
-    type=click.IntRange(min=1),
-    metavar="BYTES",
-    help="Delete files with so many bytes of the log behind them.",
+@option(
+    "--keep-bytes", "BYTES", "Delete files with so many bytes of the log behind them.", type=COUNT
 )
-@click.option("--now", "now_ms", type=TIME, metavar="TIME", help="The time that counts.")
-@click.option(
+@option("--now now_ms", "TIME", "The time that counts.", type=TIME)
+@option(
     "--only-backed-up",
+    "TARGET",
+    "Keep log files that the newest snapshot of a backup lacks.",
     type=click.Path(),
-    metavar="TARGET",
-    help="Keep log files that the newest snapshot of a backup lacks.",
 )
-@click.option("--apply", is_flag=True, help="Delete what goes.")
+@flag("--apply", "Delete what goes.")
 @config_option
 @storage_option
 @output_options
-@click.pass_context
 def clean_command(
-    ctx: click.Context,
     output: Output,
     store: str,
     keep_hours: int | None,
     keep_bytes: int | None,
-    now_ms: int | None,
-    only_backed_up: str | None,
-    apply: bool,  # noqa: FBT001 - click passes it by name
+    apply: bool,
     config: str | None,
+    **options: Any,
 ) -> None:
     """Say of each file of a store whether it is deleted or kept, and why; --apply deletes.
 
@@ -89,39 +76,12 @@ def clean_command(
         # An option overrides the rule in the file.
         settings.pop("retention", None)
     disk = _disk(store)
-    report = mqstore.clean(
-        store,
-        now_ms=now_ms,
-        dry_run=not apply,
-        only_backed_up=only_backed_up,
-        config=settings,
-        storage_options=storage_options_of(ctx),
-    )
-    document = {
-        "path": report.path,
-        "applied": report.applied,
-        "log_start": report.log_start,
-        "new_log_start": report.new_log_start,
-        "freed_bytes": report.freed_bytes,
-        "log_disk_percent": report.log_disk_percent,
-        "queue_disk_percent": report.queue_disk_percent,
-        "disk_full": report.disk_full,
-        "disk": {**disk, "used_bytes_after": disk["used_bytes"] - report.freed_bytes},
-        "unread": [asdict(unread) for unread in report.unread],
-        "files": [_row(file) for file in report.files],
-    }
-    print_report(output, document, "files", lambda: _lines(report, disk))
+    report = mqstore.clean(store, dry_run=not apply, config=settings, **options)
+    used_after = disk["used_bytes"] - report.freed_bytes
+    document = as_document(report) | {"disk": {**disk, "used_bytes_after": used_after}}
+    output.document(document, lambda: _lines(report, disk), rows="files")
     if report.disk_full:
         note("mqstore: the disk is so full that a store takes no messages")
-
-
-def _row(file: CleanedFile) -> dict[str, object]:
-    return {
-        "path": file.path,
-        "bytes": file.bytes,
-        "delete": file.delete,
-        "reason": file.reason,
-    }
 
 
 def _disk(store: str) -> dict[str, int]:
@@ -136,7 +96,7 @@ def _disk(store: str) -> dict[str, int]:
     }
 
 
-def _head(report: CleanReport, disk: dict[str, int]) -> Iterator[str]:
+def _head(report: mqstore.CleanReport, disk: dict[str, int]) -> Lines:
     """Disk use before and after, and which groups have not read what goes."""
     total = disk["total_bytes"]
 
@@ -153,20 +113,11 @@ def _head(report: CleanReport, disk: dict[str, int]) -> Iterator[str]:
         yield f"group {escape(unread.group)} has not read {count} messages of {queue} that go"
 
 
-def _lines(report: CleanReport, disk: dict[str, int]) -> Iterator[str]:
+def _lines(report: mqstore.CleanReport, disk: dict[str, int]) -> Lines:
     yield from _head(report, disk)
     yield ""
-    rows = [
-        {
-            "fate": "delete" if file.delete else "keep",
-            "path": file.path,
-            "size": size_text(file.bytes),
-            "reason": file.reason,
-        }
-        for file in report.files
-    ]
-    if rows:
-        yield from table_lines(rows, _COLUMNS)
+    if report.files:
+        yield from table_lines(report.files, _COLUMNS)
         yield ""
     going = sum(file.delete for file in report.files)
     if not going:

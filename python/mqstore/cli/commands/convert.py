@@ -2,66 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Any
 
 import click
 
 import mqstore
-from mqstore.cli.options import config_option, output_options, store_argument
+from mqstore.cli.options import config_and_output_options, flag, option, store_argument
+from mqstore.cli.output import Lines, Output, as_document
 from mqstore.text import count_text, escape
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mqstore import ConvertReport
-    from mqstore.cli.output import Output
 
 _KINDS = click.Choice(["file", "rocksdb"])
 
 
 @click.command("convert", short_help="Move queues and index to RocksDB, or back.")
 @store_argument
-@click.option("--queues", type=_KINDS, help="Where the queues are to lie.")
-@click.option("--index", type=_KINDS, help="Where the index is to lie.")
-@click.option("--apply", is_flag=True, help="Do it; the old ones are kept in quarantine.")
-@config_option
-@output_options
-def convert_command(
-    output: Output,
-    store: str,
-    queues: Literal["file", "rocksdb"] | None,
-    index: Literal["file", "rocksdb"] | None,
-    apply: bool,  # noqa: FBT001 - click passes it by name
-    config: str | None,
-) -> int:
+@option("--queues", None, "Where the queues are to lie.", type=_KINDS)
+@option("--index", None, "Where the index is to lie.", type=_KINDS)
+@flag("--apply", "Do it; the old ones are kept in quarantine.")
+@config_and_output_options
+def convert_command(output: Output, store: str, apply: bool, **options: Any) -> None:
     """Move queues and index between files and RocksDB while no broker runs.
 
     Both are made from the log and held against it before they take the place of the old ones. Set
     `storeType` in the broker's configuration to match: `defaultRocksDB` for queues in RocksDB.
     Without --apply it only reports.
     """
-    if queues is None and index is None:
+    if options["queues"] is None and options["index"] is None:
         raise click.UsageError("--queues or --index: expected at least one of them.")
-    report = mqstore.convert(store, queues=queues, index=index, dry_run=not apply, config=config)
-    document = {
-        "path": report.path,
-        "queues": report.queues,
-        "index": report.index,
-        "applied": report.applied,
-        "queue_count": report.queue_count,
-        "messages": report.messages,
-        "findings": [
-            {"code": found.code, "severity": found.severity, "message": found.message}
-            for found in report.findings
-        ],
-        "quarantine": report.quarantine,
-        "quarantines": list(report.quarantines),
-    }
-    output.document(document, lambda: _lines(report))
-    return 0
+    report = mqstore.convert(store, dry_run=not apply, **options)
+    findings = [
+        {"code": found.code, "severity": found.severity, "message": found.message}
+        for found in report.findings
+    ]
+    output.document(as_document(report) | {"findings": findings}, lambda: _lines(report))
 
 
-def _lines(report: ConvertReport) -> Iterator[str]:
+def _lines(report: mqstore.ConvertReport) -> Lines:
     for found in report.findings:
         yield f"before: {found.code} {found.severity}: {escape(found.message)}"
     done = "moved" if report.applied else "would be moved"

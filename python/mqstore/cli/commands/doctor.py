@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import TYPE_CHECKING
-
-import click
 
 import mqstore
-from mqstore.cli.options import config_option, output_options, read_argument
+from mqstore.cli.options import config_and_output_options, read_command
+from mqstore.cli.output import Lines, Output, as_document
 from mqstore.cli.progress import progress
 from mqstore.text import count_text, escape, time_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mqstore import Diagnosis, DoctorReport
-    from mqstore.cli.output import Output
-
 
 _MOST_QUEUES = 10
 _FATES = {
@@ -34,10 +25,8 @@ _UNREAD = "not known before all can be read"
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
-@click.command("doctor", short_help="Name what is wrong, and the commands that cure it.")
-@read_argument()
-@config_option
-@output_options
+@read_command("doctor", short_help="Name what is wrong, and the commands that cure it.")
+@config_and_output_options
 def doctor_command(output: Output, store: str, config: str | None) -> int:
     """Name the broken states that a store is in, and give a verdict.
 
@@ -47,44 +36,21 @@ def doctor_command(output: Output, store: str, config: str | None) -> int:
     """
     with progress("examining") as advance:
         report = mqstore.doctor(store, progress=advance, config=config)
-    if output.form == "jsonl":
-        output.rows(_row(diagnosis) for diagnosis in report)
-    else:
-        document = {
-            "path": str(store),
-            "ok": report.ok,
-            "diagnoses": [_row(diagnosis) for diagnosis in report],
-            "verdict": {
-                "release": report.release,
-                "in_use": report.in_use,
-                "will_start": report.will_start,
-                "obstacles": list(report.obstacles),
-                "lost": report.lost,
-                "lost_queues": [lost._asdict() for lost in report.lost_queues],
-                "lost_from_ms": report.lost_from_ms,
-                "lost_to_ms": report.lost_to_ms,
-                "groups": [fate._asdict() for fate in report.groups],
-                "commands": list(report.commands),
-                "last_resort": list(report.last_resort),
-            },
-        }
-        output.document(document, lambda: _lines(report))
+    verdict = as_document(report)
+    del verdict["path"], verdict["diagnoses"]
+    document = {
+        "path": str(store),
+        "ok": report.ok,
+        "diagnoses": [
+            as_document(diagnosis) | {"follows": dict(diagnosis.follows)} for diagnosis in report
+        ],
+        "verdict": verdict,
+    }
+    output.document(document, lambda: _lines(report), rows="diagnoses")
     return int(not report.ok)
 
 
-def _row(diagnosis: Diagnosis) -> dict[str, object]:
-    return {
-        "code": diagnosis.code,
-        "severity": diagnosis.severity,
-        "title": diagnosis.title,
-        "evidence": list(diagnosis.evidence),
-        "cure": diagnosis.cure,
-        "fix": diagnosis.fix,
-        "follows": dict(diagnosis.follows),
-    }
-
-
-def _lines(report: DoctorReport) -> Iterator[str]:
+def _lines(report: mqstore.DoctorReport) -> Lines:
     for diagnosis in report:
         yield f"{diagnosis.code}  {diagnosis.severity}: {escape(diagnosis.title)}"
         for line in diagnosis.evidence:
@@ -103,7 +69,7 @@ def _lines(report: DoctorReport) -> Iterator[str]:
     yield from _verdict(report)
 
 
-def _verdict(report: DoctorReport) -> Iterator[str]:
+def _verdict(report: mqstore.DoctorReport) -> Lines:
     if report.in_use:
         yield "verdict: a process writes to the store; stop it, and look again"
         return
@@ -123,11 +89,11 @@ def _verdict(report: DoctorReport) -> Iterator[str]:
             yield f"     {command}"
 
 
-def _is_unread(report: DoctorReport) -> bool:
+def _is_unread(report: mqstore.DoctorReport) -> bool:
     return any(diagnosis.code == "MQ-FS-05" for diagnosis in report)
 
 
-def _lost(report: DoctorReport) -> Iterator[str]:
+def _lost(report: mqstore.DoctorReport) -> Lines:
     if not report.lost:
         yield f"lost: {_UNREAD if _is_unread(report) else 'no message that queues or index know'}"
         return
@@ -141,7 +107,7 @@ def _lost(report: DoctorReport) -> Iterator[str]:
         yield "    ... --json lists more queues"
 
 
-def _groups(report: DoctorReport) -> Iterator[str]:
+def _groups(report: mqstore.DoctorReport) -> Lines:
     for fate in report.groups:
         text = _FATES[fate.fate].format(count_text(fate.messages), escape(fate.topic))
         yield f"group {escape(fate.group)} {text}"

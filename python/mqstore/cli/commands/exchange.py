@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 import mqstore
 from mqstore.cli.message_options import tags_option
+from mqstore.cli.messages import note_skipped
 from mqstore.cli.names import refusals
 from mqstore.cli.options import (
     allow_empty_option,
     begin_end_options,
-    config_option,
-    output_options,
-    read_argument,
+    config_and_output_options,
+    flag,
+    option,
+    read_command,
     topics_option,
 )
-from mqstore.cli.output import note
 from mqstore.cli.progress import progress
 from mqstore.cli.report import report_lines
 
@@ -26,79 +26,56 @@ if TYPE_CHECKING:
     from mqstore.cli.output import Output
 
 
-@click.command("export", short_help="Write messages, configuration and offsets to files.")
-@read_argument()
+@read_command("export", short_help="Write messages, configuration and offsets to files.")
 @click.argument("target", type=click.Path())
-@click.option(
+@option(
     "--format",
-    "form",
+    None,
+    "How the messages are written; parquet and arrow need mqstore[parquet].",
     type=click.Choice(["jsonl", "parquet", "arrow"]),
     default="jsonl",
-    show_default=True,
-    help="How the messages are written; parquet and arrow need mqstore[parquet].",
 )
 @topics_option()
 @tags_option
 @begin_end_options
-@click.option(
+@option(
     "--on-error",
+    None,
+    "At damage: end there, skip it, or also list it in TARGET/damage.jsonl.",
     type=click.Choice(["raise", "skip", "report"]),
     default="raise",
-    show_default=True,
-    help="At damage: end there, skip it, or also list it in TARGET/damage.jsonl.",
 )
-@click.option("--skip-damage", is_flag=True, help="The same as --on-error skip.")
+@flag("--skip-damage", "The same as --on-error skip.")
 @allow_empty_option
-@config_option
-@output_options
+@config_and_output_options
 def export_command(
     output: Output,
     store: str,
     target: str,
-    form: Literal["jsonl", "parquet", "arrow"],
     topics: tuple[str, ...],
-    tags: str | None,
-    begin_ms: int | None,
-    end_ms: int | None,
-    on_error: Literal["raise", "skip", "report"],
-    skip_damage: bool,  # noqa: FBT001
-    allow_empty: bool,  # noqa: FBT001
-    config: str | None,
+    skip_damage: bool,
+    **options: Any,
 ) -> int:
     """Write a store's messages to the new folder TARGET, its configuration and offsets with them.
 
     `mqstore import TARGET STORE` gives the same messages again. The store is only read.
     """
+    if skip_damage and options["on_error"] == "raise":
+        options["on_error"] = "skip"
     with refusals(), progress("exporting") as advance:
         report = mqstore.export_store(
-            store,
-            target,
-            format=form,
-            topics=topics or None,
-            tags=tags,
-            begin_ms=begin_ms,
-            end_ms=end_ms,
-            on_error="skip" if skip_damage and on_error == "raise" else on_error,
-            allow_empty=allow_empty,
-            progress=advance,
-            config=config,
+            store, target, topics=topics or None, progress=advance, **options
         )
-    output.document(msgspec.to_builtins(report), lambda: report_lines(report))
-    if report.skipped_ranges:
-        lists = f"`{target}/damage.jsonl`" if on_error == "report" else "`mqstore verify`"
-        note(
-            f"skipped {report.skipped_ranges} damaged ranges, {report.skipped_bytes} bytes; "
-            f"{lists} lists them"
-        )
-        return 1
-    return 0
+    output.document(report, lambda: report_lines(report))
+    is_listed = options["on_error"] == "report"
+    lists = f"`{target}/damage.jsonl`" if is_listed else "`mqstore verify`"
+    return note_skipped(report.skipped_ranges, report.skipped_bytes, lists)
 
 
 @click.command("import", short_help="Make a store of an export.")
 @click.argument("source", type=click.Path())
 @click.argument("store", type=click.Path())
-@config_option
-@output_options
+@config_and_output_options
 def import_command(output: Output, source: str, store: str, config: str | None) -> None:
     """Create the store STORE from an export, or from a file .jsonl, .parquet or .arrow.
 
@@ -106,4 +83,4 @@ def import_command(output: Output, source: str, store: str, config: str | None) 
     from 0, and consumer offsets are adapted.
     """
     report = mqstore.import_store(source, store, config=config)
-    output.document(msgspec.to_builtins(report), lambda: report_lines(report))
+    output.document(report, lambda: report_lines(report))

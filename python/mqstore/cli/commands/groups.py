@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,63 +13,85 @@ import mqstore
 from mqstore.care.unread import Deleted
 from mqstore.cli.names import check_group, check_topics
 from mqstore.cli.options import (
-    config_option,
+    config_and_output_options,
+    flag,
     open_store,
     open_to_change,
-    output_options,
-    read_argument,
+    option,
+    read_command,
+    topics_option,
 )
-from mqstore.cli.output import Column, note
-from mqstore.cli.resetting import backup_offsets, commit, keep, known_groups, put_aside, reset
-from mqstore.cli.units import TIME
+from mqstore.cli.output import Column, Output, Row, Rows, columns, known, note
+from mqstore.cli.resetting import (
+    TABLES,
+    backup_offsets,
+    commit,
+    keep,
+    known_groups,
+    put_aside,
+    reset,
+)
+from mqstore.cli.units import Parsed
 from mqstore.store import below, root_of
-from mqstore.text import age_text, count_text, escape, time_text
+from mqstore.text import age_text, count_text, escape, parse_time, time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from mqstore import GroupOffset, Store
-    from mqstore.cli.output import Output
 
-_FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
-_QUEUE_COLUMNS = (
-    Column("queue_id", right=True, title="QUEUE"),
-    Column("queue_offset", right=True, title="OFFSET"),
-    Column("max_offset", right=True, title="MAX"),
-)
+_QUEUE = ("topic", "queue_id", "queue_offset", "max_offset", "lag")
+_PLACES = columns("group", "topic", "queue_id", Column("was", right=True), "queue_offset")
 
 
-def _place_of(_: click.Context, param: click.Parameter, value: str | None) -> str | float | None:
-    if value in {None, "earliest", "latest", "backup"}:
-        return value
-    return TIME.convert(value, param, _)
+def _columns(*, by_queue: bool) -> tuple[Column, ...]:
+    now_ms = time.time_ns() // 1_000_000
+    return columns(
+        "group",
+        "topic",
+        *(("queue_id", "queue_offset", "max_offset") if by_queue else ("queues",)),
+        Column("lag", count_text, right=True),
+        Column(
+            "oldest_unread_timestamp_ms",
+            lambda stored_ms: age_text(now_ms - stored_ms),
+            right=True,
+            title="OLDEST UNREAD",
+        ),
+        Column("deleted_unread", count_text, right=True, title="DELETED UNREAD"),
+        Column("offsets_timestamp_ms", time_text, title="OFFSETS AS OF"),
+        Column("negative", lambda value: "yes" if value else ""),
+        Column(
+            "beyond_end",
+            lambda count: count_text(count) if count else "",
+            right=True,
+            title="BEYOND END",
+        ),
+    )
 
 
-@click.command("groups")
-@read_argument()
-@click.option("-g", "--group", metavar="GROUP", help="Only this consumer group.")
-@click.option("-v", "--verbose", is_flag=True, help="A line for each queue.")
-@click.option(
+def _read_place(text: str) -> str | int:
+    return text if text in {"earliest", "latest", "backup"} else parse_time(text)
+
+
+@read_command("groups")
+@option("-g --group", "GROUP", "Only this consumer group.")
+@flag("-v --verbose", "A line for each queue.")
+@option(
     "--reset-to",
-    metavar="earliest|latest|backup|TIME",
-    callback=_place_of,
-    help="Say where the groups would be set to; with --apply set them.",
+    "earliest|latest|backup|TIME",
+    "Say where the groups would be set to; with --apply set them.",
+    type=Parsed("place", _read_place),
 )
-@click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Reset only these.")
-@click.option("--only-negative", is_flag=True, help="Reset only queues with a negative offset.")
-@click.option("--apply", is_flag=True, help="Set the groups to the place of --reset-to.")
-@config_option
-@output_options
+@topics_option("Reset only these.")
+@flag("--only-negative", "Reset only queues with a negative offset.")
+@flag("--apply", "Set the groups to the place of --reset-to.")
+@config_and_output_options
 def groups_command(
     output: Output,
     store: str,
     group: str | None,
-    verbose: bool,  # noqa: FBT001 - click passes it by name
+    verbose: bool,
     reset_to: str | int | None,
-    topics: tuple[str, ...],
-    only_negative: bool,  # noqa: FBT001
-    apply: bool,  # noqa: FBT001
     config: str | None,
+    **resetting: Any,
 ) -> int:
     """List the consumer groups: offsets and lag of each queue.
 
@@ -86,11 +109,9 @@ def groups_command(
     under a numbered name, such as consumerOffset.json.mqstore-1. The broker must be stopped.
     """
     if reset_to is not None:
-        given = {"apply": apply, "only_negative": only_negative, "config": config}
-        return _reset(output, store, group, reset_to, topics, **given)  # type: ignore[arg-type]
-    if apply or topics or only_negative:
+        return _reset(output, store, group, reset_to, config=config, **resetting)
+    if any(resetting.values()):
         raise click.UsageError("--apply, --topic and --only-negative belong to --reset-to.")
-    now_ms = time.time_ns() // 1_000_000
     with open_store(store, config) as opened:
         for warning in opened.warnings:
             if "Offset.json" in warning:
@@ -99,30 +120,7 @@ def groups_command(
             check_group(opened, group, opened.groups())
         reader = GroupReader(opened)
         rows = reader.queues(group) if verbose else reader.topics(group)
-        output.rows(
-            rows,
-            (
-                Column("group"),
-                Column("topic"),
-                *(_QUEUE_COLUMNS if verbose else (Column("queues", count_text, right=True),)),
-                Column("lag", count_text, right=True),
-                Column(
-                    "oldest_unread_timestamp_ms",
-                    lambda stored_ms: age_text(now_ms - stored_ms),
-                    right=True,
-                    title="OLDEST UNREAD",
-                ),
-                Column("deleted_unread", count_text, right=True, title="DELETED UNREAD"),
-                Column("offsets_timestamp_ms", time_text, title="OFFSETS AS OF"),
-                Column("negative", lambda value: "yes" if value else "", title="NEGATIVE"),
-                Column(
-                    "beyond_end",
-                    lambda count: count_text(count) if count else "",
-                    right=True,
-                    title="BEYOND END",
-                ),
-            ),
-        )
+        output.rows(rows, _columns(by_queue=verbose))
     if not reader.found:
         note(f"mqstore: no group has committed an offset in {escape(store)}")
     for text in reader.unreadable:
@@ -135,8 +133,8 @@ def _reset(
     root: str,
     group: str | None,
     to: str | int,
-    topics: tuple[str, ...],
     *,
+    topics: tuple[str, ...],
     apply: bool,
     only_negative: bool,
     config: str | None,
@@ -144,7 +142,7 @@ def _reset(
     """Shows the new places of the groups, or sets them to these."""
     backup = backup_offsets(root) if to == "backup" else {}
 
-    def places(store: Store, committed: dict[str, list[GroupOffset]]) -> list[dict[str, Any]]:
+    def places(store: Store, committed: dict[str, list[GroupOffset]]) -> list[Row]:
         given = (groups, to, topics)
         return list(reset(store, committed, *given, only_negative=only_negative, backup=backup))
 
@@ -182,14 +180,7 @@ def _reset(
             for copy in keep(root):
                 note(f"mqstore: the offsets as they were are in {escape(str(copy))}")
             commit(store, rows)
-    columns = (
-        Column("group"),
-        Column("topic"),
-        Column("queue_id", right=True, title="QUEUE"),
-        Column("was", right=True),
-        Column("queue_offset", right=True, title="OFFSET"),
-    )
-    output.rows(rows, columns)
+    output.rows(rows, _PLACES)
     if not apply:
         note("nothing was changed; --apply does it")
     return 0
@@ -201,13 +192,13 @@ class GroupReader:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._deleted = Deleted(store)
-        files = (below(root_of(store), "config", name) for name in _FILES)
+        files = (below(root_of(store), "config", name) for name in TABLES)
         written = [file.stat().st_mtime_ns // 1_000_000 for file in files if file.is_file()]
         self._written_ms = max(written, default=None)
         self.unreadable: list[str] = []
         self.found = False
 
-    def queues(self, group: str | None) -> Iterator[dict[str, Any]]:
+    def queues(self, group: str | None) -> Rows:
         """A row for each queue of a group."""
         for name, offsets in sorted(self._store.groups().items()):
             if group not in {None, name}:
@@ -216,11 +207,7 @@ class GroupReader:
                 self.found = True
                 yield {
                     "group": name,
-                    "topic": offset.topic,
-                    "queue_id": offset.queue_id,
-                    "queue_offset": offset.queue_offset,
-                    "max_offset": offset.max_offset,
-                    "lag": offset.lag,
+                    **{name: getattr(offset, name) for name in _QUEUE},
                     "oldest_unread_timestamp_ms": self._oldest_ms(offset),
                     "deleted_unread": self._deleted.in_queue(offset),
                     "negative": offset.queue_offset < 0,
@@ -228,27 +215,22 @@ class GroupReader:
                     "offsets_timestamp_ms": self._written_ms,
                 }
 
-    def topics(self, group: str | None) -> Iterator[dict[str, Any]]:
+    def topics(self, group: str | None) -> Rows:
         """A row for each topic of a group."""
-
-        def place(row: dict[str, Any]) -> tuple[str, str]:
-            return row["group"], row["topic"]
-
+        place = itemgetter("group", "topic")
         offsets: dict[tuple[str, str], list[GroupOffset]] = {}
         for name, found in self._store.groups().items():
             for offset in found:
                 offsets.setdefault((name, offset.topic), []).append(offset)
         for (name, topic), rows in groupby(sorted(self.queues(group), key=place), place):
             queues = list(rows)
-            oldest = [queue["oldest_unread_timestamp_ms"] for queue in queues]
+            oldest = (queue["oldest_unread_timestamp_ms"] for queue in queues)
             yield {
                 "group": name,
                 "topic": topic,
                 "queues": len(queues),
                 "lag": sum(queue["lag"] for queue in queues),
-                "oldest_unread_timestamp_ms": min(
-                    (stored for stored in oldest if stored is not None), default=None
-                ),
+                "oldest_unread_timestamp_ms": min(known(oldest), default=None),
                 "deleted_unread": self._deleted.in_topic(topic, offsets[name, topic]),
                 "negative": any(queue["negative"] for queue in queues),
                 "beyond_end": sum(queue["beyond_end"] for queue in queues),

@@ -11,54 +11,66 @@ import mqstore
 from mqstore._names import nearest, recent_keys
 from mqstore.cli.names import check_topics
 from mqstore.cli.options import (
-    config_option,
+    config_and_output_options,
+    flag,
     limit_option,
     open_store,
-    output_options,
-    read_argument,
+    option,
+    read_command,
     topics_option,
 )
-from mqstore.cli.output import Column, note
+from mqstore.cli.output import Column, Output, Row, Rows, columns, note
 from mqstore.files.layout import index_files, open_index_files
 from mqstore.store import root_of
 from mqstore.text import count_text, time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from mqstore import IndexEntry, IndexHeader, Store
-    from mqstore.cli.output import Output, Row
 
-_ENTRY_COLUMNS = (
-    Column("file"),
+_ENTRY_COLUMNS = columns(
+    "file",
     Column("number", right=True, title="ENTRY"),
     Column("key_hash", right=True, title="HASH"),
-    Column("physical_offset", right=True, title="PHYSICAL"),
+    "physical_offset",
     Column("seconds", right=True),
     Column("time_ms", time_text, title="TIME"),
     Column("prev_entry", right=True, title="PREVIOUS"),
 )
+_HEADER_COLUMNS = columns(
+    "file",
+    Column("entries", count_text, right=True),
+    Column("capacity", count_text, right=True),
+    Column("hash_slot_count", count_text, right=True, title="SLOTS USED"),
+    Column("slots", count_text, right=True),
+    Column("begin_physical_offset", right=True, title="BEGIN"),
+    Column("end_physical_offset", right=True, title="END"),
+    Column("begin_timestamp_ms", time_text, title="FIRST"),
+    Column("end_timestamp_ms", time_text, title="LAST"),
+)
+_HEADER = (
+    *("hash_slot_count", "index_count", "begin_physical_offset", "end_physical_offset"),
+    *("begin_timestamp_ms", "end_timestamp_ms"),
+)
 
 
-@click.command("index", short_help="Print index files: headers, entries, a key's chain.")
-@read_argument()
-@click.option("--file", "only", metavar="NAME", help="Only this index file.")
-@click.option("--entries", is_flag=True, help="Print the entries, oldest first.")
-@click.option(
+@read_command("index", short_help="Print index files: headers, entries, a key's chain.")
+@option("--file only", "NAME", "Only this index file.")
+@flag("--entries", "Print the entries, oldest first.")
+@option(
     "--chain",
-    metavar="KEY",
-    help='Walk the chain of this key, newest first: "topic#key", or the key alone with -t.',
+    "KEY",
+    'Walk the chain of this key, newest first: "topic#key", or the key alone with -t.',
 )
 @topics_option()
 @limit_option(None, "entries")
-@config_option
-@output_options
+@config_and_output_options
 def index_command(
     output: Output,
     store: str,
     only: str | None,
-    entries: bool,  # noqa: FBT001
+    entries: bool,
     chain: str | None,
     topics: tuple[str, ...],
     limit: int | None,
@@ -81,57 +93,35 @@ def index_command(
         if entries:
             output.rows(entry_rows(opened, paths, limit), _ENTRY_COLUMNS)
         else:
-            _print_headers(output, opened, paths)
+            output.rows(_header_rows(opened, paths), _HEADER_COLUMNS)
     return 0
 
 
-def _print_headers(output: Output, store: Store, paths: list[Path]) -> None:
-    def rows() -> Iterator[Row]:
-        for path, file in open_index_files(store, paths):
-            header = file.header
-            yield {
-                "file": path.name,
-                "entries": len(file),
-                "capacity": file.capacity,
-                "slots": file.slots,
-                "hash_slot_count": header.hash_slot_count,
-                "index_count": header.index_count,
-                "begin_physical_offset": header.begin_physical_offset,
-                "end_physical_offset": header.end_physical_offset,
-                "begin_timestamp_ms": header.begin_timestamp_ms,
-                "end_timestamp_ms": header.end_timestamp_ms,
-            }
-
-    output.rows(
-        rows(),
-        (
-            Column("file"),
-            Column("entries", count_text, right=True),
-            Column("capacity", count_text, right=True),
-            Column("hash_slot_count", count_text, right=True, title="SLOTS USED"),
-            Column("slots", count_text, right=True),
-            Column("begin_physical_offset", right=True, title="BEGIN"),
-            Column("end_physical_offset", right=True, title="END"),
-            Column("begin_timestamp_ms", time_text, title="FIRST"),
-            Column("end_timestamp_ms", time_text, title="LAST"),
-        ),
-    )
-
-
-def entry_rows(store: Store, paths: list[Path], limit: int | None) -> Iterator[Row]:
-    """The entries of index files, as ``mqstore index --entries --json`` lists them."""
-    left = limit
+def _header_rows(store: Store, paths: list[Path]) -> Rows:
     for path, file in open_index_files(store, paths):
         header = file.header
-        for number in range(1, len(file) + 1):
-            if left is not None:
-                if left == 0:
-                    return
-                left -= 1
-            yield _entry_row(path, header, file.entry(number))
+        yield {
+            "file": path.name,
+            "entries": len(file),
+            "capacity": file.capacity,
+            "slots": file.slots,
+            **{name: getattr(header, name) for name in _HEADER},
+        }
 
 
-def _entry_row(path: Path, header: IndexHeader, entry: IndexEntry) -> dict[str, object]:
+def entry_rows(store: Store, paths: list[Path], limit: int | None) -> Rows:
+    """The entries of index files, as ``mqstore index --entries --json`` lists them."""
+
+    def rows() -> Rows:
+        for path, file in open_index_files(store, paths):
+            header = file.header
+            for number in range(1, len(file) + 1):
+                yield _entry_row(path, header, file.entry(number))
+
+    return itertools.islice(rows(), limit)
+
+
+def _entry_row(path: Path, header: IndexHeader, entry: IndexEntry) -> Row:
     return {
         "file": path.name,
         "number": entry.number,
@@ -153,7 +143,7 @@ def _print_chain(
         note(f"{key}: hash {key_hash}, slot {key_hash % slots} of {slots}")
     found, walked = False, 0
 
-    def rows() -> Iterator[Row]:
+    def rows() -> Rows:
         nonlocal found, walked
         for key in keys:
             for path, file in open_index_files(store, reversed(paths)):

@@ -12,17 +12,14 @@ import mqstore
 from mqstore._names import lite_names
 from mqstore._settings import DEFAULTS, OWN_FILE, SETTINGS
 from mqstore.cli.messages import STAND_INS
-from mqstore.cli.options import config_option, open_store, output_options, read_argument
-from mqstore.cli.output import Column, note, table_lines
+from mqstore.cli.options import config_and_output_options, flag, open_store, option, read_command
+from mqstore.cli.output import Column, Lines, Output, Row, columns, known, note, table_lines
 from mqstore.files.layout import index_files, list_files, open_index_files
 from mqstore.store import below, is_remote, root_of
 from mqstore.text import count_text, escape, size_text, time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from mqstore import Store
-    from mqstore.cli.output import Output, Row
 
 _LEARNT = (
     "mapped_file_size_commit_log",
@@ -30,16 +27,23 @@ _LEARNT = (
     "max_hash_slot_num",
     "max_index_num",
 )
+_OFFSETS = ("min_physical_offset", "max_physical_offset", "flushed_offset", "dispatched_offset")
+_CHECKPOINT = ("physic_msg_timestamp_ms", "logics_msg_timestamp_ms", "index_msg_timestamp_ms")
+_FILES = columns(
+    "name",
+    Column("files", count_text, right=True),
+    "bytes",
+    Column("allocated_bytes", size_text, right=True, title="ON DISK"),
+    Column("what", title=""),
+)
 _UNKNOWN_SHOWN = 20
 _JSON_SHOWN = 4_096
 # Bytes of a log that `info` reads in search of stand-ins.
 _MOST_COUNTED = 64 << 20
 
 
-@click.command("info")
-@read_argument()
-@config_option
-@output_options
+@read_command("info")
+@config_and_output_options
 def info_command(output: Output, store: str, config: str | None) -> None:
     """Say what a store holds and what state it is in.
 
@@ -51,35 +55,35 @@ def info_command(output: Output, store: str, config: str | None) -> None:
     output.document(document, lambda: _info_lines(document))
 
 
-def _info(store: Store) -> dict[str, object]:
-    locked, pid = mqstore.lock_state(root_of(store))
-    aborted = below(root_of(store), "abort").exists()
+def _info(store: Store) -> Row:
+    root = root_of(store)
+    locked, pid = mqstore.lock_state(root)
+    aborted = below(root, "abort").exists()
     topics, queues = store.topics(), store.queues()
-    files = list_files(root_of(store))
-    not_read = mqstore.inventory(root_of(store))
-    firsts = _known(queue.first_store_timestamp_ms for queue in queues)
-    lasts = _known(queue.last_store_timestamp_ms for queue in queues)
+    files = list_files(root)
+    not_read = mqstore.inventory(root)
     return {
         "path": store.path,
         "state": "open" if locked else "crashed" if aborted else "closed",
         "locked": locked,
         "locked_by_pid": pid,
-        "min_physical_offset": store.min_physical_offset,
-        "max_physical_offset": store.max_physical_offset,
-        "flushed_offset": store.flushed_offset,
-        "dispatched_offset": store.dispatched_offset,
+        **{name: getattr(store, name) for name in _OFFSETS},
         "topics": len(topics),
         "queues": len(queues),
         "lite_topics": sum(lite_names(topic) is not None for topic in topics),
         "messages": sum(queue.max_offset - queue.min_offset for queue in queues),
-        "first_store_timestamp_ms": min(firsts, default=None),
-        "last_store_timestamp_ms": max(lasts, default=None),
+        "first_store_timestamp_ms": min(
+            known(queue.first_store_timestamp_ms for queue in queues), default=None
+        ),
+        "last_store_timestamp_ms": max(
+            known(queue.last_store_timestamp_ms for queue in queues), default=None
+        ),
         "index": _index_info(store),
         "checkpoint": _checkpoint_info(store),
         "versions": store.versions(),
         "settings": {name: getattr(store.config, name) for name in _LEARNT},
         "files": [group.row() for group in files.groups],
-        "rocksdb": None if is_remote(root_of(store)) else _rocksdb(store.path),
+        "rocksdb": None if is_remote(root) else _rocksdb(store.path),
         "not_read": not_read,
         "unknown": [path for path in files.unknown if not _is_below(path, not_read)],
         "warnings": store.warnings,
@@ -103,38 +107,28 @@ def _rocksdb(path: str) -> dict[str, dict[str, int]] | None:
         return None
 
 
-def _is_below(path: str, structures: list[dict[str, object]]) -> bool:
+def _is_below(path: str, structures: list[Row]) -> bool:
     """Whether a path is one of the structures, or lies in one."""
     return any(f"{path}/".startswith(f"{structure['path']}/") for structure in structures)
 
 
-def _known(times: Iterable[int | None]) -> list[int]:
-    return [time for time in times if time is not None]
-
-
-def _index_info(store: Store) -> dict[str, object]:
+def _index_info(store: Store) -> Row:
     paths = index_files(root_of(store))
-    info: dict[str, object] = {"usable": store.index_usable, "files": len(paths), "entries": 0}
-    if not (store.index_usable and paths):
-        return info
-    entries = 0
-    for _, file in open_index_files(store, paths):
-        entries += len(file)
-        info["end_physical_offset"] = file.header.end_physical_offset
-        info["end_timestamp_ms"] = file.header.end_timestamp_ms
-    return info | {"entries": entries}
+    info = {"usable": store.index_usable, "files": len(paths), "entries": 0}
+    if store.index_usable:
+        for _, file in open_index_files(store, paths):
+            info["entries"] += len(file)
+            info["end_physical_offset"] = file.header.end_physical_offset
+            info["end_timestamp_ms"] = file.header.end_timestamp_ms
+    return info
 
 
-def _checkpoint_info(store: Store) -> dict[str, object] | None:
+def _checkpoint_info(store: Store) -> Row | None:
     path = below(root_of(store), "checkpoint")
     if not path.exists():
         return None
     checkpoint = mqstore.Checkpoint(path)
-    return {
-        "physic_msg_timestamp_ms": checkpoint.physic_msg_timestamp_ms,
-        "logics_msg_timestamp_ms": checkpoint.logics_msg_timestamp_ms,
-        "index_msg_timestamp_ms": checkpoint.index_msg_timestamp_ms,
-    }
+    return {name: getattr(checkpoint, name) for name in _CHECKPOINT}
 
 
 _STATES = {
@@ -144,124 +138,82 @@ _STATES = {
 }
 
 
-def _info_lines(info: dict[str, object]) -> Iterator[str]:
+def _info_lines(info: Row) -> Lines:
     def line(name: str, value: object) -> str:
         return f"{name:<30} {escape(str(value))}"
 
     yield line("path", info["path"])
-    state = _STATES[str(info["state"])]
     pid = info["locked_by_pid"]
-    yield line("state", state if pid is None else f"{state} (pid {pid})")
-    begin, end = _number(info["min_physical_offset"]), _number(info["max_physical_offset"])
+    yield line("state", _STATES[info["state"]] + ("" if pid is None else f" (pid {pid})"))
+    begin, end = info["min_physical_offset"], info["max_physical_offset"]
     yield line("log", f"{begin} to {end}, {size_text(end - begin)}")
-    yield line("flushed", _reach(_number(info["flushed_offset"]), end))
-    yield line("dispatched", _reach(_number(info["dispatched_offset"]), end))
-    yield line("messages", count_text(_number(info["messages"])))
+    yield line("flushed", _reach(info["flushed_offset"], end))
+    yield line("dispatched", _reach(info["dispatched_offset"], end))
+    yield line("messages", count_text(info["messages"]))
     if info["stand_ins"]:
-        yield line("", f"{count_text(_number(info['stand_ins']))} {STAND_INS}")
+        yield line("", f"{count_text(info['stand_ins'])} {STAND_INS}")
     lite = f"; lite topics: {info['lite_topics']}" if info["lite_topics"] else ""
     yield line("topics, queues", f"{info['topics']}, {info['queues']}{lite}")
     first, last = info["first_store_timestamp_ms"], info["last_store_timestamp_ms"]
-    if isinstance(first, int) and isinstance(last, int):
+    if first is not None and last is not None:
         yield line("store times", f"{time_text(first)} to {time_text(last)}")
-    versions = info["versions"]
-    assert isinstance(versions, dict)  # noqa: S101 - made above
-    yield line("RocketMQ", " or ".join(versions["can_be"]))
-    for mark in versions["marks"]:
+    yield line("RocketMQ", " or ".join(info["versions"]["can_be"]))
+    for mark in info["versions"]["marks"]:
         yield line("", f"{mark['path']}: {mark['what']}")
-    index = info["index"]
-    assert isinstance(index, dict)  # noqa: S101 - made above
-    yield line("index", _index_text(index))
-    settings = info["settings"]
-    assert isinstance(settings, dict)  # noqa: S101
-    for name, value in settings.items():
+    yield line("index", _index_text(info["index"]))
+    for name, value in info["settings"].items():
         yield line(name, value)
     yield ""
-    files = info["files"]
-    assert isinstance(files, list)  # noqa: S101
-    yield from table_lines(
-        files,
-        (
-            Column("name"),
-            Column("files", count_text, right=True),
-            Column("bytes", size_text, right=True),
-            Column("allocated_bytes", size_text, right=True, title="ON DISK"),
-            Column("what", title=""),
-        ),
-    )
-    rows = info["rocksdb"] or {}
-    assert isinstance(rows, dict)  # noqa: S101 - made above
-    counted = {name: ", ".join(_count_texts(counts)) for name, counts in rows.items()}
-    if any(counted.values()):
-        yield ""
-        yield from (line("RocksDB", f"{name}: {text}") for name, text in counted.items() if text)
-    not_read = info["not_read"]
-    assert isinstance(not_read, list)  # noqa: S101
-    not_read = [one for one in not_read if not counted.get(str(one["path"]))]
-    if not_read:
-        yield ""
-        yield from (line("not read", _structure_text(structure)) for structure in not_read)
-    warnings = info["warnings"]
-    assert isinstance(warnings, list)  # noqa: S101
-    if warnings:
-        yield ""
-        yield from (line("warning", warning) for warning in warnings)
-    unknown = info["unknown"]
-    assert isinstance(unknown, list)  # noqa: S101
-    if unknown:
-        yield ""
-        for path in unknown[:_UNKNOWN_SHOWN]:
-            yield line("unknown", path)
-        if len(unknown) > _UNKNOWN_SHOWN:
-            yield line("unknown", f"... and {len(unknown) - _UNKNOWN_SHOWN} more (--json)")
+    yield from table_lines(info["files"], _FILES)
+    counted = {name: _counts_text(counts) for name, counts in (info["rocksdb"] or {}).items()}
+    rocksdb = [line("RocksDB", f"{name}: {text}") for name, text in counted.items() if text]
+    not_read = [
+        line("not read", _structure_text(structure))
+        for structure in info["not_read"]
+        if not counted.get(structure["path"])
+    ]
+    warnings = [line("warning", warning) for warning in info["warnings"]]
+    unknown = [line("unknown", path) for path in info["unknown"][:_UNKNOWN_SHOWN]]
+    more = len(info["unknown"]) - len(unknown)
+    if more:
+        unknown.append(line("unknown", f"... and {more} more (--json)"))
+    for paragraph in (rocksdb, not_read, warnings, unknown):
+        if paragraph:
+            yield ""
+            yield from paragraph
 
 
-def _count_texts(counts: dict[str, int]) -> Iterator[str]:
-    return (f"{count_text(count)} {what}" for what, count in counts.items() if count)
+def _counts_text(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count_text(count)} {what}" for what, count in counts.items() if count)
 
 
-def _structure_text(structure: dict[str, object]) -> str:
-    counts = structure["counts"]
-    assert isinstance(counts, dict)  # noqa: S101 - made by the extension
-    counted = "".join(f", {count_text(count)} {name}" for name, count in counts.items())
-    size = size_text(_number(structure["bytes"]))
-    return f"{structure['path']}: {structure['what']}, {size}{counted}"
+def _structure_text(structure: Row) -> str:
+    counts = structure["counts"].items()
+    counted = "".join(f", {count_text(count)} {name}" for name, count in counts)
+    return f"{structure['path']}: {structure['what']}, {size_text(structure['bytes'])}{counted}"
 
 
 def _reach(offset: int, end: int) -> str:
     return f"to {offset}" + (f", {size_text(end - offset)} behind" if offset < end else "")
 
 
-def _index_text(index: dict[str, object]) -> str:
+def _index_text(index: Row) -> str:
     if not index["files"]:
         return "no files"
     if not index["usable"]:
         return f"{index['files']} files, not usable with these settings; keys are sought in the log"
     return (
-        f"{index['files']} files, {count_text(_number(index['entries']))} entries, "
+        f"{index['files']} files, {count_text(index['entries'])} entries, "
         f"to {index['end_physical_offset']}"
     )
 
 
-def _number(value: object) -> int:
-    assert isinstance(value, int)  # noqa: S101 - made above
-    return value
-
-
-@click.command("config")
-@read_argument()
-@click.option("--file", "only", metavar="NAME", help="Only this file, such as topics.json.")
-@click.option(
-    "--broker-conf", is_flag=True, help="Print the broker.conf with which a broker opens the store."
-)
-@config_option
-@output_options
+@read_command("config")
+@option("--file only", "NAME", "Only this file, such as topics.json.")
+@flag("--broker-conf", "Print the broker.conf with which a broker opens the store.")
+@config_and_output_options
 def config_command(
-    output: Output,
-    store: str,
-    only: str | None,
-    broker_conf: bool,  # noqa: FBT001 - click passes it by name
-    config: str | None,
+    output: Output, store: str, only: str | None, broker_conf: bool, config: str | None
 ) -> None:
     """Print the settings in force and the broker's own JSON files."""
     if broker_conf and only is not None:
@@ -277,7 +229,7 @@ def config_command(
         files = _config_files(below(root_of(opened), "config"), only)
     if only is not None and not files:
         raise click.ClickException(f"no file {only!r} below config in {store}")
-    document: dict[str, object] = {
+    document: Row = {
         "files": {name: msgspec.Raw(file.text.encode()) for name, file in files.items()},
         "from_backup": {name: file.why for name, file in files.items() if file.why},
     }
@@ -323,7 +275,7 @@ def _broker_conf(root: Path, settings: Row) -> dict[str, str]:
     return lines
 
 
-def _conf_lines(lines: dict[str, str]) -> Iterator[str]:
+def _conf_lines(lines: dict[str, str]) -> Lines:
     for name, value in lines.items():
         yield f"{name}={escape(value)}"
     yield "# A broker deletes files of the log after fileReservedTime hours, 72 by default."
@@ -373,7 +325,7 @@ def _config_file(path: Path) -> _ConfigFile | None:
     return _ConfigFile(text, why)
 
 
-def _config_lines(settings: Row, files: dict[str, _ConfigFile]) -> Iterator[str]:
+def _config_lines(settings: Row, files: dict[str, _ConfigFile]) -> Lines:
     for name, value in settings.items():
         yield f"{name:<44} {escape(str(value))}".rstrip()
     for name, (text, why) in files.items():

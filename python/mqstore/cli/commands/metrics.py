@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqstore.cli.options import config_option, output_options, read_argument, storage_options_of
+from mqstore.cli.options import (
+    config_and_output_options,
+    option,
+    read_command,
+    storage_options,
+)
 from mqstore.errors import needs
 from mqstore.text import escape
 
@@ -19,9 +24,7 @@ if TYPE_CHECKING:
 
 
 def _read_labels(
-    ctx: click.Context,  # noqa: ARG001 - click's signature
-    param: click.Parameter,  # noqa: ARG001
-    value: tuple[str, ...],
+    _ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]
 ) -> dict[str, str]:
     labels = {}
     for pair in value:
@@ -32,28 +35,17 @@ def _read_labels(
     return labels
 
 
-@click.command("metrics", short_help="Print metrics for Prometheus.")
-@read_argument()
-@click.option(
-    "--label",
-    "labels",
+@read_command("metrics", short_help="Print metrics for Prometheus.")
+@option(
+    "--label labels",
+    "NAME=VALUE",
+    "A label for every metric, such as cluster=a; may be given several times.",
     multiple=True,
     callback=_read_labels,
-    metavar="NAME=VALUE",
-    help="A label for every metric, such as cluster=a; may be given several times.",
 )
-@click.option("--backup", metavar="TARGET", help="A backup of the store, to measure it too.")
-@config_option
-@output_options
-@click.pass_context
-def metrics_command(
-    ctx: click.Context,
-    output: Output,
-    store: str,
-    labels: dict[str, str],
-    backup: str | None,
-    config: str | None,
-) -> None:
+@option("--backup", "TARGET", "A backup of the store, to measure it too.")
+@config_and_output_options
+def metrics_command(output: Output, store: str, **options: Any) -> None:
     """Print the store's metrics in Prometheus' text format, named as a broker names them.
 
     Disk use, bytes behind in flushing and dispatching, age of the oldest message, messages by
@@ -63,9 +55,7 @@ def metrics_command(
         from prometheus_client import CollectorRegistry, generate_latest
 
         from mqstore.metrics import StoreCollector
-    collector = StoreCollector(
-        store, config=config, labels=labels, backup=backup, backup_options=storage_options_of(ctx)
-    )
+    collector = StoreCollector(store, backup_options=storage_options(), **options)
     found = list(collector.collect())
     if output.form != "text":
         output.rows(

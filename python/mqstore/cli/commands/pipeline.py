@@ -9,55 +9,40 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqstore.cli.options import output_options
-from mqstore.cli.output import Column, note, table_lines, to_json
+from mqstore.cli.options import flag, option, output_options
+from mqstore.cli.output import Column, Lines, Output, columns, note, table_lines, to_json
 from mqstore.errors import StoreError, needs
 from mqstore.text import count_text, escape, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from mqstore.cli.output import Output
-
-_COLUMNS = (
-    Column("broker"),
-    Column("messages", right=True),
-    Column("bytes", right=True),
-    Column("damaged_ranges", right=True),
-    Column("lag_bytes", right=True),
-)
-_STORES = (
-    Column("broker"),
-    Column("store"),
-    Column("from", right=True),
-    Column("to", right=True),
-    Column("bytes", right=True),
+_SUMS = ("messages", "bytes", "damaged_ranges", "lag_bytes")
+_COLUMNS = columns("broker", *(Column(name, right=True) for name in _SUMS))
+_STORES = columns(
+    "broker", "store", *(Column(name, right=True) for name in ("from", "to", "bytes"))
 )
 
 
 @click.command("pipeline", short_help="Bring stores into Parquet, Delta or Iceberg, with Spark.")
 @click.argument("file", metavar="FILE.toml", type=click.Path(exists=True, dir_okay=False))
-@click.option(
+@option(
     "--retire",
-    metavar="BROKER",
+    "BROKER",
+    "Take a broker out of the checkpoint whose store is gone for good. May be repeated.",
     multiple=True,
-    help="Take a broker out of the checkpoint whose store is gone for good. May be repeated.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be read and written, and end.")
-@click.option("--compact", is_flag=True, help="Join the Parquet files of days that are over; end.")
-@click.option(
-    "--migrate",
-    is_flag=True,
-    help="Take over changes of topics, tags, keys and columns, from the next batch on.",
-)
-@click.option("--quiet", is_flag=True, help="Write no line for each batch to standard error.")
-@click.option(
+@flag("--dry-run", "Show what would be read and written, and end.")
+@flag("--compact", "Join the Parquet files of days that are over; end.")
+@flag("--migrate", "Take over changes of topics, tags, keys and columns, from the next batch on.")
+@flag("--quiet", "Write no line for each batch to standard error.")
+@option(
     "--health",
-    metavar="FILE",
+    "FILE",
+    "Write how the pipeline is to FILE, as JSON, every 10 seconds.",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write how the pipeline is to FILE, as JSON, every 10 seconds.",
 )
 @output_options
 def pipeline_command(
@@ -122,7 +107,6 @@ def pipeline_command(
 
 
 _HEALTH_S = 10
-_SUMS = ("messages", "bytes", "damaged_ranges", "lag_bytes")
 
 
 def _wait(query: StreamingQuery, reports: _Reports) -> None:
@@ -196,7 +180,7 @@ def _now() -> str:
 
 
 def _show(output: Output, plan: Mapping[str, Any]) -> None:
-    def lines() -> Iterator[str]:
+    def lines() -> Lines:
         yield from table_lines(plan["stores"], _STORES)
         yield ""
         for name, value in [("begins", plan["begins"]), *plan["tables"].items()]:
@@ -212,10 +196,8 @@ def _show(output: Output, plan: Mapping[str, Any]) -> None:
 
 
 def _add(totals: dict[str, dict[str, int]], row: Mapping[str, int]) -> None:
-    broker = totals.setdefault(
-        str(row["broker"]),
-        {"broker": row["broker"], "messages": 0, "bytes": 0, "damaged_ranges": 0, "lag_bytes": 0},
-    )
+    begin = {"broker": row["broker"], **dict.fromkeys(_SUMS, 0)}
+    broker = totals.setdefault(str(row["broker"]), begin)
     for name in ("messages", "bytes", "damaged_ranges"):
         broker[name] += row[name]
     broker["lag_bytes"] = row["lag_bytes"]

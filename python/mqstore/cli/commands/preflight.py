@@ -7,26 +7,22 @@ from typing import TYPE_CHECKING
 import click
 
 import mqstore
-from mqstore.cli.options import config_option, output_options, read_argument
+from mqstore.cli.options import config_and_output_options, option, read_command
 from mqstore.text import escape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mqstore import PreflightNote, PreflightReport
-    from mqstore.cli.output import Output
+    from mqstore.cli.output import Lines, Output
 
 
-@click.command("preflight", short_help="Say what a start of RocketMQ would do.")
-@read_argument()
-@click.option(
+@read_command("preflight", short_help="Say what a start of RocketMQ would do.")
+@option(
     "--to",
+    None,
+    "The release that is to open the store.",
     type=click.Choice(["5.3", "5.4", "5.5"]),
     required=True,
-    help="The release that is to open the store.",
 )
-@config_option
-@output_options
+@config_and_output_options
 def preflight_command(output: Output, store: str, to: str, config: str | None) -> int:
     """Say what a release of RocketMQ would do with the store at its next start.
 
@@ -35,27 +31,11 @@ def preflight_command(output: Output, store: str, to: str, config: str | None) -
     be lost.
     """
     report = mqstore.preflight(store, to=to, config=config)
-    if output.form == "jsonl":
-        output.rows(_row(note) for note in report.notes)
-    else:
-        document = {
-            "path": report.path,
-            "to": report.to,
-            "ok": report.ok,
-            "starts": report.starts,
-            "begin_physical_offset": report.begin_physical_offset,
-            "lost": report.lost,
-            "notes": [_row(note) for note in report.notes],
-        }
-        output.document(document, lambda: _lines(report))
+    output.document(report, lambda: _lines(report), rows="notes")
     return int(not report.ok)
 
 
-def _row(note: PreflightNote) -> dict[str, object]:
-    return {"severity": note.severity, "what": note.what, "before": note.before}
-
-
-def _lines(report: PreflightReport) -> Iterator[str]:
+def _lines(report: mqstore.PreflightReport) -> Lines:
     for note in report.notes:
         yield f"{note.severity}: {escape(note.what)}"
         if note.before is not None:

@@ -4,84 +4,63 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 import mqstore
 from mqstore.cli.names import check_topics
 from mqstore.cli.options import (
-    config_option,
+    config_and_output_options,
+    flag,
     open_store,
-    output_options,
-    print_report,
+    option,
     store_argument,
     threads_option,
+    topics_option,
 )
-from mqstore.cli.output import Column, note, table_lines
+from mqstore.cli.output import Column, Lines, Output, as_document, columns, note, table_lines
 from mqstore.cli.progress import progress
 from mqstore.text import count_text, duration_text, escape, size_text
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mqstore import RebuildReport, RebuiltQueue
-    from mqstore.cli.output import Output
-
-_COLUMNS = (
-    Column("topic"),
-    Column("queue", right=True),
-    Column("entries", right=True),
-    Column("min", right=True),
-    Column("max", right=True),
-    Column("before"),
+_COLUMNS = columns(
+    "topic", "queue_id", Column("entries", right=True), "min_offset", "max_offset", "before"
 )
-
-
-_TOPIC_COLUMNS = (
+_TOPIC_COLUMNS = columns(
     Column("name", title="TOPIC"),
     Column("queues", right=True),
-    Column("kind"),
+    "kind",
     Column("was", right=True, title="BEFORE"),
 )
 
 
 @click.command("rebuild", short_help="Make queues and index again from the log.")
 @store_argument
-@click.option(
+@option(
     "--what",
+    None,
+    "Only this; queues and index if left out. May be repeated; topics (topics.json) goes alone.",
     type=click.Choice(["consumequeue", "index", "topics"]),
     multiple=True,
-    help="Only this; queues and index if left out. May be repeated; topics (topics.json) goes "
-    "alone.",
 )
-@click.option(
-    "-t",
-    "--topic",
-    "topics",
-    multiple=True,
-    metavar="TOPIC",
-    help="Only this topic's queues; may be repeated. The index always has all topics.",
-)
-@click.option(
+@topics_option("Only this topic's queues; may be repeated. The index always has all topics.")
+@option(
     "--out",
+    "DIR",
+    "Make them in this new or empty folder; the store is only read.",
     type=click.Path(),
-    metavar="DIR",
-    help="Make them in this new or empty folder; the store is only read.",
 )
-@click.option("--apply", is_flag=True, help="Replace those of the store, which are kept aside.")
+@flag("--apply", "Replace those of the store, which are kept aside.")
 @threads_option
-@config_option
-@output_options
+@config_and_output_options
 def rebuild_command(
     output: Output,
     store: str,
     what: tuple[str, ...],
     topics: tuple[str, ...],
     out: str | None,
-    apply: bool,  # noqa: FBT001 - click passes it by name
-    threads: int | None,
-    config: str | None,
+    apply: bool,
+    **options: Any,
 ) -> int:
     """Rebuild consume queues and index files from the commit log alone, or topics.json.
 
@@ -95,7 +74,7 @@ def rebuild_command(
         raise click.UsageError("--apply and --out exclude each other.")
     if topics:
         # Rebuilding may cure what keeps a store from being opened, and refuses these names itself.
-        with suppress(mqstore.StoreError), open_store(store, config) as opened:
+        with suppress(mqstore.StoreError), open_store(store, options["config"]) as opened:
             # No message is of a light queue's topic.
             check_topics(opened, [topic for topic in topics if not topic.startswith("%LMQ%")])
     began = time.monotonic()
@@ -106,12 +85,11 @@ def rebuild_command(
             topics=topics or None,
             out=out,
             dry_run=not apply and out is None,
-            threads=threads,
             progress=advance,
-            config=config,
+            **options,
         )
     took = time.monotonic() - began
-    print_report(output, _document(report), "queues", lambda: _lines(report))
+    output.document(report, lambda: _lines(report), rows="queues")
     read = report.log_end - report.log_start
     note(f"read {size_text(read)} of log in {duration_text(took)}")
     for line in _notes(report):
@@ -119,68 +97,17 @@ def rebuild_command(
     return 1 if report.damaged or report.refused or report.skipped_ranges else 0
 
 
-def _row(queue: RebuiltQueue) -> dict[str, object]:
-    return {
-        "topic": queue.topic,
-        "queue_id": queue.queue_id,
-        "kind": queue.kind,
-        "entries": queue.entries,
-        "min_offset": queue.min_offset,
-        "max_offset": queue.max_offset,
-        "was": None if queue.was is None else list(queue.was),
-    }
-
-
-def _document(report: RebuildReport) -> dict[str, object]:
-    return {
-        "path": report.path,
-        "what": list(report.what),
-        "applied": report.applied,
-        "out": report.out,
-        "messages": report.messages,
-        "log_start": report.log_start,
-        "log_end": report.log_end,
-        "damaged": [list(span) for span in report.damaged],
-        "queues": [_row(queue) for queue in report.queues],
-        "kept": [list(queue) for queue in report.kept],
-        "index_files": report.index_files,
-        "index_keys": report.index_keys,
-        "refused": report.refused,
-        "left_out": report.left_out,
-        "quarantine": report.quarantine,
-        "topics": _topic_rows(report),
-        "skipped_ranges": report.skipped_ranges,
-    }
-
-
-def _topic_rows(report: RebuildReport) -> list[dict[str, object]]:
-    return [
-        {"name": topic.name, "queues": topic.queues, "kind": topic.kind, "was": topic.was}
-        for topic in report.topics
-    ]
-
-
-def _lines(report: RebuildReport) -> Iterator[str]:
+def _lines(report: mqstore.RebuildReport) -> Lines:
     yield f"messages         {count_text(report.messages)}"
     if "index" in report.what:
         yield f"keys             {count_text(report.index_keys)}"
     if report.queues:
         yield ""
-        rows = [
-            {
-                "topic": queue.topic,
-                "queue": queue.queue_id,
-                "entries": queue.entries,
-                "min": queue.min_offset,
-                "max": queue.max_offset,
-                "before": _before(queue),
-            }
-            for queue in report.queues
-        ]
+        rows = [as_document(queue) | {"before": _before(queue)} for queue in report.queues]
         yield from table_lines(rows, _COLUMNS)
     if report.topics:
         yield ""
-        yield from table_lines(_topic_rows(report), _TOPIC_COLUMNS)
+        yield from table_lines(report.topics, _TOPIC_COLUMNS)
     yield ""
     if not report.applied:
         yield "nothing was changed; --apply replaces them, --out DIR makes them elsewhere"
@@ -192,7 +119,7 @@ def _lines(report: RebuildReport) -> Iterator[str]:
         yield "made; there were none before"
 
 
-def _before(queue: RebuiltQueue) -> str:
+def _before(queue: mqstore.RebuiltQueue) -> str:
     if queue.was is None:
         return "none"
     if queue.was == (queue.min_offset, queue.max_offset):
@@ -200,7 +127,7 @@ def _before(queue: RebuiltQueue) -> str:
     return f"{queue.was[0]} to {queue.was[1]}"
 
 
-def _notes(report: RebuildReport) -> Iterator[str]:
+def _notes(report: mqstore.RebuildReport) -> Lines:
     if report.damaged:
         begin, end = report.damaged[0]
         yield (

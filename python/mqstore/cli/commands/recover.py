@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 import mqstore
 from mqstore.cli.options import (
-    config_option,
+    config_and_output_options,
+    flag,
     open_store,
     open_to_change,
-    output_options,
-    print_report,
     store_argument,
 )
-from mqstore.cli.output import Column, note
+from mqstore.cli.output import Column, Lines, Output, columns, note
 from mqstore.cli.progress import progress
 from mqstore.cli.quarantine import folders, kept_messages, put_back
-from mqstore.text import count_text, escape, size_text, time_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mqstore import RecoveryReport
-    from mqstore.cli.output import Output
+from mqstore.text import count_text, escape, size_text
 
 _UNREAD = "not read, since name and records do not tell their place"
-_KEPT = (
-    Column("topic"),
-    Column("queue_id", right=True, title="QUEUE"),
-    Column("queue_offset", right=True, title="OFFSET"),
-    Column("store_timestamp_ms", time_text, title="STORED"),
-    Column("keys", " ".join),
+_KEPT = columns(
+    "topic",
+    "queue_id",
+    "queue_offset",
+    "store_timestamp_ms",
+    "keys",
     Column("in_log", lambda known: "yes" if known else "no", title="IN THE LOG"),
-    Column("folder"),
+    "folder",
 )
 _STATES = {
     "new": "there was no store",
@@ -45,26 +38,15 @@ _STATES = {
 
 @click.command("recover", short_help="Plan the recovery of a store; run it with --apply.")
 @store_argument
-@click.option("--apply", is_flag=True, help="Do it, and close the store cleanly.")
-@click.option(
+@flag("--apply", "Do it, and close the store cleanly.")
+@flag(
     "--drop-beyond",
-    is_flag=True,
-    help="End the log at damage although whole messages lie behind it; they go to the quarantine.",
+    "End the log at damage although whole messages lie behind it; they go to the quarantine.",
 )
-@click.option(
-    "--quarantine",
-    is_flag=True,
-    help="List the messages that repairs put aside; with --apply put them back.",
-)
-@config_option
-@output_options
+@flag("--quarantine", "List the messages that repairs put aside; with --apply put them back.")
+@config_and_output_options
 def recover_command(
-    output: Output,
-    store: str,
-    apply: bool,  # noqa: FBT001 - click passes it by name
-    drop_beyond: bool,  # noqa: FBT001
-    quarantine: bool,  # noqa: FBT001
-    config: str | None,
+    output: Output, store: str, apply: bool, quarantine: bool, **options: Any
 ) -> int:
     """Say what recovery would do to a store: what it cuts, keeps aside and makes again.
 
@@ -78,38 +60,11 @@ def recover_command(
     it appends only what is left.
     """
     if quarantine:
-        return _quarantine(output, store, apply=apply, config=config)
+        return _quarantine(output, store, apply=apply, config=options["config"])
     with progress("recovering" if apply else "reading") as advance:
-        report = mqstore.recover(
-            store, dry_run=not apply, drop_beyond=drop_beyond, progress=advance, config=config
-        )
-    messages = [
-        {
-            "physical_offset": message.physical_offset,
-            "topic": message.topic,
-            "queue_id": message.queue_id,
-            "queue_offset": message.queue_offset,
-            "store_timestamp_ms": message.store_timestamp_ms,
-        }
-        for message in report.quarantined_messages
-    ]
-    document = {
-        "mode": report.mode,
-        "applied": report.applied,
-        "end_physical_offset": report.end_physical_offset,
-        "cut": report.cut,
-        "cut_reason": report.cut_reason,
-        "quarantine": report.quarantine,
-        "quarantined_count": report.quarantined_count,
-        "quarantined_messages": messages,
-        "rebuilt": list(report.rebuilt),
-        "dispatched": report.dispatched,
-        "damage": report.damage,
-        "messages_beyond": report.messages_beyond,
-        "cure": report.cure,
-    }
-    print_report(output, document, "quarantined_messages", lambda: _lines(report))
-    return 0 if report.damage is None else 1
+        report = mqstore.recover(store, dry_run=not apply, progress=advance, **options)
+    output.document(report, lambda: _lines(report), rows="quarantined_messages")
+    return int(report.damage is not None)
 
 
 def _quarantine(output: Output, store: str, *, apply: bool, config: str | None) -> int:
@@ -129,16 +84,15 @@ def _quarantine(output: Output, store: str, *, apply: bool, config: str | None) 
         f"{count_text(done.in_log)} were in the log already",
     ]
     if done.left_out:
-        text.append(
-            f"{count_text(done.left_out)} of transactions were left out: they stay in the folder"
-        )
+        left_out = count_text(done.left_out)
+        text.append(f"{left_out} of transactions were left out: they stay in the folder")
     text += [f"done: {escape(folder)}" for folder in done.folders]
     text += [f"{_UNREAD}: {escape(path)}" for path in done.unread]
-    output.document(done._asdict(), lambda: iter(text))
+    output.document(done, lambda: text)
     return int(bool(done.unread))
 
 
-def _lines(report: RecoveryReport) -> Iterator[str]:
+def _lines(report: mqstore.RecoveryReport) -> Lines:
     yield f"found            {_STATES[report.mode]}"
     yield f"log ends at      {report.end_physical_offset}"
     if report.cut:

@@ -6,53 +6,36 @@ import shlex
 import shutil
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 import mqstore
 from mqstore import _native
-from mqstore.cli.lost import lost_messages
-from mqstore.cli.options import config_option, output_options, read_argument
-from mqstore.cli.output import Column, note, table_lines
+from mqstore.cli.lost import Lost, lost_messages
+from mqstore.cli.options import config_and_output_options, option, read_argument
+from mqstore.cli.output import Column, Lines, Output, as_document, columns, note, table_lines
 from mqstore.cli.progress import progress
 from mqstore.files.log_files import log_folders
 from mqstore.store import _broker_conf, has_scheme, is_remote
-from mqstore.text import count_text, escape, size_text, time_text
+from mqstore.text import count_text, escape, size_text
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mqstore import SalvageReport
-    from mqstore.cli.lost import Lost
-    from mqstore.cli.output import Output
-
-_FILES = (
+_FILES = columns(
     Column("path", title="FILE"),
-    Column("bytes", size_text, right=True),
-    Column("messages", count_text, right=True),
+    "bytes",
+    "messages",
     Column("message_bytes", size_text, right=True, title="THEIR BYTES"),
     Column("other_ranges", count_text, right=True, title="OTHER RANGES"),
     Column("other_bytes", size_text, right=True, title="THEIR BYTES"),
 )
-_LOST = (
-    Column("topic"),
-    Column("queue_id", right=True, title="QUEUE"),
-    Column("queue_offset", right=True, title="OFFSET"),
-    Column("store_timestamp_ms", time_text, title="STORED"),
-    Column("keys", " ".join),
-    Column("unique_key", title="UNIQUE KEY"),
-)
+_LOST = columns("topic", "queue_id", "queue_offset", "store_timestamp_ms", "keys", "unique_key")
 _MOST_NAMED = 20
 _MOST_LISTED = 10_000
 
 
 @click.command("salvage", short_help="Copy whole messages out of damaged files.")
 @read_argument("source")
-@click.option("--out", metavar="DIR", type=click.Path(), help="The new store to make of them.")
-@config_option
-@output_options
+@option("--out", "DIR", "The new store to make of them.", type=click.Path())
+@config_and_output_options
 def salvage_command(output: Output, source: str, out: str | None, config: str | None) -> int:
     """Find every whole message in SOURCE, and with --out make a new store of them.
 
@@ -75,21 +58,13 @@ def salvage_command(output: Output, source: str, out: str | None, config: str | 
         found_lost = lost_messages(source, advance, config)
         lost = list(islice(found_lost, _MOST_LISTED))
         lost_count = len(lost) + sum(1 for _ in found_lost)
-    if output.form == "jsonl":
-        output.rows(found._asdict() for found in report.files)
-    else:
-        document = {
-            **msgspec.to_builtins(report),
-            "files": [found._asdict() for found in report.files],
-            "conflicts": [found._asdict() for found in report.conflicts],
-            "passed_over": [found._asdict() for found in report.passed_over],
-            "problems": [found._asdict() for found in report.problems],
-            "lost_count": lost_count,
-            "lost": [found._asdict() for found in lost],
-            "in_use": in_use,
-            "next": _next(report, config, in_use=in_use),
-        }
-        output.document(document, lambda: _lines(report, lost, lost_count))
+    document = as_document(report) | {
+        "lost_count": lost_count,
+        "lost": lost,
+        "in_use": in_use,
+        "next": _next(report, config, in_use=in_use),
+    }
+    output.document(document, lambda: _lines(report, lost, lost_count), rows="files")
     if out is None:
         beside = Path() if is_remote(source) else Path(source).absolute().parent
         free = shutil.disk_usage(beside).free
@@ -104,13 +79,11 @@ def salvage_command(output: Output, source: str, out: str | None, config: str | 
         )
     note(f"next: {' ; '.join(_next(report, config, in_use=in_use))}")
     if out is not None:
-        return int(in_use) or int(
-            bool(report.problems) or any(found.left for found in report.files)
-        )
+        return int(in_use or bool(report.problems) or any(found.left for found in report.files))
     return 1 if damaged or lacking or report.problems or lost else 0
 
 
-def _next(report: SalvageReport, config: str | None, *, in_use: bool) -> list[str]:
+def _next(report: mqstore.SalvageReport, config: str | None, *, in_use: bool) -> list[str]:
     """The commands to go on with, in order."""
     is_url = has_scheme(report.source)
     source = Path(PurePosixPath(report.source).name if is_url else report.source)
@@ -129,8 +102,8 @@ def _next(report: SalvageReport, config: str | None, *, in_use: bool) -> list[st
     return commands
 
 
-def _lines(report: SalvageReport, lost: list[Lost], lost_count: int) -> Iterator[str]:
-    yield from table_lines([found._asdict() for found in report.files], _FILES)
+def _lines(report: mqstore.SalvageReport, lost: list[Lost], lost_count: int) -> Lines:
+    yield from table_lines(report.files, _FILES)
     yield ""
     counted = f"{count_text(report.messages)} whole messages, {size_text(report.bytes)}"
     yield f"{counted}, in {count_text(report.queues)} queues"
@@ -144,10 +117,9 @@ def _lines(report: SalvageReport, lost: list[Lost], lost_count: int) -> Iterator
                 f"{found.second_path} byte {found.second_offset}"
             )
     if report.missing:
-        stand_ins = f"; {count_text(report.stand_ins)} stand-ins keep the others' offsets"
-        yield f"{count_text(report.missing)} queue offsets have no message" + (
-            stand_ins if report.stand_ins else ""
-        )
+        kept = f"; {count_text(report.stand_ins)} stand-ins keep the others' offsets"
+        missing = f"{count_text(report.missing)} queue offsets have no message"
+        yield f"{missing}{kept if report.stand_ins else ''}"
     if report.renumbered:
         which = ", ".join(f"{topic}/{queue}" for topic, queue in report.renumbered[:_MOST_NAMED])
         more = len(report.renumbered) - _MOST_NAMED
@@ -164,8 +136,7 @@ def _lines(report: SalvageReport, lost: list[Lost], lost_count: int) -> Iterator
             yield "  ... --json lists more"
     if lost:
         yield f"{count_text(lost_count)} are known to the queues of the source, and lost:"
-        rows = [found._asdict() for found in lost[:_MOST_NAMED]]
-        yield from (f"  {line}" for line in table_lines(rows, _LOST))
+        yield from (f"  {line}" for line in table_lines(lost[:_MOST_NAMED], _LOST))
         if lost_count > _MOST_NAMED:
             yield f"  ... --json lists up to {count_text(_MOST_LISTED)}"
     for problem in report.problems:

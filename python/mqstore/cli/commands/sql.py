@@ -20,11 +20,17 @@ import msgspec
 
 import mqstore
 from mqstore import _native
-from mqstore.cli.options import config_option, output_options, read_argument
-from mqstore.cli.output import Column, OutputClosedError, note, on_terminal
+from mqstore.cli.options import (
+    config_and_output_options,
+    flag,
+    option,
+    read_argument,
+    skip_damage_option,
+)
+from mqstore.cli.output import Column, Output, OutputClosedError, note, on_terminal
 from mqstore.cli.pager import Pager
 from mqstore.cli.progress import progress
-from mqstore.cli.units import SIZE
+from mqstore.cli.units import FILE, SIZE
 from mqstore.errors import needs
 from mqstore.files.new_file import new_file
 from mqstore.text import escape
@@ -35,7 +41,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from duckdb import DuckDBPyRelation
 
-    from mqstore.cli.output import Output
     from mqstore.database import Session
 
 _SUFFIXES = ("parquet", "csv", "json", "jsonl", "md")
@@ -66,50 +71,32 @@ class _Command(click.Command):
 
 @click.command("sql", cls=_Command, short_help="Query stores in SQL, by DuckDB.")
 @read_argument("stores", nargs=-1, required=True, metavar="STORE... [QUERY]")
-@click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values.")
-@click.option("--markdown", "as_markdown", is_flag=True, help="A table in Markdown.")
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help=f"Write a file; its suffix says how: {', '.join(_SUFFIXES)}.",
+@flag("--csv as_csv", "Comma-separated values.")
+@flag("--markdown as_markdown", "A table in Markdown.")
+@option(
+    "-o --out", "FILE", f"Write a file; its suffix says how: {', '.join(_SUFFIXES)}.", type=FILE
 )
-@click.option("--overwrite", is_flag=True, help="Replace a file of -o that is there.")
-@click.option("--allow-files", is_flag=True, help="Let SQL read and write other files.")
-@click.option(
-    "--memory", type=SIZE, default="1g", show_default=True, help="Memory of DuckDB for the query."
-)
-@click.option(
-    "--threads",
-    type=click.IntRange(1, 1024),
-    default=2,
-    show_default=True,
-    metavar="COUNT",
-    help="Threads of DuckDB.",
-)
-@click.option(
+@flag("--overwrite", "Replace a file of -o that is there.")
+@flag("--allow-files", "Let SQL read and write other files.")
+@option("--memory memory_bytes", None, "Memory of DuckDB for the query.", type=SIZE, default="1g")
+@option("--threads", "COUNT", "Threads of DuckDB.", type=click.IntRange(1, 1024), default=2)
+@option(
     "--spill",
+    "FOLDER",
+    "Put what does not fit into memory there; without it such a query fails.",
     type=click.Path(file_okay=False),
-    metavar="FOLDER",
-    help="Put what does not fit into memory there; without it such a query fails.",
 )
-@click.option("--skip-damage", is_flag=True, help="Go on behind damage, count it, and exit with 1.")
-@config_option
-@output_options
+@skip_damage_option
+@config_and_output_options
 def sql_command(
     output: Output,
     stores: tuple[str, ...],
-    as_csv: bool,  # noqa: FBT001 - click passes it by name
-    as_markdown: bool,  # noqa: FBT001
+    as_csv: bool,
+    as_markdown: bool,
     out: str | None,
-    overwrite: bool,  # noqa: FBT001
-    allow_files: bool,  # noqa: FBT001
-    memory: int,
-    threads: int,
-    spill: str | None,
-    skip_damage: bool,  # noqa: FBT001
-    config: str | None,
+    overwrite: bool,
+    skip_damage: bool,
+    **options: Any,
 ) -> int:
     """Query stores in SQL: one row for each message, queue, group, file, finding.
 
@@ -130,15 +117,7 @@ def sql_command(
         from mqstore.database import Session
     # A broker that runs here needs its own pages.
     _native._spare_page_cache()  # noqa: SLF001 - our own
-    session = Session(
-        given,
-        allow_files=allow_files,
-        memory_bytes=memory,
-        threads=threads,
-        spill=spill,
-        on_error="skip" if skip_damage else "raise",
-        config=config,
-    )
+    session = Session(given, on_error="skip" if skip_damage else "raise", **options)
     if query is None and sys.stdin.isatty() and out is None:
         from mqstore.cli.sql_prompt import prompt
 
@@ -255,7 +234,7 @@ def _show(
     return int(session.stores.warned)
 
 
-def _parquet_writer(target: Path | None, schema: pa.Schema) -> Any:  # noqa: ANN401
+def _parquet_writer(target: Path | None, schema: pa.Schema) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -316,7 +295,7 @@ class _Running:
                 return self._found.put(item, timeout=0.1)
         return None
 
-    def _take(self) -> Any:  # noqa: ANN401
+    def _take(self) -> Any:
         item = self._found.get()
         if not isinstance(item, Exception):
             return item
@@ -355,7 +334,7 @@ def _print(
     rows: Iterator[tuple[str | None, ...]],
 ) -> None:
     if form in {"json", "jsonl"}:
-        output.rows(msgspec.Raw(_strict(row[0]).encode()) for row in rows)  # type: ignore[misc]
+        output.rows(msgspec.Raw(_strict(row[0]).encode()) for row in rows)
     elif form == "csv":
         shown = escape if on_terminal() else str
         writer = csv.writer(_Lines(output), lineterminator="\n")

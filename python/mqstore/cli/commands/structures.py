@@ -8,25 +8,24 @@ import click
 
 import mqstore
 from mqstore.cli.options import (
-    config_option,
+    config_and_output_options,
+    flag,
     limit_option,
     open_store,
-    output_options,
+    option,
     queue_option,
-    read_argument,
+    read_command,
     topic_option,
 )
-from mqstore.cli.output import Column, note
+from mqstore.cli.output import Column, Lines, Output, Rows, columns, note
 from mqstore.cli.progress import progress
 from mqstore.cli.structures import find_queue, open_queue
+from mqstore.cli.units import OFFSET
 from mqstore.store import below, root_of
 from mqstore.text import time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from mqstore import ConsumeQueue, QueueEntry, Store
-    from mqstore.cli.output import Output, Row
 
 _CHECKPOINT_TIMES = (
     "physic_msg_timestamp_ms",
@@ -41,23 +40,21 @@ _CHECKPOINT_OFFSETS = (
     "logics_physical_offset",
 )
 
+_ENTRY = ("queue_offset", "physical_offset", "store_size", "tags_code")
+_BATCH_ENTRY = ("message_count", "store_timestamp_ms")
 # Its queues hold delivery times and not codes of tags.
 _DELAYED_TOPIC = "SCHEDULE_TOPIC_XXXX"
 # A code at or below this is an address of the queue's extension.
 _LAST_ADDRESS = -(2**31) - 1
 
 
-@click.command("cq")
-@read_argument()
+@read_command("cq")
 @topic_option
 @queue_option(required=True)
-@click.option(
-    "-o", "--offset", type=click.IntRange(min=0), metavar="OFFSET", help="Begin at this entry."
-)
+@option("-o --offset", "OFFSET", "Begin at this entry.", type=OFFSET)
 @limit_option(None, "entries")
-@click.option("--check", is_flag=True, help="Hold each entry against the log; 1 if one is wrong.")
-@config_option
-@output_options
+@flag("--check", "Hold each entry against the log; 1 if one is wrong.")
+@config_and_output_options
 def cq_command(
     output: Output,
     store: str,
@@ -65,7 +62,7 @@ def cq_command(
     queue_id: int,
     offset: int | None,
     limit: int | None,
-    check: bool,  # noqa: FBT001
+    check: bool,
     config: str | None,
 ) -> int:
     """Print the entries of a consume queue as its files hold them."""
@@ -75,20 +72,18 @@ def cq_command(
             note("no file yet: the messages of this queue are in the log only")
             return 0
         rows = _Entries(opened, queue, check=check)
-        output.rows(
-            rows.read(offset, limit),
-            (
-                Column("queue_offset", right=True, title="OFFSET"),
-                Column("physical_offset", right=True, title="PHYSICAL"),
-                Column("store_size", right=True, title="SIZE"),
-                Column("tags_code", right=True, title="TAGS CODE"),
-                *((Column("message_count", right=True, title="MESSAGES"),) if rows.batch else ()),
-                *((Column("problem"),) if check else ()),
-            ),
+        shown = columns(
+            "queue_offset",
+            "physical_offset",
+            Column("store_size", right=True, title="SIZE"),
+            Column("tags_code", right=True, title="TAGS CODE"),
+            *((Column("message_count", right=True, title="MESSAGES"),) if rows.batch else ()),
+            *(("problem",) if check else ()),
         )
+        output.rows(rows.read(offset, limit), shown)
     if check:
         note(f"{rows.checked} entries compared with the log, {rows.wrong} of them wrong")
-    return 1 if rows.wrong else 0
+    return int(rows.wrong > 0)
 
 
 class _Entries:
@@ -102,22 +97,16 @@ class _Entries:
         self.checked = 0
         self.wrong = 0
 
-    def read(self, offset: int | None, limit: int | None) -> Iterator[Row]:
-        begin = self._queue.min_offset if offset is None else max(offset, self._queue.min_offset)
-        end = (
-            self._queue.max_offset if limit is None else min(begin + limit, self._queue.max_offset)
-        )
+    def read(self, offset: int | None, limit: int | None) -> Rows:
+        begin, end = self._queue.min_offset, self._queue.max_offset
+        if offset is not None:
+            begin = max(offset, begin)
+        if limit is not None:
+            end = min(begin + limit, end)
+        fields = _ENTRY + _BATCH_ENTRY * self.batch
         with progress("checking entries", unit="entries", beside_output=True) as advance:
             for entry in self._queue.entries(begin, end):
-                row: dict[str, object] = {
-                    "queue_offset": entry.queue_offset,
-                    "physical_offset": entry.physical_offset,
-                    "store_size": entry.store_size,
-                    "tags_code": entry.tags_code,
-                }
-                if self.batch:
-                    row["message_count"] = entry.message_count
-                    row["store_timestamp_ms"] = entry.store_timestamp_ms
+                row = {name: getattr(entry, name) for name in fields}
                 if self._check:
                     problem = self._problem(entry)
                     self.checked += 1
@@ -149,10 +138,8 @@ class _Entries:
         return None if entry.tags_code == code else f"the tags' code is {code}"
 
 
-@click.command("checkpoint", short_help="Print the checkpoint.")
-@read_argument()
-@config_option
-@output_options
+@read_command("checkpoint", short_help="Print the checkpoint.")
+@config_and_output_options
 def checkpoint_command(output: Output, store: str, config: str | None) -> None:
     """Print the checkpoint: up to which store times the files are known to be flushed."""
     with open_store(store, config) as opened:
@@ -164,7 +151,7 @@ def checkpoint_command(output: Output, store: str, config: str | None) -> None:
         name: int(getattr(checkpoint, name)) for name in (*_CHECKPOINT_TIMES, *_CHECKPOINT_OFFSETS)
     }
 
-    def lines() -> Iterator[str]:
+    def lines() -> Lines:
         for name, value in fields.items():
             if name in _CHECKPOINT_TIMES:
                 yield f"{name.removesuffix('_ms'):<28} {time_text(value) if value > 0 else '-'}"

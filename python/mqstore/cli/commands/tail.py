@@ -3,104 +3,83 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mqstore.cli.follow import follow
 from mqstore.cli.message_options import (
-    body_option,
     grep_option,
-    preview_option,
     raw_option,
     tags_option,
     template_option,
+    view_options,
 )
-from mqstore.cli.messages import MessageView, Template, print_messages
+from mqstore.cli.messages import MessageView, line_of, print_messages
 from mqstore.cli.names import check_queue, check_topics, note_nothing
 from mqstore.cli.options import (
-    config_option,
+    config_and_output_options,
+    flag,
     open_store,
-    output_options,
+    option,
     queue_option,
     quiet_empty_option,
-    read_argument,
+    read_command,
     topics_option,
 )
-from mqstore.cli.output import in_colour
-from mqstore.cli.selection import Selection, select
+from mqstore.cli.selection import Selected, Selection
 from mqstore.exchange.matching import body_matches
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Iterable
-    from typing import Any
 
     from mqstore import Store, StoredMessage
-    from mqstore.cli.bodies import Decoder
     from mqstore.cli.output import Output
-    from mqstore.results.documents import BodyForm
 
 
-@click.command("tail")
-@read_argument()
-@click.option("-f", "--follow", "following", is_flag=True, help="Go on with what is written.")
-@click.option(
-    "-n",
-    "--limit",
+@read_command("tail")
+@flag("-f --follow following", "Go on with what is written.")
+@option(
+    "-n --limit",
+    "COUNT",
+    "How many of the messages that are there.",
     type=click.IntRange(min=0),
     default=10,
-    show_default=True,
-    metavar="COUNT",
-    help="How many of the messages that are there.",
 )
 @topics_option()
-@queue_option(required=False)
+@queue_option()
 @tags_option
 @grep_option
-@body_option
-@preview_option
+@view_options
 @template_option
-@raw_option
+@raw_option()
 @quiet_empty_option
-@config_option
-@output_options
-def tail_command(output: Output, /, **options: Any) -> int:  # noqa: ANN401 - checked by click
+@config_and_output_options
+def tail_command(
+    output: Output,
+    store: str,
+    config: str | None,
+    following: bool,
+    view: MessageView,
+    template: str | None,
+    raw: bool,
+    allow_empty: bool,
+    **selected: Any,
+) -> int:
     """Print the last messages of the log, oldest first.
 
     With -f also those that a broker or another process writes from now on, until interrupted. The
     store is only read.
     """
-    return _tail(output, **options)
-
-
-def _tail(
-    output: Output,
-    *,
-    store: str,
-    config: str | None,
-    following: bool,
-    limit: int,
-    topics: tuple[str, ...],
-    queue_id: int | None,
-    tags: str | None,
-    grep: re.Pattern[bytes] | None,
-    allow_empty: bool,
-    body: BodyForm | Decoder,
-    preview: int,
-    template: str | None,
-    raw: bool,
-) -> int:
-    if queue_id is not None and not topics:
+    what = Selection(**selected, reverse=True)
+    if what.queue_id is not None and not what.topics:
         raise click.UsageError("-q needs -t.")
     if following and output.form == "json":
         raise click.UsageError("-f has no end, and --json is one document; say --jsonl.")
     if following:
         output.pager = None
-    view = MessageView(body, preview=preview, raw=raw, highlight=grep if in_colour() else None)
-    show = view.line if template is None else Template(template, view).line
-
-    matches = None if grep is None else body_matches(grep)
+    show = line_of(view, template, what.grep, raw=raw)
+    matches = None if what.grep is None else body_matches(what.grep)
 
     def put(messages: Iterable[StoredMessage]) -> int:
         printed = print_messages(output, messages, view, show)
@@ -108,42 +87,31 @@ def _tail(
         return printed
 
     def wanted(message: StoredMessage) -> bool:
-        return queue_id in {None, message.queue_id} and (matches is None or matches(message))
+        return what.queue_id in {None, message.queue_id} and (matches is None or matches(message))
 
     with open_store(store, config) as opened:
         if not allow_empty:
-            check_topics(opened, topics)
-            if queue_id is not None:
-                check_queue(opened, topics, queue_id)
+            check_topics(opened, what.topics)
+            check_queue(opened, what.topics, what.queue_id)
         position = opened.max_physical_offset
-        printed = put(_last(opened, limit, topics, queue_id, tags, grep))
+        printed = put(_last(opened, what))
         if not following:
-            is_empty = not printed and limit and not allow_empty
-            return note_nothing(store, tags=tags, grep=grep) if is_empty else 0
+            is_empty = not printed and what.limit and not allow_empty
+            return note_nothing(store, tags=what.tags, grep=what.grep) if is_empty else 0
         for begin, end in follow(opened, position):
             written = opened.scan(
                 start_physical_offset=begin,
                 stop_physical_offset=end,
-                topics=topics or None,
-                tags=tags,
+                topics=what.topics or None,
+                tags=what.tags,
             )
             put(filter(wanted, written))
     return 0
 
 
-def _last(
-    store: Store,
-    limit: int,
-    topics: tuple[str, ...],
-    queue_id: int | None,
-    tags: str | None,
-    grep: re.Pattern[bytes] | None,
-) -> list[StoredMessage]:
+def _last(store: Store, what: Selection) -> list[StoredMessage]:
     """The newest messages, oldest first."""
-    if limit == 0:
+    if what.limit == 0:
         return []
-    newest = Selection(
-        topics=topics, queue_id=queue_id, tags=tags, grep=grep, limit=limit, reverse=True
-    )
-    with closing(select(store, newest)) as found:
+    with closing(Selected(store, what)) as found:
         return list(found)[::-1]
