@@ -119,6 +119,8 @@ def test_single_topics_are_restored(
     for wrong in (["T", "missing"], []):
         with pytest.raises(mqstore.MessageNotFoundError, match=r"^topics: .*nothing was written"):
             mqstore.restore(backup, out, topics=wrong, dry_run=True)
+    with pytest.raises(mqstore.ConfigError, match=r"^path: expected a folder that another may"):
+        mqstore.restore(backup, "/proc", **moment)
 
     def fail(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

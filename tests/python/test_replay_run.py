@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import itertools
 import json
 import os
@@ -18,6 +19,7 @@ import mqstore
 from mqstore.cli import main
 from mqstore.replaying import replay
 from mqstore.replaying.report import read_failures, write_failures
+from mqstore.replaying.selection import Chosen
 from mqstore.replaying.sender import Failed, Sender, Sent, Target
 
 if TYPE_CHECKING:
@@ -377,6 +379,40 @@ def test_what_could_not_be_read_is_named_until_it_is_mended(
     report = mqstore.replay(root, "a:1", **given)
     assert (report.sent, report.sent_before) == (count[0] - 5, 200 - count[0] + 5)
     assert not report.warnings
+
+
+def test_records_by_offset_are_sent_once_beside_a_damaged_one(
+    client: type[Client], root: Path, tmp_path: Path
+) -> None:
+    (log,) = (root / "commitlog").iterdir()
+    with mqstore.open(root) as store:
+        places = [one.physical_offset for one in store.scan()]
+    content = bytearray(log.read_bytes())
+    content[places[3] + 88] ^= 1  # its body
+    log.write_bytes(content)
+    given: dict[str, Any] = {"apply": True, "journal": tmp_path / "journal"}
+    chosen = [places[3], places[7]]
+    for sent in (1, 0, 0):
+        report = mqstore.replay(root, "a:1", ids=chosen, **given)
+        assert (report.sent, [row.reason for row in report.refusals]) == (sent, ["damaged"])
+    assert client.got == [b"7"]
+
+
+def test_what_waits_for_a_queue_in_trouble_keeps_no_bodies(
+    client: type[Client], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.slow = b"0"
+    held = 0
+
+    def idle(self: Client) -> None:
+        nonlocal held
+        gc.collect()
+        held = sum(isinstance(one, Chosen) for one in gc.get_objects())
+        self.waiting, self.late = self.late, []
+
+    monkeypatch.setattr(Client, "idle", idle, raising=False)
+    assert mqstore.replay(root, "a:1", apply=True).sent == 40
+    assert held <= 2
 
 
 def test_old_failures_hold_no_new_messages_back(client: type[Client], root: Path) -> None:

@@ -10,19 +10,24 @@ from typing import TYPE_CHECKING
 
 from mqstore import _native
 from mqstore.backup.source import SourceFile
-from mqstore.errors import CorruptionError, InvalidMessageError
+from mqstore.errors import CorruptionError
+from mqstore.text import Milliseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
     from pathlib import Path
 
     from mqstore import Store, StoredMessage
+    from mqstore.backup.snapshot import Snapshot
     from mqstore.backup.source import Pace
 
 
 _BLANK = bytes.fromhex("cbd43194")
 _COMPRESSED = 0x701
 _CHECKSUM = re.compile(rb"__CRC32#\x01[0-9]{10}\x02\Z")
+# Offsets of half messages that ended: without them those would wait for ever.
+_ENDED, _OFFSETS = "RMQ_SYS_TRANS_OP_HALF_TOPIC", re.compile(rb"[0-9,]*")
+_AS_ZEROS = ": a message as zeros: "
 _MEMBER = 20
 """Bytes before the body of a message of a batch; properties and their length follow it."""
 _WIDTHS = (1 << 12, 1 << 16, 1 << 20, 1 << 24)
@@ -59,8 +64,8 @@ class RedactedFile(SourceFile):
             self._last = at = message.physical_offset - self._base
             try:
                 put(at, _without_body(message))
-            except InvalidMessageError as error:  # such as a topic that is no text
-                line = f"commitlog/{self._base:020}: byte {at}: a message as zeros: {error}"
+            except ValueError as error:  # such as a topic that is no text
+                line = f"commitlog/{self._base:020}: byte {at}{_AS_ZEROS}{error}"
                 self._skipped += [line] if line not in self._skipped else []
             at += message.store_size
         blank = super().read(at, at + 8)
@@ -88,6 +93,13 @@ class RedactedFile(SourceFile):
         )  # fmt: skip
 
 
+def zeros_of(snapshot: Snapshot, files: Container[str]) -> Iterator[str]:
+    """The lines of a snapshot for messages as zeros in files; closed files are not read again."""
+    for line in snapshot.left_out:
+        if _AS_ZEROS in line and line.partition(":")[0] in files:
+            yield line
+
+
 def _without_body(message: StoredMessage) -> bytes:
     """The record of a message as if its body were zeros, as it is stored in a plain one."""
     properties = _CHECKSUM.sub(b"", message.raw_properties)
@@ -95,19 +107,24 @@ def _without_body(message: StoredMessage) -> bytes:
         body=_zeros(message),
         properties=properties,
         sys_flag=message.sys_flag & ~_COMPRESSED,
-        store_timestamp_ms=message.store_timestamp_ms,
+        store_timestamp_ms=Milliseconds(message.store_timestamp_ms),
         store_host=message.store_host,
         prepared_transaction_offset=message.prepared_transaction_offset,
     )
-    return _native.encode(
+    record = _native.encode(
         changed, physical_offset=message.physical_offset, queue_offset=message.queue_offset,
         append_property_crc=properties != message.raw_properties,
     )  # fmt: skip
+    if len(record) != message.store_size:
+        raise ValueError(f"expected a record of {message.store_size} bytes, got {len(record)}")
+    return record
 
 
 def _zeros(message: StoredMessage) -> bytes:
     """As many zeros as its body has; messages of a batch keep their lengths and properties."""
     stored = message.raw_body
+    if message.topic == _ENDED and _OFFSETS.fullmatch(stored):
+        return stored
     body, at = bytearray(len(stored)), 0
     with contextlib.suppress(CorruptionError):
         for one in () if message.sys_flag & 1 else message.batch or ():

@@ -142,6 +142,10 @@ def restore(
     plan = {"snapshot": moment.id, "end_offset": end, "configuration": files.configuration}
     if topics is not None:
         plan["topics"] = topics = tuple(topics)
+        # The copy is made beside the folder, which it replaces.
+        if os.path.ismount(out) or (out.exists() and not os.access(out.parent, os.W_OK)):
+            text = f"path: expected a folder that another may replace, got {out}"
+            raise ConfigError(f"{text}; nothing was written: take a folder below it", "path")
         with mqstore.open(files.path()) as store:
             missing = missing_topics(store, topics) if topics else ["expected at least one"]
             if missing:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import mqstore
 from mqstore.backup.offsets import OFFSET_FILES, offsets_in_database, within
-from mqstore.backup.redacting import RedactedFile
+from mqstore.backup.redacting import RedactedFile, zeros_of
 from mqstore.backup.small_files import QUEUES, left_out_names, small_files
 from mqstore.backup.snapshot import (
     BATCH,
@@ -229,8 +229,7 @@ class _Sync:
         known_days = days(target)
         self._base = base = self._load_base(known_days)
         before = {*ids(target)} if base is None else set()
-        if self._newest:
-            now_ms = max(now_ms, time_ms_of(self._newest) + 1)
+        now_ms = max(now_ms, time_ms_of(self._newest) + 1 if self._newest else 0)
         paths = log_paths(log_folders(self._root, self._config))
         begin, self._log_files = min(paths, default=end), {*paths.values()}
         if offsets is not None:
@@ -253,7 +252,8 @@ class _Sync:
         self._objects.flush(everything=True)
         self._skipped += [f"{name!a}: no name of a store" for name in files if not can_keep(name)]
         files = {name: file for name, file in files.items() if can_keep(name)}
-        left_out = (*left_out_names(self._root, redact=self._redact), *sorted(self._skipped))
+        skipped = {*self._skipped, *(zeros_of(base.snapshot, files) if base else ())}
+        left_out = (*left_out_names(self._root, redact=self._redact), *sorted(skipped))
         timeline = secrets.token_hex(4)
         if base is not None:
             files = shown(files, day_ms(known_days[0]))

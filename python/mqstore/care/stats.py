@@ -38,7 +38,7 @@ class Totals(NamedTuple):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class StoreStats:
     """Counts of messages, one row for each group; made by ``mqstore.stats``.
 

@@ -11,10 +11,10 @@ import msgspec
 from mqstore.cli.bodies import Decoder
 from mqstore.cli.output import in_colour, note
 from mqstore.results.documents import FIELDS, body_of, document, members_of, packed
-from mqstore.text import count_text, escape, size_text, time_text
+from mqstore.text import count_text, escape, labels, size_text, time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from mqstore import StoredMessage
     from mqstore.cli.output import Output
@@ -221,14 +221,6 @@ class Template:
                 value = getattr(message, name)
                 text = "" if value is None else str(value)
         return text if self._view.raw else escape(text)
-
-
-def labels(tags: str | None, keys: Sequence[str]) -> Iterator[str]:
-    """A message's tags and keys in a line, where it has any."""
-    if tags is not None:
-        yield f"tags={tags}"
-    if keys:
-        yield f"keys={' '.join(keys)}"
 
 
 def line_of(

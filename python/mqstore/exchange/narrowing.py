@@ -186,7 +186,7 @@ def _of_queues(store: Store, asked: dict[str, Any], topics: Any) -> list[int] | 
 
 def has_all_queues(store: Store, asked: Mapping[str, Any], listed: set[tuple[str, int]]) -> bool:
     """Whether no queue that may have a message is lost, as far as seal or table of topics say."""
-    if store._is_sealed:  # noqa: SLF001
+    if store.io is None and store._is_sealed:  # noqa: SLF001
         return True
     counts, topics, queue_ids = queue_counts(store), asked.get("topics"), asked.get("queue_ids")
     ends = dict(counts)

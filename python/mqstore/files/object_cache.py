@@ -67,9 +67,8 @@ class ObjectCache:
         self, state: State, parts: Parts, fetch: Callable[[Parts], list[Buffer]]
     ) -> list[Buffer]:
         """The bytes of parts of an object: of its file, or fetched."""
-        _, length, etag, modified_ms = state
-        # Without either a replaced object has the same name.
-        if length > self._most_bytes or (etag is None and modified_ms == 0):
+        length = state[1]
+        if length > self._most_bytes or not _has_version(state):
             return fetch(parts)
         name = hashlib.sha256(repr((self._url, *state)).encode()).hexdigest()
         path = self._folder / f"{name}.object"
@@ -154,7 +153,7 @@ class WalkedObjects:
             steps = steps + 1 if known == state and parts[0][0] < last else 0
             self._last = (state, parts[0][0], steps)
         if whole is None:
-            if steps < _MOST_STEPS or state[1] > _MOST_WALKED:
+            if steps < _MOST_STEPS or state[1] > _MOST_WALKED or not _has_version(state):
                 return fetch(parts)
             whole = memoryview(b"".join(fetch(_parts_of(state[1]))))
             with self._lock:
@@ -162,6 +161,12 @@ class WalkedObjects:
                 while sum(map(len, self._whole.values())) > _MOST_WALKED:
                     del self._whole[next(iter(self._whole))]
         return [whole[begin:end] for begin, end in parts]
+
+
+def _has_version(state: State) -> bool:
+    """Whether a replaced object would have another state."""
+    _, _, etag, modified_ms = state
+    return etag is not None or modified_ms != 0
 
 
 def _parts_of(length: int) -> list[tuple[int, int]]:

@@ -91,14 +91,17 @@ class Pace:
 
 
 class _Record(msgspec.Struct):
-    """A record in flight, of a batch all its messages.
+    """A record in flight, of a batch all its messages; without bytes, since many may wait.
 
     Attributes:
+        indexes: Of its messages, as in ``Chosen.messages``.
         waiting: How many of its messages have no answer yet.
         size: Bytes of those that were handed on.
     """
 
-    chosen: Chosen
+    place: int
+    time_ms: int
+    indexes: tuple[int | None, ...]
     is_again: bool
     waiting: int
     size: int = 0
@@ -123,8 +126,8 @@ class Run:
         self._sender, self._journal, self._pace, self._ways = sender, journal, pace, ways
         self._added = property_block(ways.properties)
         self._origin = f"MQSTORE_ORIGIN\1{ways.broker}".encode()
-        # The record of a message, its place in it, and its topic.
-        self._waiting: dict[int, tuple[_Record, int | None, str]] = {}
+        # The record of a message, what was chosen of it, its place there, and its topic.
+        self._waiting: dict[int, tuple[_Record, Chosen, int | None, str]] = {}
         self._order: deque[_Record] = deque()
         self._answered: list[_Record] = []
         self._number = self._in_flight = self._bytes = self._in_a_row = self._failed = 0
@@ -157,7 +160,8 @@ class Run:
                 self._commit()
 
     def _send(self, chosen: Chosen, *, again: bool) -> None:
-        record = _Record(chosen, again, len(chosen.messages))
+        time_ms, indexes = chosen.record.store_timestamp_ms, tuple(chosen.messages)
+        record = _Record(chosen.place, time_ms, indexes, again, len(indexes))
         if not again:
             self._order.append(record)
         added = property_block(chosen.added) + self._added if chosen.added else self._added
@@ -170,7 +174,7 @@ class Run:
             if not self._has_room(size, is_new=not record.size):
                 return
             self._number += 1
-            self._waiting[self._number] = record, index, topic
+            self._waiting[self._number] = record, chosen, index, topic
             record.size += size + 1
             self._in_flight += 1
             self._bytes += size + 1
@@ -224,7 +228,7 @@ class Run:
             for number in answer.numbers:
                 self._answer(self._waiting.pop(number)[0])
             return
-        record, index, topic = self._waiting.pop(answer.number)
+        record, chosen, index, topic = self._waiting.pop(answer.number)
         kind = kind_of(answer)
         if self.stopped is not None and ACTIONS[kind] != "skip":
             # It follows from what stopped the run: the next run sends it.
@@ -233,7 +237,7 @@ class Run:
         self._in_a_row += not (kind == "no-queue" and record.is_again)
         if not record.is_again and ACTIONS[kind] != "skip":
             self._failed += 1
-        record.failures += (_failure(answer, kind, record.chosen, index, topic),)
+        record.failures += (_failure(answer, kind, chosen, index, topic),)
         self._answer(record)
         self.stopped = self.stopped or self._reason_to_stop(kind, f"{topic}: {answer.text}")
 
@@ -260,30 +264,30 @@ class Run:
         answered, self._answered = self._answered, []
         journal, line, last = self._journal, Line(), None
         while self._order and not self._order[0].waiting:
-            last = self._order.popleft().chosen
+            last = self._order.popleft()
             line.done = last.place
         if journal.anchor is None and last is None:
-            last = answered[0].chosen
+            last = answered[0]
         if last is not None:
-            line.anchor = last.place, last.record.store_timestamp_ms
+            line.anchor = last.place, last.time_ms
         done = journal.done if line.done is None else line.done
         for record in answered:
-            place, known = record.chosen.place, []
+            place, known = record.place, []
             if record.is_again:
                 # A damaged batch is sent, and fails, as one message.
-                keys = [(place, index) for index in {None: 0, **record.chosen.messages}]
+                keys = [(place, index) for index in dict.fromkeys((None, *record.indexes))]
                 known = [key for key in keys if key in journal.failures]
                 if place <= journal.done and not known:
                     line.late.append(place)
             if place > done and place not in journal.beyond:
                 line.beyond.append(place)
-            line.sent += len(record.chosen.messages) - len(record.failures)
+            line.sent += len(record.indexes) - len(record.failures)
             line.resolved += known
             line.failures += record.failures
         journal.note(line)
         self.sent += line.sent
         for record in answered:
-            self._in_flight -= len(record.chosen.messages)
+            self._in_flight -= len(record.indexes)
             self._bytes -= record.size
 
 

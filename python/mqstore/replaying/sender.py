@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import shutil
@@ -134,7 +135,6 @@ class Sender:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            pipesize=1 << 20,
             env=kept,
             # Ctrl-C is for this process, which lets the client end between messages.
             process_group=0,
@@ -142,6 +142,8 @@ class Sender:
         assert self._process.stdin is not None  # noqa: S101 - pipes, as asked for
         assert self._process.stdout is not None  # noqa: S101
         self._pipe, self._out = self._process.stdin, self._process.stdout
+        with contextlib.suppress(OSError, AttributeError):  # A system may allow less.
+            fcntl.fcntl(self._pipe, fcntl.F_SETPIPE_SZ, 1 << 20)
         self._poll = select.poll()
         self._poll.register(self._out, select.POLLIN)
         self._unread = bytearray()

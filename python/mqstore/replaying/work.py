@@ -80,7 +80,9 @@ class Work:
             return
         begins, done, damaged = [*journal.passed], journal.done, set()
         for one in self._selector.chosen(spans):
-            if one.place <= done and one.place not in journal.late:
+            # Ids and keys give messages outside of these ranges, too.
+            is_in = any(begin <= one.place < end for begin, end in spans)
+            if is_in and one.place <= done and one.place not in journal.late:
                 if self._learn(one):
                     damaged.add(one.place)
                 yield one

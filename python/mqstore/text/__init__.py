@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mqstore.text.zone import Zone, zone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
 __all__ = [
     "UNSAFE",
@@ -20,6 +20,7 @@ __all__ = [
     "duration_text",
     "escape",
     "is_relative",
+    "labels",
     "minute_text",
     "parse_size",
     "parse_time",
@@ -202,6 +203,14 @@ def duration_text(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
     return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def labels(tags: str | None, keys: Sequence[str]) -> Iterator[str]:
+    """A message's tags and keys in a line, where it has any."""
+    if tags is not None:
+        yield f"tags={tags}"
+    if keys:
+        yield f"keys={' '.join(keys)}"
 
 
 def escape(text: str) -> str:

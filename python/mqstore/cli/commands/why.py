@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 import mqstore
-from mqstore.cli.messages import labels
 from mqstore.cli.names import refusals
 from mqstore.cli.options import (
     config_and_output_options,
@@ -18,7 +17,7 @@ from mqstore.cli.options import (
 )
 from mqstore.cli.output import Lines, Output, note
 from mqstore.cli.units import OFFSET
-from mqstore.text import escape, time_text
+from mqstore.text import escape, labels, time_text
 
 
 @read_command("why", short_help="Say why a group has or has not got a message.")
