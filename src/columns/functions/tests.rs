@@ -184,7 +184,11 @@ fn lists_are_of_texts_whatever_their_offsets() {
     for list in lists(Arc::new(NullArray::new(2))) {
         let rows = row("keys", list).unwrap();
         let (at, error) = rows.messages(0..1, &mut Vec::new()).unwrap_err();
-        assert_eq!((at, error.to_string().contains("keys: expected texts, got null")), (0, true), "{error}");
+        assert_eq!(
+            (at, error.to_string().contains("keys: expected texts, got null")),
+            (0, true),
+            "{error}"
+        );
     }
     for list in lists(Arc::new(Int32Array::from(vec![1, 2]))) {
         let error = row("keys", list).unwrap_err().to_string();
