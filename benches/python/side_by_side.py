@@ -68,7 +68,7 @@ def huey_in(folder: Path, *, durable: bool) -> SqliteStorage:
 
 
 class Table:
-    """What one writes with SQLite alone: a row for each message, and whether it was taken."""
+    """A queue of SQLite alone: a row for each message, and whether it was taken."""
 
     def __init__(self, folder: Path, *, durable: bool) -> None:
         folder.mkdir(exist_ok=True)

@@ -229,7 +229,7 @@ def test_a_broker_that_is_away_is_waited_for_in_order(cluster: Cluster, tmp_path
     places: dict[tuple[object, ...], list[int]] = {}
     for row in got:
         places.setdefault((row["topic"], row["storeHost"], row["queueId"]), []).append(row["flag"])
-    # What the broker had stored when it was killed, and not answered, comes twice.
+    # A broker that is killed may have stored messages without an answer: they come twice.
     first = [[*dict.fromkeys(flags)] for flags in places.values()]
     assert sum(map(len, first)) == 100
     assert all(flags == sorted(flags) for flags in first)

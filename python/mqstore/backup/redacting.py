@@ -27,7 +27,7 @@ _COMPRESSED = 0x701
 _CHECKSUM = re.compile(rb"__CRC32#\x01[0-9]{10}\x02\Z")
 # Offsets of half messages that ended: without them those would wait for ever.
 _ENDED, _OFFSETS = "RMQ_SYS_TRANS_OP_HALF_TOPIC", re.compile(rb"[0-9,]*")
-_AS_ZEROS = ": a message as zeros: "
+_AS_ZEROS = ": the first message as zeros: "
 _MEMBER = 20
 """Bytes before the body of a message of a batch; properties and their length follow it."""
 _WIDTHS = (1 << 12, 1 << 16, 1 << 20, 1 << 24)
@@ -40,7 +40,7 @@ class RedactedFile(SourceFile):
         path: The file.
         pace: As for ``SourceFile``.
         store: Reads the records.
-        skipped: A line is added for each message of which all is zeros.
+        skipped: A line is added for the first message of which all is zeros.
     """
 
     def __init__(self, path: Path, pace: Pace, store: Store, skipped: list[str]) -> None:
@@ -65,8 +65,10 @@ class RedactedFile(SourceFile):
             try:
                 put(at, _without_body(message))
             except ValueError as error:  # such as a topic that is no text
-                line = f"commitlog/{self._base:020}: byte {at}{_AS_ZEROS}{error}"
-                self._skipped += [line] if line not in self._skipped else []
+                # One line a file, however many a hostile store has.
+                name = f"commitlog/{self._base:020}: byte "
+                if not any(line.startswith(name) for line in self._skipped):
+                    self._skipped.append(f"{name}{at}{_AS_ZEROS}{error}")
             at += message.store_size
         blank = super().read(at, at + 8)
         if blank[4:] == _BLANK:

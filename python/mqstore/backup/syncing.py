@@ -177,8 +177,9 @@ def sync(
     to, began_s = target_of(target, storage_options), time.monotonic()
     for _ in range(5):
         objects = ObjectWriter(to, began_s, verify=verify, compress=compress)
-        pace = Pace(bytes_per_s)
-        report = _Sync(Path(path), to, config, objects, verify, redact, new_timeline, pace).run()
+        with contextlib.ExitStack() as opened:
+            given = verify, redact, new_timeline, Pace(bytes_per_s), opened
+            report = _Sync(Path(path), to, config, objects, *given).run()
         if report is not None:
             return report
     text = f"{path}, {to.url}: files of the log or objects were deleted during five syncs"
@@ -197,6 +198,7 @@ class _Sync:
     _redact: str | None
     _new_timeline: bool
     _pace: Pace
+    _opened: contextlib.ExitStack
     _live: mqstore.Store | None = None
     _log_files: Collection[Path] = ()
     _damaged: list[str] = field(default_factory=list)
@@ -223,7 +225,7 @@ class _Sync:
             settings = self._settings_of(store)
             offsets = offsets_in_database(self._root, store)
         if self._redact:
-            self._live = mqstore.open(self._root, config=self._config)
+            self._live = self._opened.enter_context(mqstore.open(self._root, config=self._config))
         compress = self._objects.compress
         target = existing(self._target, make=True, compress=compress, redact=self._redact)
         known_days = days(target)
@@ -343,8 +345,6 @@ class _Sync:
                     is_same = size is not None
             return known if is_same else None
         return known
-
-    # Files.
 
     def _open(self, path: Path) -> SourceFile:
         if self._live is not None and path in self._log_files:

@@ -498,7 +498,7 @@ def packed(content: bytes, compress: str | None) -> bytes:
 
 
 def _unpacked(content: bytes) -> bytes:
-    """What was compressed; anything else as it is."""
+    """Unpacks content of zstd; returns any other as it is."""
     if not content.startswith(_ZSTD):
         return content
     with needs("parquet", "a compressed backup"):

@@ -30,7 +30,6 @@ class ObjectWriter:
         target: The backup.
         began_s: When the sync began, by ``time.monotonic``.
         verify: Whether to read back what was written.
-
         compress: As for ``mqstore.sync``.
 
     Attributes:

@@ -83,7 +83,7 @@ mqstore sql /data/a/store /data/b/store 'from groups where lag > 0' -o lag.csv
 mqstore demo
 mqstore demo --messages 20000 --no-spark
 """.splitlines()
-"""Of all commands."""
+"""Examples of all commands."""
 
 
 def examples_of(name: str) -> list[str]:

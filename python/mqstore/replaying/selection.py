@@ -277,7 +277,7 @@ class Selector:
         return min(firsts), max(lasts) + 1
 
     def _judged(self, message: StoredMessage) -> Chosen | NotSent | None:
-        """What becomes of a message; ``None`` if the selection has not got it."""
+        """Decides about a message; ``None`` if the selection has not got it."""
         what, group = self._what, self._to_group
         first, last = what.first_queue_offset, what.last_queue_offset
         topic, queue_id = message.topic, message.queue_id

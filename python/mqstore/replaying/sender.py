@@ -231,7 +231,7 @@ class Sender:
         self._process.wait()
         self._said.close()
         self._out.close()
-        # What it holds back is for nobody.
+        # Its buffer is for nobody.
         with contextlib.suppress(OSError):
             self._pipe.close()
         self._folder.cleanup()

@@ -60,7 +60,7 @@ class Work:
         return [failed, passed, new] if self._ordered else [passed, new, failed]
 
     def _new(self) -> Iterator[Chosen | NotSent]:
-        """What lies behind the messages that are handled."""
+        """Yields messages behind those that are handled."""
         journal, selector = self._journal, self._selector
         for one in selector.chosen([(journal.done + 1, None)]):
             if one.place > journal.done and one.place not in journal.beyond:
@@ -70,7 +70,7 @@ class Work:
                 yield one
 
     def _passed(self) -> Iterator[Chosen | NotSent]:
-        """What can be read now of ranges that could not."""
+        """Yields messages of ranges that earlier runs could not read."""
         journal, spans, stop = self._journal, [], 0
         for place, length in sorted(journal.passed.items()):
             # One range may lie in another.
