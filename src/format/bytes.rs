@@ -1,6 +1,14 @@
 //! Checked big-endian integers at a position: at compile time for structures of fixed length, else
 //! at run time. RocketMQ uses `java.nio.ByteBuffer`, which is big-endian by default.
 
+/// Whether all bytes are zeros. Without an end at the first other byte the compiler takes many at a
+/// time.
+#[inline]
+#[must_use]
+pub fn are_zeros(bytes: &[u8]) -> bool {
+    bytes.iter().fold(0, |all, byte| all | byte) == 0
+}
+
 /// `N` bytes at `at`, or `None` if they are not all there.
 #[inline]
 #[must_use]

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::files::system::storage::{LARGEST_PAGE, StorageFile};
+use crate::format::bytes::are_zeros;
 use crate::format::width::to_usize;
 
 /// Search unit for holes: a disk's smallest block.
@@ -58,7 +59,7 @@ fn each_of_zeros(
         chunk.get_mut(read..).unwrap_or_default().fill(0);
         for block in chunk.chunks(block) {
             let next = at + block.len();
-            if block.iter().all(|byte| *byte == 0) {
+            if are_zeros(block) {
                 zeros = Some(zeros.map_or(at, |zeros| zeros.start)..next);
             } else if let Some(zeros) = zeros.take() {
                 call(zeros)?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::files::{FileRun, RunFile, SystemClock};
+use crate::format::bytes::are_zeros;
 use crate::format::message::MessageView;
 use crate::format::message::peek;
 use crate::format::width::to_usize;
@@ -218,8 +219,7 @@ pub fn data_end(log: &CommitLog, end: u64) -> Result<Option<u64>> {
 
 fn len_without_zeros(bytes: &[u8]) -> Option<usize> {
     const PART: usize = 1024;
-    let not_zero = |part: &[u8]| part.iter().fold(0, |all, byte| all | byte) != 0;
-    let number = bytes.chunks(PART).rposition(not_zero)?;
+    let number = bytes.chunks(PART).rposition(|part| !are_zeros(part))?;
     let part = bytes.chunks(PART).nth(number)?;
     Some(number * PART + part.iter().rposition(|&byte| byte != 0)? + 1)
 }
