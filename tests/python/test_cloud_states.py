@@ -123,3 +123,12 @@ def test_a_long_chain_costs_few_requests(s3: Bucket, tmp_path: Path) -> None:
                 assert store.io.bytes - before.bytes <= 6 << 20
             assert str(found) == str(writer.query("orders", f"k-{key}"))
             assert [m.keys for m in found] == [(f"k-{key}",)] * (key < keys + rest)
+        # A log read backwards is no chain, which would be fetched whole.
+        backwards = range(7 << 20, 0, -(1 << 19))
+        found_at = [next(writer.scan(start_physical_offset=at)).physical_offset for at in backwards]
+        with mqstore.open(url, storage_options=s3.options) as store:
+            before = store.io
+            assert [store.get(at).physical_offset for at in found_at] == found_at
+            assert before is not None
+            assert store.io is not None
+            assert store.io.bytes - before.bytes <= 2 << 20

@@ -162,7 +162,8 @@ class _Objects:
         fetch = partial(self.fetch, state)
         if self.cache is not None:
             fetch = partial(self.cache.read, state, fetch=fetch)
-        return self._walked.read(state, parts, fetch)
+        # Of other files a reader that goes backwards wants little.
+        return self._walked.read(state, parts, fetch) if key.startswith("index/") else fetch(parts)
 
     def fetch(self, state: State, parts: Sequence[tuple[int, int]]) -> _Parts:
         """Returns the bytes of parts of an object, each from its first to before its last byte.
