@@ -398,6 +398,19 @@ def test_records_by_offset_are_sent_once_beside_a_damaged_one(
     assert client.got == [b"7"]
 
 
+def test_keys_that_lead_to_damage_send_the_other_messages(
+    client: type[Client], tmp_path: Path
+) -> None:
+    root = tmp_path / "broker-b/store"
+    with mqstore.open(root, "a", config=mqstore.StoreConfig.embedded()) as store:
+        store.append_many({"topic": "pay", "body": b"pay-%d" % n, "keys": "k"} for n in range(3))
+    (log,) = (root / "commitlog").iterdir()
+    log.write_bytes(log.read_bytes().replace(b"pay-1", b"paY-1"))
+    report = mqstore.replay(root, "a:1", keys="k", apply=True, journal=tmp_path / "keys")
+    assert (report.sent, client.got) == (2, [b"pay-0", b"pay-2"])
+    assert [(row.reason, row.messages) for row in report.refusals] == [("damaged", 1)]
+
+
 def test_what_waits_for_a_queue_in_trouble_keeps_no_bodies(
     client: type[Client], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import zlib
@@ -231,8 +232,10 @@ class Selector:
         what = self._what
         if what.keys and what.tags is None:
             asked = {"keys": what.keys, "begin_ms": what.begin_ms, "end_ms": what.end_ms}
-            places = offsets_of_keys(self._store, asked, self._choice.topics)
-            # Where the index may lack some, the log is read.
+            places = None
+            # Where the index may lack some, or leads to damage, the log is read.
+            with contextlib.suppress(CorruptionError):
+                places = offsets_of_keys(self._store, asked, self._choice.topics)
             if places is not None:
                 yield from map(self._store.get, sorted({*places}))
                 return
