@@ -202,7 +202,8 @@ def test_tail_of_a_store_that_is_made_anew(tmp_path):
     with tail(path, "-f", "--jsonl") as process:
         assert read_numbers(process, 2) == [0, 1]
         shutil.rmtree(path)
-        assert b"the log now ends at 0" in process.stderr.readline()
+        # A check while the folders go warns of the log's missing bytes before.
+        assert any(b"the log now ends at 0" in line for line in iter(process.stderr.readline, b""))
         with writing(path) as write:
             write(3)
             assert read_numbers(process, 3) == [0, 1, 2]

@@ -21,7 +21,7 @@ import mqstore
 import mqstore.metrics
 from helpers.buckets import SECRET, SMALL, answers, compare, connect, count, nameless
 from helpers.golden import Case, case_names
-from mqstore.files import remote
+from mqstore.files import remote, remote_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -292,7 +292,7 @@ class Failing(remote._FsspecObjects):
 def test_requests_are_repeated(
     usual: Path, memory: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "_FsspecObjects", Failing)
+    monkeypatch.setattr(remote_url, "_FsspecObjects", Failing)
     monkeypatch.setattr(remote, "_PAUSE_S", 0.0)
     compare(usual, memory(usual)).close()
     monkeypatch.setattr(Failing, "failures", 1 << 30)
@@ -351,7 +351,7 @@ def test_failures_give_errors_and_no_wrong_answer(
     with mqstore.open(usual) as store:
         expected = [str(question(store)).replace(str(usual), "") for question in questions]
     monkeypatch.setattr(remote, "_PAUSE_S", 0.0)
-    monkeypatch.setattr(remote, "_FsspecObjects", Faulty)
+    monkeypatch.setattr(remote_url, "_FsspecObjects", Faulty)
     Faulty.random = random.Random(seed)
     answered = 0
     refused: list[str] = []
@@ -442,7 +442,7 @@ def test_a_local_store_takes_no_cache(usual: Path, tmp_path: Path) -> None:
 def test_an_interrupt_ends_a_read(usual: Path, read: str) -> None:
     code = f"""
 import os, signal, time, mqstore
-from mqstore.files import remote
+from mqstore.files import remote, remote_url
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
 store = mqstore.open({usual.as_uri()!r})
 def slow(self, *given):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from mqstore import _native
 from mqstore.errors import UnsupportedError
 from mqstore.files.object_cache import ObjectCache, whole_copy
-from mqstore.files.remote import objects_of
+from mqstore.files.remote_url import objects_of
 
 if TYPE_CHECKING:
     import os

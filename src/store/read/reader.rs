@@ -174,7 +174,7 @@ impl Reader {
     fn lose(&self, part: Range<u64>) {
         let text = format!(
             "{}: the log's bytes from physical offset {} to {} are gone: queries by key are not complete until \
-             the store is closed; put the files back and open it again, or let `mqstore doctor` tell \
+             the store is closed; put the files back and open it again, or let `mqstore doctor` report \
              what is left",
             self.log().run().dir().display(),
             part.start,
