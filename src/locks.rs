@@ -2,10 +2,20 @@
 //! none, since it calls Python, which may call back.
 
 #[cfg(not(debug_assertions))]
+use std::time::Duration;
+
+#[cfg(not(debug_assertions))]
 pub use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 
 #[cfg(debug_assertions)]
-pub use self::counted::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
+pub use self::counted::{Mutex, MutexGuard, RwLock, RwLockReadGuard, wait_for};
+pub use parking_lot::Condvar;
+
+/// Waits until notified, or so long; the lock is free meanwhile.
+#[cfg(not(debug_assertions))]
+pub fn wait_for<T>(condition: &Condvar, guard: &mut MutexGuard<'_, T>, timeout: Duration) {
+    condition.wait_for(guard, timeout);
+}
 
 /// Panics in a debug build if this thread holds a lock.
 pub fn assert_none_held() {
@@ -18,6 +28,8 @@ mod counted {
     use std::cell::Cell;
     use std::ops::{Deref, DerefMut};
     use std::time::Duration;
+
+    use parking_lot::Condvar;
 
     thread_local! {
         pub(super) static HELD: Cell<usize> = const { Cell::new(0) };
@@ -46,6 +58,10 @@ mod counted {
     pub type MutexGuard<'a, T> = Guard<parking_lot::MutexGuard<'a, T>>;
     pub type RwLockReadGuard<'a, T> = Guard<parking_lot::RwLockReadGuard<'a, T>>;
     pub type RwLockWriteGuard<'a, T> = Guard<parking_lot::RwLockWriteGuard<'a, T>>;
+
+    pub fn wait_for<T>(condition: &Condvar, guard: &mut MutexGuard<'_, T>, timeout: Duration) {
+        condition.wait_for(&mut guard.0, timeout);
+    }
 
     impl<G: Deref> Deref for Guard<G> {
         type Target = G::Target;

@@ -1,5 +1,5 @@
 //! File access: the operating system behind one trait, mapped files, and runs of files that form
-//! one address space. `remote.rs` reads objects behind a URL. Open `system/` first. `threads.rs` runs bounded work on threads.
+//! one address space. `remote` reads objects behind a URL. Open `system/` first. `threads.rs` runs bounded work on threads.
 
 pub mod map;
 pub mod remote;

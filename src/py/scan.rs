@@ -374,12 +374,16 @@ impl Messages {
         let batches = (0..=threads).map(|_| self.batches(schema, &scan));
         let batches = batches.collect::<Result<_, _>>()?;
         let part_bytes = self.limits.part_bytes(&self.columns);
+        let reading = log.run().announce(scan.bytes());
         let mut ahead = BatchesAhead::start(batches, scan.bytes(), part_bytes, halt.clone())
             .map_err(Error::io("start a thread that reads", log.run().dir()))?;
         let source = self.source.clone();
-        Ok(Box::new(std::iter::from_fn(move || match source.log() {
-            Ok(_) => ahead.next(),
-            Err(error) => Some(Err(error.into())),
+        Ok(Box::new(std::iter::from_fn(move || {
+            let _ = &reading;
+            match source.log() {
+                Ok(_) => ahead.next(),
+                Err(error) => Some(Err(error.into())),
+            }
         })))
     }
 }

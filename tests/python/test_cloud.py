@@ -101,6 +101,30 @@ def test_requests_are_counted_and_few(usual: Path, s3: Bucket) -> None:
     assert mqstore.open(usual).io is None
 
 
+def test_every_scan_reads_each_byte_once_in_large_parts(s3: Bucket, tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config={"mapped_file_size_commit_log": 12 << 20}) as writer:
+        for number in range(40):
+            bodies = [bytes([number, n % 256]) * 512 for n in range(1000)]
+            writer.append_many([mqstore.Message("orders", body, keys=f"{number}") for body in bodies])
+        length = writer.max_physical_offset
+    url = s3.put(tmp_path, "four-files")
+    scans: list[tuple[Callable[[mqstore.Store], int], int]] = [
+        # To the end of the last file, where the log may have grown.
+        (lambda store: sum(1 for _ in store.scan()), 4 * 12 << 20),
+        (lambda store: store.scan_arrow().read_all().num_rows, length),
+        (lambda store: store.scan_arrow(columns=["topic", "keys"]).read_all().num_rows, length),
+    ]
+    for scan, most in scans:
+        store = mqstore.open(url, storage_options=s3.options)
+        before = store.io
+        assert scan(store) == 40_000
+        assert before is not None
+        assert store.io is not None
+        assert store.io.bytes - before.bytes <= most + (1 << 20)
+        # Each file has two parts, and a scan begins with smaller ones.
+        assert store.io.requests - before.requests <= 2 * 4 + 4
+
+
 def test_opening_costs_the_same_for_any_number_of_queues(s3: Bucket, tmp_path: Path) -> None:
     config = {**SMALL, "mapped_file_size_consume_queue": 20_000}
     with mqstore.open(tmp_path, "a", config=config) as writer:

@@ -558,3 +558,17 @@ fn open_one_append_and_close_flush_nine_times_at_the_most() {
         assert!(fewest.is_some_and(|fewest| fewest <= 9), "{flush_disk_type:?}: {fewest:?}");
     }
 }
+
+#[test]
+fn close_reads_the_pages_of_an_index_that_were_written_and_no_others() {
+    let stage = Staged::new();
+    let config = StoreConfig { max_hash_slot_num: Some(5_000_000), ..sync() };
+    let home = Home::on(stage.storage(), config);
+    let store = home.create();
+    of_158_bytes(&store).unwrap();
+    let before = stage.count(Call::Read);
+    store.close().unwrap();
+    // Its 20 MB of slots have one page with a byte.
+    let read = stage.count(Call::Read) - before;
+    assert!(read <= 40, "{read} reads");
+}

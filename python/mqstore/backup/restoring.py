@@ -236,7 +236,7 @@ def _write(
                 for at in range(0, last, PIECE * _WINDOWS):
                     ends = range(at, min(at + PIECE * _WINDOWS, last), PIECE)
                     parts = [(begin, min(begin + PIECE, last)) for begin in ends]
-                    contents = files.ranges(name, length, "", 0, parts)
+                    contents = files.ranges((name, length, "", 0), parts)
                     for (begin, _), content in zip(parts, contents, strict=True):
                         kept = content.rstrip(b"\0")
                         has_data = has_data or bool(kept)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from mqstore.backup.snapshot import Range
     from mqstore.backup.target import Target
+    from mqstore.files.object_cache import State
     from mqstore.files.remote import IoCounts
 
 
@@ -100,9 +101,10 @@ class BackupFiles:
         ]
 
     def ranges(
-        self, key: str, _length: int, _etag: str, _time_ms: int, parts: Sequence[tuple[int, int]]
+        self, state: State, parts: Sequence[tuple[int, int]], _ahead: object = ()
     ) -> Sequence[bytes]:
         """The bytes of parts of a file."""
+        key = state[0]
         try:
             self._fetch(key, parts)
             return [self.read(key, begin, end) for begin, end in parts]

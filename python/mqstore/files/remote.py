@@ -39,9 +39,6 @@ _PAUSE_S = 0.1
 _INTERRUPTED_S = 1.0
 """Seconds after an interrupt in which a thread of the interrupted call may begin a request."""
 _LONGEST_PAUSE_S = 3.0
-_PART = 8 << 20
-"""Bytes of a part in which the extension asks for much."""
-_PARTS_AHEAD = 2
 _MOST_AHEAD = 8
 _PAGE = 1000
 """Objects that one list request names."""
@@ -131,69 +128,69 @@ class _Objects:
 
     def ranges(
         self,
-        key: str,
-        length: int,
-        etag: str | None,
-        modified_ms: int,
+        state: State,
         parts: Sequence[tuple[int, int]],
+        ahead: Sequence[tuple[State, tuple[int, int]]] = (),
     ) -> _Parts:
         """Returns the bytes of parts, of the cache where it has the object; as ``fetch``."""
-        state = (key, length, etag, modified_ms)
-        fetch = partial(self.fetch, state)
+        fetch = partial(self.fetch, state, ahead=ahead)
         if self.cache is not None:
-            fetch = partial(self.cache.read, state, fetch=fetch)
+            # Later objects may be there.
+            own = [(other, part) for other, part in ahead if other == state]
+            fetch = partial(self.cache.read, state, fetch=partial(self.fetch, state, ahead=own))
         # Of other files a reader that goes backwards wants little.
-        return self._walked.read(state, parts, fetch) if key.startswith("index/") else fetch(parts)
+        is_index = state[0].startswith("index/")
+        return self._walked.read(state, parts, fetch) if is_index else fetch(parts)
 
-    def fetch(self, state: State, parts: Sequence[tuple[int, int]]) -> _Parts:
+    def fetch(
+        self,
+        state: State,
+        parts: Sequence[tuple[int, int]],
+        ahead: Sequence[tuple[State, tuple[int, int]]] = (),
+    ) -> _Parts:
         """Returns the bytes of parts of an object, each from its first to before its last byte.
+
+        Those ahead are begun.
 
         Raises:
             StoreIOError: The object is gone, is not the listed one any more, or cannot be read.
         """
-        key, length, etag, modified_ms = state
-        name = f"{self._prefix}/{key}" if self._prefix else key
-
-        def task(part: tuple[int, int]) -> Callable[[], Buffer]:
-            def read() -> Buffer:
-                received = self._read(name, (length, etag, modified_ms), *part)
-                count = memoryview(received).nbytes
-                self._count(0, count)
-                if count != part[1] - part[0]:
-                    raise OSError(f"expected {part[1] - part[0]} bytes, received {count}")
-                return received
-
-            return self._task("read", key, read)
-
         threads = request_threads()
         with self._lock:
             begun = [self._ahead.pop((state, (part[0], part[1])), None) for part in parts]
         # One that failed ahead of its reader is asked for again.
         reads = [
-            threads.submit(task(part))
+            threads.submit(self._reading(state, part))
             if future is None or (future.done() and future.exception() is not None)
             else future
             for future, part in zip(begun, parts, strict=True)
         ]
-        if len(parts) > 1 and all(end - start == _PART for start, end in parts):
-            # A reader goes on there while it works on these.
-            for at in range(parts[-1][1], min(length, parts[-1][1] + _PARTS_AHEAD * _PART), _PART):
-                self._begin(state, (at, min(at + _PART, length)), task)
+        for other, part in ahead:
+            self._begin(other, part)
         return self._results(reads)
 
-    def _begin(
-        self,
-        state: State,
-        part: tuple[int, int],
-        task: Callable[[tuple[int, int]], Callable[[], Buffer]],
-    ) -> None:
+    def _reading(self, state: State, part: tuple[int, int]) -> Callable[[], Buffer]:
+        key, length, etag, modified_ms = state
+        name = f"{self._prefix}/{key}" if self._prefix else key
+
+        def read() -> Buffer:
+            received = self._read(name, (length, etag, modified_ms), *part)
+            count = memoryview(received).nbytes
+            self._count(0, count)
+            if count != part[1] - part[0]:
+                raise OSError(f"expected {part[1] - part[0]} bytes, received {count}")
+            return received
+
+        return self._task("read", key, read)
+
+    def _begin(self, state: State, part: tuple[int, int]) -> None:
         """Reads a part ahead; those that nobody asked for make room."""
         with self._lock:
             if (state, part) in self._ahead:
                 return
             while len(self._ahead) >= _MOST_AHEAD:
                 self._ahead.pop(next(iter(self._ahead))).cancel()
-            self._ahead[state, part] = request_threads().submit(task(part))
+            self._ahead[state, part] = request_threads().submit(self._reading(state, part))
 
     def _wait(self, tasks: Sequence[Callable[[], _T]]) -> _Results[_T]:
         """The results of tasks that run at once."""
@@ -421,7 +418,12 @@ class _FsspecObjects(_Objects):
         self._count(1)
         return bool(self._system.exists(prefix or self._system.root_marker))
 
-    def fetch(self, state: State, parts: Sequence[tuple[int, int]]) -> _Parts:
+    def fetch(
+        self,
+        state: State,
+        parts: Sequence[tuple[int, int]],
+        ahead: Sequence[tuple[State, tuple[int, int]]] = (),
+    ) -> _Parts:
         """As of the class above, between two questions for the object's state."""
         key, *listed = state
         name = f"{self._prefix}/{key}"
@@ -433,7 +435,7 @@ class _FsspecObjects(_Objects):
                 raise _RefusedError(_CHANGED, 412)
 
         self._wait([self._task("read", key, check)])
-        found = super().fetch(state, parts)
+        found = super().fetch(state, parts, ahead)
         self._wait([self._task("read", key, check)])
         return found
 

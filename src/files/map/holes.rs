@@ -41,33 +41,34 @@ fn each_of_zeros(
 ) -> Result<()> {
     let len = file.stat().map_err(Error::io("stat", path))?.len;
     let end = range.end.min(to_usize(len));
+    // Holes are not read, and all are found first: a read would bring in the pages behind it, which
+    // are holes no more.
+    let mut data: Vec<Range<usize>> = Vec::new();
     let mut at = range.start;
-    let mut buffer = vec![0; READ.min(end.saturating_sub(at))];
-    let mut zeros: Option<Range<usize>> = None;
     while at < end {
-        // Holes are not read: that would bring their pages in.
-        let data = file.next_data(at as u64).map_err(Error::io("read", path))?;
-        let data = data.map_or(end, |data| (to_usize(data) / block * block).min(end));
-        if data > at {
-            zeros = Some(zeros.map_or(at, |zeros| zeros.start)..data);
-            at = data;
-            continue;
-        }
-        let len = buffer.len().min(end - at);
-        let chunk = buffer.get_mut(..len).unwrap_or_default();
-        let read = file.read_at(chunk, at as u64).map_err(Error::io("read", path))?;
+        let next = file.next_data(at as u64).map_err(Error::io("read", path))?;
+        at = next.map_or(end, |next| (to_usize(next) / block * block).clamp(at, end));
+        let piece = at..end.min(at + READ);
+        data.extend((!piece.is_empty()).then_some(piece.clone()));
+        at = piece.end;
+    }
+    let mut buffer = vec![0; READ.min(end.saturating_sub(range.start))];
+    let mut zeros = range.start;
+    for piece in data {
+        let chunk = buffer.get_mut(..piece.len()).unwrap_or_default();
+        let read = file.read_at(chunk, piece.start as u64).map_err(Error::io("read", path))?;
         chunk.get_mut(read..).unwrap_or_default().fill(0);
-        for block in chunk.chunks(block) {
-            let next = at + block.len();
-            if are_zeros(block) {
-                zeros = Some(zeros.map_or(at, |zeros| zeros.start)..next);
-            } else if let Some(zeros) = zeros.take() {
-                call(zeros)?;
+        for (number, bytes) in chunk.chunks(block).enumerate() {
+            let at = piece.start + number * block;
+            if !are_zeros(bytes) {
+                if zeros < at {
+                    call(zeros..at)?;
+                }
+                zeros = at + bytes.len();
             }
-            at = next;
         }
     }
-    zeros.map_or(Ok(()), call)
+    if zeros < end { call(zeros..end) } else { Ok(()) }
 }
 
 #[cfg(test)]

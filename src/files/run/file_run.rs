@@ -5,6 +5,7 @@
 //! descriptors.
 
 use crate::locks::{Mutex, MutexGuard, RwLock};
+use std::any::Any;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -276,6 +277,19 @@ impl FileRun {
             }
             open => open,
         }
+    }
+
+    /// As [`Storage::announce`], of bytes of the run.
+    #[must_use]
+    pub fn announce(&self, bytes: Range<u64>) -> Option<Arc<dyn Any + Send + Sync>> {
+        let files = self.files();
+        let ranges = files.iter().filter_map(|file| {
+            let base = file.base_offset;
+            let range = bytes.start.saturating_sub(base)
+                ..bytes.end.saturating_sub(base).min(self.file_size());
+            (range.start < range.end).then(|| (file.path.clone(), range))
+        });
+        self.storage.announce(&ranges.collect::<Vec<_>>())
     }
 
     #[must_use]

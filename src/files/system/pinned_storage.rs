@@ -1,8 +1,10 @@
 //! Storage of an open store. It fails once the store's folders were moved: the writer must not
 //! continue in whatever lies there now.
 
+use std::any::Any;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -115,6 +117,10 @@ impl Storage for PinnedStorage {
 
     fn check_interrupt(&self) -> io::Result<()> {
         self.storage.check_interrupt()
+    }
+
+    fn announce(&self, ranges: &[(PathBuf, Range<u64>)]) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.storage.announce(ranges)
     }
 
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn StorageFile>> {

@@ -1,6 +1,7 @@
 //! Every system call goes through this trait, so tests can fail the n-th call or reorder pages on
 //! their way to disk.
 
+use std::any::Any;
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
@@ -125,6 +126,11 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn remove_file(&self, path: &Path) -> io::Result<()>;
     /// Removes an empty directory.
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
+    /// Says that ranges of files will be read from front to back, until the result is dropped. Where
+    /// a read costs a request, they are then read in large parts, ahead of their readers.
+    fn announce(&self, _ranges: &[(PathBuf, Range<u64>)]) -> Option<Arc<dyn Any + Send + Sync>> {
+        None
+    }
     /// Kind of a path, links not followed; `None` if it does not exist.
     fn kind(&self, path: &Path) -> io::Result<Option<FileKind>>;
     /// Whether a link leads to a folder of the owner of the folder that it lies in; why not otherwise.

@@ -40,6 +40,11 @@ pub(crate) fn forked() -> PyErr {
     UnsupportedError::new_err((what, what, ""))
 }
 
+/// As Python knows an object.
+fn state(object: &Object) -> (&str, u64, Option<&str>, i64) {
+    (&object.key, object.len, object.etag.as_deref(), object.modified_ms)
+}
+
 impl PyObjects {
     fn ask<T>(&self, ask: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> io::Result<T> {
         locks::assert_none_held();
@@ -83,17 +88,30 @@ impl Objects for PyObjects {
         })
     }
 
-    fn ranges(&self, object: &Object, parts: &[Range<u64>]) -> io::Result<Vec<Vec<u8>>> {
+    fn ranges(
+        &self,
+        object: &Object,
+        parts: &[Range<u64>],
+        ahead: &[(&Object, Range<u64>)],
+    ) -> io::Result<Vec<Vec<u8>>> {
         self.ask(|objects| {
-            let Object { key, len, etag, modified_ms } = object;
             let parts: Vec<_> = parts.iter().map(|part| (part.start, part.end)).collect();
-            let answer = objects.call_method1("ranges", (key, len, etag, modified_ms, parts))?;
+            let ahead = ahead.iter().map(|(object, part)| (state(object), (part.start, part.end)));
+            let ahead: Vec<_> = ahead.collect();
+            let answer = objects.call_method1("ranges", (state(object), parts, ahead))?;
             let bytes = answer.try_iter()?.map(|bytes| {
                 let bytes = bytes?;
                 PyBuffer::<u8>::get(&bytes)?.to_vec(bytes.py())
             });
             bytes.collect()
         })
+    }
+
+    fn waiting(&self, wait: &(dyn Fn() + Sync)) {
+        // The other thread calls Python.
+        if Python::try_attach(|py| py.detach(wait)).is_none() {
+            wait();
+        }
     }
 
     fn check_interrupt(&self) -> io::Result<()> {
