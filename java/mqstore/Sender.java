@@ -40,6 +40,8 @@ import java.util.concurrent.atomic.AtomicInteger;
 public final class Sender {
     private static final int MOST_FRAME_BYTES = 192 << 20;
     private static final int MOST_BATCH_BYTES = 512 << 10;
+    /** A broker adds properties of its own to the 32,767 bytes that a record can hold. */
+    private static final int MOST_PROPERTY_BYTES = 32_500;
     private static final int MOST_ANSWER_CHARS = 2_000;
     private static final int LONGEST_PAUSE_MS = 5_000;
     private static final int ANY_QUEUE = -1;
@@ -65,7 +67,8 @@ public final class Sender {
     private final int tries;
     private final int batch;
     private final Set<String> dropped = new HashSet<>();
-    private final Map<String, List<Item>> held = new LinkedHashMap<>();
+    private final Map<Integer, Way> ways = new HashMap<>();
+    private final Map<String, Request> held = new LinkedHashMap<>();
     private final List<ExecutorService> lanes = new ArrayList<>();
     private final Map<String, List<Object>> queues = new ConcurrentHashMap<>();
     private final Map<String, Set<Object>> seen = new ConcurrentHashMap<>();
@@ -73,12 +76,25 @@ public final class Sender {
     private final AtomicInteger turn = new AtomicInteger();
     private volatile boolean stopped;
 
+    /** What many messages share. */
+    private static final class Way {
+        private int queue;
+        private int lane;
+        private String topic;
+        private String request;
+        private int bytes;
+        private Map<String, String> added;
+    }
+
+    /** Messages of one queue that go together. */
+    private static final class Request extends ArrayList<Item> {
+        private int bytes;
+    }
+
     /** A message to be sent. */
     private static final class Item {
         private long sequence;
-        private String topic;
-        private int queue;
-        private int lane;
+        private Way way;
         private Object message;
         private int bytes;
         private boolean batchable;
@@ -197,6 +213,9 @@ public final class Sender {
         while (true) {
             ByteBuffer body = frame(in);
             switch (body.get()) {
+                case 'W':
+                    ways.put(body.getInt(), way(body));
+                    break;
                 case 'M':
                     hold(item(body));
                     break;
@@ -221,26 +240,22 @@ public final class Sender {
 
     /** Messages of one queue go together once a request is full, or the other side waits. */
     private void hold(Item item) {
-        String queue = item.lane + "/" + item.queue + "/" + item.topic;
-        List<Item> items = held.computeIfAbsent(queue, none -> new ArrayList<>());
-        int bytes = item.bytes;
-        for (Item other : items) {
-            bytes += other.bytes;
+        Request request = held.computeIfAbsent(item.way.request, none -> new Request());
+        if (!request.isEmpty() && (!item.batchable || request.bytes + item.bytes > MOST_BATCH_BYTES)) {
+            start(request);
+            request = new Request();
+            held.put(item.way.request, request);
         }
-        if (!items.isEmpty() && (!item.batchable || bytes > MOST_BATCH_BYTES)) {
-            start(items);
-            items = new ArrayList<>();
-            held.put(queue, items);
-        }
-        items.add(item);
-        if (!item.batchable || items.size() == batch) {
-            start(items);
-            held.remove(queue);
+        request.add(item);
+        request.bytes += item.bytes;
+        if (!item.batchable || request.size() == batch) {
+            start(request);
+            held.remove(item.way.request);
         }
     }
 
     private void start(List<Item> items) {
-        lanes.get(items.get(0).lane % lanes.size()).execute(() -> {
+        lanes.get(items.get(0).way.lane % lanes.size()).execute(() -> {
             try {
                 if (!stopped) {
                     deliver(items);
@@ -254,28 +269,41 @@ public final class Sender {
         });
     }
 
+    private Way way(ByteBuffer body) throws Exception {
+        Way way = new Way();
+        way.queue = body.getInt();
+        way.lane = body.getInt();
+        way.topic = text(body);
+        way.request = way.lane + "/" + way.queue + "/" + way.topic;
+        way.bytes = body.remaining();
+        way.added = properties(text(body, way.bytes));
+        return way;
+    }
+
+    @SuppressWarnings("unchecked")
+    private Map<String, String> properties(String text) throws ReflectiveOperationException {
+        return (Map<String, String>) readProperties.invoke(null, text);
+    }
+
     private Item item(ByteBuffer body) throws Exception {
         Item item = new Item();
         item.sequence = body.getLong();
-        item.queue = body.getInt();
-        item.lane = body.getInt();
+        item.way = ways.get(body.getInt());
+        String origin = settings.get("broker") + "/" + body.getLong();
         int flag = body.getInt();
-        int[] lengths = {body.getInt(), body.getInt(), body.getInt(), body.getInt()};
-        item.topic = text(body, lengths[0]);
-        String stored = text(body, lengths[1]);
-        String added = text(body, lengths[2]);
-        byte[] content = bytes(body, lengths[3]);
-        @SuppressWarnings("unchecked")
-        Map<String, String> properties = (Map<String, String>) readProperties.invoke(null, stored);
+        int length = body.getInt();
+        Map<String, String> properties = properties(text(body, length));
+        byte[] content = bytes(body, body.remaining());
         properties.keySet().removeAll(dropped);
-        @SuppressWarnings("unchecked")
-        Map<String, String> more = (Map<String, String>) readProperties.invoke(null, added);
-        properties.putAll(more);
-        item.message = newMessage.newInstance(item.topic, content);
+        properties.putAll(item.way.added);
+        if (length + item.way.bytes + origin.length() <= MOST_PROPERTY_BYTES) {
+            properties.put("MQSTORE_ORIGIN", origin);
+        }
+        item.message = newMessage.newInstance(item.way.topic, content);
         setProperties.invoke(null, item.message, properties);
         setFlag.invoke(item.message, flag);
-        item.bytes = content.length + stored.length() + added.length();
-        item.batchable = batch > 1 && content.length > 0 && !item.topic.startsWith("%RETRY%")
+        item.bytes = content.length + length + item.way.bytes;
+        item.batchable = batch > 1 && content.length > 0 && !item.way.topic.startsWith("%RETRY%")
             && properties.getOrDefault("WAIT", "true").equals("true") && !properties.containsKey("INNER_MULTI_DISPATCH");
         return item;
     }
@@ -319,7 +347,7 @@ public final class Sender {
         Object queue = queue(first);
         try {
             if (items.size() == 1) {
-                return isProven(first.topic) ? send.invoke(producer, first.message, queue, (long) timeoutMs)
+                return isProven(first.way.topic) ? send.invoke(producer, first.message, queue, (long) timeoutMs)
                     : proven(first, queue);
             }
             List<Object> messages = new ArrayList<>();
@@ -336,7 +364,7 @@ public final class Sender {
             Failure failure = Failure.of(error);
             // Messages in order wait for their queue, and take no other.
             if (!ordered && (!failure.kind.equals("MQBrokerException") || failure.code == Failure.NO_TOPIC)) {
-                queues.remove(first.topic);
+                queues.remove(first.way.topic);
             }
             throw failure;
         }
@@ -354,12 +382,12 @@ public final class Sender {
             throw new InterruptedException();
         }
         Object result = send.invoke(producer, item.message, queue, (long) timeoutMs);
-        if (isProven(item.topic)) {
+        if (isProven(item.way.topic)) {
             return result;
         }
-        String topic = item.topic;
+        String topic = item.way.topic;
         try {
-            Object stored = call(producer, "viewMessage", item.topic, call(result, "getOffsetMsgId"));
+            Object stored = call(producer, "viewMessage", item.way.topic, call(result, "getOffsetMsgId"));
             topic = String.valueOf(call(stored, "getTopic"));
         } catch (ReflectiveOperationException unknown) {
             // This account may write, and not read.
@@ -369,19 +397,19 @@ public final class Sender {
             throw new Failure(Failure.DEAD_LETTER, "DeadLetter", "the broker put it into " + topic
                 + ", since the group consumes in order or takes no retries; send to the topic (--origin-topic)");
         }
-        proofs.put(item.topic, System.nanoTime());
+        proofs.put(item.way.topic, System.nanoTime());
         return result;
     }
 
     /** The queue that an item goes to; a topic that is not there is never made. */
     private Object queue(Item item) throws Failure {
-        List<Object> known = queues.get(item.topic);
+        List<Object> known = queues.get(item.way.topic);
         List<Object> same = same(item, known == null ? Collections.emptyList() : known);
         if (same.isEmpty() && (known == null || !ordered)) {
-            Set<Object> all = seen.computeIfAbsent(item.topic, topic -> ConcurrentHashMap.newKeySet());
+            Set<Object> all = seen.computeIfAbsent(item.way.topic, topic -> ConcurrentHashMap.newKeySet());
             try {
-                known = published(item.topic);
-                queues.put(item.topic, known);
+                known = published(item.way.topic);
+                queues.put(item.way.topic, known);
                 all.addAll(known);
                 same = same(item, known);
             } catch (Failure failure) {
@@ -393,18 +421,18 @@ public final class Sender {
             same = same.isEmpty() ? same(item, all) : same;
         }
         if (same.isEmpty()) {
-            throw new Failure(Failure.NO_QUEUE, "NoQueue", item.topic + " has " + known.size() + " queues, none is "
-                + item.queue);
+            throw new Failure(Failure.NO_QUEUE, "NoQueue", item.way.topic + " has " + known.size()
+                + " queues, none is " + item.way.queue);
         }
-        boolean inTurn = item.queue == ANY_QUEUE && !ordered;
-        return same.get(Math.floorMod(inTurn ? turn.getAndIncrement() : item.lane, same.size()));
+        boolean inTurn = item.way.queue == ANY_QUEUE && !ordered;
+        return same.get(Math.floorMod(inTurn ? turn.getAndIncrement() : item.way.lane, same.size()));
     }
 
     private List<Object> same(Item item, Collection<Object> known) throws Failure {
         List<Object> same = new ArrayList<>();
         try {
             for (Object queue : known) {
-                if (item.queue == ANY_QUEUE || (Integer) queueId.invoke(queue) == item.queue) {
+                if (item.way.queue == ANY_QUEUE || (Integer) queueId.invoke(queue) == item.way.queue) {
                     same.add(queue);
                 }
             }

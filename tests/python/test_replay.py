@@ -56,7 +56,7 @@ def chosen(root: Path, begin: int = 0, **what: Any) -> tuple[list[Chosen], list[
 
 
 def bodies(found: list[Chosen]) -> list[bytes]:
-    return [one.record.body for one in found]
+    return [one.messages[None].body for one in found]
 
 
 def test_everything_but_what_must_not_be_sent(root: Path) -> None:
@@ -115,7 +115,7 @@ def test_the_selection_holds_for_ids_and_for_origins(root: Path) -> None:
         place = {one.body: one.physical_offset for one in store.scan()}
     ids = (place[b"body 1"], place[b"dead"])
     (one,), (other,) = chosen(root, dead_letters="billing", ids=ids)
-    assert (one.record.body, other.reason, other.place) == (b"dead", "not-selected", ids[0])
+    assert (one.messages[None].body, other.reason, other.place) == (b"dead", "not-selected", ids[0])
     # A dead letter names its topic itself: it leads to no topic of a broker.
     sent, refused = chosen(root, dead_letters="billing", to_origin=True)
     assert bodies(sent) == [b"dead"]
@@ -141,7 +141,7 @@ def test_what_waits_is_sent_unless_it_was_delivered_or_ended(root: Path) -> None
         ("%RETRY%billing", "orders")
     }
     sent, refused = chosen(root, topics=("SCHEDULE_TOPIC_XXXX", half), include=("half", "system"))
-    assert [(one.record.body, one.topic) for one in sent] == [
+    assert [(one.messages[None].body, one.topic) for one in sent] == [
         (b"x", "orders"),
         (b"y", "%RETRY%billing"),
         (b"z", "q"),

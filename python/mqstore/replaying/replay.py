@@ -276,7 +276,7 @@ class Replay:
             dropped.append("UNIQ_KEY")
         if self._given.to_origin:
             dropped.extend(OF_DEAD_LETTERS)
-        return Sender(self._target, dropped=dropped)
+        return Sender(self._target, dropped=dropped, broker=broker_of(str(self._path)))
 
     def _plan(self, work: Work, journal: Journal) -> dict[str, Any]:
         given, group = self._given, self._selection.group
@@ -305,7 +305,6 @@ class Replay:
     def _send(self, work: Work, journal: Journal) -> dict[str, Any]:
         given = self._given
         ways = Ways(
-            broker=broker_of(str(self._path)),
             keep_queue=self._keeps_queue,
             properties=dict(given.properties or {}),
             on_failure=given.on_failure,

@@ -8,12 +8,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from mqstore._native import StoredMessage
 from mqstore.errors import StoreError
 from mqstore.replaying.journal import Line
 from mqstore.replaying.report import ACTIONS, FailureKind, ReplayFailure
+from mqstore.replaying.selection import NOTHING
 from mqstore.replaying.sender import MOST_BODY_BYTES, Failed, Sender, Sent
 
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ _MOST_IN_A_ROW = 20
 _MOST_FAILURES = 10_000
 # Failures of one message, which the others do not wait for in their order; as in Java.
 _OF_ONE = ("empty-body", "refused")
-# A broker adds properties of its own to the 32,767 bytes that a record can hold.
-_MOST_PROPERTY_BYTES = 32_500
 _CODES: dict[int, FailureKind] = {
     2: "flow-control",
     215: "flow-control",
@@ -90,29 +87,10 @@ class Pace:
             self._due_s = max(self._due_s, time.monotonic() - 0.1) + cost_s
 
 
-class _Record(msgspec.Struct):
-    """A record in flight, of a batch all its messages; without bytes, since many may wait.
-
-    Attributes:
-        indexes: Of its messages, as in ``Chosen.messages``.
-        waiting: How many of its messages have no answer yet.
-        size: Bytes of those that were handed on.
-    """
-
-    place: int
-    time_ms: int
-    indexes: tuple[int | None, ...]
-    is_again: bool
-    waiting: int
-    size: int = 0
-    failures: tuple[ReplayFailure, ...] = ()
-
-
 @dataclass(slots=True, kw_only=True)
 class Ways:
     """How messages are changed and sent."""
 
-    broker: str
     keep_queue: bool = True
     properties: dict[str, str] = field(default_factory=dict)
     on_failure: str = "stop"
@@ -125,12 +103,11 @@ class Run:
     def __init__(self, sender: Sender, journal: Journal, pace: Pace, ways: Ways) -> None:
         self._sender, self._journal, self._pace, self._ways = sender, journal, pace, ways
         self._added = property_block(ways.properties)
-        self._origin = f"MQSTORE_ORIGIN\1{ways.broker}".encode()
-        # The record of a message, what was chosen of it, its place there, and its topic.
-        self._waiting: dict[int, tuple[_Record, Chosen, int | None, str]] = {}
-        self._order: deque[_Record] = deque()
-        self._answered: list[_Record] = []
-        self._number = self._in_flight = self._bytes = self._in_a_row = self._failed = 0
+        self._waiting: dict[int, Chosen] = {}
+        self._order: deque[Chosen] = deque()
+        self._answered: list[Chosen] = []
+        # Of the last message that was handed on, and how many of them are noted.
+        self._number = self._noted = self._bytes = self._in_a_row = self._failed = 0
         self.sent = self.unreplicated = 0
         self.stopped: str | None = None
         self.interrupted = False
@@ -160,56 +137,52 @@ class Run:
                 self._commit()
 
     def _send(self, chosen: Chosen, *, again: bool) -> None:
-        time_ms, indexes = chosen.record.store_timestamp_ms, tuple(chosen.messages)
-        record = _Record(chosen.place, time_ms, indexes, again, len(indexes))
+        chosen.is_again, chosen.first = again, self._number + 1
+        chosen.waiting = len(chosen.messages)
         if not again:
-            self._order.append(record)
+            self._order.append(chosen)
         added = property_block(chosen.added) + self._added if chosen.added else self._added
-        origin = b"%s/%d\2" % (self._origin, chosen.place)
         for index, message in chosen.messages.items():
             topic, queue_id = chosen.goes_to(index)
+            if not self._ways.keep_queue or topic.startswith("%RETRY%"):
+                queue_id = ANY_QUEUE
             flag, properties, body = _content(chosen.changed.get(index, message))
             size = len(properties) + len(body)
             # A record whose messages are not all handed on counts as not sent.
-            if not self._has_room(size, is_new=not record.size):
+            if not self._has_room(size, is_new=not chosen.size):
                 return
             self._number += 1
-            self._waiting[self._number] = record, chosen, index, topic
-            record.size += size + 1
-            self._in_flight += 1
+            self._waiting[self._number] = chosen
+            chosen.size += size + 1
             self._bytes += size + 1
             self._pace.take(size)
             if len(body) > MOST_BODY_BYTES:
                 text = f"a body of {len(body)} bytes, at most {MOST_BODY_BYTES} are sent"
                 self._take(Failed(self._number, "TooLarge", text, 13, 0))
                 continue
-            if not self._ways.keep_queue or topic.startswith("%RETRY%"):
-                queue_id = ANY_QUEUE
-            more = added
-            if len(properties) + len(added) + len(origin) <= _MOST_PROPERTY_BYTES:
-                more += origin
-            self._sender.send(
-                self._number, topic, queue_id, chosen.lane, flag, properties, more, body
-            )
+            way = topic, queue_id, chosen.lane, added
+            self._sender.send(self._number, way, chosen.place, flag, properties, body)
 
     def _has_room(self, size: int, *, is_new: bool) -> bool:
         """Waits for the rate and, with a new record, for room in the window; whether both came."""
         most = WINDOW - 1
         while not self.is_ended:
             wait_s = self._pace.wait_s()
+            in_flight = self._number - self._noted
             is_full = is_new and (
-                self._in_flight > most
+                in_flight > most
                 # One queue in its tries holds up what is counted.
                 or len(self._order) > _MOST_UNCOUNTED
-                or (self._in_flight > 0 and self._bytes + size > _WINDOW_BYTES)
+                or (in_flight > 0 and self._bytes + size > _WINDOW_BYTES)
             )
             if not is_full and wait_s <= 0:
                 return True
             if is_full:
                 # Room for many at once, so that requests are full.
                 most = WINDOW // 2
-            self._sender.flush()
-            if self._in_flight:
+            else:
+                self._sender.flush()
+            if in_flight:
                 self._take_all(self._sender.answers(0.1 if is_full else min(wait_s, 0.1)))
             else:
                 time.sleep(min(max(wait_s, 0.0), 0.1))
@@ -225,26 +198,27 @@ class Run:
             self._in_a_row = 0
             if answer.status != "SEND_OK":
                 self.unreplicated += len(answer.numbers)
-            for number in answer.numbers:
-                self._answer(self._waiting.pop(number)[0])
+            self._answer(answer.numbers)
             return
-        record, chosen, index, topic = self._waiting.pop(answer.number)
-        kind = kind_of(answer)
+        chosen, kind = self._waiting[answer.number], kind_of(answer)
         if self.stopped is not None and ACTIONS[kind] != "skip":
             # It follows from what stopped the run: the next run sends it.
             return
         # Each run tries these again, and they say nothing about the others.
-        self._in_a_row += not (kind == "no-queue" and record.is_again)
-        if not record.is_again and ACTIONS[kind] != "skip":
+        self._in_a_row += not (kind == "no-queue" and chosen.is_again)
+        if not chosen.is_again and ACTIONS[kind] != "skip":
             self._failed += 1
-        record.failures += (_failure(answer, kind, chosen, index, topic),)
-        self._answer(record)
-        self.stopped = self.stopped or self._reason_to_stop(kind, f"{topic}: {answer.text}")
+        failure = _failure(answer, kind, chosen)
+        chosen.failures += (failure,)
+        self._answer((answer.number,))
+        text = f"{failure.topic}: {answer.text}"
+        self.stopped = self.stopped or self._reason_to_stop(kind, text)
 
-    def _answer(self, record: _Record) -> None:
-        record.waiting -= 1
-        if not record.waiting:
-            self._answered.append(record)
+    def _answer(self, numbers: Iterable[int]) -> None:
+        for chosen in map(self._waiting.pop, numbers):
+            chosen.waiting -= 1
+            if not chosen.waiting:
+                self._answered.append(chosen)
 
     def _reason_to_stop(self, kind: FailureKind, answer: str) -> str | None:
         if self._ways.ordered and kind not in _OF_ONE:
@@ -271,24 +245,26 @@ class Run:
         if last is not None:
             line.anchor = last.place, last.time_ms
         done = journal.done if line.done is None else line.done
-        for record in answered:
-            place, known = record.place, []
-            if record.is_again:
+        for chosen in answered:
+            place = chosen.place
+            if chosen.is_again:
                 # A damaged batch is sent, and fails, as one message.
-                keys = [(place, index) for index in dict.fromkeys((None, *record.indexes))]
+                keys = [(place, index) for index in dict.fromkeys((None, *chosen.messages))]
                 known = [key for key in keys if key in journal.failures]
+                line.resolved += known
                 if place <= journal.done and not known:
                     line.late.append(place)
             if place > done and place not in journal.beyond:
                 line.beyond.append(place)
-            line.sent += len(record.indexes) - len(record.failures)
-            line.resolved += known
-            line.failures += record.failures
+            line.sent += len(chosen.messages) - len(chosen.failures)
+            line.failures += chosen.failures
         journal.note(line)
         self.sent += line.sent
-        for record in answered:
-            self._in_flight -= len(record.indexes)
-            self._bytes -= record.size
+        for chosen in answered:
+            self._noted += len(chosen.messages)
+            self._bytes -= chosen.size
+            # Many may wait for one before them.
+            chosen.messages = chosen.changed = NOTHING
 
 
 def _content(message: StoredMessage | Message) -> tuple[int, bytes, bytes]:
@@ -307,13 +283,11 @@ def _content(message: StoredMessage | Message) -> tuple[int, bytes, bytes]:
     return message.flag, properties, message.body
 
 
-def _failure(
-    found: Failed, kind: FailureKind, chosen: Chosen, index: int | None, topic: str
-) -> ReplayFailure:
-    message = chosen.messages[index]
+def _failure(found: Failed, kind: FailureKind, chosen: Chosen) -> ReplayFailure:
+    index, message = [*chosen.messages.items()][found.number - chosen.first]
     return ReplayFailure(
         physical_offset=chosen.place,
-        topic=topic,
+        topic=chosen.goes_to(index)[0],
         kind=kind,
         # The client adds a line with an address for readers.
         answer=found.text.partition("\nFor more information")[0],

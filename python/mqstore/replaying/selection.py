@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from mqstore import Message, Store, StoredMessage
+    from mqstore.replaying.report import ReplayFailure
 
 Refused = Literal["half", "rolled-back", "system", "damaged", "copy", "not-utf8"]
 REFUSED: tuple[Refused, ...] = get_args(Refused)
 # Messages that wait for their own topic.
 _WAITING = ("half", "delayed", "timer")
+# Compressed, of a transaction, or a batch: bits of `MessageSysFlag`.
+_UNUSUAL = 0x1 | 0xC | 0xC0
 # Properties of a message's way through a broker: they would mean something else at the target.
 DROPPED = (
     *("DELAY", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "__transactionId__"),
@@ -74,32 +77,42 @@ class Selection:
         return None if self.to_origin else self.missed_by or self.dead_letters
 
 
-_NOTHING: dict[Any, Any] = {}
+NOTHING: dict[Any, Any] = {}
 
 
-# A struct is made faster than a dataclass, and there is one for each message.
-class Chosen(msgspec.Struct):
-    """A record to be sent.
+# A struct is made faster than a dataclass, and there is one for each message, without cycles.
+class Chosen(msgspec.Struct, gc=False):
+    """A record to be sent, and how far it is.
 
     Attributes:
-        record: The record as it is stored.
         place: Its physical offset.
+        time_ms: When it was stored.
         topic: Topic of the target.
         queue_id: Its queue; of a waiting message the one that it is for.
         lane: A number of the queue that it comes from, in whose order it is sent.
         added: Properties that its messages get.
         messages: Its messages, by place in their batch, from 0; ``None`` outside of one.
         changed: What is sent in the place of some of them.
+        is_again: Whether it lies before handled ones.
+        first: Number of the first of its messages in the run.
+        waiting: How many of them have no answer yet.
+        size: Bytes of those that were handed on.
+        failures: Those that the cluster did not take.
     """
 
-    record: StoredMessage
     place: int
+    time_ms: int
     topic: str
     queue_id: int
     lane: int
     added: Mapping[str, str]
     messages: Mapping[int | None, StoredMessage]
-    changed: Mapping[int | None, Message] = _NOTHING
+    changed: Mapping[int | None, Message] = NOTHING
+    is_again: bool = False
+    first: int = 0
+    waiting: int = 0
+    size: int = 0
+    failures: tuple[ReplayFailure, ...] = ()
 
     def goes_to(self, index: int | None) -> tuple[str, int]:
         """Topic and queue of one of its messages; a transform may have changed them."""
@@ -155,6 +168,7 @@ class Selector:
             end_ms=what.end_ms,
         )
         self._matches = None if what.grep is None else body_matches(what.grep)
+        self._plain_lane = functools.lru_cache(maxsize=4096)(self._find_plain_lane)
         self.log_begin = self.begin = store.min_physical_offset
         self.end = store.max_physical_offset
 
@@ -279,8 +293,28 @@ class Selector:
             return (0, 0) if self._begins is not None else whole
         return min(firsts), max(lasts) + 1
 
+    def _find_plain_lane(self, topic: str, queue_id: int) -> int | None:
+        """The lane of a queue whose usual messages are sent; ``None`` if each is looked at."""
+        what = self._what
+        bounds = what.first_queue_offset, what.last_queue_offset, self._group, self._matches
+        is_plain = bounds == (None,) * 4 and queue_id in (what.queue_ids or (queue_id,))
+        return _lane(topic, queue_id) if is_plain and not _is_system(topic) else None
+
     def _judged(self, message: StoredMessage) -> Chosen | NotSent | None:
         """Decides about a message; ``None`` if the selection has not got it."""
+        topic, queue_id, raw = message.topic, message.queue_id, message.raw_properties
+        lane = self._plain_lane(topic, queue_id)
+        if (
+            lane is None
+            or message.sys_flag & _UNUSUAL
+            or raw.find(b"MQSTORE_") >= 0  # `in` would first raise an error, and catch it
+            or not raw.isascii()
+        ):
+            return self._judged_closely(message)
+        place, time_ms = message.physical_offset, message.store_timestamp_ms
+        return Chosen(place, time_ms, topic, queue_id, lane, NOTHING, {None: message})
+
+    def _judged_closely(self, message: StoredMessage) -> Chosen | NotSent | None:
         what, group = self._what, self._to_group
         first, last = what.first_queue_offset, what.last_queue_offset
         topic, queue_id = message.topic, message.queue_id
@@ -305,7 +339,7 @@ class Selector:
             or (self._matches is not None and not self._matches(message))
         ):
             return None
-        to, added = real, _NOTHING
+        to, added = real, NOTHING
         if group is not None:
             to, added = RETRY + group, {"RETRY_TOPIC": origin or real}
         elif what.to_origin:
@@ -327,7 +361,8 @@ class Selector:
             if "damaged" not in what.include:
                 return NotSent(message.physical_offset, "damaged", topic, str(error))
             messages = {None: message}
-        return Chosen(message, message.physical_offset, to, queue_id, lane, added, messages)
+        place, time_ms = message.physical_offset, message.store_timestamp_ms
+        return Chosen(place, time_ms, to, queue_id, lane, added, messages)
 
     def _reason(self, message: StoredMessage, purpose: str, real: str) -> str | None:
         """Why a message is not sent."""

@@ -23,8 +23,11 @@ JAR = Path(__file__).with_name("sender.jar")
 ACCESS_KEY, SECRET_KEY = "MQSTORE_ACCESS_KEY", "MQSTORE_SECRET_KEY"
 MOST_BODY_BYTES = 32 << 20
 _MOST_ANSWER_BYTES = 1 << 20
-_MESSAGE = struct.Struct(">IBqiiiIIII")
+_MESSAGE = struct.Struct(">IBqiqiI")
 _MOST_HELD_BYTES = 64 << 10
+_MOST_WAYS = 4096
+# So long, requests that are not full wait for more while others are on their way.
+_PATIENCE_S = 0.02
 _END_S = 30.0
 JAVA_OPTIONS = (
     *("-Xmx768m", "-XX:+UseSerialGC"),
@@ -112,15 +115,19 @@ class Failed:
     tries: int
 
 
+Way = tuple[str, int, int, bytes]
+"""What many messages share: topic, queue, lane, and properties that they get."""
+
+
 class Sender:
-    """The running client.
+    """The running client; `broker` is where the messages come from.
 
     Raises:
         ConfigError: It cannot be started as asked.
         StoreIOError: It does not start.
     """
 
-    def __init__(self, target: Target, *, dropped: Iterable[str]) -> None:
+    def __init__(self, target: Target, *, dropped: Iterable[str], broker: str = "") -> None:
         access, secret = target.secrets()
         class_path = target.class_path()
         # The client writes a log of its own, which nobody reads; a killed run leaves it to Java.
@@ -150,6 +157,7 @@ class Sender:
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._is_unsent = False
+        self._ways: dict[Way, int] = {}
         settings = {
             "name.servers": target.to,
             "access.key": access,
@@ -160,6 +168,7 @@ class Sender:
             "batch": str(target.batch),
             "ordered": str(target.ordered).lower(),
             "drop": "\1".join(dropped),
+            "broker": broker,
             "property.tls.enable": str(target.tls).lower(),
             "property.rocketmq.client.logRoot": logs,
             "property.rocketmq.client.logLevel": "ERROR",
@@ -183,22 +192,20 @@ class Sender:
         return *struct.unpack_from(">i", body, at), tuple(filter(None, groups.split("\1"))), error
 
     def send(
-        self,
-        number: int,
-        topic: str,
-        queue_id: int,
-        lane: int,
-        flag: int,
-        properties: bytes,
-        added: bytes,
-        body: bytes,
+        self, number: int, way: Way, place: int, flag: int, properties: bytes, body: bytes
     ) -> None:
         """Hands on a message; its answer has the number."""
-        name = topic.encode()
-        lengths = len(name), len(properties), len(added), len(body)
-        size = _MESSAGE.size - 4 + sum(lengths)
-        head = _MESSAGE.pack(size, 77, number, queue_id, lane, flag, *lengths)
-        self._held += (head, name, properties, added, body)
+        known = self._ways.get(way)
+        if known is None:
+            if len(self._ways) == _MOST_WAYS:
+                self._ways.clear()
+            known = self._ways[way] = len(self._ways)
+            topic, queue_id, lane, added = way
+            head = struct.pack(">Biii", 87, known, queue_id, lane)
+            self._held.append(_block(head + _text(topic) + added))
+        size = _MESSAGE.size + len(properties) + len(body)
+        head = _MESSAGE.pack(size - 4, 77, number, known, place, flag, len(properties))
+        self._held += (head, properties, body)
         self._held_bytes += size
         self._is_unsent = True
         if self._held_bytes > _MOST_HELD_BYTES:
@@ -206,11 +213,16 @@ class Sender:
 
     def answers(self, timeout_s: float) -> Iterator[Sent | Failed]:
         """The answers that are there, after a wait for the first of them."""
-        while (body := self._frame(timeout_s)) is not None:
+        self._send()
+        body = self._frame(min(timeout_s, _PATIENCE_S))
+        if body is None:
+            self.flush()
+            body = self._frame(timeout_s)
+        while body is not None:
             if not body:
                 raise self._gone()
             yield _answer(body)
-            timeout_s = 0
+            body = self._frame(0)
 
     def flush(self) -> None:
         """Has everything sent that was handed on, in requests that may not be full."""

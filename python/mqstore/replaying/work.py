@@ -63,7 +63,7 @@ class Work:
         """Yields messages behind those that are handled."""
         journal, selector = self._journal, self._selector
         for one in selector.chosen([(journal.done + 1, None)]):
-            if one.place > journal.done and one.place not in journal.beyond:
+            if not journal.is_handled(one.place):
                 if self._progress is not None:
                     self._progress(one.place - selector.begin, selector.end - selector.begin)
                 self._learn(one)
