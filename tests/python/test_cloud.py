@@ -105,7 +105,9 @@ def test_every_scan_reads_each_byte_once_in_large_parts(s3: Bucket, tmp_path: Pa
     with mqstore.open(tmp_path, "a", config={"mapped_file_size_commit_log": 12 << 20}) as writer:
         for number in range(40):
             bodies = [bytes([number, n % 256]) * 512 for n in range(1000)]
-            writer.append_many([mqstore.Message("orders", body, keys=f"{number}") for body in bodies])
+            writer.append_many(
+                [mqstore.Message("orders", body, keys=f"{number}") for body in bodies]
+            )
         length = writer.max_physical_offset
     url = s3.put(tmp_path, "four-files")
     scans: list[tuple[Callable[[mqstore.Store], int], int]] = [
