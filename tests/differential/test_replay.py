@@ -212,10 +212,17 @@ def test_a_broker_that_is_away_is_waited_for_in_order(cluster: Cluster, tmp_path
         topic = "alone" if message.topic == "invoices" else "two"
         return message.to_message(topic=topic)
 
+    def is_known() -> bool:
+        """Whether the first name server knows the second broker."""
+        plan = mqstore.replay(root, to_topic="alone", **options(cluster))
+        return plan.topics[0].queues == 4
+
     given = options(cluster, transform=restart, apply=True, tries=30)
     try:
         start()
+        assert any(is_known() for _ in range(60))
         report = mqstore.replay(root, ordered=True, rate=50, **given)
+        assert again.ident, report
         again.join()
         assert (report.sent, report.failed, report.stopped) == (100, 0, None)
         got = sorted(

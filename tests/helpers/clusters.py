@@ -71,9 +71,9 @@ class Cluster:
         while True:
             try:
                 found = self.rocketmq.consume(topics, "all-of-them")
-            except RocketMQError as error:
-                # The client cannot be given no queue at all.
-                if "can not be null or empty" not in str(error):
+            except RocketMQError:
+                # The client cannot be given no queue at all, and a broker may have just begun.
+                if time.monotonic() > deadline:
                     raise
                 found = []
             # A broker adds a message to its queue a little later.
