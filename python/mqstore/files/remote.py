@@ -40,6 +40,8 @@ _INTERRUPTED_S = 1.0
 """Seconds after an interrupt in which a thread of the interrupted call may begin a request."""
 _LONGEST_PAUSE_S = 3.0
 _MOST_AHEAD = 8
+_LEFT_AHEAD_S = 30.0
+"""Seconds after which the reader of a part that was read ahead is taken for ended."""
 _PAGE = 1000
 """Objects that one list request names."""
 _STATUS = re.compile(r"status code: (\d{3})")
@@ -97,7 +99,8 @@ class _Objects:
         self.in_database: _Listed | None = None
         self._interrupts = 0
         self._interrupted_s = -math.inf
-        self._ahead: dict[tuple[State, tuple[int, int]], Future[Buffer]] = {}
+        # When each was begun, and its request.
+        self._ahead: dict[tuple[State, tuple[int, int]], tuple[float, Future[Buffer]]] = {}
 
     @property
     def counts(self) -> IoCounts:
@@ -133,14 +136,19 @@ class _Objects:
         ahead: Sequence[tuple[State, tuple[int, int]]] = (),
     ) -> _Parts:
         """Returns the bytes of parts, of the cache where it has the object; as ``fetch``."""
-        fetch = partial(self.fetch, state, ahead=ahead)
         if self.cache is not None:
             # Later objects may be there.
-            own = [(other, part) for other, part in ahead if other == state]
-            fetch = partial(self.cache.read, state, fetch=partial(self.fetch, state, ahead=own))
+            ahead = [(other, part) for other, part in ahead if other == state]
+
+        def fetch(wanted: Sequence[tuple[int, int]]) -> _Parts:
+            # Where a whole object is read its parts are others.
+            return self.fetch(state, wanted, ahead if wanted is parts else ())
+
+        cache = self.cache
+        fetched = fetch if cache is None else partial(cache.read, state, fetch=fetch)
         # Of other files a reader that goes backwards wants little.
         is_index = state[0].startswith("index/")
-        return self._walked.read(state, parts, fetch) if is_index else fetch(parts)
+        return self._walked.read(state, parts, fetched) if is_index else fetched(parts)
 
     def fetch(
         self,
@@ -157,7 +165,7 @@ class _Objects:
         """
         threads = request_threads()
         with self._lock:
-            begun = [self._ahead.pop((state, (part[0], part[1])), None) for part in parts]
+            begun = [self._ahead.pop((state, (at, end)), (0.0, None))[1] for at, end in parts]
         # One that failed ahead of its reader is asked for again.
         reads = [
             threads.submit(self._reading(state, part))
@@ -184,13 +192,19 @@ class _Objects:
         return self._task("read", key, read)
 
     def _begin(self, state: State, part: tuple[int, int]) -> None:
-        """Reads a part ahead; those that nobody asked for make room."""
+        """Reads a part ahead; one that nobody asked for makes room."""
         with self._lock:
             if (state, part) in self._ahead:
                 return
-            while len(self._ahead) >= _MOST_AHEAD:
-                self._ahead.pop(next(iter(self._ahead))).cancel()
-            self._ahead[state, part] = request_threads().submit(self._reading(state, part))
+            now_s = time.monotonic()
+            if len(self._ahead) >= _MOST_AHEAD:
+                oldest = next(iter(self._ahead))
+                # A younger one has a reader, and would be read twice.
+                if now_s - self._ahead[oldest][0] < _LEFT_AHEAD_S:
+                    return
+                self._ahead.pop(oldest)[1].cancel()
+            future = request_threads().submit(self._reading(state, part))
+            self._ahead[state, part] = now_s, future
 
     def _wait(self, tasks: Sequence[Callable[[], _T]]) -> _Results[_T]:
         """The results of tasks that run at once."""

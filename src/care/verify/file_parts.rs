@@ -43,7 +43,6 @@ pub(crate) fn walk_all(
         cut((begin_of(number), file), begin_of(number)..begin_of(number + 1), len)
     });
     let parts: Vec<_> = parts.collect();
-    let _reading = log.announce(0..u64::MAX);
     let read = |&(begin, file): &(u64, &Arc<RunFile>), bytes: Range<u64>, begins: bool| {
         let bytes = bytes.start - begin..bytes.end - begin;
         let found = log_walk::walk(cx, (log, listed), (queues, index), file, bytes, begins);

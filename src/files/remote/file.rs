@@ -7,7 +7,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::kept::{BLOCK, Kept, Memory, PART, Part};
 use super::listing::{Listing, Object, Objects};
@@ -21,9 +22,9 @@ const LOOK: u64 = 4 << 10;
 const AHEAD: u64 = 3;
 /// Bytes that a reader has read on end when it begins to read in parts.
 const LONG: u64 = 1 << 20;
-/// How often a reader is let wait for a part that another thread reads. That thread may wait for this
-/// one, which then reads the part as well.
-const MOST_WAITS: usize = 50;
+/// How long a reader waits for a part that another thread reads. That thread may wait for this one,
+/// which then reads the part as well.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 const WAIT: Duration = Duration::from_millis(100);
 /// Blocks between two that are fetched together with them: a request costs more.
 const MOST_SKIPPED: u64 = 4;
@@ -60,8 +61,9 @@ struct Request {
 
 impl RemoteFile {
     /// The blocks of parts of the file, by number; those that no memory has are asked for at once.
-    fn blocks_of(&self, parts: &[Range<u64>]) -> io::Result<Found> {
-        let mut waits = 0;
+    /// A reader that goes `on` may read what was announced.
+    fn blocks_of(&self, parts: &[Range<u64>], on: bool) -> io::Result<Found> {
+        let began = Instant::now();
         loop {
             let (mut found, mut missing) = (Found::new(), BTreeSet::new());
             let mut kept = self.memory.kept.lock();
@@ -76,22 +78,23 @@ impl RemoteFile {
             if missing.is_empty() {
                 return Ok(found);
             }
-            let requests = self.requests(&kept, parts, missing);
+            let requests = self.requests(&kept, parts, missing, on);
             let keys = requests.iter().filter(|request| request.is_part);
             let keys: Vec<_> = keys.map(|part| (self.id, part.bytes.start / PART)).collect();
-            if waits < MOST_WAITS && keys.iter().any(|key| kept.asked.contains(key)) {
+            let asker = thread::current().id();
+            let is_others = |key| kept.asked.get(key).is_some_and(|other| *other != asker);
+            if keys.iter().any(is_others) && began.elapsed() < LONGEST_WAIT {
                 drop(kept);
-                waits += 1;
                 self.wait(&keys)?;
                 continue;
             }
-            kept.asked.extend(&keys);
+            kept.asked.extend(keys.iter().map(|key| (*key, asker)));
             let ahead = self.ahead(&mut kept, &requests);
             drop(kept);
             let ranges: Vec<_> = requests.iter().map(|request| request.bytes.clone()).collect();
             let read = self.objects.ranges(&self.object, &ranges, &ahead);
             let mut kept = self.memory.kept.lock();
-            kept.asked.retain(|key| !keys.contains(key));
+            kept.asked.retain(|key, other| !keys.contains(key) || *other != asker);
             self.memory.arrived.notify_all();
             if read.as_ref().is_ok_and(|read| {
                 !read.iter().map(Vec::len).eq(ranges.iter().map(|r| to_usize(r.end - r.start)))
@@ -106,7 +109,7 @@ impl RemoteFile {
     fn wait(&self, keys: &[(u64, u64)]) -> io::Result<()> {
         self.objects.waiting(&|| {
             let mut kept = self.memory.kept.lock();
-            if keys.iter().any(|key| kept.asked.contains(key)) {
+            if keys.iter().any(|key| kept.asked.contains_key(key)) {
                 wait_for(&self.memory.arrived, &mut kept, WAIT);
             }
         });
@@ -114,7 +117,13 @@ impl RemoteFile {
     }
 
     /// Ranges to read for missing blocks: more than these where a reader goes on.
-    fn requests(&self, kept: &Kept, parts: &[Range<u64>], missing: BTreeSet<u64>) -> Vec<Request> {
+    fn requests(
+        &self,
+        kept: &Kept,
+        parts: &[Range<u64>],
+        missing: BTreeSet<u64>,
+        on: bool,
+    ) -> Vec<Request> {
         let mut runs: Vec<Range<u64>> = Vec::new();
         for number in missing {
             match runs.last_mut() {
@@ -136,7 +145,7 @@ impl RemoteFile {
             let ends = (began..=run.start).filter_map(|at| kept.ends.peek(&(self.id, at * BLOCK)));
             let before = ends.copied().max().unwrap_or(0);
             let (part_begin, part_end) = (start / PART * PART, until.next_multiple_of(PART));
-            let (bytes, is_part) = match kept.announced(self.id, start) {
+            let (bytes, is_part) = match kept.announced(self.id, start).filter(|_| on) {
                 Some(range) => {
                     let begin = part_begin.max(range.start / BLOCK * BLOCK);
                     let end = range.end.checked_next_multiple_of(BLOCK).unwrap_or(u64::MAX);
@@ -144,7 +153,11 @@ impl RemoteFile {
                 }
                 None if before >= PART => (part_begin.max(reach)..part_end, true),
                 None if before >= LONG => (start..part_end, true),
-                None => (start..until.max(start.saturating_add(3 * before)), false),
+                // Whole blocks: the file before may have ended within one.
+                None => {
+                    let more = (3 * before).next_multiple_of(BLOCK);
+                    (start..until.max(start.saturating_add(more)), false)
+                }
             };
             let end = bytes.end.min(self.object.len);
             reach = end;
@@ -179,9 +192,10 @@ impl RemoteFile {
             if is_announced && range.is_none() {
                 return None;
             }
-            let end = range.map_or(u64::MAX, |range| range.end.saturating_add(BLOCK));
+            let end = range.and_then(|range| range.end.checked_next_multiple_of(BLOCK));
+            let end = end.unwrap_or(u64::MAX);
             let is_there = kept.parts.contains(&(id, part.start / PART));
-            let is_asked = kept.asked.contains(&(id, part.start / PART));
+            let is_asked = kept.asked.contains_key(&(id, part.start / PART));
             // One that ends earlier is not what its reader will ask for.
             (!is_there && !is_asked && part.end <= end).then_some((object, part))
         });
@@ -208,7 +222,10 @@ impl RemoteFile {
             }
             let on_end = before + (bytes.end - bytes.start);
             kept.ends.pop(&(self.id, bytes.start));
-            kept.ends.put((self.id, bytes.end), on_end);
+            // Where the announced ends its reader does.
+            if !is_part || bytes.end % PART == 0 || bytes.end == self.object.len {
+                kept.ends.put((self.id, bytes.end), on_end);
+            }
             if bytes.end == self.object.len
                 && let Some((next, _)) = self.listing.behind(&self.path).next()
             {
@@ -224,20 +241,21 @@ impl RemoteFile {
 }
 
 /// Copies the bytes from `position` on; `buffer` ends before the blocks do.
-fn copy(blocks: &Found, position: u64, buffer: &mut [u8]) {
+fn copy(blocks: &Found, position: u64, buffer: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;
     while filled < buffer.len() {
         let at = position + filled as u64;
         let block = blocks.get(&(at / BLOCK)).and_then(|part| part.block(at / BLOCK));
         let block = block.unwrap_or_default();
         let Some(bytes) = block.get(to_usize(at % BLOCK)..).filter(|b| !b.is_empty()) else {
-            break;
+            return Err(io::Error::other("expected the bytes asked for, found fewer"));
         };
         let to = buffer.get_mut(filled..).unwrap_or_default();
         let count = bytes.len().min(to.len());
         to[..count].copy_from_slice(&bytes[..count]);
         filled += count;
     }
+    Ok(())
 }
 
 impl StorageFile for RemoteFile {
@@ -249,7 +267,8 @@ impl StorageFile for RemoteFile {
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
         let part = self.part(position, buffer.len());
         let len = to_usize(part.end - part.start);
-        copy(&self.blocks_of(&[part])?, position, buffer.get_mut(..len).unwrap_or_default());
+        let found = self.blocks_of(&[part], true)?;
+        copy(&found, position, buffer.get_mut(..len).unwrap_or_default())?;
         Ok(len)
     }
 
@@ -259,13 +278,12 @@ impl StorageFile for RemoteFile {
 
     fn read_many(&self, places: &[(u64, usize)]) -> io::Result<Vec<Vec<u8>>> {
         let parts: Vec<_> = places.iter().map(|&(at, len)| self.part(at, len)).collect();
-        let blocks = self.blocks_of(&parts)?;
+        let blocks = self.blocks_of(&parts, false)?;
         let read = parts.into_iter().map(|part| {
             let mut bytes = vec![0; to_usize(part.end - part.start)];
-            copy(&blocks, part.start, &mut bytes);
-            bytes
+            copy(&blocks, part.start, &mut bytes).map(|()| bytes)
         });
-        Ok(read.collect())
+        read.collect()
     }
 
     fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {

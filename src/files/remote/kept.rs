@@ -1,9 +1,10 @@
 //! Blocks and parts read behind a URL, shared by all files of a storage.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
+use std::thread::ThreadId;
 
 use lru::LruCache;
 
@@ -43,7 +44,7 @@ pub(super) struct Kept {
     pub(super) blocks: LruCache<(u64, u64), Part>,
     pub(super) parts: LruCache<(u64, u64), Part>,
     /// Parts that a thread reads.
-    pub(super) asked: HashSet<(u64, u64)>,
+    pub(super) asked: HashMap<(u64, u64), ThreadId>,
     /// Ends of what was read, each with the bytes on end before it.
     pub(super) ends: LruCache<(u64, u64), u64>,
     pub(super) announced: Vec<Weak<Announced>>,
@@ -77,7 +78,7 @@ impl Default for Memory {
         let kept = Kept {
             blocks: LruCache::new(MOST_BLOCKS),
             parts: LruCache::new(MOST_PARTS),
-            asked: HashSet::new(),
+            asked: HashMap::new(),
             ends: LruCache::new(MOST_ENDS),
             announced: Vec::new(),
         };

@@ -1,5 +1,6 @@
 use super::kept::{BLOCK, PART};
 use super::*;
+use crate::format::width::to_usize;
 use crate::locks::Mutex;
 use std::sync::atomic::Ordering;
 
@@ -143,6 +144,12 @@ fn threads_that_read_one_announced_range_share_its_parts() {
     let count: u64 = read.iter().map(|part| part.end - part.start).sum();
     let wanted = ends[0] + ends[1].next_multiple_of(BLOCK);
     assert_eq!((read.len(), count), (4 + 3, wanted), "{read:?}");
+    // Places are for themselves.
+    remote.memory.kept.lock().parts.clear();
+    let file = remote.open(&paths[0], Access::Read).unwrap();
+    file.read_many(&[(PART + 7, 9), (2 * PART + 7, 9)]).unwrap();
+    let read = std::mem::take(&mut *memory.read.lock());
+    assert_eq!(read, [PART..PART + BLOCK, 2 * PART..2 * PART + BLOCK]);
     drop(reading);
     // Behind its end, and later everywhere, a read is for itself.
     let file = remote.open(&paths[1], Access::Read).unwrap();
@@ -210,4 +217,33 @@ fn a_changed_object_is_another_file_once_listed_again() {
     after.read_at(&mut byte, 0).unwrap();
     assert_eq!(byte, [2]);
     assert_ne!(after.stat().unwrap().inode, before.stat().unwrap().inode);
+}
+
+#[test]
+fn a_reader_that_goes_on_into_the_next_file_asks_for_whole_blocks() {
+    let memory = Arc::new(Stored::default());
+    let bytes: Vec<u8> = (0..20 * BLOCK + 40_000).map(|at| (at % 251) as u8 + 1).collect();
+    for name in ["q/0", "q/1"] {
+        memory.put(name, bytes.clone(), "1");
+    }
+    let check = |places: &[(u64, usize)], before: u64| {
+        let remote = remote(&memory);
+        let open = |name: &str| remote.open(&Path::new("s3://b/p").join(name), Access::Read);
+        let first = open("q/0").unwrap();
+        first.read_at(&mut [0], bytes.len() as u64 - before).unwrap();
+        let next = open("q/1").unwrap();
+        next.read_at(&mut [0], 0).unwrap();
+        for (read, (at, len)) in next.read_many(places).unwrap().iter().zip(places) {
+            let expected = bytes.iter().skip(*at as usize).take(*len);
+            assert!(read.iter().eq(expected), "{before} {places:?}");
+        }
+    };
+    for before in [1, 40_001, 3 * BLOCK] {
+        for block in 1..20 {
+            let at = block * BLOCK;
+            check(&[(at - 20_000, 40_000)], before);
+            check(&[(BLOCK, 1), (at + 6 * BLOCK, 70_000)], before);
+            check(&[(at + 30_000, 1), (at + 30_000, 3 * to_usize(BLOCK))], before);
+        }
+    }
 }

@@ -108,7 +108,6 @@ impl<'a> LogReading<'a> {
             cut(Arc::clone(file), file.base_offset.max(from)..end.min(self.end), PART)
         });
         let parts: Vec<_> = parts.collect();
-        let _reading = self.log.announce(from..self.end);
         let read = |file: &Arc<RunFile>, bytes: Range<u64>, begins| self.read(file, bytes, begins);
         read_in_parts(&parts, from, true, threads, dir, read, |_, part| take(part)).map(drop)
     }
