@@ -296,7 +296,8 @@ public final class Sender {
         byte[] content = bytes(body, body.remaining());
         properties.keySet().removeAll(dropped);
         properties.putAll(item.way.added);
-        if (length + item.way.bytes + origin.length() <= MOST_PROPERTY_BYTES) {
+        int more = ("MQSTORE_ORIGIN\1" + origin + "\2").getBytes(StandardCharsets.UTF_8).length;
+        if (length + item.way.bytes + more <= MOST_PROPERTY_BYTES) {
             properties.put("MQSTORE_ORIGIN", origin);
         }
         item.message = newMessage.newInstance(item.way.topic, content);

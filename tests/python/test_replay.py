@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import mqstore
+from helpers.golden import Case, case_names
 from mqstore.replaying.journal import Journal, Line
 from mqstore.replaying.report import ACTIONS, ReplayFailure, read_failures, write_failures
 from mqstore.replaying.run import Pace, kind_of
@@ -371,3 +372,15 @@ def test_credentials_come_from_a_file_or_the_environment(
         Target(to="a:1").secrets()
     monkeypatch.setenv("MQSTORE_SECRET_KEY", "b")
     assert Target(to="a:1").secrets() == ("env", "b")
+
+
+@pytest.mark.parametrize("name", case_names("messages"))
+def test_usual_messages_are_judged_as_all_others(name: str, tmp_path: Path) -> None:
+    case = Case(name)
+    root = case.unpack(tmp_path)
+    include: Any = ("system", "half", "rolled-back")
+    for what in (Selection(), Selection(queue_ids=(0, 2)), Selection(include=include)):
+        with case.open(root) as store:
+            selector = Selector(store, what)
+            for message in store.scan(on_error="skip", decompress=False):
+                assert selector._judged(message) == selector._judged_closely(message), message

@@ -17,7 +17,7 @@ import pytest
 
 import mqstore
 from mqstore.cli import main
-from mqstore.replaying import replay
+from mqstore.replaying import replay, run
 from mqstore.replaying.report import read_failures, write_failures
 from mqstore.replaying.selection import Chosen
 from mqstore.replaying.sender import Failed, Sender, Sent, Target
@@ -86,6 +86,39 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with mqstore.open(folder, "a", config=mqstore.StoreConfig.embedded()) as store:
         store.append_many({"topic": "orders", "body": b"%d" % n} for n in range(40))
     return folder
+
+
+class Holding(Client):
+    """Holds one message, as of a queue with few of them, until it is asked for what it has."""
+
+    sent_before: ClassVar[list[int]] = []
+
+    def answers(self, _timeout_s: float) -> Iterator[Sent | Failed]:
+        while self.waiting:
+            yield self.waiting.pop(0)
+
+    def flush(self) -> None:
+        if self.late:
+            self.sent_before.append(len(self.got))
+        self.waiting, self.late = self.waiting + self.late, []
+
+
+def test_a_message_of_a_quiet_queue_does_not_wait_for_a_full_request(
+    monkeypatch: pytest.MonkeyPatch, root: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(replay, "Sender", Holding)
+    monkeypatch.setattr(Holding, "sent_before", [])
+    monkeypatch.setattr(Holding, "got", [])
+    monkeypatch.setattr(Holding, "slow", b"quiet")
+    # Messages that come slowly are sent at once.
+    monkeypatch.setattr(run, "_SLOW_S", 1e9)
+    with mqstore.open(root, "a") as store:
+        store.append("orders", b"quiet")
+        store.append_many({"topic": "orders", "body": b"%d" % n} for n in range(8 * run.WINDOW))
+    report = mqstore.replay(root, "x:1", apply=True, journal=tmp_path / "journal")
+    assert report.sent == 41 + 8 * run.WINDOW
+    assert len(Holding.sent_before) == 1
+    assert Holding.sent_before[0] < 40 + 6 * run.WINDOW
 
 
 def test_what_may_pass_is_sent_by_the_next_run(client: type[Client], root: Path) -> None:

@@ -27,6 +27,7 @@ WINDOW = 1_024
 """Most messages in flight: those that a killed run may send twice."""
 _WINDOW_BYTES = 32 << 20
 _MOST_UNCOUNTED = 64 * WINDOW
+_SLOW_S = 0.1
 _MOST_IN_A_ROW = 20
 _MOST_FAILURES = 10_000
 # Failures of one message, which the others do not wait for in their order; as in Java.
@@ -108,6 +109,7 @@ class Run:
         self._answered: list[Chosen] = []
         # Of the last message that was handed on, and how many of them are noted.
         self._number = self._noted = self._bytes = self._in_a_row = self._failed = 0
+        self._handed_s = 0.0
         self.sent = self.unreplicated = 0
         self.stopped: str | None = None
         self.interrupted = False
@@ -162,6 +164,11 @@ class Run:
                 continue
             way = topic, queue_id, chosen.lane, added
             self._sender.send(self._number, way, chosen.place, flag, properties, body)
+            now_s = time.monotonic()
+            if now_s - self._handed_s > _SLOW_S:
+                # They come slower than requests fill.
+                self._sender.flush()
+            self._handed_s = now_s
 
     def _has_room(self, size: int, *, is_new: bool) -> bool:
         """Waits for the rate and, with a new record, for room in the window; whether both came."""
@@ -180,6 +187,9 @@ class Run:
             if is_full:
                 # Room for many at once, so that requests are full.
                 most = WINDOW // 2
+                # One of a queue with few messages must not wait until its request is full.
+                if self._number - next(iter(self._waiting), self._number) > 4 * WINDOW:
+                    self._sender.flush()
             else:
                 self._sender.flush()
             if in_flight:

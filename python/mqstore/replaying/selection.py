@@ -296,8 +296,9 @@ class Selector:
     def _find_plain_lane(self, topic: str, queue_id: int) -> int | None:
         """The lane of a queue whose usual messages are sent; ``None`` if each is looked at."""
         what = self._what
-        bounds = what.first_queue_offset, what.last_queue_offset, self._group, self._matches
-        is_plain = bounds == (None,) * 4 and queue_id in (what.queue_ids or (queue_id,))
+        bounds = what.first_queue_offset, what.last_queue_offset, self._begins, self._group
+        is_plain = (*bounds, self._matches) == (None,) * 5
+        is_plain = is_plain and queue_id in (what.queue_ids or (queue_id,))
         return _lane(topic, queue_id) if is_plain and not _is_system(topic) else None
 
     def _judged(self, message: StoredMessage) -> Chosen | NotSent | None:

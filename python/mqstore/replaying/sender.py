@@ -214,10 +214,11 @@ class Sender:
     def answers(self, timeout_s: float) -> Iterator[Sent | Failed]:
         """The answers that are there, after a wait for the first of them."""
         self._send()
-        body = self._frame(min(timeout_s, _PATIENCE_S))
+        patience_s = min(timeout_s, _PATIENCE_S)
+        body = self._frame(patience_s)
         if body is None:
             self.flush()
-            body = self._frame(timeout_s)
+            body = self._frame(timeout_s - patience_s)
         while body is not None:
             if not body:
                 raise self._gone()
