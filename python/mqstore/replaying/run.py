@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections import deque
@@ -109,7 +110,7 @@ class Run:
         self._answered: list[Chosen] = []
         # Of the last message that was handed on, and how many of them are noted.
         self._number = self._noted = self._bytes = self._in_a_row = self._failed = 0
-        self._handed_s = 0.0
+        self._handed_s = math.inf
         self.sent = self.unreplicated = 0
         self.stopped: str | None = None
         self.interrupted = False

@@ -155,7 +155,8 @@ fn threads_that_read_one_announced_range_share_its_parts() {
     let file = remote.open(&paths[1], Access::Read).unwrap();
     let at = 2 * PART + PART / 2;
     file.read_at(&mut [0], at + 1).unwrap();
-    assert_eq!(*memory.read.lock(), [at..at + BLOCK]);
+    let read = memory.read.lock().clone();
+    assert_eq!((read.len(), read.first()), (1, Some(&(at..at + BLOCK))));
 }
 
 #[test]
