@@ -101,6 +101,7 @@ class _Objects:
         self._interrupted_s = -math.inf
         # When each was begun, and its request.
         self._ahead: dict[tuple[State, tuple[int, int]], tuple[float, Future[Buffer]]] = {}
+        self._asked: set[tuple[State, tuple[int, int]]] = set()
 
     @property
     def counts(self) -> IoCounts:
@@ -163,19 +164,25 @@ class _Objects:
         Raises:
             StoreIOError: The object is gone, is not the listed one any more, or cannot be read.
         """
-        threads = request_threads()
+        threads, keys = request_threads(), [(state, (at, end)) for at, end in parts]
         with self._lock:
-            begun = [self._ahead.pop((state, (at, end)), (0.0, None))[1] for at, end in parts]
-        # One that failed ahead of its reader is asked for again.
-        reads = [
-            threads.submit(self._reading(state, part))
-            if future is None or (future.done() and future.exception() is not None)
-            else future
-            for future, part in zip(begun, parts, strict=True)
-        ]
-        for other, part in ahead:
-            self._begin(other, part)
-        return self._results(reads)
+            begun = [self._ahead.pop(key, (0.0, None))[1] for key in keys]
+            # Another thread may be about to begin them ahead.
+            self._asked.update(keys)
+        try:
+            # One that failed ahead of its reader is asked for again.
+            reads = [
+                threads.submit(self._reading(state, part))
+                if future is None or (future.done() and future.exception() is not None)
+                else future
+                for future, part in zip(begun, parts, strict=True)
+            ]
+            for other, part in ahead:
+                self._begin(other, part)
+            return self._results(reads)
+        finally:
+            with self._lock:
+                self._asked.difference_update(keys)
 
     def _reading(self, state: State, part: tuple[int, int]) -> Callable[[], Buffer]:
         key, length, etag, modified_ms = state
@@ -194,7 +201,7 @@ class _Objects:
     def _begin(self, state: State, part: tuple[int, int]) -> None:
         """Reads a part ahead; one that nobody asked for makes room."""
         with self._lock:
-            if (state, part) in self._ahead:
+            if (state, part) in self._ahead or (state, part) in self._asked:
                 return
             now_s = time.monotonic()
             if len(self._ahead) >= _MOST_AHEAD:
