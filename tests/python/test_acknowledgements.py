@@ -15,7 +15,7 @@ from helpers.stores import TINY
 from helpers.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 SEED = int(os.environ.get("MQSTORE_SEED", "29"))
@@ -82,6 +82,42 @@ def test_time_commits_what_was_acknowledged(store: mqstore.Store) -> None:
         # A second handle stands for a process that takes over after a kill.
         group._places.close()
         assert left(reader) == [1, 2, 3, 4, *range(6, 100)]
+
+
+def begin_topic(group: mqstore.ConsumerGroup) -> None:
+    assert group.poll("u", max_messages=1)
+
+
+def seek_other_queue(group: mqstore.ConsumerGroup) -> None:
+    # The second one commits what the first one left to do.
+    (message, *_) = group.poll("v", max_messages=2)
+    assert group.ack(message)
+    group.seek("v", 0, 3)
+
+
+def pass_over_by_tags(group: mqstore.ConsumerGroup) -> None:
+    group.process("v", print, tags="none", idle_s=0)
+
+
+@pytest.mark.parametrize("commit", [begin_topic, seek_other_queue, pass_over_by_tags])
+def test_a_commit_of_another_queue_drops_no_acknowledgement(
+    store: mqstore.Store, commit: Callable[[mqstore.ConsumerGroup], None]
+) -> None:
+    for topic in ("u", "v"):
+        for number in range(4):
+            store.append(topic, b"%d" % number)
+    with store.group("g") as group:
+        group.poll("v", max_messages=1)
+    killed = store.group("g")
+    assert killed.ack(killed.poll("t", max_messages=1)[0])
+    killed._places.close()
+    killed = store.group("g")
+    held, *others = killed.poll("t", max_messages=5)
+    for message in others:
+        assert killed.ack(message)
+    commit(killed)
+    killed._places.close()
+    assert left(store) == [int(held.body), *range(6, 100)]
 
 
 def test_the_next_consumer_keeps_what_was_done_before(store: mqstore.Store) -> None:

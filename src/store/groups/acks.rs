@@ -23,6 +23,8 @@ pub(super) struct AckFile {
     file: Arc<dyn StorageFile>,
     path: PathBuf,
     end: u64,
+    /// Whether rows were added that the group's place in memory does not have.
+    pub(super) is_ahead: bool,
 }
 
 impl AckFile {
@@ -39,14 +41,15 @@ impl AckFile {
         if let Some(file) = storage.open_if_there(&path, Access::ReadWrite)? {
             let end = (rows.len() * ROW) as u64;
             file.set_len(end).map_err(Error::io("truncate", &path))?;
-            return Ok(Self { file, path, end });
+            return Ok(Self { file, path, end, is_ahead: false });
         }
         if let Some(folder) = path.parent() {
             make_folder(storage, folder)?;
         }
         let file = storage.create(&path, 0).map_err(Error::io("create", &path))?;
-        let mut new = Self { file, path, end: 0 };
+        let mut new = Self { file, path, end: 0, is_ahead: false };
         new.put(&[(committed, committed, 0)])?;
+        new.is_ahead = false;
         Ok(new)
     }
 
@@ -59,6 +62,7 @@ impl AckFile {
         }
         self.file.write_at(&bytes, self.end).map_err(Error::io("write", &self.path))?;
         self.end += bytes.len() as u64;
+        self.is_ahead = true;
         Ok(())
     }
 

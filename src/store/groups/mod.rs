@@ -293,7 +293,7 @@ impl ConsumerGroup {
         if progress.taken.remove(&queue).is_none() {
             return false;
         }
-        let is_left = progress.has_acks(&queue);
+        let is_left = progress.has_acks(&queue) && !progress.is_behind(&queue);
         if !is_left && progress.moved.contains_key(&queue) {
             progress.forget(&queue);
         }
@@ -422,18 +422,15 @@ impl ConsumerGroup {
         let (path, mut table, before) = files.to_commit()?;
         let now_ms = files.clock.now_ms();
         let known = |queue: &Queue, table: &OffsetTable| {
-            let is_it = |at: &tables::GroupOffset<'_>| {
-                at.group == self.name && at.topic == queue.0 && at.queue_id == queue.1
-            };
-            table.iter().any(|at| is_it(&at))
+            let key = (&*self.name, &*queue.0, queue.1);
+            table.iter().any(|at| (at.group, at.topic, at.queue_id) == key)
         };
-        for queue in progress.moved.keys() {
+        let mut written = Vec::new();
+        for queue in progress.moved.keys().filter(|queue| !progress.is_behind(queue)) {
             let (topic, queue_id) = (&queue.0, queue.1);
             // Another process began the group at the same time.
-            if !progress.taken.contains_key(queue)
-                && !progress.has_acks(queue)
-                && known(queue, &table)
-            {
+            let is_ours = progress.taken.contains_key(queue) || progress.has_acks(queue);
+            if !is_ours && known(queue, &table) {
                 continue;
             }
             let queue_offset = progress.next.get(queue).copied().unwrap_or(0);
@@ -442,15 +439,16 @@ impl ConsumerGroup {
             if let Some(done) = progress.done.get(queue) {
                 table.put_done(&at, done);
             }
+            written.push(queue);
         }
         config_file::write(storage, &path, before.as_deref(), &table.to_bytes())
             .map_err(Moved::end_writing)?;
-        for queue in progress.moved.keys() {
+        for queue in written {
             storage.remove_if_there(&self.ack_path(queue))?;
         }
         let Progress { moved, acks, .. } = progress;
-        acks.retain(|queue, _| !moved.contains_key(queue));
-        moved.clear();
+        acks.retain(|queue, file| file.is_ahead || !moved.contains_key(queue));
+        moved.retain(|queue, _| acks.contains_key(queue));
         Ok(())
     }
 
@@ -512,6 +510,7 @@ impl ConsumerGroup {
         if progress.has_acks(&queue) {
             self.commit_progress(&mut progress)?;
         }
+        progress.count_acks(&queue);
         let had_done = progress.done.remove(&queue).is_some();
         progress.taken.entry(queue.clone()).and_modify(Vec::clear);
         if progress.next.insert(queue.clone(), queue_offset) != Some(queue_offset) || had_done {
@@ -544,6 +543,7 @@ impl ConsumerGroup {
                 _ => done.push((from, to)),
             }
         }
+        progress.count_acks(&queue);
         progress.done.remove(&queue);
         if !done.is_empty() {
             progress.done.insert(queue.clone(), done);

@@ -48,6 +48,18 @@ impl Progress {
         self.moved.contains_key(queue) && self.acks.contains_key(queue)
     }
 
+    /// Whether `advance` has not counted acknowledgements of the queue, which only their file has.
+    pub(super) fn is_behind(&self, queue: &Queue) -> bool {
+        self.acks.get(queue).is_some_and(|file| file.is_ahead)
+    }
+
+    /// The place in memory has all acknowledgements of the queue from here on.
+    pub(super) fn count_acks(&mut self, queue: &Queue) {
+        if let Some(file) = self.acks.get_mut(queue) {
+            file.is_ahead = false;
+        }
+    }
+
     pub(super) fn forget(&mut self, queue: &Queue) {
         self.moved.remove(queue);
         self.next.remove(queue);
