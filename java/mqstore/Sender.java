@@ -76,7 +76,7 @@ public final class Sender {
     private final AtomicInteger turn = new AtomicInteger();
     private volatile boolean stopped;
 
-    /** What many messages share. */
+    /** The part that many messages share. */
     private static final class Way {
         private int queue;
         private int lane;
@@ -227,7 +227,7 @@ public final class Sender {
                     describe(text(body));
                     break;
                 default:
-                    // What is on its way is answered, and the rest dropped.
+                    // Messages on their way are answered, and the rest dropped.
                     stopped = true;
                     for (ExecutorService lane : lanes) {
                         lane.shutdown();
@@ -331,7 +331,7 @@ public final class Sender {
                 }
                 return;
             } else {
-                // What is behind it in its queue must not overtake it.
+                // Later messages of its queue must not overtake it.
                 if (ordered && !failure.isOfOne()) {
                     stopped = true;
                 }

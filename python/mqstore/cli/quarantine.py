@@ -68,7 +68,7 @@ def kept_messages(store: str, opened: Store, unread: list[str]) -> Iterator[dict
 
 
 class PutBack(NamedTuple):
-    """What `put_back` did."""
+    """Counts of a `put_back`."""
 
     put_back: int
     in_log: int

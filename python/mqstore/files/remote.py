@@ -147,7 +147,7 @@ class _Objects:
 
         cache = self.cache
         fetched = fetch if cache is None else partial(cache.read, state, fetch=fetch)
-        # Of other files a reader that goes backwards wants little.
+        # A reader that goes backwards wants little of other files.
         is_index = state[0].startswith("index/")
         return self._walked.read(state, parts, fetched) if is_index else fetched(parts)
 

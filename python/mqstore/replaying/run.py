@@ -108,7 +108,7 @@ class Run:
         self._waiting: dict[int, Chosen] = {}
         self._order: deque[Chosen] = deque()
         self._answered: list[Chosen] = []
-        # Of the last message that was handed on, and how many of them are noted.
+        # Number of the last message that was handed on, and how many of them are noted.
         self._number = self._noted = self._bytes = self._in_a_row = self._failed = 0
         self._handed_s = math.inf
         self.sent = self.unreplicated = 0

@@ -116,7 +116,7 @@ class Failed:
 
 
 Way = tuple[str, int, int, bytes]
-"""What many messages share: topic, queue, lane, and properties that they get."""
+"""The part that many messages share: topic, queue, lane, and properties that they get."""
 
 
 class Sender:

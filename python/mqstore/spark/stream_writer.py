@@ -111,7 +111,7 @@ class StreamWriter(Shipped, DataSourceStreamArrowWriter):
         staging = self.writer.staging
         out = Path(staging.out)
         if batchId > self._done():
-            # Of a commit that was killed.
+            # A commit that was killed left them.
             half = [
                 *sorted(out.glob(f"batch-{batchId:08}-*")),
                 *sorted(out.glob(f"{BAD_ROWS}/batch-{batchId:08}-*")),

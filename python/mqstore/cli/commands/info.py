@@ -238,7 +238,7 @@ def config_command(
     output.document(document, lambda: _config_lines({} if only else settings, files))
 
 
-# What decides whether and how a broker reads the files that are there.
+# They decide whether and how a broker reads the files that are there.
 _OF_FILES = (
     "store_path_commit_log",
     "read_only_commit_log_store_paths",
