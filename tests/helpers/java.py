@@ -245,6 +245,10 @@ class RocketMQ:
         """Ends the log of a held store as a slave does whose log is not its new master's."""
         self.call("truncate", store=str(store), offset=offset)
 
+    def delete_topic(self, store: Path, topic: str) -> None:
+        """Deletes a topic's queues in a held store, as the broker's command does."""
+        self.call("delete-topic", store=str(store), topic=topic)
+
     def hold(self, store: Path, params: Row) -> None:
         """Opens a store and keeps it open; the commands above then use it as it is."""
         self.call("hold", store=str(store), params=params)

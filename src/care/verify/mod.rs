@@ -320,7 +320,7 @@ fn conclude(
         tables.check(&cx, queues);
         if !(queues.list.is_empty() && cx.in_database) {
             let is_deleted = |topic: &[u8]| tables.has_deleted(&cx, topic);
-            queues::report_missing(&cx, queues, is_deleted, trusted_ms, joined.grew);
+            queues::report_missing(&cx, queues, is_deleted, trusted_ms, joined.grew)?;
         }
         queues::report_shifted(&cx, queues);
         timers::check(&cx, queues, &joined.walked);

@@ -31,7 +31,7 @@ pub struct QueueAudit {
     /// End of the last record's queue offsets, and its end in the log.
     next: i64,
     reach: i64,
-    broken_at: Option<i64>,
+    first_missing: Option<CqUnit>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,8 +52,6 @@ pub struct Audit<'q> {
     places: HashMap<Box<[u8]>, BTreeMap<i32, usize>>,
     audits: Vec<QueueAudit>,
     new_queues: usize,
-    /// Offset of the first record without an entry.
-    pub first_missing: Option<u64>,
     /// The log is whole from here to the next record.
     pub whole_from: u64,
 }
@@ -61,14 +59,7 @@ pub struct Audit<'q> {
 impl<'q> Audit<'q> {
     #[must_use]
     pub fn new(queues: &'q QueueTable) -> Self {
-        Self {
-            queues,
-            places: HashMap::new(),
-            audits: Vec::new(),
-            new_queues: 0,
-            first_missing: None,
-            whole_from: 0,
-        }
+        Self { queues, places: HashMap::new(), audits: Vec::new(), new_queues: 0, whole_from: 0 }
     }
 
     /// Compares one record with its queues; passes entries that they lack to `miss`.
@@ -176,7 +167,7 @@ impl<'q> Audit<'q> {
             at: 0,
             next,
             reach,
-            broken_at: None,
+            first_missing: None,
         });
         self.places.entry(topic.into()).or_default().insert(queue_id, place);
         Ok(Some(place))
@@ -195,8 +186,11 @@ impl<'q> Audit<'q> {
         let number = placed(own.number, audit.kind, (audit.next, audit.reach), self.whole_from);
         // A taken or unreachable number gets no entry, nor does a record that has one.
         let is_known = audit.kind == QueueKind::Plain && own.physical_end() <= audit.reach;
-        if is_known || number < audit.next || number.saturating_sub(audit.next) > audit.most_skipped
-        {
+        if is_known || number.saturating_sub(audit.next) > audit.most_skipped {
+            return Ok(None);
+        }
+        if number < audit.next {
+            audit.begin_again_at(own, topic)?;
             return Ok(None);
         }
         let mut unit = CqUnit { number, ..*own };
@@ -210,12 +204,28 @@ impl<'q> Audit<'q> {
         }
         (audit.next, audit.reach) = (unit.end(), unit.physical_end());
         if !there {
-            audit.broken_at.get_or_insert(unit.number);
-            if self.first_missing.is_none() {
-                self.first_missing = u64::try_from(unit.physical_offset).ok();
-            }
+            audit.first_missing.get_or_insert(unit);
         }
         Ok((!there).then_some(unit))
+    }
+
+    /// Physical offset of the first record of a queue without an entry.
+    #[must_use]
+    pub fn first_missing_of(&self, topic: &[u8], queue_id: i32) -> Option<u64> {
+        let place = self.places.get(topic)?.get(&queue_id)?;
+        u64::try_from(self.audits.get(*place)?.first_missing?.physical_offset).ok()
+    }
+
+    /// Physical offset of the first record without an entry.
+    #[must_use]
+    pub fn first_missing(&self) -> Option<u64> {
+        let first = self
+            .audits
+            .iter()
+            .filter_map(|audit| audit.first_missing)
+            .map(|unit| unit.physical_offset)
+            .min()?;
+        u64::try_from(first).ok()
     }
 
     /// Queues that differ from the log, after everything from `from` on was seen.
@@ -226,7 +236,9 @@ impl<'q> Audit<'q> {
             let places = self.places.get(queue.topic());
             let place = places.and_then(|places| places.get(&queue.queue_id()));
             let (good, expected) = match place.and_then(|&place| self.audits.get(place)) {
-                Some(audit) => (audit.broken_at.unwrap_or(audit.next), audit.next),
+                Some(audit) => {
+                    (audit.first_missing.map_or(audit.next, |unit| unit.number), audit.next)
+                }
                 // No record of it was seen, so all its entries must be older.
                 None => {
                     let kept = queue.first_at_or_behind(from)?;
@@ -269,12 +281,29 @@ pub fn is_known(queues: &QueueTable, request: &DispatchRequest<'_>) -> Result<bo
 }
 
 impl QueueAudit {
+    /// Begins anew at a record with an entry whose number another record seemed to have: the topic
+    /// was deleted in between, with the entries of the records before.
+    fn begin_again_at(&mut self, own: &CqUnit, topic: &[u8]) -> Result<()> {
+        if self.first_missing.is_none() {
+            return Ok(());
+        }
+        self.block.clear();
+        self.at = 0;
+        if self.has(own, topic)? {
+            (self.next, self.reach) = (own.end(), own.physical_end());
+            self.first_missing = None;
+        }
+        Ok(())
+    }
+
     /// Number of the entry that leads to a record, where other records do not settle it.
     fn known_number(&self, own: &CqUnit) -> Result<Option<i64>> {
         let is_open = self.reach < 0 || own.number > self.next;
         let from = if self.reach < 0 { 0 } else { self.next };
         match &self.queue {
-            Some(queue) if is_open && self.kind == QueueKind::Plain && self.broken_at.is_none() => {
+            Some(queue)
+                if is_open && self.kind == QueueKind::Plain && self.first_missing.is_none() =>
+            {
                 queue.number_of(own, from)
             }
             _ => Ok(None),

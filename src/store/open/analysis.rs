@@ -217,7 +217,7 @@ impl FoundStore<'_> {
             tail,
             ended,
             queues: findings,
-            first_missing: audit.first_missing,
+            first_missing: audit.first_missing(),
             keyed: keyed.span(self.is_clean),
             unsound_index: index.and_then(|index| index.unsound_from()),
             read,

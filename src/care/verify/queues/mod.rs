@@ -80,6 +80,15 @@ impl Queue {
         Ok(number.filter(|_| in_order))
     }
 
+    /// Whether all its entries are right and lead behind a place in the log. RocketMQ fills queues
+    /// in the log's order, so it had entries up to there and lost or deleted them.
+    fn begins_behind(&self, at: u64) -> Result<bool> {
+        let first = self.end.saturating_sub(saturating_i64(self.live));
+        let is_right = self.live > 0 && self.matched.load(Ordering::Relaxed) == self.live;
+        let unit = self.entries.units(clamp_u64(first), usize::from(is_right))?.pop();
+        Ok(unit.is_some_and(|unit| clamp_u64(unit.physical_offset) > at))
+    }
+
     fn leads(&self, position: i64, other: &QueueEntry) -> Result<bool> {
         let unit = self.entries.units(clamp_u64(position), 1)?.pop();
         Ok(unit.is_some_and(|unit| unit.physical_offset == other.physical_offset))
@@ -109,6 +118,7 @@ pub(crate) struct Missing {
     pub(crate) oldest_ms: i64,
     pub(crate) inside: u64,
     pub(crate) position: u64,
+    pub(crate) last: u64,
     pub(crate) numbers: Option<(i64, i64)>,
 }
 
@@ -458,6 +468,7 @@ pub(crate) fn miss(
     let at = clamp_u64(request.physical_offset);
     queues.miss(topic, id, |missing: &mut Missing| {
         missing.position = missing.position.min(at);
+        missing.last = missing.last.max(at);
         if behind {
             missing.behind += 1;
             missing.oldest_ms = missing.oldest_ms.min(request.store_timestamp_ms);
@@ -516,7 +527,7 @@ pub(crate) fn report_missing(
     is_deleted: impl Fn(&[u8]) -> bool,
     trusted_ms: i64,
     grew: bool,
-) {
+) -> Result<()> {
     let (mut tail, mut tail_from) = (queues.missing_elsewhere.load(Ordering::Relaxed), u64::MAX);
     for ((topic, id), missing) in queues.take_missing() {
         let kind = queues.kind_of(&topic);
@@ -525,6 +536,19 @@ pub(crate) fn report_missing(
         let below = cx.paths.root().join(kind.folder());
         let dir = below.join(&*String::from_utf8_lossy(&topic)).join(id.to_string());
         let behind = missing.behind;
+        if let Some(queue) = queue.filter(|queue| queue.kind() == QueueKind::Plain)
+            && queue.begins_behind(missing.last)?
+        {
+            let count = missing.inside.saturating_add(behind);
+            let expected = "entries of all messages before that of the first entry";
+            let found = format!(
+                "none of {count} from physical offset {} to {}: the queue was lost, or its topic \
+                 deleted, and numbered anew",
+                missing.position, missing.last
+            );
+            cx.findings.add(Code::LogTwice, &dir, None, expected, found);
+            continue;
+        }
         let late = cx.state == State::Closed || missing.oldest_ms <= trusted_ms;
         let lost = missing.inside + if late { behind } else { 0 };
         if lost > 0 {
@@ -567,4 +591,5 @@ pub(crate) fn report_missing(
         let expected = "every message in its queue";
         cx.findings.add(Code::QueueTail, &dir, None, expected, found);
     }
+    Ok(())
 }

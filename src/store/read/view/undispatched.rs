@@ -9,6 +9,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use crate::error::{Error, Result};
+use crate::format::width::saturating_i64;
 use crate::log::queue::CqUnit;
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 use crate::log::{CommitLog, Queue, QueueKind};
@@ -65,17 +66,20 @@ impl UndispatchedEntries {
             Ok(if kept > MAX_ENTRIES { Flow::Stop } else { Flow::Continue })
         })?;
         if kept > MAX_ENTRIES {
-            let first = audit.first_missing.unwrap_or(from);
+            let first = audit.first_missing().unwrap_or(from);
             let overflow = Some((first, end - first));
             return Ok(Self { log: from..end, overflow, ..Self::default() });
         }
         let entries = entries
             .into_iter()
-            .map(|(name, mut entries)| {
+            .filter_map(|(name, mut entries)| {
+                // Entries before are of a deleted topic of that name.
+                let first = saturating_i64(audit.first_missing_of(&name.0, name.1)?);
+                entries.retain(|unit| unit.physical_offset >= first);
                 // The first of two records with one number wins.
                 entries.sort_by_key(|unit| (unit.number, unit.physical_offset));
                 entries.dedup_by_key(|unit| unit.number);
-                (name, Arc::new(entries))
+                Some((name, Arc::new(entries)))
             })
             .collect();
         Ok(Self { log: from..end, entries, ..Self::default() })

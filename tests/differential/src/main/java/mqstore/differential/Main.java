@@ -17,6 +17,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.rocketmq.common.MQVersion;
 
 /**
@@ -88,6 +89,7 @@ public final class Main {
                 done.put("released", true);
             }
             case "truncate" -> done.put("truncated", held.get(root).store.truncateFiles(command.getLongValue("offset")));
+            case "delete-topic" -> done.put("deleted", held.get(root).store.deleteTopics(Set.of(command.getString("topic"))));
             case "write" -> write(command, root, parameters, done);
             case "dump" -> with(root, parameters, opened -> Dump.all(opened, this::row));
             case "query" -> with(root, parameters, opened -> {
