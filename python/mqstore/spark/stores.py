@@ -318,7 +318,11 @@ def _sample(
         ]
     try:
         parts = [
-            pa.table(_native.scan_queue(folder, max(begin, 0), max(begin, 0) + count))
+            pa.table(
+                _native.scan_queue(
+                    folder, max(begin, 0), min(max(begin, 0) + count, info.max_offset)
+                )
+            )
             for begin, count in spans
         ]
     except (StoreError, pa.ArrowException):

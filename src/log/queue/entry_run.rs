@@ -162,7 +162,7 @@ impl EntryRun {
                 if good < units.len() || good == 0 {
                     break 'files;
                 }
-                block.resize(BLOCK / len * len, 0);
+                block.resize((4 * block.len()).min(BLOCK / len * len), 0);
             }
         }
         self.bytes.tail().set_end(end);
