@@ -335,15 +335,12 @@ class AsyncConsumerGroup(_Threaded):
         self, topic: str, *, tags: str | None = None
     ) -> AsyncIterator[StoredMessage]:
         """Iterates over the messages of a topic; see ``mqstore.ConsumerGroup.messages``."""
-        last: StoredMessage | None = None
         try:
             while True:
                 found = await self.poll(topic, max_messages=1, tags=tags, timeout_s=_CHECK_S)
                 for message in found:
-                    if last is not None:
-                        self._inner.skip(last)
-                    last = message
                     yield message
+                    self._inner.skip(message)
         except StoreClosedError:
             return
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from mqstore._native import StoredMessage
@@ -20,7 +21,7 @@ from mqstore.errors import (
 )
 from mqstore.groups.delays import level_for, milliseconds, seconds_or_ever
 from mqstore.groups.failed import MAX_ATTEMPTS, Failed, check_delivery, send_back
-from mqstore.groups.in_flight import _COMMIT_S, InFlight, TakenQueue
+from mqstore.groups.in_flight import InFlight, TakenQueue
 from mqstore.groups.schedule import levels_ms
 
 if TYPE_CHECKING:
@@ -130,23 +131,27 @@ class ConsumerGroup(InFlight):
 
     def _each(self, topic: str, tags: str | None) -> Iterator[StoredMessage]:
         ahead: deque[tuple[QueueKey, StoredMessage, Span, int]] = deque()
-        last: StoredMessage | None = None
+        taken: dict[QueueKey, TakenQueue] = {}
         try:
             while True:
                 end = self._store._readable_end  # noqa: SLF001 - a part of the store
                 if not ahead:
-                    ahead.extend(self._next(topic, _AHEAD, tags, "warn"))
+                    self._store._refresh_if_grown()  # noqa: SLF001 - a part of the store
+                    with self._lock:
+                        ahead.extend(self._next(topic, _AHEAD, tags, "warn"))
+                        taken = self._open.copy()
                 while ahead:
                     key, message, span, after = ahead.popleft()
                     with self._lock:
-                        queue = self._take(key)
-                        if queue is None or span[0] not in (queue.place, *queue.returned):
-                            ahead.clear()  # the group was moved
+                        queue = taken[key]
+                        is_ours = self._open.get(key) is queue
+                        if not is_ours or span[0] not in (queue.place, *queue.returned):
+                            # The group was moved, or another process had the queue meanwhile.
+                            ahead.clear()
                             break
-                        if last is not None:
-                            self.skip(last)
-                        last = self._fly(key, message, span, after)
+                        message = self._fly(key, message, span, after)
                     yield message
+                    self.skip(message)
                 else:
                     self._store.wait(end, timeout_s=_SLICE_S)
         except StoreClosedError:
@@ -174,18 +179,12 @@ class ConsumerGroup(InFlight):
         many = _messages(messages)
         with self._lock:
             self._expire()
-            self._keep_acks(many)
-            landed = {self._land(message) for message in many}
-            for key in landed:
-                if key is None:
-                    continue
+            are_there = all(self._queue_of(message) is not None for message in many)
+            for key in self._finish(many):
                 queue = self._open[key]
-                if not queue.waiting:
-                    self._commit_and_release(key, queue)
-                else:
-                    self._wake_at(time.monotonic() + _COMMIT_S)
-                    self._release_late(key, queue)
-            return None not in landed
+                self._release_idle(key, queue)
+                self._release_late(key, queue)
+            return are_there
 
     def nack(self, message: StoredMessage, delay_s: Seconds | None = None) -> bool:
         """Gives a failed message back: it comes again in ``retry_topic``, and counts as done here.
@@ -211,8 +210,10 @@ class ConsumerGroup(InFlight):
             self._places.check_place()
             self._expire()
             check_delivery(self._store)
-            if message.physical_offset not in self._flight:
+            key = self._queue_of(message)
+            if key is None:
                 return False
+            self._places.ack(*key, [])  # refuses a broker
             dead = message.reconsume_times + 1 >= MAX_ATTEMPTS
             level = 0 if dead else self._level(message, delay_s, "delay_s")
             send_back(self._store, self.name, [Failed(message, level)])
@@ -309,26 +310,44 @@ class ConsumerGroup(InFlight):
     def commit(self) -> None:
         """Counts everything in flight as done, and commits the group's offsets.
 
-        They and the messages before them are durable on return.
+        A queue that ``process`` handles keeps its messages in flight. The offsets and the
+        messages before them are durable on return.
 
         Raises:
             UnsupportedError: A broker has the store open and would overwrite the offsets; nothing
                 was committed.
         """
         with self._lock:
-            for key, queue in self._open.items():
-                returned = [
-                    span for at, span in queue.waiting.items() if self._flight.get(at) != key
-                ]
-                if returned or queue.has_progress or queue.place != queue.began:
-                    self._advance(key, queue, returned)
-            self._places.commit()
+            self._expire()
+            firsts = {}
+            try:
+                for key, queue in self._open.items():
+                    in_flight = [
+                        span
+                        for at, span in queue.waiting.items()
+                        if queue.in_hand or self._flight.get(at) != key
+                    ]
+                    if in_flight or queue.has_progress or queue.place != queue.began:
+                        firsts[key] = self._advance(key, queue, in_flight)
+                self._places.commit()
+            except BaseException:
+                # A later commit must not count them as done.
+                for key in firsts:
+                    queue = self._open[key]
+                    with suppress(StoreError):
+                        self._advance(key, queue, queue.waiting.values())
+                raise
             self._has_left = False
             for key, queue in list(self._open.items()):
-                if queue.returned:
+                if queue.in_hand:
+                    queue.began = firsts.get(key, queue.began)
+                    queue.has_progress = queue.has_unwritten = False
+                elif queue.returned:
                     for physical_offset in self._drop_flight(key):
                         del queue.waiting[physical_offset]
-                    queue.began, queue.has_progress = min(queue.returned), False
+                    queue.began = min(queue.returned)
+                    queue.has_progress = queue.has_unwritten = False
+                    self._release_late(key, queue)
                 else:
                     self._release(key)
 
@@ -401,6 +420,14 @@ class ConsumerGroup(InFlight):
                 self._open.clear()
                 self._flight.clear()
                 self._has_left = False
+                self._places.close()
+
+    def _end(self) -> None:
+        """Commits what is done and lets other processes have the queues: the store is closed."""
+        with self._lock:
+            try:
+                self._commit_progress()
+            finally:
                 self._places.close()
 
     def __enter__(self) -> Self:

@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -25,6 +26,10 @@ OnLoss: TypeAlias = Literal["warn", "error"]
 
 # Acknowledged places are committed after this time.
 _COMMIT_S = 1.0
+# A commit by time that failed is tried again after this time.
+_AGAIN_S = 3.0
+# Messages of which a late answer is told apart.
+_MOST_LATE = 65_536
 # Messages of one queue that wait for another call of ``process`` before no more are read.
 _MOST_RETURNED = 1024
 
@@ -45,8 +50,10 @@ class TakenQueue:
     has_late: bool = False
     # Whether a message was done since the last commit.
     has_progress: bool = False
-    # Whether a thread of ``process`` handles the queue in order.
-    is_in_hand: bool = False
+    # Whether a message was done since then that only a commit writes.
+    has_unwritten: bool = False
+    # Batches of it that threads of ``process`` handle.
+    in_hand: int = 0
 
     def __post_init__(self) -> None:
         self.began = self.place
@@ -57,9 +64,11 @@ class InFlight:
 
     __slots__ = (
         "__weakref__",
+        "_again",
         "_flight",
         "_handled",
         "_has_left",
+        "_late",
         "_lock",
         "_open",
         "_places",
@@ -74,6 +83,10 @@ class InFlight:
         self._places = places
         self._open: dict[QueueKey, TakenQueue] = {}
         self._flight: dict[int, QueueKey] = {}
+        # Messages that were late, in order; and objects of those of them that are in flight again,
+        # by which a late answer is told apart.
+        self._late: dict[int, None] = {}
+        self._again: dict[int, StoredMessage] = {}
         self._turn: dict[str, int] = {}
         self._lock = threading.RLock()
         self._timer: threading.Timer | None = None
@@ -129,10 +142,30 @@ class InFlight:
         queue = self._take(key)
         if queue is None:
             return []
+        try:
+            found = self._read(key, queue, max_messages, tags, on_loss, wanted)
+        except BaseException:
+            self._release_idle(key, queue)
+            raise
+        if not found:
+            # Its place is kept where it cannot be committed, such as beside a broker.
+            with suppress(StoreError):
+                self._release_idle(key, queue)
+        return found
+
+    def _read(
+        self,
+        key: QueueKey,
+        queue: TakenQueue,
+        max_messages: int,
+        tags: str | None,
+        on_loss: OnLoss,
+        wanted: Callable[[StoredMessage], bool],
+    ) -> list[tuple[QueueKey, StoredMessage, Span, int]]:
         found = [
             (key, message, queue.waiting[message.physical_offset], after)
             for message, of_tags, after in queue.returned.values()
-            if of_tags == tags and wanted(message)
+            if tags in (None, of_tags) and wanted(message)
         ][:max_messages]
         room = max_messages - len(found)
         got, spans, end, lost = self._places.read(*key, queue.place, room, tags)
@@ -142,10 +175,8 @@ class InFlight:
             queue.place = spans[0][0]  # what was done before is passed over
             places = [*(before for before, _ in spans[1:]), end]
             found += zip([key] * len(got), got, spans, places, strict=True)
-        elif end != queue.place:
+        else:
             queue.place = end  # all that was there is skipped
-        elif not queue.waiting and queue.place == queue.began:
-            self._release(key)
         return found
 
     def _report_loss(self, key: QueueKey, place: int, lost: int, on_loss: OnLoss) -> None:
@@ -192,6 +223,7 @@ class InFlight:
         dropped = [at for at in self._open[key].waiting if self._flight.get(at) == key]
         for physical_offset in dropped:
             del self._flight[physical_offset]
+            self._again.pop(physical_offset, None)
             self._open[key].hidden.pop(physical_offset, None)
         return dropped
 
@@ -199,37 +231,57 @@ class InFlight:
         queue = self._open[key]
         queue.place = max(queue.place, after)
         queue.returned.pop(span[0], None)
+        if message.physical_offset in self._late:
+            message = self._again[message.physical_offset] = copy(message)
         queue.waiting[message.physical_offset] = span
         self._flight[message.physical_offset] = key
         return message
 
-    def _land(self, message: StoredMessage) -> QueueKey | None:
-        key = self._flight.pop(message.physical_offset, None)
-        if key is not None:
-            queue = self._open[key]
-            del queue.waiting[message.physical_offset]
-            queue.hidden.pop(message.physical_offset, None)
-            queue.has_progress = True
-        return key
+    def _queue_of(self, message: StoredMessage) -> QueueKey | None:
+        """The queue of a message in flight; ``None`` for others, and before they came again."""
+        again = self._again.get(message.physical_offset, message)
+        return self._flight.get(message.physical_offset) if again is message else None
 
-    def _keep_acks(self, messages: Iterable[StoredMessage]) -> None:
-        """Writes that messages in flight are done, which outlives this process."""
-        acks: dict[QueueKey, list[tuple[int, int, int]]] = {}
+    def _land(self, key: QueueKey, message: StoredMessage) -> None:
+        del self._flight[message.physical_offset]
+        self._again.pop(message.physical_offset, None)
+        self._late.pop(message.physical_offset, None)
+        queue = self._open[key]
+        del queue.waiting[message.physical_offset]
+        queue.hidden.pop(message.physical_offset, None)
+        queue.has_progress = True
+        self._wake_at(time.monotonic() + _COMMIT_S)
+
+    def _finish(self, messages: Iterable[StoredMessage]) -> list[QueueKey]:
+        """Counts messages in flight as done, which outlives this process; gives their queues."""
+        done: dict[QueueKey, dict[int, StoredMessage]] = {}
         for message in messages:
-            key = self._flight.get(message.physical_offset)
+            key = self._queue_of(message)
             if key is not None:
-                span = self._open[key].waiting[message.physical_offset]
-                acks.setdefault(key, []).append((*span, message.store_timestamp_ms))
-        for key, rows in acks.items():
-            self._places.ack(*key, rows)
+                done.setdefault(key, {})[message.physical_offset] = message
+        for key, of_queue in done.items():
+            waiting = self._open[key].waiting
+            acks = [(*waiting[at], one.store_timestamp_ms) for at, one in of_queue.items()]
+            self._places.ack(*key, acks)
+            for message in of_queue.values():
+                self._land(key, message)
+        return list(done)
+
+    def _pass(self, messages: Iterable[StoredMessage]) -> None:
+        """Counts messages in flight as done, which the next commit writes."""
+        for message in messages:
+            key = self._queue_of(message)
+            if key is not None:
+                self._land(key, message)
+                self._open[key].has_unwritten = True
 
     def skip(self, message: StoredMessage) -> None:
         """Counts a message as done; it is committed within a second."""
         with self._lock:
-            with suppress(UnsupportedError):  # a broker's consumers have places of their own
-                self._keep_acks([message])
-            if self._land(message) is not None:
-                self._wake_at(time.monotonic() + _COMMIT_S)
+            try:
+                self._finish([message])
+            except UnsupportedError:  # a broker's consumers have places of their own
+                self._pass([message])
 
     def give_back(self, messages: list[StoredMessage], *, tags: str | None = None) -> None:
         """Keeps messages in flight, which nobody has worked on, for the next ``poll``.
@@ -239,13 +291,25 @@ class InFlight:
             tags: The tag expression of that ``poll``, and of the next.
         """
         with self._lock:
-            for message in messages:
-                key = self._flight.pop(message.physical_offset, None)
-                if key is not None:
-                    queue = self._open[key]
-                    before, _ = queue.waiting[message.physical_offset]
-                    queue.returned[before] = (message, tags, queue.place)
-                    queue.hidden.pop(message.physical_offset, None)
+            for key in self._give_back(messages, tags):
+                queue = self._open[key]
+                if len(queue.returned) == len(queue.waiting) and not queue.in_hand:
+                    self._commit_and_release(key, queue)
+
+    def _give_back(self, messages: Iterable[StoredMessage], tags: str | None) -> set[QueueKey]:
+        """``give_back`` that keeps the queues, which it gives."""
+        keys = set()
+        for message in messages:
+            key = self._queue_of(message)
+            if key is not None:
+                del self._flight[message.physical_offset]
+                self._again.pop(message.physical_offset, None)
+                queue = self._open[key]
+                before, _ = queue.waiting[message.physical_offset]
+                queue.returned[before] = (message, tags, queue.place)
+                queue.hidden.pop(message.physical_offset, None)
+                keys.add(key)
+        return keys
 
     def _take_in_hand(
         self,
@@ -265,38 +329,26 @@ class InFlight:
             self._expire()
             queue = self._open.get(key)
             if queue is not None and (
-                (ordered and queue.is_in_hand) or len(queue.returned) >= _MOST_RETURNED
+                (ordered and queue.in_hand) or len(queue.returned) >= _MOST_RETURNED
             ):
                 return []
             found = self._next_of(key, max_messages, tags, on_loss, wanted)
             messages = [self._fly(*one) for one in found]
             others = [message for message in messages if not wanted(message)]
-            self.give_back(others, tags=tags)
+            self._give_back(others, tags)
             taken = [message for message in messages if message not in others]
-            queue = self._open.get(key)
-            if taken and queue is not None:
-                queue.is_in_hand = ordered
-            elif queue is not None and not queue.waiting:
-                self._commit_and_release(key, queue)
+            if taken:
+                self._open[key].in_hand += 1
             return taken
 
-    def _finish(self, messages: list[StoredMessage]) -> None:
-        """Counts messages of ``process`` as done, whose queue stays in hand."""
+    def _put_down(self, key: QueueKey, left: list[StoredMessage], tags: str | None) -> None:
+        """Ends the work on a batch of a queue; messages that are `left` come again."""
         with self._lock:
-            self._keep_acks(messages)
-            for message in messages:
-                self._land(message)
-            self._wake_at(time.monotonic() + _COMMIT_S)
-
-    def _put_down(self, one: StoredMessage, left: list[StoredMessage], tags: str | None) -> None:
-        """Ends the work on the queue of `one`; messages that are `left` come again."""
-        with self._lock:
-            self.give_back(left, tags=tags)
-            key = (one.topic, one.queue_id)
+            self._give_back(left, tags)
             queue = self._open.get(key)
             if queue is not None:
-                queue.is_in_hand = False
-                if len(queue.returned) == len(queue.waiting):
+                queue.in_hand -= 1
+                if len(queue.returned) == len(queue.waiting) and not queue.in_hand:
                     self._commit_and_release(key, queue)
 
     def _hide(self, messages: list[StoredMessage], tags: str | None, seconds: float) -> None:
@@ -334,6 +386,8 @@ class InFlight:
             return
         except StoreError:
             logging.getLogger("mqstore").exception("group %s", self._places.name)
+            with self._lock:
+                self._wake_at(time.monotonic() + _AGAIN_S)
 
     def _expire(self) -> None:
         """Gives back messages whose deadline has passed."""
@@ -344,10 +398,18 @@ class InFlight:
             late = [at for at, (*_, deadline) in queue.hidden.items() if deadline <= now]
             for at in late:
                 message, tags, _ = queue.hidden[at]
-                self.give_back([message], tags=tags)
+                self._give_back([message], tags)
                 queue.has_late = True
+                self._late[at] = None
+            for at in list(self._late)[:-_MOST_LATE]:
+                del self._late[at]
             if late:
                 self._release_late(key, queue)
+
+    def _release_idle(self, key: QueueKey, queue: TakenQueue) -> None:
+        """Lets any process take a queue of which nothing is in flight or in hand."""
+        if not queue.waiting and not queue.in_hand:
+            self._commit_and_release(key, queue)
 
     def _release_late(self, key: QueueKey, queue: TakenQueue) -> None:
         """Lets any process take a queue of which no message is in flight but late ones."""
@@ -358,8 +420,8 @@ class InFlight:
         """Lets other processes take a queue; what is done counts for them, too."""
         if queue.has_progress or (not queue.waiting and queue.place != queue.began):
             self._advance(key, queue, queue.waiting.values())
-            if not queue.has_progress:
-                self._places.commit()  # nothing else tells what a filter passed over
+            if not queue.has_progress or queue.has_unwritten:
+                self._places.commit()  # nothing else says what a filter passed over
         self._release(key)
 
     def _advance(self, key: QueueKey, queue: TakenQueue, in_flight: Iterable[Span]) -> int:
@@ -385,7 +447,8 @@ class InFlight:
             self._places.commit()
             self._has_left = False
             for (_, queue), first in zip(queues, firsts, strict=True):
-                queue.began, queue.has_progress = first, False
+                queue.began = first
+                queue.has_progress = queue.has_unwritten = False
 
 
 def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:

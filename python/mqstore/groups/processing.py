@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from mqstore._native import StoredMessage
     from mqstore.groups.group import ConsumerGroup
-    from mqstore.groups.in_flight import OnLoss
+    from mqstore.groups.in_flight import OnLoss, QueueKey
 
 _COMMIT_S = 1.0
 _SLICE_S = 0.05
@@ -191,7 +191,7 @@ class Processing:
                 if taken:
                     found = True
                     self._report_idle_threads(topic, len(queues))
-                    self._handle(taken, tags, stops)
+                    self._handle((topic, queue_id), taken, tags, stops)
         return found
 
     def _is_wanted(self, message: StoredMessage) -> bool:
@@ -231,7 +231,11 @@ class Processing:
             )
 
     def _handle(
-        self, messages: list[StoredMessage], tags: str | None, stops: Sequence[threading.Event]
+        self,
+        key: QueueKey,
+        messages: list[StoredMessage],
+        tags: str | None,
+        stops: Sequence[threading.Event],
     ) -> None:
         batch, left = _Batch(), list(reversed(messages))
         with self._lock:
@@ -242,10 +246,11 @@ class Processing:
                     failed = self._call(left[-1])
                 except Interrupted:
                     break
-                message = left.pop()
                 if failed is None:
-                    self._finish([message], handled=1)
+                    self._finish([left[-1]], handled=1)
+                    left.pop()
                     continue
+                left.pop()
                 with batch.lock:
                     batch.failed.append(failed)
                     if time.monotonic() - batch.sent_s > _COMMIT_S:
@@ -258,7 +263,7 @@ class Processing:
                     self._send(batch)
                 finally:
                     rest = [one.message for one in batch.failed] + left[::-1]
-                    self._group._put_down(messages[0], rest, tags)  # noqa: SLF001 - of this package
+                    self._group._put_down(key, rest, tags)  # noqa: SLF001 - of this package
 
     def _must_end(self, stops: Sequence[threading.Event]) -> bool:
         closed = self._store._is_closed  # noqa: SLF001 - a part of the store
@@ -299,7 +304,13 @@ class Processing:
             self._group._places.check_place()  # noqa: SLF001 - of this package
             dead = send_back(self._store, self._group.name, batch.failed)
             sent, batch.failed = [one.message for one in batch.failed], []
-            self._finish(sent, retried=len(sent) - dead, dead=dead)
+            try:
+                self._finish(sent, retried=len(sent) - dead, dead=dead)
+            except BaseException:
+                # Their retries are written: given back, they would get others.
+                with self._group._lock:  # noqa: SLF001 - of this package
+                    self._group._pass(sent)  # noqa: SLF001 - of this package
+                raise
         except BaseException as error:
             batch.error = error
             raise
@@ -308,7 +319,9 @@ class Processing:
     def _finish(
         self, messages: list[StoredMessage], handled: int = 0, retried: int = 0, dead: int = 0
     ) -> None:
-        self._group._finish(messages)  # noqa: SLF001 - of this package
+        group = self._group
+        with group._lock:  # noqa: SLF001 - of this package
+            group._finish(messages)  # noqa: SLF001 - of this package
         with self._lock:
             was = self._done
             self._done = Processed(was.handled + handled, was.retried + retried, was.dead + dead)

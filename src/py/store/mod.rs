@@ -101,14 +101,14 @@ impl Store {
         self.remote.as_ref().map_or_else(|| Arc::clone(&self.store), Listings::newest)
     }
 
-    /// Commits the progress of all groups; returns the first error.
+    /// Ends all groups, which commits their progress; returns the first error.
     fn commit_groups(&self, py: Python<'_>) -> PyResult<()> {
         let groups = std::mem::take(&mut *self.groups.lock());
         if self.store.is_of_parent() {
             return Ok(());
         }
         let live = groups.iter().filter_map(|group| group.bind(py).upgrade());
-        let outcomes: Vec<_> = live.map(|group| group.call_method0("_commit_progress")).collect();
+        let outcomes: Vec<_> = live.map(|group| group.call_method0("_end")).collect();
         outcomes.into_iter().try_for_each(|outcome| outcome.map(drop))
     }
 

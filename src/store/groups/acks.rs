@@ -35,32 +35,45 @@ impl AckFile {
         paths.root().join("mqstore.acks").join(name)
     }
 
-    /// The file, made if missing. Its first row has the `committed` offset.
+    /// Opens the file, or makes it. Its first row has the offset in the group's table, -1 if there
+    /// is none: rows behind another offset are of a place that the group has left.
     pub(super) fn create(storage: &dyn Storage, path: PathBuf, committed: i64) -> Result<Self> {
-        let rows = Self::read(storage, &path)?;
-        if let Some(file) = storage.open_if_there(&path, Access::ReadWrite)? {
-            let end = (rows.len() * ROW) as u64;
-            file.set_len(end).map_err(Error::io("truncate", &path))?;
-            return Ok(Self { file, path, end, is_ahead: false });
+        let rows = Self::rows_behind(storage, &path, committed)?;
+        let there = storage.open_if_there(&path, Access::ReadWrite)?;
+        let file = match there {
+            Some(file) => file,
+            None => {
+                if let Some(folder) = path.parent() {
+                    make_folder(storage, folder)?;
+                }
+                storage.create(&path, 0).map_err(Error::io("create", &path))?
+            }
+        };
+        let end = rows.map_or(0, |rows| (rows.len() + 1) * ROW) as u64;
+        file.set_len(end).map_err(Error::io("truncate", &path))?;
+        let mut new = Self { file, path, end, is_ahead: false };
+        if end == 0 {
+            new.put(&[(committed, committed, 0)])?;
+            new.is_ahead = false;
         }
-        if let Some(folder) = path.parent() {
-            make_folder(storage, folder)?;
-        }
-        let file = storage.create(&path, 0).map_err(Error::io("create", &path))?;
-        let mut new = Self { file, path, end: 0, is_ahead: false };
-        new.put(&[(committed, committed, 0)])?;
-        new.is_ahead = false;
         Ok(new)
     }
 
     pub(super) fn put(&mut self, acks: &[Ack]) -> Result<()> {
+        if acks.is_empty() {
+            return Ok(());
+        }
         let mut bytes = Vec::with_capacity(acks.len() * ROW);
         for (from, to, stored_ms) in acks {
             let row: [[u8; 8]; 3] = [from, to, stored_ms].map(|number| number.to_be_bytes());
             bytes.extend_from_slice(row.as_flattened());
             bytes.extend_from_slice(&body_crc(row.as_flattened()).to_be_bytes());
         }
-        self.file.write_at(&bytes, self.end).map_err(Error::io("write", &self.path))?;
+        if let Err(error) = self.file.write_at(&bytes, self.end) {
+            // Its whole rows would count.
+            let _ = self.file.set_len(self.end);
+            return Err(Error::io("write", &self.path)(error));
+        }
         self.end += bytes.len() as u64;
         self.is_ahead = true;
         Ok(())
@@ -70,8 +83,19 @@ impl AckFile {
         self.file.stat().is_ok_and(|stat| stat.links > 0 && stat.len == self.end)
     }
 
+    /// Acknowledgements behind an offset of the table; `None` if the file has none for it.
+    pub(super) fn rows_behind(
+        storage: &dyn Storage,
+        path: &Path,
+        committed: i64,
+    ) -> Result<Option<Vec<Ack>>> {
+        let rows = Self::read(storage, path)?;
+        let of_offset = rows.split_first().filter(|((first, ..), _)| *first == committed);
+        Ok(of_offset.map(|(_, acks)| acks.to_vec()))
+    }
+
     /// Rows of a file that may be missing; its first torn or foreign row ends them.
-    pub(super) fn read(storage: &dyn Storage, path: &Path) -> Result<Vec<Ack>> {
+    fn read(storage: &dyn Storage, path: &Path) -> Result<Vec<Ack>> {
         let Some(file) = storage.open_if_there(path, Access::Read)? else { return Ok(Vec::new()) };
         let len = file.length().map_err(Error::io("stat", path))?.min(MOST_BYTES);
         let mut bytes = vec![0; to_usize(len)];

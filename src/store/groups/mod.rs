@@ -19,10 +19,11 @@ use crate::store::message_store::MessageStore;
 use crate::store::read::queue_read::GetStatus;
 
 mod acks;
+mod commit;
 mod progress;
 mod taking;
 
-use progress::{Done, Progress, Queue};
+use progress::{Done, Progress, Queue, Taken, merged};
 
 pub use acks::Ack;
 pub use progress::Begin;
@@ -201,7 +202,8 @@ impl ConsumerGroup {
         if progress.closed { Err(Error::Closed) } else { Ok(progress) }
     }
 
-    /// Reads the committed offsets again; queues moved since the last commit keep theirs.
+    /// Reads the committed offsets again; queues that are taken, or moved since the last commit,
+    /// keep theirs.
     fn load(&self, progress: &mut Progress) -> Result<()> {
         let stamps = self.store.files.offsets_stamps();
         if stamps.is_some() && stamps == progress.read_at {
@@ -209,13 +211,16 @@ impl ConsumerGroup {
         }
         let committed = self.store.files.committed()?.1;
         progress.read_at = stamps;
-        let Progress { next, done, moved, .. } = progress;
-        next.retain(|queue, _| moved.contains_key(queue));
-        done.retain(|queue, _| moved.contains_key(queue));
+        let Progress { next, done, moved, taken, committed: known, .. } = progress;
+        let is_ours = |queue: &Queue| moved.contains_key(queue) || taken.contains_key(queue);
+        next.retain(|queue, _| is_ours(queue));
+        done.retain(|queue, _| is_ours(queue));
+        known.clear();
         let Some(loaded) = &committed else { return Ok(()) };
         for at in loaded.table.iter().filter(|at| at.group == self.name) {
             let queue = (at.topic.to_owned(), at.queue_id);
-            if !moved.contains_key(&queue) {
+            known.insert(queue.clone(), at.queue_offset);
+            if !is_ours(&queue) {
                 let ranges = loaded.table.done(&at);
                 if !ranges.is_empty() {
                     done.insert(queue.clone(), ranges);
@@ -271,9 +276,9 @@ impl ConsumerGroup {
         }
         let offset = self.find(&mut progress, &queue);
         match (&offset, &progress.locks) {
-            (Ok(_), _) => {
+            (Ok(place), _) => {
                 let done = progress.done.get(&queue).cloned().unwrap_or_default();
-                progress.taken.insert(queue, done);
+                progress.taken.insert(queue, Taken { place: *place, done });
             }
             (Err(_), locks) => {
                 if let Some(locks) = locks {
@@ -294,7 +299,8 @@ impl ConsumerGroup {
             return false;
         }
         let is_left = progress.has_acks(&queue) && !progress.is_behind(&queue);
-        if !is_left && progress.moved.contains_key(&queue) {
+        // Where nothing can be written, the place is this handle's alone.
+        if !is_left && progress.moved.contains_key(&queue) && progress.locks.is_some() {
             progress.forget(&queue);
         }
         if let (false, Some(locks)) = (self.store.is_of_parent(), &progress.locks) {
@@ -313,7 +319,7 @@ impl ConsumerGroup {
         most: usize,
         filter: &TagFilter,
     ) -> Result<(Vec<Delivery>, i64, i64)> {
-        let done = self.begin(topic, queue_id, start)?;
+        let done = self.begin(topic, queue_id)?;
         let view = self.store.queue(topic.as_bytes(), queue_id)?;
         let least = view.map_or(start, |queue| queue.min_offset.max(start));
         let taken: i64 =
@@ -352,150 +358,21 @@ impl ConsumerGroup {
     }
 
     /// Enters the group in the table before its first message of a topic; returns what is done.
-    fn begin(&self, topic: &str, queue_id: i32, start: i64) -> Result<Done> {
+    fn begin(&self, topic: &str, queue_id: i32) -> Result<Done> {
         let mut progress = self.progress()?;
         let queue = (topic.to_owned(), queue_id);
-        let done = progress.taken.get(&queue).cloned().unwrap_or_default();
+        let done = progress.taken.get(&queue).map(|taken| taken.done.clone()).unwrap_or_default();
         if !progress.knows(topic) {
-            progress.next.insert(queue.clone(), start);
-            progress.moved.insert(queue.clone(), start);
+            let was_moved = progress.moved.contains_key(&queue);
+            self.enter(&mut progress, &queue);
             match self.commit_progress(&mut progress) {
                 Err(error @ Error::Poisoned { .. }) => return Err(error),
                 // A group reads where nothing can be written, and beside a broker.
-                Err(_) => drop(progress.moved.remove(&queue)),
-                Ok(()) => {}
+                Err(_) if !was_moved => drop(progress.moved.remove(&queue)),
+                Err(_) | Ok(()) => {}
             }
         }
         Ok(done)
-    }
-
-    /// Whether offsets wait for [`ConsumerGroup::commit`].
-    pub fn has_moved(&self) -> bool {
-        !self.progress.lock().moved.is_empty()
-    }
-
-    /// Commits durably, and flushes the messages before the position. Readers can commit too,
-    /// unless a broker writes.
-    pub fn commit(&self) -> Result<()> {
-        let mut progress = self.progress()?;
-        self.commit_progress(&mut progress)
-    }
-
-    fn commit_progress(&self, progress: &mut Progress) -> Result<()> {
-        let files = &*self.store.files;
-        if self.store.is_of_parent() {
-            return Err(Error::ReadOnly { path: files.paths.root().to_owned() });
-        }
-        if progress.moved.is_empty() {
-            return Ok(());
-        }
-        // One group at a time, and none once the store releases its lock.
-        let live = self.store.groups.lock();
-        self.store.check_open()?;
-        self.check_place_of(progress)?;
-        let held = self.take_moved(progress)?;
-        let outcome = self.write_progress(progress);
-        for (topic, queue_id) in held {
-            if let Some(locks) = &progress.locks {
-                locks.release(&self.name, &topic, queue_id);
-            }
-        }
-        drop(live);
-        outcome
-    }
-
-    fn write_progress(&self, progress: &mut Progress) -> Result<()> {
-        let files = &*self.store.files;
-        if progress.moved.is_empty() {
-            return Ok(());
-        }
-        self.make_durable(progress)?;
-        let storage = self.storage(progress);
-        let _offsets = match &self.store.writer {
-            Some(writer) => {
-                // Another process may keep it for long; a flush needs the handle's lock meanwhile.
-                let file = writer.lock.lock().as_ref().ok_or(Error::Closed)?.file();
-                OffsetsLock::take(file, &files.paths)?
-            }
-            None => OffsetsLock::take_beside(storage, &files.paths).map_err(Moved::end_writing)?,
-        };
-        let (path, mut table, before) = files.to_commit()?;
-        let now_ms = files.clock.now_ms();
-        let known = |queue: &Queue, table: &OffsetTable| {
-            let key = (&*self.name, &*queue.0, queue.1);
-            table.iter().any(|at| (at.group, at.topic, at.queue_id) == key)
-        };
-        let mut written = Vec::new();
-        for queue in progress.moved.keys().filter(|queue| !progress.is_behind(queue)) {
-            let (topic, queue_id) = (&queue.0, queue.1);
-            // Another process began the group at the same time.
-            let is_ours = progress.taken.contains_key(queue) || progress.has_acks(queue);
-            if !is_ours && known(queue, &table) {
-                continue;
-            }
-            let queue_offset = progress.next.get(queue).copied().unwrap_or(0);
-            let at = tables::GroupOffset { topic, group: &self.name, queue_id, queue_offset };
-            table.put(&at, now_ms);
-            if let Some(done) = progress.done.get(queue) {
-                table.put_done(&at, done);
-            }
-            written.push(queue);
-        }
-        config_file::write(storage, &path, before.as_deref(), &table.to_bytes())
-            .map_err(Moved::end_writing)?;
-        for queue in written {
-            storage.remove_if_there(&self.ack_path(queue))?;
-        }
-        let Progress { moved, acks, .. } = progress;
-        acks.retain(|queue, file| file.is_ahead || !moved.contains_key(queue));
-        moved.retain(|queue, _| acks.contains_key(queue));
-        Ok(())
-    }
-
-    fn make_durable(&self, progress: &mut Progress) -> Result<()> {
-        let mut end = 0;
-        for (queue, &offset) in &progress.moved {
-            end = end.max(self.end_before(queue, offset)?);
-        }
-        let log = self.store.log();
-        if let Some(writer) = &self.store.writer {
-            return if log.flushed_offset() < end { writer.flush_log() } else { Ok(()) };
-        }
-        // Another process writes the log and may not have flushed it.
-        let run = log.run();
-        for file in run.files().iter() {
-            let is_wanted = progress.durable..end;
-            if file.base_offset < is_wanted.end
-                && file.base_offset.saturating_add(run.file_size()) > is_wanted.start
-                && let Some(open) = run.open_if_there(file)?
-            {
-                open.sync().map_err(Error::flush(&file.path))?;
-            }
-        }
-        progress.durable = progress.durable.max(end);
-        Ok(())
-    }
-
-    /// End of the message before a position in the log; 0 if there is none.
-    fn end_before(&self, (topic, queue_id): &Queue, offset: i64) -> Result<u64> {
-        let view = self.store.queue(topic.as_bytes(), *queue_id)?;
-        let end = view.as_ref().map_or(0, |view| view.max_offset);
-        if offset > end {
-            let reason = format!(
-                "group {} stands at {offset} of queue {queue_id} of topic {topic}, expected at most {end}, \
-                 where the queue ends; nothing was committed: seek to an offset in the queue",
-                self.name
-            );
-            let status = PutStatus::MessageIllegal;
-            return Err(Error::InvalidMessage {
-                field: "queue_offset",
-                reason,
-                status,
-                limit: None,
-            });
-        }
-        let unit = view.map(|view| view.unit(offset.saturating_sub(1))).transpose()?.flatten();
-        Ok(unit.map_or(0, |unit| clamp_u64(unit.physical_end())))
     }
 
     pub fn seek(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<()> {
@@ -512,7 +389,7 @@ impl ConsumerGroup {
         }
         progress.count_acks(&queue);
         let had_done = progress.done.remove(&queue).is_some();
-        progress.taken.entry(queue.clone()).and_modify(Vec::clear);
+        progress.taken.entry(queue.clone()).and_modify(|taken| taken.done.clear());
         if progress.next.insert(queue.clone(), queue_offset) != Some(queue_offset) || had_done {
             progress.moved.insert(queue, queue_offset);
         }
@@ -531,18 +408,10 @@ impl ConsumerGroup {
     ) -> Result<()> {
         let mut progress = self.progress()?;
         let queue = (topic.to_owned(), queue_id);
-        let before = progress.taken.get(&queue).into_iter().flatten();
+        let before = progress.taken.get(&queue).map(|taken| &*taken.done).unwrap_or_default();
         // The rest of what was done before has not been passed again.
-        let left = before.filter(|(_, to)| *to > end).map(|&(from, to)| (from.max(end), to));
-        let mut offset = offset;
-        let mut done: Done = Vec::new();
-        for (from, to) in ranges.into_iter().chain(left) {
-            match done.last_mut() {
-                Some(last) if last.1 == from => last.1 = to,
-                None if offset == from => offset = to,
-                _ => done.push((from, to)),
-            }
-        }
+        let left = before.iter().filter(|(_, to)| *to > end).map(|&(from, to)| (from.max(end), to));
+        let (offset, done) = merged(offset, ranges.into_iter().chain(left));
         progress.count_acks(&queue);
         progress.done.remove(&queue);
         if !done.is_empty() {

@@ -11,6 +11,28 @@ pub(super) type Queue = (String, i32);
 /// Sorted ranges of offsets whose messages are done.
 pub(super) type Done = Vec<(i64, i64)>;
 
+/// The place behind `offset` and sorted ranges that reach it, and the ranges behind.
+pub(super) fn merged(offset: i64, ranges: impl IntoIterator<Item = (i64, i64)>) -> (i64, Done) {
+    let (mut offset, mut done) = (offset, Done::new());
+    for (from, to) in ranges {
+        match done.last_mut() {
+            _ if to <= offset => {}
+            None if from <= offset => offset = to,
+            Some(last) if from <= last.1 => last.1 = last.1.max(to),
+            _ => done.push((from, to)),
+        }
+    }
+    (offset, done)
+}
+
+/// A queue that no other process of the group may take now.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    /// The group's place when the queue was taken, and what was done behind it.
+    pub(super) place: i64,
+    pub(super) done: Done,
+}
+
 /// First message of a group in a topic that it has no offset in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
@@ -23,12 +45,13 @@ pub enum Begin {
 
 #[derive(Debug, Default)]
 pub(super) struct Progress {
+    /// Offsets in the table when it was read or written last.
+    pub(super) committed: BTreeMap<Queue, i64>,
     pub(super) next: BTreeMap<Queue, i64>,
     pub(super) done: BTreeMap<Queue, Done>,
     /// Queues moved since the last commit, and how far each was read for it.
     pub(super) moved: BTreeMap<Queue, i64>,
-    /// Queues that no other process of the group may take now, with the ranges at that time.
-    pub(super) taken: BTreeMap<Queue, Done>,
+    pub(super) taken: BTreeMap<Queue, Taken>,
     /// Acknowledgements since the last commit, of queues that are taken or moved.
     pub(super) acks: BTreeMap<Queue, AckFile>,
     pub(super) locks: Option<QueueLocks>,
@@ -39,8 +62,9 @@ pub(super) struct Progress {
 }
 
 impl Progress {
+    /// Whether the table has the group in a topic.
     pub(super) fn knows(&self, topic: &str) -> bool {
-        let first = self.next.range((topic.to_owned(), i32::MIN)..).next();
+        let first = self.committed.range((topic.to_owned(), i32::MIN)..).next();
         first.is_some_and(|((known, _), _)| known == topic)
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::ConsumerGroup;
 use super::acks::{Ack, AckFile};
-use super::progress::{Begin, Done, Progress, Queue};
+use super::progress::{Begin, Progress, Queue, Taken, merged};
 use crate::error::{Error, Result};
 use crate::files::Moved;
 use crate::store::folder::lock::OffsetsLock;
@@ -17,8 +17,8 @@ impl ConsumerGroup {
         if !Self::is_current(progress, queue) {
             progress.forget(queue);
         }
-        progress.taken.insert(queue.clone(), Vec::new());
         self.load(progress)?;
+        progress.taken.insert(queue.clone(), Taken::default());
         let offset = match progress.next.get(queue) {
             Some(&offset) => offset,
             None => self.first(progress, queue)?,
@@ -35,13 +35,13 @@ impl ConsumerGroup {
     fn take_over(&self, progress: &mut Progress, queue: &Queue, offset: i64) -> Result<i64> {
         let (topic, queue_id) = (&queue.0, queue.1);
         let path = self.ack_path(queue);
-        let mut rows = AckFile::read(self.storage(progress), &path)?.into_iter();
-        // A group that was set back has its messages again.
-        if rows.next().is_none_or(|(committed, ..)| committed > offset) {
+        let committed = progress.committed.get(queue).copied().unwrap_or(-1);
+        let rows = AckFile::rows_behind(self.storage(progress), &path, committed)?;
+        let Some(mut rows) = rows else {
             self.storage(progress).remove_if_there(&path).map_err(Moved::end_writing)?;
             return Ok(offset);
-        }
-        let rows: Vec<_> = rows.filter(|&(from, to, _)| from < to && to > offset).collect();
+        };
+        rows.retain(|&(from, to, _)| from < to && to > offset);
         let end = rows.iter().map(|&(_, to, _)| to).max().unwrap_or(offset);
         if self.store.max_offset(topic, queue_id)? < end {
             self.store.catch_up()?;
@@ -55,18 +55,10 @@ impl ConsumerGroup {
             }
         }
         ranges.sort_unstable();
-        let (mut next, mut done): (i64, Done) = (offset, Vec::new());
-        for (from, to) in ranges {
-            match done.last_mut() {
-                _ if to <= next => {}
-                None if from <= next => next = to,
-                Some(last) if from <= last.1 => last.1 = last.1.max(to),
-                _ => done.push((from, to)),
-            }
-        }
+        let (next, done) = merged(offset, ranges);
         let end = done.last().map_or(next, |last| last.1);
         if end > offset {
-            let file = AckFile::create(self.storage(progress), path, offset);
+            let file = AckFile::create(self.storage(progress), path, committed);
             progress.acks.insert(queue.clone(), file.map_err(Moved::end_writing)?);
             progress.moved.insert(queue.clone(), end);
         }
@@ -107,11 +99,19 @@ impl ConsumerGroup {
         Ok(progress.next.get(queue).copied().unwrap_or(least))
     }
 
+    /// Moves the group to the place where a queue was taken, for a topic that the table lacks.
+    pub(super) fn enter(&self, progress: &mut Progress, queue: &Queue) {
+        let place = progress.taken.get(queue).map_or(0, |taken| taken.place);
+        let place = *progress.next.entry(queue.clone()).or_insert(place);
+        progress.moved.entry(queue.clone()).or_insert(place);
+    }
+
     pub(super) fn ack_path(&self, queue: &Queue) -> PathBuf {
         AckFile::path(&self.store.files.paths, &self.name, &queue.0, queue.1)
     }
 
-    /// Writes acknowledgements of a taken queue, which survive this process from then on.
+    /// Writes acknowledgements of a taken queue, which survive this process from then on. A place
+    /// that they lie behind is committed before.
     pub fn ack(&self, topic: &str, queue_id: i32, acks: &[Ack]) -> Result<()> {
         let mut progress = self.progress()?;
         self.check_place_of(&progress)?;
@@ -121,8 +121,16 @@ impl ConsumerGroup {
             if self.store.writer.is_none() {
                 OffsetsLock::refuse_broker(locks.storage(), &self.store.files.paths)?;
             }
-            let committed = progress.next.get(&queue).copied().unwrap_or(0);
-            let file = AckFile::create(locks.storage(), self.ack_path(&queue), committed)
+            // Another process would begin elsewhere.
+            if self.begin != Begin::Earliest && !progress.knows(topic) {
+                self.enter(&mut progress, &queue);
+            }
+            if progress.moved.contains_key(&queue) {
+                self.commit_progress(&mut progress)?;
+            }
+            let committed = progress.committed.get(&queue).copied().unwrap_or(-1);
+            let path = self.ack_path(&queue);
+            let file = AckFile::create(self.storage(&progress), path, committed)
                 .map_err(Moved::end_writing)?;
             progress.acks.insert(queue.clone(), file);
         }
