@@ -14,7 +14,7 @@ from mqstore._names import missing_topics
 from mqstore.backup.moment import files_at
 from mqstore.backup.snapshot import kept_bytes, log_files
 from mqstore.backup.source import PIECE
-from mqstore.backup.target import existing, io_errors, target_of
+from mqstore.backup.target import existing, io_errors, make_root, target_of
 from mqstore.backup.view import SETTINGS, BackupFiles
 from mqstore.errors import ConfigError, CorruptionError, MessageNotFoundError
 from mqstore.files.durable import sync, sync_up
@@ -216,10 +216,8 @@ def _write(
     progress: Callable[[int, int], object] | None,
 ) -> None:
     """Writes files, and enters each in the journal once it is durable."""
-    above = next(folder for folder in (out, *out.parents) if folder.exists())
     with io_errors("create", out):
-        out.mkdir(mode=0o700, parents=True, exist_ok=True)
-        sync_up(out, above)
+        make_root(out)
     copied, total = 0, sum(files.files[name].end for name in names)
     with (out / _JOURNAL).open("a", encoding="utf-8") as journal:
         if journal.tell() == 0:

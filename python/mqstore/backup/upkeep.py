@@ -21,7 +21,15 @@ from mqstore.backup.snapshot import (
     time_ms_of,
 )
 from mqstore.backup.source import SourceFile
-from mqstore.backup.target import digest_of, existing, get_objects, object_name, proven, target_of
+from mqstore.backup.target import (
+    clock_s,
+    digest_of,
+    existing,
+    get_objects,
+    object_name,
+    proven,
+    target_of,
+)
 from mqstore.errors import ConfigError, CorruptionError, MessageNotFoundError
 from mqstore.results import Finding, VerifyReport, _Report
 
@@ -201,7 +209,7 @@ def prune(
     if not known and not dry_run:
         text = f"target: expected a backup with snapshots, {found.url} has none"
         raise MessageNotFoundError(f"{text}; nothing was deleted: look for its folder snapshots")
-    now_s = time.time() if dry_run else found.now()
+    now_s = time.time() if dry_run else clock_s(found)
     # A clock that was ahead once makes no other snapshot old.
     newest_ms = min(max(map(time_ms_of, known), default=0), now_s * 1000)
     least_ms = newest_ms - keep.total_seconds() * 1000
