@@ -10,13 +10,13 @@ from mqstore import _native
 from mqstore.backup.snapshot import (
     Loaded,
     Snapshot,
-    day_ms,
-    days,
     ids,
     load,
     log_files,
-    newest_first,
+    log_name,
+    newest,
     ranges_of,
+    same_bytes,
     shown,
     time_ms_of,
 )
@@ -64,9 +64,8 @@ def newest_snapshot(
     target: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> Snapshot | None:
     """The newest snapshot of a backup; ``None`` without one."""
-    found = existing(target_of(target, storage_options))
-    name = next(newest_first(found, days(found)), None)
-    return None if name is None else load(found, name).snapshot
+    loaded = newest(existing(target_of(target, storage_options)))
+    return None if loaded is None else loaded.snapshot
 
 
 def backup_path(
@@ -102,9 +101,9 @@ def files_at(
     """
     if sum(given is not None for given in (at, snapshot, to_offset)) > 1:
         raise ValueError("at, snapshot, to_offset: expected one of them, got several")
-    if snapshot is not None:
-        return BackupFiles(target, _load(target, snapshot, ids(target)))
     known = ids(target)
+    if snapshot is not None:
+        return BackupFiles(target, _load(target, snapshot, known))
     if not known:
         raise MessageNotFoundError(
             f"snapshot: {target.url} has none yet: mqstore sync STORE TARGET"
@@ -114,13 +113,13 @@ def files_at(
     last = _load(target, known[-1], known)
     if to_offset is None or to_offset == last.snapshot.end_offset:
         return BackupFiles(target, last)
-    return _to_offset(target, known, to_offset)
+    return _to_offset(target, known, last, to_offset)
 
 
 def _load(target: Target, name: str, known: Sequence[str]) -> Loaded:
     """A snapshot without files that the store had deleted before the oldest one's day."""
     loaded = load(target, name)
-    loaded.files = shown(loaded.files, day_ms(min(known)[:8]))
+    loaded.files = shown(loaded.files, known[0])
     return loaded
 
 
@@ -128,29 +127,29 @@ def _at_time(target: Target, known: list[str], at_ms: int) -> BackupFiles:
     earlier = [name for name in known if time_ms_of(name) <= at_ms]
     later = known[len(earlier) :]
     before = _load(target, earlier[-1], known) if earlier else None
-    if not later:
-        assert before is not None  # noqa: S101 - one of them has a snapshot
+    if not later and before is not None:
         return BackupFiles(target, before)
     after = _load(target, later[0], known)
-    start = min(log_files(after.files), default=0)
-    if before is not None:
-        start = before.snapshot.end_offset
-        if before.snapshot.timeline != after.snapshot.timeline:
-            start = _fork_of(target, before, after)
+    timeline = after.snapshot.timeline
+    is_fork = before is not None and before.snapshot.timeline != timeline
+    if before is None:
+        start = min(log_files(after.files), default=0)
+    else:
+        start = _fork_of(target, before, after) if is_fork else before.snapshot.end_offset
     cut = _first_later(target, after, start, at_ms)
     for name in later[1:]:
         following = _load(target, name, known) if cut == after.snapshot.end_offset else None
         # Where a clock was set back, a later snapshot too may have records of before.
-        if following is None or following.snapshot.timeline != after.snapshot.timeline:
+        if following is None or following.snapshot.timeline != timeline:
             break
         after, cut = following, _first_later(target, following, cut, at_ms)
     if before is None and cut <= start:
         first = after.snapshot
         text = f"at: expected a time that {target.url} reaches back to, got an earlier one"
         raise MessageNotFoundError(f"{text}; its first snapshot is {first.id} of {first.time}")
-    if before is not None and before.snapshot.timeline != after.snapshot.timeline and cut <= start:
+    if before is not None and is_fork and cut <= start:
         return BackupFiles(target, before)  # the log was cut after that time
-    return _cut_at(target, after, cut, before)
+    return BackupFiles(target, after, cut, before)
 
 
 def _fork_of(target: Target, before: Loaded, after: Loaded) -> int:
@@ -158,27 +157,18 @@ def _fork_of(target: Target, before: Loaded, after: Loaded) -> int:
     views = [BackupFiles(target, one) for one in (before, after)]
     files = log_files(after.files)
     for at, kept in sorted(log_files(before.files).items()):
-        name, there = f"commitlog/{at:020}", files.get(at)
+        there = files.get(at)
         if there is None:
             return min(at, before.snapshot.end_offset)
         if (kept.manifest, kept.ranges) == (there.manifest, there.ranges):
             continue
         same = {*ranges_of(target, there)}
         for one in ranges_of(target, kept):
-            begin, end = one[0], one[0] + one[1]
-            was, now = (b"", b"") if one in same else (v.read(name, begin, end) for v in views)
-            if was != now:
-                pairs = enumerate(zip(was, now, strict=False))
-                return at + begin + next(n for n, (a, b) in pairs if a != b)
+            if one not in same:
+                was, now = (view.read(log_name(at), one.begin, one.end) for view in views)
+                if was != now:
+                    return at + one.begin + same_bytes(was, now)
     return before.snapshot.end_offset
-
-
-def _cut_at(target: Target, after: Loaded, cut: int, before: Loaded | None) -> BackupFiles:
-    files = BackupFiles(target, after, cut, before)
-    was = None if before is None else before.snapshot
-    if was is None or was.end_offset > cut or was.timeline != after.snapshot.timeline:
-        files.clamp()
-    return files
 
 
 def _first_later(target: Target, after: Loaded, start: int, at_ms: int) -> int:
@@ -199,8 +189,7 @@ def _first_later(target: Target, after: Loaded, start: int, at_ms: int) -> int:
         return store.max_physical_offset
 
 
-def _to_offset(target: Target, known: list[str], to_offset: int) -> BackupFiles:
-    last = _load(target, known[-1], known)
+def _to_offset(target: Target, known: list[str], last: Loaded, to_offset: int) -> BackupFiles:
     reached: Loaded | None = None
     for name in reversed(known):
         found = _load(target, name, known)
@@ -224,4 +213,4 @@ def _to_offset(target: Target, known: list[str], to_offset: int) -> BackupFiles:
             if message.physical_offset + message.store_size > to_offset:
                 break
             cut = message.physical_offset + message.store_size
-    return _cut_at(target, last, cut, reached)
+    return BackupFiles(target, last, cut, reached)

@@ -7,7 +7,7 @@ import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import mqstore
 from mqstore._names import missing_topics
@@ -22,7 +22,7 @@ from mqstore.results import Finding, _Report
 from mqstore.store import has_scheme
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import datetime
 
     from mqstore.config import ConfigLike
@@ -221,33 +221,38 @@ def _write(
     copied, total = 0, sum(files.files[name].end for name in names)
     with (out / _JOURNAL).open("a", encoding="utf-8") as journal:
         if journal.tell() == 0:
-            journal.write(json.dumps(plan) + "\n")
-            journal.flush()
-            os.fsync(journal.fileno())
+            _note(journal, json.dumps(plan))
         for name in names:
-            path = out / name
+            path, has_data = out / name, False
             path.parent.mkdir(parents=True, exist_ok=True)
-            length, last = files.files[name].length, files.files[name].end
-            has_data = False
             with io_errors("write", path), path.open("wb") as file:
-                file.truncate(length)
-                for at in range(0, last, PIECE * _WINDOWS):
-                    ends = range(at, min(at + PIECE * _WINDOWS, last), PIECE)
-                    parts = [(begin, min(begin + PIECE, last)) for begin in ends]
-                    contents = files.ranges((name, length, "", 0), parts)
-                    for (begin, _), content in zip(parts, contents, strict=True):
-                        kept = content.rstrip(b"\0")
-                        has_data = has_data or bool(kept)
-                        file.seek(begin)
-                        file.write(kept)
-                        copied += len(content)
-                        if progress is not None:
-                            progress(copied, total)
+                file.truncate(files.files[name].length)
+                for at, content in _pieces(files, name):
+                    kept = content.rstrip(b"\0")
+                    has_data = has_data or bool(kept)
+                    file.seek(at)
+                    file.write(kept)
+                    copied += len(content)
+                    if progress is not None:
+                        progress(copied, total)
                 file.flush()
                 os.fsync(file.fileno())
             if not has_data and name.startswith(("consumequeue/", "batchconsumequeue/")):
                 path.unlink()  # all of its entries led beyond the log's end
             sync_up(path.parent, out)
-            journal.write(f"{name}\n")
-            journal.flush()
-            os.fsync(journal.fileno())
+            _note(journal, name)
+
+
+def _pieces(files: BackupFiles, name: str) -> Iterator[tuple[int, bytes]]:
+    """Parts of a file with their positions, of which several are fetched at once."""
+    end = files.files[name].end
+    for at in range(0, end, PIECE * _WINDOWS):
+        begins = range(at, min(at + PIECE * _WINDOWS, end), PIECE)
+        parts = [(begin, min(begin + PIECE, end)) for begin in begins]
+        yield from zip(begins, files.ranges((name, end, "", 0), parts), strict=True)
+
+
+def _note(journal: TextIO, line: str) -> None:
+    journal.write(f"{line}\n")
+    journal.flush()
+    os.fsync(journal.fileno())
