@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import mqstore
 from mqstore._names import missing_topics
-from mqstore.backup.moment import files_at
+from mqstore.backup.moment import SETTINGS, BackupFiles, files_at
 from mqstore.backup.snapshot import kept_bytes, log_files
 from mqstore.backup.source import PIECE
 from mqstore.backup.target import existing, io_errors, make_root, target_of
-from mqstore.backup.view import SETTINGS, BackupFiles
 from mqstore.errors import ConfigError, CorruptionError, MessageNotFoundError
 from mqstore.files.durable import sync, sync_up
 from mqstore.results import Finding, _Report

@@ -288,11 +288,6 @@ def ranges_of(target: Target, file: File) -> tuple[Range, ...]:
     return ranges
 
 
-def get_range(target: Target, one: Range) -> bytes:
-    """The bytes of a range, fewer where its object is too short."""
-    return get_objects(target, [one.digest])[0][one.place : one.place + one.size]
-
-
 def same_bytes(one: bytes, other: bytes) -> int:
     """How many bytes at the begin of both are the same."""
     pairs = enumerate(zip(one, other, strict=False))
@@ -320,12 +315,7 @@ def lost(target: Target, files: Mapping[str, File]) -> set[str]:
 
 
 def load(target: Target, snapshot_id: str, near: Loaded | None = None) -> Loaded:
-    """Reads a snapshot; `near` may have the same state, which then is not read again.
-
-    Raises:
-        MessageNotFoundError: There is no such snapshot.
-        CorruptionError: It cannot be read.
-    """
+    """Reads a snapshot; `near` may have the same state, which then is not read again."""
     name = document_name(snapshot_id)
     content = target.get([name])[0] if _ID.fullmatch(snapshot_id) else None
     if content is None:

@@ -34,7 +34,6 @@ from mqstore.backup.snapshot import (
     check_ranges,
     days,
     document_name,
-    get_range,
     ids,
     kept_bytes,
     load,
@@ -43,7 +42,6 @@ from mqstore.backup.snapshot import (
     lost,
     newest_first,
     ranges_of,
-    same_bytes,
     shown,
     time_ms_of,
     write,
@@ -66,7 +64,7 @@ from mqstore.backup.target import (
     packed,
     target_of,
 )
-from mqstore.backup.upkeep import is_kept
+from mqstore.backup.upkeep import first_difference, is_kept
 from mqstore.backup.writing import SMALL, ObjectWriter
 from mqstore.errors import (
     ConfigError,
@@ -465,23 +463,16 @@ class _Sync:
                     at, shared = number + kept_end, [n for n in shared if n > number]
                     break
         for number in shared:
-            differs = self._differs(paths[number], known[number], max(0, end - number))
+            with self._open(paths[number]) as file:
+                differs = first_difference(self._target, known[number], file, known[number].end)
             at = number + (known[number].end if differs is None else differs)
             if differs is not None:
                 break
+        at = min(at, end)
         if at < begin + _LEAST_SAME:
             text = f"{self._target.url} has the backup of another store, whose log begins otherwise"
             raise ConfigError(f"target: {text}; nothing was copied: take an empty target", "target")
-        return min(at, end)
-
-    def _differs(self, path: Path, known: File, end: int) -> int | None:
-        """Position of the first byte before an end that a file has otherwise than it is kept."""
-        with self._open(path) as file:
-            for one in ranges_of(self._target, known):
-                kept, there = get_range(self._target, one), file.read(one.begin, min(one.end, end))
-                if kept != there:
-                    return one.begin + same_bytes(kept, there)
-        return None
+        return at
 
     def _before_fork(self, known: Mapping[int, File], fork: int) -> dict[int, File]:
         """The known ranges of the log before a fork."""

@@ -11,13 +11,13 @@ from mqstore.backup.snapshot import (
     File,
     Loaded,
     document_name,
-    get_range,
     ids,
     load,
     log_name,
     needed,
     newest,
     ranges_of,
+    same_bytes,
     shown,
     time_ms_of,
 )
@@ -26,6 +26,7 @@ from mqstore.backup.target import (
     clock_s,
     digest_of,
     existing,
+    get_objects,
     object_name,
     proven,
     target_of,
@@ -259,16 +260,7 @@ def backed_up_end(
 ) -> int:
     """Physical offset up to which the newest snapshot has each byte of log files.
 
-    Args:
-        target: The backup: a folder or a URL.
-        files: Successive files of a store's log by the physical offset at which each begins.
-        storage_options: Options of the object store of a URL, as for ``mqstore.open``.
-
-    Raises:
-        NotAStoreError: There is no backup.
-        ConfigError: It is redacted.
-        CorruptionError: The snapshot, or an object that it needs, is damaged.
-        StoreIOError: A file or an object cannot be read.
+    The files follow each other, and are given by the physical offset at which each begins.
     """
     found, end = existing(target_of(target, storage_options)), 0
     loaded = newest(found)
@@ -294,10 +286,7 @@ def is_kept(
     *,
     by_digest: bool = False,
 ) -> bool:
-    """Whether a backup has each byte of a file.
-
-    With `by_digest` the names of objects prove their content, and few are read.
-    """
+    """Whether a backup has each byte of a file; `by_digest` as for ``first_difference``."""
     # `prune` would delete one that the store has lost before.
     if kept.gone_ms:
         return False
@@ -305,17 +294,27 @@ def is_kept(
         with opened(path) as file:
             if kept.length != file.length:
                 return False
-            at = 0
-            for one in ranges_of(target, kept):
-                there = file.read(one.begin, one.end)
-                is_same = by_digest and one.place == 0 and digest_of(there) == one.digest
-                if not is_same:
-                    content = get_range(target, one)
-                    is_same = len(content) == one.size and there == content
-                # Zeros between ranges are not kept.
-                if not is_same or any(file.pieces(at, one.begin)):
-                    return False
-                at = one.end
-            return not any(file.pieces(at, file.length))
+            return first_difference(target, kept, file, file.length, by_digest=by_digest) is None
     except FileNotFoundError:  # the store's retention deleted it meanwhile
         return False
+
+
+def first_difference(
+    target: Target, kept: File, file: SourceFile, end: int, *, by_digest: bool = False
+) -> int | None:
+    """Position of the first byte before `end` that a backup has otherwise; ``None`` without one.
+
+    With `by_digest` the names of objects prove their content, and few are read.
+    """
+    at = 0
+    for one in ranges_of(target, kept):
+        # Zeros between ranges are not kept.
+        if between := next(file.pieces(at, min(one.begin, file.length)), None):
+            return between[0]
+        at, there = one.end, file.read(one.begin, one.end)
+        if by_digest and one.place == 0 and digest_of(there) == one.digest:
+            continue
+        content = get_objects(target, [one.digest])[0][one.place : one.place + one.size]
+        if content != there:
+            return one.begin + same_bytes(content, there)
+    return next((place for place, _ in file.pieces(at, end)), None)
