@@ -109,13 +109,7 @@ def files_at(
     snapshot: str | None = None,
     to_offset: int | None = None,
 ) -> BackupFiles:
-    """The files of a store at a moment; the newest snapshot's without one.
-
-    Args:
-        target: The backup.
-        at: A time: the log ends before the first record that was stored later.
-        snapshot: Id of a snapshot.
-        to_offset: A physical offset: the log ends before the first record that reaches beyond it.
+    """The files of a store at a moment, as ``mqstore.restore`` chooses it.
 
     Raises:
         MessageNotFoundError: There is no such snapshot, or all messages are later than `at`.
@@ -247,13 +241,11 @@ def _is_small(name: str) -> bool:
 class BackupFiles:
     """Files composed of ranges of objects.
 
-    The extension calls ``list`` and ``ranges``, as those of ``mqstore.files.remote``.
+    The extension calls ``list`` and ``ranges``, as those of ``mqstore.files.remote``. With a `cut`
+    the log ends at that physical offset, and configuration and offsets are those of `before`.
 
-    Args:
-        target: The backup.
-        loaded: The snapshot.
-        cut: Physical offset at which the log ends; ``None`` for the snapshot's own.
-        before: The snapshot before the cut, whose configuration and offsets count then.
+    Attributes:
+        made: Content of files that was made for their readers.
     """
 
     def __init__(
@@ -270,7 +262,7 @@ class BackupFiles:
         self._objects: dict[str, bytes] = {}
         self._ranges: dict[str, Sequence[Range]] = {}
         self._tables: dict[str, bytes] = {}
-        self._made: dict[str, bytes] = {}
+        self.made: dict[str, bytes] = {}
         self.configuration = (before or loaded).snapshot.id
         self.files = dict(loaded.files)
         if cut is not None:
@@ -290,12 +282,8 @@ class BackupFiles:
 
     def _make(self, name: str, content: bytes) -> None:
         """Gives a file other content."""
-        self._made[name] = content
+        self.made[name] = content
         self.files[name] = File(len(content), len(content))
-
-    def has_made(self, name: str) -> bool:
-        """Whether a file has content that was made for its readers."""
-        return name in self._made
 
     def list(self) -> _Listed:
         """Each file: its path, length, what changes with its content, and time in ms."""
@@ -311,7 +299,7 @@ class BackupFiles:
         """The bytes of parts of a file."""
         name = state[0]
         try:
-            if name not in self._made:
+            if name not in self.made:
                 wanted = (one.digest for part in parts for one in self._between(name, *part))
                 missing = [o for o in dict.fromkeys(wanted) if o not in self._objects]
                 self._take(missing[:_AT_ONCE])  # the first of all parts at once
@@ -322,8 +310,8 @@ class BackupFiles:
 
     def read(self, name: str, begin: int, end: int) -> bytes:
         """The bytes of a file from `begin` to before `end`."""
-        if name in self._made:
-            return self._made[name][begin:end]
+        if name in self.made:
+            return self.made[name][begin:end]
         if name.startswith("index/"):
             return self._index(name, begin, end)
         if self.cut is not None and name.startswith("commitlog/"):

@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from mqstore import _native
+from mqstore.backup.snapshot import log_name
 from mqstore.backup.source import SourceFile, overlay
 from mqstore.errors import CorruptionError
 from mqstore.text import Milliseconds
@@ -56,7 +57,7 @@ class RedactedFile(SourceFile):
                 overlay(content, begin, at, _without_body(message))
             except ValueError as error:  # such as a topic that is no text
                 # One line a file, however many a hostile store has.
-                name = f"commitlog/{self._base:020}: byte "
+                name = f"{log_name(self._base)}: byte "
                 if not any(line.startswith(name) for line in self._skipped):
                     self._skipped.append(f"{name}{at}{_AS_ZEROS}{error}")
             at += message.store_size

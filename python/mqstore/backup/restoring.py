@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import datetime
 
-    from mqstore.config import ConfigLike
-
 
 _JOURNAL = "mqstore.restoring"
 _WINDOWS = 4
@@ -130,7 +128,7 @@ def restore(
     )  # fmt: skip
     moment = files.loaded.snapshot
     end = moment.end_offset if files.cut is None else files.cut
-    names = sorted(name for name in files.files if name != SETTINGS or not files.has_made(name))
+    names = sorted(name for name in files.files if name != SETTINGS or name not in files.made)
     size = sum(kept_bytes(files.files[name]) for name in names)
     report = RestoreReport(
         files.url, os.fspath(path), False, moment.id, moment.timeline,  # noqa: FBT003
@@ -156,35 +154,29 @@ def restore(
         done = _begin(out, plan)
     if dry_run:
         return report
-    if topics is not None:
-        if not done:
-            (out / _JOURNAL).unlink(missing_ok=True)
-            mqstore.copy(
-                files.path(), out, topics=topics, allow_empty=True, config=settings,
-                progress=progress,
-            )  # fmt: skip
-            out.chmod(0o700)
-            (out / _JOURNAL).write_text(f"{json.dumps(plan)}\ncommitlog\n", "utf-8")
-        return _verified(out, report)
-    _write(out, files, plan, [name for name in names if name not in done], progress)
-    # Damage that the store had stays as it was; the findings have it.
-    with contextlib.suppress(CorruptionError):
-        mqstore.recover(out, dry_run=False, config=settings)
-    with mqstore.open(out, config=settings) as store:
-        found = store.max_physical_offset
-    if found != end:
-        text = f"{out}: expected a log up to {end}, found one up to {found}"
-        advice = "`mqstore snapshots TARGET --check` reports damage of the backup"
-        raise CorruptionError(f"{text}; {advice}", str(out), found, "log-end", str(end), str(found))
-    return _verified(out, report, settings)
-
-
-def _verified(out: Path, plan: RestoreReport, settings: ConfigLike = None) -> RestoreReport:
-    """Verifies what was restored; until then an interrupted restore goes on."""
-    findings = mqstore.verify(out, config=settings).findings
+    if topics is None:
+        _write(out, files, plan, [name for name in names if name not in done], progress)
+        # Damage that the store had stays as it was; the findings have it.
+        with contextlib.suppress(CorruptionError):
+            mqstore.recover(out, dry_run=False, config=settings)
+        with mqstore.open(out, config=settings) as store:
+            found = store.max_physical_offset
+        if found != end:
+            text = f"{out}: expected a log up to {end}, found one up to {found}"
+            text += "; `mqstore snapshots TARGET --check` reports damage of the backup"
+            raise CorruptionError(text, str(out), found, "log-end", str(end), str(found))
+    elif not done:
+        (out / _JOURNAL).unlink(missing_ok=True)
+        mqstore.copy(
+            files.path(), out, topics=topics, allow_empty=True, config=settings, progress=progress
+        )
+        out.chmod(0o700)
+        (out / _JOURNAL).write_text(f"{json.dumps(plan)}\ncommitlog\n", "utf-8")
+    # Until it is verified, an interrupted restore goes on.
+    findings = mqstore.verify(out, config=settings if topics is None else None).findings
     (out / _JOURNAL).unlink()
     sync(out)
-    return replace(plan, applied=True, findings=findings)
+    return replace(report, applied=True, findings=findings)
 
 
 def _begin(out: Path, plan: dict[str, object]) -> set[str]:

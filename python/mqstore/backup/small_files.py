@@ -37,13 +37,7 @@ _DELAYED = "SCHEDULE_TOPIC_XXXX"
 def small_files(
     root: Path, skipped: list[str], *, redact: str | None
 ) -> Iterator[tuple[str, bytes]]:
-    """Files that are kept as a whole.
-
-    Args:
-        root: The store's root folder.
-        skipped: A line is added for each file that is not kept.
-        redact: As for ``mqstore.sync``.
-    """
+    """Files that are kept as a whole; `skipped` gets a line for each that is not kept."""
     names: list[str] = list(_WHOLE)
     for folder in _WITHOUT_BODIES if redact else _WHOLE_BELOW:
         found = (name.removesuffix(".bak") for name in names_in(root / folder))
@@ -108,11 +102,9 @@ def read_table(content: bytes) -> dict[str, Any] | None:
 
 
 def within(content: bytes, ends: Mapping[tuple[str, str], int]) -> bytes:
-    """A file of offsets with no offset beyond the end of its queue.
+    """A file of offsets with none beyond the end of its queue, given by topic and number.
 
-    Args:
-        content: The file; it comes back as it is where no offset is beyond, or if it is damaged.
-        ends: End of each queue by topic and number.
+    It comes back as it is where no offset is beyond, or if it is damaged.
     """
     row = read_table(content) or {}
     tables = (row.get(name) for name in ("offsetTable", "lmqOffsetTable"))

@@ -298,11 +298,7 @@ Target: TypeAlias = _Folder | _Bucket
 def target_of(
     target: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> Target:
-    """The objects of a target, which need not be there.
-
-    Raises:
-        UnsupportedError: A URL of which only fsspec reads.
-    """
+    """The objects of a target, which need not be there."""
     if not has_scheme(target):
         if storage_options is not None:
             raise ValueError("storage_options: expected None for a local path, which takes none")
@@ -423,22 +419,14 @@ def digest_of(content: bytes) -> str:
 
 
 def get_objects(target: Target, digests: Sequence[str]) -> list[bytes]:
-    """Content of objects, proven by their digests.
-
-    Raises:
-        CorruptionError: One is missing or is not what was stored; the error has its name.
-    """
+    """Content of objects, proven by their digests."""
     contents = target.get([object_name(digest) for digest in digests])
     pairs = zip(digests, contents, strict=True)
     return [proven(target, digest, content) for digest, content in pairs]
 
 
 def proven(target: Target, digest: str, content: bytes | None, least_bytes: int = 0) -> bytes:
-    """Content of an object, decompressed.
-
-    Raises:
-        CorruptionError: It is missing or is not what was stored.
-    """
+    """Content of an object, decompressed; refuses one that is missing or other than stored."""
     name = object_name(digest)
     if content is None:
         raise damaged(target, name, "an object", "nothing")

@@ -49,19 +49,16 @@ class ObjectWriter:
         self.new_bytes = self.written_bytes = 0
 
     def keep(self, name: str, at: int, content: bytes) -> None:
-        """Keeps bytes of a file, in pieces."""
-        for begin in range(0, len(content), PIECE):
-            self._keep(name, at + begin, content[begin : begin + PIECE])
-
-    def _keep(self, name: str, at: int, content: bytes) -> None:
-        """Keeps a piece of a file: in an object of its own, or beside others."""
+        """Keeps bytes of a file, in pieces: each in an object of its own, or beside others."""
         self.new_bytes += len(content)
-        if len(content) >= SMALL:
-            self.ranges[name].append(Range(at, len(content), self.add(content), 0))
-        else:
-            self._pack.append((name, at, content))
-            self._pack_bytes += len(content)
-        self.flush()
+        for begin in range(0, len(content), PIECE):
+            piece, place = content[begin : begin + PIECE], at + begin
+            if len(piece) >= SMALL:
+                self.ranges[name].append(Range(place, len(piece), self.add(piece), 0))
+            else:
+                self._pack.append((name, place, piece))
+                self._pack_bytes += len(piece)
+            self.flush()
 
     def add(self, content: bytes) -> str:
         """Adds an object; returns its digest."""
