@@ -346,11 +346,11 @@ class BackupFiles:
 
     def _clamp(self) -> None:
         """Gives no group and no delay level an offset beyond its queue."""
+        names = [name for name in OFFSET_FILES if name in self.files]
+        offsets = {name: self.read(name, 0, self.files[name].end) for name in names}
         with mqstore.open(self.path()) as store:
-            ends = {(q.topic, str(q.queue_id)): q.max_offset for q in store.queues()}
-        for name in OFFSET_FILES:
-            if name in self.files:
-                self._make(name, within(self.read(name, 0, self.files[name].end), ends))
+            for name, content in within(offsets, store).items():
+                self._make(name, content)
 
     def _known(self, name: str) -> Sequence[Range]:
         if name not in self._ranges:

@@ -79,15 +79,15 @@ def left_out_names(root: Path, *, redact: str | None) -> Iterator[str]:
             yield f"{name}: a database of RocksDB; {made or 'its rows are made from the log'}"
 
 
-def offsets_in_database(root: Path, store: mqstore.Store) -> bytes | None:
-    """The offsets of groups that RocksDB has, as the file that a broker would write."""
+def offsets_in_database(root: Path, store: mqstore.Store) -> dict[str, bytes]:
+    """The offsets of groups that RocksDB has, in the file that a broker would write."""
     if not (root / "config/consumerOffsets/CURRENT").is_file():
-        return None
+        return {}
     table: dict[str, dict[str, int]] = defaultdict(dict)
     for group, offsets in store.groups().items():
         for offset in offsets:
             table[f"{offset.topic}@{group}"][str(offset.queue_id)] = offset.queue_offset
-    return json.dumps({"offsetTable": table}).encode()
+    return {OFFSET_FILES[0]: json.dumps({"offsetTable": table}).encode()}
 
 
 def read_table(content: bytes) -> dict[str, Any] | None:
@@ -101,11 +101,14 @@ def read_table(content: bytes) -> dict[str, Any] | None:
     return None
 
 
-def within(content: bytes, ends: Mapping[tuple[str, str], int]) -> bytes:
-    """A file of offsets with none beyond the end of its queue, given by topic and number.
+def within(files: Mapping[str, bytes], store: mqstore.Store) -> dict[str, bytes]:
+    """Those files that have offsets, with none beyond the end of its queue."""
+    ends = {(queue.topic, str(queue.queue_id)): queue.max_offset for queue in store.queues()}
+    return {name: _within(files[name], ends) for name in OFFSET_FILES if name in files}
 
-    It comes back as it is where no offset is beyond, or if it is damaged.
-    """
+
+def _within(content: bytes, ends: Mapping[tuple[str, str], int]) -> bytes:
+    """A file of offsets; it comes back as it is where none is beyond, or if it is damaged."""
     row = read_table(content) or {}
     tables = (row.get(name) for name in ("offsetTable", "lmqOffsetTable"))
     is_changed = False

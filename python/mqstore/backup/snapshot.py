@@ -11,7 +11,6 @@ import re
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mqstore import _native
@@ -37,7 +36,7 @@ BATCH = "46"
 _COUNTS = ("begin_offset", "end_offset", "flushed_offset", "bytes", "new_bytes")
 _MOST_BYTES = 64 << 10
 _MOST_OF_FILE = 100
-_ID = re.compile(r"[0-9]{8}T[0-9]{9}Z-[0-9a-f]{16}")
+_DOCUMENT = re.compile(r"snapshots/([0-9]{8})/(\1T[0-9]{9}Z-[0-9a-f]{16})\.json")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _HEADER = re.compile(r"[0-9a-f]{80}")
 _MOST_SLOTS = 100_000_000
@@ -78,11 +77,6 @@ class File:
     manifest: str = ""
     header: str = ""
     gone_ms: int = 0
-
-    @property
-    def written(self) -> int:
-        """Behind its last range."""
-        return self.ranges[-1].end if self.ranges else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +152,8 @@ def days(target: Target) -> list[str]:
 def ids(target: Target, day: str = "") -> list[str]:
     """Ids of all snapshots, or of those of a day; oldest first."""
     found = target.names(f"snapshots/{day}" if day else "snapshots")
-    names = [PurePosixPath(name) for name, *_ in found]
-    stems = [n.stem for n in names if n.suffix == ".json" and n.stem[:8] == n.parent.name]
-    return sorted(stem for stem in stems if _ID.fullmatch(stem) and _is_time(stem))
+    documents = (_DOCUMENT.fullmatch(name) for name, *_ in found)
+    return sorted(match[2] for match in documents if match and _is_time(match[2]))
 
 
 def newest_first(target: Target, of: Sequence[str]) -> Iterator[str]:
@@ -213,18 +206,15 @@ def _objects(files: Mapping[str, File]) -> list[str]:
     return list(dict.fromkeys(one.digest for file in files.values() for one in file.ranges))
 
 
-def _numbers(objects: Sequence[str]) -> dict[str, int]:
-    return {digest: number for number, digest in enumerate(objects)}
-
-
 def _rows(
-    files: Mapping[str, File], places: Mapping[str, int], more: Collection[str] = ()
+    files: Mapping[str, File], objects: Sequence[str], more: Collection[str] = ()
 ) -> dict[str, list[Any]]:
+    numbers = {digest: number for number, digest in enumerate(objects)}
     return {
         path: [
             int(path in more),
             file.length, file.end, file.crc, file.manifest, file.header, file.gone_ms,
-            *chain.from_iterable((at, size, places[o], to) for at, size, o, to in file.ranges),
+            *chain.from_iterable((at, size, numbers[o], to) for at, size, o, to in file.ranges),
         ]
         for path, file in files.items()
     }  # fmt: skip
@@ -317,7 +307,7 @@ def lost(target: Target, files: Mapping[str, File]) -> set[str]:
 def load(target: Target, snapshot_id: str, near: Loaded | None = None) -> Loaded:
     """Reads a snapshot; `near` may have the same state, which then is not read again."""
     name = document_name(snapshot_id)
-    content = target.get([name])[0] if _ID.fullmatch(snapshot_id) else None
+    content = target.get([name])[0] if _DOCUMENT.fullmatch(name) else None
     if content is None:
         known = ", ".join(ids(target, *days(target)[-1:])[-3:]) or "none"
         text = f"snapshot: expected one of {target.url}, got {snapshot_id!r}; the newest: {known}"
@@ -371,7 +361,7 @@ def write(target: Target, new: Loaded, changed: int, compress: str | None = None
     content = _document(new)
     if len(content) > _MOST_BYTES + _MOST_OF_FILE * changed or not new.base:
         objects = _objects(new.files)
-        body = json_bytes({"objects": objects, "files": _rows(new.files, _numbers(objects))})
+        body = json_bytes({"objects": objects, "files": _rows(new.files, objects)})
         if len(body) > MOST_OBJECT_BYTES:
             wrong = f"at most {MOST_OBJECT_BYTES} bytes, found {len(body)}"
             text = f"{target.url}: the list of {len(new.files)} files: expected {wrong}"
@@ -389,7 +379,6 @@ def write(target: Target, new: Loaded, changed: int, compress: str | None = None
 def _document(new: Loaded) -> bytes:
     """The document of a snapshot: what differs from the state."""
     state = new.state
-    objects = _numbers(_objects(state))
     parts: dict[str, File] = {}
     more: set[str] = set()
     for path, file in new.files.items():
@@ -401,8 +390,8 @@ def _document(new: Loaded) -> bytes:
             file = replace(file, ranges=file.ranges[len(kept) :])
             more.add(path)
         parts[path] = file
-    added = [digest for digest in _objects(parts) if digest not in objects]
-    objects = _numbers([*objects, *added])
+    known = _objects(state)
+    objects = list(dict.fromkeys([*known, *_objects(parts)]))
     facts = {name: getattr(new.snapshot, name) for name in Snapshot.__slots__[2:]}
     if facts["redact"] is None:
         del facts["redact"]
@@ -410,7 +399,7 @@ def _document(new: Loaded) -> bytes:
         "snapshot": facts,
         "settings": new.settings,
         "base": new.base,
-        "objects": added,
+        "objects": objects[len(known) :],
         "files": _rows(parts, objects, more),
         "removed": [path for path in state if path not in new.files],
     }

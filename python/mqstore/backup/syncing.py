@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import mqstore
 from mqstore.backup.redacting import RedactedFile, zeros_of
 from mqstore.backup.small_files import (
-    OFFSET_FILES,
     QUEUES,
     left_out_names,
     offsets_in_database,
@@ -79,7 +78,7 @@ from mqstore.results import _Report
 from mqstore.store import has_scheme, settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mqstore.backup.target import Target
     from mqstore.config import ConfigLike
@@ -207,6 +206,7 @@ class _Sync:
     _new_timeline: bool
     _pace: Pace
     _opened: contextlib.ExitStack
+    _base: Loaded = field(init=False)
     _live: mqstore.Store | None = None
     _log_paths: Mapping[int, Path] = field(default_factory=dict)
     _damaged: list[str] = field(default_factory=list)
@@ -219,8 +219,6 @@ class _Sync:
     _fork: int | None = None
     _newest: str = ""
     _lost: set[str] = field(default_factory=set)
-    _known: Mapping[str, File] = field(default_factory=dict)
-    _base: Loaded | None = None
 
     def run(self) -> SyncReport | None:
         """Copies, and writes the snapshot if something is new.
@@ -233,28 +231,26 @@ class _Sync:
         with mqstore.open(self._root, config=self._config) as store:
             now_ms = time.time_ns() // 1_000_000
             self._end, self._flushed = store.max_physical_offset, store.flushed_offset
-            queues = {(q.topic, str(q.queue_id)): q for q in store.queues()}
+            kinds = {(q.topic, str(q.queue_id)): q.kind for q in store.queues()}
             settings = self._settings_of(store)
-            offsets = offsets_in_database(self._root, store)
+            small |= offsets_in_database(self._root, store)
+            small |= within(small, store)
         if self._redact:
             self._live = self._opened.enter_context(mqstore.open(self._root, config=self._config))
         compress, target = self._objects.compress, self._target
         existing(target, make=True, compress=compress, redact=self._redact)
         known_days = days(target)
         self._base = base = self._load_base(known_days)
-        before = {*ids(target)} if base is None else set()
+        is_first = not base.snapshot.id
+        before = {*ids(target)} if is_first else set()
         self._now_ms = max(now_ms, time_ms_of(self._newest) + 1 if self._newest else 0)
         self._log_paths = log_paths(log_folders(self._root, self._config))
         self._begin = min(self._log_paths, default=self._end)
-        if offsets is not None:
-            small["config/consumerOffset.json"] = offsets
-        ends = {place: queue.max_offset for place, queue in queues.items()}
-        small |= {name: within(small[name], ends) for name in OFFSET_FILES if name in small}
         try:
             files = self._log()
         except FileNotFoundError:
             return None
-        files |= self._queues({p for p, queue in queues.items() if queue.kind == "BatchCQ"})
+        files |= self._queues(kinds)
         files |= self._index(settings.get("max_hash_slot_num", 0))
         files |= {name: self._whole(name, content) for name, content in small.items()}
         self._objects.flush(everything=True)
@@ -262,34 +258,29 @@ class _Sync:
         self._objects.flush(everything=True)
         self._skipped += [f"{name!a}: no name of a store" for name in files if not can_keep(name)]
         files = {name: file for name, file in files.items() if can_keep(name)}
-        skipped = {*self._skipped, *(zeros_of(base.snapshot, files) if base else ())}
+        skipped = {*self._skipped, *zeros_of(base.snapshot, files)}
         left_out = (*left_out_names(self._root, redact=self._redact), *sorted(skipped))
-        timeline = secrets.token_hex(4)
-        if base is not None:
-            files = shown(files, known_days[0])
-            now = files, self._end, json.loads(json_bytes(settings))
-            same = (base.files, base.snapshot.end_offset, base.settings) == now
-            if same and base.snapshot.id == self._newest:
-                return self._report(base.snapshot, is_new=False, left_out=left_out)
-            if self._fork is None:
-                timeline = base.snapshot.timeline
+        files = shown(files, known_days[0]) if known_days else files
+        now = files, self._end, json.loads(json_bytes(settings))
+        is_same = (base.files, base.snapshot.end_offset, base.settings) == now
+        if is_same and not is_first and base.snapshot.id == self._newest:
+            return self._report(base.snapshot, is_new=False, left_out=left_out)
+        timeline = base.snapshot.timeline if self._fork is None else secrets.token_hex(4)
         snapshot = Snapshot(
             "", datetime.fromtimestamp(self._now_ms / 1000, UTC), timeline, self._begin, self._end,
             self._flushed, self._fork, sum(map(kept_bytes, files.values())),
             self._objects.new_bytes, left_out,
             os.path.abspath(self._root), self._redact,  # noqa: PTH100 - no link is followed
         )  # fmt: skip
-        new = Loaded(snapshot, files, settings)
-        if base is not None:
-            new.base, new.state = base.base, base.state
-        changed = sum(self._known.get(name) != file for name, file in files.items())
-        needed = [] if base is None else [document_name(base.snapshot.id)]
+        new = Loaded(snapshot, files, settings, base.base, base.state)
+        changed = sum(base.files.get(name) != file for name, file in files.items())
+        needed = [] if is_first else [document_name(base.snapshot.id)]
         if not self._objects.is_whole(needed):
             return None
         self._check_log()
         snapshot = replace(snapshot, id=write(target, new, changed, compress))
         # Another store may have begun the backup meanwhile.
-        is_alone = base is not None or {*ids(target)} - before == {snapshot.id}
+        is_alone = not is_first or {*ids(target)} - before == {snapshot.id}
         if not is_alone or not self._objects.is_whole([*needed, object_name(new.base)]):
             target.remove([document_name(snapshot.id)])
             return None
@@ -297,8 +288,8 @@ class _Sync:
             load(target, snapshot.id)
         return self._report(snapshot, is_new=True, left_out=left_out)
 
-    def _load_base(self, known_days: Sequence[str]) -> Loaded | None:
-        """The newest snapshot that can be read."""
+    def _load_base(self, known_days: Sequence[str]) -> Loaded:
+        """The newest snapshot that can be read; one without an id and files if there is none."""
         for name in newest_first(self._target, known_days):
             self._newest = self._newest or name
             try:
@@ -308,11 +299,12 @@ class _Sync:
                 continue
             except MessageNotFoundError:
                 continue  # pruned meanwhile
-            self._known = loaded.files
             if self._verify:
                 self._lost = lost(self._target, loaded.files)
             return loaded
-        return None
+        epoch = datetime.fromtimestamp(0, UTC)
+        none = Snapshot("", epoch, secrets.token_hex(4), 0, 0, 0, None, 0, 0, (), "")
+        return Loaded(none, {})
 
     def _check_log(self) -> None:
         """Refuses a log that was cut while it was copied: it would be of two logs."""
@@ -348,7 +340,7 @@ class _Sync:
 
     def _whole(self, name: str, content: bytes) -> File:
         """Keeps a file whose content is replaced as a whole."""
-        known = self._known.get(name)
+        known = self._base.files.get(name)
         ranges = (Range(0, len(content), digest_of(content), 0),) if content else ()
         if ranges and (name in self._lost or known is None or known.ranges != ranges):
             self._objects.new_bytes += len(content)
@@ -368,8 +360,8 @@ class _Sync:
 
     def _before(self, name: str, path: Path) -> File | None:
         """The known file, unless it is to be copied again: one that was gone or changed."""
-        known = self._known.get(name)
-        if known is None or known.gone_ms or name in self._lost or self._base is None:
+        known = self._base.files.get(name)
+        if known is None or known.gone_ms or name in self._lost:
             return None
         is_same = not known.manifest or path.stat().st_ctime * 1000 < self._base.snapshot.time_ms
         with contextlib.suppress(CorruptionError):  # copied again, as if it had changed
@@ -377,15 +369,15 @@ class _Sync:
                 is_same = is_kept(self._target, known, path, self._open, by_digest=True)
         return known if is_same else None
 
-    def _grown(self, file: SourceFile, known: File | None) -> tuple[Range, ...]:
-        """The known ranges of a file that only grows; none if it has other bytes now."""
+    def _grown(self, file: SourceFile, known: File | None) -> tuple[tuple[Range, ...], int]:
+        """The known ranges of a file that only grows, and their end; none if it has other bytes."""
         if known is None or not _is_grown(file, known):
-            return ()
+            return (), 0
         ranges = ranges_of(self._target, known)
         if len(ranges) > _MOST_RANGES and not known.manifest:
             while ranges and ranges[-1].size < SMALL:
                 ranges = ranges[:-1]
-        return ranges
+        return ranges, _end_of(ranges)
 
     def _gone(self, file: File) -> File:
         return replace(file, gone_ms=file.gone_ms or self._now_ms)
@@ -403,7 +395,7 @@ class _Sync:
 
     def _log(self) -> dict[str, File]:
         """Copies the log."""
-        known, paths = log_files(self._known), self._log_paths
+        known, paths = log_files(self._base.files), self._log_paths
         self._fork = self._fork_of(known)
         if self._fork is not None:
             known = self._before_fork(known, self._fork)
@@ -424,8 +416,7 @@ class _Sync:
 
     def _log_file(self, name: str, file: SourceFile, before: File | None, last: Path) -> File:
         at = int(name[10:])
-        ranges = self._grown(file, before)
-        written = ranges[-1].end if ranges else 0
+        ranges, written = self._grown(file, before)
         for place, content in file.pieces(written, min(file.length, self._end - at)):
             self._objects.keep(name, place, content)
             written = place + len(content)
@@ -437,8 +428,6 @@ class _Sync:
     def _fork_of(self, known: Mapping[int, File]) -> int | None:
         """Where the log differs from the one that is kept; ``None`` where it goes on from it."""
         paths, begin, end = self._log_paths, self._begin, self._end
-        if self._base is None:
-            return None
         last, was = max(known, default=0), self._base.snapshot.end_offset
         if self._base.snapshot.begin_offset == was:
             return None
@@ -480,10 +469,9 @@ class _Sync:
         for at, file in known.items() if fork > self._begin else ():
             if at + file.length > fork > at:
                 several = [one for one in ranges_of(self._target, file) if at + one.end <= fork]
-                part = File(file.length, ranges=tuple(several))
+                end = _end_of(several)
                 with self._open(self._log_paths[at]) as source:
-                    crc = source.crc(part.written)
-                kept[at] = replace(part, end=part.written, crc=crc)
+                    kept[at] = File(file.length, end, source.crc(end), tuple(several))
             elif at < fork:
                 kept[at] = file
         return kept
@@ -498,13 +486,13 @@ class _Sync:
                 files[name] = self._kept(name, path, before, copy, paths[-1])
         return files
 
-    def _queues(self, batches: Collection[tuple[str, str]]) -> dict[str, File]:
+    def _queues(self, kinds: Mapping[tuple[str, str], str]) -> dict[str, File]:
         """Copies the queues."""
         files: dict[str, File] = {}
         for kind, size in QUEUES.items():
             for folder in folders_below(self._root / kind, 2):
                 topic, queue = folder.parts[-2:]
-                is_batch = kind == "consumequeue" and (topic, queue) in batches
+                is_batch = kind == "consumequeue" and kinds.get((topic, queue)) == "BatchCQ"
                 paths = numbered(folder, 20)
                 copy = partial(self._queue_file, int(BATCH) if is_batch else size)
                 copied = self._numbered(paths, copy)
@@ -513,7 +501,7 @@ class _Sync:
                 # Files in front of those that the store has.
                 files |= copied | {
                     name: self._gone(file)
-                    for name, file in self._known.items()
+                    for name, file in self._base.files.items()
                     if name.startswith(above) and name < first
                 }
         return files
@@ -521,8 +509,7 @@ class _Sync:
     def _queue_file(
         self, width: int, name: str, file: SourceFile, before: File | None, last: Path
     ) -> File:
-        ranges = self._grown(file, before)
-        begin = ranges[-1].end if ranges else 0
+        ranges, begin = self._grown(file, before)
         begin -= begin % width
         content = file.written(begin, has_data=begin > 0)
         content = content if width == 1 else cut_entries(content, width, self._end)
@@ -536,7 +523,7 @@ class _Sync:
         """Copies entries of the index, and slots of files that are full."""
         copy = partial(self._index_file, HEADER_BYTES + 4 * slots)
         files = self._numbered(numbered(self._root / "index", 17) if slots else (), copy)
-        for name, kept in self._known.items():
+        for name, kept in self._base.files.items():
             if name.startswith("index/") and name not in files and kept.header:
                 last = int.from_bytes(bytes.fromhex(kept.header)[24:32], "big")
                 if last < self._begin:
@@ -553,10 +540,9 @@ class _Sync:
         cut = cut_header(header, entries, self._end)
         count = int.from_bytes(cut[36:], "big", signed=True)
         written = min(table + ENTRY_BYTES * count, file.length) if count > 1 else 0
-        ranges = self._grown(file, before if before and before.end <= written else None)
+        ranges, at = self._grown(file, before if before and before.end <= written else None)
         # It may have been full before: a recovery deletes files behind the last.
-        ranges = tuple(one for one in ranges if one.begin >= table)
-        at = ranges[-1].end if ranges else table
+        ranges, at = tuple(one for one in ranges if one.begin >= table), max(at, table)
         for place in range(at, written, PIECE):
             self._objects.keep(name, place, file.read(place, min(place + PIECE, written)))
         is_closed = file.path != last and cut == header
@@ -570,3 +556,7 @@ class _Sync:
 def _is_grown(file: SourceFile, known: File) -> bool:
     """Whether a file has the last bytes that are kept of it."""
     return file.length == known.length and file.crc(known.end) == known.crc
+
+
+def _end_of(ranges: Sequence[Range]) -> int:
+    return ranges[-1].end if ranges else 0

@@ -83,14 +83,23 @@ def check_backup(
     """
     found = existing(target_of(target, storage_options))
     findings: dict[str, Finding] = {}
+
+    def note(code: str, error: CorruptionError) -> None:
+        path = str(error.path).removeprefix(f"{found.url}/")
+        text = f"{path}: expected {error.expected}, found {error.found}"
+        finding = Finding(
+            code, "error", path, None, error.expected, error.found, text, _FIXES[code]
+        )
+        findings.setdefault(path, finding)
+
     known = ids(found)
     needs = _Needs(found, min(known, default=""))
     for name in known:
         try:
             needs.add(name)
         except CorruptionError as error:
-            code = "MQ-BK-02" if error.path == f"{found.url}/{document_name(name)}" else "MQ-BK-01"
-            findings.setdefault(str(error.path), _finding(found, code, error))
+            is_document = error.path == f"{found.url}/{document_name(name)}"
+            note("MQ-BK-02" if is_document else "MQ-BK-01", error)
     count, total, digests = 0, 0, list(needs.bytes)
     for at in range(0, len(digests), _AT_ONCE):
         several = digests[at : at + _AT_ONCE]
@@ -99,20 +108,12 @@ def check_backup(
             try:
                 proven(found, digest, content, needs.bytes[digest])
                 count, total = count + 1, total + len(content or b"")
-            except CorruptionError as wrong:
-                findings.setdefault(str(wrong.path), _finding(found, "MQ-BK-01", wrong))
+            except CorruptionError as error:
+                note("MQ-BK-01", error)
         if progress is not None:
             progress(min(at + _AT_ONCE, len(digests)), len(digests))
     counts = {"snapshots": len(known), "objects": count, "bytes": total}
     return VerifyReport(found.url, "full", not findings, tuple(findings.values()), counts)
-
-
-def _finding(target: Target, code: str, error: CorruptionError) -> Finding:
-    path = str(error.path).removeprefix(f"{target.url}/")
-    return Finding(
-        code, "error", path, None, error.expected, error.found,
-        f"{path}: expected {error.expected}, found {error.found}", _FIXES[code],
-    )  # fmt: skip
 
 
 @dataclass
