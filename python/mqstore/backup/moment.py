@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import mqstore
 from mqstore import _native
-from mqstore.backup.small_files import OFFSET_FILES, within
+from mqstore.backup.small_files import OFFSET_FILES, QUEUES, within
 from mqstore.backup.snapshot import (
-    BATCH,
     File,
     Loaded,
     Snapshot,
@@ -394,7 +393,7 @@ class BackupFiles:
     def _queue(self, name: str, begin: int, end: int) -> bytes:
         """Bytes of a queue's file without entries that lead beyond the log's end."""
         file = self.files[name]
-        width = 46 if file.header == BATCH or name.startswith("batch") else 20
+        width = int(file.header or QUEUES[name.partition("/")[0]])
         first = begin - begin % width
         last = min(-(-end // width) * width, file.end)
         content = self._composed(name, first, max(first, last))

@@ -37,7 +37,7 @@ _WIDTHS = (1 << 12, 1 << 16, 1 << 20, 1 << 24)
 class RedactedFile(SourceFile):
     """A file of the log with zeros for each body, and for all that is in no whole message.
 
-    The store reads the records. Of the first message that is all zeros `skipped` gets a line.
+    The store reads the records. `skipped` gets a line for the first message that is all zeros.
     """
 
     def __init__(self, path: Path, pace: Pace, store: Store, skipped: list[str]) -> None:

@@ -180,11 +180,7 @@ def restore(
 
 
 def _begin(out: Path, plan: dict[str, object]) -> set[str]:
-    """The files that an interrupted restore of the same moment has finished.
-
-    Raises:
-        ConfigError: Something else is there.
-    """
+    """The files that an interrupted restore has finished; refuses anything else that is there."""
     try:
         there = {path.name for path in out.iterdir()}
     except FileNotFoundError:

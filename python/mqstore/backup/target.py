@@ -95,20 +95,18 @@ class _Folder:
                     self._write(path, content)
             except FileExistsError:
                 return False
-            sync_up(path.parent, self._root)
         return True
 
     def _write(self, path: Path, content: bytes, *, overwrite: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with new_file(path, overwrite=overwrite) as temporary:
             temporary.write_bytes(content)
+        sync_up(path.parent, self._root)
 
     def replace(self, name: str, content: bytes) -> None:
         """Writes an object that may be there, at once."""
-        path = self._root / name
-        with self._asked("write", path):
-            self._write(path, content, overwrite=True)
-            sync_up(path.parent, self._root)
+        with self._asked("write", self._root / name):
+            self._write(self._root / name, content, overwrite=True)
 
     def renew(self, contents: Mapping[str, bytes]) -> None:
         """Gives objects that are there, and old, the present time."""
