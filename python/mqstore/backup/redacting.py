@@ -9,7 +9,8 @@ import re
 from typing import TYPE_CHECKING
 
 from mqstore import _native
-from mqstore.backup.source import SourceFile
+from mqstore.backup.snapshot import log_name
+from mqstore.backup.source import SourceFile, overlay
 from mqstore.errors import CorruptionError
 from mqstore.text import Milliseconds
 
@@ -36,11 +37,7 @@ _WIDTHS = (1 << 12, 1 << 16, 1 << 20, 1 << 24)
 class RedactedFile(SourceFile):
     """A file of the log with zeros for each body, and for all that is in no whole message.
 
-    Args:
-        path: The file.
-        pace: As for ``SourceFile``.
-        store: Reads the records.
-        skipped: A line is added for the first message of which all is zeros.
+    The store reads the records. `skipped` gets a line for the first message that is all zeros.
     """
 
     def __init__(self, path: Path, pace: Pace, store: Store, skipped: list[str]) -> None:
@@ -53,28 +50,22 @@ class RedactedFile(SourceFile):
         end = min(end, self.length)
         self._pace.wait(max(0, end - begin))
         content = bytearray(max(0, end - begin))
-
-        def put(at: int, part: bytes) -> None:
-            first, last = max(at, begin), min(at + len(part), end)
-            if first < last:
-                content[first - begin : last - begin] = part[first - at : last - at]
-
         at = self._start(begin)
         for message in self._messages(at, end):
             self._last = at = message.physical_offset - self._base
             try:
-                put(at, _without_body(message))
+                overlay(content, begin, at, _without_body(message))
             except ValueError as error:  # such as a topic that is no text
                 # One line a file, however many a hostile store has.
-                name = f"commitlog/{self._base:020}: byte "
+                name = f"{log_name(self._base)}: byte "
                 if not any(line.startswith(name) for line in self._skipped):
                     self._skipped.append(f"{name}{at}{_AS_ZEROS}{error}")
             at += message.store_size
         blank = super().read(at, at + 8)
         if blank[4:] == _BLANK:
-            put(at, blank)
+            overlay(content, begin, at, blank)
         if os.fstat(self._file).st_nlink == 0:  # then the store may have found no messages
-            raise FileNotFoundError(errno.ENOENT, "deleted meanwhile", str(self._path))
+            raise FileNotFoundError(errno.ENOENT, "deleted meanwhile", str(self.path))
         return bytes(content)
 
     def _start(self, begin: int) -> int:

@@ -7,25 +7,22 @@ import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import mqstore
 from mqstore._names import missing_topics
-from mqstore.backup.moment import files_at
+from mqstore.backup.moment import SETTINGS, BackupFiles, files_at
 from mqstore.backup.snapshot import kept_bytes, log_files
 from mqstore.backup.source import PIECE
-from mqstore.backup.target import existing, io_errors, target_of
-from mqstore.backup.view import SETTINGS, BackupFiles
+from mqstore.backup.target import existing, io_errors, make_root, target_of
 from mqstore.errors import ConfigError, CorruptionError, MessageNotFoundError
 from mqstore.files.durable import sync, sync_up
 from mqstore.results import Finding, _Report
 from mqstore.store import has_scheme
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import datetime
-
-    from mqstore.config import ConfigLike
 
 
 _JOURNAL = "mqstore.restoring"
@@ -131,7 +128,7 @@ def restore(
     )  # fmt: skip
     moment = files.loaded.snapshot
     end = moment.end_offset if files.cut is None else files.cut
-    names = sorted(name for name in files.files if name != SETTINGS or not files.has_made(name))
+    names = sorted(name for name in files.files if name != SETTINGS or name not in files.made)
     size = sum(kept_bytes(files.files[name]) for name in names)
     report = RestoreReport(
         files.url, os.fspath(path), False, moment.id, moment.timeline,  # noqa: FBT003
@@ -157,43 +154,33 @@ def restore(
         done = _begin(out, plan)
     if dry_run:
         return report
-    if topics is not None:
-        if not done:
-            (out / _JOURNAL).unlink(missing_ok=True)
-            mqstore.copy(
-                files.path(), out, topics=topics, allow_empty=True, config=settings,
-                progress=progress,
-            )  # fmt: skip
-            out.chmod(0o700)
-            (out / _JOURNAL).write_text(f"{json.dumps(plan)}\ncommitlog\n", "utf-8")
-        return _verified(out, report)
-    _write(out, files, plan, [name for name in names if name not in done], progress)
-    # Damage that the store had stays as it was; the findings have it.
-    with contextlib.suppress(CorruptionError):
-        mqstore.recover(out, dry_run=False, config=settings)
-    with mqstore.open(out, config=settings) as store:
-        found = store.max_physical_offset
-    if found != end:
-        text = f"{out}: expected a log up to {end}, found one up to {found}"
-        advice = "`mqstore snapshots TARGET --check` reports damage of the backup"
-        raise CorruptionError(f"{text}; {advice}", str(out), found, "log-end", str(end), str(found))
-    return _verified(out, report, settings)
-
-
-def _verified(out: Path, plan: RestoreReport, settings: ConfigLike = None) -> RestoreReport:
-    """Verifies what was restored; until then an interrupted restore goes on."""
-    findings = mqstore.verify(out, config=settings).findings
+    if topics is None:
+        _write(out, files, plan, [name for name in names if name not in done], progress)
+        # Damage that the store had stays as it was; the findings have it.
+        with contextlib.suppress(CorruptionError):
+            mqstore.recover(out, dry_run=False, config=settings)
+        with mqstore.open(out, config=settings) as store:
+            found = store.max_physical_offset
+        if found != end:
+            text = f"{out}: expected a log up to {end}, found one up to {found}"
+            text += "; `mqstore snapshots TARGET --check` reports damage of the backup"
+            raise CorruptionError(text, str(out), found, "log-end", str(end), str(found))
+    elif not done:
+        (out / _JOURNAL).unlink(missing_ok=True)
+        mqstore.copy(
+            files.path(), out, topics=topics, allow_empty=True, config=settings, progress=progress
+        )
+        out.chmod(0o700)
+        (out / _JOURNAL).write_text(f"{json.dumps(plan)}\ncommitlog\n", "utf-8")
+    # Until it is verified, an interrupted restore goes on.
+    findings = mqstore.verify(out, config=settings if topics is None else None).findings
     (out / _JOURNAL).unlink()
     sync(out)
-    return replace(plan, applied=True, findings=findings)
+    return replace(report, applied=True, findings=findings)
 
 
 def _begin(out: Path, plan: dict[str, object]) -> set[str]:
-    """The files that an interrupted restore of the same moment has finished.
-
-    Raises:
-        ConfigError: Something else is there.
-    """
+    """The files that an interrupted restore has finished; refuses anything else that is there."""
     try:
         there = {path.name for path in out.iterdir()}
     except FileNotFoundError:
@@ -216,40 +203,43 @@ def _write(
     progress: Callable[[int, int], object] | None,
 ) -> None:
     """Writes files, and enters each in the journal once it is durable."""
-    above = next(folder for folder in (out, *out.parents) if folder.exists())
     with io_errors("create", out):
-        out.mkdir(mode=0o700, parents=True, exist_ok=True)
-        sync_up(out, above)
+        make_root(out)
     copied, total = 0, sum(files.files[name].end for name in names)
     with (out / _JOURNAL).open("a", encoding="utf-8") as journal:
         if journal.tell() == 0:
-            journal.write(json.dumps(plan) + "\n")
-            journal.flush()
-            os.fsync(journal.fileno())
+            _note(journal, json.dumps(plan))
         for name in names:
-            path = out / name
+            path, has_data = out / name, False
             path.parent.mkdir(parents=True, exist_ok=True)
-            length, last = files.files[name].length, files.files[name].end
-            has_data = False
             with io_errors("write", path), path.open("wb") as file:
-                file.truncate(length)
-                for at in range(0, last, PIECE * _WINDOWS):
-                    ends = range(at, min(at + PIECE * _WINDOWS, last), PIECE)
-                    parts = [(begin, min(begin + PIECE, last)) for begin in ends]
-                    contents = files.ranges((name, length, "", 0), parts)
-                    for (begin, _), content in zip(parts, contents, strict=True):
-                        kept = content.rstrip(b"\0")
-                        has_data = has_data or bool(kept)
-                        file.seek(begin)
-                        file.write(kept)
-                        copied += len(content)
-                        if progress is not None:
-                            progress(copied, total)
+                file.truncate(files.files[name].length)
+                for at, content in _pieces(files, name):
+                    kept = content.rstrip(b"\0")
+                    has_data = has_data or bool(kept)
+                    file.seek(at)
+                    file.write(kept)
+                    copied += len(content)
+                    if progress is not None:
+                        progress(copied, total)
                 file.flush()
                 os.fsync(file.fileno())
             if not has_data and name.startswith(("consumequeue/", "batchconsumequeue/")):
                 path.unlink()  # all of its entries led beyond the log's end
             sync_up(path.parent, out)
-            journal.write(f"{name}\n")
-            journal.flush()
-            os.fsync(journal.fileno())
+            _note(journal, name)
+
+
+def _pieces(files: BackupFiles, name: str) -> Iterator[tuple[int, bytes]]:
+    """Parts of a file with their positions, of which several are fetched at once."""
+    end = files.files[name].end
+    for at in range(0, end, PIECE * _WINDOWS):
+        begins = range(at, min(at + PIECE * _WINDOWS, end), PIECE)
+        parts = [(begin, min(begin + PIECE, end)) for begin in begins]
+        yield from zip(begins, files.ranges((name, end, "", 0), parts), strict=True)
+
+
+def _note(journal: TextIO, line: str) -> None:
+    journal.write(f"{line}\n")
+    journal.flush()
+    os.fsync(journal.fileno())

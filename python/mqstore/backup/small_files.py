@@ -1,20 +1,23 @@
-"""Files that a backup keeps as a whole, and those that it leaves out."""
+"""Files that a backup keeps as a whole, their offsets, and the files that it leaves out."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-from typing import TYPE_CHECKING
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import mqstore
 from mqstore import _native
-from mqstore.backup.offsets import read_table
 from mqstore.backup.snapshot import can_keep
 from mqstore.backup.source import names_in
 from mqstore.store import _DATABASES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
 
 QUEUES = {"consumequeue": 20, "batchconsumequeue": 46, "consumequeue_ext": 1}
@@ -23,18 +26,18 @@ _WHOLE = ("abort", "checkpoint", "mqstore.mark")
 _WITHOUT_BODIES = ("config", "mqstore.acks")
 _WHOLE_BELOW = (*_WITHOUT_BODIES, "mqstore.failed")
 _MADE_AGAIN = ("lock", "mqstore.seal", "mqstore.wait", "abort.bak", "mqstore.deleted")
+OFFSET_FILES = (
+    "config/consumerOffset.json",
+    "config/delayOffset.json",
+    "config/lmqConsumerOffset.json",
+)
+_DELAYED = "SCHEDULE_TOPIC_XXXX"
 
 
 def small_files(
     root: Path, skipped: list[str], *, redact: str | None
 ) -> Iterator[tuple[str, bytes]]:
-    """Files that are kept as a whole.
-
-    Args:
-        root: The store's root folder.
-        skipped: A line is added for each file that is not kept.
-        redact: As for ``mqstore.sync``.
-    """
+    """Files that are kept as a whole; `skipped` gets a line for each that is not kept."""
     names: list[str] = list(_WHOLE)
     for folder in _WITHOUT_BODIES if redact else _WHOLE_BELOW:
         found = (name.removesuffix(".bak") for name in names_in(root / folder))
@@ -74,3 +77,53 @@ def left_out_names(root: Path, *, redact: str | None) -> Iterator[str]:
         if (root / name / "CURRENT").is_file():
             made = "offsets are kept as consumerOffset.json" if "Offsets" in name else ""
             yield f"{name}: a database of RocksDB; {made or 'its rows are made from the log'}"
+
+
+def offsets_in_database(root: Path, store: mqstore.Store) -> dict[str, bytes]:
+    """The offsets of groups that RocksDB has, in the file that a broker would write."""
+    if not (root / "config/consumerOffsets/CURRENT").is_file():
+        return {}
+    table: dict[str, dict[str, int]] = defaultdict(dict)
+    for group, offsets in store.groups().items():
+        for offset in offsets:
+            table[f"{offset.topic}@{group}"][str(offset.queue_id)] = offset.queue_offset
+    return {OFFSET_FILES[0]: json.dumps({"offsetTable": table}).encode()}
+
+
+def read_table(content: bytes) -> dict[str, Any] | None:
+    """One of the broker's tables; ``None`` where a broker would read its `.bak` instead."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "table.json")
+        path.write_bytes(content)
+        with contextlib.suppress(mqstore.CorruptionError, TypeError):
+            row = json.loads(mqstore.read_config_json(path))
+            return row if isinstance(row, dict) else None
+    return None
+
+
+def within(files: Mapping[str, bytes], store: mqstore.Store) -> dict[str, bytes]:
+    """Those files that have offsets, with none beyond the end of its queue."""
+    ends = {(queue.topic, str(queue.queue_id)): queue.max_offset for queue in store.queues()}
+    return {name: _within(files[name], ends) for name in OFFSET_FILES if name in files}
+
+
+def _within(content: bytes, ends: Mapping[tuple[str, str], int]) -> bytes:
+    """A file of offsets; it comes back as it is where none is beyond, or if it is damaged."""
+    row = read_table(content) or {}
+    tables = (row.get(name) for name in ("offsetTable", "lmqOffsetTable"))
+    is_changed = False
+    for table in (one for one in tables if isinstance(one, dict)):
+        for name, offsets in table.items():
+            topic = name.rpartition("@")[0]
+            if isinstance(offsets, dict):
+                places = [(offsets, queue, (topic, queue)) for queue in offsets]
+            elif name.isdecimal():
+                places = [(table, name, (_DELAYED, str(int(name) - 1)))]
+            else:
+                places = [(table, name, (topic, "0"))]  # of a light queue
+            for holder, key, place in places:
+                end = ends.get(place)
+                if end is not None and isinstance(holder[key], int) and holder[key] > end:
+                    holder[key] = end
+                    is_changed = True
+    return json.dumps(row).encode() if is_changed else content

@@ -5,13 +5,13 @@ A snapshot is a small document. It has what changed since a *state*, an object w
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mqstore import _native
 from mqstore.backup.target import (
@@ -26,22 +26,34 @@ from mqstore.backup.target import (
 from mqstore.errors import CorruptionError, MessageNotFoundError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from mqstore.backup.target import Target
 
 
-Range = tuple[int, int, str, int]
-"""Position in a file, length, digest of the object, and position in it."""
 BATCH = "46"
 """``File.header`` of a file of a queue of batches: the bytes of an entry."""
 _COUNTS = ("begin_offset", "end_offset", "flushed_offset", "bytes", "new_bytes")
 _MOST_BYTES = 64 << 10
 _MOST_OF_FILE = 100
-_ID = re.compile(r"[0-9]{8}T[0-9]{9}Z-[0-9a-f]{16}")
+_DOCUMENT = re.compile(r"snapshots/([0-9]{8})/(\1T[0-9]{9}Z-[0-9a-f]{16})\.json")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _HEADER = re.compile(r"[0-9a-f]{80}")
 _MOST_SLOTS = 100_000_000
+
+
+class Range(NamedTuple):
+    """A part of a file: its position there, its length, its object and the position in that."""
+
+    begin: int
+    size: int
+    digest: str
+    place: int
+
+    @property
+    def end(self) -> int:
+        """Behind its last byte in the file."""
+        return self.begin + self.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,41 +146,38 @@ def document_name(snapshot_id: str) -> str:
 
 def days(target: Target) -> list[str]:
     """Days that may have snapshots, as YYYYMMDD, oldest first."""
-    return [day for day in target.folders("snapshots") if _is_time(day, "%Y%m%d")]
+    return [day for day in target.folders("snapshots") if _is_time(f"{day}T000000000Z")]
 
 
-def ids(target: Target, of: Iterable[str] | None = None) -> list[str]:
-    """Ids of all snapshots, or of those of some days; oldest first."""
-    if of is None:
-        found = target.names("snapshots")
-    else:
-        found = [entry for day in of for entry in target.names(f"snapshots/{day}")]
-    names = [PurePosixPath(name) for name, *_ in found]
-    stems = [n.stem for n in names if n.suffix == ".json" and n.stem[:8] == n.parent.name]
-    return sorted(s for s in stems if _ID.fullmatch(s) and _is_time(s[:15], "%Y%m%dT%H%M%S"))
-
-
-def _is_time(text: str, form: str) -> bool:
-    try:
-        return bool(datetime.strptime(text, form).replace(tzinfo=UTC))
-    except ValueError:
-        return False
+def ids(target: Target, day: str = "") -> list[str]:
+    """Ids of all snapshots, or of those of a day; oldest first."""
+    found = target.names(f"snapshots/{day}" if day else "snapshots")
+    documents = (_DOCUMENT.fullmatch(name) for name, *_ in found)
+    return sorted(match[2] for match in documents if match and _is_time(match[2]))
 
 
 def newest_first(target: Target, of: Sequence[str]) -> Iterator[str]:
     """Ids of the snapshots of some days, the newest first."""
     for day in reversed(of):
-        yield from reversed(ids(target, [day]))
+        yield from reversed(ids(target, day))
 
 
-def day_ms(day: str) -> int:
-    """Begin of a day in Unix milliseconds."""
-    return int(datetime.strptime(day, "%Y%m%d").replace(tzinfo=UTC).timestamp() * 1000)
+def time_ms_of(snapshot_id: str) -> int:
+    """The time in an id, Unix milliseconds."""
+    time = datetime.strptime(snapshot_id[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
+    return int(time.timestamp()) * 1000 + int(snapshot_id[15:18])
+
+
+def _is_time(snapshot_id: str) -> bool:
+    try:
+        return time_ms_of(snapshot_id) is not None
+    except ValueError:
+        return False
 
 
 def kept_bytes(file: File) -> int:
     """Bytes that a backup has of a file."""
-    return file.end if file.manifest else sum(size for _, size, *_ in file.ranges)
+    return file.end if file.manifest else sum(one.size for one in file.ranges)
 
 
 def log_files(files: Mapping[str, File]) -> dict[int, File]:
@@ -176,8 +185,14 @@ def log_files(files: Mapping[str, File]) -> dict[int, File]:
     return {int(n[10:]): f for n, f in files.items() if n.startswith("commitlog/")}
 
 
-def shown(files: Mapping[str, File], floor_ms: int) -> dict[str, File]:
+def log_name(physical_offset: int) -> str:
+    """Path of the file of the log that begins at a physical offset."""
+    return f"commitlog/{physical_offset:020}"
+
+
+def shown(files: Mapping[str, File], oldest: str) -> dict[str, File]:
     """Files that the store had in the day of the oldest snapshot or later."""
+    floor_ms = time_ms_of(f"{oldest[:8]}T000000000Z")
     return {n: f for n, f in files.items() if not f.gone_ms or f.gone_ms > floor_ms}
 
 
@@ -187,25 +202,19 @@ def can_keep(path: str) -> bool:
     return path.isprintable() and is_below and _native._store_name(path) is not None  # noqa: SLF001
 
 
-def time_ms_of(snapshot_id: str) -> int:
-    """The time in an id, Unix milliseconds."""
-    text = snapshot_id[:18]
-    time = datetime.strptime(text[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
-    return int(time.timestamp()) * 1000 + int(text[15:18])
-
-
 def _objects(files: Mapping[str, File]) -> list[str]:
-    return list(dict.fromkeys(ref[2] for file in files.values() for ref in file.ranges))
+    return list(dict.fromkeys(one.digest for file in files.values() for one in file.ranges))
 
 
 def _rows(
-    files: Mapping[str, File], places: Mapping[str, int], more: Collection[str] = ()
+    files: Mapping[str, File], objects: Sequence[str], more: Collection[str] = ()
 ) -> dict[str, list[Any]]:
+    numbers = {digest: number for number, digest in enumerate(objects)}
     return {
         path: [
             int(path in more),
             file.length, file.end, file.crc, file.manifest, file.header, file.gone_ms,
-            *chain.from_iterable((at, n, places[digest], to) for at, n, digest, to in file.ranges),
+            *chain.from_iterable((at, size, numbers[o], to) for at, size, o, to in file.ranges),
         ]
         for path, file in files.items()
     }  # fmt: skip
@@ -222,7 +231,7 @@ def _files(
         if manifest != "":
             _check_digests([manifest])
         ranges = tuple(
-            (at, size, objects[number], place)
+            Range(at, size, objects[number], place)
             for at, size, number, place in zip(*(iter(flat),) * 4, strict=True)
         )
         if is_more:
@@ -234,10 +243,10 @@ def _files(
 def check_ranges(path: str, ranges: Sequence[Range], end: int) -> None:
     """Refuses ranges that do not lie one behind the other."""
     at = 0
-    for begin, size, *_ in ranges:
-        if begin < at or size < 1:
+    for one in ranges:
+        if one.begin < at or one.size < 1:
             raise ValueError(path)
-        at = begin + size
+        at = one.end
     if at > end:
         raise ValueError(path)
 
@@ -259,9 +268,9 @@ def ranges_of(target: Target, file: File) -> tuple[Range, ...]:
         return file.ranges
     content = get_objects(target, [file.manifest])[0]
     try:
-        ranges = tuple((a, b, c, d) for a, b, c, d in json.loads(content))
-        _check_counts("manifest", *(n for a, b, _, d in ranges for n in (a, b, d)))
-        _check_digests([ref[2] for ref in ranges])
+        ranges = tuple(Range(*row) for row in json.loads(content))
+        _check_counts("manifest", *(n for at, size, _, to in ranges for n in (at, size, to)))
+        _check_digests([one.digest for one in ranges])
         check_ranges("manifest", ranges, file.end)
     except (ValueError, TypeError, RecursionError):
         name = object_name(file.manifest)
@@ -269,38 +278,38 @@ def ranges_of(target: Target, file: File) -> tuple[Range, ...]:
     return ranges
 
 
+def same_bytes(one: bytes, other: bytes) -> int:
+    """How many bytes at the begin of both are the same."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def needed(target: Target, file: File) -> Iterator[tuple[str, int]]:
+    """Digests of the objects that a file needs, and bytes that each must have."""
+    for one in ranges_of(target, file):
+        yield one.digest, one.place + one.size
+    if file.manifest:
+        yield file.manifest, 1
+
+
 def lost(target: Target, files: Mapping[str, File]) -> set[str]:
     """Files of which an object is missing, or whose ranges cannot be read."""
     needs: dict[str, set[str]] = {}
-    wrong: set[str] = set()
     for name, file in files.items():
-        needs[name] = {file.manifest} - {""}
-        try:
-            needs[name] |= {ref[2] for ref in ranges_of(target, file)}
-        except CorruptionError:
-            wrong.add(name)
+        with contextlib.suppress(CorruptionError):
+            needs[name] = {digest for digest, _ in needed(target, file)}
     digests = sorted(set().union(*needs.values()))
     times = target.times([object_name(digest) for digest in digests])
-    missing = {digest for digest, time_s in zip(digests, times, strict=True) if time_s is None}
-    return wrong | {name for name, several in needs.items() if several & missing}
+    there = {digest for digest, time_s in zip(digests, times, strict=True) if time_s is not None}
+    return {name for name in files if name not in needs or not needs[name] <= there}
 
 
 def load(target: Target, snapshot_id: str, near: Loaded | None = None) -> Loaded:
-    """Reads a snapshot.
-
-    Args:
-        target: The backup.
-        snapshot_id: Its id.
-        near: A snapshot that may have the same state, which then is not read again.
-
-    Raises:
-        MessageNotFoundError: There is no such snapshot.
-        CorruptionError: It cannot be read.
-    """
+    """Reads a snapshot; `near` may have the same state, which then is not read again."""
     name = document_name(snapshot_id)
-    content = target.get([name])[0] if _ID.fullmatch(snapshot_id) else None
+    content = target.get([name])[0] if _DOCUMENT.fullmatch(name) else None
     if content is None:
-        known = ", ".join(ids(target, days(target)[-1:])[-3:]) or "none"
+        known = ", ".join(ids(target, *days(target)[-1:])[-3:]) or "none"
         text = f"snapshot: expected one of {target.url}, got {snapshot_id!r}; the newest: {known}"
         raise MessageNotFoundError(text)
     if digest_of(content)[:16] != snapshot_id[-16:]:
@@ -338,20 +347,21 @@ def _parse(target: Target, snapshot_id: str, content: bytes, near: Loaded | None
     return Loaded(snapshot, files, row["settings"], row["base"], state, objects)
 
 
+def newest(target: Target) -> Loaded | None:
+    """The newest snapshot of a backup; ``None`` without one."""
+    name = next(newest_first(target, days(target)), None)
+    return None if name is None else load(target, name)
+
+
 def write(target: Target, new: Loaded, changed: int, compress: str | None = None) -> str:
     """Writes a snapshot, whose objects are there; returns its id.
 
-    Args:
-        target: The backup.
-        new: The snapshot, with the state of the one before.
-        changed: Files that changed since then.
-        compress: As for ``mqstore.sync``.
+    It has the state of the one before, since which so many files `changed`.
     """
     content = _document(new)
     if len(content) > _MOST_BYTES + _MOST_OF_FILE * changed or not new.base:
         objects = _objects(new.files)
-        rows = _rows(new.files, {digest: number for number, digest in enumerate(objects)})
-        body = json_bytes({"objects": objects, "files": rows})
+        body = json_bytes({"objects": objects, "files": _rows(new.files, objects)})
         if len(body) > MOST_OBJECT_BYTES:
             wrong = f"at most {MOST_OBJECT_BYTES} bytes, found {len(body)}"
             text = f"{target.url}: the list of {len(new.files)} files: expected {wrong}"
@@ -369,20 +379,19 @@ def write(target: Target, new: Loaded, changed: int, compress: str | None = None
 def _document(new: Loaded) -> bytes:
     """The document of a snapshot: what differs from the state."""
     state = new.state
-    objects = {digest: number for number, digest in enumerate(_objects(state))}
     parts: dict[str, File] = {}
     more: set[str] = set()
     for path, file in new.files.items():
         before = state.get(path)
         if before == file:
             continue
-        is_more = before is not None and file.ranges[: len(before.ranges)] == before.ranges
-        if is_more and before is not None and before.ranges:
-            file = replace(file, ranges=file.ranges[len(before.ranges) :])
+        kept = before.ranges if before is not None else ()
+        if kept and file.ranges[: len(kept)] == kept:
+            file = replace(file, ranges=file.ranges[len(kept) :])
             more.add(path)
         parts[path] = file
-    added = [digest for digest in _objects(parts) if digest not in objects]
-    objects |= {digest: len(objects) + number for number, digest in enumerate(added)}
+    known = _objects(state)
+    objects = list(dict.fromkeys([*known, *_objects(parts)]))
     facts = {name: getattr(new.snapshot, name) for name in Snapshot.__slots__[2:]}
     if facts["redact"] is None:
         del facts["redact"]
@@ -390,7 +399,7 @@ def _document(new: Loaded) -> bytes:
         "snapshot": facts,
         "settings": new.settings,
         "base": new.base,
-        "objects": added,
+        "objects": objects[len(known) :],
         "files": _rows(parts, objects, more),
         "removed": [path for path in state if path not in new.files],
     }

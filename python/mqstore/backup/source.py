@@ -61,7 +61,7 @@ class SourceFile:
         except OSError:  # another user's file has an access time
             with io_errors("open", path):
                 self._file = os.open(path, flags)
-        self._path, self._pace = path, pace or Pace(None)
+        self.path, self._pace = path, pace or Pace(None)
         self.length = os.fstat(self._file).st_size
         self._advise(0, 0, "POSIX_FADV_RANDOM")
 
@@ -82,7 +82,7 @@ class SourceFile:
         self._pace.wait(max(0, end - begin))
         content = b""
         while begin + len(content) < end:
-            with io_errors("read", self._path):
+            with io_errors("read", self.path):
                 more = os.pread(self._file, end - begin - len(content), begin + len(content))
             if not more:
                 break
@@ -102,7 +102,7 @@ class SourceFile:
             content = self.read(begin, to)
             if len(content) < to - begin:
                 wrong = f"expected {to - begin} bytes, found {len(content)}"
-                text = f"{self._path}, byte {begin}: {wrong}"
+                text = f"{self.path}, byte {begin}: {wrong}"
                 raise StoreError(f"{text}: the file was cut; no snapshot was written: sync again")
             if content := content.rstrip(b"\0"):
                 yield begin, content
@@ -132,6 +132,13 @@ class SourceFile:
             return begin
 
 
+def overlay(content: bytearray, begin: int, at: int, part: bytes | memoryview) -> None:
+    """Puts a part of a file into content of it that begins elsewhere, where both meet."""
+    first, last = max(at, begin), min(at + len(part), begin + len(content))
+    if first < last:
+        content[first - begin : last - begin] = part[first - at : last - at]
+
+
 def cut_entries(content: bytes, size: int, end: int) -> bytes:
     """Entries of a queue without those at the end that lead beyond the log's end."""
     content = content.ljust(-(-len(content) // size) * size, b"\0")
@@ -145,10 +152,7 @@ def cut_entries(content: bytes, size: int, end: int) -> bytes:
 def cut_header(header: bytes, entries: Callable[[int, int], bytes], end: int) -> bytes:
     """The header of an index file as if it ended before a physical offset.
 
-    Args:
-        header: The header.
-        entries: The bytes of entries from one number to before another; they begin with 1.
-        end: The physical offset.
+    `entries` gives the bytes of entries from one number to before another; they begin with 1.
     """
     begin_ms, end_ms, first, last, slots, count = _HEADER.unpack(header)
     is_cut = False

@@ -10,27 +10,34 @@ import time
 import zlib
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import mqstore
-from mqstore.backup.offsets import OFFSET_FILES, offsets_in_database, within
 from mqstore.backup.redacting import RedactedFile, zeros_of
-from mqstore.backup.small_files import QUEUES, left_out_names, small_files
+from mqstore.backup.small_files import (
+    QUEUES,
+    left_out_names,
+    offsets_in_database,
+    small_files,
+    within,
+)
 from mqstore.backup.snapshot import (
     BATCH,
     File,
     Loaded,
+    Range,
     Snapshot,
     can_keep,
     check_ranges,
-    day_ms,
     days,
     document_name,
     ids,
     kept_bytes,
     load,
     log_files,
+    log_name,
     lost,
     newest_first,
     ranges_of,
@@ -51,13 +58,12 @@ from mqstore.backup.source import (
 from mqstore.backup.target import (
     digest_of,
     existing,
-    get_objects,
     json_bytes,
     object_name,
     packed,
     target_of,
 )
-from mqstore.backup.upkeep import size_if_kept
+from mqstore.backup.upkeep import first_difference, is_kept
 from mqstore.backup.writing import SMALL, ObjectWriter
 from mqstore.errors import (
     ConfigError,
@@ -72,12 +78,13 @@ from mqstore.results import _Report
 from mqstore.store import has_scheme, settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mqstore.backup.target import Target
     from mqstore.config import ConfigLike
 
 
+_Copy: TypeAlias = "Callable[[str, SourceFile, File | None, Path], File]"
 _MOST_RANGES = 256
 """Ranges of a growing file, of which then the small ones are copied again as one."""
 _LEAST_SAME = 64
@@ -199,16 +206,19 @@ class _Sync:
     _new_timeline: bool
     _pace: Pace
     _opened: contextlib.ExitStack
+    _base: Loaded = field(init=False)
     _live: mqstore.Store | None = None
-    _log_files: Collection[Path] = ()
+    _log_paths: Mapping[int, Path] = field(default_factory=dict)
     _damaged: list[str] = field(default_factory=list)
     _skipped: list[str] = field(default_factory=list)
     _unsure: list[tuple[Path, int, int, int]] = field(default_factory=list)
+    _now_ms: int = 0
+    _begin: int = 0
+    _end: int = 0
     _flushed: int = 0
+    _fork: int | None = None
     _newest: str = ""
     _lost: set[str] = field(default_factory=set)
-    _known: Mapping[str, File] = field(default_factory=dict)
-    _base: Loaded | None = None
 
     def run(self) -> SyncReport | None:
         """Copies, and writes the snapshot if something is new.
@@ -220,76 +230,66 @@ class _Sync:
         small = dict(small_files(self._root, self._skipped, redact=self._redact))
         with mqstore.open(self._root, config=self._config) as store:
             now_ms = time.time_ns() // 1_000_000
-            end, self._flushed = store.max_physical_offset, store.flushed_offset
-            queues = {(q.topic, str(q.queue_id)): q for q in store.queues()}
+            self._end, self._flushed = store.max_physical_offset, store.flushed_offset
+            kinds = {(q.topic, str(q.queue_id)): q.kind for q in store.queues()}
             settings = self._settings_of(store)
-            offsets = offsets_in_database(self._root, store)
+            small |= offsets_in_database(self._root, store)
+            small |= within(small, store)
         if self._redact:
             self._live = self._opened.enter_context(mqstore.open(self._root, config=self._config))
-        compress = self._objects.compress
-        target = existing(self._target, make=True, compress=compress, redact=self._redact)
+        compress, target = self._objects.compress, self._target
+        existing(target, make=True, compress=compress, redact=self._redact)
         known_days = days(target)
         self._base = base = self._load_base(known_days)
-        before = {*ids(target)} if base is None else set()
-        now_ms = max(now_ms, time_ms_of(self._newest) + 1 if self._newest else 0)
-        paths = log_paths(log_folders(self._root, self._config))
-        begin, self._log_files = min(paths, default=end), {*paths.values()}
-        if offsets is not None:
-            small["config/consumerOffset.json"] = offsets
-        ends = {place: queue.max_offset for place, queue in queues.items()}
-        for name in OFFSET_FILES:
-            if name in small:
-                small[name] = within(small[name], ends)
+        is_first = not base.snapshot.id
+        before = {*ids(target)} if is_first else set()
+        self._now_ms = max(now_ms, time_ms_of(self._newest) + 1 if self._newest else 0)
+        self._log_paths = log_paths(log_folders(self._root, self._config))
+        self._begin = min(self._log_paths, default=self._end)
         try:
-            files, fork = self._log(paths, begin, end, now_ms)
+            files = self._log()
         except FileNotFoundError:
             return None
-        batches = {place for place, queue in queues.items() if queue.kind == "BatchCQ"}
-        files |= self._queues(batches, end, now_ms, keep=fork is None)
-        slots = settings.get("max_hash_slot_num", 0)
-        files |= self._index(slots, begin, end, now_ms, keep=fork is None)
+        files |= self._queues(kinds)
+        files |= self._index(settings.get("max_hash_slot_num", 0))
         files |= {name: self._whole(name, content) for name, content in small.items()}
         self._objects.flush(everything=True)
         files = {name: self._finished(name, file) for name, file in files.items()}
         self._objects.flush(everything=True)
         self._skipped += [f"{name!a}: no name of a store" for name in files if not can_keep(name)]
         files = {name: file for name, file in files.items() if can_keep(name)}
-        skipped = {*self._skipped, *(zeros_of(base.snapshot, files) if base else ())}
+        skipped = {*self._skipped, *zeros_of(base.snapshot, files)}
         left_out = (*left_out_names(self._root, redact=self._redact), *sorted(skipped))
-        timeline = secrets.token_hex(4)
-        if base is not None:
-            files = shown(files, day_ms(known_days[0]))
-            now = files, end, json.loads(json_bytes(settings))
-            same = (base.files, base.snapshot.end_offset, base.settings) == now
-            if same and base.snapshot.id == self._newest:
-                return self._report(base.snapshot, is_new=False, left_out=left_out)
-            if fork is None:
-                timeline = base.snapshot.timeline
+        files = shown(files, known_days[0]) if known_days else files
+        now = files, self._end, json.loads(json_bytes(settings))
+        is_same = (base.files, base.snapshot.end_offset, base.settings) == now
+        if is_same and not is_first and base.snapshot.id == self._newest:
+            return self._report(base.snapshot, is_new=False, left_out=left_out)
+        timeline = base.snapshot.timeline if self._fork is None else secrets.token_hex(4)
         snapshot = Snapshot(
-            "", datetime.fromtimestamp(now_ms / 1000, UTC), timeline, begin, end, self._flushed,
-            fork, sum(map(kept_bytes, files.values())), self._objects.new_bytes, left_out,
+            "", datetime.fromtimestamp(self._now_ms / 1000, UTC), timeline, self._begin, self._end,
+            self._flushed, self._fork, sum(map(kept_bytes, files.values())),
+            self._objects.new_bytes, left_out,
             os.path.abspath(self._root), self._redact,  # noqa: PTH100 - no link is followed
         )  # fmt: skip
-        new = Loaded(snapshot, files, settings)
-        if base is not None:
-            new.base, new.state = base.base, base.state
-        changed = sum(self._known.get(name) != file for name, file in files.items())
-        needed = [] if base is None else [document_name(base.snapshot.id)]
+        new = Loaded(snapshot, files, settings, base.base, base.state)
+        changed = sum(base.files.get(name) != file for name, file in files.items())
+        needed = [] if is_first else [document_name(base.snapshot.id)]
         if not self._objects.is_whole(needed):
             return None
-        self._check_log(end)
-        snapshot = replace(snapshot, id=write(self._target, new, changed, compress))
+        self._check_log()
+        snapshot = replace(snapshot, id=write(target, new, changed, compress))
         # Another store may have begun the backup meanwhile.
-        is_alone = base is not None or {*ids(target)} - before == {snapshot.id}
+        is_alone = not is_first or {*ids(target)} - before == {snapshot.id}
         if not is_alone or not self._objects.is_whole([*needed, object_name(new.base)]):
-            self._target.remove([document_name(snapshot.id)])
+            target.remove([document_name(snapshot.id)])
             return None
         if self._verify:
-            load(self._target, snapshot.id)
+            load(target, snapshot.id)
         return self._report(snapshot, is_new=True, left_out=left_out)
 
-    def _load_base(self, known_days: Sequence[str]) -> Loaded | None:
-        """The newest snapshot that can be read."""
+    def _load_base(self, known_days: Sequence[str]) -> Loaded:
+        """The newest snapshot that can be read; one without an id and files if there is none."""
         for name in newest_first(self._target, known_days):
             self._newest = self._newest or name
             try:
@@ -299,16 +299,17 @@ class _Sync:
                 continue
             except MessageNotFoundError:
                 continue  # pruned meanwhile
-            self._known = loaded.files
             if self._verify:
                 self._lost = lost(self._target, loaded.files)
             return loaded
-        return None
+        epoch = datetime.fromtimestamp(0, UTC)
+        none = Snapshot("", epoch, secrets.token_hex(4), 0, 0, 0, None, 0, 0, (), "")
+        return Loaded(none, {})
 
-    def _check_log(self, end: int) -> None:
+    def _check_log(self) -> None:
         """Refuses a log that was cut while it was copied: it would be of two logs."""
         with mqstore.open(self._root, config=self._config) as store:
-            is_cut = store.max_physical_offset < end
+            is_cut = store.max_physical_offset < self._end
         for path, begin, size, crc in self._unsure:
             with contextlib.suppress(FileNotFoundError), self._open(path) as file:
                 is_cut = is_cut or zlib.crc32(file.read(begin, begin + size)) != crc
@@ -332,35 +333,54 @@ class _Sync:
             kept |= {name: getattr(store.config, name) for name in names}
         return kept
 
-    def _before(self, name: str, path: Path | None = None) -> File | None:
-        """The known file, unless it is to be copied again: one that was gone or changed."""
-        known = self._known.get(name)
-        if known is None or known.gone_ms or name in self._lost:
-            return None
-        if path is not None and known.manifest and self._base is not None:
-            is_same = path.stat().st_ctime * 1000 < self._base.snapshot.time_ms
-            with contextlib.suppress(CorruptionError):  # copied again, as if it had changed
-                if not is_same:
-                    size = size_if_kept(self._target, known, path, self._open, by_digest=True)
-                    is_same = size is not None
-            return known if is_same else None
-        return known
-
     def _open(self, path: Path) -> SourceFile:
-        if self._live is not None and path in self._log_files:
+        if self._live is not None and self._log_paths.get(int(path.name)) == path:
             return RedactedFile(path, self._pace, self._live, self._skipped)
         return SourceFile(path, self._pace)
 
     def _whole(self, name: str, content: bytes) -> File:
         """Keeps a file whose content is replaced as a whole."""
-        before = self._before(name)
-        digest = digest_of(content)
-        ranges = ((0, len(content), digest, 0),) if content else ()
-        if content and (before is None or before.ranges != ranges):
+        known = self._base.files.get(name)
+        ranges = (Range(0, len(content), digest_of(content), 0),) if content else ()
+        if ranges and (name in self._lost or known is None or known.ranges != ranges):
             self._objects.new_bytes += len(content)
             self._objects.add(content)
             self._objects.flush()
         return File(len(content), len(content), ranges=ranges)
+
+    def _kept(self, name: str, path: Path, before: File | None, copy: _Copy, last: Path) -> File:
+        """A closed file as it is kept already, or another as it is copied; the last may grow."""
+        with self._open(path) as file:
+            if before is not None and before.manifest and path != last:
+                # `_before` has compared one that changed; a redacted one takes long to read.
+                is_same = self._live is not None or file.crc(before.end) == before.crc
+                if is_same and file.length == before.length:
+                    return before
+            return copy(name, file, before, last)
+
+    def _before(self, name: str, path: Path) -> File | None:
+        """The known file, unless it is to be copied again: one that was gone or changed."""
+        known = self._base.files.get(name)
+        if known is None or known.gone_ms or name in self._lost:
+            return None
+        is_same = not known.manifest or path.stat().st_ctime * 1000 < self._base.snapshot.time_ms
+        with contextlib.suppress(CorruptionError):  # copied again, as if it had changed
+            if not is_same:
+                is_same = is_kept(self._target, known, path, self._open, by_digest=True)
+        return known if is_same else None
+
+    def _grown(self, file: SourceFile, known: File | None) -> tuple[tuple[Range, ...], int]:
+        """The known ranges of a file that only grows, and their end; none if it has other bytes."""
+        if known is None or not _is_grown(file, known):
+            return (), 0
+        ranges = ranges_of(self._target, known)
+        if len(ranges) > _MOST_RANGES and not known.manifest:
+            while ranges and ranges[-1].size < SMALL:
+                ranges = ranges[:-1]
+        return ranges, _end_of(ranges)
+
+    def _gone(self, file: File) -> File:
+        return replace(file, gone_ms=file.gone_ms or self._now_ms)
 
     def _finished(self, name: str, file: File) -> File:
         """A file with the ranges that were added to it, in a manifest if it is closed."""
@@ -373,77 +393,44 @@ class _Sync:
             file = replace(file, ranges=(), manifest=self._objects.add(rows))
         return file
 
-    def _grown(self, file: SourceFile, known: File | None) -> File | None:
-        """The known ranges of a file that only grows; ``None`` if it has other bytes now."""
-        if known is None or known.end > file.length or known.length != file.length:
-            return None
-        if file.crc(known.end) != known.crc:
-            return None
-        ranges = ranges_of(self._target, known)
-        if len(ranges) > _MOST_RANGES and known.manifest == "":
-            while ranges and ranges[-1][1] < SMALL:
-                ranges = ranges[:-1]
-        return replace(known, ranges=ranges, manifest="")
-
-    def _closed(self, path: Path, known: File | None) -> File | None:
-        """A closed file that is kept already."""
-        if known is None or not known.manifest:
-            return None
-        with self._open(path) as file:
-            # `_before` has compared one that changed; a redacted one takes long to read.
-            is_same = self._live is not None or file.crc(known.end) == known.crc
-            return known if is_same and file.length == known.length else None
-
-    def _log(
-        self, paths: Mapping[int, Path], begin: int, end: int, now_ms: int
-    ) -> tuple[dict[str, File], int | None]:
-        """Copies the log; returns its files, and where it left the timeline before."""
-        known = log_files(self._known)
-        fork = self._fork(paths, known, begin, end)
-        if fork is not None:
-            known = self._before_fork(paths, known, fork)
-        files = {
-            f"commitlog/{at:020}": replace(file, gone_ms=file.gone_ms or now_ms)
-            for at, file in known.items()
-            if at < begin
-        }
+    def _log(self) -> dict[str, File]:
+        """Copies the log."""
+        known, paths = log_files(self._base.files), self._log_paths
+        self._fork = self._fork_of(known)
+        if self._fork is not None:
+            known = self._before_fork(known, self._fork)
+        files = {log_name(at): self._gone(file) for at, file in known.items() if at < self._begin}
         last = max(paths, default=0)
-        for at, kept in known.items() if fork is None else ():
-            name = f"commitlog/{at:020}"
-            if begin <= at < last and (at not in paths or paths[at].stat().st_size < kept.length):
+        for at, kept in known.items() if self._fork is None else ():
+            is_lost = at not in paths or paths[at].stat().st_size < kept.length
+            if self._begin <= at < last and is_lost:
+                name = log_name(at)
                 files[name] = kept
                 self._skipped.append(f"{name}: missing or cut in the store, kept as it was before")
         for at, path in paths.items():
-            name = f"commitlog/{at:020}"
-            if (at >= end and at > begin) or name in files:
-                continue
-            before = self._before(name, path) and known.get(at)
-            closed = self._closed(path, before) if fork is None and at != last else None
-            if closed is not None:
-                files[name] = closed
-                continue
-            with self._open(path) as file:
-                is_closed = at != last and at + file.length <= end
-                grown = self._grown(file, before)
-                ranges = grown.ranges if grown else ()
-                written = ranges[-1][0] + ranges[-1][1] if ranges else 0
-                for place, content in file.pieces(written, min(file.length, end - at)):
-                    self._objects.keep(name, place, content)
-                    written = place + len(content)
-                    if at + written > self._flushed:
-                        self._unsure.append((path, place, len(content), zlib.crc32(content)))
-                manifest = "-" if is_closed else ""
-                files[name] = File(file.length, written, file.crc(written), ranges, manifest)
-        return files, fork
+            name = log_name(at)
+            if (at < self._end or at == self._begin) and name not in files:
+                before = self._before(name, path) and known.get(at)
+                files[name] = self._kept(name, path, before, self._log_file, paths[last])
+        return files
 
-    def _fork(
-        self, paths: Mapping[int, Path], known: Mapping[int, File], begin: int, end: int
-    ) -> int | None:
+    def _log_file(self, name: str, file: SourceFile, before: File | None, last: Path) -> File:
+        at = int(name[10:])
+        ranges, written = self._grown(file, before)
+        for place, content in file.pieces(written, min(file.length, self._end - at)):
+            self._objects.keep(name, place, content)
+            written = place + len(content)
+            if at + written > self._flushed:
+                self._unsure.append((file.path, place, len(content), zlib.crc32(content)))
+        manifest = "-" if file.path != last and at + file.length <= self._end else ""
+        return File(file.length, written, file.crc(written), ranges, manifest)
+
+    def _fork_of(self, known: Mapping[int, File]) -> int | None:
         """Where the log differs from the one that is kept; ``None`` where it goes on from it."""
-        base = self._base
-        if base is None or base.snapshot.begin_offset == base.snapshot.end_offset:
+        paths, begin, end = self._log_paths, self._begin, self._end
+        last, was = max(known, default=0), self._base.snapshot.end_offset
+        if self._base.snapshot.begin_offset == was:
             return None
-        last, was = max(known, default=0), base.snapshot.end_offset
         if not known or begin >= was or begin == end:
             if self._new_timeline:
                 return begin
@@ -454,7 +441,7 @@ class _Sync:
             )  # fmt: skip
         if last in paths and end >= was:
             with self._open(paths[last]) as file:
-                if self._grown(file, known[last]) is not None:
+                if _is_grown(file, known[last]):
                     return None
         at, shared = begin, sorted(set(known) & set(paths))
         for number in reversed(shared):
@@ -466,135 +453,110 @@ class _Sync:
                     break
         for number in shared:
             with self._open(paths[number]) as file:
-                for place, size, digest, where in ranges_of(self._target, known[number]):
-                    kept = get_objects(self._target, [digest])[0][where : where + size]
-                    there = file.read(place, min(place + size, max(0, end - number)))
-                    if kept != there:
-                        pairs = zip(kept, there, strict=False)
-                        same = next((n for n, (a, b) in enumerate(pairs) if a != b), len(there))
-                        at = number + place + same
-                        break
-                else:
-                    at = number + known[number].end
-                    continue
-            break
+                differs = first_difference(self._target, known[number], file, known[number].end)
+            at = number + (known[number].end if differs is None else differs)
+            if differs is not None:
+                break
+        at = min(at, end)
         if at < begin + _LEAST_SAME:
             text = f"{self._target.url} has the backup of another store, whose log begins otherwise"
             raise ConfigError(f"target: {text}; nothing was copied: take an empty target", "target")
-        return min(at, end)
+        return at
 
-    def _before_fork(
-        self, paths: Mapping[int, Path], known: Mapping[int, File], fork: int
-    ) -> dict[int, File]:
+    def _before_fork(self, known: Mapping[int, File], fork: int) -> dict[int, File]:
         """The known ranges of the log before a fork."""
         kept: dict[int, File] = {}
-        for at, file in known.items():
-            if at >= fork or fork <= min(paths, default=fork):
-                continue
-            if at + file.length > fork:
-                ranges = [r for r in ranges_of(self._target, file) if at + r[0] + r[1] <= fork]
-                written = ranges[-1][0] + ranges[-1][1] if ranges else 0
-                with self._open(paths[at]) as source:
-                    crc = source.crc(written)
-                file = File(file.length, written, crc, tuple(ranges))
-            kept[at] = file
+        for at, file in known.items() if fork > self._begin else ():
+            if at + file.length > fork > at:
+                several = [one for one in ranges_of(self._target, file) if at + one.end <= fork]
+                end = _end_of(several)
+                with self._open(self._log_paths[at]) as source:
+                    kept[at] = File(file.length, end, source.crc(end), tuple(several))
+            elif at < fork:
+                kept[at] = file
         return kept
 
-    def _queues(
-        self, batches: Collection[tuple[str, str]], end: int, now_ms: int, *, keep: bool
-    ) -> dict[str, File]:
+    def _numbered(self, paths: Sequence[Path], copy: _Copy) -> dict[str, File]:
+        """Copies files of a queue or of the index; after a fork they have other entries."""
+        files = {}
+        for path in paths:
+            name = path.relative_to(self._root).as_posix()
+            with contextlib.suppress(FileNotFoundError):  # expired meanwhile
+                before = self._before(name, path) if self._fork is None else None
+                files[name] = self._kept(name, path, before, copy, paths[-1])
+        return files
+
+    def _queues(self, kinds: Mapping[tuple[str, str], str]) -> dict[str, File]:
         """Copies the queues."""
         files: dict[str, File] = {}
         for kind, size in QUEUES.items():
             for folder in folders_below(self._root / kind, 2):
                 topic, queue = folder.parts[-2:]
-                is_batch = kind == "consumequeue" and (topic, queue) in batches
-                width = 46 if is_batch else size
-                above = f"{kind}/{topic}/{queue}/"
+                is_batch = kind == "consumequeue" and kinds.get((topic, queue)) == "BatchCQ"
                 paths = numbered(folder, 20)
-                for path in paths:
-                    name = above + path.name
-                    try:
-                        before = self._before(name, path) if keep else None
-                        closed = self._closed(path, before) if path != paths[-1] else None
-                        files[name] = closed or self._queue_file(
-                            name, path, before, width, end, is_last=path == paths[-1]
-                        )
-                    except FileNotFoundError:
-                        continue  # expired meanwhile
-                if paths:
-                    copied = (name for path in paths if (name := above + path.name) in files)
-                    files |= dict(self._gone(above, min(copied, default=above + "~"), now_ms))
+                copy = partial(self._queue_file, int(BATCH) if is_batch else size)
+                copied = self._numbered(paths, copy)
+                above = f"{kind}/{topic}/{queue}/"
+                first = min(copied, default=above + "~") if paths else above
+                # Files in front of those that the store has.
+                files |= copied | {
+                    name: self._gone(file)
+                    for name, file in self._base.files.items()
+                    if name.startswith(above) and name < first
+                }
         return files
 
     def _queue_file(
-        self, name: str, path: Path, before: File | None, width: int, end: int, *, is_last: bool
+        self, width: int, name: str, file: SourceFile, before: File | None, last: Path
     ) -> File:
-        with self._open(path) as file:
-            grown = self._grown(file, before)
-            ranges = grown.ranges if grown else ()
-            begin = ranges[-1][0] + ranges[-1][1] if ranges else 0
-            begin -= begin % width
-            content = file.written(begin, has_data=begin > 0)
-            content = content if width == 1 else cut_entries(content, width, end)
-            written = begin + len(content)
-            self._objects.keep(name, begin, content)
-            is_full = written + width > file.length
-            manifest = "-" if is_full and not is_last else ""
-            header = BATCH if width == int(BATCH) else ""
-            return File(file.length, written, file.crc(written), ranges, manifest, header)
+        ranges, begin = self._grown(file, before)
+        begin -= begin % width
+        content = file.written(begin, has_data=begin > 0)
+        content = content if width == 1 else cut_entries(content, width, self._end)
+        written = begin + len(content)
+        self._objects.keep(name, begin, content)
+        manifest = "-" if file.path != last and written + width > file.length else ""
+        header = BATCH if width == int(BATCH) else ""
+        return File(file.length, written, file.crc(written), ranges, manifest, header)
 
-    def _index(
-        self, slots: int, begin: int, end: int, now_ms: int, *, keep: bool
-    ) -> dict[str, File]:
+    def _index(self, slots: int) -> dict[str, File]:
         """Copies entries of the index, and slots of files that are full."""
-        files: dict[str, File] = {}
-        paths = numbered(self._root / "index", 17)
-        table = HEADER_BYTES + 4 * slots
-        for path in paths if slots else ():
-            name = f"index/{path.name}"
-            is_last = path == paths[-1]
-            with contextlib.suppress(FileNotFoundError):  # expired meanwhile
-                before = self._before(name, path) if keep else None
-                closed = None if is_last else self._closed(path, before)
-                files[name] = closed or self._index_file(
-                    name, path, before, table, end, is_last=is_last
-                )
-        for name, kept in self._known.items():
+        copy = partial(self._index_file, HEADER_BYTES + 4 * slots)
+        files = self._numbered(numbered(self._root / "index", 17) if slots else (), copy)
+        for name, kept in self._base.files.items():
             if name.startswith("index/") and name not in files and kept.header:
                 last = int.from_bytes(bytes.fromhex(kept.header)[24:32], "big")
-                if last < begin:
-                    files[name] = replace(kept, gone_ms=kept.gone_ms or now_ms)
+                if last < self._begin:
+                    files[name] = self._gone(kept)
         return files
 
     def _index_file(
-        self, name: str, path: Path, before: File | None, table: int, end: int, *, is_last: bool
+        self, table: int, name: str, file: SourceFile, before: File | None, last: Path
     ) -> File:
-        with self._open(path) as file:
+        def entries(first: int, last: int) -> bytes:
+            return file.read(table + ENTRY_BYTES * first, table + ENTRY_BYTES * last)
 
-            def entries(first: int, last: int) -> bytes:
-                return file.read(table + ENTRY_BYTES * first, table + ENTRY_BYTES * last)
+        header = file.read(0, HEADER_BYTES).ljust(HEADER_BYTES, b"\0")
+        cut = cut_header(header, entries, self._end)
+        count = int.from_bytes(cut[36:], "big", signed=True)
+        written = min(table + ENTRY_BYTES * count, file.length) if count > 1 else 0
+        ranges, at = self._grown(file, before if before and before.end <= written else None)
+        # It may have been full before: a recovery deletes files behind the last.
+        ranges, at = tuple(one for one in ranges if one.begin >= table), max(at, table)
+        for place in range(at, written, PIECE):
+            self._objects.keep(name, place, file.read(place, min(place + PIECE, written)))
+        is_closed = file.path != last and cut == header
+        if is_closed:
+            for place, content in file.pieces(HEADER_BYTES, table):
+                self._objects.keep(name, place, content)
+        manifest = "-" if is_closed else ""
+        return File(file.length, written, file.crc(written), ranges, manifest, cut.hex())
 
-            header = file.read(0, HEADER_BYTES).ljust(HEADER_BYTES, b"\0")
-            cut = cut_header(header, entries, end)
-            count = int.from_bytes(cut[36:], "big", signed=True)
-            written = min(table + ENTRY_BYTES * count, file.length) if count > 1 else 0
-            grown = self._grown(file, before)
-            ranges = grown.ranges if grown and grown.end <= written else ()
-            # It may have been full before: a recovery deletes files behind the last.
-            ranges = tuple(one for one in ranges if one[0] >= table)
-            at = ranges[-1][0] + ranges[-1][1] if ranges else table
-            for place in range(at, written, PIECE):
-                self._objects.keep(name, place, file.read(place, min(place + PIECE, written)))
-            is_closed = not is_last and cut == header
-            if is_closed:
-                for place, content in file.pieces(HEADER_BYTES, table):
-                    self._objects.keep(name, place, content)
-            manifest = "-" if is_closed else ""
-            return File(file.length, written, file.crc(written), ranges, manifest, cut.hex())
 
-    def _gone(self, above: str, first: str, now_ms: int) -> Iterator[tuple[str, File]]:
-        """Files in front of a queue that the store has deleted."""
-        for name, file in self._known.items():
-            if name.startswith(above) and name < first:
-                yield name, replace(file, gone_ms=file.gone_ms or now_ms)
+def _is_grown(file: SourceFile, known: File) -> bool:
+    """Whether a file has the last bytes that are kept of it."""
+    return file.length == known.length and file.crc(known.end) == known.crc
+
+
+def _end_of(ranges: Sequence[Range]) -> int:
+    return ranges[-1].end if ranges else 0

@@ -10,13 +10,12 @@ import errno
 import json
 import os
 import stat
-import tempfile
 import time
 import uuid
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from mqstore.errors import (
     ConfigError,
@@ -49,55 +48,12 @@ MOST_OBJECT_BYTES = 1 << 30
 """Larger ones are none that a sync wrote: they are read as empty, so their digest is wrong."""
 _YOUNG_S = 12 * 3600
 """Younger objects stay long enough: `prune` leaves them for 24 hours."""
-_REFUSED = (
-    "objects cannot be written only if they are missing ({why}), so two syncs could overwrite each "
-    "other; nothing was copied: take a folder of a local disk, or a bucket of a service that "
-    "supports conditional writes (If-None-Match)"
-)
-
-
-class Target(Protocol):
-    """Objects by name, with ``/`` between its parts."""
-
-    url: str
-
-    @property
-    def counts(self) -> IoCounts:
-        """Requests and bytes so far."""
-
-    def get(self, names: Sequence[str]) -> list[bytes | None]:
-        """Content of objects; ``None`` for one that is missing."""
-
-    def put(self, contents: Mapping[str, bytes]) -> list[bool]:
-        """Writes objects that are missing; whether each was."""
-
-    def times(self, names: Sequence[str]) -> list[float | None]:
-        """Unix times of objects in seconds; ``None`` for one that is missing."""
-
-    def replace(self, name: str, content: bytes) -> None:
-        """Writes an object that may be there, at once."""
-
-    def renew(self, contents: Mapping[str, bytes]) -> None:
-        """Gives objects that are there, and old, the present time."""
-
-    def names(self, folder: str, *, most: int | None = None) -> list[tuple[str, int, float]]:
-        """Objects below a folder, sorted: name, bytes, and Unix time in seconds.
-
-        With `most` only some, which are more than so many if there are more.
-        """
-
-    def folders(self, folder: str) -> list[str]:
-        """Names of the folders in a folder, sorted."""
-
-    def remove(self, names: Sequence[str]) -> None:
-        """Deletes objects that may be missing."""
-
-    def now(self) -> float:
-        """Unix time in seconds by the clock of ``names``."""
+_MISSING = FileNotFoundError, NotADirectoryError
+_P = TypeVar("_P")
 
 
 class _Folder:
-    """A folder of this machine."""
+    """Files of a folder of this machine, by names with ``/`` between their parts."""
 
     def __init__(self, path: str) -> None:
         self.url = path
@@ -105,12 +61,25 @@ class _Folder:
         self._root = Path(path)
 
     def get(self, names: Sequence[str]) -> list[bytes | None]:
+        """Content of objects; ``None`` for one that is missing."""
         found = self._each(names, _regular_bytes)
         received = sum(len(content or b"") for content in found)
         self.counts = IoCounts(self.counts.requests, self.counts.bytes + received)
         return found
 
+    def times(self, names: Sequence[str]) -> list[float | None]:
+        """Unix times of objects in seconds; ``None`` for one that is missing."""
+        return self._each(names, lambda path: path.stat().st_mtime)
+
+    def _each(self, names: Sequence[str], ask: Callable[[Path], _T]) -> list[_T | None]:
+        found = []
+        for path in (self._root / name for name in names):
+            with self._asked("read", path):
+                found.append(_if_there(ask, path))
+        return found
+
     def put(self, contents: Mapping[str, bytes]) -> list[bool]:
+        """Writes objects that are missing; whether each was."""
         return [self._put(self._root / name, content) for name, content in contents.items()]
 
     def _put(self, path: Path, content: bytes) -> bool:
@@ -118,9 +87,7 @@ class _Folder:
             if path.exists():
                 return False
             if not self._root.exists():
-                above = next(folder for folder in self._root.parents if folder.exists())
-                self._root.mkdir(parents=True, mode=0o700, exist_ok=True)
-                sync_up(self._root.parent, above)
+                make_root(self._root)
             try:
                 try:
                     self._write(path, content)
@@ -128,40 +95,31 @@ class _Folder:
                     self._write(path, content)
             except FileExistsError:
                 return False
-            sync_up(path.parent, self._root)
         return True
 
-    def _write(self, path: Path, content: bytes) -> None:
+    def _write(self, path: Path, content: bytes, *, overwrite: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with new_file(path, overwrite=False) as temporary:
+        with new_file(path, overwrite=overwrite) as temporary:
             temporary.write_bytes(content)
+        sync_up(path.parent, self._root)
 
     def replace(self, name: str, content: bytes) -> None:
+        """Writes an object that may be there, at once."""
         with self._asked("write", self._root / name):
-            with new_file(self._root / name, overwrite=True) as temporary:
-                temporary.write_bytes(content)
-            sync_up(self._root, self._root)
-
-    def times(self, names: Sequence[str]) -> list[float | None]:
-        return self._each(names, lambda path: path.stat().st_mtime)
-
-    def _each(self, names: Sequence[str], ask: Callable[[Path], _T]) -> list[_T | None]:
-        found: list[_T | None] = []
-        for path in (self._root / name for name in names):
-            with self._asked("read", path):
-                try:
-                    found.append(ask(path))
-                except (FileNotFoundError, NotADirectoryError):
-                    found.append(None)
-        return found
+            self._write(self._root / name, content, overwrite=True)
 
     def renew(self, contents: Mapping[str, bytes]) -> None:
+        """Gives objects that are there, and old, the present time."""
         for path in (self._root / name for name in contents):
             with self._asked("write", path), contextlib.suppress(FileNotFoundError):
                 os.utime(path)
                 sync_up(path.parent, self._root)  # a killed sync may not have come to it
 
     def names(self, folder: str, *, most: int | None = None) -> list[tuple[str, int, float]]:
+        """Objects below a folder, sorted: name, bytes, and Unix time in seconds.
+
+        With `most` only some, which are more than so many if there are more.
+        """
         found: list[tuple[str, int, float]] = []
         with self._asked("list", self._root / folder):
             walked = os.walk(self._root / folder, onerror=_refuse, followlinks=True)
@@ -176,28 +134,30 @@ class _Folder:
         return sorted(found)
 
     def folders(self, folder: str) -> list[str]:
+        """Names of the folders in a folder, sorted."""
         with self._asked("list", self._root / folder):
-            try:
-                return sorted(path.name for path in (self._root / folder).iterdir())
-            except (FileNotFoundError, NotADirectoryError):
-                return []
+            return sorted(_if_there(os.listdir, self._root / folder) or [])
 
     def remove(self, names: Sequence[str]) -> None:
+        """Deletes objects that may be missing."""
         for path in (self._root / name for name in names):
             with self._asked("delete", path):
                 path.unlink(missing_ok=True)
                 with contextlib.suppress(OSError):
                     path.parent.rmdir()
 
-    def now(self) -> float:
-        with tempfile.NamedTemporaryFile(dir=self._root, prefix=".now.") as file:
-            return os.fstat(file.fileno()).st_mtime
-
     @contextlib.contextmanager
-    def _asked(self, op: str, path: Path) -> Any:  # noqa: ANN401 - a context manager
+    def _asked(self, op: str, path: Path) -> Iterator[None]:
         self.counts = IoCounts(self.counts.requests + 1, self.counts.bytes)
         with io_errors(op, path):
             yield
+
+
+def make_root(folder: Path) -> None:
+    """Makes a folder that may be there, for its owner only and with a durable name."""
+    above = next(one for one in (folder, *folder.parents) if one.exists())
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    sync_up(folder, above)
 
 
 @contextlib.contextmanager
@@ -214,8 +174,16 @@ def io_errors(op: str, path: Path) -> Iterator[None]:
 
 def _refuse(error: OSError) -> None:
     """Refuses to take a folder that cannot be listed for an empty one."""
-    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+    if not isinstance(error, _MISSING):
         raise error
+
+
+def _if_there(ask: Callable[[_P], _T], place: _P) -> _T | None:
+    """The answer about a place; ``None`` if nothing is there."""
+    try:
+        return ask(place)
+    except _MISSING:
+        return None
 
 
 def _regular_bytes(path: Path) -> bytes:
@@ -227,13 +195,16 @@ def _regular_bytes(path: Path) -> bytes:
 
 
 class _Bucket:
-    """Objects below a URL."""
+    """Objects below a URL, with the methods of a ``_Folder``."""
 
     def __init__(self, objects: _ObstoreObjects) -> None:
+        import obstore
+
         self.url = objects.url
         self._objects = objects
         self._store: Any = objects._store  # noqa: SLF001 - of this package, as all below
         self._above = f"{objects._prefix}/" if objects._prefix else ""  # noqa: SLF001
+        self._obstore = obstore
 
     @property
     def counts(self) -> IoCounts:
@@ -252,33 +223,22 @@ class _Bucket:
         return found
 
     def get(self, names: Sequence[str]) -> list[bytes | None]:
-        import obstore
-
-        def ask(name: str) -> bytes | None:
-            try:
-                found = obstore.get(self._store, name)
-                is_ours = found.meta["size"] <= MOST_OBJECT_BYTES
-                content = found.bytes().to_bytes() if is_ours else b""
-            except FileNotFoundError:
-                return None
+        def ask(name: str) -> bytes:
+            found = self._obstore.get(self._store, name)
+            is_ours = found.meta["size"] <= MOST_OBJECT_BYTES
+            content = found.bytes().to_bytes() if is_ours else b""
             self._objects._count(0, len(content))  # noqa: SLF001
             return content
 
-        return self._run("read", ask, names)
+        return self._run("read", partial(_if_there, ask), names)
+
+    def times(self, names: Sequence[str]) -> list[float | None]:
+        head = partial(_if_there, partial(self._obstore.head, self._store))
+        found = self._run("read", head, names)
+        return [meta and meta["last_modified"].timestamp() for meta in found]
 
     def put(self, contents: Mapping[str, bytes]) -> list[bool]:
         return self._put(contents, "create")
-
-    def times(self, names: Sequence[str]) -> list[float | None]:
-        import obstore
-
-        def ask(name: str) -> float | None:
-            try:
-                return obstore.head(self._store, name)["last_modified"].timestamp()
-            except FileNotFoundError:
-                return None
-
-        return self._run("read", ask, names)
 
     def replace(self, name: str, content: bytes) -> None:
         self._put({name: content}, "overwrite")
@@ -290,14 +250,13 @@ class _Bucket:
         self._put({n: c for (n, c), t in times if t is None or t < least_s}, "overwrite")
 
     def _put(self, contents: Mapping[str, bytes], mode: Any) -> list[bool]:  # noqa: ANN401 - obstore's
-        import obstore
         from obstore.exceptions import AlreadyExistsError
 
         bodies = {self._above + name: content for name, content in contents.items()}
 
         def ask(name: str) -> bool:
             try:
-                obstore.put(self._store, name, bodies[name], mode=mode, use_multipart=False)
+                self._obstore.put(self._store, name, bodies[name], mode=mode, use_multipart=False)
             except (AlreadyExistsError, FileExistsError):
                 return False
             return True
@@ -305,20 +264,14 @@ class _Bucket:
         return self._run("write", ask, list(contents))
 
     def names(self, folder: str, *, most: int | None = None) -> list[tuple[str, int, float]]:
-        import obstore
-
         def ask(name: str) -> list[tuple[str, int, float]]:
             found: list[tuple[str, int, float]] = []
-            for number, page in enumerate(obstore.list(self._store, name, chunk_size=1000)):
+            pages = self._obstore.list(self._store, name, chunk_size=1000)
+            for number, page in enumerate(pages):
                 self._objects._count(int(number > 0))  # noqa: SLF001
-                found += [
-                    (
-                        meta["path"].removeprefix(self._above),
-                        meta["size"],
-                        meta["last_modified"].timestamp(),
-                    )
-                    for meta in page
-                ]
+                for meta in page:
+                    path = meta["path"].removeprefix(self._above)
+                    found.append((path, meta["size"], meta["last_modified"].timestamp()))
                 if most is not None and len(found) >= most:
                     break
             return sorted(found)
@@ -326,48 +279,41 @@ class _Bucket:
         return self._run("list", ask, [folder])[0]  # type: ignore[no-any-return]
 
     def folders(self, folder: str) -> list[str]:
-        import obstore
-
         def ask(name: str) -> list[str]:
-            found = obstore.list_with_delimiter(self._store, name)["common_prefixes"]
+            found = self._obstore.list_with_delimiter(self._store, name)["common_prefixes"]
             return sorted(prefix.rstrip("/").rpartition("/")[2] for prefix in found)
 
         return self._run("list", ask, [folder])[0]  # type: ignore[no-any-return]
 
     def remove(self, names: Sequence[str]) -> None:
-        import obstore
+        delete = partial(self._obstore.delete, self._store)
+        self._run("delete", partial(_if_there, delete), names)
 
-        def ask(name: str) -> None:
-            with contextlib.suppress(FileNotFoundError):
-                obstore.delete(self._store, name)
 
-        self._run("delete", ask, names)
-
-    def now(self) -> float:
-        name = f"now-{uuid.uuid4().hex}"
-        self.put({name: b"1"})
-        found = self.times([name])[0]
-        self.remove([name])
-        return time.time() if found is None else found
+Target: TypeAlias = _Folder | _Bucket
 
 
 def target_of(
     target: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> Target:
-    """The objects of a target, which need not be there.
-
-    Raises:
-        UnsupportedError: A URL of which only fsspec reads.
-    """
+    """The objects of a target, which need not be there."""
     if not has_scheme(target):
         if storage_options is not None:
             raise ValueError("storage_options: expected None for a local path, which takes none")
         return _Folder(os.path.abspath(os.fspath(target)))  # noqa: PTH100 - no link is followed
     url, objects = objects_of(target, None, storage_options)
     if not isinstance(objects, _ObstoreObjects):
-        what = _REFUSED.format(why="fsspec has no such call")
-        raise UnsupportedError(f"{url}: {what}", what, url)
+        raise _refused(url, "fsspec has no such call")
     return _Bucket(objects)
+
+
+def clock_s(target: Target) -> float:
+    """Unix time in seconds by the clock of a target."""
+    name = f"now-{uuid.uuid4().hex}"
+    target.put({name: b"1"})
+    found = target.times([name])[0]
+    target.remove([name])
+    return time.time() if found is None else found
 
 
 def existing(
@@ -384,32 +330,7 @@ def existing(
     """
     content = target.get([FORMAT])[0]
     if content is None and make:
-        content = json_bytes({"format": "mqstore-backup", "version": _PLAIN})
-        probe = object_name(digest_of(content))
-        # A sync that was killed may have left a temporary file.
-        names = (name for name, *_ in target.names("", most=16) if "/." not in f"/{name}")
-        foreign = next((name for name in names if name != probe), None)
-        if foreign is not None:
-            text = f"{target.url} has {foreign!r}, and is no backup; nothing was copied"
-            raise ConfigError(f"target: expected an empty folder or a backup: {text}", "target")
-        why = "a second write of one name succeeded"
-        try:
-            target.put({probe: content})
-            is_refused = target.put({probe: content}) != [False]
-        except StoreIOError as error:
-            if not has_scheme(target.url) and error.errno not in (1, 38, 95):
-                raise
-            if has_scheme(target.url) and "501" not in error.message:
-                raise
-            is_refused, why = True, error.message
-        if is_refused:
-            what = _REFUSED.format(why=why)
-            raise UnsupportedError(f"{target.url}: {what}", what, target.url)
-        if redact is not None:
-            begun = {"format": "mqstore-backup", "version": _NEWEST, "redact": redact}
-            content = json_bytes(begun)
-        if target.put({FORMAT: content}) == [False]:  # by another first sync
-            content = target.get([FORMAT])[0]
+        content = _begin(target, redact)
     if content is None:
         reason = f"no backup: {FORMAT} is missing"
         raise NotAStoreError(f"{target.url}: {reason}", target.url, reason)
@@ -432,6 +353,42 @@ def existing(
     if compress is not None and version < _NEWEST:
         target.replace(FORMAT, json_bytes({**found, "version": _NEWEST}))
     return target
+
+
+def _begin(target: Target, redact: str | None) -> bytes | None:
+    """Begins a backup where objects can be written only if they are missing."""
+    content = json_bytes({"format": "mqstore-backup", "version": _PLAIN})
+    probe = object_name(digest_of(content))
+    # A sync that was killed may have left a temporary file.
+    names = (name for name, *_ in target.names("", most=16) if "/." not in f"/{name}")
+    foreign = next((name for name in names if name != probe), None)
+    if foreign is not None:
+        text = f"{target.url} has {foreign!r}, and is no backup; nothing was copied"
+        raise ConfigError(f"target: expected an empty folder or a backup: {text}", "target")
+    try:
+        target.put({probe: content})
+        is_written_twice = target.put({probe: content}) != [False]
+    except StoreIOError as error:
+        text, is_url = error.message, has_scheme(target.url)
+        is_refused = "501" in text if is_url else error.errno in (1, 38, 95)
+        if not is_refused:
+            raise
+        raise _refused(target.url, text) from error
+    if is_written_twice:
+        raise _refused(target.url, "a second write of one name succeeded")
+    if redact is not None:
+        content = json_bytes({"format": "mqstore-backup", "version": _NEWEST, "redact": redact})
+    is_first = target.put({FORMAT: content}) == [True]
+    return content if is_first else target.get([FORMAT])[0]
+
+
+def _refused(url: str, why: str) -> UnsupportedError:
+    what = (
+        f"objects cannot be written only if they are missing ({why}), so two syncs could overwrite "
+        "each other; nothing was copied: take a folder of a local disk, or a bucket of a service "
+        "that supports conditional writes (If-None-Match)"
+    )
+    return UnsupportedError(f"{url}: {what}", what, url)
 
 
 def damaged(target: Target, name: str, expected: str, found: str) -> CorruptionError:
@@ -460,22 +417,14 @@ def digest_of(content: bytes) -> str:
 
 
 def get_objects(target: Target, digests: Sequence[str]) -> list[bytes]:
-    """Content of objects, proven by their digests.
-
-    Raises:
-        CorruptionError: One is missing or is not what was stored; the error has its name.
-    """
+    """Content of objects, proven by their digests."""
     contents = target.get([object_name(digest) for digest in digests])
     pairs = zip(digests, contents, strict=True)
     return [proven(target, digest, content) for digest, content in pairs]
 
 
 def proven(target: Target, digest: str, content: bytes | None, least_bytes: int = 0) -> bytes:
-    """Content of an object, decompressed.
-
-    Raises:
-        CorruptionError: It is missing or is not what was stored.
-    """
+    """Content of an object, decompressed; refuses one that is missing or other than stored."""
     name = object_name(digest)
     if content is None:
         raise damaged(target, name, "an object", "nothing")
@@ -492,19 +441,21 @@ def packed(content: bytes, compress: str | None) -> bytes:
     """Content as an object has it: a frame of zstd if asked for, and if that is shorter."""
     if compress is None or len(content) > _MOST_PACKED_BYTES:
         return content
-    with needs("parquet", "a compressed backup"):
-        import pyarrow as pa
-    frame: bytes = pa.compress(content, compress, asbytes=True)
+    frame: bytes = _pyarrow().compress(content, compress, asbytes=True)
     return min(content, frame, key=len)
 
 
 def _unpacked(content: bytes) -> bytes:
     """Unpacks content of zstd; returns any other as it is."""
-    if not content.startswith(_ZSTD):
-        return content
+    if content.startswith(_ZSTD):
+        arrow = _pyarrow()
+        with contextlib.suppress(OSError, ValueError):
+            stream = arrow.CompressedInputStream(arrow.BufferReader(content), "zstd")
+            return stream.read(_MOST_PACKED_BYTES + 1)  # type: ignore[no-any-return]
+    return content
+
+
+def _pyarrow() -> Any:  # noqa: ANN401 - its module has no types
     with needs("parquet", "a compressed backup"):
         import pyarrow as pa
-    with contextlib.suppress(OSError, ValueError):
-        stream = pa.CompressedInputStream(pa.BufferReader(content), "zstd")
-        return stream.read(_MOST_PACKED_BYTES + 1)  # type: ignore[no-any-return]
-    return content
+    return pa

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from mqstore.backup.snapshot import (
     File,
     Loaded,
-    day_ms,
-    days,
     document_name,
     ids,
     load,
-    newest_first,
+    log_name,
+    needed,
+    newest,
     ranges_of,
+    same_bytes,
     shown,
     time_ms_of,
 )
 from mqstore.backup.source import SourceFile
-from mqstore.backup.target import digest_of, existing, get_objects, object_name, proven, target_of
+from mqstore.backup.target import (
+    clock_s,
+    digest_of,
+    existing,
+    get_objects,
+    object_name,
+    proven,
+    target_of,
+)
 from mqstore.errors import ConfigError, CorruptionError, MessageNotFoundError
 from mqstore.results import Finding, VerifyReport, _Report
 
@@ -74,55 +83,47 @@ def check_backup(
     """
     found = existing(target_of(target, storage_options))
     findings: dict[str, Finding] = {}
+
+    def note(code: str, error: CorruptionError) -> None:
+        path = str(error.path).removeprefix(f"{found.url}/")
+        text = f"{path}: expected {error.expected}, found {error.found}"
+        finding = Finding(
+            code, "error", path, None, error.expected, error.found, text, _FIXES[code]
+        )
+        findings.setdefault(path, finding)
+
     known = ids(found)
     needs = _Needs(found, min(known, default=""))
     for name in known:
         try:
             needs.add(name)
         except CorruptionError as error:
-            code = "MQ-BK-02" if error.path == f"{found.url}/{document_name(name)}" else "MQ-BK-01"
-            findings.setdefault(str(error.path), _finding(found, code, error))
-    count, total, needed = 0, 0, needs.bytes
-    digests = list(needed)
+            is_document = error.path == f"{found.url}/{document_name(name)}"
+            note("MQ-BK-02" if is_document else "MQ-BK-01", error)
+    count, total, digests = 0, 0, list(needs.bytes)
     for at in range(0, len(digests), _AT_ONCE):
         several = digests[at : at + _AT_ONCE]
         contents = found.get([object_name(digest) for digest in several])
         for digest, content in zip(several, contents, strict=True):
             try:
-                proven(found, digest, content, needed[digest])
+                proven(found, digest, content, needs.bytes[digest])
                 count, total = count + 1, total + len(content or b"")
-            except CorruptionError as wrong:
-                findings.setdefault(str(wrong.path), _finding(found, "MQ-BK-01", wrong))
+            except CorruptionError as error:
+                note("MQ-BK-01", error)
         if progress is not None:
             progress(min(at + _AT_ONCE, len(digests)), len(digests))
     counts = {"snapshots": len(known), "objects": count, "bytes": total}
     return VerifyReport(found.url, "full", not findings, tuple(findings.values()), counts)
 
 
-def _finding(target: Target, code: str, error: CorruptionError) -> Finding:
-    path = str(error.path).removeprefix(f"{target.url}/")
-    return Finding(
-        code, "error", path, None, error.expected, error.found,
-        f"{path}: expected {error.expected}, found {error.found}", _FIXES[code],
-    )  # fmt: skip
-
-
+@dataclass
 class _Needs:
-    """Objects that snapshots need.
+    """Objects that snapshots need, and the bytes that each must have."""
 
-    Args:
-        target: The backup.
-        oldest: Its oldest snapshot.
-
-    Attributes:
-        bytes: Bytes that an object must have, by digest.
-    """
-
-    def __init__(self, target: Target, oldest: str) -> None:
-        self._target = target
-        self._floor_ms = day_ms(oldest[:8]) if oldest else 0
-        self._last: Loaded | None = None
-        self.bytes: dict[str, int] = {}
+    _target: Target
+    _oldest: str
+    bytes: dict[str, int] = field(default_factory=dict)
+    _last: Loaded | None = None
 
     def add(self, name: str) -> None:
         """Adds those of a snapshot; one that was deleted meanwhile needs none."""
@@ -130,16 +131,13 @@ class _Needs:
             self._last = loaded = load(self._target, name, self._last)
         except MessageNotFoundError:
             return
-        found = self.bytes
         if loaded.base:
-            found.setdefault(loaded.base, 1)
-        for file in shown(loaded.files, self._floor_ms).values():
-            if file.manifest in found:
-                continue
-            for _, size, digest, place in ranges_of(self._target, file):
-                found[digest] = max(place + size, found.get(digest, 0))
-            if file.manifest:
-                found[file.manifest] = 1
+            self.bytes.setdefault(loaded.base, 1)
+        for file in shown(loaded.files, self._oldest).values():
+            # The same manifest needs the same objects.
+            if file.manifest not in self.bytes:
+                for digest, size in needed(self._target, file):
+                    self.bytes[digest] = max(size, self.bytes.get(digest, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +199,7 @@ def prune(
     if not known and not dry_run:
         text = f"target: expected a backup with snapshots, {found.url} has none"
         raise MessageNotFoundError(f"{text}; nothing was deleted: look for its folder snapshots")
-    now_s = time.time() if dry_run else found.now()
+    now_s = time.time() if dry_run else clock_s(found)
     # A clock that was ahead once makes no other snapshot old.
     newest_ms = min(max(map(time_ms_of, known), default=0), now_s * 1000)
     least_ms = newest_ms - keep.total_seconds() * 1000
@@ -263,65 +261,61 @@ def backed_up_end(
 ) -> int:
     """Physical offset up to which the newest snapshot has each byte of log files.
 
-    Args:
-        target: The backup: a folder or a URL.
-        files: Successive files of a store's log by the physical offset at which each begins.
-        storage_options: Options of the object store of a URL, as for ``mqstore.open``.
-
-    Raises:
-        NotAStoreError: There is no backup.
-        ConfigError: It is redacted.
-        CorruptionError: The snapshot, or an object that it needs, is damaged.
-        StoreIOError: A file or an object cannot be read.
+    The files follow each other, and are given by the physical offset at which each begins.
     """
     found, end = existing(target_of(target, storage_options)), 0
-    newest = next(newest_first(found, days(found)), None)
-    if newest is None:
+    loaded = newest(found)
+    if loaded is None:
         return 0
-    loaded = load(found, newest)
     if loaded.snapshot.redact:
         text = f"expected a backup of every byte, {found.url} lacks {loaded.snapshot.redact}"
         raise ConfigError(f"only_backed_up: {text}; nothing was deleted", "only_backed_up")
-    known = loaded.files
     for at, path in files.items():
-        size = size_if_kept(found, known.get(f"commitlog/{at:020}"), path)
-        if size is None:
+        kept = loaded.files.get(log_name(at))
+        if kept is None or not is_kept(found, kept, path):
             break
-        end = at + size
+        end = at + kept.length
     # A sync withdraws a snapshot that lacks an object after all.
-    return end if found.times([document_name(newest)]) != [None] else 0
+    return end if found.times([document_name(loaded.snapshot.id)]) != [None] else 0
 
 
-def size_if_kept(
+def is_kept(
     target: Target,
-    kept: File | None,
+    kept: File,
     path: Path,
     opened: Callable[[Path], SourceFile] = SourceFile,
     *,
     by_digest: bool = False,
-) -> int | None:
-    """Bytes of a file of which a backup has each; ``None`` if it lacks some.
-
-    With `by_digest` the names of objects prove their content, and few are read.
-    """
+) -> bool:
+    """Whether a backup has each byte of a file; `by_digest` as for ``first_difference``."""
     # `prune` would delete one that the store has lost before.
-    if kept is None or kept.gone_ms:
-        return None
+    if kept.gone_ms:
+        return False
     try:
         with opened(path) as file:
             if kept.length != file.length:
-                return None
-            at = 0
-            for begin, size, digest, place in ranges_of(target, kept):
-                there = file.read(begin, begin + size)
-                is_same = by_digest and place == 0 and digest_of(there) == digest
-                if not is_same:
-                    content = get_objects(target, [digest])[0][place : place + size]
-                    is_same = len(content) == size and there == content
-                # Zeros between ranges are not kept.
-                if not is_same or any(file.pieces(at, begin)):
-                    return None
-                at = begin + size
-            return None if any(file.pieces(at, file.length)) else file.length
+                return False
+            return first_difference(target, kept, file, file.length, by_digest=by_digest) is None
     except FileNotFoundError:  # the store's retention deleted it meanwhile
-        return None
+        return False
+
+
+def first_difference(
+    target: Target, kept: File, file: SourceFile, end: int, *, by_digest: bool = False
+) -> int | None:
+    """Position of the first byte before `end` that a backup has otherwise; ``None`` without one.
+
+    With `by_digest` the names of objects prove their content, and few are read.
+    """
+    at = 0
+    for one in ranges_of(target, kept):
+        # Zeros between ranges are not kept.
+        if between := next(file.pieces(at, min(one.begin, file.length)), None):
+            return between[0]
+        at, there = one.end, file.read(one.begin, one.end)
+        if by_digest and one.place == 0 and digest_of(there) == one.digest:
+            continue
+        content = get_objects(target, [one.digest])[0][one.place : one.place + one.size]
+        if content != there:
+            return one.begin + same_bytes(content, there)
+    return next((place for place, _ in file.pieces(at, end)), None)

@@ -7,13 +7,13 @@ import uuid
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from mqstore.backup.snapshot import Range
 from mqstore.backup.source import PIECE
 from mqstore.backup.target import digest_of, get_objects, object_name, packed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mqstore.backup.snapshot import Range
     from mqstore.backup.target import Target
 
 
@@ -24,16 +24,9 @@ _LEASE_S = 3600
 
 
 class ObjectWriter:
-    """Writes content that a snapshot will need.
-
-    Args:
-        target: The backup.
-        began_s: When the sync began, by ``time.monotonic``.
-        verify: Whether to read back what was written.
-        compress: As for ``mqstore.sync``.
+    """Writes content that a snapshot will need, for a sync that began at a monotonic time.
 
     Attributes:
-        compress: As given.
         ranges: Kept ranges of files, by path.
         new_bytes: Bytes that were kept.
         written_bytes: Bytes of objects that were missing.
@@ -56,19 +49,16 @@ class ObjectWriter:
         self.new_bytes = self.written_bytes = 0
 
     def keep(self, name: str, at: int, content: bytes) -> None:
-        """Keeps bytes of a file, in pieces."""
-        for begin in range(0, len(content), PIECE):
-            self._keep(name, at + begin, content[begin : begin + PIECE])
-
-    def _keep(self, name: str, at: int, content: bytes) -> None:
-        """Keeps a piece of a file: in an object of its own, or beside others."""
+        """Keeps bytes of a file, in pieces: each in an object of its own, or beside others."""
         self.new_bytes += len(content)
-        if len(content) >= SMALL:
-            self.ranges[name].append((at, len(content), self.add(content), 0))
-        else:
-            self._pack.append((name, at, content))
-            self._pack_bytes += len(content)
-        self.flush()
+        for begin in range(0, len(content), PIECE):
+            piece, place = content[begin : begin + PIECE], at + begin
+            if len(piece) >= SMALL:
+                self.ranges[name].append(Range(place, len(piece), self.add(piece), 0))
+            else:
+                self._pack.append((name, place, piece))
+                self._pack_bytes += len(piece)
+            self.flush()
 
     def add(self, content: bytes) -> str:
         """Adds an object; returns its digest."""
@@ -83,7 +73,7 @@ class ObjectWriter:
             digest = self.add(b"".join(content for *_, content in self._pack))
             place = 0
             for name, at, content in self._pack:
-                self.ranges[name].append((at, len(content), digest, place))
+                self.ranges[name].append(Range(at, len(content), digest, place))
                 place += len(content)
             self._pack.clear()
             self._pack_bytes = 0

@@ -153,21 +153,17 @@ def snapshots_command(output: Output, target: str, check: bool, **options: Any) 
         return 0
     with progress("checking", unit="objects") as advance:
         report = mqstore.check_backup(target, progress=advance, **options)
-    document = {
-        "path": report.path,
-        "ok": report.ok,
-        "findings": report.findings,
-        "counts": report.counts,
-    }
+    names = ("path", "ok", "findings", "counts")
+    document = {name: getattr(report, name) for name in names}
 
     def lines() -> Lines:
         if report.findings:
             yield from table_lines(report.findings, _FINDINGS)
-        counts = report.counts
-        yield (
-            f"{count_text(counts['snapshots'])} snapshots, {count_text(counts['objects'])} objects "
-            f"with {size_text(counts['bytes'])} are sound"
+        snapshots, objects, size = (
+            report.counts[name] for name in ("snapshots", "objects", "bytes")
         )
+        of = f"{count_text(snapshots)} snapshots, {count_text(objects)} objects"
+        yield f"{of} with {size_text(size)} are sound"
 
     output.document(document, lines, rows="findings")
     return int(not report.ok)
