@@ -142,15 +142,14 @@ class InFlight:
         queue = self._take(key)
         if queue is None:
             return []
+        found: list[tuple[QueueKey, StoredMessage, Span, int]] = []
         try:
             found = self._read(key, queue, max_messages, tags, on_loss, wanted)
-        except BaseException:
-            self._release_idle(key, queue)
-            raise
-        if not found:
-            # Its place is kept where it cannot be committed, such as beside a broker.
-            with suppress(StoreError):
-                self._release_idle(key, queue)
+        finally:
+            if not found:
+                # Its place is kept where it cannot be committed, such as beside a broker.
+                with suppress(StoreError):
+                    self._release_idle(key, queue)
         return found
 
     def _read(
@@ -292,9 +291,7 @@ class InFlight:
         """
         with self._lock:
             for key in self._give_back(messages, tags):
-                queue = self._open[key]
-                if len(queue.returned) == len(queue.waiting) and not queue.in_hand:
-                    self._commit_and_release(key, queue)
+                self._release_returned(key, self._open[key])
 
     def _give_back(self, messages: Iterable[StoredMessage], tags: str | None) -> set[QueueKey]:
         """``give_back`` that keeps the queues, which it gives."""
@@ -348,8 +345,7 @@ class InFlight:
             queue = self._open.get(key)
             if queue is not None:
                 queue.in_hand -= 1
-                if len(queue.returned) == len(queue.waiting) and not queue.in_hand:
-                    self._commit_and_release(key, queue)
+                self._release_returned(key, queue)
 
     def _hide(self, messages: list[StoredMessage], tags: str | None, seconds: float) -> None:
         """Gives messages in flight a deadline."""
@@ -409,6 +405,11 @@ class InFlight:
     def _release_idle(self, key: QueueKey, queue: TakenQueue) -> None:
         """Lets any process take a queue of which nothing is in flight or in hand."""
         if not queue.waiting and not queue.in_hand:
+            self._commit_and_release(key, queue)
+
+    def _release_returned(self, key: QueueKey, queue: TakenQueue) -> None:
+        """As `_release_idle`, though messages wait to come again."""
+        if len(queue.returned) == len(queue.waiting) and not queue.in_hand:
             self._commit_and_release(key, queue)
 
     def _release_late(self, key: QueueKey, queue: TakenQueue) -> None:
