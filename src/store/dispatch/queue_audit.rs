@@ -45,7 +45,7 @@ pub struct QueueFinding {
     pub expected: i64,
 }
 
-/// Audit of the queues, fed with records in log order.
+/// Fed with records in log order.
 #[derive(Debug)]
 pub struct Audit<'q> {
     queues: &'q QueueTable,
@@ -63,10 +63,6 @@ impl<'q> Audit<'q> {
     }
 
     /// Compares one record with its queues; passes entries that they lack to `miss`.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`], [`crate::Error::Unsupported`] for
-    /// too many queues in one log.
     pub fn check(
         &mut self,
         request: &DispatchRequest<'_>,
@@ -209,14 +205,13 @@ impl<'q> Audit<'q> {
         Ok((!there).then_some(unit))
     }
 
-    /// Physical offset of the first record of a queue without an entry.
     #[must_use]
     pub fn first_missing_of(&self, topic: &[u8], queue_id: i32) -> Option<u64> {
         let place = self.places.get(topic)?.get(&queue_id)?;
         u64::try_from(self.audits.get(*place)?.first_missing?.physical_offset).ok()
     }
 
-    /// Physical offset of the first record without an entry.
+    /// Physical offset.
     #[must_use]
     pub fn first_missing(&self) -> Option<u64> {
         let first = self

@@ -83,7 +83,7 @@ impl AckFile {
         self.file.stat().is_ok_and(|stat| stat.links > 0 && stat.len == self.end)
     }
 
-    /// Acknowledgements behind an offset of the table; `None` if the file has none for it.
+    /// `None` if the file is of another offset.
     pub(super) fn rows_behind(
         storage: &dyn Storage,
         path: &Path,

@@ -1,4 +1,4 @@
-//! Commits of a group's places, and of what is acknowledged behind them.
+//! Commits of a group's places and acknowledgements.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,6 @@ use crate::store::folder::config_file;
 use crate::store::folder::lock::OffsetsLock;
 
 impl ConsumerGroup {
-    /// Whether offsets wait for [`ConsumerGroup::commit`].
     pub fn has_moved(&self) -> bool {
         !self.progress.lock().moved.is_empty()
     }

@@ -50,7 +50,6 @@ impl GroupOffset {
 type Parse = fn(&[u8]) -> std::result::Result<(), FormatError>;
 
 impl MessageStore {
-    /// Committed offsets of each group.
     pub fn groups(&self) -> Result<BTreeMap<String, Vec<GroupOffset>>> {
         self.check_open()?;
         let mut groups: BTreeMap<String, Vec<GroupOffset>> = BTreeMap::new();
@@ -423,7 +422,7 @@ impl ConsumerGroup {
         Ok(())
     }
 
-    /// Lag of each queue of the group's topics, from `current` offsets where given.
+    /// From `current` offsets where given.
     pub fn lag(&self, current: &BTreeMap<(String, i32), i64>) -> Result<Vec<GroupOffset>> {
         let mut progress = self.progress()?;
         self.load(&mut progress)?;
@@ -447,7 +446,7 @@ impl ConsumerGroup {
             .collect()
     }
 
-    /// Releases the name without a commit; a second call does nothing.
+    /// Releases the name without a commit.
     pub fn close(&self) {
         let mut progress = self.progress.lock();
         if !self.store.is_of_parent() {

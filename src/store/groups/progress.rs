@@ -8,7 +8,7 @@ use crate::store::store_files::OffsetsStamps;
 
 pub(super) type Queue = (String, i32);
 
-/// Sorted ranges of offsets whose messages are done.
+/// Sorted ranges of offsets.
 pub(super) type Done = Vec<(i64, i64)>;
 
 /// The place behind `offset` and sorted ranges that reach it, and the ranges behind.
@@ -62,7 +62,6 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Whether the table has the group in a topic.
     pub(super) fn knows(&self, topic: &str) -> bool {
         let first = self.committed.range((topic.to_owned(), i32::MIN)..).next();
         first.is_some_and(|((known, _), _)| known == topic)
@@ -72,12 +71,12 @@ impl Progress {
         self.moved.contains_key(queue) && self.acks.contains_key(queue)
     }
 
-    /// Whether `advance` has not counted acknowledgements of the queue, which only their file has.
+    /// Whether only their file has some acknowledgements.
     pub(super) fn is_behind(&self, queue: &Queue) -> bool {
         self.acks.get(queue).is_some_and(|file| file.is_ahead)
     }
 
-    /// The place in memory has all acknowledgements of the queue from here on.
+    /// The place in memory has all of them now.
     pub(super) fn count_acks(&mut self, queue: &Queue) {
         if let Some(file) = self.acks.get_mut(queue) {
             file.is_ahead = false;

@@ -31,7 +31,7 @@ impl ConsumerGroup {
         progress.acks.get(queue).is_none_or(AckFile::is_unchanged)
     }
 
-    /// Adds what was acknowledged and not committed, by another process that may be gone.
+    /// Adds acknowledgements of another process that may be gone.
     fn take_over(&self, progress: &mut Progress, queue: &Queue, offset: i64) -> Result<i64> {
         let (topic, queue_id) = (&queue.0, queue.1);
         let path = self.ack_path(queue);
