@@ -156,6 +156,11 @@ class ConsumerGroup(InFlight):
                     self._store.wait(end, timeout_s=_SLICE_S)
         except StoreClosedError:
             return
+        finally:
+            with self._lock, suppress(StoreError):
+                for key, queue in taken.items():
+                    if self._open.get(key) is queue:
+                        self._release_returned(key, queue)
 
     def ack(self, messages: StoredMessage | Iterable[StoredMessage]) -> bool:
         """Counts messages as done: they do not come again, however this process ends.
@@ -181,9 +186,7 @@ class ConsumerGroup(InFlight):
             self._expire()
             are_there = all(self._queue_of(message) is not None for message in many)
             for key in self._finish(many):
-                queue = self._open[key]
-                self._release_idle(key, queue)
-                self._release_late(key, queue)
+                self._release_returned(key, self._open[key])
             return are_there
 
     def nack(self, message: StoredMessage, delay_s: Seconds | None = None) -> bool:
@@ -217,7 +220,11 @@ class ConsumerGroup(InFlight):
             dead = message.reconsume_times + 1 >= MAX_ATTEMPTS
             level = 0 if dead else self._level(message, delay_s, "delay_s")
             send_back(self._store, self.name, [Failed(message, level)])
-            return self.ack(message)
+            try:
+                return self.ack(message)
+            except BaseException:
+                self._pass([message])  # its retry is written
+                raise
 
     def _level(self, message: StoredMessage, delay: Seconds | None, argument: str) -> int:
         levels = levels_ms(self._store)
@@ -347,7 +354,7 @@ class ConsumerGroup(InFlight):
                         del queue.waiting[physical_offset]
                     queue.began = min(queue.returned)
                     queue.has_progress = queue.has_unwritten = False
-                    self._release_late(key, queue)
+                    self._release_returned(key, queue)
                 else:
                     self._release(key)
 

@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 import weakref
-from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -46,8 +45,6 @@ class TakenQueue:
     returned: dict[int, tuple[StoredMessage, str | None, int]] = field(default_factory=dict)
     # Physical offsets, each with its message, tag expression and deadline.
     hidden: dict[int, tuple[StoredMessage, str | None, float]] = field(default_factory=dict)
-    # Whether a message came back after its deadline: then the queue is not held for it.
-    has_late: bool = False
     # Whether a message was done since the last commit.
     has_progress: bool = False
     # Whether a message was done since then that only a commit writes.
@@ -146,11 +143,17 @@ class InFlight:
         try:
             found = self._read(key, queue, max_messages, tags, on_loss, wanted)
         finally:
-            if not found:
-                # Its place is kept where it cannot be committed, such as beside a broker.
-                with suppress(StoreError):
-                    self._release_idle(key, queue)
+            if not found and not queue.waiting and not queue.in_hand:
+                self._let_go(key, queue)
         return found
+
+    def _let_go(self, key: QueueKey, queue: TakenQueue) -> None:
+        """Releases a queue that had nothing, with a later commit if messages were passed over."""
+        if queue.place == queue.began and not queue.has_progress:
+            self._release(key)
+        else:
+            queue.has_progress = queue.has_unwritten = True
+            self._wake_at(time.monotonic() + _COMMIT_S)
 
     def _read(
         self,
@@ -343,7 +346,7 @@ class InFlight:
         with self._lock:
             self._give_back(left, tags)
             queue = self._open.get(key)
-            if queue is not None:
+            if queue is not None and queue.in_hand:
                 queue.in_hand -= 1
                 self._release_returned(key, queue)
 
@@ -395,26 +398,16 @@ class InFlight:
             for at in late:
                 message, tags, _ = queue.hidden[at]
                 self._give_back([message], tags)
-                queue.has_late = True
+                queue.hidden.pop(at, None)
                 self._late[at] = None
-            for at in list(self._late)[:-_MOST_LATE]:
-                del self._late[at]
             if late:
-                self._release_late(key, queue)
-
-    def _release_idle(self, key: QueueKey, queue: TakenQueue) -> None:
-        """Lets any process take a queue of which nothing is in flight or in hand."""
-        if not queue.waiting and not queue.in_hand:
-            self._commit_and_release(key, queue)
+                self._release_returned(key, queue)
+        for at in list(self._late)[:-_MOST_LATE]:
+            del self._late[at]
 
     def _release_returned(self, key: QueueKey, queue: TakenQueue) -> None:
-        """As `_release_idle`, though messages wait to come again."""
+        """Lets any process take a queue of which no message is in flight or in hand."""
         if len(queue.returned) == len(queue.waiting) and not queue.in_hand:
-            self._commit_and_release(key, queue)
-
-    def _release_late(self, key: QueueKey, queue: TakenQueue) -> None:
-        """Lets any process take a queue of which no message is in flight but late ones."""
-        if queue.has_late and 0 < len(queue.returned) == len(queue.waiting):
             self._commit_and_release(key, queue)
 
     def _commit_and_release(self, key: QueueKey, queue: TakenQueue) -> None:
@@ -450,6 +443,8 @@ class InFlight:
             for (_, queue), first in zip(queues, firsts, strict=True):
                 queue.began = first
                 queue.has_progress = queue.has_unwritten = False
+            for key, queue in queues:
+                self._release_returned(key, queue)
 
 
 def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:

@@ -87,16 +87,34 @@ impl ConsumerGroup {
             table.put_done(&at, &done);
             written.push((queue.clone(), queue_offset));
         }
-        config_file::write(storage, &path, before.as_deref(), &table.to_bytes())
-            .map_err(Moved::end_writing)?;
-        // A file that stays lies behind another offset than the table has, or says the same.
-        let remove = |(queue, _): &(Queue, i64)| storage.remove_if_there(&self.ack_path(queue));
-        let removed: Vec<_> = written.iter().map(remove).collect();
+        let outcome = config_file::write(storage, &path, before.as_deref(), &table.to_bytes());
+        if let Err(error) = outcome {
+            self.read_again(progress, &written);
+            return Err(Moved::end_writing(error));
+        }
+        for (queue, _) in &written {
+            // A file that stays lies behind another offset than the table has, or says the same.
+            let _ = storage.remove_if_there(&self.ack_path(queue));
+        }
         let Progress { moved, acks, committed, .. } = progress;
         acks.retain(|queue, file| file.is_ahead || !moved.contains_key(queue));
         moved.retain(|queue, _| acks.contains_key(queue));
         committed.extend(written);
-        removed.into_iter().try_for_each(|outcome| outcome.map(drop))
+        Ok(())
+    }
+
+    /// Learns what the table has after a write that failed, perhaps when it was there.
+    fn read_again(&self, progress: &mut Progress, queues: &[(Queue, i64)]) {
+        let Ok((_, Some(loaded))) = self.store.files.committed() else { return };
+        for (queue, _) in queues {
+            let there = loaded.table.get(&queue.0, &self.name, queue.1);
+            if let Some(offset) = there
+                && progress.committed.insert(queue.clone(), offset) != there
+            {
+                // Rows of the file would count for the offset before.
+                progress.acks.remove(queue);
+            }
+        }
     }
 
     fn make_durable(&self, progress: &mut Progress) -> Result<()> {

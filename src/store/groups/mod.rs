@@ -50,6 +50,7 @@ impl GroupOffset {
 type Parse = fn(&[u8]) -> std::result::Result<(), FormatError>;
 
 impl MessageStore {
+    /// Committed offsets of each group.
     pub fn groups(&self) -> Result<BTreeMap<String, Vec<GroupOffset>>> {
         self.check_open()?;
         let mut groups: BTreeMap<String, Vec<GroupOffset>> = BTreeMap::new();
@@ -214,12 +215,12 @@ impl ConsumerGroup {
         let is_ours = |queue: &Queue| moved.contains_key(queue) || taken.contains_key(queue);
         next.retain(|queue, _| is_ours(queue));
         done.retain(|queue, _| is_ours(queue));
-        known.clear();
+        known.retain(|queue, _| is_ours(queue));
         let Some(loaded) = &committed else { return Ok(()) };
         for at in loaded.table.iter().filter(|at| at.group == self.name) {
             let queue = (at.topic.to_owned(), at.queue_id);
-            known.insert(queue.clone(), at.queue_offset);
             if !is_ours(&queue) {
+                known.insert(queue.clone(), at.queue_offset);
                 let ranges = loaded.table.done(&at);
                 if !ranges.is_empty() {
                     done.insert(queue.clone(), ranges);

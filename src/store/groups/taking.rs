@@ -46,7 +46,7 @@ impl ConsumerGroup {
         if self.store.max_offset(topic, queue_id)? < end {
             self.store.catch_up()?;
         }
-        let mut ranges = progress.done.remove(queue).unwrap_or_default();
+        let mut ranges = progress.done.get(queue).cloned().unwrap_or_default();
         for (from, to, stored_ms) in rows {
             // After a power cut another message may have the number.
             let found = self.store.stored_at(topic.as_bytes(), queue_id, to.saturating_sub(1))?;
@@ -62,6 +62,7 @@ impl ConsumerGroup {
             progress.acks.insert(queue.clone(), file.map_err(Moved::end_writing)?);
             progress.moved.insert(queue.clone(), end);
         }
+        progress.done.remove(queue);
         if !done.is_empty() {
             progress.done.insert(queue.clone(), done);
         }
