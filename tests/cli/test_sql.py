@@ -219,6 +219,7 @@ def test_several_stores_have_their_brokers(mq, root, tmp_path):
     assert f"{other}: messages" in shown
     assert f"{root}: messages" not in shown
     assert "is named twice" in mq("sql", root, root, code=2).err
+    assert "put it in quotes" in mq("sql", root, "select", "topic", "from", "topics", code=2).err
 
 
 def test_forms_of_output(mq, root, tmp_path):
