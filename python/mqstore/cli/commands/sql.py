@@ -182,7 +182,9 @@ def _split(words: tuple[str, ...]) -> tuple[list[str], str | None]:
     if wrong := [store for store in stores if _is_query(store) and "://" not in store]:
         raise click.UsageError(f"{wrong[0]!r} is no path; the query stands last, and once")
     if unquoted := [store for store in stores[1:] if store.lower() in _FIRST_WORDS]:
-        raise click.UsageError(f"{unquoted[0]!r} is no store; a query is one word: put it in quotes")
+        raise click.UsageError(
+            f"{unquoted[0]!r} is no store; a query is one word: put it in quotes"
+        )
     if twice := [store for store in stores if stores.count(store) > 1]:
         raise click.UsageError(f"STORE: {twice[0]} is named twice")
     return stores, query
