@@ -367,6 +367,16 @@ def test_nack_beside_a_broker_writes_no_retry(reader: mqstore.Store) -> None:
     assert len(list(Path(reader.path).glob("mqstore.failed/*.json"))) == 1
 
 
+def test_a_filter_beside_a_broker_says_nothing(
+    reader: mqstore.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    with broker(reader), reader.group("g") as group:
+        assert group.poll("t", tags="none") == []
+        group._expire_late()
+        assert group.poll("t", tags="none") == []
+    assert not caplog.records
+
+
 def test_a_commit_by_time_that_failed_is_tried_again(store: mqstore.Store) -> None:
     with store.group("g") as group:
         first, *_ = group.poll("t", max_messages=2)

@@ -348,12 +348,12 @@ class ConsumerGroup(InFlight):
             for key, queue in list(self._open.items()):
                 if queue.in_hand:
                     queue.began = firsts.get(key, queue.began)
-                    queue.has_progress = queue.has_unwritten = False
+                    queue.has_progress = queue.has_unwritten = queue.has_passed = False
                 elif queue.returned:
                     for physical_offset in self._drop_flight(key):
                         del queue.waiting[physical_offset]
                     queue.began = min(queue.returned)
-                    queue.has_progress = queue.has_unwritten = False
+                    queue.has_progress = queue.has_unwritten = queue.has_passed = False
                     self._release_returned(key, queue)
                 else:
                     self._release(key)

@@ -49,6 +49,8 @@ class TakenQueue:
     has_progress: bool = False
     # Whether a message was done since then that only a commit writes.
     has_unwritten: bool = False
+    # Whether messages were passed over since then, which only a commit writes, too.
+    has_passed: bool = False
     # Batches of it that threads of ``process`` handle.
     in_hand: int = 0
 
@@ -152,7 +154,7 @@ class InFlight:
         if queue.place == queue.began and not queue.has_progress:
             self._release(key)
         else:
-            queue.has_progress = queue.has_unwritten = True
+            queue.has_passed = True
             self._wake_at(time.monotonic() + _COMMIT_S)
 
     def _read(
@@ -434,15 +436,25 @@ class InFlight:
     def _commit_progress(self) -> None:
         """Commits what is done, up to the first message in flight of each queue."""
         with self._lock:
-            queues = [(key, queue) for key, queue in self._open.items() if queue.has_progress]
+            queues = [
+                (key, queue)
+                for key, queue in self._open.items()
+                if queue.has_progress or queue.has_passed
+            ]
             if not queues and not self._has_left:
                 return
             firsts = [self._advance(key, queue, queue.waiting.values()) for key, queue in queues]
-            self._places.commit()
+            try:
+                self._places.commit()
+            except UnsupportedError:
+                # Beside a broker a group reads all the same.
+                if self._has_left or any(queue.has_progress for _, queue in queues):
+                    raise
+                return
             self._has_left = False
             for (_, queue), first in zip(queues, firsts, strict=True):
                 queue.began = first
-                queue.has_progress = queue.has_unwritten = False
+                queue.has_progress = queue.has_unwritten = queue.has_passed = False
             for key, queue in queues:
                 self._release_returned(key, queue)
 
