@@ -235,9 +235,7 @@ def test_a_queue_of_returned_messages_is_free(store: mqstore.Store) -> None:
         assert numbers(other.poll("t", timeout_s=30)) == list(range(2, 20))
         for queue_id in (0, 1):
             store.append("two", b"%d" % queue_id, queue_id=queue_id)
-        for message in group.messages("two"):
-            held = message.body
-            break
+        held = next(group.messages("two")).body
         assert [one.body for one in other.poll("two", timeout_s=30)] == [b"01".strip(held)]
 
 
@@ -374,7 +372,47 @@ def test_a_filter_beside_a_broker_says_nothing(
         assert group.poll("t", tags="none") == []
         group._expire_late()
         assert group.poll("t", tags="none") == []
+        for topic in "tu" * 3:
+            assert group.poll(topic, tags="none") == []
+            group._expire_late()
     assert not caplog.records
+
+
+def test_an_error_of_a_later_queue_leaves_the_earlier_ones_to_others(tmp_path: Path) -> None:
+    config = {**TINY, "mapped_file_size_commit_log": 4096}
+    with mqstore.open(tmp_path, "a", config=config) as store:
+        for number in range(30):
+            store.append("t", b"%d" % number + b" " * 300, queue_id=int(number < 15))
+        with store.group("g") as group:
+            group.poll("t", max_messages=40)
+            group.seek("t", 1, 1)
+            group.seek("t", 0, 0)
+            group.commit()
+    min((tmp_path / "commitlog").iterdir()).unlink()
+    with (
+        mqstore.open(tmp_path) as one,
+        mqstore.open(tmp_path) as other,
+        one.group("g") as group,
+        other.group("g") as second,
+    ):
+        with pytest.raises(mqstore.OffsetOutOfRangeError):
+            group.poll("t", on_loss="error")
+        assert {message.queue_id for message in second.poll("t")} == {0, 1}
+
+
+def test_a_timer_that_cannot_begin_loses_no_later_one(
+    store: mqstore.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    with store.group("g") as group:
+        first, second, _ = group.poll("t", max_messages=3)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Timer, "start", start)
+            assert group.ack(first)
+        assert group.ack(second)
+        wait_until(lambda: committed(store) == 2)
 
 
 def test_a_commit_by_time_that_failed_is_tried_again(store: mqstore.Store) -> None:

@@ -138,7 +138,9 @@ class ConsumerGroup(InFlight):
                 if not ahead:
                     self._store._refresh_if_grown()  # noqa: SLF001 - a part of the store
                     with self._lock:
-                        ahead.extend(self._next(topic, _AHEAD, tags, "warn"))
+                        # The others are for other processes meanwhile.
+                        found = self._next(topic, _AHEAD, tags, "warn", of_one_queue=True)
+                        ahead.extend(found)
                         taken = self._open.copy()
                 while ahead:
                     key, message, span, after = ahead.popleft()
@@ -156,11 +158,6 @@ class ConsumerGroup(InFlight):
                     self._store.wait(end, timeout_s=_SLICE_S)
         except StoreClosedError:
             return
-        finally:
-            with self._lock, suppress(StoreError):
-                for key, queue in taken.items():
-                    if self._open.get(key) is queue:
-                        self._release_returned(key, queue)
 
     def ack(self, messages: StoredMessage | Iterable[StoredMessage]) -> bool:
         """Counts messages as done: they do not come again, however this process ends.
@@ -392,7 +389,8 @@ class ConsumerGroup(InFlight):
             self._drop_flight(key)
             queue.waiting.clear()
             queue.returned.clear()
-            queue.place, queue.began, queue.has_progress = queue_offset, -1, False
+            queue.place, queue.began = queue_offset, -1
+            queue.has_progress = queue.has_unwritten = queue.has_passed = False
 
     def _check_bounds(self, topic: str, queue_id: int, queue_offset: int) -> None:
         if self._store.mode == "r":

@@ -10,7 +10,13 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from mqstore.errors import OffsetOutOfRangeError, StoreClosedError, StoreError, UnsupportedError
+from mqstore.errors import (
+    OffsetOutOfRangeError,
+    StoreClosedError,
+    StoreError,
+    StorePoisonedError,
+    UnsupportedError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -96,7 +102,13 @@ class InFlight:
         self._has_left = False
 
     def _next(
-        self, topic: str, max_messages: int, tags: str | None, on_loss: OnLoss
+        self,
+        topic: str,
+        max_messages: int,
+        tags: str | None,
+        on_loss: OnLoss,
+        *,
+        of_one_queue: bool = False,
     ) -> list[tuple[QueueKey, StoredMessage, Span, int]]:
         """Reads messages without moving: queue, message, its span, and the next place to read."""
         found: list[tuple[QueueKey, StoredMessage, Span, int]] = []
@@ -107,9 +119,15 @@ class InFlight:
             self._name_missing(topic, queues)
             last = self._turn.get(topic, -1)
             for queue_id in sorted(queues, key=lambda queue_id: (queue_id <= last, queue_id)):
-                if found and len(found) >= max_messages:
+                if found and (of_one_queue or len(found) >= max_messages):
                     break
-                got = self._next_of((topic, queue_id), max_messages - len(found), tags, on_loss)
+                room = max_messages - len(found)
+                try:
+                    got = self._next_of((topic, queue_id), room, tags, on_loss)
+                except BaseException:
+                    for key in {key for key, *_ in found}:
+                        self._let_go(key, self._open[key])
+                    raise
                 found += got
                 if got:
                     self._turn[topic] = queue_id
@@ -145,12 +163,14 @@ class InFlight:
         try:
             found = self._read(key, queue, max_messages, tags, on_loss, wanted)
         finally:
-            if not found and not queue.waiting and not queue.in_hand:
+            if not found:
                 self._let_go(key, queue)
         return found
 
     def _let_go(self, key: QueueKey, queue: TakenQueue) -> None:
-        """Releases a queue that had nothing, with a later commit if messages were passed over."""
+        """Releases an idle queue, with a later commit if messages were passed over."""
+        if queue.waiting or queue.in_hand:
+            return
         if queue.place == queue.began and not queue.has_progress:
             self._release(key)
         else:
@@ -208,8 +228,9 @@ class InFlight:
             if place is None:
                 return None
             queue = self._open[key] = TakenQueue(place)
-            if self._places.has_moved:  # what another process acknowledged counts from now on
-                self._commit_late()
+            has_passed = any(one.has_passed for one in self._open.values())
+            if self._places.has_moved and not has_passed:
+                self._commit_late()  # what another process acknowledged counts from now on
         return queue
 
     def _release(self, key: QueueKey) -> None:
@@ -363,13 +384,16 @@ class InFlight:
     def _wake_at(self, deadline: float) -> None:
         if deadline >= self._timer_due:
             return
+        pause = min(max(deadline - time.monotonic(), 0), threading.TIMEOUT_MAX)
+        timer = threading.Timer(pause, _call, [weakref.WeakMethod(self._expire_late)])
+        timer.daemon = True
+        try:
+            timer.start()
+        except RuntimeError:  # no thread can begin, as at the end of the interpreter
+            return
         if self._timer is not None:
             self._timer.cancel()
-        pause = min(max(deadline - time.monotonic(), 0), threading.TIMEOUT_MAX)
-        self._timer = threading.Timer(pause, _call, [weakref.WeakMethod(self._expire_late)])
-        self._timer_due = deadline
-        self._timer.daemon = True
-        self._timer.start()
+        self._timer, self._timer_due = timer, deadline
 
     def _expire_late(self) -> None:
         try:
@@ -383,6 +407,8 @@ class InFlight:
                     hidden = [one for queue in self._open.values() for one in queue.hidden.values()]
                     if hidden:
                         self._wake_at(min(deadline for *_, deadline in hidden))
+                    if any(queue.has_passed for queue in self._open.values()):
+                        self._wake_at(time.monotonic() + _AGAIN_S)
         except StoreClosedError:
             return
         except StoreError:
@@ -393,7 +419,7 @@ class InFlight:
     def _expire(self) -> None:
         """Gives back messages whose deadline has passed."""
         now = time.monotonic()
-        if now < self._timer_due:
+        if self._timer is not None and now < self._timer_due:
             return
         for key, queue in list(self._open.items()):
             late = [at for at, (*_, deadline) in queue.hidden.items() if deadline <= now]
@@ -446,9 +472,10 @@ class InFlight:
             firsts = [self._advance(key, queue, queue.waiting.values()) for key, queue in queues]
             try:
                 self._places.commit()
-            except UnsupportedError:
-                # Beside a broker a group reads all the same.
-                if self._has_left or any(queue.has_progress for _, queue in queues):
+            except StoreError as error:
+                # A group reads beside a broker, and where nothing can be written.
+                is_end = isinstance(error, (StoreClosedError, StorePoisonedError))
+                if is_end or self._has_left or any(queue.has_progress for _, queue in queues):
                     raise
                 return
             self._has_left = False
