@@ -536,13 +536,14 @@ pub(crate) fn report_missing(
         let below = cx.paths.root().join(kind.folder());
         let dir = below.join(&*String::from_utf8_lossy(&topic)).join(id.to_string());
         let behind = missing.behind;
+        // Lower numbers than those of its entries are of files that are gone.
         if let Some(queue) = queue.filter(|queue| queue.kind() == QueueKind::Plain)
+            && missing.inside == 0
             && queue.begins_behind(missing.last)?
         {
-            let count = missing.inside.saturating_add(behind);
             let expected = "entries of all messages before that of the first entry";
             let found = format!(
-                "none of {count} from physical offset {} to {}: the queue was lost, or its topic \
+                "none of {behind} from physical offset {} to {}: the queue was lost, or its topic \
                  deleted, and numbered anew",
                 missing.position, missing.last
             );
