@@ -80,8 +80,7 @@ impl Queue {
         Ok(number.filter(|_| in_order))
     }
 
-    /// Whether all its entries are right and lead behind a place in the log. RocketMQ fills queues
-    /// in the log's order, so it had entries up to there and lost or deleted them.
+    /// Whether all its entries are right and lead behind a place, in whose order they are put.
     fn begins_behind(&self, at: u64) -> Result<bool> {
         let first = self.end.saturating_sub(saturating_i64(self.live));
         let is_right = self.live > 0 && self.matched.load(Ordering::Relaxed) == self.live;
