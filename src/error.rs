@@ -308,6 +308,14 @@ impl Error {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
+    /// Whether the system lets nobody, or not this process, write there.
+    #[must_use]
+    pub fn is_write_refused(&self) -> bool {
+        use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+        matches!(self, Self::Io { source, .. }
+            if matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem))
+    }
+
     /// An [`Error::Corrupt`].
     pub fn corrupt(
         path: &Path,

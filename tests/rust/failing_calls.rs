@@ -6,9 +6,11 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use mqstore::Error;
 use mqstore::config::FlushDiskType;
-use mqstore::store::MessageStore;
+use mqstore::format::message::{Frame, read_frame};
+use mqstore::store::groups::{Begin, ConsumerGroup};
+use mqstore::store::{MessageStore, NewMessage};
+use mqstore::{Error, TagFilter};
 
 use crate::power_cuts::{FIRST_SEED, Place, from_environment, number_of, numbered};
 use crate::support::disk::{Disk, Image};
@@ -159,4 +161,92 @@ fn fl04_each_call_fails_once_under_async_flush() {
 fn fl06_each_call_finds_the_disk_full_once() {
     assert!(fail_each(FlushDiskType::Sync, ENOSPC) > 300);
     assert!(fail_each(FlushDiskType::Async, ENOSPC) > 300);
+}
+
+const COUNT: i64 = 12;
+const TOPIC: &str = "Topic";
+
+/// A group of a store, and its messages in the topic's queue that are not done.
+struct Consumer {
+    group: ConsumerGroup,
+    waiting: Vec<(i64, i64, i64)>,
+}
+
+impl Consumer {
+    fn begin(place: &Place) -> mqstore::Result<Self> {
+        let store = Arc::new(place.open()?);
+        let group = ConsumerGroup::open(store, "g", Begin::Earliest)?;
+        let start = group.take(TOPIC, 0)?.unwrap();
+        let (found, ..) = group.read(TOPIC, 0, start, 99, &TagFilter::ALL)?;
+        let spans = found.iter().map(|found| match read_frame(&found.record) {
+            Ok(Frame::Message(view)) => (found.end - 1, found.end, view.store_timestamp_ms()),
+            other => panic!("{other:?}"),
+        });
+        Ok(Self { waiting: spans.collect(), group })
+    }
+
+    fn ack(&mut self, numbers: &[i64]) -> mqstore::Result<()> {
+        let is_it = |span: &&(i64, i64, i64)| numbers.contains(&span.0);
+        let acks: Vec<_> = self.waiting.iter().filter(is_it).copied().collect();
+        self.group.ack(TOPIC, 0, &acks)?;
+        self.waiting.retain(|span| !acks.contains(span));
+        Ok(())
+    }
+
+    fn commit(&self) -> mqstore::Result<()> {
+        let in_flight = |number: &i64| self.waiting.iter().any(|span| span.0 == *number);
+        let first = (0..COUNT).find(in_flight).unwrap_or(COUNT);
+        let done = (first..COUNT).filter(|number| !in_flight(number));
+        let ranges = done.map(|number| (number, number + 1)).collect();
+        self.group.advance(TOPIC, 0, first, ranges, COUNT)?;
+        self.group.commit()
+    }
+}
+
+/// Each call of a process that takes over the acknowledgements of a killed one fails once; it goes
+/// on, and is killed. The next gets what was not acknowledged, and nothing else.
+#[test]
+fn no_failing_call_loses_an_acknowledgement_of_a_group() {
+    let place = Place::new(Disk::new(), FlushDiskType::Sync, START_MS);
+    let store = place.open().unwrap();
+    for topic in [TOPIC, "other"] {
+        for _ in 0..COUNT {
+            store.append(&NewMessage::new(topic.as_bytes(), b"body")).unwrap();
+        }
+    }
+    store.close().unwrap();
+    let mut killed = Consumer::begin(&place).unwrap();
+    killed.ack(&[2, 3]).unwrap();
+    place.disk.kill();
+    let image = place.disk.image();
+    let mut number = 1;
+    loop {
+        let disk = Disk::of(&image);
+        disk.fail(number, EIO);
+        let place = Place::new(Arc::clone(&disk), FlushDiskType::Sync, START_MS);
+        let mut left: BTreeSet<i64> = (0..COUNT).filter(|at| ![2, 3].contains(at)).collect();
+        if let Ok(mut consumer) = Consumer::begin(&place) {
+            for numbers in [&[7][..], &[], &[5], &[0, 1], &[], &[9], &[4, 11], &[]] {
+                // A call that failed goes well the second time, or is left.
+                if numbers.is_empty() {
+                    let _ = consumer.commit();
+                    let _ = consumer.group.read("other", 0, 0, 1, &TagFilter::ALL);
+                } else if consumer.ack(numbers).is_ok() {
+                    left.retain(|at| !numbers.contains(at));
+                }
+            }
+        }
+        disk.kill();
+        let failed = disk.failed();
+        let found = Place::new(Disk::of(&disk.image()), FlushDiskType::Sync, START_MS);
+        let next = Consumer::begin(&found).unwrap();
+        let again: BTreeSet<i64> = next.waiting.iter().map(|span| span.0).collect();
+        assert_eq!(again, left, "call {number}: {failed:?}");
+        if failed.is_none() {
+            break;
+        }
+        number += 1;
+    }
+    println!("{number} calls of a group, each failed once");
+    assert!(number > 100, "{number} calls");
 }

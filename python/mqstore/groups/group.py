@@ -131,7 +131,7 @@ class ConsumerGroup(InFlight):
 
     def _each(self, topic: str, tags: str | None) -> Iterator[StoredMessage]:
         ahead: deque[tuple[QueueKey, StoredMessage, Span, int]] = deque()
-        taken: dict[QueueKey, TakenQueue] = {}
+        queue: TakenQueue | None = None
         try:
             while True:
                 end = self._store._readable_end  # noqa: SLF001 - a part of the store
@@ -139,16 +139,19 @@ class ConsumerGroup(InFlight):
                     self._store._refresh_if_grown()  # noqa: SLF001 - a part of the store
                     with self._lock:
                         # The others are for other processes meanwhile.
-                        found = self._next(topic, _AHEAD, tags, "warn", of_one_queue=True)
-                        ahead.extend(found)
-                        taken = self._open.copy()
+                        ahead.extend(self._next(topic, _AHEAD, tags, "warn", of_one_queue=True))
+                        queue = self._open[ahead[0][0]] if ahead else None
                 while ahead:
                     key, message, span, after = ahead.popleft()
                     with self._lock:
-                        queue = taken[key]
-                        is_ours = self._open.get(key) is queue
-                        if not is_ours or span[0] not in (queue.place, *queue.returned):
-                            # The group was moved, or another process had the queue meanwhile.
+                        if (
+                            queue is None
+                            or self._open.get(key) is not queue
+                            or span[0] not in (queue.place, *queue.returned)
+                            or message.physical_offset in self._flight
+                        ):
+                            # The group was moved, another process had the queue meanwhile, or the
+                            # record came from another queue.
                             ahead.clear()
                             break
                         message = self._fly(key, message, span, after)
@@ -344,13 +347,11 @@ class ConsumerGroup(InFlight):
             self._has_left = False
             for key, queue in list(self._open.items()):
                 if queue.in_hand:
-                    queue.began = firsts.get(key, queue.began)
-                    queue.has_progress = queue.has_unwritten = queue.has_passed = False
+                    queue.begin_at(firsts.get(key, queue.began))
                 elif queue.returned:
                     for physical_offset in self._drop_flight(key):
                         del queue.waiting[physical_offset]
-                    queue.began = min(queue.returned)
-                    queue.has_progress = queue.has_unwritten = queue.has_passed = False
+                    queue.begin_at(min(queue.returned))
                     self._release_returned(key, queue)
                 else:
                     self._release(key)
@@ -389,8 +390,8 @@ class ConsumerGroup(InFlight):
             self._drop_flight(key)
             queue.waiting.clear()
             queue.returned.clear()
-            queue.place, queue.began = queue_offset, -1
-            queue.has_progress = queue.has_unwritten = queue.has_passed = False
+            queue.place = queue_offset
+            queue.begin_at(-1)
 
     def _check_bounds(self, topic: str, queue_id: int, queue_offset: int) -> None:
         if self._store.mode == "r":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -62,6 +63,11 @@ class TakenQueue:
 
     def __post_init__(self) -> None:
         self.began = self.place
+
+    def begin_at(self, place: int) -> None:
+        """Counts from `place` on, with nothing to commit by time."""
+        self.began = place
+        self.has_progress = self.has_unwritten = self.has_passed = False
 
 
 class InFlight:
@@ -201,7 +207,12 @@ class InFlight:
             found += zip([key] * len(got), got, spans, places, strict=True)
         else:
             queue.place = end  # all that was there is skipped
-        return found
+        # A record that is in flight from another queue waits: its answer could not be told apart.
+        return list(
+            itertools.takewhile(
+                lambda one: self._flight.get(one[1].physical_offset, key) == key, found
+            )
+        )
 
     def _report_loss(self, key: QueueKey, place: int, lost: int, on_loss: OnLoss) -> None:
         topic, queue_id = key
@@ -280,33 +291,34 @@ class InFlight:
     def _finish(self, messages: Iterable[StoredMessage]) -> list[QueueKey]:
         """Counts messages in flight as done, which outlives this process; gives their queues."""
         done: dict[QueueKey, dict[int, StoredMessage]] = {}
-        for message in messages:
-            key = self._queue_of(message)
-            if key is not None:
-                done.setdefault(key, {})[message.physical_offset] = message
-        for key, of_queue in done.items():
-            waiting = self._open[key].waiting
-            acks = [(*waiting[at], one.store_timestamp_ms) for at, one in of_queue.items()]
-            self._places.ack(*key, acks)
-            for message in of_queue.values():
-                self._land(key, message)
+        with self._lock:
+            for message in messages:
+                key = self._queue_of(message)
+                if key is not None:
+                    done.setdefault(key, {})[message.physical_offset] = message
+            for key, of_queue in done.items():
+                waiting = self._open[key].waiting
+                acks = [(*waiting[at], one.store_timestamp_ms) for at, one in of_queue.items()]
+                self._places.ack(*key, acks)
+                for message in of_queue.values():
+                    self._land(key, message)
         return list(done)
 
     def _pass(self, messages: Iterable[StoredMessage]) -> None:
         """Counts messages in flight as done, which the next commit writes."""
-        for message in messages:
-            key = self._queue_of(message)
-            if key is not None:
-                self._land(key, message)
-                self._open[key].has_unwritten = True
+        with self._lock:
+            for message in messages:
+                key = self._queue_of(message)
+                if key is not None:
+                    self._land(key, message)
+                    self._open[key].has_unwritten = True
 
     def skip(self, message: StoredMessage) -> None:
         """Counts a message as done; it is committed within a second."""
-        with self._lock:
-            try:
-                self._finish([message])
-            except UnsupportedError:  # a broker's consumers have places of their own
-                self._pass([message])
+        try:
+            self._finish([message])
+        except UnsupportedError:  # a broker's consumers have places of their own
+            self._pass([message])
 
     def give_back(self, messages: list[StoredMessage], *, tags: str | None = None) -> None:
         """Keeps messages in flight, which nobody has worked on, for the next ``poll``.
@@ -426,12 +438,13 @@ class InFlight:
             for at in late:
                 message, tags, _ = queue.hidden[at]
                 self._give_back([message], tags)
+                # It may be in flight from another queue that has the same record.
                 queue.hidden.pop(at, None)
                 self._late[at] = None
             if late:
                 self._release_returned(key, queue)
-        for at in list(self._late)[:-_MOST_LATE]:
-            del self._late[at]
+        while len(self._late) > _MOST_LATE:
+            del self._late[next(iter(self._late))]
 
     def _release_returned(self, key: QueueKey, queue: TakenQueue) -> None:
         """Lets any process take a queue of which no message is in flight or in hand."""
@@ -480,8 +493,7 @@ class InFlight:
                 return
             self._has_left = False
             for (_, queue), first in zip(queues, firsts, strict=True):
-                queue.began = first
-                queue.has_progress = queue.has_unwritten = queue.has_passed = False
+                queue.begin_at(first)
             for key, queue in queues:
                 self._release_returned(key, queue)
 

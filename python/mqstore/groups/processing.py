@@ -308,8 +308,7 @@ class Processing:
                 self._finish(sent, retried=len(sent) - dead, dead=dead)
             except BaseException:
                 # Their retries are written: given back, they would get others.
-                with self._group._lock:  # noqa: SLF001 - of this package
-                    self._group._pass(sent)  # noqa: SLF001 - of this package
+                self._group._pass(sent)  # noqa: SLF001 - of this package
                 raise
         except BaseException as error:
             batch.error = error
@@ -319,9 +318,7 @@ class Processing:
     def _finish(
         self, messages: list[StoredMessage], handled: int = 0, retried: int = 0, dead: int = 0
     ) -> None:
-        group = self._group
-        with group._lock:  # noqa: SLF001 - of this package
-            group._finish(messages)  # noqa: SLF001 - of this package
+        self._group._finish(messages)  # noqa: SLF001 - of this package
         with self._lock:
             was = self._done
             self._done = Processed(was.handled + handled, was.retried + retried, was.dead + dead)

@@ -265,14 +265,9 @@ impl FileRun {
 
     pub fn open(&self, file: &RunFile) -> Result<Arc<dyn StorageFile>> {
         let open = self.open_files.get(&*self.storage, file, self.access);
-        let may_not = |error: &Error| {
-            use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
-            matches!(error, Error::Io { source, .. }
-                if matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem))
-        };
         match open {
             // A read-only folder takes no new files; its files may be protected.
-            Err(error) if may_not(&error) && self.is_read_only(file) => {
+            Err(error) if error.is_write_refused() && self.is_read_only(file) => {
                 self.open_files.get(&*self.storage, file, Access::Read)
             }
             open => open,

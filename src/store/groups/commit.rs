@@ -68,7 +68,7 @@ impl ConsumerGroup {
             .filter(|at| at.group == self.name)
             .map(|at| ((at.topic.to_owned(), at.queue_id), at.queue_offset))
             .collect();
-        let mut written = Vec::new();
+        let (mut written, mut ahead) = (Vec::new(), Vec::new());
         for queue in progress.moved.keys().filter(|queue| !progress.is_behind(queue)) {
             let (topic, queue_id) = (&queue.0, queue.1);
             let (other, known) = (there.get(queue), progress.committed.get(queue));
@@ -79,13 +79,17 @@ impl ConsumerGroup {
             }
             let next = progress.next.get(queue).copied().unwrap_or(0);
             // A broker, or somebody, moved the group meanwhile; it does not go back.
-            let least = other.filter(|_| other != known).map_or(next, |other| next.max(*other));
+            let moved_to = other.filter(|_| other != known).copied().unwrap_or(0);
+            let least = next.max(moved_to);
             let done = progress.done.get(queue).into_iter().flatten().copied();
             let (queue_offset, done) = merged(least, done);
             let at = tables::GroupOffset { topic, group: &self.name, queue_id, queue_offset };
             table.put(&at, now_ms);
             table.put_done(&at, &done);
             written.push((queue.clone(), queue_offset));
+            if least > next {
+                ahead.push((queue.clone(), least));
+            }
         }
         let outcome = config_file::write(storage, &path, before.as_deref(), &table.to_bytes());
         if let Err(error) = outcome {
@@ -96,7 +100,10 @@ impl ConsumerGroup {
             // A file that stays lies behind another offset than the table has, or says the same.
             let _ = storage.remove_if_there(&self.ack_path(queue));
         }
-        let Progress { moved, acks, committed, .. } = progress;
+        let Progress { moved, acks, committed, taken, .. } = progress;
+        for (queue, offset) in ahead {
+            taken.entry(queue).and_modify(|taken| taken.moved_to = offset);
+        }
         acks.retain(|queue, file| file.is_ahead || !moved.contains_key(queue));
         moved.retain(|queue, _| acks.contains_key(queue));
         committed.extend(written);
@@ -105,14 +112,23 @@ impl ConsumerGroup {
 
     /// Learns what the table has after a write that failed, perhaps when it was there.
     fn read_again(&self, progress: &mut Progress, queues: &[(Queue, i64)]) {
-        let Ok((_, Some(loaded))) = self.store.files.committed() else { return };
+        let read = self.store.files.committed();
         for (queue, _) in queues {
-            let there = loaded.table.get(&queue.0, &self.name, queue.1);
-            if let Some(offset) = there
-                && progress.committed.insert(queue.clone(), offset) != there
-            {
-                // Rows of the file would count for the offset before.
-                progress.acks.remove(queue);
+            let key = (&*self.name, &*queue.0, queue.1);
+            let known = progress.committed.get(queue).copied();
+            if let Ok((_, loaded)) = &read {
+                let mut all = loaded.iter().flat_map(|loaded| loaded.table.iter());
+                let at = all.find(|at| (at.group, at.topic, at.queue_id) == key);
+                let there = at.map(|at| at.queue_offset);
+                if there == known {
+                    continue;
+                }
+                progress.committed.extend(there.map(|offset| (queue.clone(), offset)));
+            }
+            // Rows of the file would count for the offset before.
+            progress.acks.remove(queue);
+            if !progress.taken.contains_key(queue) {
+                progress.forget(queue);
             }
         }
     }

@@ -267,7 +267,10 @@ impl ConsumerGroup {
         if progress.locks.is_none() {
             let files = &*self.store.files;
             // Where nothing can be written, nothing is shared.
-            progress.locks = QueueLocks::open(&files.storage, &files.paths).ok();
+            progress.locks = match QueueLocks::open(&files.storage, &files.paths) {
+                Err(error) if error.is_write_refused() => None,
+                opened => Some(opened?),
+            };
         }
         if let Some(locks) = &progress.locks
             && !locks.try_take(&self.name, topic, queue_id)?
@@ -278,7 +281,7 @@ impl ConsumerGroup {
         match (&offset, &progress.locks) {
             (Ok(place), _) => {
                 let done = progress.done.get(&queue).cloned().unwrap_or_default();
-                progress.taken.insert(queue, Taken { place: *place, done });
+                progress.taken.insert(queue, Taken { place: *place, done, moved_to: 0 });
             }
             (Err(_), locks) => {
                 if let Some(locks) = locks {
@@ -389,7 +392,7 @@ impl ConsumerGroup {
         }
         progress.count_acks(&queue);
         let had_done = progress.done.remove(&queue).is_some();
-        progress.taken.entry(queue.clone()).and_modify(|taken| taken.done.clear());
+        progress.taken.entry(queue.clone()).and_modify(|taken| *taken = Taken::default());
         if progress.next.insert(queue.clone(), queue_offset) != Some(queue_offset) || had_done {
             progress.moved.insert(queue, queue_offset);
         }
@@ -408,7 +411,9 @@ impl ConsumerGroup {
     ) -> Result<()> {
         let mut progress = self.progress()?;
         let queue = (topic.to_owned(), queue_id);
-        let before = progress.taken.get(&queue).map(|taken| &*taken.done).unwrap_or_default();
+        let taken = progress.taken.get(&queue);
+        let before = taken.map(|taken| &*taken.done).unwrap_or_default();
+        let offset = taken.map_or(offset, |taken| offset.max(taken.moved_to));
         // The rest of what was done before has not been passed again.
         let left = before.iter().filter(|(_, to)| *to > end).map(|&(from, to)| (from.max(end), to));
         let (offset, done) = merged(offset, ranges.into_iter().chain(left));
@@ -423,7 +428,7 @@ impl ConsumerGroup {
         Ok(())
     }
 
-    /// From `current` offsets where given.
+    /// Lag of each queue, from `current` offsets where given.
     pub fn lag(&self, current: &BTreeMap<(String, i32), i64>) -> Result<Vec<GroupOffset>> {
         let mut progress = self.progress()?;
         self.load(&mut progress)?;

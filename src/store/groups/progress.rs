@@ -31,6 +31,8 @@ pub(super) struct Taken {
     /// The group's place when the queue was taken, and what was done behind it.
     pub(super) place: i64,
     pub(super) done: Done,
+    /// Offset to which a broker, or somebody, moved the group meanwhile.
+    pub(super) moved_to: i64,
 }
 
 /// First message of a group in a topic that it has no offset in.

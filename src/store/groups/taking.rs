@@ -140,11 +140,15 @@ impl ConsumerGroup {
 
     /// Locks moved queues that were released; those of them that others have now are theirs.
     pub(super) fn take_moved(&self, progress: &mut Progress) -> Result<Vec<Queue>> {
-        let mut held = Vec::new();
+        let mut held: Vec<Queue> = Vec::new();
         let moved = progress.moved.keys().filter(|queue| !progress.taken.contains_key(*queue));
         for queue in moved.cloned().collect::<Vec<_>>() {
             let Some(locks) = &progress.locks else { continue };
-            let is_ours = locks.try_take(&self.name, &queue.0, queue.1)?;
+            let taken = locks.try_take(&self.name, &queue.0, queue.1);
+            if taken.is_err() {
+                held.iter().for_each(|(topic, id)| locks.release(&self.name, topic, *id));
+            }
+            let is_ours = taken?;
             // Places of a new group have no acknowledgements.
             let is_new = !progress.acks.contains_key(&queue);
             if is_ours && !is_new && !Self::is_current(progress, &queue) {
