@@ -203,7 +203,7 @@ def test_compressed_bodies_come_decompressed(rocketmq_store):
     assert dict(connection.sql("select physical_offset, body from messages").fetchall()) == expected
 
 
-def test_several_stores_have_their_brokers(mq, root, tmp_path):
+def test_several_stores_have_their_brokers(mq, root, tmp_path, monkeypatch):
     other = tmp_path / "broker-b" / "store"
     with mqstore.open(other, "a", config=TINY) as store:
         store.append("orders", b"one", keys="o-4")
@@ -219,6 +219,9 @@ def test_several_stores_have_their_brokers(mq, root, tmp_path):
     assert f"{other}: messages" in shown
     assert f"{root}: messages" not in shown
     assert "is named twice" in mq("sql", root, root, code=2).err
+    (tmp_path / "show").symlink_to(root)
+    monkeypatch.chdir(tmp_path)
+    assert {"broker": "show", "n": 120} in rows(mq, other, "show", query)
     assert "put it in quotes" in mq("sql", root, "select", "topic", "from", "topics", code=2).err
 
 

@@ -181,7 +181,8 @@ def _split(words: tuple[str, ...]) -> tuple[list[str], str | None]:
         raise click.UsageError(text)
     if wrong := [store for store in stores if _is_query(store) and "://" not in store]:
         raise click.UsageError(f"{wrong[0]!r} is no path; the query stands last, and once")
-    if unquoted := [store for store in stores[1:] if store.lower() in _FIRST_WORDS]:
+    begins = [store for store in stores[1:] if store.lower() in _FIRST_WORDS]
+    if unquoted := [word for word in begins if not os.path.exists(word)]:  # noqa: PTH110
         raise click.UsageError(
             f"{unquoted[0]!r} is no store; a query is one word: put it in quotes"
         )
