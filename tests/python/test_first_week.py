@@ -416,10 +416,11 @@ def test_results_and_messages_cost_the_collector_nothing(tmp_path: Path) -> None
         results = store.append_many(("orders", b"%d" % number) for number in range(5_000))
         results.append(store.append("orders", b""))
         messages = [*store.scan(), *store.read("orders", 0, 0).messages]
-        assert not any(map(gc.is_tracked, [*results, *messages]))
+        new = [mqstore.Message("orders", b"%d" % number, keys="k") for number in range(1000)]
+        assert not any(map(gc.is_tracked, [*results, *messages, *new]))
         # Only objects of such a class may be taken from the collector.
         has_gc = 1 << 14
-        assert all(type(one).__flags__ & has_gc for one in (results[0], messages[0]))
+        assert all(type(one).__flags__ & has_gc for one in (results[0], messages[0], new[0]))
         begun = [one["collections"] for one in gc.get_stats()]
         results += store.append_many(("orders", b"%d" % number) for number in range(100_000))
         messages += store.scan()

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyString, PyTuple};
 
+use super::fastcall::untracked;
 use super::stored::{StoredMessage, shown_body};
 use crate::error::{Error, Result};
 use crate::format::message::host::Host;
@@ -206,9 +207,9 @@ impl Message {
         #[pyo3(from_py_with = fields::prepared_transaction_offset)]
         prepared_transaction_offset: i64,
         others: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Self> {
+    ) -> PyResult<Py<Self>> {
         fields::no_others("Message", others)?;
-        MessageFields {
+        let message = MessageFields {
             topic: Some(topic),
             body: Some(body.clone()),
             queue_id,
@@ -226,7 +227,8 @@ impl Message {
             reconsume_times,
             prepared_transaction_offset,
         }
-        .make()
+        .make()?;
+        Bound::new(body.py(), message).map(|message| untracked(message).unbind())
     }
 
     /// Name of the topic.
