@@ -58,5 +58,21 @@ def age(path: Path, hours: float) -> None:
             os.utime(file, (status.st_atime, status.st_mtime - 3600 * hours))
 
 
+def cut_behind(root: Path, number: int) -> None:
+    """A crash whose disk lost the log from one of its messages on."""
+    with mqstore.open(root) as store:
+        end = [message.physical_offset for message in store.scan()][number]
+    for path in (root / "commitlog").iterdir():
+        at = int(path.name)
+        if at > end:
+            path.unlink()
+        elif at + 4096 > end:
+            path.write_bytes(path.read_bytes()[: end - at].ljust(4096, b"\0"))
+    for name in ("mqstore.mark", "checkpoint", "mqstore.seal"):
+        (root / name).unlink(missing_ok=True)
+    (root / "abort").write_bytes(b"1")
+    mqstore.recover(root, dry_run=False, drop_beyond=True, config=TINY)
+
+
 def files_of(backup: Path) -> list[Path]:
     return sorted(path for path in backup.rglob("*") if path.is_file())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import mqstore
-from helpers.backups import age, append, bodies
+from helpers.backups import age, append, bodies, cut_behind
 from helpers.stores import TINY
 from mqstore.backup import restoring, syncing
 from mqstore.backup.snapshot import document_name
@@ -33,22 +33,6 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def backup(tmp_path: Path) -> Path:
     return tmp_path / "backup"
-
-
-def cut_behind(root: Path, number: int) -> None:
-    """A crash whose disk lost the log from one of its messages on."""
-    with mqstore.open(root) as store:
-        end = [message.physical_offset for message in store.scan()][number]
-    for path in (root / "commitlog").iterdir():
-        at = int(path.name)
-        if at > end:
-            path.unlink()
-        elif at + 4096 > end:
-            path.write_bytes(path.read_bytes()[: end - at].ljust(4096, b"\0"))
-    for name in ("mqstore.mark", "checkpoint", "mqstore.seal"):
-        (root / name).unlink(missing_ok=True)
-    (root / "abort").write_bytes(b"1")
-    mqstore.recover(root, dry_run=False, drop_beyond=True, config=TINY)
 
 
 def now_ms() -> int:

@@ -16,6 +16,7 @@ from mqstore.errors import ConfigError
 from mqstore.files.durable import sync
 from mqstore.files.log_files import log_folders, log_paths
 from mqstore.spark.bounds import check_topics
+from mqstore.spark.roots import snapshot_of
 from mqstore.spark.stores import find_stores, topic_names
 from mqstore.store import has_scheme
 
@@ -123,11 +124,17 @@ class Bounds:
             at, synced = -SYNC_EVERY_S, 0
         known = max(known, synced)
         if known < log_end and time.monotonic() - at >= SYNC_EVERY_S:
-            if has_scheme(found.path):  # an object is durable
+            root = self.options.root(found.path)
+            is_backup = snapshot_of(root) is not None
+            if has_scheme(found.path) and not is_backup:  # an object is durable
                 return log_end
-            files = log_paths(log_folders(self.options.root(found.path), store.config))
-            held = _held(files, known, log_end)
-            is_local = all(_file_system(path) in _LOCAL for path in held)
+            held = (
+                []
+                if is_backup
+                else _held(log_paths(log_folders(root, store.config)), known, log_end)
+            )
+            # The broker of a backup may lose what it had not flushed, and go on otherwise.
+            is_local = not is_backup and all(_file_system(path) in _LOCAL for path in held)
             if self._sync(found.path, held) if is_local else self._idles(found.path, log_end):
                 self._synced[found.path] = (time.monotonic(), log_end)
                 known = log_end

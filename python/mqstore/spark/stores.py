@@ -20,7 +20,7 @@ from mqstore._names import broker_of, table_names
 from mqstore.errors import NotAStoreError, StoreError
 from mqstore.files.log_files import log_folders, log_paths
 from mqstore.spark.values import topics_matching
-from mqstore.store import below, has_scheme
+from mqstore.store import below, has_scheme, is_backup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -194,9 +194,9 @@ def _warn(text: str) -> None:
 
 def _is_store(path: str, options: ReadOptions) -> bool:
     # With a configuration the log may lie elsewhere; opening tells.
-    return (Path(path) / "commitlog").is_dir() or (
-        options.config is not None and Path(path).is_dir()
-    )
+    if (Path(path) / "commitlog").is_dir() or is_backup(path):
+        return True
+    return options.config is not None and Path(path).is_dir()
 
 
 def summarize_all(options: ReadOptions, *, reads_time: bool | None = None) -> list[Summary]:
