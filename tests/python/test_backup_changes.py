@@ -80,6 +80,21 @@ def test_a_table_is_kept_from_its_bak_where_a_broker_reads_that(
             assert [(at.topic, at.queue_offset) for at in store.groups()["g"]] == [("T", 10)]
 
 
+def test_a_closed_store_is_closed_in_its_backup(root: Path, backup: Path, tmp_path: Path) -> None:
+    append(root, 60)
+    assert (root / "abort.bak").exists()
+    end = mqstore.sync(root, backup).end_offset
+    with mqstore.open(backup) as kept:
+        assert kept.flushed_offset == end
+    mqstore.restore(backup, tmp_path / "out")
+    assert not (tmp_path / "out/abort").exists()
+    (root / "abort").write_bytes(b"1")
+    (root / "mqstore.mark").unlink()
+    mqstore.sync(root, backup)
+    with mqstore.open(root) as crashed, mqstore.open(backup) as kept:
+        assert kept.flushed_offset == crashed.flushed_offset < end
+
+
 def test_a_file_of_a_queue_that_was_made_again_is_copied(root: Path, backup: Path) -> None:
     append(root, 30)
     mqstore.sync(root, backup)

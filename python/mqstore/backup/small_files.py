@@ -50,14 +50,15 @@ def small_files(
             skipped.append(f"{name!a}: a {'link' if path.is_symlink() else 'folder'}")
         elif not can_keep(name):
             skipped.append(f"{name!a}: no name of a store")
-        elif (content := _content(path)) is not None:
+        elif (content := _content(path, has_bak=name not in _WHOLE)) is not None:
             yield name, content
 
 
-def _content(path: Path) -> bytes | None:
+def _content(path: Path, *, has_bak: bool) -> bytes | None:
     """A file, or its `.bak` where a broker would read that in its place."""
     found: dict[Path, bytes] = {}
-    for place in (path, path.with_name(f"{path.name}.bak")):
+    # The former content of `abort` says nothing of the store now.
+    for place in (path, path.with_name(f"{path.name}.bak"))[: 1 + has_bak]:
         with contextlib.suppress(FileNotFoundError):  # replaced or removed meanwhile
             if place.is_file() and not place.is_symlink():
                 found[place] = place.read_bytes()
