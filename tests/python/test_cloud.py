@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -324,82 +323,6 @@ def test_requests_are_repeated(
     monkeypatch.setattr(Failing, "failures", 1 << 30)
     with pytest.raises(mqstore.StoreIOError, match="asked 6 times, the last time: "):
         list(mqstore.open("memory://store").scan())
-
-
-class Faulty(remote._FsspecObjects):
-    """Objects of which each request may fail, by a seed."""
-
-    random = random.Random(0)
-
-    def _read(self, name: str, listed: Any, start: int, end: int) -> bytes:
-        received = bytes(super()._read(name, listed, start, end))
-        match self.random.choices(
-            ["fine", "500", "503", "slow", "short", "replaced", "reset"],
-            [40, 20, 20, 5, 20, 1, 20],
-        )[0]:
-            case "500" | "503" as status:
-                raise OSError(f"status code: {status}")
-            case "reset":
-                raise ConnectionResetError("reset by peer")
-            case "slow":
-                time.sleep(0.001)
-            case "short":
-                return received[: len(received) // 2]
-            case "replaced":
-                raise remote._RefusedError(remote._CHANGED, 412)
-        return received
-
-
-FAILURES = int(os.environ.get("MQSTORE_CLOUD_FAILURES", "300"))
-
-
-def test_failures_give_errors_and_no_wrong_answer(
-    usual: Path, memory: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With ``MQSTORE_CLOUD_FAILURES=10000`` as many questions are asked."""
-    seed = 42
-    url = memory(usual)
-    questions: list[Callable[[mqstore.Store], Any]] = [
-        lambda store: store.scan_arrow(columns=["keys", "body"], on_error="raise").read_all(),
-        lambda store: str(list(store.scan(start_physical_offset=2 << 20))),
-        lambda store: str(store.query("orders", "key-777")),
-        lambda store: [
-            message.queue_offset
-            for message in store.read("orders", 1, 40, max_messages=60).messages
-        ],
-        lambda store: str(store.groups()),
-        lambda store: str(store.queues()),
-        lambda store: mqstore.verify(mqstore.store.root_of(store), level="quick").ok,
-        lambda store: str(mqstore.pending(mqstore.store.root_of(store), now_ms=1)).replace(
-            store.path, ""
-        ),
-    ]
-    with mqstore.open(usual) as store:
-        expected = [str(question(store)).replace(str(usual), "") for question in questions]
-    monkeypatch.setattr(remote, "_PAUSE_S", 0.0)
-    monkeypatch.setattr(remote_url, "_FsspecObjects", Faulty)
-    Faulty.random = random.Random(seed)
-    answered = 0
-    refused: list[str] = []
-    while answered + len(refused) < FAILURES:
-        try:
-            with mqstore.open(url) as store:
-                for number, question in enumerate(questions):
-                    try:
-                        found = str(question(store)).replace(url, "")
-                        # A part is named, or a read begins with the error the next time.
-                        is_part = "complete=False, unread=((" in found or "unread=('" in found
-                        is_part |= number == 3 and expected[3].startswith(found[:-1])
-                        assert is_part or found == expected[number], (seed, number)
-                        answered += 1
-                    except mqstore.StoreIOError as error:
-                        refused.append(str(error))
-        except mqstore.StoreIOError as error:
-            refused.append(str(error))
-    assert answered > 0
-    assert refused
-    known = "asked 6 times", "was replaced"
-    assert [text for text in refused if not any(one in text for one in known)] == []
 
 
 def test_cache_keeps_whole_objects(

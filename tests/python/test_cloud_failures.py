@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import http.client
+import os
 import random
 import re
+import resource
 import socket
 import struct
 import threading
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     from helpers.buckets import Bucket
 
+FAILURES = int(os.environ.get("MQSTORE_CLOUD_FAILURES", "300"))
 KINDS = ("fine", "500", "503", "short", "few", "reset", "torn", "slow", "hung")
 
 
@@ -38,6 +41,8 @@ class Proxy(BaseHTTPRequestHandler):
 
     server: FailingServer
     protocol_version = "HTTP/1.1"
+    # The head of an answer and its body are two packets.
+    disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
         is_object = "list-type" not in self.path
@@ -236,6 +241,39 @@ def test_every_reader_errs_or_is_right(
     assert (found is None) == bool(replaced)
     if replaced:
         obstore.put(bucket, f"failing/{key}", (local / key).read_bytes())
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_failures_give_errors_and_no_wrong_answer(
+    name: str,
+    failing: tuple[FailingServer, dict[str, str]],
+    local: Path,
+    url: str,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """``MQSTORE_CLOUD_FAILURES`` requests of all readers fail."""
+    server, options = failing
+    seed = int(os.environ.get("MQSTORE_SEED", "42"))
+    record_property("seed", seed)
+    server.random = random.Random(f"{seed} {name}")
+    expected = answer(name, str(local), tmp_path / "local", None)
+    server.weights |= {"fine": 60, **dict.fromkeys(KINDS[1:-1], 6)}
+    right = wrong = 0
+    while server.failed < FAILURES / len(READERS):
+        found, error = outcome(name, url, tmp_path / f"{right + wrong}", options)
+        assert found == expected or ("asked 6 times" in error and f"{url}/" in error)
+        right, wrong = right + (found is not None), wrong + (found is None)
+        # Not the first ones, which import modules.
+        if right + wrong == 5:
+            resident_kb = peak_kb()
+    record_property("answers", (right, wrong, server.failed))
+    if right + wrong > 5:
+        assert peak_kb() - resident_kb < 32 << 10
+
+
+def peak_kb() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def outcome(name: str, url: str, out: Path, options: dict[str, str]) -> tuple[str | None, str]:
