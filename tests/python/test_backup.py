@@ -6,9 +6,11 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,11 +23,11 @@ from mqstore.backup import syncing
 from mqstore.backup.target import _Folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 
-ROUNDS = int(os.environ.get("MQSTORE_BACKUP_ROUNDS", "30"))
+KILLS = int(os.environ.get("MQSTORE_BACKUP_KILLS", "30"))
 
 
 class Killed(BaseException):
@@ -33,10 +35,9 @@ class Killed(BaseException):
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, chance: random.Random) -> None:
-    """Ends a sync before one of its next writes, which may come to pass nevertheless."""
+    """Ends a sync or a prune at one of its next writes, which may come to pass nevertheless."""
     left = chance.randrange(1, 5)
-    folder = sys.modules["mqstore.backup.target"]._Folder
-    put = folder._put
+    put, remove = _Folder._put, _Folder.remove
 
     def dying(self: Any, path: Path, content: bytes) -> bool:
         nonlocal left
@@ -47,7 +48,16 @@ def broken(monkeypatch: pytest.MonkeyPatch, chance: random.Random) -> None:
             raise Killed
         return put(self, path, content)
 
-    monkeypatch.setattr(folder, "_put", dying)
+    def removing(self: Any, names: Sequence[str]) -> None:
+        nonlocal left
+        for name in names:
+            left -= 1
+            if left == 0:
+                raise Killed
+            remove(self, [name])
+
+    monkeypatch.setattr(_Folder, "_put", dying)
+    monkeypatch.setattr(_Folder, "remove", removing)
 
 
 class Broker:
@@ -152,7 +162,7 @@ def store(tmp_path: Path) -> Path:
 def test_every_snapshot_is_the_store_of_its_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
 ) -> None:
-    """Syncs that are killed at random, and prunes, beside a broker that loses its tail."""
+    """Syncs and prunes that are killed at random, beside a broker that loses its tail."""
     seed = int(os.environ.get("MQSTORE_SEED", "7"))
     record_property("seed", seed)
     chance = random.Random(seed)
@@ -161,20 +171,26 @@ def test_every_snapshot_is_the_store_of_its_moment(
     broker.append()
     moments: dict[str, tuple[dict[str, Any], int, bytes]] = {}
     monkeypatch.setattr("mqstore.backup.upkeep._LEAST_AGE_S", -1)
-    kills = 0
-    while kills < ROUNDS:
-        chance.choice(
-            [broker.append, broker.append, broker.crash, broker.lose_tail, broker.delete]
-        )()
+    kills = restores = 0
+
+    def until_killed(call: Callable[[], object]) -> None:
+        nonlocal kills
         with monkeypatch.context() as patch:
             broken(patch, chance)
             try:
-                mqstore.sync(broker.root, backup)
+                call()
             except Killed:
                 kills += 1
+
+    while kills < KILLS:
+        chance.choice(
+            [broker.append, broker.append, broker.crash, broker.lose_tail, broker.delete]
+        )()
+        until_killed(lambda: mqstore.sync(broker.root, backup))
         if chance.random() < 0.2:
             keep = timedelta(seconds=chance.random() * 20)
-            mqstore.prune(backup, keep=keep, keep_hourly=1, dry_run=False)
+            prune = partial(mqstore.prune, backup, keep=keep, keep_hourly=1, dry_run=False)
+            until_killed(prune) if chance.random() < 0.5 else prune()
         with mqstore.open(broker.root) as live:
             expected = answers(live)
         report = mqstore.sync(broker.root, backup)
@@ -183,17 +199,25 @@ def test_every_snapshot_is_the_store_of_its_moment(
         moments[report.snapshot] = expected, begin, log
         with mqstore.open(backup, snapshot=report.snapshot) as kept:
             same_from(answers(kept), expected)
+        if restores * 5 <= kills:
+            restores += 1
+            known = [one.id for one in mqstore.snapshots(backup) if one.id in moments]
+            restore(backup, tmp_path / f"restored-{restores}", moments, chance.choice(known))
     assert mqstore.check_backup(backup).ok
-    known = [snapshot.id for snapshot in mqstore.snapshots(backup)]
-    assert known[-1] in moments
-    for number, name in enumerate(sorted(set(known) & set(moments))[-6:]):
-        expected, begin, log = moments[name]
-        out = tmp_path / f"restored-{number}"
-        report = mqstore.restore(backup, out, snapshot=name)
-        assert report.end_offset == expected["end"]
-        assert log_from(out, begin, report.end_offset) == log
-        with mqstore.open(out) as restored:
-            same_from(answers(restored), expected)
+    record_property("restores", restores)
+
+
+def restore(
+    backup: Path, out: Path, moments: dict[str, tuple[dict[str, Any], int, bytes]], name: str
+) -> None:
+    """Restores a snapshot, which equals the store of its moment."""
+    expected, begin, log = moments[name]
+    report = mqstore.restore(backup, out, snapshot=name)
+    assert report.end_offset == expected["end"]
+    assert log_from(out, begin, report.end_offset) == log
+    with mqstore.open(out) as restored:
+        same_from(answers(restored), expected)
+    shutil.rmtree(out)
 
 
 def test_a_time_ends_the_log_before_the_first_later_record(tmp_path: Path) -> None:
