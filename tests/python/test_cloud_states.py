@@ -16,6 +16,7 @@ from helpers.broken_states import make_healthy
 from helpers.buckets import answers, asked, nameless
 from helpers.damaged_stores import SOME, STATES, make_base
 from helpers.mixed_damages import MORE_SOME, MORE_STATES
+from helpers.stores import TINY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,6 +96,19 @@ def test_a_broken_state_answers_the_same(
     make_healthy(root)
     state.damage(root)
     assert told(memory(root), None) == told(root, None)
+
+
+def test_an_object_that_was_cut_is_missing(memory: Callable[[Path], str], tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with mqstore.open(root, "a", config=TINY) as store:
+        for number in range(60):
+            store.append("orders", b"%d" % number, keys=f"k{number}", queue_id=0)
+    last = max((root / "commitlog").iterdir())
+    last.write_bytes(b"hello")
+    found, expected = told(memory(root), None), told(root, None)
+    assert found == expected
+    with mqstore.open(memory(root)) as store:
+        assert not store.query("orders", "k55").complete
 
 
 def test_a_long_chain_costs_few_requests(s3: Bucket, tmp_path: Path) -> None:

@@ -218,8 +218,10 @@ pub(super) fn missing_files(files: &StoreFiles, was_held: bool) -> Result<Option
         return Ok(Some(MissingFiles { corruption: damage, queues: Vec::new() }));
     }
     let is_closed = || matches!(lock::was_aborted(&**storage, paths), Ok(false));
+    let end = log.end_offset();
     // Behind a URL the mark of a closed store costs a request; all its queues know its end, too.
-    let mark = match storage.is_remote() && !queues.is_lazy() && is_closed() {
+    let is_known = storage.is_remote() && !queues.is_lazy() && is_closed();
+    let mark = match is_known && MissingEnd::find(log, end, queues, None)?.is_none() {
         true => None,
         false => Mark::read(&**storage, paths).ok().flatten(),
     };
@@ -229,7 +231,6 @@ pub(super) fn missing_files(files: &StoreFiles, was_held: bool) -> Result<Option
     let missing = missing_behind(log, queues, index.as_deref())?;
     let missing = missing.or_else(|| (from < mark).then(by_mark));
     let mut missing = missing.filter(|missing| !is_made(files, missing.from));
-    let end = log.end_offset();
     if missing.is_none() && is_closed() {
         missing = zeros_behind(log, queues, end)?;
     }
