@@ -400,3 +400,24 @@ def test_processes_beside_a_writer_handle_each_message_once_and_in_order(tmp_pat
     for queue_id in range(5):
         of_queue = [number for number in handled if number % 5 == queue_id]
         assert of_queue == list(range(queue_id, 5000, 5))
+
+
+def test_a_table_that_stays_the_same_is_read_once(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path, "a", config=TINY) as store, store.group("g") as group:
+        store.append("t", b"")
+        path = tmp_path / "config/consumerOffset.json"
+        path.parent.mkdir(exist_ok=True)
+        others = {f"t{number}@g": {"0": 1} for number in range(2000)}
+        path.write_text(json.dumps({"offsetTable": others}))
+
+        def read() -> int:
+            def count() -> int:
+                return int(Path("/proc/self/io").read_text().split()[1])
+
+            before = count()
+            group.lag()
+            return count() - before
+
+        assert read() > 30_000
+        # A file that was just written may change again at the same time.
+        wait_until(lambda: read() < 1000)

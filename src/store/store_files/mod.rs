@@ -1,6 +1,7 @@
 //! Files of an open store, shared by writer, readers and threads.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,7 @@ use crate::log::CommitLog;
 use crate::log::index::run::IndexRun;
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner, Stop};
 use crate::store::folder::config_file;
-use crate::store::folder::config_file::Loaded;
+use crate::store::folder::config_file::{Loaded, backup_of};
 use crate::time::Clock;
 
 #[derive(Debug)]
@@ -191,7 +192,8 @@ impl Notices {
     }
 }
 
-pub(crate) type OffsetsStamps = [Option<Stamp>; 2];
+/// Of both files of offsets and of their backups.
+pub(crate) type OffsetsStamps = [Option<Stamp>; 4];
 
 /// A stamp this young may stay the same at the next change, so coarse is the system's clock.
 const YOUNG_MS: i64 = 1000;
@@ -199,8 +201,15 @@ const YOUNG_MS: i64 = 1000;
 impl StoreFiles {
     /// Stamps that change with the files; `None` if a file may change without its stamp.
     pub(crate) fn offsets_stamps(&self) -> Option<OffsetsStamps> {
-        let stamp = |is_light| self.storage.stamp(&self.paths.consumer_offsets(is_light)).ok();
-        let stamps = [stamp(false)?, stamp(true)?];
+        let [plain, light] = [false, true].map(|is_light| self.paths.consumer_offsets(is_light));
+        let (plain_backup, light_backup) = (backup_of(&plain), backup_of(&light));
+        let mut stamps = OffsetsStamps::default();
+        for (stamp, path) in stamps.iter_mut().zip([plain, light, plain_backup, light_backup]) {
+            match self.storage.stamp(&path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                found => *stamp = found.ok()?,
+            }
+        }
         let newest_ns = stamps.iter().flatten().map(|at| at.changed_ns).max()?;
         (newest_ns / 1_000_000 < SystemClock.now_ms() - YOUNG_MS).then_some(stamps)
     }
