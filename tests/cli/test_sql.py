@@ -223,6 +223,7 @@ def test_several_stores_have_their_brokers(mq, root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert {"broker": "show", "n": 120} in rows(mq, other, "show", query)
     assert "put it in quotes" in mq("sql", root, "select", "topic", "from", "topics", code=2).err
+    assert "(line 2)" in mq("sql", root, "select topic\nfrom topics where and", code=2).err
 
 
 def test_forms_of_output(mq, root, tmp_path):

@@ -315,7 +315,8 @@ class _Running:
         text = " ".join(text.split())
         if "Out of Memory" in text:
             text = "the query needs more memory: --memory allows more, --spill puts it on a disk"
-        raise QueryError(text) from None
+        line = re.search(r"^LINE (\d+):", str(item), re.MULTILINE)
+        raise QueryError(f"{text} (line {line[1]})" if line else text) from None
 
 
 def _shaped(relation: DuckDBPyRelation, form: str) -> DuckDBPyRelation:
