@@ -47,7 +47,7 @@ DAMAGED = [
     if each.do not in LOCAL_ONLY and not base.startswith("rocksdb")
 ][:: 1 if ALL else 2]
 # Behind a URL opening reads the heads of the first and the last log file; reads notice others.
-UNNOTICED = ("two_files_swapped", "three_files_in_a_ring", "wrong_file_restored")
+UNNOTICED = ("two_files_swapped", "three_files_in_a_ring", "foreign_file", "wrong_file_restored")
 
 
 def told(path: str | Path, config: Any) -> dict[str, Any]:

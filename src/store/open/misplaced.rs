@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Corruption, CorruptionKind, Error, Result};
-use crate::files::{Access, FileKind, FileRun, RunFile, Storage, StorageFile};
+use crate::files::{Access, FileKind, FileRun, Storage, StorageFile};
 use crate::format::file_name::{offset_name, parse_offset_name};
 use crate::format::message::{PHYSICAL_OFFSET_AT, peek};
 use crate::store::folder::inventory::list;
@@ -60,22 +60,22 @@ pub(crate) fn refuse_foreign(
 }
 
 fn contradiction(storage: &dyn Storage, log: &FileRun) -> Option<Corruption> {
-    let (files, file_size) = (log.files(), log.file_size());
-    let elsewhere = |file: &RunFile| {
+    let file_size = log.file_size();
+    let mut wrong = 0_u64;
+    let mut first = None;
+    for file in log.files().iter() {
         // A broker may have deleted it since.
-        let open = storage.open(&file.path, Access::Read).ok()?;
+        let Ok(open) = storage.open(&file.path, Access::Read) else { continue };
         let (stated, _) = stated(&*open, file_size).unwrap_or_default();
-        let at = stated.filter(|at| *at != file.base_offset)?;
-        Some((file.path.clone(), file.base_offset, at))
-    };
-    // Behind a URL each head costs a request, and a read notices a wrong one between.
-    let ends = [files.first(), files.last()];
-    if storage.is_remote() && ends.into_iter().flatten().all(|file| elsewhere(file).is_none()) {
-        return None;
+        if let Some(at) = stated.filter(|at| *at != file.base_offset) {
+            wrong += 1;
+            first.get_or_insert_with(|| (file.path.clone(), file.base_offset, at));
+        } else if storage.is_remote() && first.is_none() {
+            // Each head costs a request, and a read notices a wrong one.
+            break;
+        }
     }
-    let found: Vec<_> = files.iter().filter_map(|file| elsewhere(file)).collect();
-    let wrong = found.len();
-    let (path, named, at) = found.into_iter().next()?;
+    let (path, named, at) = first?;
     Some(Corruption {
         path: Some(path),
         offset: PHYSICAL_OFFSET_AT as u64,
