@@ -256,3 +256,38 @@ def test_an_offset_in_a_file_that_the_store_has_deleted_is_reached(
     assert mqstore.snapshots(backup)[-1].begin_offset > 2000
     mqstore.restore(backup, tmp_path / "new", to_offset=2000)
     assert 10 < len(bodies(tmp_path / "new")) < 25
+
+
+def test_a_store_without_messages_is_kept(root: Path, backup: Path, tmp_path: Path) -> None:
+    mqstore.open(root, "a", config=TINY).close()
+    mqstore.sync(root, backup)
+    assert mqstore.verify(backup).ok
+    out = tmp_path / "out"
+    mqstore.restore(backup, out)
+    append(out, 1)
+    append(root, 1)
+    mqstore.sync(root, backup)
+    assert bodies(out) == bodies(backup) == [b"body 0"]
+
+
+def test_a_file_of_a_queue_that_began_later_is_not_there_before(root: Path, backup: Path) -> None:
+    with mqstore.open(root, "a", config=TINY) as store:
+        # They fill the first file of the queue.
+        store.append_many(("T", b"%d" % number) for number in range(10))
+        at = now_ms()
+        store.append_many([("T", b"later"), ("U", b"later")])
+    mqstore.sync(root, backup)
+    found = mqstore.verify(backup, storage_options={"at": at}).findings
+    assert {finding.code for finding in found} == {"MQ-CK-03"}
+    with mqstore.open(backup, at=at) as store:
+        assert [(queue.topic, queue.max_offset) for queue in store.queues()] == [("T", 10)]
+
+
+def test_messages_without_keys_are_dispatched(root: Path, backup: Path) -> None:
+    with mqstore.open(root, "a", config=TINY) as store:
+        store.append("T", b"", queue_id=0, keys="k")
+        store.append_many(("U", b"") for _ in range(50))
+    end = mqstore.sync(root, backup).end_offset
+    for path in (root, backup, root.as_uri()):
+        with mqstore.open(path) as store:
+            assert store.dispatched_offset == end

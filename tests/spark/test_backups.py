@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import mqstore
 from helpers.backups import cut_behind
 from helpers.stores import TINY
+from mqstore.spark.options import ReadOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,6 +54,58 @@ def test_reads_are_equal(spark: SparkSession, tmp_path: Path, more: dict[str, st
     grow(root, backup, 40)
     assert read(backup) == read(root)
     assert read(backup, snapshot=first.snapshot) == before
+
+
+def test_a_sync_between_planning_and_reading_mixes_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root, backup = tmp_path / "broker-a" / "store", tmp_path / "kept" / "backup"
+    grow(root, backup, 60)
+    plans = [
+        mqstore.spark.read(spark, str(backup)),
+        mqstore.spark.read(spark, str(backup), accessPath="consumequeue", topics=["orders"]),
+        mqstore.spark.read(spark, backup.as_uri()),
+        mqstore.spark.read(spark, tmp_path / "kept" / "*"),
+    ]
+    cut_behind(root, 40)
+    with mqstore.open(root, "a", config=TINY) as store:
+        store.append_many(("orders", b"other %d" % number) for number in range(50))
+    mqstore.sync(root, backup)
+    for frame in plans:
+        bodies = sorted(int(row.body) for row in frame.select("body").collect())
+        assert bodies == list(range(60))
+    # A frame of the format is planned when it is asked.
+    assert spark.read.format("mqstore").load(str(backup)).count() == 90
+
+
+def test_a_backup_that_is_begun_or_empty_stops_no_other(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    grow(tmp_path / "broker-a" / "store", kept / "a", 20)
+    mqstore.open(tmp_path / "broker-b" / "store", "a", config=TINY).close()
+    mqstore.sync(tmp_path / "broker-b" / "store", kept / "b")
+    (kept / "c").mkdir()
+    shutil.copy(kept / "a" / "mqstore-backup.json", kept / "c")
+    reader = spark.read.format("mqstore")
+    assert reader.option("missingStores", "drop").load(f"{kept}/*").count() == 20
+    with pytest.raises(Exception, match="has none yet: mqstore sync STORE TARGET"):
+        reader.option("missingStores", "fail").load(f"{kept}/*").count()
+    files = [row.path for row in reader.option("table", "files").load(f"{kept}/a").collect()]
+    assert "config/topics.json" in files
+    assert not [path for path in files if path.startswith(("objects", "snapshots"))]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"at": "-1h", "snapshot": "x"}, "option snapshot: expected none beside at, got both"),
+        ({"storageOptions": '{"at": 1}'}, "option storageOptions: .*it is an option of its own"),
+    ],
+)
+def test_a_moment_is_named_once(options: dict[str, str], text: str) -> None:
+    with pytest.raises(mqstore.ConfigError, match=text):
+        ReadOptions.parse({"path": "/kept", **options})
 
 
 def test_streams_and_micro_batches_follow_a_backup(spark: SparkSession, tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ _Listed: TypeAlias = "list[tuple[str, int, str | None, int]]"
 SETTINGS = "config/mqstore.json"
 _MOST_BYTES = 64 << 20
 _AT_ONCE = 4
+_QUEUES = ("consumequeue/", "batchconsumequeue/")
 
 
 def snapshots(
@@ -237,6 +238,11 @@ def _is_small(name: str) -> bool:
     return "/" not in name or name.startswith(("config/", "mqstore."))
 
 
+def _width(name: str, file: File) -> int:
+    """Bytes of an entry of a queue's file."""
+    return int(file.header or QUEUES[name.partition("/")[0]])
+
+
 class BackupFiles:
     """Files composed of ranges of objects.
 
@@ -287,9 +293,13 @@ class BackupFiles:
     def list(self) -> _Listed:
         """Each file: its path, length, what changes with its content, and time in ms."""
         time_ms = self.loaded.snapshot.time_ms
+        # A store without a message has this folder, too.
         return [
-            (name, file.length, f"{file.end} {file.crc} {file.header}", time_ms)
-            for name, file in self.files.items()
+            ("commitlog/", 0, None, time_ms),
+            *(
+                (name, file.length, f"{file.end} {file.crc} {file.header}", time_ms)
+                for name, file in self.files.items()
+            ),
         ]
 
     def ranges(
@@ -316,12 +326,15 @@ class BackupFiles:
         if self.cut is not None and name.startswith("commitlog/"):
             last = max(begin, min(end, self.cut - int(name[10:])))
             return self._composed(name, begin, last) + bytes(end - last)
-        if self.cut is not None and name.startswith(("consumequeue/", "batchconsumequeue/")):
+        if self.cut is not None and name.startswith(_QUEUES):
             return self._queue(name, begin, end)
         return self._composed(name, begin, end)
 
     def _cut(self, cut: int, before: Loaded | None) -> None:
         """Leaves out files behind the log's end, and takes configuration from before."""
+        here, small = self.loaded.snapshot, (before or self.loaded)
+        has_own = before is not None and before.snapshot.end_offset <= cut
+        has_own = has_own and small.snapshot.timeline == here.timeline
         for name, file in list(self.files.items()):
             if name.startswith("index/"):
                 header = bytes.fromhex(file.header)
@@ -331,11 +344,13 @@ class BackupFiles:
                 elif made != header:
                     self.files[name] = replace(file, header=made.hex(), crc=0)
                     self._tables[name] = b""
+            elif name.startswith(_QUEUES):
+                # One that had an entry before has it still.
+                is_known = has_own and name in small.files
+                if not is_known and not any(self._queue(name, 0, _width(name, file))):
+                    del self.files[name]
             elif _is_small(name) or (name.startswith("commitlog/") and 0 < int(name[10:]) >= cut):
                 del self.files[name]
-        here, small = self.loaded.snapshot, (before or self.loaded)
-        has_own = before is not None and before.snapshot.end_offset <= cut
-        has_own = has_own and small.snapshot.timeline == here.timeline
         for name, file in small.files.items():
             # Both may lead beyond the log of an earlier moment.
             if _is_small(name) and (has_own or name not in ("checkpoint", "mqstore.mark")):
@@ -393,7 +408,7 @@ class BackupFiles:
     def _queue(self, name: str, begin: int, end: int) -> bytes:
         """Bytes of a queue's file without entries that lead beyond the log's end."""
         file = self.files[name]
-        width = int(file.header or QUEUES[name.partition("/")[0]])
+        width = _width(name, file)
         first = begin - begin % width
         last = min(-(-end // width) * width, file.end)
         content = self._composed(name, first, max(first, last))

@@ -539,6 +539,11 @@ class ReadOptions:
             raise wrong_setting("option flushedAfter", wanted, "one", "it is for until=flushed")
         if self.access_path == "index" and self.keys is None:
             raise wrong_setting("option keys", "keys, which accessPath=index looks up", "none")
+        if self.at is not None and self.snapshot is not None:
+            raise wrong_setting("option snapshot", "none beside at", "both")
+        for name in {"at", "snapshot"} & set(self.storage_options or ()):
+            wanted = "options of an object store"
+            raise wrong_setting("option storageOptions", wanted, name, "it is an option of its own")
         for name, first, last in (
             ("PhysicalOffset", self.starting_physical_offset, self.ending_physical_offset),
             ("Timestamp", self.starting_timestamp_ms, self.ending_timestamp_ms),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from mqstore.store import FRESH_S, connect, has_scheme, is_backup, is_remote
 
@@ -14,32 +13,55 @@ if TYPE_CHECKING:
     from mqstore.spark.options import ReadOptions
 
 
+class KeptPath(str):
+    """A path of a backup, with the snapshot that a batch reads, in the driver and all workers."""
+
+    __slots__ = ("snapshot",)
+    snapshot: str
+
+    def __new__(cls, path: str, snapshot: str) -> Self:
+        """A path and a snapshot's id."""
+        kept = super().__new__(cls, path)
+        kept.snapshot = snapshot
+        return kept
+
+    def __reduce__(self) -> tuple[type[KeptPath], tuple[str, str]]:
+        return KeptPath, (str(self), self.snapshot)
+
+
+def kept_path(options: ReadOptions, path: str) -> str:
+    """A store's path, that of a backup with its newest snapshot.
+
+    Raises:
+        NotAStoreError: There is no store, or no backup for a moment.
+        MessageNotFoundError: A backup has no snapshot yet, or none of the moment.
+    """
+    moment = options.at is not None or options.snapshot is not None
+    if not moment and not has_scheme(path) and not is_backup(path):
+        return path
+    snapshot = snapshot_of(root_at(options, path))
+    return path if moment or snapshot is None else KeptPath(path, snapshot)
+
+
 def root_at(options: ReadOptions, store: str, path: str | None = None) -> str | RemotePath:
     """A store's root, or a path below it, for functions of the package.
 
     A process lists a URL once, and again where that is a second ago.
     """
-    moment = {"at": options.at, "snapshot": options.snapshot}
+    moment = {"at": options.at, "snapshot": getattr(store, "snapshot", options.snapshot)}
     moment = {name: value for name, value in moment.items() if value is not None}
-    if not has_scheme(store) and not moment and not is_backup(store):
+    is_newest = not moment and is_backup(store)
+    if not has_scheme(store) and not moment and not is_newest:
         return path or store
-    given = {**(options.storage_options or {}), **moment} or None
-    remote = _connected(store, json.dumps(given, sort_keys=True))
-    if not moment and snapshot_of(remote) is not None:
-        _connected.cache_clear()  # the next call may find a newer one
+    given = json.dumps({**(options.storage_options or {}), **moment} or None, sort_keys=True)
+    remote = (_connected.__wrapped__ if is_newest else _connected)(str(store), given)
+    if not moment and not is_newest and snapshot_of(remote) is not None:
+        remote = _connected.__wrapped__(str(store), given)  # a newer one may be there
     if not is_remote(remote):
         # The copy of a store in RocksDB.
         return remote if path is None else path.replace(store, remote, 1)
     remote.renew(FRESH_S)
     return remote if path is None else remote.at(path)
-
-
-def pinned(options: ReadOptions) -> ReadOptions:
-    """Options with the newest snapshot of a backup, for the driver and all workers to read."""
-    is_one = [is_backup(path) for path in options.paths] == [True]
-    if is_one and options.at is None and options.snapshot is None:
-        return replace(options, snapshot=snapshot_of(root_at(options, options.paths[0])))
-    return options
 
 
 def snapshot_of(root: object) -> str | None:

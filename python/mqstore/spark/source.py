@@ -10,7 +10,6 @@ from pyspark.sql.datasource import DataSource
 from mqstore.errors import StoreError
 from mqstore.spark.failures import in_one_sentence
 from mqstore.spark.options import ReadOptions
-from mqstore.spark.roots import pinned
 from mqstore.spark.schema import check_read_schema, message_schema, read_schema
 from mqstore.spark.worker_check import Shipped, checked
 
@@ -83,7 +82,7 @@ class MqStoreDataSource(Shipped, DataSource):
         """
         from mqstore.spark.tables import make_table_reader, table_schema
 
-        options = pinned(ReadOptions.parse(self.options))
+        options = ReadOptions.parse(self.options)
         every = table_schema(options.table)
         return make_table_reader(options, check_read_schema(schema, every, options))
 

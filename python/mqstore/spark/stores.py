@@ -17,8 +17,9 @@ import pyarrow as pa
 import mqstore
 from mqstore import _native
 from mqstore._names import broker_of, table_names
-from mqstore.errors import NotAStoreError, StoreError
+from mqstore.errors import MessageNotFoundError, NotAStoreError, StoreError
 from mqstore.files.log_files import log_folders, log_paths
+from mqstore.spark.roots import kept_path
 from mqstore.spark.values import topics_matching
 from mqstore.store import below, has_scheme, is_backup
 
@@ -125,21 +126,24 @@ def find_stores(options: ReadOptions) -> list[StoreDir]:
     Raises:
         NotAStoreError: A path that is no store, or a glob that no store matches, and
             ``missingStores`` is ``fail``, or no store is left.
+        MessageNotFoundError: The same for a backup that has no snapshot yet.
     """
     found: dict[str, None] = {}
-    missing: list[NotAStoreError] = []
+    missing: list[StoreError] = []
+
+    def find(path: str) -> None:
+        try:
+            found[kept_path(options, path)] = None
+        except (NotAStoreError, MessageNotFoundError) as absent:
+            missing.append(absent)
+
     for given in options.paths:
         if has_scheme(given):
-            try:
-                options.root(given)
-            except NotAStoreError as absent:
-                missing.append(absent)
-            else:
-                found[given.rstrip("/")] = None
+            find(given.rstrip("/"))
             continue
         path = os.path.abspath(given)  # noqa: PTH100 - links are not followed, dots are resolved
         if _is_store(path, options):
-            found[path] = None
+            find(path)
             continue
         if not _GLOB.search(given):
             reason = "no folder `commitlog` in it" if Path(path).exists() else "no such path"
@@ -149,7 +153,8 @@ def find_stores(options: ReadOptions) -> list[StoreDir]:
         if not matches:
             reason = "no directory that it matches holds a `commitlog`"
             missing.append(NotAStoreError(f"{given}: no store: {reason}", given, reason))
-        found |= dict.fromkeys(matches)
+        for match in matches:
+            find(match)
     for error in missing:
         if options.missing_stores == "fail" or (options.missing_stores == "drop" and not found):
             raise error
@@ -235,11 +240,13 @@ def summarize(
             for base in log_paths(log_folders(options.root(store_dir.path), config))
         )
         topics = _topics(store, options)
+        begin, end = store.min_physical_offset, store.max_physical_offset
         return Summary(
             store=store_dir,
-            begin=store.min_physical_offset,
-            end=store.max_physical_offset,
-            dispatched=min(store.dispatched_offset, store.max_physical_offset),
+            begin=begin,
+            end=end,
+            # Behind a URL it costs requests.
+            dispatched=begin if topics is None else min(store.dispatched_offset, end),
             file_size=file_size,
             files=files,
             queues=None if topics is None else _queues(store, store_dir, topics, options),

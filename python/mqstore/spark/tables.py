@@ -327,7 +327,7 @@ def _files(part: StructurePart, options: ReadOptions) -> Iterator[pa.RecordBatch
     for parts, state in root.entries() if is_remote(root) else ():
         if state is not None:
             rows.append(_file_row("/".join(parts), state))
-    for folder, _folders, names in os.walk(part.store):
+    for folder, _folders, names in () if is_remote(root) else os.walk(part.store):
         for name in names:
             path = Path(folder, name)
             status = path.lstat()

@@ -56,7 +56,10 @@ def verify(
         >>> verify(spark, "/data/*/store").ok  # doctest: +SKIP
         True
     """
-    given = {} if storage_options is None else {"storageOptions": json.dumps(dict(storage_options))}
+    rest = dict(storage_options or {})
+    given: dict[str, object] = {}
+    given |= {name: rest.pop(name) for name in ("at", "snapshot") if name in rest}
+    given |= {"storageOptions": json.dumps(rest)} if rest else {}
     options = ReadOptions.parse(as_texts(paths, given))
 
     def check(store: str) -> VerifyReport:

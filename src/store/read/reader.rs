@@ -89,7 +89,14 @@ impl Reader {
     pub(crate) fn dispatched_offset(&self) -> u64 {
         match &self.source {
             Source::Writer(writer, _) => writer.dispatched.load(Ordering::Acquire),
-            Source::Files(follower) => follower.view().audited_from,
+            Source::Files(follower) => {
+                let from = follower.view().audited_from;
+                match self.files.queues.is_lazy() {
+                    // Opening read the end of one queue; others may lead further.
+                    true => follower.undispatched().map_or(from, |found| found.first_missing()),
+                    false => from,
+                }
+            }
         }
     }
 

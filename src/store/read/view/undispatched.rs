@@ -9,7 +9,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use crate::error::{Error, Result};
-use crate::format::width::saturating_i64;
+use crate::format::width::{clamp_u64, saturating_i64};
 use crate::log::queue::CqUnit;
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 use crate::log::{CommitLog, Queue, QueueKind};
@@ -149,6 +149,13 @@ impl UndispatchedEntries {
         // With less to read it may fit.
         let may_fit = self.overflow.is_some() && self.log.start < from;
         self.log.start <= from && self.log.end == end && !may_fit
+    }
+
+    /// Physical offset of the first record without an entry; the log's end where each has one.
+    pub fn first_missing(&self) -> u64 {
+        let units = self.entries.values().flat_map(|units| units.iter());
+        let first = units.map(|unit| clamp_u64(unit.physical_offset)).min();
+        first.or(self.overflow.map(|(first, _)| first)).unwrap_or(self.log.end)
     }
 
     /// Queues that exist in the log alone.
