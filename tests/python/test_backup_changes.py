@@ -95,6 +95,17 @@ def test_a_closed_store_is_closed_in_its_backup(root: Path, backup: Path, tmp_pa
         assert kept.flushed_offset == crashed.flushed_offset < end
 
 
+def test_a_lost_end_of_the_log_is_named(root: Path, backup: Path) -> None:
+    append(root, 60)
+    last = max((root / "commitlog").iterdir())
+    last.unlink()
+    report = mqstore.sync(root, backup)
+    (line,) = report.left_out
+    assert line.startswith(f"messages behind {report.end_offset}: ")
+    assert last.name in line
+    assert mqstore.snapshots(backup)[0].left_out == report.left_out
+
+
 def test_a_file_of_a_queue_that_was_made_again_is_copied(root: Path, backup: Path) -> None:
     append(root, 30)
     mqstore.sync(root, backup)

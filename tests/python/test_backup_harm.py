@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -342,24 +343,24 @@ def test_a_sync_copes_with_retention_and_keeps_changed_settings(
 
 
 def test_spark_reads_one_snapshot_and_finds_newer_ones_later(tmp_path: Path, store: Path) -> None:
-    source = pytest.importorskip("mqstore.spark.source")
+    stores = pytest.importorskip("mqstore.spark.stores")
     from mqstore.spark.options import ReadOptions
 
     backup = tmp_path / "backup"
+    options = ReadOptions.parse({"path": str(backup)})
 
-    def count(options: Any) -> int:
-        with mqstore.open(options.root(str(backup))) as kept:
+    def count(path: str) -> int:
+        with mqstore.open(options.root(path)) as kept:
             return sum(1 for _ in kept.scan())
 
     for appended in (60, 61):
         snapshot = mqstore.sync(store, backup).snapshot
-        unpinned = ReadOptions.parse({"path": str(backup)})
-        format_ = source.MqStoreDataSource({"path": str(backup)})
-        pinned = format_.reader(format_.schema()).options
-        assert (pinned.snapshot, count(unpinned), count(pinned)) == (snapshot, appended, appended)
+        (found,) = stores.find_stores(options)
+        path = pickle.loads(pickle.dumps(found)).path
+        assert (path.snapshot, count(path)) == (snapshot, appended)
         append(store)
         mqstore.sync(store, backup)
-        assert (count(unpinned), count(pinned)) == (appended + 1, appended)
+        assert (count(str(backup)), count(path)) == (appended + 1, appended)
 
 
 def test_only_files_of_which_a_snapshot_has_each_byte_are_deleted(tmp_path: Path) -> None:

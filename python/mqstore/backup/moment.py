@@ -41,7 +41,7 @@ from mqstore.files.remote_path import RemotePath
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from mqstore.backup.snapshot import Range
@@ -335,6 +335,7 @@ class BackupFiles:
         here, small = self.loaded.snapshot, (before or self.loaded)
         has_own = before is not None and before.snapshot.end_offset <= cut
         has_own = has_own and small.snapshot.timeline == here.timeline
+        empty: list[tuple[str, ...]] = []
         for name, file in list(self.files.items()):
             if name.startswith("index/"):
                 header = bytes.fromhex(file.header)
@@ -349,6 +350,7 @@ class BackupFiles:
                 is_known = has_own and name in small.files
                 if not is_known and not any(self._queue(name, 0, _width(name, file))):
                     del self.files[name]
+                    empty.append(tuple(name.split("/")[1:3]))
             elif _is_small(name) or (name.startswith("commitlog/") and 0 < int(name[10:]) >= cut):
                 del self.files[name]
         for name, file in small.files.items():
@@ -356,14 +358,14 @@ class BackupFiles:
             if _is_small(name) and (has_own or name not in ("checkpoint", "mqstore.mark")):
                 self.files[name] = file
         if not has_own:
-            self._clamp()
+            self._clamp(empty)
 
-    def _clamp(self) -> None:
+    def _clamp(self, empty: Iterable[tuple[str, ...]]) -> None:
         """Gives no group and no delay level an offset beyond its queue."""
         names = [name for name in OFFSET_FILES if name in self.files]
         offsets = {name: self.read(name, 0, self.files[name].end) for name in names}
         with mqstore.open(self.path()) as store:
-            for name, content in within(offsets, store).items():
+            for name, content in within(offsets, store, empty).items():
                 self._make(name, content)
 
     def _known(self, name: str) -> Sequence[Range]:

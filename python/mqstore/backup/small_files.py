@@ -17,7 +17,7 @@ from mqstore.backup.source import names_in
 from mqstore.store import _DATABASES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 
 QUEUES = {"consumequeue": 20, "batchconsumequeue": 46, "consumequeue_ext": 1}
@@ -102,13 +102,16 @@ def read_table(content: bytes) -> dict[str, Any] | None:
     return None
 
 
-def within(files: Mapping[str, bytes], store: mqstore.Store) -> dict[str, bytes]:
-    """Those files that have offsets, with none beyond the end of its queue."""
-    ends = {(queue.topic, str(queue.queue_id)): queue.max_offset for queue in store.queues()}
+def within(
+    files: Mapping[str, bytes], store: mqstore.Store, empty: Iterable[tuple[str, ...]] = ()
+) -> dict[str, bytes]:
+    """Those files that have offsets, with none beyond the end of its queue; some are `empty`."""
+    ends: dict[tuple[str, ...], int] = dict.fromkeys(empty, 0)
+    ends |= {(queue.topic, str(queue.queue_id)): queue.max_offset for queue in store.queues()}
     return {name: _within(files[name], ends) for name in OFFSET_FILES if name in files}
 
 
-def _within(content: bytes, ends: Mapping[tuple[str, str], int]) -> bytes:
+def _within(content: bytes, ends: Mapping[tuple[str, ...], int]) -> bytes:
     """A file of offsets; it comes back as it is where none is beyond, or if it is damaged."""
     row = read_table(content) or {}
     tables = (row.get(name) for name in ("offsetTable", "lmqOffsetTable"))

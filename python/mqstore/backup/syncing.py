@@ -231,6 +231,10 @@ class _Sync:
         with mqstore.open(self._root, config=self._config) as store:
             now_ms = time.time_ns() // 1_000_000
             self._end, self._flushed = store.max_physical_offset, store.flushed_offset
+            try:
+                store._check_end()  # noqa: SLF001
+            except CorruptionError as error:
+                self._skipped.append(f"messages behind {self._end}: {error.message}")
             kinds = {(q.topic, str(q.queue_id)): q.kind for q in store.queues()}
             settings = self._settings_of(store)
             small |= offsets_in_database(self._root, store)
