@@ -308,7 +308,7 @@ impl Error {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Whether the system lets nobody, or not this process, write there.
+    /// Whether this process may not write there.
     #[must_use]
     pub fn is_write_refused(&self) -> bool {
         use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};

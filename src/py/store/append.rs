@@ -15,7 +15,8 @@ use crate::store::{MessageStore, NewMessage};
 
 use super::Store;
 use super::fastcall::untracked;
-use super::message::{AnyMessage, MessageFields, key_list};
+use super::message::{AnyMessage, key_list};
+use super::message_fields::MessageFields;
 use crate::py::arguments::type_error;
 use crate::py::errors::{raise, raise_at, with_text};
 use crate::py::fields::{self, Block, Keys, PropertyFields, bytes_of, with_block};

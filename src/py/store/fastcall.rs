@@ -12,7 +12,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use super::Store;
-use super::message::{MessageFields, NAMES};
+use super::message_fields::{MessageFields, NAMES};
 use crate::format::width::to_usize;
 
 static USUAL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -130,7 +130,7 @@ unsafe fn append(
     Ok(result.into_ptr())
 }
 
-/// Takes a new object that refers to no other one from the garbage collector, which need not visit it.
+/// Takes a new object, which refers to no other one, from the garbage collector.
 #[inline]
 pub(crate) fn untracked<T: PyClass>(object: Bound<'_, T>) -> Bound<'_, T> {
     // SAFETY: a live object of a class with the collector's flag, which each class of pyo3 has.

@@ -7,6 +7,7 @@ pub(crate) mod fastcall;
 pub(crate) mod group;
 pub(crate) mod location;
 pub(crate) mod message;
+mod message_fields;
 pub(crate) mod message_scan;
 pub(crate) mod reading;
 pub(crate) mod remote;

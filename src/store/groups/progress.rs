@@ -31,7 +31,7 @@ pub(super) struct Taken {
     /// The group's place when the queue was taken, and what was done behind it.
     pub(super) place: i64,
     pub(super) done: Done,
-    /// Offset to which a broker, or somebody, moved the group meanwhile.
+    /// Offset to which others moved the group meanwhile.
     pub(super) moved_to: i64,
 }
 

@@ -219,7 +219,7 @@ pub(super) fn missing_files(files: &StoreFiles, was_held: bool) -> Result<Option
     }
     let is_closed = || matches!(lock::was_aborted(&**storage, paths), Ok(false));
     let end = log.end_offset();
-    // Behind a URL the mark of a closed store costs a request; all its queues know its end, too.
+    // Behind a URL the mark of a closed store costs a request; all its queues know its end.
     let is_known = storage.is_remote() && !queues.is_lazy() && is_closed();
     let mark = match is_known && MissingEnd::find(log, end, queues, None)?.is_none() {
         true => None,

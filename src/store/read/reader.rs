@@ -92,7 +92,6 @@ impl Reader {
             Source::Files(follower) => {
                 let from = follower.view().audited_from;
                 match self.files.queues.is_lazy() {
-                    // Opening read the end of one queue; others may lead further.
                     true => follower.undispatched().map_or(from, |found| found.first_missing()),
                     false => from,
                 }

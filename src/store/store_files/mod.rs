@@ -192,7 +192,6 @@ impl Notices {
     }
 }
 
-/// Of both files of offsets and of their backups.
 pub(crate) type OffsetsStamps = [Option<Stamp>; 4];
 
 /// A stamp this young may stay the same at the next change, so coarse is the system's clock.

@@ -151,7 +151,7 @@ impl UndispatchedEntries {
         self.log.start <= from && self.log.end == end && !may_fit
     }
 
-    /// Physical offset of the first record without an entry; the log's end where each has one.
+    /// Physical offset of the first record without an entry, or the log's end.
     pub fn first_missing(&self) -> u64 {
         let units = self.entries.values().flat_map(|units| units.iter());
         let first = units.map(|unit| clamp_u64(unit.physical_offset)).min();
