@@ -496,14 +496,11 @@ class ReadOptions:
             UnsupportedError: An option that says where a stream ends, or reads no messages.
         """
         names = [
-            *(["endingOffsets"] if self.ending_at_earliest else []),
-            *(
-                name
-                for name, row in OPTIONS.items()
-                if row.where == BATCH and getattr(self, row.field) != row.default
-            ),
+            name
+            for name, row in OPTIONS.items()
+            if row.where == BATCH and getattr(self, row.field) != row.default
         ]
-        for name in names[:1]:
+        for name in (["endingOffsets"] * self.ending_at_earliest + names)[:1]:
             raise UnsupportedError(
                 f"option {name} is for batch reads; a stream reads messages, and has no end; it "
                 "begins at startingOffsets, startingPhysicalOffset or startingTimestamp",
@@ -529,8 +526,9 @@ class ReadOptions:
         for topic, _ in self.queues or ():
             if self.topics is not None and topic not in self.topics:
                 raise wrong_setting("option queues", "topics that option topics names", repr(topic))
-        if self.topics is not None and self.topic_pattern is not None:
-            raise wrong_setting("option topicPattern", "none beside topics", "both")
+        for name, other in (("topicPattern", "topics"), ("snapshot", "at")):
+            if all(getattr(self, OPTIONS[one].field) is not None for one in (name, other)):
+                raise wrong_setting(f"option {name}", f"none beside {other}", "both")
         if self.table == "dispatch" and self.on_error == "rows":
             wanted = "skip or fail with table=dispatch, which has no column for damage"
             raise wrong_setting("option onError", wanted, "rows", "table=raw has one")
@@ -539,11 +537,6 @@ class ReadOptions:
             raise wrong_setting("option flushedAfter", wanted, "one", "it is for until=flushed")
         if self.access_path == "index" and self.keys is None:
             raise wrong_setting("option keys", "keys, which accessPath=index looks up", "none")
-        if self.at is not None and self.snapshot is not None:
-            raise wrong_setting("option snapshot", "none beside at", "both")
-        for name in {"at", "snapshot"} & set(self.storage_options or ()):
-            wanted = "options of an object store"
-            raise wrong_setting("option storageOptions", wanted, name, "it is an option of its own")
         for name, first, last in (
             ("PhysicalOffset", self.starting_physical_offset, self.ending_physical_offset),
             ("Timestamp", self.starting_timestamp_ms, self.ending_timestamp_ms),

@@ -308,6 +308,8 @@ def read_storage_options(text: str) -> dict[str, Any]:
     with contextlib.suppress(ValueError):
         found = json.loads(text)
     if isinstance(found, dict):
+        if moment := {"at", "snapshot"} & found.keys():
+            raise ValueError(f"expected options of an object store, got {min(moment)}, an option")
         return found
     raise ValueError('expected a JSON object, as {"region": "eu-central-1"}, got another text')
 
