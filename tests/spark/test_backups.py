@@ -102,7 +102,7 @@ def test_a_backup_that_is_begun_or_empty_stops_no_other(
         ({"at": "-1h", "snapshot": "x"}, "option snapshot: expected none beside at, got both"),
         (
             {"storageOptions": '{"at": 1}'},
-            "option storageOptions: .* got at, an option",
+            "option storageOptions: .* got 'at', which is an option",
         ),
     ],
 )

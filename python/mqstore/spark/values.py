@@ -309,7 +309,8 @@ def read_storage_options(text: str) -> dict[str, Any]:
         found = json.loads(text)
     if isinstance(found, dict):
         if moment := {"at", "snapshot"} & found.keys():
-            raise ValueError(f"expected options of an object store, got {min(moment)}, an option")
+            text = f"expected options of an object store, got {min(moment)!r}"
+            raise ValueError(f"{text}, which is an option of its own")
         return found
     raise ValueError('expected a JSON object, as {"region": "eu-central-1"}, got another text')
 
