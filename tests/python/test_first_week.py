@@ -36,7 +36,9 @@ def fill(store: mqstore.Store, count: int, topic: str = "orders") -> None:
 # ------------------------------------------------------------------------------ acknowledgement
 
 KILLED = """
-import os, signal, sys, mqstore
+import os, signal, sys, mqstore, mqstore.groups.in_flight
+# On a busy machine a commit by time would come between.
+mqstore.groups.in_flight._COMMIT_S = 3600.0
 with mqstore.open(sys.argv[1], sys.argv[2]) as store, store.group("g") as group:
     messages = group.poll("orders", max_messages=int(sys.argv[3]))
     group.ack(messages[0])
