@@ -19,7 +19,7 @@ import mqstore
 from helpers.backups import KEYS, answers, files_of
 from helpers.golden import Case
 from helpers.stores import TINY, log_bytes, message
-from mqstore.backup import syncing
+from mqstore.backup import restoring, syncing
 from mqstore.backup.target import _Folder
 
 if TYPE_CHECKING:
@@ -357,6 +357,13 @@ def test_a_restore_that_was_interrupted_goes_on(
         if calls == 6:
             raise KeyboardInterrupt
 
+    def fail(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(restoring, "_note", fail)
+        with pytest.raises(KeyboardInterrupt):
+            mqstore.restore(backup, out)
     with pytest.raises(KeyboardInterrupt):
         mqstore.restore(backup, out, progress=stop)
     written = len(list((out / "commitlog").iterdir()))
@@ -364,10 +371,6 @@ def test_a_restore_that_was_interrupted_goes_on(
         mqstore.restore(backup, out, to_offset=1000)
     assert mqstore.restore(backup, out, dry_run=True).applied is False
     assert len(list((out / "commitlog").iterdir())) == written
-
-    def fail(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
         patch.setattr(mqstore, "verify", fail)
         with pytest.raises(KeyboardInterrupt):

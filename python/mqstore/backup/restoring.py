@@ -205,12 +205,13 @@ def _write(
     """Writes files, and enters each in the journal once it is durable."""
     with io_errors("create", out):
         make_root(out)
-        # A store without a message has this folder, too.
-        (out / "commitlog").mkdir(exist_ok=True)
     copied, total = 0, sum(files.files[name].end for name in names)
     with (out / _JOURNAL).open("a", encoding="utf-8") as journal:
         if journal.tell() == 0:
             _note(journal, json.dumps(plan))
+        # A store without a message has this folder, too.
+        with io_errors("create", out):
+            (out / "commitlog").mkdir(exist_ok=True)
         for name in names:
             path, has_data = out / name, False
             path.parent.mkdir(parents=True, exist_ok=True)
