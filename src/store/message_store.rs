@@ -175,8 +175,7 @@ impl MessageStore {
     }
 
     /// End of what is in queues and index.
-    #[must_use]
-    pub fn dispatched_offset(&self) -> u64 {
+    pub fn dispatched_offset(&self) -> Result<u64> {
         self.reader.dispatched_offset()
     }
 

@@ -20,6 +20,7 @@ import mqstore
 import mqstore.metrics
 from helpers.buckets import SECRET, SMALL, answers, compare, connect, count, nameless
 from helpers.golden import Case, case_names
+from helpers.stores import TINY
 from mqstore.files import remote, remote_url
 
 if TYPE_CHECKING:
@@ -297,6 +298,23 @@ def test_a_call_that_takes_no_url_says_so(call: Callable[[str], object]) -> None
 
 
 # --- failing servers --------------------------------------------------------------------------
+
+
+def test_an_offset_that_needs_a_failing_request_is_an_error(
+    memory: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    root = tmp_path / "store"
+    with mqstore.open(root, "a", config=TINY) as writer:
+        writer.append("T", b"", queue_id=0, keys="k")
+        writer.append_many(("U", b"") for _ in range(50))
+    monkeypatch.setattr(remote_url, "_FsspecObjects", Failing)
+    monkeypatch.setattr(remote, "_PAUSE_S", 0.0)
+    store = mqstore.open(memory(root))
+    with monkeypatch.context() as patch:
+        patch.setattr(Failing, "failures", 1 << 30)
+        with pytest.raises(mqstore.StoreIOError, match="asked 6 times, the last time: "):
+            assert store.dispatched_offset
+    assert store.dispatched_offset == store.max_physical_offset
 
 
 class Failing(remote._FsspecObjects):

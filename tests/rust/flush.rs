@@ -205,7 +205,7 @@ fn the_name_of_a_new_index_file_is_made_durable_by_the_flush_and_not_by_the_appe
     let store = home.create();
     stage.fail(Call::SyncDir, "/index", 0, EIO);
     of_158_bytes(&store).unwrap();
-    assert_eq!(store.dispatched_offset(), 158);
+    assert_eq!(store.dispatched_offset().unwrap(), 158);
     assert!(matches!(store.flush(), Err(Error::Io { op: mqstore::Operation::Flush, .. })));
     assert!(matches!(of_158_bytes(&store), Err(Error::Poisoned { .. })));
 }

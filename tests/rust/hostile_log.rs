@@ -194,7 +194,7 @@ fn redispatched(home: &Home) -> Vec<i64> {
     for queue in [0, 2, 3] {
         assert_eq!(read_queue(&store, queue, 0).records.len(), 5, "queue {queue}");
     }
-    assert_eq!(store.dispatched_offset(), store.end_offset());
+    assert_eq!(store.dispatched_offset().unwrap(), store.end_offset());
     let end = store.queue(b"Topic", 1).unwrap().unwrap().max_offset;
     let mut message = NewMessage::new(b"Topic", b"next");
     message.queue_id = 1;

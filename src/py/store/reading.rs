@@ -532,10 +532,10 @@ impl Store {
 
     /// Physical offset up to which the log is dispatched to queues and index.
     #[getter]
-    fn dispatched_offset(&self) -> PyResult<u64> {
+    fn dispatched_offset(&self, py: Python<'_>) -> PyResult<u64> {
         let store = self.reading()?;
         store.check_open()?;
-        Ok(store.dispatched_offset())
+        Ok(py.detach(|| store.dispatched_offset())?)
     }
 
     /// Whether the index files fit the settings and can be used for key queries.

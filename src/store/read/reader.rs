@@ -86,17 +86,14 @@ impl Reader {
         }
     }
 
-    pub(crate) fn dispatched_offset(&self) -> u64 {
-        match &self.source {
+    pub(crate) fn dispatched_offset(&self) -> Result<u64> {
+        Ok(match &self.source {
             Source::Writer(writer, _) => writer.dispatched.load(Ordering::Acquire),
-            Source::Files(follower) => {
-                let from = follower.view().audited_from;
-                match self.files.queues.is_lazy() {
-                    true => follower.undispatched().map_or(from, |found| found.first_missing()),
-                    false => from,
-                }
+            Source::Files(follower) if self.files.queues.is_lazy() => {
+                follower.undispatched()?.first_missing()
             }
-        }
+            Source::Files(follower) => follower.view().audited_from,
+        })
     }
 
     pub(crate) fn flushed_offset(&self) -> Result<u64> {
