@@ -459,5 +459,5 @@ with mqstore.open("store") as store, store.group("g") as group:
         status, printed = run_as(UID, GID, code, folder)
     assert status == 1
     assert printed.startswith("True\nb'3' b'4'\n")
-    # What was acknowledged could not be kept.
+    # The acknowledgements could not be kept.
     assert "Permission denied" in printed
