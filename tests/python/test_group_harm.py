@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -226,6 +227,37 @@ def test_a_group_that_a_broker_moved_goes_not_back(reader: mqstore.Store, *, hel
             group._commit_progress()
             assert group.ack(messages[-1])
     assert committed(reader) == 15
+
+
+def test_a_commit_that_failed_goes_not_back_behind_a_broker(reader: mqstore.Store) -> None:
+    with reader.group("g") as group:
+        group.poll("t", max_messages=3)
+        group.commit()
+        group.poll("t", max_messages=2)
+        set_offset(reader, 15)
+        with no_commit(reader), pytest.raises(mqstore.StoreIOError):
+            group.commit()
+        group.commit()
+        assert committed(reader) == 15
+    assert committed(reader) == 15
+
+
+def test_a_queue_that_is_taken_again_goes_not_back_behind_a_broker(reader: mqstore.Store) -> None:
+    with reader.group("g") as group:
+        places = group._places
+        places.take("t", 0)
+        places.advance("t", 0, 3, [], 3)
+        places.commit()
+        set_offset(reader, 10)
+        places.advance("t", 0, 5, [], 5)
+        places.commit()
+        table = Path(reader.path, "config", "consumerOffset.json")
+        # A file that was just written is read each time.
+        wait_until(lambda: time.time() - table.stat().st_ctime > 1.5)
+        group.lag()
+        places.release("t", 0)
+        assert places.take("t", 0) == 10
+    assert committed(reader) == 10
 
 
 def test_a_reset_brings_again_what_was_acknowledged_before(reader: mqstore.Store) -> None:

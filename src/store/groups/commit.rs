@@ -92,18 +92,20 @@ impl ConsumerGroup {
             }
         }
         let outcome = config_file::write(storage, &path, before.as_deref(), &table.to_bytes());
+        for (queue, _) in written.iter().filter(|_| outcome.is_ok()) {
+            // A file that stays lies behind another offset than the table has, or says the same.
+            let _ = storage.remove_if_there(&self.ack_path(queue));
+        }
+        // It goes not back either where this write failed, or the queue is taken again.
+        for (queue, offset) in ahead {
+            progress.taken.entry(queue.clone()).and_modify(|taken| taken.moved_to = offset);
+            progress.next.insert(queue, offset);
+        }
         if let Err(error) = outcome {
             self.read_again(progress, &written);
             return Err(Moved::end_writing(error));
         }
-        for (queue, _) in &written {
-            // A file that stays lies behind another offset than the table has, or says the same.
-            let _ = storage.remove_if_there(&self.ack_path(queue));
-        }
-        let Progress { moved, acks, committed, taken, .. } = progress;
-        for (queue, offset) in ahead {
-            taken.entry(queue).and_modify(|taken| taken.moved_to = offset);
-        }
+        let Progress { moved, acks, committed, .. } = progress;
         acks.retain(|queue, file| file.is_ahead || !moved.contains_key(queue));
         moved.retain(|queue, _| acks.contains_key(queue));
         committed.extend(written);
