@@ -56,6 +56,24 @@ def test_reads_are_equal(spark: SparkSession, tmp_path: Path, more: dict[str, st
     assert read(backup, snapshot=first.snapshot) == before
 
 
+def test_a_damaged_queue_loses_no_row(spark: SparkSession, tmp_path: Path) -> None:
+    root, backup = tmp_path / "store", tmp_path / "backup"
+    with mqstore.open(root, "a", config={**TINY, "mapped_file_size_consume_queue": 2000}) as store:
+        store.append_many([("a", b"%d" % number, 0) for number in range(50)] + [("b", b"", 0)])
+        store.append("b", b"", queue_id=0, keys="k")
+    queue = root / "consumequeue/a/0" / f"{0:020}"
+    content = queue.read_bytes()
+    queue.write_bytes(content[:600] + bytes(100) + content[700:])
+    mqstore.sync(root, backup)
+    options = {"topics": "a", "accessPath": "consumequeue"}
+    for path in (root, backup, root.as_uri()):
+        frame = spark.read.format("mqstore").options(**options).load(str(path))
+        assert sorted(int(row.body) for row in frame.select("body").collect()) == list(range(50))
+    with pytest.raises(mqstore.NotAStoreError, match="restore it to a folder"):
+        mqstore.spark.rebuild(spark, backup, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_sync_between_planning_and_reading_mixes_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:

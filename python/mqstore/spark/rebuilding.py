@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import mqstore
-from mqstore.errors import ConfigError
+from mqstore.errors import ConfigError, NotAStoreError
 from mqstore.files.durable import sync
 from mqstore.spark.options import ReadOptions, as_texts
 from mqstore.spark.staging import Staging
 from mqstore.spark.stores import find_stores
 from mqstore.spark.tasks import each
+from mqstore.store import is_backup
 
 if TYPE_CHECKING:
     import os
@@ -66,6 +67,9 @@ def rebuild(
             f"what: expected consumequeue, index or both, got {sorted(unknown)}", "what"
         )
     store = find_stores(ReadOptions.parse(as_texts(path, {})))[0].path
+    if is_backup(store):
+        reason = "a backup; restore it to a folder, and rebuild it there"
+        raise NotAStoreError(f"{store}: not a store: {reason}", store, reason)
     target = Path(out).absolute()
     target.mkdir(parents=True, exist_ok=True)
     if any(target.iterdir()):

@@ -241,6 +241,8 @@ def summarize(
         )
         topics = _topics(store, options)
         begin, end = store.min_physical_offset, store.max_physical_offset
+        # They may show damage, of which the offset below then knows.
+        queues = None if topics is None else _queues(store, store_dir, topics, options)
         return Summary(
             store=store_dir,
             begin=begin,
@@ -249,7 +251,7 @@ def summarize(
             dispatched=begin if topics is None else min(store.dispatched_offset, end),
             file_size=file_size,
             files=files,
-            queues=None if topics is None else _queues(store, store_dir, topics, options),
+            queues=queues,
             found=_find_in_index(store, options),
             topic_names=topic_names(store, options),
         )

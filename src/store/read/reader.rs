@@ -89,9 +89,13 @@ impl Reader {
     pub(crate) fn dispatched_offset(&self) -> Result<u64> {
         Ok(match &self.source {
             Source::Writer(writer, _) => writer.dispatched.load(Ordering::Acquire),
-            Source::Files(follower) if self.files.queues.is_lazy() => {
-                follower.undispatched()?.first_missing()
-            }
+            // Opening read the ends of some queues; another may show damage.
+            Source::Files(follower) if self.files.storage.is_remote() => loop {
+                let first = follower.undispatched()?.first_missing();
+                if !follower.audits_more()? {
+                    break first;
+                }
+            },
             Source::Files(follower) => follower.view().audited_from,
         })
     }
