@@ -344,6 +344,7 @@ def test_a_sync_copes_with_retention_and_keeps_changed_settings(
 
 def test_spark_reads_one_snapshot_and_finds_newer_ones_later(tmp_path: Path, store: Path) -> None:
     stores = pytest.importorskip("mqstore.spark.stores")
+    from mqstore.spark import roots
     from mqstore.spark.options import ReadOptions
 
     backup = tmp_path / "backup"
@@ -353,14 +354,24 @@ def test_spark_reads_one_snapshot_and_finds_newer_ones_later(tmp_path: Path, sto
         with mqstore.open(options.root(path)) as kept:
             return sum(1 for _ in kept.scan())
 
+    def find(options: ReadOptions) -> Any:
+        (found,) = stores.find_stores(options)
+        return pickle.loads(pickle.dumps(found)).path
+
+    roots.CONNECTED.clear()
     for appended in (60, 61):
         snapshot = mqstore.sync(store, backup).snapshot
-        (found,) = stores.find_stores(options)
-        path = pickle.loads(pickle.dumps(found)).path
+        path = find(options)
         assert (path.snapshot, count(path)) == (snapshot, appended)
+        # A time behind the newest snapshot is that one, also when there are others.
+        now = ReadOptions.parse({"path": str(backup), "at": str(int(time.time() * 1000) + 1)})
+        kept = find(now)
         append(store)
         mqstore.sync(store, backup)
         assert (count(str(backup)), count(path)) == (appended + 1, appended)
+        with mqstore.open(now.root(kept)) as before:
+            assert sum(1 for _ in before.scan()) == appended
+    assert len(roots.CONNECTED) == 1
 
 
 def test_only_files_of_which_a_snapshot_has_each_byte_are_deleted(tmp_path: Path) -> None:

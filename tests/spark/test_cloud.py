@@ -12,7 +12,7 @@ from helpers.buckets import SECRET, s3_server
 from mqstore.errors import ConfigError
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.plan import plan
-from mqstore.spark.roots import _connected
+from mqstore.spark.roots import CONNECTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,7 +120,7 @@ def test_verify_on_a_cluster(spark: SparkSession, s3: Bucket, url: str) -> None:
     ids=["all", "keys", "queues"],
 )
 def test_planning_costs_few_requests(more: dict[str, str], s3: Bucket, url: str) -> None:
-    _connected.cache_clear()
+    CONNECTED.clear()
     options = ReadOptions.parse({"path": url, **options_of(s3), **more})
     assert len(plan(options)) > 0
     assert options.root(url).counts.requests <= 14

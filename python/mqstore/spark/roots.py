@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from typing import TYPE_CHECKING, Self
 
@@ -11,6 +10,11 @@ from mqstore.store import FRESH_S, connect, has_scheme, is_backup, is_remote
 if TYPE_CHECKING:
     from mqstore.files.remote_path import RemotePath
     from mqstore.spark.options import ReadOptions
+
+
+CONNECTED: dict[tuple[str, str], tuple[dict[str, object], RemotePath | str]] = {}
+"""Roots by path and options, each of one moment: what was read of it stays in memory."""
+_MOST_CONNECTED = 256
 
 
 class KeptPath(str):
@@ -30,17 +34,21 @@ class KeptPath(str):
 
 
 def kept_path(options: ReadOptions, path: str) -> str:
-    """A store's path, that of a backup with its newest snapshot.
+    """A store's path, that of a backup with the snapshot that is read from now on.
 
     Raises:
         NotAStoreError: There is no store, or no backup for a moment.
         MessageNotFoundError: A backup has no snapshot yet, or none of the moment.
     """
-    moment = options.at is not None or options.snapshot is not None
-    if not moment and not has_scheme(path) and not is_backup(path):
+    if _is_plain(options, path):
         return path
-    snapshot = snapshot_of(root_at(options, path))
-    return path if moment or snapshot is None else KeptPath(path, snapshot)
+    is_url = has_scheme(path) and not _moment(options, path)
+    root = _connected(options, path) if is_url else _connect(options, path)
+    if is_url and snapshot_of(root) is not None:
+        root = _connect(options, path)  # a newer one may be there
+    snapshot, cut = snapshot_of(root), getattr(getattr(root, "_objects", None), "cut", None)
+    # A part of a snapshot stays the same by its time.
+    return path if snapshot is None or cut is not None else KeptPath(path, snapshot)
 
 
 def root_at(options: ReadOptions, store: str, path: str | None = None) -> str | RemotePath:
@@ -48,15 +56,10 @@ def root_at(options: ReadOptions, store: str, path: str | None = None) -> str | 
 
     A process lists a URL once, and again where that is a second ago.
     """
-    moment = {"at": options.at, "snapshot": getattr(store, "snapshot", options.snapshot)}
-    moment = {name: value for name, value in moment.items() if value is not None}
-    is_newest = not moment and is_backup(store)
-    if not has_scheme(store) and not moment and not is_newest:
+    if _is_plain(options, store):
         return path or store
-    given = json.dumps({**(options.storage_options or {}), **moment} or None, sort_keys=True)
-    remote = (_connected.__wrapped__ if is_newest else _connected)(str(store), given)
-    if not moment and not is_newest and snapshot_of(remote) is not None:
-        remote = _connected.__wrapped__(str(store), given)  # a newer one may be there
+    is_newest = is_backup(store) and not _moment(options, store)
+    remote = _connect(options, store) if is_newest else _connected(options, store)
     if not is_remote(remote):
         # The copy of a store in RocksDB.
         return remote if path is None else path.replace(store, remote, 1)
@@ -64,13 +67,38 @@ def root_at(options: ReadOptions, store: str, path: str | None = None) -> str | 
     return remote if path is None else remote.at(path)
 
 
+def _is_plain(options: ReadOptions, store: str) -> bool:
+    """Whether it is a folder, which is no backup."""
+    return not (has_scheme(store) or _moment(options, store) or is_backup(store))
+
+
+def _moment(options: ReadOptions, store: str) -> dict[str, object]:
+    """The moment of a backup that is read; empty for the newest."""
+    if isinstance(store, KeptPath):
+        return {"snapshot": store.snapshot}
+    given = {"at": options.at, "snapshot": options.snapshot}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _connect(options: ReadOptions, store: str) -> RemotePath | str:
+    return connect(
+        str(store), {**(options.storage_options or {}), **_moment(options, store)} or None
+    )
+
+
+def _connected(options: ReadOptions, store: str) -> RemotePath | str:
+    """A store that this process may know; workers are processes of their own."""
+    key = str(store), json.dumps(options.storage_options, sort_keys=True)
+    moment = _moment(options, store)
+    known = CONNECTED.get(key)
+    if known is None or known[0] != moment:
+        if len(CONNECTED) >= _MOST_CONNECTED:
+            CONNECTED.clear()
+        CONNECTED[key] = known = moment, _connect(options, store)
+    return known[1]
+
+
 def snapshot_of(root: object) -> str | None:
     """The snapshot that is read; ``None`` for a store."""
     loaded = getattr(getattr(root, "_objects", None), "loaded", None)
     return None if loaded is None else loaded.snapshot.id
-
-
-@functools.lru_cache(maxsize=256)
-def _connected(url: str, storage_options: str) -> RemotePath | str:
-    """A store behind a URL; workers are processes of their own."""
-    return connect(url, json.loads(storage_options))
