@@ -15,6 +15,7 @@ import java.lang.reflect.Method;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.HashMap;
@@ -48,6 +49,11 @@ public final class Sender {
     private static final int PERM_WRITE = 2;
     private static final long PROOF_NS = 100_000_000;
     private static final int LANES = 48;
+    private static final String ORIGIN = "MQSTORE_ORIGIN";
+    private static final String UNIQUE_KEY = "UNIQ_KEY";
+    /** A broker refuses a request with several messages that have one of these, or ignores it there. */
+    private static final Set<String> ALONE = new HashSet<>(Arrays.asList("INNER_MULTI_DISPATCH", "DELAY",
+        "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"));
 
     private final DataOutputStream out;
     private final Map<String, String> settings;
@@ -57,9 +63,8 @@ public final class Sender {
     private final Method setProperties;
     private final Method readProperties;
     private final Method send;
-    private final Method setUniqueKey;
+    private final Method newUniqueKey;
     private final Method together;
-    private final Method encode;
     private final Method setBody;
     private final Method queueId;
     private final boolean ordered;
@@ -82,8 +87,8 @@ public final class Sender {
         private int lane;
         private String topic;
         private String request;
-        private int bytes;
-        private Map<String, String> added;
+        private byte[] added;
+        private Map<String, String> properties;
     }
 
     /** Messages of one queue that go together. */
@@ -95,9 +100,20 @@ public final class Sender {
     private static final class Item {
         private long sequence;
         private Way way;
-        private Object message;
-        private int bytes;
+        private int flag;
+        private byte[] properties;
+        private byte[] body;
         private boolean batchable;
+
+        /** As in a request of several: {@code MessageDecoder.encodeMessage}. */
+        private int bytes() {
+            return 22 + body.length + properties.length;
+        }
+
+        private void put(ByteBuffer out) {
+            out.putInt(bytes()).putInt(0).putInt(0).putInt(flag).putInt(body.length).put(body)
+                .putShort((short) properties.length).put(properties);
+        }
     }
 
     private Sender(Map<String, String> settings, DataOutputStream out) throws Exception {
@@ -116,9 +132,8 @@ public final class Sender {
         producer = started();
         send = producer.getClass().getMethod("send", message, queue, long.class);
         Class<?> batches = type("common.message.MessageBatch");
-        setUniqueKey = type("common.message.MessageClientIDSetter").getMethod("setUniqID", message);
+        newUniqueKey = type("common.message.MessageClientIDSetter").getMethod("createUniqID");
         together = batches.getMethod("generateFromList", Collection.class);
-        encode = batches.getMethod("encode");
         setBody = message.getMethod("setBody", byte[].class);
         queueId = queue.getMethod("getQueueId");
         ordered = Boolean.parseBoolean(settings.get("ordered"));
@@ -241,13 +256,13 @@ public final class Sender {
     /** Messages of one queue go together once a request is full, or the other side waits. */
     private void hold(Item item) {
         Request request = held.computeIfAbsent(item.way.request, none -> new Request());
-        if (!request.isEmpty() && (!item.batchable || request.bytes + item.bytes > MOST_BATCH_BYTES)) {
+        if (!request.isEmpty() && (!item.batchable || request.bytes + item.bytes() > MOST_BATCH_BYTES)) {
             start(request);
             request = new Request();
             held.put(item.way.request, request);
         }
         request.add(item);
-        request.bytes += item.bytes;
+        request.bytes += item.bytes();
         if (!item.batchable || request.size() == batch) {
             start(request);
             held.remove(item.way.request);
@@ -275,38 +290,72 @@ public final class Sender {
         way.lane = body.getInt();
         way.topic = text(body);
         way.request = way.lane + "/" + way.queue + "/" + way.topic;
-        way.bytes = body.remaining();
-        way.added = properties(text(body, way.bytes));
+        way.added = bytes(body, body.remaining());
+        way.properties = properties(way.added);
         return way;
     }
 
     @SuppressWarnings("unchecked")
-    private Map<String, String> properties(String text) throws ReflectiveOperationException {
-        return (Map<String, String>) readProperties.invoke(null, text);
+    private Map<String, String> properties(byte[] block) throws ReflectiveOperationException {
+        return (Map<String, String>) readProperties.invoke(null, new String(block, StandardCharsets.UTF_8));
     }
 
     private Item item(ByteBuffer body) throws Exception {
         Item item = new Item();
         item.sequence = body.getLong();
         item.way = ways.get(body.getInt());
-        String origin = settings.get("broker") + "/" + body.getLong();
-        int flag = body.getInt();
-        int length = body.getInt();
-        Map<String, String> properties = properties(text(body, length));
-        byte[] content = bytes(body, body.remaining());
-        properties.keySet().removeAll(dropped);
-        properties.putAll(item.way.added);
-        int more = ("MQSTORE_ORIGIN\1" + origin + "\2").getBytes(StandardCharsets.UTF_8).length;
-        if (length + item.way.bytes + more <= MOST_PROPERTY_BYTES) {
-            properties.put("MQSTORE_ORIGIN", origin);
+        byte[] origin = property(ORIGIN, settings.get("broker") + "/" + body.getLong());
+        item.flag = body.getInt();
+        byte[] stored = bytes(body, body.getInt());
+        item.body = bytes(body, body.remaining());
+        Map<String, String> added = item.way.properties;
+        boolean fits = stored.length + item.way.added.length + origin.length <= MOST_PROPERTY_BYTES;
+        boolean isAlone = !added.getOrDefault("WAIT", "true").equals("true")
+            || !Collections.disjoint(added.keySet(), ALONE);
+        boolean isKeyed = added.containsKey(UNIQUE_KEY);
+        // One more byte, for a last property without its end.
+        ByteBuffer kept = ByteBuffer.allocate(stored.length + 1 + item.way.added.length + origin.length);
+        for (int from = 0, to; from < stored.length; from = to + 1) {
+            int split = find(stored, (byte) 1, from);
+            to = find(stored, (byte) 2, from);
+            // Clients and brokers know no empty name or value.
+            if (split == from || split >= to - 1) {
+                continue;
+            }
+            String name = new String(stored, from, split - from, StandardCharsets.UTF_8);
+            if (!dropped.contains(name) && !added.containsKey(name) && !(fits && name.equals(ORIGIN))) {
+                kept.put(stored, from, to - from).put((byte) 2);
+                isAlone |= ALONE.contains(name);
+                isKeyed |= name.equals(UNIQUE_KEY);
+            }
         }
-        item.message = newMessage.newInstance(item.way.topic, content);
-        setProperties.invoke(null, item.message, properties);
-        setFlag.invoke(item.message, flag);
-        item.bytes = content.length + length + item.way.bytes;
-        item.batchable = batch > 1 && content.length > 0 && !item.way.topic.startsWith("%RETRY%")
-            && properties.getOrDefault("WAIT", "true").equals("true") && !properties.containsKey("INNER_MULTI_DISPATCH");
+        kept.put(item.way.added).put(fits ? origin : new byte[0]);
+        byte[] key = isKeyed ? new byte[0] : property(UNIQUE_KEY, (String) newUniqueKey.invoke(null));
+        item.properties = Arrays.copyOf(kept.array(), kept.position() + key.length);
+        System.arraycopy(key, 0, item.properties, kept.position(), key.length);
+        // Of several messages a broker does not check the length of their properties with its own.
+        item.batchable = batch > 1 && item.body.length > 0 && item.properties.length <= MOST_PROPERTY_BYTES && !isAlone
+            && !item.way.topic.startsWith("%RETRY%");
         return item;
+    }
+
+    private static byte[] property(String name, String value) {
+        return (name + "\1" + value + "\2").getBytes(StandardCharsets.UTF_8);
+    }
+
+    private static int find(byte[] block, byte wanted, int from) {
+        int at = from;
+        while (at < block.length && block[at] != wanted) {
+            at++;
+        }
+        return at;
+    }
+
+    private Object message(Item item) throws ReflectiveOperationException {
+        Object message = newMessage.newInstance(item.way.topic, item.body);
+        setProperties.invoke(null, message, properties(item.properties));
+        setFlag.invoke(message, item.flag);
+        return message;
     }
 
     private void deliver(List<Item> items) throws InterruptedException, IOException {
@@ -347,19 +396,18 @@ public final class Sender {
         Item first = items.get(0);
         Object queue = queue(first);
         try {
+            Object message = message(first);
             if (items.size() == 1) {
-                return isProven(first.way.topic) ? send.invoke(producer, first.message, queue, (long) timeoutMs)
-                    : proven(first, queue);
+                return isProven(first.way.topic) ? send.invoke(producer, message, queue, (long) timeoutMs)
+                    : proven(first, message, queue);
             }
-            List<Object> messages = new ArrayList<>();
-            for (Item item : items) {
-                setUniqueKey.invoke(null, item.message);
-                messages.add(item.message);
-            }
+            // The client would read and write the properties of each message again.
+            Object whole = together.invoke(null, Collections.singletonList(message));
+            ByteBuffer all = ByteBuffer.allocate(items.stream().mapToInt(Item::bytes).sum());
+            items.forEach(item -> item.put(all));
+            setBody.invoke(whole, (Object) all.array());
             // A broker gives the properties of a batch, such as a unique key, to each of its messages.
-            Object whole = together.invoke(null, messages);
             setProperties.invoke(null, whole, new HashMap<String, String>());
-            setBody.invoke(whole, encode.invoke(whole));
             return send.invoke(producer, whole, queue, (long) timeoutMs);
         } catch (ReflectiveOperationException | RuntimeException error) {
             Failure failure = Failure.of(error);
@@ -377,12 +425,12 @@ public final class Sender {
     }
 
     /** Sends into a retry topic alone, and reads where it went: a group that consumes in order takes no retries. */
-    private synchronized Object proven(Item item, Object queue)
+    private synchronized Object proven(Item item, Object message, Object queue)
         throws Failure, InterruptedException, ReflectiveOperationException {
         if (stopped) {
             throw new InterruptedException();
         }
-        Object result = send.invoke(producer, item.message, queue, (long) timeoutMs);
+        Object result = send.invoke(producer, message, queue, (long) timeoutMs);
         if (isProven(item.way.topic)) {
             return result;
         }

@@ -310,6 +310,22 @@ def test_hostile_content_arrives_or_is_named(cluster: Cluster, tmp_path: Path) -
     assert (stopped.stopped or "").startswith("no-topic: ")
 
 
+def test_batches_of_messages_without_keys_and_with_long_properties(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    root = tmp_path / "broker-a/store"
+    cluster.topics("keyless", queues=1)
+    with mqstore.open(root, "a") as store:
+        for number in range(8):
+            store.append("keyless", b"%d" % number)
+            # A broker adds properties of its own.
+            long = {"long": "x" * 32_712}
+            store.append("keyless", b"long", properties=long, unique_key=f"{number:032X}")
+    report = mqstore.replay(root, apply=True, **options(cluster))
+    assert (report.sent, [failure.kind for failure in report.failures]) == (8, ["refused"] * 8)
+    assert len({row["uniqKey"] for row in cluster.messages("keyless", count=8)}) == 8
+
+
 def reroute(message: mqstore.StoredMessage) -> mqstore.Message | mqstore.StoredMessage | None:
     """A transform: one message is dropped, one goes elsewhere, the others are as they were."""
     if "key-1" in message.keys:

@@ -121,6 +121,22 @@ def test_a_message_of_a_quiet_queue_does_not_wait_for_a_full_request(
     assert Holding.sent_before[0] < 40 + 6 * run.WINDOW
 
 
+def test_messages_that_come_slowly_are_sent_and_noted_at_once(
+    client: type[Client], root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_SLOW_S", 0)
+    journal, lines = tmp_path / "journal", []
+
+    def transform(message: mqstore.StoredMessage) -> mqstore.StoredMessage:
+        lines.append((len(client.got), journal.read_bytes().count(b"\n")))
+        return message
+
+    mqstore.replay(root, "a:1", apply=True, journal=journal, transform=transform)
+    sent, noted = zip(*lines, strict=True)
+    assert sent == (*range(40),)
+    assert len({*noted}) == 40
+
+
 def test_what_may_pass_is_sent_by_the_next_run(client: type[Client], root: Path) -> None:
     client.fails = {b"3": BUSY, b"5": NO_QUEUE, b"7": (13, "the message is illegal")}
     first = mqstore.replay(root, "a:1", apply=True)

@@ -87,7 +87,7 @@ def replay(
 
     RocketMQ's own client sends them, in a Java process. Each message is sent at least once: a run
     that was killed goes on from its journal when it is started again with the same arguments, and
-    sends at most the 1,024 messages again that were in flight. Unique keys stay, and the property
+    sends at most the 4,096 messages again that were in flight. Unique keys stay, and the property
     ``MQSTORE_ORIGIN`` names broker and physical offset, so that consumers recognize a repeat.
 
     Args:

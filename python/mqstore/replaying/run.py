@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from collections import deque
@@ -24,10 +23,12 @@ if TYPE_CHECKING:
     from mqstore.replaying.selection import Chosen
 
 ANY_QUEUE = -1
-WINDOW = 1_024
+WINDOW = 4_096
 """Most messages in flight: those that a killed run may send twice."""
 _WINDOW_BYTES = 32 << 20
-_MOST_UNCOUNTED = 64 * WINDOW
+# So many messages are handed on between two checks of the window.
+_MOST_UNCHECKED = 64
+_MOST_UNCOUNTED = 16 * WINDOW
 _SLOW_S = 0.1
 _MOST_IN_A_ROW = 20
 _MOST_FAILURES = 10_000
@@ -78,6 +79,7 @@ class Pace:
         self._cost_s = 1 / messages_per_s if messages_per_s else 0.0
         self._byte_cost_s = 1 / bytes_per_s if bytes_per_s else 0.0
         self._due_s = 0.0
+        self.is_free = not (messages_per_s or bytes_per_s)
 
     def wait_s(self) -> float:
         """Seconds until the next message may be sent."""
@@ -104,13 +106,16 @@ class Run:
 
     def __init__(self, sender: Sender, journal: Journal, pace: Pace, ways: Ways) -> None:
         self._sender, self._journal, self._pace, self._ways = sender, journal, pace, ways
-        self._added = property_block(ways.properties)
+        self._added, self._keeps_queue = property_block(ways.properties), ways.keep_queue
         self._waiting: dict[int, Chosen] = {}
         self._order: deque[Chosen] = deque()
         self._answered: list[Chosen] = []
         # Number of the last message that was handed on, and how many of them are noted.
         self._number = self._noted = self._bytes = self._in_a_row = self._failed = 0
-        self._handed_s = math.inf
+        # How many may be handed on before the window is checked again.
+        self._unchecked = 0
+        # When answers were last taken.
+        self._answered_s = time.monotonic()
         self.sent = self.unreplicated = 0
         self.stopped: str | None = None
         self.interrupted = False
@@ -123,8 +128,12 @@ class Run:
     def send(self, found: Iterable[Chosen], *, again: bool = False) -> None:
         """Sends records, ``again`` those before handled ones, until they end or the run stops."""
         for chosen in found:
-            self._send(chosen, again=again)
-            if self.is_ended:
+            if again:
+                chosen.is_again = True
+            else:
+                self._order.append(chosen)
+            self._send(chosen)
+            if self.stopped is not None or self.interrupted:
                 break
 
     def finish(self) -> None:
@@ -139,37 +148,40 @@ class Run:
             if self._journal.is_open:
                 self._commit()
 
-    def _send(self, chosen: Chosen, *, again: bool) -> None:
-        chosen.is_again, chosen.first = again, self._number + 1
-        chosen.waiting = len(chosen.messages)
-        if not again:
-            self._order.append(chosen)
+    def _send(self, chosen: Chosen) -> None:
+        chosen.first, chosen.waiting = self._number + 1, len(chosen.messages)
         added = property_block(chosen.added) + self._added if chosen.added else self._added
         for index, message in chosen.messages.items():
-            topic, queue_id = chosen.goes_to(index)
-            if not self._ways.keep_queue or topic.startswith("%RETRY%"):
-                queue_id = ANY_QUEUE
-            flag, properties, body = _content(chosen.changed.get(index, message))
-            size = len(properties) + len(body)
-            # A record whose messages are not all handed on counts as not sent.
-            if not self._has_room(size, is_new=not chosen.size):
-                return
-            self._number += 1
-            self._waiting[self._number] = chosen
-            chosen.size += size + 1
-            self._bytes += size + 1
-            self._pace.take(size)
+            if chosen.changed:
+                topic, queue_id = chosen.goes_to(index)
+                flag, properties, body = _content(chosen.changed.get(index, message))
+            else:
+                topic, queue_id = chosen.topic, chosen.queue_id
+                flag, properties, body = _content(message)
+            size = len(properties) + len(body) + 1
+            self._unchecked -= 1
+            if self._unchecked < 0 or self._bytes + size > _WINDOW_BYTES:
+                # A record whose messages are not all handed on counts as not sent.
+                if not self._has_room(size, is_new=not chosen.size):
+                    return
+                self._pace.take(size - 1)
+            self._number = number = self._number + 1
+            self._waiting[number] = chosen
+            chosen.size += size
+            self._bytes += size
             if len(body) > MOST_BODY_BYTES:
                 text = f"a body of {len(body)} bytes, at most {MOST_BODY_BYTES} are sent"
-                self._take(Failed(self._number, "TooLarge", text, 13, 0))
+                self._take(Failed(number, "TooLarge", text, 13, 0))
+                self._unchecked = 0
                 continue
+            if not self._keeps_queue or topic.startswith("%RETRY%"):
+                queue_id = ANY_QUEUE
             way = topic, queue_id, chosen.lane, added
-            self._sender.send(self._number, way, chosen.place, flag, properties, body)
-            now_s = time.monotonic()
-            if now_s - self._handed_s > _SLOW_S:
-                # They come slower than requests fill.
+            self._sender.send(number, way, chosen.place, flag, properties, body)
+            if time.monotonic() - self._answered_s > _SLOW_S:
+                # They come slower than the window fills.
                 self._sender.flush()
-            self._handed_s = now_s
+                self._take_all(self._sender.answers(0))
 
     def _has_room(self, size: int, *, is_new: bool) -> bool:
         """Waits for the rate and, with a new record, for room in the window; whether both came."""
@@ -184,12 +196,14 @@ class Run:
                 or (in_flight > 0 and self._bytes + size > _WINDOW_BYTES)
             )
             if not is_full and wait_s <= 0:
+                left = min(WINDOW - 1 - in_flight, _MOST_UNCOUNTED - len(self._order))
+                self._unchecked = min(left, _MOST_UNCHECKED) if self._pace.is_free else 0
                 return True
             if is_full:
                 # Room for many at once, so that requests are full.
                 most = WINDOW // 2
                 # One of a queue with few messages must not wait until its request is full.
-                if self._number - next(iter(self._waiting), self._number) > 4 * WINDOW:
+                if self._number - next(iter(self._waiting), self._number) > 2 * WINDOW:
                     self._sender.flush()
             else:
                 self._sender.flush()
@@ -203,6 +217,7 @@ class Run:
         for answer in answers:
             self._take(answer)
         self._commit()
+        self._answered_s = time.monotonic()
 
     def _take(self, answer: Sent | Failed) -> None:
         if isinstance(answer, Sent):
@@ -248,14 +263,17 @@ class Run:
             return
         answered, self._answered = self._answered, []
         journal, line, last = self._journal, Line(), None
-        while self._order and not self._order[0].waiting:
-            last = self._order.popleft()
+        order = self._order
+        while order and not order[0].waiting:
+            last = order.popleft()
+        if last is not None:
             line.done = last.place
         if journal.anchor is None and last is None:
             last = answered[0]
         if last is not None:
             line.anchor = last.place, last.time_ms
         done = journal.done if line.done is None else line.done
+        messages = size = 0
         for chosen in answered:
             place = chosen.place
             if chosen.is_again:
@@ -267,15 +285,17 @@ class Run:
                     line.late.append(place)
             if place > done and place not in journal.beyond:
                 line.beyond.append(place)
-            line.sent += len(chosen.messages) - len(chosen.failures)
-            line.failures += chosen.failures
-        journal.note(line)
-        self.sent += line.sent
-        for chosen in answered:
-            self._noted += len(chosen.messages)
-            self._bytes -= chosen.size
+            if chosen.failures:
+                line.failures += chosen.failures
+            messages += len(chosen.messages)
+            size += chosen.size
             # Many may wait for one before them.
             chosen.messages = chosen.changed = NOTHING
+        line.sent = messages - len(line.failures)
+        journal.note(line)
+        self.sent += line.sent
+        self._noted += messages
+        self._bytes -= size
 
 
 def _content(message: StoredMessage | Message) -> tuple[int, bytes, bytes]:

@@ -24,7 +24,7 @@ ACCESS_KEY, SECRET_KEY = "MQSTORE_ACCESS_KEY", "MQSTORE_SECRET_KEY"
 MOST_BODY_BYTES = 32 << 20
 _MOST_ANSWER_BYTES = 1 << 20
 _MESSAGE = struct.Struct(">IBqiqiI")
-_MOST_HELD_BYTES = 64 << 10
+_MOST_HELD_BYTES = 256 << 10
 _MOST_WAYS = 4096
 # So long, requests that are not full wait for more while others are on their way.
 _PATIENCE_S = 0.02
@@ -151,6 +151,7 @@ class Sender:
         self._pipe, self._out = self._process.stdin, self._process.stdout
         with contextlib.suppress(OSError, AttributeError):  # A system may allow less.
             fcntl.fcntl(self._pipe, fcntl.F_SETPIPE_SZ, 1 << 20)
+            fcntl.fcntl(self._out, fcntl.F_SETPIPE_SZ, 1 << 18)
         self._poll = select.poll()
         self._poll.register(self._out, select.POLLIN)
         self._unread = bytearray()
@@ -207,7 +208,6 @@ class Sender:
         head = _MESSAGE.pack(size - 4, 77, number, known, place, flag, len(properties))
         self._held += (head, properties, body)
         self._held_bytes += size
-        self._is_unsent = True
         if self._held_bytes > _MOST_HELD_BYTES:
             self._send()
 
@@ -227,7 +227,7 @@ class Sender:
 
     def flush(self) -> None:
         """Has everything sent that was handed on, in requests that may not be full."""
-        if self._is_unsent:
+        if self._held or self._is_unsent:
             self._send(b"G")
             self._is_unsent = False
 
@@ -251,6 +251,7 @@ class Sender:
 
     def _send(self, *bodies: bytes) -> None:
         data = b"".join((*self._held, *map(_block, bodies)))
+        self._is_unsent |= self._held_bytes > 0
         self._held, self._held_bytes = [], 0
         try:
             self._pipe.write(data)

@@ -63,11 +63,13 @@ class Work:
         """Yields messages behind those that are handled."""
         journal, selector = self._journal, self._selector
         for one in selector.chosen([(journal.done + 1, None)]):
-            if not journal.is_handled(one.place):
-                if self._progress is not None:
-                    self._progress(one.place - selector.begin, selector.end - selector.begin)
+            if one.place <= journal.done or one.place in journal.beyond:
+                continue
+            if self._progress is not None:
+                self._progress(one.place - selector.begin, selector.end - selector.begin)
+            if isinstance(one, NotSent):
                 self._learn(one)
-                yield one
+            yield one
 
     def _passed(self) -> Iterator[Chosen | NotSent]:
         """Yields messages of ranges that earlier runs could not read."""
