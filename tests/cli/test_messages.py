@@ -225,6 +225,8 @@ def test_cat_past_damage(mq, store):
     broken = mq("cat", store, "--json", code=1)
     assert numbers(broken) == [0, 1, 2, 3, 4]
     assert re.search(r"00000000000000000000: byte \d+: .*expected .*found ", broken.err)
+    advice = "mqstore: --skip-damage goes on behind damage; mqstore doctor lists it"
+    assert broken.err.splitlines()[-1] == advice
     skipped = mq("cat", store, "--json", "--skip-damage", code=1)
     assert numbers(skipped) == [0, 1, 2, 3, 4, *range(6, 40)]
     assert "skipped 1 damaged ranges" in skipped.err

@@ -43,7 +43,8 @@ def damaged(small, tmp_path):
 def test_a_process_ends_cleanly_after_damage(mq, damaged):
     for query in ("select count(*) from messages", "from messages a join messages b using (topic)"):
         ran = mq("sql", damaged, query, code=1, PYTHONUNBUFFERED="1")
-        assert ran.err.count("\n") == 1, ran.err
+        assert ran.err.count("\n") == 2, ran.err
+        assert "--skip-damage" in ran.err
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,16 @@ class _Commands(click.Group):
             ctx.fail(f"No such command {args[0]!r}{near}")
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except mqstore.CorruptionError as error:
+            found = self.get_command(ctx, ctx.invoked_subcommand or "")
+            options = {text for param in found.params for text in param.opts} if found else set()
+            if "--skip-damage" in options:
+                error.add_note("--skip-damage goes on behind damage; mqstore doctor lists it")
+            raise
+
 
 def _take_zone(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     source = ctx.get_parameter_source(param.name or "")
@@ -242,7 +252,8 @@ def _run(arguments: Sequence[str] | None) -> int:
             sys.stdout.flush()
         except OSError:
             _close_output()
-        note(f"mqstore: {error}")
+        for text in (error, *getattr(error, "__notes__", ())):
+            note(f"mqstore: {text}")
         return next(code for kind, code in _EXIT_CODES if isinstance(error, kind))
     return code if isinstance(code, int) else 0
 
