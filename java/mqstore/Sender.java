@@ -316,8 +316,8 @@ public final class Sender {
         // One more byte, for a last property without its end.
         ByteBuffer kept = ByteBuffer.allocate(stored.length + 1 + item.way.added.length + origin.length);
         for (int from = 0, to; from < stored.length; from = to + 1) {
-            int split = find(stored, (byte) 1, from);
-            to = find(stored, (byte) 2, from);
+            to = find(stored, (byte) 2, from, stored.length);
+            int split = find(stored, (byte) 1, from, to);
             // Clients and brokers know no empty name or value.
             if (split == from || split >= to - 1) {
                 continue;
@@ -343,9 +343,9 @@ public final class Sender {
         return (name + "\1" + value + "\2").getBytes(StandardCharsets.UTF_8);
     }
 
-    private static int find(byte[] block, byte wanted, int from) {
+    private static int find(byte[] block, byte wanted, int from, int to) {
         int at = from;
-        while (at < block.length && block[at] != wanted) {
+        while (at < to && block[at] != wanted) {
             at++;
         }
         return at;
