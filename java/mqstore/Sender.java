@@ -51,7 +51,7 @@ public final class Sender {
     private static final int LANES = 48;
     private static final String ORIGIN = "MQSTORE_ORIGIN";
     private static final String UNIQUE_KEY = "UNIQ_KEY";
-    /** A broker refuses a request with several messages that have one of these, or ignores it there. */
+    /** Messages that wait, or go to several queues, are requests of their own. */
     private static final Set<String> ALONE = new HashSet<>(Arrays.asList("INNER_MULTI_DISPATCH", "DELAY",
         "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"));
 

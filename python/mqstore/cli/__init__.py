@@ -116,12 +116,13 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
+        words = list(ctx.args)
         try:
             return super().invoke(ctx)
         except mqstore.CorruptionError as error:
             found = self.get_command(ctx, ctx.invoked_subcommand or "")
             options = {text for param in found.params for text in param.opts} if found else set()
-            if "--skip-damage" in options:
+            if "--skip-damage" in options - {*words}:
                 error.add_note("--skip-damage goes on behind damage; mqstore doctor lists it")
             raise
 

@@ -106,7 +106,7 @@ class Run:
 
     def __init__(self, sender: Sender, journal: Journal, pace: Pace, ways: Ways) -> None:
         self._sender, self._journal, self._pace, self._ways = sender, journal, pace, ways
-        self._added, self._keeps_queue = property_block(ways.properties), ways.keep_queue
+        self._added = property_block(ways.properties)
         self._waiting: dict[int, Chosen] = {}
         self._order: deque[Chosen] = deque()
         self._answered: list[Chosen] = []
@@ -133,7 +133,7 @@ class Run:
             else:
                 self._order.append(chosen)
             self._send(chosen)
-            if self.stopped is not None or self.interrupted:
+            if self.is_ended:
                 break
 
     def finish(self) -> None:
@@ -152,30 +152,25 @@ class Run:
         chosen.first, chosen.waiting = self._number + 1, len(chosen.messages)
         added = property_block(chosen.added) + self._added if chosen.added else self._added
         for index, message in chosen.messages.items():
-            if chosen.changed:
-                topic, queue_id = chosen.goes_to(index)
-                flag, properties, body = _content(chosen.changed.get(index, message))
-            else:
-                topic, queue_id = chosen.topic, chosen.queue_id
-                flag, properties, body = _content(message)
-            size = len(properties) + len(body) + 1
+            topic, queue_id = chosen.goes_to(index)
+            if not self._ways.keep_queue or topic.startswith("%RETRY%"):
+                queue_id = ANY_QUEUE
+            flag, properties, body = _content(chosen.changed.get(index, message))
+            size = len(properties) + len(body)
             self._unchecked -= 1
             if self._unchecked < 0 or self._bytes + size > _WINDOW_BYTES:
                 # A record whose messages are not all handed on counts as not sent.
                 if not self._has_room(size, is_new=not chosen.size):
                     return
-                self._pace.take(size - 1)
+                self._pace.take(size)
             self._number = number = self._number + 1
             self._waiting[number] = chosen
-            chosen.size += size
-            self._bytes += size
+            chosen.size += size + 1
+            self._bytes += size + 1
             if len(body) > MOST_BODY_BYTES:
                 text = f"a body of {len(body)} bytes, at most {MOST_BODY_BYTES} are sent"
                 self._take(Failed(number, "TooLarge", text, 13, 0))
-                self._unchecked = 0
                 continue
-            if not self._keeps_queue or topic.startswith("%RETRY%"):
-                queue_id = ANY_QUEUE
             way = topic, queue_id, chosen.lane, added
             self._sender.send(number, way, chosen.place, flag, properties, body)
             if time.monotonic() - self._answered_s > _SLOW_S:
@@ -239,6 +234,7 @@ class Run:
         self._answer((answer.number,))
         text = f"{failure.topic}: {answer.text}"
         self.stopped = self.stopped or self._reason_to_stop(kind, text)
+        self._unchecked = 0
 
     def _answer(self, numbers: Iterable[int]) -> None:
         for chosen in map(self._waiting.pop, numbers):

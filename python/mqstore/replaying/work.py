@@ -63,7 +63,7 @@ class Work:
         """Yields messages behind those that are handled."""
         journal, selector = self._journal, self._selector
         for one in selector.chosen([(journal.done + 1, None)]):
-            if one.place <= journal.done or one.place in journal.beyond:
+            if journal.is_handled(one.place):
                 continue
             if self._progress is not None:
                 self._progress(one.place - selector.begin, selector.end - selector.begin)

@@ -96,7 +96,7 @@ impl ConsumerGroup {
             // A file that stays lies behind another offset than the table has, or says the same.
             let _ = storage.remove_if_there(&self.ack_path(queue));
         }
-        // It goes not back either where this write failed, or the queue is taken again.
+        // A later commit must not put them back, nor one after the queue is taken again.
         for (queue, offset) in ahead {
             progress.taken.entry(queue.clone()).and_modify(|taken| taken.moved_to = offset);
             progress.next.insert(queue, offset);
