@@ -20,8 +20,7 @@ use super::view::queue_view::QueueView;
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::dispatch::lmq;
 
-/// Bytes of log read in search of one message.
-const MOST_SOUGHT: u64 = 256 << 20;
+const MOST_SOUGHT_BYTES: u64 = 256 << 20;
 /// Bytes read at the log's beginning for a queue's first message.
 const MOST_BEFORE: u64 = 16 << 20;
 /// Entries around a wrong one that bound the search.
@@ -217,7 +216,7 @@ impl EntrySearch<'_> {
         let mut damage = None;
         let mut has_enough = false;
         let ended = scanner.each(stop, Resync::Anywhere, |range, item| {
-            if range.start.saturating_sub(start) > MOST_SOUGHT {
+            if range.start.saturating_sub(start) > MOST_SOUGHT_BYTES {
                 return Err(self.too_far(start, stop));
             }
             match item {
@@ -334,7 +333,7 @@ impl EntrySearch<'_> {
         let path = self.view.path().unwrap_or_default();
         let expected = "an entry that leads to its message";
         let found = format!(
-            "another one, and no such message within {MOST_SOUGHT} bytes of the log between {start} \
+            "another one, and no such message within {MOST_SOUGHT_BYTES} bytes of the log between {start} \
              and {stop}; nothing was changed: run `mqstore rebuild`"
         );
         Error::corrupt(&path, 0, CorruptionKind::QueueEntry, expected, found)

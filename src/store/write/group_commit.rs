@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::files::threads::processors;
 
-/// Spin time of the flushing thread before it sleeps.
+/// Spin time of the flushing thread.
 const SPIN: Duration = Duration::from_micros(50);
 /// Spin time of a single waiting thread, a fast disk's flush. Waking up can take half of that
 /// again.

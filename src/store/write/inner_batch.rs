@@ -40,7 +40,7 @@ pub fn members(
             body: item.body,
             properties: item.properties,
             flag: item.flag,
-            sys_flag: sys_flag & !OF_THE_WHOLE,
+            sys_flag: sys_flag & !BITS_OF_WHOLE_BODY,
             ..NewMessage::of(view)
         };
         let queue_offset = range.base_queue_offset.saturating_add(number);
@@ -58,8 +58,7 @@ pub fn members(
     Ok(Some(members))
 }
 
-/// Bits about a batch's body as a whole.
-const OF_THE_WHOLE: i32 = sys_flag::COMPRESSED
+const BITS_OF_WHOLE_BODY: i32 = sys_flag::COMPRESSED
     | sys_flag::COMPRESSION_MASK
     | sys_flag::NEED_UNWRAP
     | sys_flag::INNER_BATCH;

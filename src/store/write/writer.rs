@@ -38,8 +38,7 @@ use crate::store::topics::NewTopics;
 pub(crate) const COMMIT_BYTES: u64 = 32 << 20;
 /// Disk space that one more queue may need at close: a block, folders and tables.
 pub(crate) const QUEUE_BYTES: u64 = 8 << 10;
-/// Messages of a batch per clock reading.
-const ONE_TIME: usize = 32;
+const MESSAGES_PER_CLOCK_READING: usize = 32;
 pub(crate) const CHUNK: usize = 1024;
 
 /// Locks are taken in the order that `docs/architecture.md` gives. `appender`, `topics` and `lock`
@@ -141,7 +140,7 @@ impl Writer {
 
     fn append_chunk(&self, checked: &[Checked<'_>], results: &mut Vec<AppendResult>) -> Result<()> {
         let mut appender = self.appender.lock();
-        for some in checked.chunks(ONE_TIME) {
+        for some in checked.chunks(MESSAGES_PER_CLOCK_READING) {
             self.check_writable()?;
             let now_ms = self.files.clock.now_ms();
             for message in some {
