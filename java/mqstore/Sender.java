@@ -15,12 +15,10 @@ import java.lang.reflect.Method;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -40,20 +38,17 @@ import java.util.concurrent.atomic.AtomicInteger;
  */
 public final class Sender {
     private static final int MOST_FRAME_BYTES = 192 << 20;
-    private static final int MOST_BATCH_BYTES = 512 << 10;
-    /** A broker adds properties of its own to the 32,767 bytes that a record can hold. */
-    private static final int MOST_PROPERTY_BYTES = 32_500;
     private static final int MOST_ANSWER_CHARS = 2_000;
     private static final int LONGEST_PAUSE_MS = 5_000;
     private static final int ANY_QUEUE = -1;
     private static final int PERM_WRITE = 2;
     private static final long PROOF_NS = 100_000_000;
     private static final int LANES = 48;
-    private static final String ORIGIN = "MQSTORE_ORIGIN";
+    /** Where a message has its flag, the length of its body, and the body. */
+    private static final int FLAG_AT = 12;
+    private static final int BODY_LENGTH_AT = 16;
+    private static final int BODY_AT = 20;
     private static final String UNIQUE_KEY = "UNIQ_KEY";
-    /** Messages that wait, or go to several queues, are requests of their own. */
-    private static final Set<String> ALONE = new HashSet<>(Arrays.asList("INNER_MULTI_DISPATCH", "DELAY",
-        "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"));
 
     private final DataOutputStream out;
     private final Map<String, String> settings;
@@ -70,10 +65,7 @@ public final class Sender {
     private final boolean ordered;
     private final int timeoutMs;
     private final int tries;
-    private final int batch;
-    private final Set<String> dropped = new HashSet<>();
     private final Map<Integer, Way> ways = new HashMap<>();
-    private final Map<String, Request> held = new LinkedHashMap<>();
     private final List<ExecutorService> lanes = new ArrayList<>();
     private final Map<String, List<Object>> queues = new ConcurrentHashMap<>();
     private final Map<String, Set<Object>> seen = new ConcurrentHashMap<>();
@@ -81,38 +73,34 @@ public final class Sender {
     private final AtomicInteger turn = new AtomicInteger();
     private volatile boolean stopped;
 
-    /** The part that many messages share. */
+    /** Where messages go. */
     private static final class Way {
         private int queue;
         private int lane;
         private String topic;
-        private String request;
-        private byte[] added;
-        private Map<String, String> properties;
     }
 
-    /** Messages of one queue that go together. */
-    private static final class Request extends ArrayList<Item> {
-        private int bytes;
-    }
+    /** Messages of one queue that go together, one behind the other as in {@code MessageDecoder.encodeMessage}. */
+    private static final class Request {
+        private final Way way;
+        private final long[] numbers;
+        private final byte[] messages;
 
-    /** A message to be sent. */
-    private static final class Item {
-        private long sequence;
-        private Way way;
-        private int flag;
-        private byte[] properties;
-        private byte[] body;
-        private boolean batchable;
-
-        /** As in a request of several: {@code MessageDecoder.encodeMessage}. */
-        private int bytes() {
-            return 22 + body.length + properties.length;
+        Request(Way way, long[] numbers, byte[] messages) {
+            this.way = way;
+            this.numbers = numbers;
+            this.messages = messages;
         }
 
-        private void put(ByteBuffer out) {
-            out.putInt(bytes()).putInt(0).putInt(0).putInt(flag).putInt(body.length).put(body)
-                .putShort((short) properties.length).put(properties);
+        /** One request for each message. */
+        List<Request> split() {
+            List<Request> all = new ArrayList<>();
+            ByteBuffer left = ByteBuffer.wrap(messages);
+            for (long number : numbers) {
+                byte[] message = bytes(left, left.getInt(left.position()));
+                all.add(new Request(way, new long[] {number}, message));
+            }
+            return all;
         }
     }
 
@@ -121,8 +109,6 @@ public final class Sender {
         this.out = out;
         timeoutMs = Integer.parseInt(settings.get("timeout.ms"));
         tries = Integer.parseInt(settings.get("tries"));
-        batch = Integer.parseInt(settings.get("batch"));
-        Collections.addAll(dropped, settings.get("drop").split("\1"));
         Class<?> message = type("common.message.Message");
         Class<?> queue = type("common.message.MessageQueue");
         newMessage = message.getConstructor(String.class, byte[].class);
@@ -232,11 +218,7 @@ public final class Sender {
                     ways.put(body.getInt(), way(body));
                     break;
                 case 'M':
-                    hold(item(body));
-                    break;
-                case 'G':
-                    held.values().forEach(this::start);
-                    held.clear();
+                    start(request(body));
                     break;
                 case 'T':
                     describe(text(body));
@@ -248,32 +230,18 @@ public final class Sender {
                         lane.shutdown();
                         lane.awaitTermination(Long.MAX_VALUE, TimeUnit.NANOSECONDS);
                     }
+                    // The end of a Java machine takes a third of a second.
+                    write(out, frame('E'));
                     return;
             }
         }
     }
 
-    /** Messages of one queue go together once a request is full, or the other side waits. */
-    private void hold(Item item) {
-        Request request = held.computeIfAbsent(item.way.request, none -> new Request());
-        if (!request.isEmpty() && (!item.batchable || request.bytes + item.bytes() > MOST_BATCH_BYTES)) {
-            start(request);
-            request = new Request();
-            held.put(item.way.request, request);
-        }
-        request.add(item);
-        request.bytes += item.bytes();
-        if (!item.batchable || request.size() == batch) {
-            start(request);
-            held.remove(item.way.request);
-        }
-    }
-
-    private void start(List<Item> items) {
-        lanes.get(items.get(0).way.lane % lanes.size()).execute(() -> {
+    private void start(Request request) {
+        lanes.get(request.way.lane % lanes.size()).execute(() -> {
             try {
                 if (!stopped) {
-                    deliver(items);
+                    deliver(request);
                 }
             } catch (InterruptedException | IOException gone) {
                 stopped = true;
@@ -284,98 +252,74 @@ public final class Sender {
         });
     }
 
-    private Way way(ByteBuffer body) throws Exception {
+    private Way way(ByteBuffer body) {
         Way way = new Way();
         way.queue = body.getInt();
         way.lane = body.getInt();
-        way.topic = text(body);
-        way.request = way.lane + "/" + way.queue + "/" + way.topic;
-        way.added = bytes(body, body.remaining());
-        way.properties = properties(way.added);
+        way.topic = text(body, body.remaining());
         return way;
     }
 
-    @SuppressWarnings("unchecked")
-    private Map<String, String> properties(byte[] block) throws ReflectiveOperationException {
-        return (Map<String, String>) readProperties.invoke(null, new String(block, StandardCharsets.UTF_8));
+    private Request request(ByteBuffer body) throws ReflectiveOperationException {
+        Way way = ways.get(body.getInt());
+        long[] numbers = new long[body.getInt()];
+        for (int i = 0; i < numbers.length; i++) {
+            numbers[i] = body.getLong();
+        }
+        return new Request(way, numbers, keyed(bytes(body, body.remaining())));
     }
 
-    private Item item(ByteBuffer body) throws Exception {
-        Item item = new Item();
-        item.sequence = body.getLong();
-        item.way = ways.get(body.getInt());
-        byte[] origin = property(ORIGIN, settings.get("broker") + "/" + body.getLong());
-        item.flag = body.getInt();
-        byte[] stored = bytes(body, body.getInt());
-        item.body = bytes(body, body.remaining());
-        Map<String, String> added = item.way.properties;
-        boolean fits = stored.length + item.way.added.length + origin.length <= MOST_PROPERTY_BYTES;
-        boolean isAlone = !added.getOrDefault("WAIT", "true").equals("true")
-            || !Collections.disjoint(added.keySet(), ALONE);
-        boolean isKeyed = added.containsKey(UNIQUE_KEY);
-        // One more byte, for a last property without its end.
-        ByteBuffer kept = ByteBuffer.allocate(stored.length + 1 + item.way.added.length + origin.length);
-        for (int from = 0, to; from < stored.length; from = to + 1) {
-            to = find(stored, (byte) 2, from, stored.length);
-            int split = find(stored, (byte) 1, from, to);
-            // Clients and brokers know no empty name or value.
-            if (split == from || split >= to - 1) {
-                continue;
+    /** Gives a unique key of the client to each message that is marked for it, where its magic number would be. */
+    private byte[] keyed(byte[] messages) throws ReflectiveOperationException {
+        ByteBuffer from = ByteBuffer.wrap(messages);
+        ByteArrayOutputStream keyed = null;
+        for (int at = 0; at < messages.length; at += from.getInt(at)) {
+            if (keyed == null && from.getInt(at + 4) != 0) {
+                keyed = new ByteArrayOutputStream(messages.length * 2);
+                keyed.write(messages, 0, at);
             }
-            String name = new String(stored, from, split - from, StandardCharsets.UTF_8);
-            if (!dropped.contains(name) && !added.containsKey(name) && !(fits && name.equals(ORIGIN))) {
-                kept.put(stored, from, to - from).put((byte) 2);
-                isAlone |= ALONE.contains(name);
-                isKeyed |= name.equals(UNIQUE_KEY);
+            if (keyed != null) {
+                int length = from.getInt(at);
+                byte[] key = from.getInt(at + 4) == 0 ? new byte[0]
+                    : (UNIQUE_KEY + "\1" + newUniqueKey.invoke(null) + "\2").getBytes(StandardCharsets.UTF_8);
+                int propertiesAt = BODY_AT + from.getInt(at + BODY_LENGTH_AT);
+                ByteBuffer message = ByteBuffer.allocate(length + key.length).put(messages, at, length).put(key);
+                message.putInt(0, length + key.length).putInt(4, 0);
+                message.putShort(propertiesAt, (short) (message.getShort(propertiesAt) + key.length));
+                keyed.write(message.array(), 0, message.capacity());
             }
         }
-        kept.put(item.way.added).put(fits ? origin : new byte[0]);
-        byte[] key = isKeyed ? new byte[0] : property(UNIQUE_KEY, (String) newUniqueKey.invoke(null));
-        item.properties = Arrays.copyOf(kept.array(), kept.position() + key.length);
-        System.arraycopy(key, 0, item.properties, kept.position(), key.length);
-        // Of several messages a broker does not check the length of their properties with its own.
-        item.batchable = batch > 1 && item.body.length > 0 && item.properties.length <= MOST_PROPERTY_BYTES && !isAlone
-            && !item.way.topic.startsWith("%RETRY%");
-        return item;
+        return keyed == null ? messages : keyed.toByteArray();
     }
 
-    private static byte[] property(String name, String value) {
-        return (name + "\1" + value + "\2").getBytes(StandardCharsets.UTF_8);
-    }
-
-    private static int find(byte[] block, byte wanted, int from, int to) {
-        int at = from;
-        while (at < to && block[at] != wanted) {
-            at++;
-        }
-        return at;
-    }
-
-    private Object message(Item item) throws ReflectiveOperationException {
-        Object message = newMessage.newInstance(item.way.topic, item.body);
-        setProperties.invoke(null, message, properties(item.properties));
-        setFlag.invoke(message, item.flag);
+    private Object message(Request request) throws ReflectiveOperationException {
+        ByteBuffer all = ByteBuffer.wrap(request.messages, BODY_AT, request.messages.length - BODY_AT);
+        Object message = newMessage.newInstance(request.way.topic, bytes(all, all.getInt(BODY_LENGTH_AT)));
+        // What one message has may be too long for this length.
+        all.getShort();
+        setProperties.invoke(null, message, readProperties.invoke(null, text(all, all.remaining())));
+        setFlag.invoke(message, all.getInt(FLAG_AT));
         return message;
     }
 
-    private void deliver(List<Item> items) throws InterruptedException, IOException {
+    private void deliver(Request request) throws InterruptedException, IOException {
         int done = 0;
         while (true) {
             Failure failure;
             try {
                 done++;
-                sent(items, attempt(items));
+                sent(request, attempt(request));
                 return;
             } catch (Failure caught) {
                 failure = caught;
             }
             if (!stopped && failure.mayPass() && done < tries) {
                 Thread.sleep(Math.min(100L << Math.min(done - 1, 10), LONGEST_PAUSE_MS));
-            } else if (items.size() > 1 && !failure.mayPass()) {
+            } else if (request.numbers.length > 1 && !failure.mayPass()) {
                 // Each message gets its own answer.
-                for (Item item : items) {
+                for (Request one : request.split()) {
                     if (!stopped) {
-                        deliver(Collections.singletonList(item));
+                        deliver(one);
                     }
                 }
                 return;
@@ -384,28 +328,27 @@ public final class Sender {
                 if (ordered && !failure.isOfOne()) {
                     stopped = true;
                 }
-                for (Item item : items) {
-                    failed(item, failure, done);
+                for (long number : request.numbers) {
+                    failed(number, failure, done);
                 }
                 return;
             }
         }
     }
 
-    private Object attempt(List<Item> items) throws Failure, InterruptedException {
-        Item first = items.get(0);
-        Object queue = queue(first);
+    private Object attempt(Request request) throws Failure, InterruptedException {
+        Way way = request.way;
+        Object queue = queue(way);
         try {
-            Object message = message(first);
-            if (items.size() == 1) {
-                return isProven(first.way.topic) ? send.invoke(producer, message, queue, (long) timeoutMs)
-                    : proven(first, message, queue);
+            if (request.numbers.length == 1) {
+                Object message = message(request);
+                return isProven(way.topic) ? send.invoke(producer, message, queue, (long) timeoutMs)
+                    : proven(way, message, queue);
             }
             // The client would read and write the properties of each message again.
-            Object whole = together.invoke(null, Collections.singletonList(message));
-            ByteBuffer all = ByteBuffer.allocate(items.stream().mapToInt(Item::bytes).sum());
-            items.forEach(item -> item.put(all));
-            setBody.invoke(whole, (Object) all.array());
+            Object any = newMessage.newInstance(way.topic, request.messages);
+            Object whole = together.invoke(null, Collections.singletonList(any));
+            setBody.invoke(whole, (Object) request.messages);
             // A broker gives the properties of a batch, such as a unique key, to each of its messages.
             setProperties.invoke(null, whole, new HashMap<String, String>());
             return send.invoke(producer, whole, queue, (long) timeoutMs);
@@ -413,7 +356,7 @@ public final class Sender {
             Failure failure = Failure.of(error);
             // Messages in order wait for their queue, and take no other.
             if (!ordered && (!failure.kind.equals("MQBrokerException") || failure.code == Failure.NO_TOPIC)) {
-                queues.remove(first.way.topic);
+                queues.remove(way.topic);
             }
             throw failure;
         }
@@ -425,18 +368,18 @@ public final class Sender {
     }
 
     /** Sends into a retry topic alone, and reads where it went: a group that consumes in order takes no retries. */
-    private synchronized Object proven(Item item, Object message, Object queue)
+    private synchronized Object proven(Way way, Object message, Object queue)
         throws Failure, InterruptedException, ReflectiveOperationException {
         if (stopped) {
             throw new InterruptedException();
         }
         Object result = send.invoke(producer, message, queue, (long) timeoutMs);
-        if (isProven(item.way.topic)) {
+        if (isProven(way.topic)) {
             return result;
         }
-        String topic = item.way.topic;
+        String topic = way.topic;
         try {
-            Object stored = call(producer, "viewMessage", item.way.topic, call(result, "getOffsetMsgId"));
+            Object stored = call(producer, "viewMessage", way.topic, call(result, "getOffsetMsgId"));
             topic = String.valueOf(call(stored, "getTopic"));
         } catch (ReflectiveOperationException unknown) {
             // This account may write, and not read.
@@ -446,42 +389,42 @@ public final class Sender {
             throw new Failure(Failure.DEAD_LETTER, "DeadLetter", "the broker put it into " + topic
                 + ", since the group consumes in order or takes no retries; send to the topic (--origin-topic)");
         }
-        proofs.put(item.way.topic, System.nanoTime());
+        proofs.put(way.topic, System.nanoTime());
         return result;
     }
 
-    /** The queue that an item goes to; a topic that is not there is never made. */
-    private Object queue(Item item) throws Failure {
-        List<Object> known = queues.get(item.way.topic);
-        List<Object> same = same(item, known == null ? Collections.emptyList() : known);
+    /** The queue that messages go to; a topic that is not there is never made. */
+    private Object queue(Way way) throws Failure {
+        List<Object> known = queues.get(way.topic);
+        List<Object> same = same(way, known == null ? Collections.emptyList() : known);
         if (same.isEmpty() && (known == null || !ordered)) {
-            Set<Object> all = seen.computeIfAbsent(item.way.topic, topic -> ConcurrentHashMap.newKeySet());
+            Set<Object> all = seen.computeIfAbsent(way.topic, topic -> ConcurrentHashMap.newKeySet());
             try {
-                known = published(item.way.topic);
-                queues.put(item.way.topic, known);
+                known = published(way.topic);
+                queues.put(way.topic, known);
                 all.addAll(known);
-                same = same(item, known);
+                same = same(way, known);
             } catch (Failure failure) {
-                if (same(item, all).isEmpty()) {
+                if (same(way, all).isEmpty()) {
                     throw failure;
                 }
             }
             // The broker of a queue that was there is away: it may come back.
-            same = same.isEmpty() ? same(item, all) : same;
+            same = same.isEmpty() ? same(way, all) : same;
         }
         if (same.isEmpty()) {
-            throw new Failure(Failure.NO_QUEUE, "NoQueue", item.way.topic + " has " + known.size()
-                + " queues, none is " + item.way.queue);
+            throw new Failure(Failure.NO_QUEUE, "NoQueue", way.topic + " has " + known.size()
+                + " queues, none is " + way.queue);
         }
-        boolean inTurn = item.way.queue == ANY_QUEUE && !ordered;
-        return same.get(Math.floorMod(inTurn ? turn.getAndIncrement() : item.way.lane, same.size()));
+        boolean inTurn = way.queue == ANY_QUEUE && !ordered;
+        return same.get(Math.floorMod(inTurn ? turn.getAndIncrement() : way.lane, same.size()));
     }
 
-    private List<Object> same(Item item, Collection<Object> known) throws Failure {
+    private List<Object> same(Way way, Collection<Object> known) throws Failure {
         List<Object> same = new ArrayList<>();
         try {
             for (Object queue : known) {
-                if (item.way.queue == ANY_QUEUE || (Integer) queueId.invoke(queue) == item.way.queue) {
+                if (way.queue == ANY_QUEUE || (Integer) queueId.invoke(queue) == way.queue) {
                     same.add(queue);
                 }
             }
@@ -564,7 +507,7 @@ public final class Sender {
         }
     }
 
-    private void sent(List<Item> items, Object result) throws IOException {
+    private void sent(Request request, Object result) throws IOException {
         String status = "SEND_OK";
         try {
             status = String.valueOf(call(result, "getSendStatus"));
@@ -573,16 +516,16 @@ public final class Sender {
         }
         ByteArrayOutputStream body = frame('S', status);
         DataOutputStream data = new DataOutputStream(body);
-        for (Item item : items) {
-            data.writeLong(item.sequence);
+        for (long number : request.numbers) {
+            data.writeLong(number);
         }
         write(out, body);
     }
 
-    private void failed(Item item, Failure failure, int done) throws IOException {
+    private void failed(long number, Failure failure, int done) throws IOException {
         ByteArrayOutputStream body = frame('F', failure.kind, shortened(failure.getMessage()));
         DataOutputStream data = new DataOutputStream(body);
-        data.writeLong(item.sequence);
+        data.writeLong(number);
         data.writeInt(failure.code);
         data.writeInt(done);
         write(out, body);

@@ -71,6 +71,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     // Internal, so not in `__all__`.
     let places = module.py().get_type::<store::group::GroupPlaces>();
     module.setattr("_GroupPlaces", places)?;
+    module.setattr("_Requests", module.py().get_type::<store::requests::Requests>())?;
     let remote = module.py().get_type::<store::location::RemoteStorage>();
     module.setattr("_RemoteStorage", remote)?;
     let log_queues = module.py().get_type::<care::rocksdb::PythonLogQueues>();

@@ -321,9 +321,17 @@ def test_batches_of_messages_without_keys_and_with_long_properties(
             # A broker adds properties of its own.
             long = {"long": "x" * 32_712}
             store.append("keyless", b"long", properties=long, unique_key=f"{number:032X}")
+            store.append("keyless", b"keyed", unique_key=f"{number:032X}", properties={"own": "x"})
     report = mqstore.replay(root, apply=True, **options(cluster))
-    assert (report.sent, [failure.kind for failure in report.failures]) == (8, ["refused"] * 8)
-    assert len({row["uniqKey"] for row in cluster.messages("keyless", count=8)}) == 8
+    assert (report.sent, [failure.kind for failure in report.failures]) == (16, ["refused"] * 8)
+    rows = cluster.messages("keyless", count=16)
+    keyed = [row for row in rows if row["properties"].get("own") == "x"]
+    assert {row["uniqKey"] for row in keyed} == {f"{number:032X}" for number in range(8)}
+    assert len({row["uniqKey"] for row in rows}) == 16
+    assert {base64.b64decode(row["body"]) for row in rows} == {
+        *map(b"%d".__mod__, range(8)),
+        b"keyed",
+    }
 
 
 def reroute(message: mqstore.StoredMessage) -> mqstore.Message | mqstore.StoredMessage | None:

@@ -16,7 +16,7 @@ import mqstore
 from helpers.clusters import QUICK_JAVA, Cluster, running_cluster
 from helpers.java import RocketMQ
 from helpers.running import children, command_line, environment
-from mqstore.replaying.run import WINDOW
+from mqstore.replaying.run import window_of
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 KILLS = int(os.environ.get("MQSTORE_REPLAY_KILLS", "10"))
 SEED = int(os.environ.get("MQSTORE_SEED", "1"))
 SUPPLY = 1_000
+WINDOW = window_of(32)
 EACH = ("command", "client", "command", "client", "broker")
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import mqstore
 from helpers.golden import Case, case_names
+from mqstore._native import _Requests
 from mqstore.replaying.journal import Journal, Line
 from mqstore.replaying.report import ACTIONS, ReplayFailure, read_failures, write_failures
 from mqstore.replaying.run import Pace, kind_of
@@ -185,6 +187,20 @@ def test_lost_queue_entries_hide_nothing(root: Path, harm: str) -> None:
                 content = file.read_bytes()
                 file.write_bytes(content[:20] + bytes(len(content) - 20))
     assert [bodies(chosen(root, **what)[0]) for what in ways] == before
+
+
+def test_bodies_are_sent_decompressed_and_up_to_a_limit(tmp_path: Path) -> None:
+    plain, broken, large = b"words " * 100, b"broken", b"words " * 101
+    bodies = [zlib.compress(plain), broken, zlib.compress(large)]
+    with mqstore.open(tmp_path, "a", config=SMALL) as store:
+        store.append_many(mqstore.Message("t", body, sys_flag=0x301) for body in bodies)
+        stored = [*store.scan(decompress=False)]
+    requests = _Requests([], "b", 1, keeps_queue=True, most_body=len(plain))
+    for messages in (stored, [one.to_message(topic="other") for one in stored]):
+        sizes = [requests.add(1, 0, one, "t", 0, 0, b"") for one in messages]
+        assert sizes == [len(plain) + 1, len(broken) + 1, 0]
+        sent = requests.take(all=True)
+        assert (sent.count(plain), sent.count(broken), sent.count(large)) == (1, 1, 0)
 
 
 def test_damage_is_named_and_sent_only_if_asked_for(root: Path) -> None:

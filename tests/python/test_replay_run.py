@@ -25,6 +25,7 @@ from mqstore.replaying.sender import Failed, Sender, Sent, Target
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+WINDOW = run.window_of(32)
 BUSY = 1, "create mapped file failed, server is busy or broken."
 NO_QUEUE = -2, "orders has 2 queues, none is 9"
 
@@ -41,8 +42,8 @@ class Client:
         self.waiting: list[Sent | Failed] = []
         self.late: list[Sent | Failed] = []
 
-    def send(self, number: int, *rest: Any) -> None:
-        body: bytes = rest[-1]
+    def send(self, number: int, _place: int, message: mqstore.StoredMessage, *_rest: Any) -> int:
+        body = message.body
         if body in self.fails:
             code, text = self.fails[body]
             self.waiting.append(Failed(number, "MQBrokerException", text, code, 8))
@@ -50,6 +51,7 @@ class Client:
             self.got.append(body)
             to = self.late if body == self.slow else self.waiting
             to.append(Sent((number,), "SEND_OK"))
+        return len(body) + 1
 
     def answers(self, _timeout_s: float) -> Iterator[Sent | Failed]:
         if self.late and not self.waiting:
@@ -114,11 +116,11 @@ def test_a_message_of_a_quiet_queue_does_not_wait_for_a_full_request(
     monkeypatch.setattr(run, "_SLOW_S", 1e9)
     with mqstore.open(root, "a") as store:
         store.append("orders", b"quiet")
-        store.append_many({"topic": "orders", "body": b"%d" % n} for n in range(8 * run.WINDOW))
+        store.append_many({"topic": "orders", "body": b"%d" % n} for n in range(8 * WINDOW))
     report = mqstore.replay(root, "x:1", apply=True, journal=tmp_path / "journal")
-    assert report.sent == 41 + 8 * run.WINDOW
+    assert report.sent == 41 + 8 * WINDOW
     assert len(Holding.sent_before) == 1
-    assert Holding.sent_before[0] < 40 + 6 * run.WINDOW
+    assert Holding.sent_before[0] < 40 + 6 * WINDOW
 
 
 def test_messages_that_come_slowly_are_sent_and_noted_at_once(
@@ -171,15 +173,15 @@ def test_a_waiting_message_goes_to_its_own_queue(
             store.append("SCHEDULE_TOPIC_XXXX", b"late", queue_id=17, properties=real)
     rest: list[tuple[Any, ...]] = []
     send = Client.send
-    monkeypatch.setattr(Client, "send", lambda *all_: (rest.append(all_), send(*all_)))
+    monkeypatch.setattr(Client, "send", lambda *all_: rest.append(all_) or send(*all_))
     given: dict[str, Any] = {"topics": "SCHEDULE_TOPIC_XXXX", "include": "system"}
     assert mqstore.replay(root, "a:1", **given).topics[0].highest_queue_id == 3
     mqstore.replay(root, "a:1", apply=True, **given)
-    assert [one[2][:2] for one in rest] == [("orders", 3), ("orders", 2)]
+    assert [one[4:6] for one in rest] == [("orders", 3), ("orders", 2)]
     rest.clear()
     given |= {"queue_ids": 2, "transform": lambda one: one.to_message(body=b"new")}
     mqstore.replay(root, "a:1", apply=True, **given)
-    assert [(one[2][1], one[-1]) for one in rest] == [(2, b"new")]
+    assert [(one[5], one[3].body) for one in rest] == [(2, b"new")]
 
 
 def test_copies_and_other_text_are_refused(client: type[Client], root: Path) -> None:

@@ -101,6 +101,7 @@ from mqstore._native._reading import ReadResult
 from mqstore._native._rebuild import _rebuild_topics as _rebuild_topics
 from mqstore._native._rebuild import _replace_folders as _replace_folders
 from mqstore._native._rebuild import rebuild
+from mqstore._native._requests import _Requests as _Requests
 from mqstore._native._rocksdb import _count_rows as _count_rows
 from mqstore._native._rocksdb import _index_rows as _index_rows
 from mqstore._native._rocksdb import _LogQueues as _LogQueues

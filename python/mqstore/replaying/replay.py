@@ -276,7 +276,8 @@ class Replay:
             dropped.append("UNIQ_KEY")
         if self._given.to_origin:
             dropped.extend(OF_DEAD_LETTERS)
-        return Sender(self._target, dropped=dropped, broker=broker_of(str(self._path)))
+        broker = broker_of(str(self._path))
+        return Sender(self._target, dropped=dropped, broker=broker, keeps_queue=self._keeps_queue)
 
     def _plan(self, work: Work, journal: Journal) -> dict[str, Any]:
         given, group = self._given, self._selection.group
@@ -305,10 +306,10 @@ class Replay:
     def _send(self, work: Work, journal: Journal) -> dict[str, Any]:
         given = self._given
         ways = Ways(
-            keep_queue=self._keeps_queue,
             properties=dict(given.properties or {}),
             on_failure=given.on_failure,
             ordered=given.ordered,
+            batch=given.batch,
         )
         with ExitStack() as stack:
             sender = stack.enter_context(closing(self._sender()))

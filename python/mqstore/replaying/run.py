@@ -8,8 +8,6 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mqstore._native import StoredMessage
-from mqstore.errors import StoreError
 from mqstore.replaying.journal import Line
 from mqstore.replaying.report import ACTIONS, FailureKind, ReplayFailure
 from mqstore.replaying.selection import NOTHING
@@ -18,17 +16,15 @@ from mqstore.replaying.sender import MOST_BODY_BYTES, Failed, Sender, Sent
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mqstore import Message
+    from mqstore import Message, StoredMessage
     from mqstore.replaying.journal import Journal
     from mqstore.replaying.selection import Chosen
 
-ANY_QUEUE = -1
-WINDOW = 4_096
-"""Most messages in flight: those that a killed run may send twice."""
+_FEWEST_IN_FLIGHT, _MOST_IN_FLIGHT, _REQUESTS_IN_FLIGHT = 512, 4_096, 128
 _WINDOW_BYTES = 32 << 20
 # So many messages are handed on between two checks of the window.
 _MOST_UNCHECKED = 64
-_MOST_UNCOUNTED = 16 * WINDOW
+_MOST_UNCOUNTED = 16 * _MOST_IN_FLIGHT
 _SLOW_S = 0.1
 _MOST_IN_A_ROW = 20
 _MOST_FAILURES = 10_000
@@ -54,6 +50,11 @@ _PERMISSION = re.compile("AclException|Authenticat|Authoriz|No accessKey|[Cc]hec
 _DISK = re.compile(r"[0-9]\.[0-9]+")
 # A broker takes no messages from this use of its disk on (`diskSpaceWarningLevelRatio`).
 _FULL = 0.89
+
+
+def window_of(batch: int) -> int:
+    """Most messages in flight, with requests of so many: those that a killed run may send twice."""
+    return min(max(_REQUESTS_IN_FLIGHT * batch, _FEWEST_IN_FLIGHT), _MOST_IN_FLIGHT)
 
 
 def kind_of(answer: Failed) -> FailureKind:
@@ -95,10 +96,10 @@ class Pace:
 class Ways:
     """How messages are changed and sent."""
 
-    keep_queue: bool = True
     properties: dict[str, str] = field(default_factory=dict)
     on_failure: str = "stop"
     ordered: bool = False
+    batch: int = 32
 
 
 class Run:
@@ -107,6 +108,7 @@ class Run:
     def __init__(self, sender: Sender, journal: Journal, pace: Pace, ways: Ways) -> None:
         self._sender, self._journal, self._pace, self._ways = sender, journal, pace, ways
         self._added = property_block(ways.properties)
+        self._window = window_of(ways.batch)
         self._waiting: dict[int, Chosen] = {}
         self._order: deque[Chosen] = deque()
         self._answered: list[Chosen] = []
@@ -151,36 +153,38 @@ class Run:
     def _send(self, chosen: Chosen) -> None:
         chosen.first, chosen.waiting = self._number + 1, len(chosen.messages)
         added = property_block(chosen.added) + self._added if chosen.added else self._added
+        topic, queue_id = chosen.topic, chosen.queue_id
         for index, message in chosen.messages.items():
-            topic, queue_id = chosen.goes_to(index)
-            if not self._ways.keep_queue or topic.startswith("%RETRY%"):
-                queue_id = ANY_QUEUE
-            flag, properties, body = _content(chosen.changed.get(index, message))
-            size = len(properties) + len(body)
             self._unchecked -= 1
-            if self._unchecked < 0 or self._bytes + size > _WINDOW_BYTES:
-                # A record whose messages are not all handed on counts as not sent.
-                if not self._has_room(size, is_new=not chosen.size):
-                    return
-                self._pace.take(size)
+            is_checked = self._unchecked >= 0 and self._bytes <= _WINDOW_BYTES
+            # A record whose messages are not all handed on counts as not sent.
+            if not is_checked and not self._has_room(is_new=not chosen.size):
+                return
+            sent: Message | StoredMessage = message
+            if chosen.changed:
+                topic, queue_id = chosen.goes_to(index)
+                sent = chosen.changed.get(index, message)
             self._number = number = self._number + 1
             self._waiting[number] = chosen
-            chosen.size += size + 1
-            self._bytes += size + 1
-            if len(body) > MOST_BODY_BYTES:
-                text = f"a body of {len(body)} bytes, at most {MOST_BODY_BYTES} are sent"
+            size = self._sender.send(
+                number, chosen.place, sent, topic, queue_id, chosen.lane, added
+            )
+            if not size:
+                size = len(sent.body)
+                text = f"a body of {size} bytes, at most {MOST_BODY_BYTES} are sent"
                 self._take(Failed(number, "TooLarge", text, 13, 0))
-                continue
-            way = topic, queue_id, chosen.lane, added
-            self._sender.send(number, way, chosen.place, flag, properties, body)
+            chosen.size += size
+            self._bytes += size
+            if not self._pace.is_free:
+                self._pace.take(size)
             if time.monotonic() - self._answered_s > _SLOW_S:
                 # They come slower than the window fills.
                 self._sender.flush()
                 self._take_all(self._sender.answers(0))
 
-    def _has_room(self, size: int, *, is_new: bool) -> bool:
+    def _has_room(self, *, is_new: bool) -> bool:
         """Waits for the rate and, with a new record, for room in the window; whether both came."""
-        most = WINDOW - 1
+        most = self._window - 1
         while not self.is_ended:
             wait_s = self._pace.wait_s()
             in_flight = self._number - self._noted
@@ -188,17 +192,17 @@ class Run:
                 in_flight > most
                 # One queue in its tries holds up what is counted.
                 or len(self._order) > _MOST_UNCOUNTED
-                or (in_flight > 0 and self._bytes + size > _WINDOW_BYTES)
+                or (in_flight > 0 and self._bytes > _WINDOW_BYTES)
             )
             if not is_full and wait_s <= 0:
-                left = min(WINDOW - 1 - in_flight, _MOST_UNCOUNTED - len(self._order))
+                left = min(self._window - 1 - in_flight, _MOST_UNCOUNTED - len(self._order))
                 self._unchecked = min(left, _MOST_UNCHECKED) if self._pace.is_free else 0
                 return True
             if is_full:
                 # Room for many at once, so that requests are full.
-                most = WINDOW // 2
+                most = self._window // 2
                 # One of a queue with few messages must not wait until its request is full.
-                if self._number - next(iter(self._waiting), self._number) > 2 * WINDOW:
+                if self._number - next(iter(self._waiting), self._number) > 2 * self._window:
                     self._sender.flush()
             else:
                 self._sender.flush()
@@ -292,22 +296,6 @@ class Run:
         self.sent += line.sent
         self._noted += messages
         self._bytes -= size
-
-
-def _content(message: StoredMessage | Message) -> tuple[int, bytes, bytes]:
-    """Flag, properties and body of a message, as they are sent."""
-    if isinstance(message, StoredMessage):
-        try:
-            body = message.body
-        except StoreError:
-            body = message.raw_body
-        return message.flag, message.raw_properties, body
-    properties = message.properties
-    if not isinstance(properties, bytes):
-        named = {"TAGS": message.tags, "KEYS": " ".join(message.keys)}
-        named["UNIQ_KEY"] = message.unique_key
-        properties = property_block({k: v for k, v in named.items() if v} | properties)
-    return message.flag, properties, message.body
 
 
 def _failure(found: Failed, kind: FailureKind, chosen: Chosen) -> ReplayFailure:

@@ -14,18 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mqstore._native import _Requests
 from mqstore.errors import ConfigError, StoreIOError, expected
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from mqstore import Message, StoredMessage
+
 JAR = Path(__file__).with_name("sender.jar")
 ACCESS_KEY, SECRET_KEY = "MQSTORE_ACCESS_KEY", "MQSTORE_SECRET_KEY"
 MOST_BODY_BYTES = 32 << 20
 _MOST_ANSWER_BYTES = 1 << 20
-_MESSAGE = struct.Struct(">IBqiqiI")
 _MOST_HELD_BYTES = 256 << 10
-_MOST_WAYS = 4096
 # So long, requests that are not full wait for more while others are on their way.
 _PATIENCE_S = 0.02
 _END_S = 30.0
@@ -115,19 +116,28 @@ class Failed:
     tries: int
 
 
-Way = tuple[str, int, int, bytes]
-"""The part that many messages share: topic, queue, lane, and properties that they get."""
-
-
 class Sender:
-    """The running client; `broker` is where the messages come from.
+    """The running client.
+
+    Args:
+        target: The cluster.
+        dropped: Names of properties that messages lose.
+        broker: Where the messages come from.
+        keeps_queue: Whether they go to their own queues, and not to any.
 
     Raises:
         ConfigError: It cannot be started as asked.
         StoreIOError: It does not start.
     """
 
-    def __init__(self, target: Target, *, dropped: Iterable[str], broker: str = "") -> None:
+    def __init__(
+        self,
+        target: Target,
+        *,
+        dropped: Iterable[str],
+        broker: str = "",
+        keeps_queue: bool = True,
+    ) -> None:
         access, secret = target.secrets()
         class_path = target.class_path()
         # The client writes a log of its own, which nobody reads; a killed run leaves it to Java.
@@ -155,10 +165,8 @@ class Sender:
         self._poll = select.poll()
         self._poll.register(self._out, select.POLLIN)
         self._unread = bytearray()
-        self._held: list[bytes] = []
+        self._requests = _Requests([*dropped], broker, target.batch, keeps_queue, MOST_BODY_BYTES)
         self._held_bytes = 0
-        self._is_unsent = False
-        self._ways: dict[Way, int] = {}
         settings = {
             "name.servers": target.to,
             "access.key": access,
@@ -166,10 +174,7 @@ class Sender:
             "tls": str(target.tls).lower(),
             "timeout.ms": str(round(target.timeout_s * 1000)),
             "tries": str(target.tries),
-            "batch": str(target.batch),
             "ordered": str(target.ordered).lower(),
-            "drop": "\1".join(dropped),
-            "broker": broker,
             "property.tls.enable": str(target.tls).lower(),
             "property.rocketmq.client.logRoot": logs,
             "property.rocketmq.client.logLevel": "ERROR",
@@ -193,23 +198,24 @@ class Sender:
         return *struct.unpack_from(">i", body, at), tuple(filter(None, groups.split("\1"))), error
 
     def send(
-        self, number: int, way: Way, place: int, flag: int, properties: bytes, body: bytes
-    ) -> None:
-        """Hands on a message; its answer has the number."""
-        known = self._ways.get(way)
-        if known is None:
-            if len(self._ways) == _MOST_WAYS:
-                self._ways.clear()
-            known = self._ways[way] = len(self._ways)
-            topic, queue_id, lane, added = way
-            head = struct.pack(">Biii", 87, known, queue_id, lane)
-            self._held.append(_block(head + _text(topic) + added))
-        size = _MESSAGE.size + len(properties) + len(body)
-        head = _MESSAGE.pack(size - 4, 77, number, known, place, flag, len(properties))
-        self._held += (head, properties, body)
+        self,
+        number: int,
+        place: int,
+        message: Message | StoredMessage,
+        topic: str,
+        queue_id: int,
+        lane: int,
+        added: bytes,
+    ) -> int:
+        """Hands on a message, and gives its bytes; its answer has the number.
+
+        0 if its body is too large: then it was not handed on.
+        """
+        size = self._requests.add(number, place, message, topic, queue_id, lane, added)
         self._held_bytes += size
         if self._held_bytes > _MOST_HELD_BYTES:
             self._send()
+        return size
 
     def answers(self, timeout_s: float) -> Iterator[Sent | Failed]:
         """The answers that are there, after a wait for the first of them."""
@@ -227,14 +233,12 @@ class Sender:
 
     def flush(self) -> None:
         """Has everything sent that was handed on, in requests that may not be full."""
-        if self._held or self._is_unsent:
-            self._send(b"G")
-            self._is_unsent = False
+        self._write(self._requests.take(all=True))
 
     def end(self) -> Iterator[Sent | Failed]:
         """Ends the client after the messages that are on their way; it drops the others."""
-        self._send(b"K")
-        while body := self._frame(_END_S):
+        self._write(_block(b"K"))
+        while (body := self._frame(_END_S)) and body[:1] != b"E":
             yield _answer(body)
         self.close()
 
@@ -249,10 +253,12 @@ class Sender:
             self._pipe.close()
         self._folder.cleanup()
 
-    def _send(self, *bodies: bytes) -> None:
-        data = b"".join((*self._held, *map(_block, bodies)))
-        self._is_unsent |= self._held_bytes > 0
-        self._held, self._held_bytes = [], 0
+    def _send(self) -> None:
+        """Sends the requests that are full."""
+        self._held_bytes = 0
+        self._write(self._requests.take(all=False))
+
+    def _write(self, data: bytes) -> None:
         try:
             self._pipe.write(data)
             self._pipe.flush()
@@ -260,7 +266,7 @@ class Sender:
             raise self._gone() from None
 
     def _ask(self, body: bytes) -> bytes:
-        self._send(body)
+        self._write(_block(body))
         if not (answer := self._frame(None)):
             raise self._gone()
         return answer

@@ -28,6 +28,7 @@ pub mod peek;
 pub mod properties;
 pub mod purpose;
 pub(crate) mod record;
+pub mod request;
 pub mod sys_flag;
 pub(crate) mod tag_filter;
 

@@ -11,6 +11,7 @@ mod message_fields;
 pub(crate) mod message_scan;
 pub(crate) mod reading;
 pub(crate) mod remote;
+pub(crate) mod requests;
 pub(crate) mod stored;
 
 use std::ffi::OsString;
