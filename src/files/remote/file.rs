@@ -10,9 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use super::kept::{BLOCK, Kept, Memory, PART, Part};
 use super::listing::{Listing, Object, Objects};
 use crate::files::system::storage::{Access, FileStat, Region, StorageFile};
+use crate::format::bytes::are_zeros;
 use crate::format::width::to_usize;
 use crate::locks::wait_for;
 
@@ -97,11 +100,13 @@ impl RemoteFile {
             kept.asked.retain(|key, other| !keys.contains(key) || *other != asker);
             self.memory.arrived.notify_all();
             if read.as_ref().is_ok_and(|read| {
-                !read.iter().map(Vec::len).eq(ranges.iter().map(|r| to_usize(r.end - r.start)))
+                !read.iter().map(Bytes::len).eq(ranges.iter().map(|r| to_usize(r.end - r.start)))
             }) {
                 return Err(io::Error::other("expected the bytes asked for, found fewer or more"));
             }
-            self.keep(&mut kept, &requests, read?, &mut found);
+            let pushed_out = self.keep(&mut kept, &requests, read?, &mut found);
+            drop(kept);
+            drop(pushed_out);
             return Ok(found);
         }
     }
@@ -202,18 +207,28 @@ impl RemoteFile {
         parts.collect()
     }
 
-    fn keep(&self, kept: &mut Kept, requests: &[Request], read: Vec<Vec<u8>>, found: &mut Found) {
+    /// Keeps what was read; returns parts that are kept no more.
+    fn keep(
+        &self,
+        kept: &mut Kept,
+        requests: &[Request],
+        read: Vec<Bytes>,
+        found: &mut Found,
+    ) -> Vec<Part> {
         // Much at once would push out what is read again.
-        let is_much = read.iter().map(Vec::len).sum::<usize>() as u64 > 2 * PART;
+        let is_much = read.iter().map(Bytes::len).sum::<usize>() as u64 > 2 * PART;
+        let mut pushed_out = Vec::new();
         for (Request { bytes, before, is_part }, read) in requests.iter().zip(read) {
             let numbers = bytes.start / BLOCK..bytes.end.div_ceil(BLOCK);
             if *is_part {
-                let part = Part { start: bytes.start, bytes: Arc::new(read) };
+                let part = Part { start: bytes.start, bytes: read };
                 found.extend(numbers.map(|number| (number, part.clone())));
-                kept.parts.put((self.id, bytes.start / PART), part);
+                let other = kept.parts.push((self.id, bytes.start / PART), part);
+                pushed_out.extend(other.map(|(_, part)| part));
             } else {
                 for (number, block) in numbers.zip(read.chunks(to_usize(BLOCK))) {
-                    let block = Part { start: number * BLOCK, bytes: Arc::new(block.to_vec()) };
+                    let bytes = Bytes::copy_from_slice(block);
+                    let block = Part { start: number * BLOCK, bytes };
                     if !is_much {
                         kept.blocks.put((self.id, number), block.clone());
                     }
@@ -232,6 +247,7 @@ impl RemoteFile {
                 kept.ends.put((*next, 0), on_end);
             }
         }
+        pushed_out
     }
 
     fn part(&self, position: u64, len: usize) -> Range<u64> {
@@ -320,7 +336,7 @@ impl StorageFile for RemoteFile {
         let looks = looks.take_while(|look| *look < last && len > PART).chain([last]);
         let looks: Vec<_> = looks.map(|look| look..look.saturating_add(LOOK).min(len)).collect();
         let seen = self.objects.ranges(&self.object, &looks, &[])?;
-        if seen.iter().flatten().any(|byte| *byte != 0) {
+        if seen.iter().any(|look| !are_zeros(look)) {
             return Ok(Some(end));
         }
         self.empty_from.fetch_min(position, Ordering::Relaxed);

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::thread::ThreadId;
 
+use bytes::Bytes;
 use lru::LruCache;
 
 use crate::format::width::to_usize;
@@ -27,7 +28,7 @@ pub(super) type Announced = BTreeMap<u64, Range<u64>>;
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) start: u64,
-    pub(super) bytes: Arc<Vec<u8>>,
+    pub(super) bytes: Bytes,
 }
 
 impl Part {

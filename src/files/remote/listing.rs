@@ -9,6 +9,8 @@ use std::ops::{Bound, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::files::system::storage::{DirEntry, FileKind};
 
 /// Folders above an object: a store has three, and each level of a listing takes memory.
@@ -29,13 +31,13 @@ pub struct Object {
 pub trait Objects: Send + Sync + fmt::Debug {
     fn list(&self) -> io::Result<Vec<Object>>;
     /// Reads ranges of an object, each whole, and begins to read those `ahead`, which their readers
-    /// will ask for. Fails if the object is not the listed one any more.
+    /// will ask for. No lock may be held where the bytes are dropped: they may be Python's. Fails if the object is not the listed one any more.
     fn ranges(
         &self,
         object: &Object,
         parts: &[Range<u64>],
         ahead: &[(&Object, Range<u64>)],
-    ) -> io::Result<Vec<Vec<u8>>>;
+    ) -> io::Result<Vec<Bytes>>;
     /// Runs `wait`, which waits for another thread's [`Objects::ranges`], without what that needs.
     fn waiting(&self, wait: &(dyn Fn() + Sync)) {
         wait();

@@ -1,3 +1,5 @@
+use bytes::Bytes;
+
 use super::kept::{BLOCK, PART};
 use super::*;
 use crate::format::width::to_usize;
@@ -31,7 +33,7 @@ impl Objects for Stored {
         object: &Object,
         parts: &[Range<u64>],
         _: &[(&Object, Range<u64>)],
-    ) -> io::Result<Vec<Vec<u8>>> {
+    ) -> io::Result<Vec<Bytes>> {
         let objects = self.objects.lock();
         let there =
             |(known, _): &&(Object, Vec<u8>)| known.key == object.key && known.etag == object.etag;
@@ -39,7 +41,8 @@ impl Objects for Stored {
             return Err(io::Error::other("changed"));
         };
         self.read.lock().extend(parts.iter().cloned());
-        Ok(parts.iter().map(|p| bytes[p.start as usize..p.end as usize].to_vec()).collect())
+        let part = |part: &Range<u64>| &bytes[part.start as usize..part.end as usize];
+        Ok(parts.iter().map(part).map(Bytes::copy_from_slice).collect())
     }
 }
 

@@ -6,9 +6,11 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
+use pyo3_bytes::PyBytes;
 
 use crate::error::{Error, Result};
 use crate::files::{Object, Objects, Remote};
@@ -43,6 +45,15 @@ pub(crate) fn forked() -> PyErr {
 /// As Python knows an object.
 fn state(object: &Object) -> (&str, u64, Option<&str>, i64) {
     (&object.key, object.len, object.etag.as_deref(), object.modified_ms)
+}
+
+/// The bytes of a Python object, without a copy where they cannot change.
+fn bytes_of(given: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+    let buffer = PyBuffer::<u8>::get(given)?;
+    if buffer.readonly() && buffer.is_c_contiguous() {
+        return Ok(given.extract::<PyBytes>()?.into_inner());
+    }
+    Ok(buffer.to_vec(given.py())?.into())
 }
 
 impl PyObjects {
@@ -93,17 +104,13 @@ impl Objects for PyObjects {
         object: &Object,
         parts: &[Range<u64>],
         ahead: &[(&Object, Range<u64>)],
-    ) -> io::Result<Vec<Vec<u8>>> {
+    ) -> io::Result<Vec<Bytes>> {
         self.ask(|objects| {
             let parts: Vec<_> = parts.iter().map(|part| (part.start, part.end)).collect();
             let ahead = ahead.iter().map(|(object, part)| (state(object), (part.start, part.end)));
             let ahead: Vec<_> = ahead.collect();
             let answer = objects.call_method1("ranges", (state(object), parts, ahead))?;
-            let bytes = answer.try_iter()?.map(|bytes| {
-                let bytes = bytes?;
-                PyBuffer::<u8>::get(&bytes)?.to_vec(bytes.py())
-            });
-            bytes.collect()
+            answer.try_iter()?.map(|bytes| bytes_of(&bytes?)).collect()
         })
     }
 
