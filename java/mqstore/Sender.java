@@ -15,6 +15,7 @@ import java.lang.reflect.Method;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.HashMap;
@@ -32,9 +33,10 @@ import java.util.concurrent.atomic.AtomicInteger;
 /**
  * Sends messages with RocketMQ's own client: frames come by standard input, answers leave by standard output.
  *
- * <p>A frame is its length (4 bytes, big-endian), a kind (1 byte) and a body; a text is its length and UTF-8. The first
- * frame has the settings, by name: secrets stand in no argument and no environment. RocketMQ is called by reflection,
- * so that one jar, compiled without it, serves clients from 4.9 on.
+ * <p>A frame is its length (4 bytes, big-endian), a kind (1 byte) and a body; a text is its length and UTF-8; a topic
+ * of messages is the last of its frame, and has no length. The first frame has the settings, by name: secrets stand in
+ * no argument and no environment. RocketMQ is called by reflection, so that one jar, compiled without it, serves
+ * clients from 4.9 on.
  */
 public final class Sender {
     private static final int MOST_FRAME_BYTES = 192 << 20;
@@ -44,11 +46,13 @@ public final class Sender {
     private static final int PERM_WRITE = 2;
     private static final long PROOF_NS = 100_000_000;
     private static final int LANES = 48;
-    /** Where a message has its flag, the length of its body, and the body. */
+    /** Where a message has its mark, its flag, the length of its body, and the body. */
+    private static final int MARK_AT = 4;
     private static final int FLAG_AT = 12;
     private static final int BODY_LENGTH_AT = 16;
     private static final int BODY_AT = 20;
-    private static final String UNIQUE_KEY = "UNIQ_KEY";
+    private static final String UNIQUE_KEY = "UNIQ_KEY\1";
+    private static final int MOST_KEY_BYTES = 96;
 
     private final DataOutputStream out;
     private final Map<String, String> settings;
@@ -220,6 +224,9 @@ public final class Sender {
                 case 'M':
                     start(request(body));
                     break;
+                case 'N':
+                    start(keyed(request(body)));
+                    break;
                 case 'T':
                     describe(text(body));
                     break;
@@ -260,36 +267,33 @@ public final class Sender {
         return way;
     }
 
-    private Request request(ByteBuffer body) throws ReflectiveOperationException {
+    private Request request(ByteBuffer body) {
         Way way = ways.get(body.getInt());
         long[] numbers = new long[body.getInt()];
         for (int i = 0; i < numbers.length; i++) {
             numbers[i] = body.getLong();
         }
-        return new Request(way, numbers, keyed(bytes(body, body.remaining())));
+        return new Request(way, numbers, bytes(body, body.remaining()));
     }
 
     /** Gives a unique key of the client to each message that is marked for it, where its magic number would be. */
-    private byte[] keyed(byte[] messages) throws ReflectiveOperationException {
-        ByteBuffer from = ByteBuffer.wrap(messages);
-        ByteArrayOutputStream keyed = null;
-        for (int at = 0; at < messages.length; at += from.getInt(at)) {
-            if (keyed == null && from.getInt(at + 4) != 0) {
-                keyed = new ByteArrayOutputStream(messages.length * 2);
-                keyed.write(messages, 0, at);
-            }
-            if (keyed != null) {
-                int length = from.getInt(at);
-                byte[] key = from.getInt(at + 4) == 0 ? new byte[0]
-                    : (UNIQUE_KEY + "\1" + newUniqueKey.invoke(null) + "\2").getBytes(StandardCharsets.UTF_8);
-                int propertiesAt = BODY_AT + from.getInt(at + BODY_LENGTH_AT);
-                ByteBuffer message = ByteBuffer.allocate(length + key.length).put(messages, at, length).put(key);
-                message.putInt(0, length + key.length).putInt(4, 0);
-                message.putShort(propertiesAt, (short) (message.getShort(propertiesAt) + key.length));
-                keyed.write(message.array(), 0, message.capacity());
+    private Request keyed(Request request) throws ReflectiveOperationException {
+        ByteBuffer from = ByteBuffer.wrap(request.messages);
+        ByteBuffer keyed = ByteBuffer.allocate(request.messages.length + MOST_KEY_BYTES * request.numbers.length);
+        while (from.hasRemaining()) {
+            int at = keyed.position();
+            boolean isMarked = from.getInt(from.position() + MARK_AT) != 0;
+            int length = from.getInt(from.position());
+            keyed.put(request.messages, from.position(), length);
+            from.position(from.position() + length);
+            if (isMarked) {
+                byte[] key = (UNIQUE_KEY + newUniqueKey.invoke(null) + "\2").getBytes(StandardCharsets.UTF_8);
+                int propertiesAt = at + BODY_AT + keyed.getInt(at + BODY_LENGTH_AT);
+                keyed.put(key).putInt(at, length + key.length).putInt(at + MARK_AT, 0);
+                keyed.putShort(propertiesAt, (short) (keyed.getShort(propertiesAt) + key.length));
             }
         }
-        return keyed == null ? messages : keyed.toByteArray();
+        return new Request(request.way, request.numbers, Arrays.copyOf(keyed.array(), keyed.position()));
     }
 
     private Object message(Request request) throws ReflectiveOperationException {

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 import mqstore
+from mqstore._native import _Requests
 from mqstore.cli import main
 from mqstore.replaying import replay, run
 from mqstore.replaying.report import read_failures, write_failures
@@ -37,12 +38,18 @@ class Client:
     got: ClassVar[list[bytes]] = []
     slow: ClassVar[bytes] = b""
     idle: ClassVar[Callable[[Client], object]]
+    most_body: ClassVar[int] = 1 << 20
 
     def __init__(self, *_args: object, **_options: object) -> None:
         self.waiting: list[Sent | Failed] = []
         self.late: list[Sent | Failed] = []
 
-    def send(self, number: int, _place: int, message: mqstore.StoredMessage, *_rest: Any) -> int:
+        self.requests = _Requests([], "b", 1, keeps_queue=True, most_body=self.most_body)
+
+    def send(self, number: int, place: int, message: mqstore.StoredMessage, *rest: Any) -> int:
+        if not (size := self.requests.add(number, place, message, *rest)):
+            return 0
+        self.requests.take(all=True)
         body = message.body
         if body in self.fails:
             code, text = self.fails[body]
@@ -51,7 +58,7 @@ class Client:
             self.got.append(body)
             to = self.late if body == self.slow else self.waiting
             to.append(Sent((number,), "SEND_OK"))
-        return len(body) + 1
+        return size
 
     def answers(self, _timeout_s: float) -> Iterator[Sent | Failed]:
         if self.late and not self.waiting:
@@ -156,6 +163,18 @@ def test_the_order_is_kept_behind_a_failure(client: type[Client], root: Path) ->
     report = mqstore.replay(root, "a:1", **given)
     assert "must not overtake" in (report.stopped or "")
     assert [failure.kind for failure in report.failures] == ["no-queue"]
+
+
+def test_bodies_that_are_too_large_are_reported(
+    client: type[Client], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "most_body", 1)
+    with mqstore.open(root, "a") as store:
+        store.append_many([mqstore.Message("orders", b"broken", sys_flag=0x301)])
+    report = mqstore.replay(root, "a:1", apply=True, include="damaged", on_failure="skip")
+    assert (report.sent, report.stopped) == (10, None)
+    assert [failure.kind for failure in report.failures] == ["refused"] * 31
+    assert "more than 33554432 bytes" in report.failures[-1].answer
 
 
 def test_messages_that_become_dead_letters_end_a_run(client: type[Client], root: Path) -> None:

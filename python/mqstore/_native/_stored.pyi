@@ -135,7 +135,8 @@ class StoredMessage:
         """The message to be written again, here or elsewhere.
 
         It has topic, queue, body, properties, flag, ``reconsume_times``, and the producer's time
-        and host. The store's time and host and a transaction are left out.
+        and host. The store's time and host and a transaction are left out. A compressed body stays
+        as it is stored, and ``sys_flag`` says so; another one counts as not compressed.
 
         Args:
             changes: MessageFields of ``Message`` that differ, such as ``topic`` and ``queue_id``.

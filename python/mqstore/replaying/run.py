@@ -170,8 +170,7 @@ class Run:
                 number, chosen.place, sent, topic, queue_id, chosen.lane, added
             )
             if not size:
-                size = len(sent.body)
-                text = f"a body of {size} bytes, at most {MOST_BODY_BYTES} are sent"
+                size, text = 1, f"a body of more than {MOST_BODY_BYTES} bytes is not sent"
                 self._take(Failed(number, "TooLarge", text, 13, 0))
             chosen.size += size
             self._bytes += size

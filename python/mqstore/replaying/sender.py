@@ -255,10 +255,10 @@ class Sender:
 
     def _send(self) -> None:
         """Sends the requests that are full."""
-        self._held_bytes = 0
         self._write(self._requests.take(all=False))
 
     def _write(self, data: bytes) -> None:
+        self._held_bytes = 0
         try:
             self._pipe.write(data)
             self._pipe.flush()

@@ -15,8 +15,8 @@ use super::properties::{self, names};
 
 /// Marks a message that still needs a unique key.
 pub const WITHOUT_KEY: u32 = 1;
-/// Separators, name and value of a unique key.
-const KEY_LEN: usize = names::UNIQ_KEY.len() + 34;
+/// Separators, name and value of a unique key; a host with IPv6 alone writes as many digits.
+const KEY_LEN: usize = names::UNIQ_KEY.len() + 2 + 56;
 const ORIGIN: &[u8] = b"MQSTORE_ORIGIN";
 /// A broker adds properties of its own to the 32,767 bytes that a record can hold.
 const MOST_PROPERTY_BYTES: usize = 32_500;
@@ -66,7 +66,7 @@ pub struct Rules {
 /// Messages on their way to the client, in frames.
 ///
 /// A frame is its length, a kind, and a body. `W`: number of a way, queue, lane, topic. `M`: number
-/// of the way, how many messages, their numbers, the messages.
+/// of the way, how many messages, their numbers, the messages. `N`: as `M`, and some lack a key.
 #[derive(Debug)]
 pub struct Requests {
     rules: Rules,
@@ -81,6 +81,7 @@ pub struct Requests {
 struct Request {
     numbers: Vec<u8>,
     messages: Vec<u8>,
+    lacks_key: bool,
 }
 
 impl Requests {
@@ -98,11 +99,8 @@ impl Requests {
         let (properties, is_keyed, is_alone) = self.rules.properties(message);
         // A broker does not compare the properties of one of several messages with its own limit.
         let properties_len = properties.len() + if is_keyed { 0 } else { KEY_LEN };
-        let is_single = self.rules.batch == 1
-            || is_alone
-            || is_retry
-            || message.body.is_empty()
-            || properties_len > MOST_PROPERTY_BYTES;
+        let is_single =
+            is_alone || is_retry || message.body.is_empty() || properties_len > MOST_PROPERTY_BYTES;
         let size = 22 + message.body.len() + properties.len();
         let Some(request) = self.held.get_mut(way) else { return };
         if is_single || request.messages.len() + size > MOST_REQUEST_BYTES {
@@ -111,6 +109,7 @@ impl Requests {
         request.numbers.extend(message.number.to_be_bytes());
         let out = &mut request.messages;
         out.reserve(size);
+        request.lacks_key |= !is_keyed;
         let mark = if is_keyed { 0 } else { WITHOUT_KEY };
         for field in [clamped(size), mark, 0, message.flag.cast_unsigned()] {
             out.extend(field.to_be_bytes());
@@ -190,13 +189,13 @@ impl Rules {
 }
 
 impl Request {
-    /// Puts what it has into a frame.
+    /// Puts what it has into a frame, and gives its memory back.
     fn emit(&mut self, way: usize, out: &mut Vec<u8>) {
-        if !self.numbers.is_empty() {
-            let head = [clamped(way), clamped(self.numbers.len() / 8)].map(u32::to_be_bytes);
-            frame(out, b'M', &[head.as_flattened(), &self.numbers, &self.messages]);
-            self.numbers.clear();
-            self.messages.clear();
+        let Self { numbers, messages, lacks_key } = std::mem::take(self);
+        if !numbers.is_empty() {
+            let head = [clamped(way), clamped(numbers.len() / 8)].map(u32::to_be_bytes);
+            let kind = if lacks_key { b'N' } else { b'M' };
+            frame(out, kind, &[head.as_flattened(), &numbers, &messages]);
         }
     }
 }
@@ -255,11 +254,11 @@ mod tests {
         while let Some((len, rest)) = bytes.split_first_chunk() {
             let (frame, rest) = rest.split_at(to_usize(u32::from_be_bytes(*len)));
             bytes = rest;
-            let count = if frame[0] == b'M' { i32_at(frame, 5).unwrap() } else { 0 };
+            let count = if frame[0] == b'W' { 0 } else { i32_at(frame, 5).unwrap() };
             let (numbers, mut rest) = frame[9..].split_at(8 * usize::try_from(count).unwrap());
             let numbers = numbers.as_chunks().0.iter().map(|raw| u64::from_be_bytes(*raw));
             let mut blocks = Vec::new();
-            while frame[0] == b'M' && !rest.is_empty() {
+            while frame[0] != b'W' && !rest.is_empty() {
                 let (one, next) = rest.split_at(usize::try_from(i32_at(rest, 0).unwrap()).unwrap());
                 let body = usize::try_from(i32_at(one, 16).unwrap()).unwrap();
                 blocks.push(one[22 + body..].to_vec());
@@ -282,6 +281,8 @@ mod tests {
         assert!(requests.take(false).is_empty());
         assert_eq!(read(&requests.take(true)), [(b'M', vec![3], vec![block])]);
         assert!(requests.take(true).is_empty());
+        // Many ways would keep much.
+        assert!(requests.held.iter().all(|request| request.messages.capacity() == 0));
     }
 
     #[test]
@@ -308,10 +309,12 @@ mod tests {
     #[test]
     fn properties_are_replaced_dropped_and_marked() {
         let mut requests = requests(32);
-        let stored = b"MQSTORE_ORIGIN\x01a/1\x02DELAY\x013\x02k\x01old\x02\x01x\x02y\x01\x02z\x01end";
+        let stored =
+            b"MQSTORE_ORIGIN\x01a/1\x02DELAY\x013\x02k\x01old\x02\x01x\x02y\x01\x02z\x01end";
         requests.add(&Outgoing { properties: stored, added: b"k\x01new\x02", ..message(1) });
         let bytes = requests.take(true);
-        let (_, _, blocks) = read(&bytes).pop().unwrap();
+        let (kind, _, blocks) = read(&bytes).pop().unwrap();
+        assert_eq!(kind, b'N');
         assert_eq!(blocks, [b"z\x01end\x02k\x01new\x02MQSTORE_ORIGIN\x01b/5\x02"]);
         let begin = bytes.len() - 22 - 4 - blocks[0].len();
         assert_eq!(i32_at(&bytes, begin + 4), Some(WITHOUT_KEY.cast_signed()));

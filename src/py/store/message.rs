@@ -424,7 +424,8 @@ impl StoredMessage {
     /// The message to be written again, here or elsewhere.
     ///
     /// It has topic, queue, body, properties, flag, ``reconsume_times``, and the producer's time
-    /// and host. The store's time and host and a transaction are left out.
+    /// and host. The store's time and host and a transaction are left out. A compressed body stays
+    /// as it is stored, and ``sys_flag`` says so; another one counts as not compressed.
     ///
     /// Args:
     ///     changes: MessageFields of ``Message`` that differ, such as ``topic`` and ``queue_id``.
@@ -455,6 +456,9 @@ impl StoredMessage {
         given.set_item("born_host", view.born_host().to_string())?;
         given.set_item("reconsume_times", view.reconsume_times())?;
         if let Some(changes) = changes {
+            if changes.contains("body")? {
+                given.del_item("sys_flag")?;
+            }
             given.update(changes.as_mapping())?;
         }
         Ok(py.get_type::<Message>().call((), Some(&given))?.cast_into()?)

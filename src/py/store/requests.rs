@@ -8,6 +8,7 @@ use super::message::Message;
 use super::stored::{MOST_BODY, StoredMessage};
 use crate::format::body;
 use crate::format::message::request;
+use crate::format::message::sys_flag::{self, Compression};
 use crate::locks::Mutex;
 
 /// Messages on their way to RocketMQ's client, put together into requests.
@@ -46,6 +47,7 @@ impl Requests {
     #[expect(clippy::too_many_arguments, reason = "one call for each message")]
     fn add(
         &self,
+        py: Python<'_>,
         number: u64,
         physical_offset: u64,
         message: &Bound<'_, PyAny>,
@@ -65,7 +67,9 @@ impl Requests {
             return Err(PyTypeError::new_err("expected a Message or a StoredMessage"));
         };
         // One that cannot be decompressed is sent only if that was asked for.
-        let body = body::decompress(body, sys_flag, MOST_BODY).unwrap_or(body.into());
+        let read = || body::decompress(body, sys_flag, MOST_BODY).unwrap_or(body.into());
+        let is_plain = sys_flag::compression(sys_flag) == Some(Compression::None);
+        let body = if is_plain { read() } else { py.detach(read) };
         if body.len() > self.most_body {
             return Ok(0);
         }
