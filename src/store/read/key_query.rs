@@ -253,13 +253,6 @@ struct KeySearch<'a> {
     buffer: Vec<u8>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Entry {
-    Sound,
-    /// It leads nowhere or to a different message.
-    Damaged,
-}
-
 impl<'a> KeySearch<'a> {
     fn new(
         reader: &'a Reader,
@@ -312,7 +305,7 @@ impl<'a> KeySearch<'a> {
                 // Nothing in an index file proves that all of its messages' tags have entries.
                 let mut is_sound = self.by != IndexType::Tags;
                 for candidate in &chunk {
-                    is_sound &= self.check_entry(candidate)? == Entry::Sound;
+                    is_sound &= self.is_sound(candidate)?;
                     if self.is_full() {
                         break;
                     }
@@ -426,17 +419,17 @@ impl<'a> KeySearch<'a> {
         Ok(true)
     }
 
-    fn check_entry(&mut self, candidate: &Candidate) -> Result<Entry> {
+    /// `false` for an entry that leads nowhere or to a different message.
+    fn is_sound(&mut self, candidate: &Candidate) -> Result<bool> {
         let log = self.reader.log();
-        let Ok(at) = u64::try_from(candidate.physical_offset) else { return Ok(Entry::Damaged) };
+        let Ok(at) = u64::try_from(candidate.physical_offset) else { return Ok(false) };
         if at >= self.reader.readable_end() {
-            return Ok(Entry::Sound);
+            return Ok(true);
         }
         let is_gone = |log: &CommitLog| at < log.min_offset();
         if !candidate.is_wanted {
             let time = log.store_timestamp_ms(at, 0)?;
-            let is_right = time.map_or_else(|| is_gone(log), |time| candidate.is_time(time));
-            return Ok(if is_right { Entry::Sound } else { Entry::Damaged });
+            return Ok(time.map_or_else(|| is_gone(log), |time| candidate.is_time(time)));
         }
         if self.last == Some(at) {
             return self.check_duplicate(candidate);
@@ -444,33 +437,29 @@ impl<'a> KeySearch<'a> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let outcome = match log.read(at, 0, &mut buffer)? {
             Found::Message(view) => self.check_message(candidate, &view),
-            _ if is_gone(log) => Ok(Entry::Sound),
-            _ => Ok(Entry::Damaged),
+            _ => Ok(is_gone(log)),
         };
         self.buffer = buffer;
         (self.last, self.behind) = (Some(at), candidate.behind);
         outcome
     }
 
-    fn check_message(&mut self, candidate: &Candidate, view: &MessageView<'_>) -> Result<Entry> {
+    fn check_message(&mut self, candidate: &Candidate, view: &MessageView<'_>) -> Result<bool> {
         let request = DispatchRequest::of(view);
         let is_own = self.by.is_of(&request, self.query);
         let topic = TopicHash::of(request.topic);
         let keys = request.keys().map(|key| topic.with_key(key));
         let hashes = keys.chain(request.tag_hash_of(topic));
         let of_hash = hashes.filter(|hash| *hash == candidate.key_hash).count();
+        let is_right = of_hash > 0 && candidate.is_time(request.store_timestamp_ms);
         // Another key of this slot, unless one bit of its hash is wrong.
-        if candidate.key_hash != self.key_hash {
-            let is_right = of_hash > 0 && candidate.is_time(request.store_timestamp_ms);
-            return Ok(if is_right { Entry::Sound } else { Entry::Damaged });
-        }
-        if of_hash == 0 || !candidate.is_time(request.store_timestamp_ms) {
-            return Ok(Entry::Damaged);
+        if candidate.key_hash != self.key_hash || !is_right {
+            return Ok(is_right);
         }
         self.repeats = of_hash - 1;
         // Beyond the trusted part of the index the log was read.
         if u64::try_from(view.physical_offset()).is_ok_and(|at| at >= self.tail_from) {
-            return Ok(Entry::Sound);
+            return Ok(true);
         }
         if !is_own {
             self.result.rejected_by_hash += 1;
@@ -478,15 +467,15 @@ impl<'a> KeySearch<'a> {
             self.reader.log().check_body(view)?;
             self.result.records.push(view.as_bytes().into());
         }
-        Ok(Entry::Sound)
+        Ok(true)
     }
 
     /// Handles a repeated message: it has the key twice, or RocketMQ put its keys twice after a
     /// restart. Then no other message of the key lies between.
-    fn check_duplicate(&mut self, candidate: &Candidate) -> Result<Entry> {
+    fn check_duplicate(&mut self, candidate: &Candidate) -> Result<bool> {
         if let Some(left) = self.repeats.checked_sub(1) {
             self.repeats = left;
-            return Ok(Entry::Sound);
+            return Ok(true);
         }
         let ends = [candidate.before, candidate.physical_offset];
         let from = clamp_u64(candidate.before).max(self.reader.log().min_offset());
@@ -498,7 +487,7 @@ impl<'a> KeySearch<'a> {
                 !ends.contains(&view.physical_offset()) && asking.by.is_of(&request, asking.query);
             Ok(())
         })?;
-        Ok(if is_passed_over || !is_whole { Entry::Damaged } else { Entry::Sound })
+        Ok(is_whole && !is_passed_over)
     }
 
     /// Adds the newest matches that begin in `from..to` of the log, newest first, as far as there
