@@ -125,12 +125,7 @@ impl Reader {
     }
 
     pub(crate) fn refresh(&self) -> Result<()> {
-        match &self.source {
-            Source::Files(follower) if !self.files.storage.is_remote() => {
-                self.noting_losses(|| follower.refresh())
-            }
-            _ => Ok(()),
-        }
+        self.follow(SharedView::refresh)
     }
 
     pub(crate) fn forget_log(&self) {
@@ -140,19 +135,17 @@ impl Reader {
     }
 
     pub(crate) fn refresh_if_grown(&self) -> Result<()> {
-        match &self.source {
-            Source::Files(follower) if !self.files.storage.is_remote() => {
-                self.noting_losses(|| follower.refresh_if_grown())
-            }
-            _ => Ok(()),
-        }
+        self.follow(SharedView::refresh_if_grown)
     }
 
     /// Remembers messages that were there and are not any more, but for those at the beginning.
-    fn noting_losses(&self, refresh: impl FnOnce() -> Result<()>) -> Result<()> {
-        let before = self.log().end_offset();
-        refresh()?;
-        self.note_losses(before);
+    fn follow(&self, refresh: impl FnOnce(&SharedView) -> Result<()>) -> Result<()> {
+        let Source::Files(follower) = &self.source else { return Ok(()) };
+        if !self.files.storage.is_remote() {
+            let before = self.log().end_offset();
+            refresh(follower)?;
+            self.note_losses(before);
+        }
         Ok(())
     }
 

@@ -186,9 +186,13 @@ impl SharedView {
         let files = &*self.files;
         let beside = self.beside();
         files.list_again()?;
+        self.judge_again(&beside)
+    }
+
+    fn judge_again(&self, beside: &ConcurrentWriter) -> Result<()> {
         let left_out = self.view().left_out;
         let (is_open_or_crashed, unread) = self.was_left_open();
-        self.judge(is_open_or_crashed, left_out, unread, &beside).map(drop)
+        self.judge(is_open_or_crashed, left_out, unread, beside).map(drop)
     }
 
     pub(crate) fn audits_more(&self) -> Result<bool> {
@@ -196,9 +200,7 @@ impl SharedView {
         if is_news {
             self.files.queues.read_ends()?;
             // The listing is the same: only the view is made anew.
-            let left_out = self.view().left_out;
-            let (is_open_or_crashed, unread) = self.was_left_open();
-            self.judge(is_open_or_crashed, left_out, unread, &self.beside())?;
+            self.judge_again(&self.beside())?;
         }
         Ok(is_news)
     }
