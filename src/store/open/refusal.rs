@@ -71,29 +71,18 @@ impl From<Refusal> for Error {
 impl FoundStore<'_> {
     /// Decides whether repair would hide the loss of messages that may have been durable.
     pub fn refusal(&self, analysis: &Analysis) -> Result<Option<Refusal>> {
+        let messages_beyond = analysis.tail.count;
+        let can_cut = |damage| Refusal { messages_beyond, can_cut: true, ..Refusal::uncut(damage) };
         if let Some(ended) = analysis.ended {
-            let refusal = Refusal::uncut(ended.refused(self.log));
-            let messages_beyond = analysis.tail.count;
-            let ended = Some(ended);
-            return Ok(Some(Refusal { messages_beyond, can_cut: true, ended, ..refusal }));
+            let refusal = can_cut(ended.refused(self.log));
+            return Ok(Some(Refusal { ended: Some(ended), ..refusal }));
         }
         if let Some(missing) = self.missing_end(analysis)? {
-            let damage = gone(self.log, &missing);
-            let refusal = Refusal::uncut(damage);
-            let messages_beyond = analysis.tail.count;
-            return Ok(Some(Refusal {
-                messages_beyond,
-                can_cut: true,
-                missing: Some(missing),
-                ..refusal
-            }));
+            let refusal = can_cut(gone(self.log, &missing));
+            return Ok(Some(Refusal { missing: Some(missing), ..refusal }));
         }
-        if analysis.tail.flushed == 0 && analysis.end >= self.flushed.offset {
-            return Ok(None);
-        }
-        let messages_beyond = analysis.tail.count;
-        let refusal = Refusal::uncut(self.damage(analysis));
-        Ok(Some(Refusal { messages_beyond, can_cut: true, ..refusal }))
+        let loses_durable = analysis.tail.flushed > 0 || analysis.end < self.flushed.offset;
+        Ok(loses_durable.then(|| can_cut(self.damage(analysis))))
     }
 
     fn missing_end(&self, analysis: &Analysis) -> Result<Option<MissingEnd>> {
