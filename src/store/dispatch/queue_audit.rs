@@ -45,6 +45,15 @@ pub struct QueueFinding {
     pub expected: i64,
 }
 
+impl QueueFinding {
+    /// The queue's folder below the store's.
+    #[must_use]
+    pub fn folder(&self, queues: &QueueTable) -> String {
+        let (kind, topic) = (queues.kind_of(&self.topic), String::from_utf8_lossy(&self.topic));
+        format!("{}/{topic}/{}", kind.folder(), self.queue_id)
+    }
+}
+
 /// Fed with records in log order.
 #[derive(Debug)]
 pub struct Audit<'q> {
@@ -114,10 +123,12 @@ impl<'q> Audit<'q> {
         Ok(())
     }
 
+    fn of(&self, topic: &[u8], queue_id: i32) -> Option<&QueueAudit> {
+        self.audits.get(*self.places.get(topic)?.get(&queue_id)?)
+    }
+
     fn kind_of(&self, topic: &[u8], queue_id: i32) -> QueueKind {
-        let place = self.places.get(topic).and_then(|places| places.get(&queue_id));
-        let audit = place.and_then(|&place| self.audits.get(place));
-        audit.map_or_else(|| self.queues.kind_of(topic), |audit| audit.kind)
+        self.of(topic, queue_id).map_or_else(|| self.queues.kind_of(topic), |audit| audit.kind)
     }
 
     /// Index of an additional queue; batch queues take no other records.
@@ -207,20 +218,14 @@ impl<'q> Audit<'q> {
 
     #[must_use]
     pub fn first_missing_of(&self, topic: &[u8], queue_id: i32) -> Option<u64> {
-        let place = self.places.get(topic)?.get(&queue_id)?;
-        u64::try_from(self.audits.get(*place)?.first_missing?.physical_offset).ok()
+        u64::try_from(self.of(topic, queue_id)?.first_missing?.physical_offset).ok()
     }
 
     /// Physical offset.
     #[must_use]
     pub fn first_missing(&self) -> Option<u64> {
-        let first = self
-            .audits
-            .iter()
-            .filter_map(|audit| audit.first_missing)
-            .map(|unit| unit.physical_offset)
-            .min()?;
-        u64::try_from(first).ok()
+        let missing = self.audits.iter().filter_map(|audit| audit.first_missing);
+        u64::try_from(missing.map(|unit| unit.physical_offset).min()?).ok()
     }
 
     /// Queues that differ from the log, after everything from `from` on was seen.
@@ -228,9 +233,8 @@ impl<'q> Audit<'q> {
         let mut findings = Vec::new();
         for queue in self.queues.all() {
             let found = queue.max_offset().saturating_add(i64::from(queue.has_remains()?));
-            let places = self.places.get(queue.topic());
-            let place = places.and_then(|places| places.get(&queue.queue_id()));
-            let (good, expected) = match place.and_then(|&place| self.audits.get(place)) {
+            let (topic, queue_id) = (queue.topic(), queue.queue_id());
+            let (good, expected) = match self.of(topic, queue_id) {
                 Some(audit) => {
                     (audit.first_missing.map_or(audit.next, |unit| unit.number), audit.next)
                 }
@@ -241,26 +245,16 @@ impl<'q> Audit<'q> {
                 }
             };
             if good != found || good != expected {
-                findings.push(QueueFinding {
-                    topic: queue.topic().into(),
-                    queue_id: queue.queue_id(),
-                    good: good.min(found),
-                    found,
-                    expected,
-                });
+                let (topic, good) = (topic.into(), good.min(found));
+                findings.push(QueueFinding { topic, queue_id, good, found, expected });
             }
         }
         for (topic, places) in &self.places {
             for (&queue_id, &place) in places {
                 let audit = self.audits.get(place).filter(|audit| audit.queue.is_none());
                 let Some(audit) = audit else { continue };
-                findings.push(QueueFinding {
-                    topic: topic.clone(),
-                    queue_id,
-                    good: 0,
-                    found: 0,
-                    expected: audit.next,
-                });
+                let (topic, expected) = (topic.clone(), audit.next);
+                findings.push(QueueFinding { topic, queue_id, good: 0, found: 0, expected });
             }
         }
         findings.sort_by(|a, b| (&a.topic, a.queue_id).cmp(&(&b.topic, b.queue_id)));

@@ -23,7 +23,6 @@ use crate::store::folder::paths::StorePaths;
 use crate::store::folder::seal::Seal;
 use crate::store::open::version;
 use crate::store::progress::Progress;
-use crate::store::queue_table::QueueTable;
 use crate::store::read::missing_end::MissingEnd;
 use crate::store::recovery_report::{RecoveryMode, RecoveryReport};
 
@@ -95,7 +94,8 @@ pub fn plan(
     };
     let analysis = found.analyse(progress)?;
     let refusal = found.refusal(&analysis)?;
-    let mut rebuilt = rebuilt_queues(&analysis, &queues);
+    let mut rebuilt: Vec<_> =
+        analysis.queues.iter().map(|finding| finding.folder(&queues)).collect();
     if let Some(index) = &index
         && !analysis.sealed
         && is_index_rebuilt(index, &analysis, found.index_trusted_until_ms())?
@@ -119,15 +119,6 @@ fn broken_run(log: &CommitLog) -> Option<Corruption> {
         Error::Corrupt(fault) if empty_last.is_none() || fault.path != empty_last => Some(*fault),
         _ => None,
     })
-}
-
-fn rebuilt_queues(analysis: &Analysis, queues: &QueueTable) -> Vec<String> {
-    let folder = |topic: &[u8]| queues.kind_of(topic).folder();
-    let name = |finding: &crate::store::dispatch::queue_audit::QueueFinding| {
-        let topic = String::from_utf8_lossy(&finding.topic);
-        format!("{}/{topic}/{}", folder(&finding.topic), finding.queue_id)
-    };
-    analysis.queues.iter().map(name).collect()
 }
 
 fn is_index_rebuilt(index: &IndexRun, analysis: &Analysis, known_ms: i64) -> Result<bool> {

@@ -83,12 +83,7 @@ pub fn repair(
             queue.truncate(finding.good)?;
             truncated.push(queue);
         }
-        rebuilt.push(format!(
-            "{}/{}/{}",
-            queues.kind_of(&finding.topic).folder(),
-            String::from_utf8_lossy(&finding.topic),
-            finding.queue_id
-        ));
+        rebuilt.push(finding.folder(queues));
     }
     if log.run().end_offset().is_some_and(|end| end > analysis.end) {
         // Durable before the log loses a file: an entry that leads into a missing one is refused.
