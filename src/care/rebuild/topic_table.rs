@@ -103,16 +103,11 @@ impl FoundTopics {
             let is_batch = sys_flag::is_inner_batch(view.sys_flag());
             let kind = if is_batch { QueueKind::Batch } else { QueueKind::Plain };
             self.note_queue(view.topic(), number(Some(view.queue_id())), kind);
-            if matches!(
-                Purpose::of(view.topic()),
-                Purpose::Half | Purpose::Delayed | Purpose::Timer
-            ) && let Some(topic) = real_topic(view.raw_properties())
+            let (purpose, properties) = (Purpose::of(view.topic()), view.raw_properties());
+            if matches!(purpose, Purpose::Half | Purpose::Delayed | Purpose::Timer)
+                && let Some(topic) = real_topic(properties)
             {
-                self.note_queue(
-                    topic,
-                    number(real_queue_id(view.raw_properties())),
-                    QueueKind::Plain,
-                );
+                self.note_queue(topic, number(real_queue_id(properties)), QueueKind::Plain);
             }
         })?;
         Ok((messages, skipped))

@@ -7,6 +7,7 @@
 
 use std::path::Path;
 
+use super::PassedOver;
 use crate::error::{Error, Result};
 use crate::files::StorageFile;
 use crate::format::message::elided::{HEAD_MOST, body_place, without_body};
@@ -24,6 +25,7 @@ const LEAST_HOLE: usize = 64 << 10;
 const PIECE: usize = 4 << 10;
 const EIO: i32 = 5;
 const REPORT_EVERY: u64 = 8 << 20;
+const MOST_LISTED: usize = 1_000;
 
 /// Consecutive records, both in the file and in their log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,17 +68,10 @@ pub struct Carved {
     pub passed_over: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Flawed {
-    pub(super) at: u64,
-    pub(super) size: u64,
-    pub(super) physical_offset: i64,
-    pub(super) reason: &'static str,
-}
-
 enum Candidate {
     Nothing,
-    Flawed(Flawed),
+    /// Its length and physical offset, and why it does not count.
+    Flawed(u64, i64, &'static str),
     Whole(usize, u64),
 }
 
@@ -181,7 +176,7 @@ pub(super) fn carve(
     source: u32,
     most_record: usize,
     extents: &mut Vec<Extent>,
-    flawed: &mut dyn FnMut(Flawed),
+    flawed: &mut Vec<PassedOver>,
     report: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Carved> {
     let bytes = window.len;
@@ -201,9 +196,12 @@ pub(super) fn carve(
             reported = at + REPORT_EVERY;
         }
         let carved = carver.carve_at(at)?;
-        if let Candidate::Flawed(found) = carved {
+        if let Candidate::Flawed(bytes, physical_offset, reason) = carved {
             carver.found.passed_over += 1;
-            flawed(found);
+            if flawed.len() < MOST_LISTED {
+                let path = carver.window.path.to_owned();
+                flawed.push(PassedOver { path, offset: at, bytes, physical_offset, reason });
+            }
         }
         let next = match carved {
             Candidate::Whole(size, physical_offset) => {
@@ -211,7 +209,7 @@ pub(super) fn carve(
                 carver.take(at, size as u64, physical_offset, extents);
                 at + size as u64
             }
-            Candidate::Flawed(_) | Candidate::Nothing => match carver.blank(at)? {
+            Candidate::Flawed(..) | Candidate::Nothing => match carver.blank(at)? {
                 Some(end) => {
                     carver.end_of_other(at);
                     end
@@ -268,7 +266,7 @@ impl Carver<'_, '_> {
             None => Ok(Candidate::Whole(size, clamp_u64(physical_offset))),
             Some(reason) => {
                 self.fuel -= cost;
-                Ok(Candidate::Flawed(Flawed { at, size: cost, physical_offset, reason }))
+                Ok(Candidate::Flawed(cost, physical_offset, reason))
             }
         }
     }

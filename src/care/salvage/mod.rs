@@ -13,7 +13,7 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 
 pub use self::carve::Carved;
-use self::carve::{Extent, Flawed, Window, carve};
+use self::carve::{Extent, Window, carve};
 use self::merge::{Census, Source, merge};
 pub use self::merge::{Conflict, Merged};
 pub use self::sources::Problem;
@@ -36,7 +36,6 @@ const REPORT_EVERY: u64 = 8 << 20;
 const MOST_RECORD: u64 = 64 << 20;
 /// Maximum runs of records, against hostile files.
 const MOST_EXTENTS: usize = 4 << 20;
-const MOST_LISTED: usize = 1_000;
 
 /// A message that was skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,17 +175,9 @@ fn carve_all(
     let mut before = 0;
     for (number, source) in (0_u32..).zip(sources) {
         let mut window = Window::new(&*source.file, &source.path)?;
-        let passed_over = &mut report.passed_over;
-        let mut flawed = |found: Flawed| {
-            if passed_over.len() < MOST_LISTED {
-                let Flawed { at: offset, size: bytes, physical_offset, reason } = found;
-                let path = source.path.clone();
-                passed_over.push(PassedOver { path, offset, bytes, physical_offset, reason });
-            }
-        };
+        let flawed = &mut report.passed_over;
         let mut advance = |at| meter.at(before + at);
-        let carved =
-            carve(&mut window, number, most_record, &mut extents, &mut flawed, &mut advance)?;
+        let carved = carve(&mut window, number, most_record, &mut extents, flawed, &mut advance)?;
         if window.unreadable > 0 {
             let reason = format!("the disk does not give {} bytes of it", window.unreadable);
             report.problems.push(Problem { path: source.path.clone(), reason });
