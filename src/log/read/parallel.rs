@@ -29,27 +29,6 @@ pub fn cut<F: Clone>(of: F, bytes: Range<u64>, len: u64) -> impl Iterator<Item =
     starts.map(move |at| Part { of: of.clone(), bytes: at..at.saturating_add(len).min(bytes.end) })
 }
 
-/// Standing of a guess where the part before ends at `next`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Standing {
-    Counts,
-    /// The log goes on behind the part.
-    Passed,
-    /// A record begins these bytes, which are to be read first.
-    ReadFirst(Range<u64>),
-}
-
-impl Standing {
-    fn of(next: u64, bytes: &Range<u64>, begin: Option<u64>) -> Self {
-        match begin {
-            _ if next >= bytes.end => Self::Passed,
-            Some(begin) if begin == next => Self::Counts,
-            Some(begin) if begin > next => Self::ReadFirst(next..begin),
-            _ => Self::ReadFirst(next..bytes.end),
-        }
-    }
-}
-
 /// Reads the records that begin in bytes of a part; `begins` says that the first byte begins one.
 /// Returns the offset of the first record, a guess unless it `begins`, and the result, which may
 /// leave out the last records.
@@ -110,11 +89,14 @@ impl<'a, F: Clone + Send + 'a, T: Send + 'a> PartsInOrder<'a, F, T> {
                 None => self.guesses.next(is_halted)?,
             };
             let Some((part, mut guess)) = part else { return Ok(None) };
-            let begin = guess.as_ref().map(|(begin, _)| *begin);
-            let found = match Standing::of(self.next, &part.bytes, begin) {
-                Standing::Counts => guess.take(),
-                Standing::Passed => None,
-                Standing::ReadFirst(bytes) => (self.again)(&part.of, bytes, true),
+            let (next, end) = (self.next, part.bytes.end);
+            let found = match guess.as_ref().map(|(begin, _)| *begin) {
+                // The log goes on behind the part.
+                _ if next >= end => None,
+                Some(begin) if begin == next => guess.take(),
+                // The bytes before the guess are to be read first.
+                Some(begin) if begin > next => (self.again)(&part.of, next..begin, true),
+                _ => (self.again)(&part.of, next..end, true),
             };
             if found.is_some() {
                 self.held = Some((part, guess));
