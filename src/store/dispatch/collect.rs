@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::java::TopicHash;
 use crate::format::message::MessageView;
 use crate::format::message::sys_flag::Transaction;
@@ -15,7 +15,7 @@ use crate::log::queue::CqUnit;
 use crate::log::queue::unit::MAX_KEYS;
 use crate::log::{IndexBuilder, Queue, QueueKind};
 
-use super::dispatcher::DispatchRequest;
+use super::dispatcher::{DispatchRequest, unless_refused};
 use super::lmq;
 use crate::store::queue_table::QueueTable;
 
@@ -72,11 +72,7 @@ pub struct Queued {
 impl Queued {
     pub fn add_to(&self, queue: &Queue, unit: &CqUnit) -> Result<bool> {
         let added = if self.is_own { queue.add(unit) } else { queue.add_plain(unit) };
-        match added {
-            Ok(_) => Ok(true),
-            Err(Error::InvalidMessage { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        Ok(unless_refused(added)?.is_some())
     }
 }
 
@@ -157,11 +153,7 @@ impl DispatchBatch {
     pub fn add_to(&self, table: &QueueTable) -> Result<()> {
         let mut queues = Vec::with_capacity(self.batches.len());
         for batch in &self.batches {
-            queues.push(match table.get_or_create(&batch.topic, batch.queue_id) {
-                Ok(queue) => Some(queue),
-                Err(Error::InvalidMessage { .. }) => None,
-                Err(error) => return Err(error),
-            });
+            queues.push(unless_refused(table.get_or_create(&batch.topic, batch.queue_id))?);
         }
         for queued in &self.units {
             let Some(Some(queue)) = queues.get(queued.batch as usize) else { continue };

@@ -4,7 +4,6 @@ use crate::error::{Error, Result};
 use crate::format::queue::batch::InnerRange;
 use crate::log::Queue;
 use crate::log::index::writer::IndexService;
-use crate::log::queue::Added;
 
 use super::lmq;
 use crate::store::queue_table::QueueTable;
@@ -45,7 +44,7 @@ impl Dispatcher {
                             let unit = request.unit(request.range(queue.kind()), levels);
                             queue.add(&unit)
                         });
-                    skip_refused(added)?;
+                    unless_refused(added)?;
                 }
             }
             if request.properties.multi_dispatch.is_some() {
@@ -55,7 +54,7 @@ impl Dispatcher {
                         let unit = request.unit(range, levels);
                         let added =
                             queues.get_or_create(name, id).and_then(|queue| queue.add_plain(&unit));
-                        skip_refused(added)?;
+                        unless_refused(added)?;
                     }
                 }
             }
@@ -81,11 +80,11 @@ impl Dispatcher {
     }
 }
 
-/// Ignores a record that no queue accepts, such as one with an impossible queue number: it must not
+/// `None` for a record that no queue accepts, such as one with an impossible queue number: it must not
 /// block the next ones.
-fn skip_refused(added: Result<Added>) -> Result<()> {
+pub fn unless_refused<T>(added: Result<T>) -> Result<Option<T>> {
     match added {
-        Ok(_) | Err(Error::InvalidMessage { .. }) => Ok(()),
-        Err(error) => Err(error),
+        Err(Error::InvalidMessage { .. }) => Ok(None),
+        added => added.map(Some),
     }
 }
