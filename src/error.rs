@@ -473,11 +473,15 @@ impl FormatError {
 
     /// Damage in the file at `path`, from byte `base` on.
     #[must_use]
+    pub fn damage_in(self, path: Option<&Path>, base: u64) -> Corruption {
+        let offset = base.saturating_add(self.position as u64);
+        Corruption { path: path.map(Path::to_owned), offset, ..self.into_corruption() }
+    }
+
+    /// [`FormatError::damage_in`] as an error.
+    #[must_use]
     pub fn in_file(self, path: &Path, base: u64) -> Error {
-        let mut corruption = self.into_corruption();
-        corruption.path = Some(path.to_owned());
-        corruption.offset = corruption.offset.saturating_add(base);
-        Error::Corrupt(Box::new(corruption))
+        Error::Corrupt(Box::new(self.damage_in(Some(path), base)))
     }
 }
 

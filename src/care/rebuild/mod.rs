@@ -382,7 +382,7 @@ impl<'a> Job<'a> {
             if waiting > MOST_READY {
                 waiting = 0;
                 build.take(&ready, &self.queues, threads, root)?;
-                reading.spare().put_back(ready.drain(..));
+                reading.spare.put_back(ready.drain(..));
             }
             Ok(())
         })?;

@@ -58,12 +58,9 @@ impl Damage {
 
 #[must_use]
 pub fn in_file(log: &CommitLog, at: u64, error: FormatError) -> Corruption {
-    let mut corruption = error.into_corruption();
     let file = log.run().find(at);
-    let place = file.as_ref().map_or(at, |file| at.saturating_sub(file.base_offset));
-    corruption.offset = corruption.offset.saturating_add(place);
-    corruption.path = file.map(|file| file.path.clone());
-    corruption
+    let place = at.saturating_sub(file.as_ref().map_or(0, |file| file.base_offset));
+    error.damage_in(file.as_ref().map(|file| &*file.path), place)
 }
 
 #[must_use]

@@ -133,7 +133,7 @@ pub fn find(
             None | Some(Stop::End) => break,
             Some(Stop::Empty) if at == end && is_written => break,
             Some(Stop::Empty) if is_empty_from(log.run(), at)? => break,
-            Some(Stop::Empty | Stop::Damage(_)) if !scanner.resync()? => break,
+            Some(Stop::Empty | Stop::Damage(_)) if !scanner.resync(Resync::Anywhere)? => break,
             Some(_) => {}
         }
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::evidence::{Budget, guess};
-use super::frames::{FrameAt, FrameReader, FramedRecord, is_own, misplaced};
+use super::frames::{FrameAt, FrameReader, FramedRecord, is_own, misplaced, wrong_blank};
 use super::scanner::{Flow, Resync};
 use crate::error::{CorruptionKind, FormatError, Result};
 use crate::files::{FileRun, RunFile};
@@ -103,12 +103,7 @@ impl FrameReader {
         while at < to {
             let (flow, size) = match self.whole(at) {
                 Some(view) if is_own(&view, base.saturating_add(at)) => {
-                    let record = FramedRecord {
-                        view,
-                        size: view.store_size(),
-                        is_elided: false,
-                        faults: None,
-                    };
+                    let record = FramedRecord::whole(view);
                     (visitor.record(at, &record)?, record.size)
                 }
                 _ => match self.closely(at, sums, resync, visitor)? {
@@ -148,11 +143,7 @@ impl FrameReader {
                 Some(error) => (Fault::Place, error),
             },
             FrameAt::Blank(size) if u64::from(size) == left => return Ok(Err(FileEnd::Blank)),
-            FrameAt::Blank(size) => {
-                let expected = format!("a blank of {left} bytes, to the end of the file");
-                let found = format!("{size} bytes");
-                (Fault::Blank, FormatError::new(CorruptionKind::Blank, 0, expected, found))
-            }
+            FrameAt::Blank(size) => (Fault::Blank, wrong_blank(left, size)),
             FrameAt::End => return Ok(Err(FileEnd::Nothing)),
             // The caller searches behind it.
             FrameAt::Empty if resync == Resync::Never => return Ok(Err(FileEnd::Nothing)),

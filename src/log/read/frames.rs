@@ -3,6 +3,7 @@
 //! [`Scanner`](super::scanner::Scanner) walks all files with it and reads every record whole.
 //! Recovery, rebuild and verify read a large record without its body, in bounded memory.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::block::{BLOCK_BYTES, Block, BlockPool};
@@ -54,7 +55,12 @@ pub struct FramedRecord<'a> {
     pub faults: Option<&'a Faults>,
 }
 
-impl FramedRecord<'_> {
+impl<'a> FramedRecord<'a> {
+    #[inline(always)]
+    pub(super) fn whole(view: MessageView<'a>) -> Self {
+        Self { view, size: view.store_size(), is_elided: false, faults: None }
+    }
+
     /// Whether its body's checksum is right; of a large one if checksums were computed.
     #[inline(always)]
     #[must_use]
@@ -134,8 +140,8 @@ impl FrameReader {
         self.file_size.saturating_sub(at)
     }
 
-    pub(super) fn file(&self) -> &RunFile {
-        &self.file
+    pub(super) fn path(&self) -> &Path {
+        &self.file.path
     }
 
     #[inline]
@@ -426,10 +432,7 @@ pub(in crate::log) fn lies(
     room: usize,
 ) -> FrameAt<'_> {
     match frame {
-        Ok(Frame::Message(view)) => {
-            let size = view.store_size();
-            FrameAt::Record(FramedRecord { view, size, is_elided: false, faults: None })
-        }
+        Ok(Frame::Message(view)) => FrameAt::Record(FramedRecord::whole(view)),
         Ok(Frame::Blank { size }) => FrameAt::Blank(size),
         Ok(Frame::Empty) => FrameAt::Empty,
         Err(FrameError::Bad(error)) => FrameAt::Bad(error),
@@ -461,6 +464,13 @@ pub fn misplaced(view: &MessageView<'_>, place: u64) -> Option<FormatError> {
             view.physical_offset().to_string(),
         )
     })
+}
+
+/// Fault of a blank that does not end with its file, `left` bytes on.
+#[must_use]
+pub fn wrong_blank(left: u64, size: u32) -> FormatError {
+    let expected = format!("a blank of {left} bytes, to the end of the file");
+    FormatError::new(CorruptionKind::Blank, 0, expected, format!("{size} bytes"))
 }
 
 pub fn property_crc(view: &MessageView<'_>) -> Option<u32> {

@@ -12,15 +12,6 @@ use crate::log::commit_log::{CommitLog, Found};
 /// Maximum distance of a record that reaches into a range: the default `max_message_size`.
 const LOOK_BACK: u64 = 5 << 20;
 
-/// Whether a whole record begins at `at` in a log that ends at `end`.
-pub fn is_whole(log: &CommitLog, at: u64, end: u64) -> Result<bool> {
-    let mut buffer = Vec::new();
-    Ok(match log.read_before(at, end, 0, &mut buffer)? {
-        Found::Message(view) => view.check_body_crc().is_ok(),
-        _ => false,
-    })
-}
-
 /// Next whole record behind the damage at `damaged`, in a log that ends at `end`.
 pub fn next(log: &CommitLog, damaged: u64, end: u64, budget: &mut Budget) -> Result<Option<u64>> {
     let mut at = damaged.saturating_add(1);
@@ -60,8 +51,10 @@ fn next_before(
 ) -> Result<Option<u64>> {
     let file_end = file_end(log, at).unwrap_or(to);
     find_likely(log, at..to, |offset, head| {
-        let is_found = budget.allows(offset, head, file_end) && is_whole(log, offset, end)?;
-        Ok(is_found.then_some(offset))
+        let is_whole = budget.allows(offset, head, file_end)
+            && matches!(log.read_before(offset, end, 0, &mut Vec::new())?,
+                Found::Message(view) if view.check_body_crc().is_ok());
+        Ok(is_whole.then_some(offset))
     })
 }
 
@@ -117,7 +110,7 @@ pub(super) fn file_end(log: &CommitLog, at: u64) -> Option<u64> {
     Some(file.base_offset.saturating_add(log.run().file_size()))
 }
 
-pub(super) fn next_file(log: &CommitLog, at: u64) -> Option<u64> {
+pub fn next_file(log: &CommitLog, at: u64) -> Option<u64> {
     let files = log.run().files();
     let behind = files.partition_point(|file| file.base_offset <= at);
     files.get(behind).map(|later| later.base_offset)

@@ -12,7 +12,7 @@ use crate::format::width::{clamp_u64, saturating_i64, to_usize};
 use super::block::{Block, BlockPool};
 use super::damage::{Damage, zeros};
 use super::evidence::Budget;
-use super::frames::{FrameReader, is_own};
+use super::frames::{FrameReader, is_own, wrong_blank};
 use super::resync;
 use crate::log::commit_log::{CommitLog, Found};
 
@@ -260,10 +260,7 @@ impl<'l> Scanner<'l> {
             Err(Stop::Damage(corruption)) => corruption,
         };
         let begin = self.walk.next;
-        let goes_on = match resync {
-            Resync::InFile => self.resync_in_file().map(|()| true)?,
-            _ => self.resync()?,
-        };
+        let goes_on = self.resync(resync)?;
         let bytes = begin..self.walk.next;
         let damage = Damage::of_bytes(bytes.clone(), corruption);
         let flow =
@@ -304,17 +301,12 @@ impl<'l> Scanner<'l> {
             Found::Blank(size) if at.saturating_add(u64::from(size)) == file_end => {
                 return Ok(Ok(None));
             }
-            Found::Blank(size) => FormatError::new(
-                CorruptionKind::Blank,
-                0,
-                format!("a blank of {} bytes, to the end of the file", file_end - at),
-                format!("{size} bytes"),
-            ),
+            Found::Blank(size) => wrong_blank(file_end - at, size),
             Found::Empty => return Ok(Err(Stop::Empty)),
             Found::Bad(error) => error,
             Found::OutOfRange => return Ok(Err(Stop::End)),
         };
-        Ok(Err(Stop::Damage(corruption(file.file(), at, error))))
+        Ok(Err(Stop::Damage(error.damage_in(Some(file.path()), at.saturating_sub(file.base())))))
     }
 
     fn read(&mut self) -> Result<Option<Stop>> {
@@ -364,19 +356,15 @@ impl<'l> Scanner<'l> {
         }
     }
 
-    /// Moves to the next whole record behind damage. Returns `false` if there is none before the end.
-    pub fn resync(&mut self) -> Result<bool> {
+    /// Moves to where the log goes on behind damage. Returns `false` if it does not.
+    pub fn resync(&mut self, how: Resync) -> Result<bool> {
         let ScanState { next, end, ref mut budget, .. } = self.walk;
-        let found = resync::next(self.log, next, end, budget)?;
+        let found = match how {
+            Resync::InFile => Some(resync::next_in_file(self.log, next, end, budget)?),
+            _ => resync::next(self.log, next, end, budget)?,
+        };
         self.seek(found.unwrap_or(end));
         Ok(found.is_some())
-    }
-
-    pub(super) fn resync_in_file(&mut self) -> Result<()> {
-        let ScanState { next, end, ref mut budget, .. } = self.walk;
-        let place = resync::next_in_file(self.log, next, end, budget)?;
-        self.seek(place);
-        Ok(())
     }
 }
 
@@ -398,13 +386,4 @@ pub fn gap_before(later: &RunFile, at: u64) -> Corruption {
         expected: format!("a file that holds physical offset {at}"),
         found: format!("the next file, which begins at {}", later.base_offset),
     }
-}
-
-/// An error in the frame at physical offset `at` of a file.
-#[must_use]
-pub fn corruption(file: &RunFile, at: u64, error: FormatError) -> Corruption {
-    let mut corruption = error.into_corruption();
-    corruption.path = Some(file.path.clone());
-    corruption.offset = corruption.offset.saturating_add(at.saturating_sub(file.base_offset));
-    corruption
 }

@@ -13,7 +13,7 @@ use crate::log::read::end::Flushed;
 use crate::log::read::file_walk::{FileEnd, Visitor, open_at};
 use crate::log::read::frames::FramedRecord;
 use crate::log::read::parallel::{cut, read_in_parts};
-use crate::log::read::scanner::{Flow, Resync, Stop, corruption, gap_before};
+use crate::log::read::scanner::{Flow, Resync, Stop, gap_before};
 
 use super::collect::{DispatchBatch, DispatchBatchPool, DispatchCollector, Wanted};
 
@@ -40,7 +40,7 @@ pub struct LogReading<'a> {
     /// Records outside this part may lack bytes.
     flushed: Flushed,
     blocks: Arc<BlockPool>,
-    spare: DispatchBatchPool,
+    pub spare: DispatchBatchPool,
 }
 
 #[derive(Debug, Default)]
@@ -151,7 +151,7 @@ impl<'a> LogReading<'a> {
         let to = bytes.end.saturating_sub(base);
         let (end, how) = reader.walk(first, to, checks, Resync::Never, &mut visitor)?;
         let PartVisitor { collector, last_record, unproven, fault, .. } = visitor;
-        let damage = |error| Stop::Damage(corruption(file, base.saturating_add(end), error));
+        let damage = |error: FormatError| Stop::Damage(error.damage_in(Some(&file.path), end));
         let (end, stop) = match how {
             FileEnd::Whole => (end, fault.map(damage)),
             FileEnd::Blank => (self.log.file_size(), None),
@@ -162,11 +162,6 @@ impl<'a> LogReading<'a> {
         let mut collected = collector.into_batch();
         collected.whole_from = self.log.min_offset().unwrap_or(0);
         Ok(Some((begin, LogPart { begin, end, stop, last_record, unproven, collected })))
-    }
-
-    #[must_use]
-    pub fn spare(&self) -> &DispatchBatchPool {
-        &self.spare
     }
 }
 

@@ -193,7 +193,7 @@ impl FoundStore<'_> {
             ahead = ahead.or(collected.ahead);
             last_record = part.last_record.or(last_record);
             unproven = unproven.or(part.unproven);
-            read.keep(part, reading.spare());
+            read.keep(part, &reading.spare);
             Ok(ControlFlow::Continue(()))
         })?;
         let stop = match stop {

@@ -49,16 +49,16 @@ impl Writer {
         };
         let read = read.from(start);
         let again = read.front().map_or(end, |part| part.begin);
-        let mut queues = QueueSink { files, waiting: 0 };
+        let mut enter = into_queues(files);
         let mut count = 0;
         if start < again {
             let wanted = Wanted { with_index: files.index.is_some(), ..Wanted::all(&files.queues) };
             let reading = LogReading::new(files.log.run(), wanted, again, Checked::Nothing);
             let (_, stop) = reading.each(start, &mut |part| {
-                queues.add(&part.collected)?;
+                enter(&part.collected)?;
                 keys.put(&part.collected)?;
                 count += part.collected.records;
-                reading.spare().put_back([part.collected]);
+                reading.spare.put_back([part.collected]);
                 Ok(ControlFlow::Continue(()))
             })?;
             if let Some(Stop::Damage(corruption)) = stop {
@@ -66,7 +66,7 @@ impl Writer {
             }
         }
         count += read.iter().map(|part| part.collected.records).sum::<u64>();
-        let mut add = || read.iter().try_for_each(|part| queues.add(&part.collected));
+        let mut add = || read.iter().try_for_each(|part| enter(&part.collected));
         let mut put = || read.iter().try_for_each(|part| keys.put(&part.collected));
         if end.saturating_sub(again) < LONG {
             add().and_then(|()| put())?;
@@ -84,20 +84,16 @@ impl Writer {
     }
 }
 
-struct QueueSink<'c> {
-    files: &'c StoreFiles,
-    waiting: usize,
-}
-
-impl QueueSink<'_> {
-    fn add(&mut self, collected: &DispatchBatch) -> Result<()> {
+fn into_queues(files: &StoreFiles) -> impl FnMut(&DispatchBatch) -> Result<()> {
+    let mut waiting = 0;
+    move |collected| {
         // No thread commits yet, and each of many queues would keep entries in memory.
-        self.waiting += collected.units.len();
-        if self.waiting >= MOST_WAITING {
-            self.files.queues.commit()?;
-            self.waiting = 0;
+        waiting += collected.units.len();
+        if waiting >= MOST_WAITING {
+            files.queues.commit()?;
+            waiting = 0;
         }
-        collected.add_to(&self.files.queues)
+        collected.add_to(&files.queues)
     }
 }
 

@@ -9,6 +9,7 @@ use crate::format::file_name;
 use crate::format::width::to_usize;
 use crate::log::CommitLog;
 use crate::log::read::end::data_end;
+use crate::log::read::resync::next_file;
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 
 use super::epoch::ENDED;
@@ -53,7 +54,7 @@ impl Tail {
         // A record without properties ends in zeros, so the last one may reach further.
         let scan_end = data_end.saturating_add(1 << 16).min(log.end_offset());
         let mut scanner = Scanner::new(log, end, scan_end, true);
-        if !is_ended && !scanner.resync()? {
+        if !is_ended && !scanner.resync(Resync::Anywhere)? {
             return Ok(tail);
         }
         scanner.each(data_end, Resync::Anywhere, |range, item| {
@@ -145,10 +146,8 @@ fn quarantine(
     while at < data_end {
         let Some(file) = log.run().find(at) else {
             // A gap between files holds nothing to keep.
-            let files = log.run().files();
-            let behind = files.partition_point(|file| file.base_offset < at);
-            match files.get(behind) {
-                Some(later) => at = later.base_offset,
+            match next_file(log, at) {
+                Some(later) => at = later,
                 None => break,
             }
             continue;
