@@ -9,7 +9,7 @@ use crate::care::finding::{Code, Severity};
 use crate::care::rocksdb::{self, Databases};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result, quoted};
-use crate::files::{Access, FileRun, Storage};
+use crate::files::Storage;
 use crate::format::width::{clamp_u64, saturating_i64};
 use crate::log::{CommitLog, CqUnit};
 use crate::store::folder::found;
@@ -134,22 +134,13 @@ fn lost_rows(
     if !databases.is_installed() || !rocksdb::has_rows(&**storage, &database)? {
         return Ok(none);
     }
-    let log = log_of(storage, root, config)?;
+    let log = found::open_log(storage, &StorePaths::new(root, config), config)?;
     let counted = count(databases, &database, &log, is_damaged);
     match counted {
         // The check of the database reports it.
         Err(Error::Corrupt(_) | Error::Unsupported { .. }) => Ok(none),
         counted => counted,
     }
-}
-
-fn log_of(storage: &Arc<dyn Storage>, root: &Path, config: &StoreConfig) -> Result<CommitLog> {
-    let paths = StorePaths::new(root, config);
-    let size = found::commit_log_file_size(storage, &paths, config)?;
-    let dirs = paths.commit_log().to_vec();
-    let (run, _) = FileRun::load(Arc::clone(storage), Arc::default(), dirs, size, Access::Read)?;
-    let end = run.end_offset().unwrap_or(0);
-    Ok(CommitLog::new(run, end))
 }
 
 fn count(

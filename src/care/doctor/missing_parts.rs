@@ -17,9 +17,7 @@ use crate::error::{Result, quoted};
 use crate::files::Storage;
 use crate::format::config::tables::TopicTable;
 use crate::format::file_name::offset_name;
-use crate::format::index::IndexLayout;
 use crate::format::width::clamp_u64;
-use crate::log::index::file::IndexOpen;
 use crate::log::index::run::IndexRun;
 use crate::log::read::end::is_empty_from;
 use crate::log::{CommitLog, QueueKind};
@@ -42,11 +40,9 @@ pub(super) fn behind(
     log: &CommitLog,
     end: u64,
 ) -> Result<Option<MissingEnd>> {
-    let load = |layout: &IndexLayout| {
-        IndexRun::load(Arc::clone(storage), &paths.index(), *layout, IndexOpen::Read).ok()
-    };
-    let index = parts.index.as_ref().ok().and_then(load);
-    let index = index.as_ref().map(|(index, _)| index);
+    let layout = parts.index.as_ref().ok().copied();
+    let index = IndexRun::to_read(storage, &paths.index(), layout).ok().flatten();
+    let index = index.as_ref();
     let end = end.max(log.min_offset());
     match is_empty_from(log.run(), end)? {
         true => MissingEnd::find(log, end, &parts.queues, index),

@@ -26,7 +26,7 @@ use super::finding::{Code, Finding, Severity};
 use super::verify::{VerifyOptions, VerifyReport, at_rest, topic_with_queues, verify_at_rest};
 use crate::config::StoreConfig;
 use crate::error::Result;
-use crate::files::{Access, FileRun, Os, Storage};
+use crate::files::{Access, Os, Storage};
 use crate::format::java::key_hash;
 use crate::format::message::properties::{self, split_keys};
 use crate::format::release::Release;
@@ -109,12 +109,8 @@ fn doctor_at_rest(
     let in_use = StoreLock::is_held(&*storage, paths);
     let mut read_config = config.clone();
     let parts = load_parts(paths, &mut read_config, &storage, Access::Read).ok();
-    let log_size = found::commit_log_file_size(&storage, paths, config)?;
-    let dirs = paths.commit_log().to_vec();
-    let (run, _) =
-        FileRun::load(Arc::clone(&storage), Arc::default(), dirs, log_size, Access::Read)?;
-    let end = run.end_offset().unwrap_or(0);
-    let log = CommitLog::new(run, end);
+    let log = found::open_log(&storage, paths, config)?;
+    let end = log.end_offset();
     let queue_file_size = inspect::queue_layout(&*storage, paths, config)
         .map_or(StoreConfig::CONSUME_QUEUE_FILE, |layout| layout.file_size);
     let span = end.saturating_sub(log.min_offset()).max(1);
@@ -131,7 +127,7 @@ fn doctor_at_rest(
         let plan = plan::plan(path, config.clone(), &storage, &mut go_on).ok();
         let has = |code| report.found.contains_key(&code);
         cuts_messages = plan.as_ref().is_some_and(|plan| plan.report.quarantined_count > 0);
-        let misplaced = misplaced::find(&*storage, paths, log_size)?;
+        let misplaced = misplaced::find(&*storage, paths, log.run().file_size())?;
         match Cause::of(misplaced, plan.and_then(|plan| plan.refusal)) {
             Cause::None if has(Code::LogTwice) && has(Code::QueueOther) => Cause::Numbers,
             cause => cause,

@@ -17,13 +17,13 @@ pub use self::topic_table::{RebuiltTopic, TopicsReport, rebuild_topics};
 use super::meter::{Meter, thread_count, watched};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::files::{Access, FileKind, FileRun, Os, Storage, SystemClock, copy_file};
+use crate::files::{Access, FileKind, Os, Storage, SystemClock, copy_file};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::index::IndexLayout;
 use crate::format::release::Release;
 use crate::format::width::clamp_u64;
 use crate::log::index::builder::BuiltIndex;
-use crate::log::{Queue, StoreCheckpoint};
+use crate::log::{CommitLog, Queue, StoreCheckpoint};
 use crate::store::dispatch::collect::Wanted;
 use crate::store::dispatch::log_parts::{Checked, LogReading};
 use crate::store::folder::found;
@@ -189,7 +189,7 @@ struct Job<'a> {
     clock: Arc<dyn Clock>,
     paths: StorePaths,
     options: &'a RebuildOptions,
-    log: FileRun,
+    log: CommitLog,
     queues: QueueTable,
     layout: QueueLayout,
     kinds: TopicKinds,
@@ -215,15 +215,8 @@ impl<'a> Job<'a> {
         config: StoreConfig,
         options: &'a RebuildOptions,
     ) -> Result<Self> {
-        let log_size = found::commit_log_file_size(&storage, &paths, &config)?;
-        let (log, _) = FileRun::load(
-            Arc::clone(&storage),
-            Arc::default(),
-            paths.commit_log().to_vec(),
-            log_size,
-            Access::Read,
-        )?;
-        log.refuse_twins()?;
+        let log = found::open_log(&storage, &paths, &config)?;
+        log.run().refuse_twins()?;
         let mut layout = inspect::queue_layout(&*storage, &paths, &config)?;
         let mut kinds = topics::entered(&*storage, &paths)?.0.kinds;
         let (queues, _) = QueueTable::load(
@@ -332,7 +325,7 @@ impl<'a> Job<'a> {
         let refused = build.refused;
         Ok(RebuildReport {
             messages: walk.records,
-            log_start: self.log.min_offset().unwrap_or(0),
+            log_start: self.log.min_offset(),
             log_end: walk.end,
             damaged: walk.damaged,
             queues: self.queues_of(build),
@@ -349,7 +342,7 @@ impl<'a> Job<'a> {
         let mut queues: Vec<_> = found.map(|entered| entered.rebuilt).collect();
         for queue in &mut queues {
             let before = self.queues.get(&queue.topic, queue.queue_id);
-            queue.was = before.map(|before| span(&before, self.log.min_offset().unwrap_or(0)));
+            queue.was = before.map(|before| span(&before, self.log.min_offset()));
         }
         queues
     }
@@ -364,28 +357,29 @@ impl<'a> Job<'a> {
             with_surplus_keys: false,
             latest_ms: self.clock.now_ms().saturating_add(FAR_MS),
         };
-        let end = self.log.end_offset().unwrap_or(0);
-        let reading = LogReading::new(&self.log, wanted, end, Checked::Unflushed);
+        let (log, end) = (self.log.run(), self.log.end_offset());
+        let reading = LogReading::new(log, wanted, end, Checked::Unflushed);
         let reading = reading.flushed(self.flushed);
-        let total: u64 = self.log.files().iter().map(|f| f.len.min(self.log.file_size())).sum();
+        let total: u64 = log.files().iter().map(|f| f.len.min(log.file_size())).sum();
         meter.set_total(total.max(1));
         let (mut ready, mut waiting) = (Vec::new(), 0);
         let root = self.paths.root();
-        let (log, known) = ((&self.log, &reading), (&self.queues, self.flushed));
-        let walk = LogSummary::read(log, known, (threads, root, meter), |mut collected| {
-            // A row in RocksDB has its message's own number.
-            if self.in_database && self.queues.all().is_empty() {
-                collected.whole_from = u64::MAX;
-            }
-            waiting += collected.units.len() + collected.hashes.len();
-            ready.push(collected);
-            if waiting > MOST_READY {
-                waiting = 0;
-                build.take(&ready, &self.queues, threads, root)?;
-                reading.spare.put_back(ready.drain(..));
-            }
-            Ok(())
-        })?;
+        let known = (&self.queues, self.flushed);
+        let walk =
+            LogSummary::read((log, &reading), known, (threads, root, meter), |mut collected| {
+                // A row in RocksDB has its message's own number.
+                if self.in_database && self.queues.all().is_empty() {
+                    collected.whole_from = u64::MAX;
+                }
+                waiting += collected.units.len() + collected.hashes.len();
+                ready.push(collected);
+                if waiting > MOST_READY {
+                    waiting = 0;
+                    build.take(&ready, &self.queues, threads, root)?;
+                    reading.spare.put_back(ready.drain(..));
+                }
+                Ok(())
+            })?;
         build.take(&ready, &self.queues, threads, root)?;
         Ok(walk)
     }
@@ -397,7 +391,7 @@ impl<'a> Job<'a> {
         if !self.options.what.queues {
             return Ok(kept);
         }
-        let start = self.log.min_offset().unwrap_or(0);
+        let start = self.log.min_offset();
         for queue in self.queues.all() {
             let reach = clamp_u64(queue.reach());
             let is_past = queue.max_offset() > 0 && reach > 0 && reach <= start;
@@ -440,8 +434,9 @@ impl<'a> Job<'a> {
 
     fn swap(&self, dir: &Path, walk: &LogSummary, index: &BuiltIndex) -> Result<Option<PathBuf>> {
         // Queues and index must not become durable before their records.
-        for file in self.log.files().iter() {
-            self.log.open(file)?.sync().map_err(Error::flush(&file.path))?;
+        let log = self.log.run();
+        for file in log.files().iter() {
+            log.open(file)?.sync().map_err(Error::flush(&file.path))?;
         }
         let mut moves = Vec::new();
         let kind = |path: &Path| self.storage.kind_of(path);

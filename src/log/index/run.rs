@@ -89,6 +89,16 @@ impl IndexRun {
         Ok((run, findings))
     }
 
+    /// The files of a layout, if there is one, for reading.
+    pub fn to_read(
+        storage: &Arc<dyn Storage>,
+        dir: &Path,
+        layout: Option<IndexLayout>,
+    ) -> Result<Option<Self>> {
+        let load = |layout| Self::load(Arc::clone(storage), dir, layout, IndexOpen::Read);
+        Ok(layout.map(load).transpose()?.map(|(run, _)| run))
+    }
+
     /// [`IndexRun::load`] for checks: `unreadable` gets each unreadable file, and the run skips it.
     pub fn load_readable(
         storage: Arc<dyn Storage>,

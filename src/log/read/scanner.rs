@@ -3,7 +3,7 @@
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use crate::error::{Corruption, CorruptionKind, Error, FormatError, Result};
+use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::RunFile;
 use crate::format::message::peek;
 use crate::format::message::{self, MessageView};

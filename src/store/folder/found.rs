@@ -15,6 +15,7 @@ use crate::format::bytes::{i32_at, i64_at};
 use crate::format::file_name::parse_offset_name;
 use crate::format::message::peek;
 use crate::format::width::saturating_i64;
+use crate::log::CommitLog;
 
 const PARTS: [&str; 5] = [CONSUME_QUEUE, INDEX, "config", "checkpoint", "abort"];
 
@@ -120,6 +121,20 @@ pub fn commit_log_file_size(
             Ok(remembered.mapped_file_size_commit_log.unwrap_or(StoreConfig::COMMIT_LOG_FILE))
         }
     }
+}
+
+/// Opens the log to be read up to the end of its files.
+pub fn open_log(
+    storage: &Arc<dyn Storage>,
+    paths: &StorePaths,
+    config: &StoreConfig,
+) -> Result<CommitLog> {
+    let file_size = commit_log_file_size(storage, paths, config)?;
+    let dirs = paths.commit_log().to_vec();
+    let (run, _) =
+        FileRun::load(Arc::clone(storage), Arc::default(), dirs, file_size, Access::Read)?;
+    let end = run.end_offset().unwrap_or(0);
+    Ok(CommitLog::new(run, end))
 }
 
 pub(crate) fn proven_file_size(

@@ -7,7 +7,6 @@ use crate::config::StoreConfig;
 use crate::error::{Corruption, Error, Result};
 use crate::files::{Access, Storage, SystemClock};
 use crate::format::width::saturating_i64;
-use crate::log::index::file::IndexOpen;
 use crate::log::index::run::IndexRun;
 use crate::log::{CommitLog, StoreCheckpoint};
 use crate::time::{Clock, FAR_MS};
@@ -54,13 +53,7 @@ pub fn plan(
     parts.refuse_what_is_in_the_way()?;
     let Parts { log, queues, index, .. } = parts;
     let layout = layout_to_write(index, &mut config)?;
-    let index = match layout {
-        Some(layout) => {
-            let how = IndexOpen::Read;
-            Some(IndexRun::load(Arc::clone(storage), &paths.index(), layout, how)?.0)
-        }
-        None => None,
-    };
+    let index = IndexRun::to_read(storage, &paths.index(), layout)?;
     let spares = MissingEnd::before_spares(&log, &queues, index.as_ref())?;
     let spares = spares.map(|missing| {
         let refusal = Refusal::uncut(gone(&log, &missing));

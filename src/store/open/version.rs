@@ -4,15 +4,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::index_settings::{NoLayout, index_layout};
+use super::index_settings::index_layout;
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::files::{Access, FileKind, FileRun, Storage};
+use crate::files::{Access, FileKind, Storage};
 use crate::format::file_name::parse_index_name;
 use crate::format::java::TopicHash;
 use crate::format::release::Release;
 use crate::log::commit_log::Found;
-use crate::log::index::file::IndexOpen;
 use crate::log::{CommitLog, IndexFile, IndexRun, StoreCheckpoint};
 use crate::store::dispatch::dispatcher::DispatchRequest;
 use crate::store::folder::paths::StorePaths;
@@ -135,22 +134,12 @@ pub fn versions_of(
     paths: &StorePaths,
     config: &StoreConfig,
 ) -> Result<Versions> {
-    let log_size = found::commit_log_file_size(storage, paths, config)?;
-    let dirs = paths.commit_log().to_vec();
-    let (run, _) =
-        FileRun::load(Arc::clone(storage), Arc::default(), dirs, log_size, Access::Read)?;
-    let end = run.end_offset().unwrap_or(0);
-    let log = CommitLog::new(run, end);
-    let index = match index_layout(&**storage, paths, config)? {
-        Ok(layout) | Err(NoLayout { fits: Some(layout), .. }) => {
-            let how = IndexOpen::Read;
-            Some(IndexRun::load(Arc::clone(storage), &paths.index(), layout, how)?.0)
-        }
-        Err(_) => None,
-    };
-    let has_unread_index = index.is_none();
-    let found = read_marks(&**storage, paths, &log, index.as_ref())?;
-    Ok(Versions { has_unread_index: found.has_unread_index || has_unread_index, ..found })
+    let log = found::open_log(storage, paths, config)?;
+    let layout = index_layout(&**storage, paths, config)?.map_or_else(|none| none.fits, Some);
+    let index = IndexRun::to_read(storage, &paths.index(), layout)?;
+    let mut found = read_marks(&**storage, paths, &log, index.as_ref())?;
+    found.has_unread_index |= index.is_none();
+    Ok(found)
 }
 
 /// Chooses the release whose files a writer continues: the configured one, else the newest that

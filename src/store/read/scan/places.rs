@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::files::{Access, FileKind, FileRun, Roots, Storage};
+use crate::files::{FileKind, Storage};
 use crate::format::message::tag_filter::TagFilter;
 use crate::format::queue::consume_queue;
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
@@ -27,16 +27,10 @@ pub fn open_log(
 ) -> Result<CommitLog> {
     let paths = StorePaths::new(root, config);
     found::need_store(&**storage, &paths)?;
-    let file_size = found::commit_log_file_size(storage, &paths, config)?;
-    let (run, _) = FileRun::load(
-        Arc::clone(storage),
-        Arc::default(),
-        Roots::new(paths.commit_log().to_vec(), paths.read_only_commit_log().to_vec(), 100),
-        file_size,
-        Access::Read,
-    )?;
-    run.refuse_twins()?;
-    Ok(CommitLog::new(run, log_end))
+    let log = found::open_log(storage, &paths, config)?;
+    log.run().refuse_twins()?;
+    log.set_end(log_end);
+    Ok(log)
 }
 
 #[derive(Clone, Debug)]
