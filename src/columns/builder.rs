@@ -77,11 +77,12 @@ pub struct BatchBuilder {
     body_bytes: usize,
     other_bytes: usize,
     needs: Needs,
-    undoes_body: bool,
+    /// Whether the column of bodies has what the producers sent.
+    pub(crate) undoes_body: bool,
     waiting: Vec<Waiting>,
     block: Option<Arc<Block>>,
     pins: Pins,
-    damage: DamageRows,
+    pub(crate) damage: DamageRows,
     fault: Option<ArrowError>,
 }
 
@@ -206,21 +207,8 @@ impl BatchBuilder {
     }
 
     #[must_use]
-    pub fn keeping_bodies(mut self) -> Self {
-        self.undoes_body = false;
-        self
-    }
-
-    #[must_use]
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
-    }
-
-    /// Rows of damage name their message, if known.
-    #[must_use]
-    pub fn naming_damaged(mut self) -> Self {
-        self.damage.names_messages = true;
-        self
     }
 
     #[must_use]

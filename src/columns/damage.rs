@@ -19,6 +19,7 @@ const MOST_DAMAGE: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct DamageRows {
     rows: Vec<(usize, Box<Damage>)>,
+    /// Whether a row names its message, if known.
     pub(crate) names_messages: bool,
 }
 

@@ -6,7 +6,7 @@ use hashbrown::HashSet;
 use pyo3::prelude::*;
 
 use crate::care::topics;
-use crate::columns::{Column, queue_batches, queue_schema};
+use crate::columns::{queue_batches, queue_schema};
 use crate::config::StoreConfig;
 use crate::error::Error;
 use crate::format::message::purpose::Purpose;
@@ -132,7 +132,7 @@ pub(crate) fn scan_log(
     queue_parts: Option<Vec<Part>>,
     threads: Option<usize>,
 ) -> PyResult<ArrowScan> {
-    let columns = named_columns(columns, Column::by_name)?;
+    let columns = named_columns(columns)?;
     let limits = limits(batch_rows, batch_bytes)?;
     let mut filter = scan_filter(topics, tags, begin_ms, end_ms)?;
     // A test needs the interpreter, which a thread waiting for the makers may hold.

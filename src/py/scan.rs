@@ -1,6 +1,5 @@
 //! Rows as Arrow streams by the PyCapsule protocol.
 
-use std::fmt;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, StructArray};
@@ -264,14 +263,7 @@ impl BatchIterator {
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.signals.is_called();
-        let next = py.detach(|| {
-            let mut batches = self.batches.lock();
-            let next = batches.as_mut()?.next();
-            if !matches!(next, Some(Ok(_))) {
-                *batches = None;
-            }
-            next
-        });
+        let next = py.detach(|| next_of(&mut self.batches.lock()));
         self.signals.check()?;
         next.map(|batch| (self.give)(py, batch.map_err(exception)?)).transpose()
     }
@@ -292,6 +284,15 @@ fn exception(error: BatchError) -> PyErr {
     }
 }
 
+/// The next batch; what made them goes with the last one, or an error.
+fn next_of(batches: &mut Option<Batches>) -> Option<Result<RecordBatch, BatchError>> {
+    let next = batches.as_mut()?.next();
+    if !matches!(next, Some(Ok(_))) {
+        *batches = None;
+    }
+    next
+}
+
 struct Stream {
     batches: Option<Batches>,
 }
@@ -300,11 +301,11 @@ impl Iterator for Stream {
     type Item = Result<ArrayRef, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let next = self.batches.as_mut()?.next();
-        if !matches!(next, Some(Ok(_))) {
-            self.batches = None;
-        }
-        Some(next?.map(|batch| Arc::new(StructArray::from(batch)) as ArrayRef).map_err(failed))
+        Some(
+            next_of(&mut self.batches)?
+                .map(|batch| Arc::new(StructArray::from(batch)) as ArrayRef)
+                .map_err(failed),
+        )
     }
 }
 
@@ -317,20 +318,9 @@ fn failed(error: BatchError) -> ArrowError {
     let text = error.to_string().replace('\0', "\\0");
     match &error {
         Error::Io { source, .. } => ArrowError::IoError(text, std::io::Error::from(source.kind())),
-        _ => ArrowError::ExternalError(Box::new(Text(text))),
+        _ => ArrowError::ExternalError(text.into()),
     }
 }
-
-#[derive(Debug)]
-struct Text(String);
-
-impl fmt::Display for Text {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Text {}
 
 #[derive(Clone)]
 pub(crate) struct Messages {
@@ -352,12 +342,8 @@ impl Messages {
         if let Some(broker) = &self.broker {
             builder = builder.of_broker(broker)?;
         }
-        if !self.decompress {
-            builder = builder.keeping_bodies();
-        }
-        if self.names_damaged {
-            builder = builder.naming_damaged();
-        }
+        builder.undoes_body &= self.decompress;
+        builder.damage.names_messages = self.names_damaged;
         Ok(MessageBatches::new(self.source.clone(), scan.clone(), builder))
     }
 
@@ -389,16 +375,13 @@ impl Messages {
 }
 
 /// Columns by name; `None` gives the usual ones.
-pub(crate) fn named_columns(
-    names: Option<&Bound<'_, PyAny>>,
-    by_name: impl Fn(&str) -> Option<Column>,
-) -> PyResult<Vec<Column>> {
+pub(crate) fn named_columns(names: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Column>> {
     let Some(names) = names else { return Ok(Column::usual().collect()) };
     if names.is_instance_of::<PyString>() {
         return Err(value_error("columns", "a list of names", "str; write [\"body\"]"));
     }
-    let mut columns = Vec::new();
-    crate::py::fields::each_text("columns", names, |name| {
+    let (by_name, mut columns) = (Column::by_name, Vec::new());
+    fields::each_text("columns", names, |name| {
         let Some(column) = by_name(name) else {
             let all = Column::names();
             let near = name.strip_suffix("_ms").filter(|name| by_name(name).is_some());
@@ -484,7 +467,7 @@ impl Store {
         others: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<ArrowScan> {
         fields::no_others("Store.scan_arrow", others)?;
-        let mut columns = named_columns(columns, Column::by_name)?;
+        let mut columns = named_columns(columns)?;
         let limits = limits(batch_rows, batch_bytes)?;
         let filter = scan_filter(topics, tags, begin_ms, end_ms)?;
         let on_damage = on_damage(on_error)?;

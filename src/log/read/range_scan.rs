@@ -17,15 +17,17 @@ use super::evidence::Budget;
 use super::resync::{file_end, find_likely, is_linked, next_file, reaches};
 use super::scanner::{Flow, Item, Lost, Resync, ScanState, Scanner, Stop, Visit, gone};
 use crate::log::CommitLog;
+use crate::log::commit_log::Found;
 
 #[derive(Clone, Debug)]
 pub struct RangeScan {
     next: u64,
     end: u64,
     log_end: u64,
-    verify_crc: bool,
+    pub verify_crc: bool,
     lost: Lost,
     begun: bool,
+    trusts_start: bool,
     checks_before: bool,
     checks_behind: bool,
     /// Start of its first record or damage, once known.
@@ -47,6 +49,7 @@ impl RangeScan {
             verify_crc,
             lost,
             begun: false,
+            trusts_start: false,
             checks_before: true,
             checks_behind: true,
             first: None,
@@ -64,15 +67,11 @@ impl RangeScan {
         self
     }
 
-    /// Leaves damage that begins at the end alone, since nobody reads what lies behind.
+    /// Nobody reads what lies around it: a record at the start counts, whatever lies before, and damage
+    /// that begins at the end is left alone.
     #[must_use]
-    pub fn ending_at_once(mut self) -> Self {
-        self.checks_behind = false;
-        self
-    }
-
-    pub fn verify(&mut self, verify_crc: bool) {
-        self.verify_crc = verify_crc;
+    pub fn alone(self) -> Self {
+        Self { trusts_start: true, checks_behind: false, ..self }
     }
 
     #[must_use]
@@ -179,7 +178,11 @@ impl RangeScan {
             self.next = log.min_offset();
         }
         let at = self.next;
-        if at >= self.end || begins_part(log, at) {
+        let is_trusted = |found| matches!(found, Found::Message(_) | Found::Blank(_));
+        if at >= self.end
+            || begins_part(log, at)
+            || self.trusts_start && is_trusted(log.read(at, 0, &mut Vec::new())?)
+        {
             return Ok(());
         }
         self.next = match log.run().find(at) {

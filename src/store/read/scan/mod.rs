@@ -46,8 +46,6 @@ pub struct Scan {
     places: Places,
     filter: ScanFilter,
     tally: Tally,
-    /// Whether a record at the start counts, whatever lies before.
-    trusts_start: bool,
     ended: bool,
     halt: Halt,
     asked_at: u64,
@@ -59,9 +57,8 @@ impl Scan {
     /// A `start` inside a record moves to the next one.
     #[must_use]
     pub fn new(start: u64, stop: u64, end: u64, filter: ScanFilter, on_damage: OnDamage) -> Self {
-        let range = RangeScan::new(start, stop, end, true, Lost::Accept).ending_at_once();
-        let scan = Self::of(Places::Range(Box::new(range)), filter, on_damage);
-        Self { trusts_start: true, ..scan }
+        let range = RangeScan::new(start, stop, end, true, Lost::Accept).alone();
+        Self::of(Places::Range(Box::new(range)), filter, on_damage)
     }
 
     #[must_use]
@@ -72,7 +69,7 @@ impl Scan {
         };
         let tally = Tally { on_damage, stop, ranges: 0, bytes: 0 };
         let halt = Halt::default();
-        Self { places, filter, tally, trusts_start: false, ended: false, halt, asked_at }
+        Self { places, filter, tally, ended: false, halt, asked_at }
     }
 
     /// The records at sorted offsets only, each with its length, 0 if unknown.
@@ -89,7 +86,7 @@ impl Scan {
     #[must_use]
     pub fn verifying(mut self, verify_crc: bool) -> Self {
         match &mut self.places {
-            Places::Range(range) => range.verify(verify_crc),
+            Places::Range(range) => range.verify_crc = verify_crc,
             Places::Offsets(offsets) => offsets.verify_crc = verify_crc,
         }
         self
@@ -107,12 +104,16 @@ impl Scan {
         self.tally.on_damage
     }
 
+    fn range(&self) -> Option<&RangeScan> {
+        match &self.places {
+            Places::Range(range) => Some(range),
+            Places::Offsets(_) => None,
+        }
+    }
+
     #[must_use]
     pub fn bytes(&self) -> Range<u64> {
-        match &self.places {
-            Places::Range(range) => range.bytes(),
-            Places::Offsets(_) => 0..0,
-        }
+        self.range().map_or(0..0, RangeScan::bytes)
     }
 
     #[must_use]
@@ -137,28 +138,20 @@ impl Scan {
 
     #[must_use]
     pub fn found_damage(&self) -> bool {
-        matches!(&self.places, Places::Range(range) if range.found_damage())
+        self.range().is_some_and(RangeScan::found_damage)
     }
 
     #[must_use]
     pub fn places(&self) -> Range<u64> {
-        match &self.places {
-            Places::Range(range) => range.places(),
-            Places::Offsets(_) => 0..0,
-        }
+        self.range().map_or(0..0, RangeScan::places)
     }
 
     /// Moves to the first message, before taking parts.
     pub fn find_start(&mut self, log: &CommitLog) -> Result<()> {
-        let Places::Range(range) = &mut self.places else { return Ok(()) };
-        if std::mem::take(&mut self.trusts_start) {
-            let at = range.bytes().start;
-            let mut buffer = Vec::new();
-            if matches!(log.read(at, 0, &mut buffer)?, Found::Message(_) | Found::Blank(_)) {
-                **range = (**range).clone().beginning_at_once();
-            }
+        match &mut self.places {
+            Places::Range(range) => range.find_start(log),
+            Places::Offsets(_) => Ok(()),
         }
-        range.find_start(log)
     }
 
     /// Messages that begin in a part of its bytes; `begins` means that its first byte starts a
@@ -168,10 +161,8 @@ impl Scan {
         let mut part = self.clone();
         part.asked_at = bytes.start;
         if let Places::Range(range) = &mut part.places {
-            **range = range.part(bytes);
-            if begins {
-                **range = (**range).clone().beginning_at_once();
-            }
+            let whole = range.part(bytes);
+            **range = if begins { whole.beginning_at_once() } else { whole };
         }
         part
     }
@@ -204,9 +195,6 @@ impl Scan {
     ) -> Result<bool> {
         if self.ended {
             return Ok(false);
-        }
-        if self.trusts_start {
-            self.find_start(log)?;
         }
         let Self { places, filter, tally, halt, asked_at, .. } = self;
         let mut each = |range: Range<u64>, item: Item<'_, '_>| {
