@@ -7,10 +7,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int32Type, Int64Type};
+use arrow_array::types::{ByteArrayType, Int64Type};
 use arrow_array::{
-    Array, ArrayRef, GenericStringArray, Int32Array, Int64Array, LargeBinaryArray,
-    LargeStringArray, OffsetSizeTrait, RecordBatch,
+    Array, ArrayRef, ArrowPrimitiveType, GenericByteArray, GenericStringArray, Int32Array,
+    Int64Array, LargeBinaryArray, LargeStringArray, OffsetSizeTrait, PrimitiveArray, RecordBatch,
 };
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
 use arrow_cast::{CastOptions, cast_with_options};
@@ -92,12 +92,12 @@ impl MessageRows {
             },
             body,
             raw_body,
-            queue_id: given(Column::QueueId).map(ints).transpose()?,
-            flag: given(Column::Flag).map(ints).transpose()?,
-            sys_flag: given(Column::SysFlag).map(ints).transpose()?,
-            reconsume_times: given(Column::ReconsumeTimes).map(ints).transpose()?,
+            queue_id: given(Column::QueueId).map(integers).transpose()?,
+            flag: given(Column::Flag).map(integers).transpose()?,
+            sys_flag: given(Column::SysFlag).map(integers).transpose()?,
+            reconsume_times: given(Column::ReconsumeTimes).map(integers).transpose()?,
             prepared_transaction_offset: given(Column::PreparedTransactionOffset)
-                .map(longs)
+                .map(integers)
                 .transpose()?,
             born_timestamp: given(Column::BornTimestamp).map(times).transpose()?,
             store_timestamp: given(Column::StoreTimestamp).map(times).transpose()?,
@@ -158,27 +158,27 @@ impl MessageRows {
     }
 
     fn message(&self, row: usize, hosts: &mut [KnownHost; 2]) -> Result<NewMessage<'_>, Error> {
-        let topic = text(Some(&self.topic), row)
+        let topic = value(Some(&self.topic), row)
             .ok_or_else(|| Error::argument("topic", "a name", "null"))?;
         let (raw, body) = (value(self.raw_body.as_ref(), row), value(self.body.as_ref(), row));
-        let mut sys_flag = int(self.sys_flag.as_ref(), row);
+        let mut sys_flag = number(self.sys_flag.as_ref(), row).unwrap_or(0);
         if raw.is_none() {
             // A producer's body is not compressed, whatever the source row was.
             sys_flag &= !(COMPRESSED | COMPRESSION_MASK);
         }
         let [born, store] = hosts;
         Ok(NewMessage {
-            queue_id: int(self.queue_id.as_ref(), row),
-            flag: int(self.flag.as_ref(), row),
+            queue_id: number(self.queue_id.as_ref(), row).unwrap_or(0),
+            flag: number(self.flag.as_ref(), row).unwrap_or(0),
             sys_flag,
-            born_timestamp_ms: long(self.born_timestamp.as_ref(), row),
-            born_host: text(self.born_host.as_ref(), row)
+            born_timestamp_ms: number(self.born_timestamp.as_ref(), row),
+            born_host: value(self.born_host.as_ref(), row)
                 .map_or(Ok(None), |text| born.parse("born_host", text))?,
-            store_timestamp_ms: long(self.store_timestamp.as_ref(), row),
-            store_host: text(self.store_host.as_ref(), row)
+            store_timestamp_ms: number(self.store_timestamp.as_ref(), row),
+            store_host: value(self.store_host.as_ref(), row)
                 .map_or(Ok(None), |text| store.parse("store_host", text))?,
-            reconsume_times: int(self.reconsume_times.as_ref(), row),
-            prepared_transaction_offset: long(self.prepared_transaction_offset.as_ref(), row)
+            reconsume_times: number(self.reconsume_times.as_ref(), row).unwrap_or(0),
+            prepared_transaction_offset: number(self.prepared_transaction_offset.as_ref(), row)
                 .unwrap_or(0),
             ..NewMessage::new(topic, raw.or(body).ok_or_else(no_body)?)
         })
@@ -187,8 +187,8 @@ impl MessageRows {
     /// Appends a message's properties to `out`. A name in `properties` keeps its position; a column
     /// of that name must agree.
     fn write_properties(&self, row: usize, out: &mut Vec<u8>) -> Result<(), Error> {
-        let mut tags = text(self.tags.as_ref(), row);
-        let mut unique_key = text(self.unique_key.as_ref(), row);
+        let mut tags = value(self.tags.as_ref(), row);
+        let mut unique_key = value(self.unique_key.as_ref(), row);
         let mut keys = self.keys.as_ref().and_then(|keys| keys.rows.range(row));
         for (name, value) in self.pairs(row) {
             let (column, same) = match name {
@@ -228,14 +228,14 @@ impl MessageRows {
     }
 
     fn key(&self, number: usize) -> Option<&[u8]> {
-        text(self.keys.as_ref().map(|keys| &keys.texts), number)
+        value(self.keys.as_ref().map(|keys| &keys.texts), number)
     }
 
     fn pairs(&self, row: usize) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.properties.iter().flat_map(move |maps| {
             let numbers = maps.rows.range(row).unwrap_or(0..0);
             numbers.filter_map(|number| {
-                Some((text(Some(&maps.names), number)?, text(Some(&maps.values), number)?))
+                Some((value(Some(&maps.names), number)?, value(Some(&maps.values), number)?))
             })
         })
     }
@@ -397,21 +397,15 @@ impl Rows {
     }
 }
 
-fn text(array: Option<&LargeStringArray>, row: usize) -> Option<&[u8]> {
+fn value<T: ByteArrayType>(array: Option<&GenericByteArray<T>>, row: usize) -> Option<&[u8]> {
     let array = array.filter(|array| row < array.len() && array.is_valid(row))?;
-    Some(array.value(row).as_bytes())
+    Some(array.value(row).as_ref())
 }
 
-fn value(array: Option<&LargeBinaryArray>, row: usize) -> Option<&[u8]> {
-    let array = array.filter(|array| row < array.len() && array.is_valid(row))?;
-    Some(array.value(row))
-}
-
-fn int(array: Option<&Int32Array>, row: usize) -> i32 {
-    array.filter(|array| array.is_valid(row)).map_or(0, |array| array.value(row))
-}
-
-fn long(array: Option<&Int64Array>, row: usize) -> Option<i64> {
+fn number<T: ArrowPrimitiveType>(
+    array: Option<&PrimitiveArray<T>>,
+    row: usize,
+) -> Option<T::Native> {
     array.filter(|array| array.is_valid(row)).map(|array| array.value(row))
 }
 
@@ -427,6 +421,10 @@ pub(crate) fn kind(data_type: &DataType) -> &DataType {
 
 pub(crate) fn is_text(data_type: &DataType) -> bool {
     matches!(kind(data_type), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+fn may_be_texts(array: &ArrayRef) -> bool {
+    is_text(array.data_type()) || array.data_type().is_null()
 }
 
 fn wrong_type(column: Column, found: &DataType) -> RowsError {
@@ -468,7 +466,7 @@ fn copied<O: OffsetSizeTrait + Into<i64>>(
 }
 
 fn texts((column, array): GivenColumn) -> Result<LargeStringArray, RowsError> {
-    if is_text(array.data_type()) || array.data_type().is_null() {
+    if may_be_texts(&array) {
         return all_texts(column, &array);
     }
     Err(wrong_type(column, array.data_type()))
@@ -485,20 +483,14 @@ fn bytes((column, array): GivenColumn) -> Result<LargeBinaryArray, RowsError> {
     }
 }
 
-fn integers((column, array): GivenColumn, to: &DataType) -> Result<ArrayRef, RowsError> {
+fn integers<T: ArrowPrimitiveType>(
+    (column, array): GivenColumn,
+) -> Result<PrimitiveArray<T>, RowsError> {
     let found = kind(array.data_type());
     if found.is_integer() || found.is_null() {
-        return cast(column, &array, to);
+        return Ok(cast(column, &array, &T::DATA_TYPE)?.as_primitive::<T>().clone());
     }
     Err(wrong_type(column, array.data_type()))
-}
-
-fn ints(given: GivenColumn) -> Result<Int32Array, RowsError> {
-    Ok(integers(given, &DataType::Int32)?.as_primitive::<Int32Type>().clone())
-}
-
-fn longs(given: GivenColumn) -> Result<Int64Array, RowsError> {
-    Ok(integers(given, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
 }
 
 fn times((column, array): GivenColumn) -> Result<Int64Array, RowsError> {
@@ -534,7 +526,7 @@ fn list_values(array: &ArrayRef) -> Option<(Rows, ArrayRef)> {
 
 fn lists((column, array): GivenColumn) -> Result<Lists, RowsError> {
     match list_values(&array) {
-        Some((rows, values)) if is_text(values.data_type()) || values.data_type().is_null() => {
+        Some((rows, values)) if may_be_texts(&values) => {
             Ok(Lists { rows, texts: all_texts(column, &values)? })
         }
         _ => Err(wrong_type(column, array.data_type())),
@@ -551,17 +543,15 @@ fn maps((column, array): GivenColumn) -> Result<Maps, RowsError> {
         _ => list_values(&array)
             .and_then(|(rows, values)| Some((rows, values.as_struct_opt()?.clone()))),
     };
-    let Some((rows, pairs)) = pairs else { return Err(wrong_type(column, array.data_type())) };
-    let [names, values] = pairs.columns() else {
-        return Err(wrong_type(column, array.data_type()));
-    };
-    for side in [names, values] {
-        if !is_text(side.data_type()) && !side.data_type().is_null() {
-            return Err(wrong_type(column, array.data_type()));
-        }
+    if let Some((rows, pairs)) = pairs
+        && let [names, values] = pairs.columns()
+        && may_be_texts(names)
+        && may_be_texts(values)
+    {
+        let (names, values) = (all_texts(column, names)?, all_texts(column, values)?);
+        return Ok(Maps { rows, names, values });
     }
-    let (names, values) = (all_texts(column, names)?, all_texts(column, values)?);
-    Ok(Maps { rows, names, values })
+    Err(wrong_type(column, array.data_type()))
 }
 
 mod given;

@@ -171,8 +171,7 @@ fn text(
     values: Buffer,
     nulls: Option<NullBuffer>,
 ) -> Result<ArrayRef, ArrowError> {
-    let (same_ends, same_values) = (ends.clone(), values.clone());
-    if let Ok(array) = StringArray::try_new(same_ends, same_values, nulls.clone()) {
+    if let Ok(array) = StringArray::try_new(ends.clone(), values.clone(), nulls.clone()) {
         return Ok(Arc::new(array));
     }
     // Some value is invalid UTF-8; find it value by value.
@@ -186,8 +185,7 @@ fn text_views(
     values: Vec<Buffer>,
     nulls: Option<NullBuffer>,
 ) -> Result<ArrayRef, ArrowError> {
-    let (same_views, same_values) = (views.clone(), values.clone());
-    if let Ok(array) = StringViewArray::try_new(same_views, same_values, nulls.clone()) {
+    if let Ok(array) = StringViewArray::try_new(views.clone(), values.clone(), nulls.clone()) {
         return Ok(Arc::new(array));
     }
     let raw = BinaryViewArray::try_new(views, values, nulls)?;

@@ -25,35 +25,31 @@ pub struct Problem {
     pub reason: String,
 }
 
-pub(super) fn problem(path: PathBuf, reason: &str) -> Problem {
-    Problem { path, reason: reason.to_owned() }
+fn problem(path: PathBuf, reason: impl Into<String>) -> Problem {
+    Problem { path, reason: reason.into() }
 }
 
 /// Readable tables below `folder`; others are added to `problems`.
-pub(super) fn sound_tables(
+fn sound_tables(
     storage: &dyn Storage,
     folder: &Path,
     problems: &mut Vec<Problem>,
 ) -> Vec<ConfigFile> {
-    match folder_at(storage, folder, false) {
-        Ok(Ok(true)) => {}
+    let listed = match folder_at(storage, folder, false) {
         Ok(Ok(false)) => return Vec::new(),
-        Ok(Err(reason)) => {
-            problems.push(problem(folder.to_owned(), &reason));
-            return Vec::new();
-        }
-        Err(error) => {
-            problems.push(problem(folder.to_owned(), &format!("cannot be read: {error}")));
-            return Vec::new();
-        }
-    }
-    let entries = match storage.list(folder) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            problems.push(problem(folder.to_owned(), &format!("cannot be listed: {error}")));
-            return Vec::new();
-        }
-        entries => entries.unwrap_or_default(),
+        Ok(Ok(true)) => match storage.list(folder) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(format!("cannot be listed: {error}"))
+            }
+            entries => Ok(entries.unwrap_or_default()),
+        },
+        Ok(Err(reason)) => Err(reason),
+        Err(error) => Err(format!("cannot be read: {error}")),
     };
+    let entries = listed.unwrap_or_else(|reason| {
+        problems.push(problem(folder.to_owned(), reason));
+        Vec::new()
+    });
     let names: BTreeSet<_> = entries
         .iter()
         .filter_map(|entry| entry.name.to_str())
@@ -75,11 +71,11 @@ pub(super) fn sound_tables(
             (Ok(Some(bytes)), why) => {
                 files.push((name.to_owned(), bytes));
                 let why = why.unwrap_or_else(|| "gone, or empty".to_owned());
-                problems.push(problem(path, &format!("{why}; its backup is taken")));
+                problems.push(problem(path, format!("{why}; its backup is taken")));
             }
-            (_, Some(why)) => problems.push(problem(path, &format!("{why}; left out"))),
+            (_, Some(why)) => problems.push(problem(path, format!("{why}; left out"))),
             (Err(error), None) => {
-                problems.push(problem(backup_of(&path), &format!("{error}; left out")));
+                problems.push(problem(backup_of(&path), format!("{error}; left out")));
             }
             (Ok(None), None) => {}
         }
@@ -151,7 +147,7 @@ pub(super) fn find(
         match storage.open(&path, Access::Read) {
             Ok(file) => sources.push(Source { path, file }),
             Err(error) => {
-                problems.push(problem(path.clone(), &format!("cannot be opened: {error}")));
+                problems.push(problem(path.clone(), format!("cannot be opened: {error}")));
                 refused.get_or_insert(Error::io("open", &path)(error));
             }
         }

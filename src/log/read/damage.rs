@@ -63,6 +63,14 @@ pub fn in_file(log: &CommitLog, at: u64, error: FormatError) -> Corruption {
     error.damage_in(file.as_ref().map(|file| &*file.path), place)
 }
 
+/// Bytes at `at` that are not what was expected there, in their file or the log's folder.
+#[must_use]
+pub fn not_expected(log: &CommitLog, at: u64, expected: String, found: String) -> Corruption {
+    let error = FormatError::new(CorruptionKind::Magic, 0, expected, found);
+    let corruption = in_file(log, at, error);
+    Corruption { path: Some(corruption.path.unwrap_or_else(|| log.run().dir())), ..corruption }
+}
+
 #[must_use]
 pub fn zeros(log: &CommitLog, at: u64) -> Corruption {
     in_file(log, at, FormatError::new(CorruptionKind::Size, 0, "a record", "zeros"))

@@ -1,11 +1,12 @@
 //! Messages of an ended epoch behind the new one's begin: a slave cuts its log in memory alone
 //! (`AutoSwitchHAClient#doTruncate`), and a crash brings them back.
 
-use crate::error::{Corruption, CorruptionKind, Result};
+use crate::error::{Corruption, Result};
 use crate::files::{Access, Storage};
 use crate::format::config::json;
 use crate::format::config::tables::{self, Epoch};
 use crate::format::width::clamp_u64;
+use crate::log::read::damage::not_expected;
 use crate::log::read::scanner::{Flow, Item, Resync, Scanner};
 use crate::log::{CommitLog, StoreCheckpoint};
 use crate::store::folder::config_file;
@@ -63,14 +64,8 @@ impl EndedEpoch {
 
     pub(super) fn damage(&self, log: &CommitLog) -> Corruption {
         let at = self.next.begin;
-        let file = log.run().find(at);
-        Corruption {
-            offset: at - file.as_ref().map_or(0, |file| file.base_offset),
-            path: Some(file.map_or_else(|| log.run().dir(), |file| file.path.clone())),
-            kind: CorruptionKind::Magic,
-            expected: format!("no message of an ended epoch from physical offset {at} on"),
-            found: self.to_string(),
-        }
+        let expected = format!("no message of an ended epoch from physical offset {at} on");
+        not_expected(log, at, expected, self.to_string())
     }
 
     pub(super) fn refused(&self, log: &CommitLog) -> Corruption {

@@ -157,20 +157,19 @@ pub(crate) fn layout_to_read(
     config: &mut StoreConfig,
     warnings: &mut Vec<String>,
 ) -> Result<Option<IndexLayout>> {
-    let layout = match answer {
+    match answer {
         Ok(layout) => {
             adopt_index_layout(config, layout);
-            Some(layout)
+            Ok(Some(layout))
         }
-        Err(none) if none.proven.is_some() => return Err(none.refusal(config)),
+        Err(none) if none.proven.is_some() => Err(none.refusal(config)),
         Err(NoLayout { path, reason, .. }) => {
             let path = path.display();
             warnings
                 .push(format!("{path}: the index is not used, key queries read the log: {reason}"));
-            None
+            Ok(None)
         }
-    };
-    Ok(layout)
+    }
 }
 
 /// Index layout for a writer, which rebuilds a damaged file; `None` without an index.

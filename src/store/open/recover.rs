@@ -150,7 +150,8 @@ pub(super) fn mend_index(
         service.remove_from_name(name)?;
     }
     let end = saturating_i64(analysis.end);
-    service.truncate(end, |offset| stored_at(log, offset))?;
+    // `None` as in a file that retention deleted.
+    service.truncate(end, |offset| log.store_timestamp_ms(offset_or_max(offset), 0))?;
     let Some((first_keyed, _)) = analysis.keyed else { return Ok(analysis.end) };
     let first_file = service.run().files().first().map(Arc::clone);
     let begins = match &first_file {
@@ -193,11 +194,6 @@ fn has_all_keys(
     let has_tags = has_tags && properties.tags.is_some_and(|tags| !tags.is_empty());
     let wanted = keys + usize::from(properties.unique_key.is_some()) + usize::from(has_tags);
     Ok(service.keys_put(view.physical_offset())? >= wanted)
-}
-
-/// `None` as in a file that retention deleted.
-fn stored_at(log: &CommitLog, offset: i64) -> Result<Option<i64>> {
-    log.store_timestamp_ms(offset_or_max(offset), 0)
 }
 
 #[cfg(test)]

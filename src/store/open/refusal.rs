@@ -13,7 +13,7 @@ use crate::format::width::clamp_u64;
 use crate::log::commit_log::Found;
 use crate::log::index::run::IndexRun;
 use crate::log::read::anchor::Anchor;
-use crate::log::read::damage::zeros;
+use crate::log::read::damage::{not_expected, zeros};
 use crate::log::{CommitLog, StoreCheckpoint};
 use crate::time::FAR_MS;
 
@@ -276,17 +276,12 @@ fn by_checkpoint(fields: &CheckpointFields, run: &FileRun) -> Option<MissingEnd>
 }
 
 fn unread_before_mark(log: &CommitLog, end: u64, mark: u64) -> MissingFiles {
-    let zeros = zeros(log, end);
-    let corruption = Corruption {
-        path: Some(zeros.path.unwrap_or_else(|| log.run().dir())),
-        kind: CorruptionKind::Magic,
-        expected: format!("records up to physical offset {mark}, which was durable"),
-        found: format!(
-            "none behind {end}; nothing was changed: put the file back from a copy, or let \
-             `mqstore doctor` say what is left"
-        ),
-        ..zeros
-    };
+    let expected = format!("records up to physical offset {mark}, which was durable");
+    let found = format!(
+        "none behind {end}; nothing was changed: put the file back from a copy, or let \
+         `mqstore doctor` say what is left"
+    );
+    let corruption = not_expected(log, end, expected, found);
     MissingFiles { corruption, queues: Vec::new() }
 }
 

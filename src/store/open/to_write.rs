@@ -69,12 +69,6 @@ pub(super) struct Opening {
     warnings: Vec<String>,
 }
 
-struct Analysed {
-    analysis: Analysis,
-    index_trusted_until_ms: i64,
-    written: bool,
-}
-
 impl Opening {
     pub(super) fn load(
         paths: StorePaths,
@@ -135,7 +129,7 @@ impl Opening {
         drop_beyond: bool,
         progress: &mut Progress<'_>,
     ) -> Result<Opened> {
-        let Analysed { mut analysis, index_trusted_until_ms, written } =
+        let (mut analysis, index_trusted_until_ms, written) =
             self.analyse(drop_beyond, progress)?;
         // From here on the store is changed.
         if !written {
@@ -178,7 +172,12 @@ impl Opening {
         }
     }
 
-    fn analyse(&mut self, drop_beyond: bool, progress: &mut Progress<'_>) -> Result<Analysed> {
+    /// Also says until when the index is trusted, and whether the log was written again.
+    fn analyse(
+        &mut self,
+        drop_beyond: bool,
+        progress: &mut Progress<'_>,
+    ) -> Result<(Analysis, i64, bool)> {
         let is_clean = self.mode != RecoveryMode::Crash;
         let (storage, paths, fields) = (&*self.storage, &self.paths, &self.checkpoint.fields);
         let found = FoundStore {
@@ -212,8 +211,7 @@ impl Opening {
         if !drop_beyond && let Some(refusal) = found.refusal(&analysis)? {
             return Err(refusal.into());
         }
-        let index_trusted_until_ms = found.index_trusted_until_ms();
-        Ok(Analysed { analysis, index_trusted_until_ms, written })
+        Ok((analysis, found.index_trusted_until_ms(), written))
     }
 
     fn repair(

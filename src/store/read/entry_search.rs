@@ -9,7 +9,7 @@ use crate::format::message::sys_flag::{Transaction, transaction};
 use crate::format::message::{Frame, MessageView, read_frame};
 use crate::format::queue::batch::InnerRange;
 use crate::format::queue::consume_queue::{DelayLevels, MOST_NUMBER};
-use crate::format::width::{offset_or_max, saturating_i64};
+use crate::format::width::{offset_or_max, saturating_i64, to_usize};
 use crate::log::commit_log::Found;
 use crate::log::queue::CqUnit;
 use crate::log::read::damage::zeros;
@@ -53,15 +53,10 @@ impl EntrySearch<'_> {
     }
 
     fn shift_at(&self, unit: &CqUnit, buffer: &mut Vec<u8>) -> Result<Option<(i64, u64)>> {
-        let (Ok(at), Ok(size)) =
-            (u64::try_from(unit.physical_offset), u64::try_from(unit.store_size))
-        else {
-            return Ok(None);
-        };
+        let Some((at, size)) = unit.place() else { return Ok(None) };
         let Found::Message(view) = self.log.read(at, 0, buffer)? else { return Ok(None) };
-        let is_size = u64::from(view.store_size()) == size;
-        let shift = self.shift_of(&view, unit).filter(|_| is_size);
-        Ok(shift.map(|shift| (shift, at.saturating_add(size))))
+        let shift = self.shift_of(&view, unit).filter(|_| view.store_size() == size);
+        Ok(shift.map(|shift| (shift, at.saturating_add(u64::from(size)))))
     }
 
     pub fn shift_of(&self, view: &MessageView<'_>, unit: &CqUnit) -> Option<i64> {
@@ -104,18 +99,14 @@ impl EntrySearch<'_> {
 
     /// [`EntrySearch::end_of`] for an entry behind the log's known end.
     fn leads_past_end(&self, unit: &CqUnit) -> Result<bool> {
-        let (Ok(at), Ok(size)) =
-            (u64::try_from(unit.physical_offset), usize::try_from(unit.store_size))
-        else {
-            return Ok(false);
-        };
-        let mut record = vec![0; size.min(MOST_BEHIND)];
+        let Some((at, size)) = unit.place() else { return Ok(false) };
+        let mut record = vec![0; to_usize(size).min(MOST_BEHIND)];
         let read = self.log.run().read_at(&mut record, at)?;
         let Some(bytes) = record.get(..read) else { return Ok(false) };
         Ok(match read_frame(bytes) {
             Ok(Frame::Message(view)) => {
                 view.physical_offset() == unit.physical_offset
-                    && usize::try_from(view.store_size()) == Ok(size)
+                    && view.store_size() == size
                     && self.shift_of(&view, unit) == Some(0)
             }
             _ => false,

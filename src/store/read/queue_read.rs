@@ -535,11 +535,8 @@ fn counting_at(
 
 /// Store time of a message, `None` if unreadable.
 pub fn stored_at(log: &CommitLog, view: &QueueView, number: i64) -> Result<Option<i64>> {
-    let Some(unit) = view.unit(number)? else { return Ok(None) };
-    let (Ok(at), Ok(size)) =
-        (u64::try_from(unit.physical_offset), usize::try_from(unit.store_size))
-    else {
-        return Ok(None);
-    };
-    log.store_timestamp_ms(at, size)
+    match view.unit(number)?.and_then(|unit| unit.place()) {
+        Some((at, size)) => log.store_timestamp_ms(at, to_usize(size)),
+        None => Ok(None),
+    }
 }

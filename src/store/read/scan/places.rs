@@ -97,9 +97,7 @@ pub(super) fn queue_at(
 
 /// Place and size of an entry's record; `None` if the entry leads nowhere (the maximum size).
 pub(super) fn led_to(unit: &CqUnit) -> Option<(u64, u32)> {
-    let at = u64::try_from(unit.physical_offset).ok()?;
-    let size = u32::try_from(unit.store_size).ok()?;
-    (size > 0 && size < i32::MAX.cast_unsigned()).then_some((at, size))
+    unit.place().filter(|(_, size)| (1..i32::MAX.cast_unsigned()).contains(size))
 }
 
 /// Whether an entry's message may match. Batches, delivery times and extension addresses tell nothing.
