@@ -35,7 +35,7 @@ pub struct What {
 }
 
 /// A queue with messages in the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RebuiltQueue {
     /// Its topic.
     pub topic: Box<[u8]>,
@@ -55,7 +55,7 @@ pub struct RebuiltQueue {
 
 const FLUSH_EVERY: usize = 16 << 20;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Build {
     queues: Option<QueueTable>,
     index: Option<IndexBuilder>,
@@ -69,10 +69,6 @@ pub(super) struct Build {
 const MOST_WAITING: usize = 1 << 20;
 
 impl Build {
-    pub(super) fn count() -> Self {
-        Self { queues: None, index: None, found: BTreeMap::new(), keys: 0, refused: 0, waiting: 0 }
-    }
-
     pub(super) fn below(
         dir: &Path,
         storage: &Arc<dyn Storage>,
@@ -107,7 +103,7 @@ impl Build {
             }
             None => None,
         };
-        Ok(Self { queues, index, ..Self::count() })
+        Ok(Self { queues, index, ..Self::default() })
     }
 
     pub(super) fn take(
@@ -229,10 +225,7 @@ fn enter(
                         topic: batch.topic.as_ref().into(),
                         queue_id: batch.queue_id,
                         kind: batch.kind,
-                        entries: 0,
-                        min_offset: 0,
-                        max_offset: 0,
-                        was: None,
+                        ..RebuiltQueue::default()
                     },
                     queue: queue.transpose()?,
                     old: replaced.get(&batch.topic, batch.queue_id),

@@ -290,7 +290,7 @@ impl<'a> Job<'a> {
     fn make(&self, threads: usize, meter: &Meter) -> Result<NewStructures> {
         let staging = self.staging();
         let mut build = match &staging {
-            None => Build::count(),
+            None => Build::default(),
             Some(dir) => {
                 swap::remove_tree(&*self.storage, dir)?;
                 if let Target::Folder(out) = &self.options.target {

@@ -263,6 +263,15 @@ impl dyn Storage + '_ {
         if_there(self.list(dir)).map_err(Error::io("list", dir))
     }
 
+    /// Folders below one that may be missing, in order.
+    pub fn folders_in(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+        let entries = self.list_if_there(dir)?.unwrap_or_default().into_iter();
+        let folders = entries.filter(|entry| entry.kind == FileKind::Directory);
+        let mut folders: Vec<_> = folders.map(|entry| dir.join(entry.name)).collect();
+        folders.sort();
+        Ok(folders)
+    }
+
     /// Removes a file that may be missing.
     pub fn remove_if_there(&self, path: &Path) -> Result<()> {
         if_there(self.remove_file(path)).map(drop).map_err(Error::io("remove", path))

@@ -10,7 +10,7 @@ use crate::config::StoreConfig;
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::files::run::folder::NOT_A_FOLDER;
 use crate::files::run::open_files::file_size_of;
-use crate::files::{Access, FileKind, FileRun, RunFile, Storage, folder_at};
+use crate::files::{Access, FileKind, FileRun, Storage, folder_at};
 use crate::format::bytes::{i32_at, i64_at};
 use crate::format::file_name::parse_offset_name;
 use crate::format::message::peek;
@@ -106,7 +106,7 @@ pub fn commit_log_file_size(
     paths: &StorePaths,
     config: &StoreConfig,
 ) -> Result<u64> {
-    let files = log_files(storage, paths)?;
+    let files = load(storage, paths, 1)?.files();
     let found = file_size_of(&files);
     match (config.mapped_file_size_commit_log, found) {
         (Some(configured), Some(found)) if configured != found => {
@@ -129,10 +129,7 @@ pub fn open_log(
     paths: &StorePaths,
     config: &StoreConfig,
 ) -> Result<CommitLog> {
-    let file_size = commit_log_file_size(storage, paths, config)?;
-    let dirs = paths.commit_log().to_vec();
-    let (run, _) =
-        FileRun::load(Arc::clone(storage), Arc::default(), dirs, file_size, Access::Read)?;
+    let run = load(storage, paths, commit_log_file_size(storage, paths, config)?)?;
     let end = run.end_offset().unwrap_or(0);
     Ok(CommitLog::new(run, end))
 }
@@ -141,13 +138,12 @@ pub(crate) fn proven_file_size(
     storage: &Arc<dyn Storage>,
     paths: &StorePaths,
 ) -> Result<Option<u64>> {
-    Ok(file_size_of(&log_files(storage, paths)?))
+    Ok(file_size_of(&load(storage, paths, 1)?.files()))
 }
 
-fn log_files(storage: &Arc<dyn Storage>, paths: &StorePaths) -> Result<Arc<Vec<Arc<RunFile>>>> {
-    let dirs = paths.commit_log().to_vec();
-    let (run, _) = FileRun::load(Arc::clone(storage), Arc::default(), dirs, 1, Access::Read)?;
-    Ok(run.files())
+fn load(storage: &Arc<dyn Storage>, paths: &StorePaths, file_size: u64) -> Result<FileRun> {
+    let (storage, dirs) = (Arc::clone(storage), paths.commit_log().to_vec());
+    Ok(FileRun::load(storage, Arc::default(), dirs, file_size, Access::Read)?.0)
 }
 
 pub(crate) fn differs(field: &str, configured: u64, path: &Path, found: u64) -> Error {

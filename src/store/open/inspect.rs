@@ -294,21 +294,11 @@ fn queue_file_size(
     if folder_at(storage, dir, false)? != Ok(true) {
         return Ok(configured);
     }
-    let list = |dir: &Path| storage.list_if_there(dir).map(Option::unwrap_or_default);
-    let folders = |dir: &Path| -> Result<Vec<PathBuf>> {
-        let mut folders: Vec<_> = list(dir)?
-            .into_iter()
-            .filter(|entry| entry.kind == FileKind::Directory)
-            .map(|entry| dir.join(entry.name))
-            .collect();
-        folders.sort();
-        Ok(folders)
-    };
     let mut votes = Votes::default();
     let mut witnesses: Vec<(u64, PathBuf)> = Vec::new();
-    'topics: for topic in folders(dir)? {
-        for queue in folders(&topic)? {
-            for file in list(&queue)? {
+    'topics: for topic in storage.folders_in(dir)? {
+        for queue in storage.folders_in(&topic)? {
+            for file in storage.list_if_there(&queue)?.unwrap_or_default() {
                 let named =
                     file.name.to_str().and_then(crate::format::file_name::parse_offset_name);
                 if named.is_some() && file.kind == FileKind::File && file.len >= entry {

@@ -86,13 +86,11 @@ impl FoundStore<'_> {
     }
 
     fn missing_end(&self, analysis: &Analysis) -> Result<Option<MissingEnd>> {
-        let (run, end) = (self.log.run(), analysis.end);
-        let (offset, file_size) = (self.flushed.offset, run.file_size());
+        let (run, end, offset) = (self.log.run(), analysis.end, self.flushed.offset);
         let files_end = run.end_offset().unwrap_or(0);
         if files_end < offset {
             let known = MissingEnd::find(self.log, files_end, self.queues, self.index)?;
-            let by_mark = MissingEnd { from: files_end, file_size, ..MissingEnd::default() };
-            let missing = known.unwrap_or(by_mark);
+            let missing = known.unwrap_or_else(|| MissingEnd::behind_files(run, offset));
             return Ok(Some(MissingEnd { reach: missing.reach.max(offset), ..missing }));
         }
         // Our writer makes the name of a file durable before any entry leads into it.
@@ -119,7 +117,7 @@ impl FoundStore<'_> {
         let is_new = !run.files().is_empty()
             && !self.is_clean
             && !by_mark_alone
-            && known.reach <= end.saturating_add(file_size)
+            && known.reach <= end.saturating_add(run.file_size())
             && (1..newest_ms).contains(&self.flushed.before_ms);
         Ok(Some(known).filter(|_| !is_new))
     }
@@ -215,8 +213,8 @@ pub(super) fn missing_files(files: &StoreFiles, was_held: bool) -> Result<Option
         false => Mark::read(&**storage, paths).ok().flatten(),
     };
     let mark = mark.map_or(0, |mark| mark.offset);
-    let (from, file_size) = (log.run().end_offset().unwrap_or(0), log.run().file_size());
-    let by_mark = || MissingEnd { from, reach: mark, file_size, ..MissingEnd::default() };
+    let from = log.run().end_offset().unwrap_or(0);
+    let by_mark = || MissingEnd::behind_files(log.run(), mark);
     let missing = missing_behind(log, queues, index.as_deref())?;
     let missing = missing.or_else(|| (from < mark).then(by_mark));
     let mut missing = missing.filter(|missing| !is_made(files, missing.from));
@@ -267,11 +265,9 @@ fn newest_ms(log: &CommitLog) -> Result<Option<i64>> {
 }
 
 fn by_checkpoint(fields: &CheckpointFields, run: &FileRun) -> Option<MissingEnd> {
-    let (files_end, file_size) = (run.end_offset().unwrap_or(0), run.file_size());
     let offset = fields.confirm_physical_offset.max(fields.logics_physical_offset);
-    let is_known = offset > 0 && clamp_u64(offset) >= files_end;
-    let reach = clamp_u64(offset).saturating_add(1);
-    let known = MissingEnd { from: files_end, reach, file_size, ..MissingEnd::default() };
+    let known = MissingEnd::behind_files(run, clamp_u64(offset).saturating_add(1));
+    let is_known = offset > 0 && clamp_u64(offset) >= known.from;
     is_known.then_some(MissingEnd { by_checkpoint: true, ..known })
 }
 

@@ -59,13 +59,12 @@ const CHUNK: usize = 256;
 
 /// Answers a query from the index, and from the log for later messages, without a writer's lock.
 pub(crate) fn query(reader: &Reader, query: &KeyQuery<'_>, by: IndexType) -> Result<QueryResult> {
-    let text = by.text(query.key);
     let answer = reader.read_index(|| {
         // First the offset, then the index: messages appended in between are found in the log.
         if query.exact {
-            exact(reader, query, (by, &*text), reader.indexed_offset()?, true)
+            exact(reader, query, by, reader.indexed_offset()?, true)
         } else {
-            as_rocketmq(reader, query, &text)
+            as_rocketmq(reader, query, &by.text(query.key))
         }
     });
     answer.map(|result| with_losses(reader, result))
@@ -151,7 +150,6 @@ pub(crate) fn query_topics<'a>(
     wanted: &KeyQuery<'_>,
     by: IndexType,
 ) -> Result<QueryResult> {
-    let text = by.text(wanted.key);
     let any = KeyQuery { topic: &[], ..*wanted };
     let indexed = reader.read_index(|| reader.indexed_offset())?;
     let (begin, end) = (reader.log().min_offset(), reader.readable_end());
@@ -159,7 +157,7 @@ pub(crate) fn query_topics<'a>(
         IndexType::Key | IndexType::UniqueKey => indexed.max(begin),
         IndexType::Tags => end.saturating_sub(MOST_READ).max(begin),
     };
-    let mut of_log = KeySearch::new(reader, &any, (by, &*text), from);
+    let mut of_log = KeySearch::new(reader, &any, by, from);
     of_log.search_log(from, end, &(0..0))?;
     if by != IndexType::Tags
         && let Some(index) = &reader.files.index
@@ -173,7 +171,7 @@ pub(crate) fn query_topics<'a>(
     if by != IndexType::Tags {
         for topic in topics {
             let query = KeyQuery { topic, ..*wanted };
-            let one = reader.read_index(|| exact(reader, &query, (by, &*text), from, false))?;
+            let one = reader.read_index(|| exact(reader, &query, by, from, false))?;
             all.records.extend(one.records);
             all.truncated |= one.truncated;
             all.complete &= one.complete;
@@ -200,7 +198,7 @@ pub(crate) fn query_topics<'a>(
 fn exact(
     reader: &Reader,
     query: &KeyQuery<'_>,
-    by: (IndexType, &[u8]),
+    by: IndexType,
     tail_from: u64,
     with_tail: bool,
 ) -> Result<QueryResult> {
@@ -212,7 +210,7 @@ fn exact(
         other.query(&ExternalQuery {
             topic: query.topic,
             text: query.key,
-            is_tags: by.0 == IndexType::Tags,
+            is_tags: by == IndexType::Tags,
             span: (query.begin_ms, query.end_ms),
             log: (log.start, log.end),
         })
@@ -239,7 +237,7 @@ struct KeySearch<'a> {
     reader: &'a Reader,
     query: &'a KeyQuery<'a>,
     by: IndexType,
-    text: &'a [u8],
+    text: Cow<'a, [u8]>,
     key_hash: i32,
     most: usize,
     /// Messages from here on were found in the log.
@@ -254,14 +252,10 @@ struct KeySearch<'a> {
 }
 
 impl<'a> KeySearch<'a> {
-    fn new(
-        reader: &'a Reader,
-        query: &'a KeyQuery<'a>,
-        (by, text): (IndexType, &'a [u8]),
-        tail_from: u64,
-    ) -> Self {
+    fn new(reader: &'a Reader, query: &'a KeyQuery<'a>, by: IndexType, tail_from: u64) -> Self {
+        let text = by.text(query.key);
         // A query of any topic has no hash.
-        let key_hash = if query.topic.is_empty() { -1 } else { key_hash(query.topic, text) };
+        let key_hash = if query.topic.is_empty() { -1 } else { key_hash(query.topic, &text) };
         Self {
             reader,
             query,
@@ -289,7 +283,7 @@ impl<'a> KeySearch<'a> {
     /// With `between` also those of no file.
     fn search_index(&mut self, index: &Arc<IndexRun>, between: bool) -> Result<()> {
         let KeyQuery { topic, begin_ms, end_ms, .. } = *self.query;
-        let mut candidates = index.candidates(topic, self.text, begin_ms, end_ms);
+        let mut candidates = index.candidates(topic, &self.text, begin_ms, end_ms);
         let (mut chunk, mut findings) = (Vec::new(), Vec::new());
         // A query by tags reads the log in any case.
         let listing = Arc::clone(candidates.listing());

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::error::{Corruption, Result};
+use crate::files::FileRun;
 use crate::format::file_name::offset_name;
 use crate::format::width::{clamp_u64, to_usize};
 use crate::log::index::run::IndexRun;
@@ -51,6 +52,13 @@ impl MissingFiles {
 }
 
 impl MissingEnd {
+    /// Files from the end of those that are there on, in a log that reached `reach`.
+    #[must_use]
+    pub fn behind_files(run: &FileRun, reach: u64) -> Self {
+        let (from, file_size) = (run.end_offset().unwrap_or(0), run.file_size());
+        Self { from, reach, file_size, ..Self::default() }
+    }
+
     /// Finds what queues and index know from the log's `end` on. One entry is no evidence, unless
     /// it leads to `end` itself.
     pub fn find(

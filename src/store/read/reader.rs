@@ -48,25 +48,22 @@ pub(crate) enum Source {
 
 impl Reader {
     pub(crate) fn of_writer(writer: Arc<Writer>) -> Self {
-        let (files, external_index) = (Arc::clone(&writer.files), OnceLock::new());
-        let coverage = Coverage::default();
-        Self {
-            files,
-            source: Source::Writer(writer, Mutex::default()),
-            external_index,
-            missing_end: None,
-            coverage,
-        }
+        let files = Arc::clone(&writer.files);
+        Self::new(files, Source::Writer(writer, Mutex::default()), None)
+    }
+
+    fn new(files: Arc<StoreFiles>, source: Source, missing_end: Option<MissingFiles>) -> Self {
+        let (external_index, coverage) = (OnceLock::new(), Coverage::default());
+        Self { files, source, external_index, missing_end, coverage }
     }
 
     pub(crate) fn of_files(follower: SharedView, missing_end: Option<MissingFiles>) -> Self {
-        let (files, external_index) = (Arc::clone(&follower.files), OnceLock::new());
+        let files = Arc::clone(&follower.files);
         if missing_end.is_some() {
             let end = files.log.end_offset();
             files.log.lose(end..end.saturating_add(1));
         }
-        let (source, coverage) = (Source::Files(follower), Coverage::default());
-        let reader = Self { files, source, external_index, missing_end, coverage };
+        let reader = Self::new(files, Source::Files(follower), missing_end);
         lacking(reader.log()).into_iter().for_each(|part| reader.lose(part));
         reader
     }

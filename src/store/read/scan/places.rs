@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::files::{FileKind, Storage};
+use crate::files::Storage;
 use crate::format::message::tag_filter::TagFilter;
 use crate::format::queue::consume_queue;
 use crate::format::queue::consume_queue::SCHEDULE_TOPIC;
@@ -182,18 +182,13 @@ impl TagPlaces {
 }
 
 fn queue_folders(storage: &dyn Storage, root: &Path) -> Result<Vec<PathBuf>> {
-    let below = |dir: &Path| -> Result<Vec<PathBuf>> {
-        let entries = storage.list_if_there(dir)?.into_iter().flatten();
-        let folders = entries.filter(|entry| entry.kind == FileKind::Directory);
-        Ok(folders.map(|entry| dir.join(entry.name)).collect())
-    };
     let is_queue = |path: &PathBuf| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|n| n.parse::<u32>().is_ok())
     };
     let mut queues = Vec::new();
     for kind in [QueueKind::Plain, QueueKind::Batch] {
-        for topic in below(&root.join(kind.folder()))? {
-            queues.extend(below(&topic)?.into_iter().filter(is_queue));
+        for topic in storage.folders_in(&root.join(kind.folder()))? {
+            queues.extend(storage.folders_in(&topic)?.into_iter().filter(is_queue));
         }
     }
     Ok(queues)
