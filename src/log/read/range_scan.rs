@@ -12,50 +12,36 @@ use std::sync::Arc;
 
 use crate::error::Result;
 
-use super::block::BlockPool;
 use super::evidence::Budget;
 use super::resync::{file_end, find_likely, is_linked, next_file, reaches};
-use super::scanner::{Flow, Item, Lost, Resync, ScanState, Scanner, Stop, Visit, gone};
+use super::scanner::{Flow, Item, Lost, Resync, ScanState, Stop, Visit, gone};
 use crate::log::CommitLog;
 use crate::log::commit_log::Found;
 
 #[derive(Clone, Debug)]
 pub struct RangeScan {
-    next: u64,
+    walk: ScanState,
     end: u64,
-    log_end: u64,
-    pub verify_crc: bool,
-    lost: Lost,
     begun: bool,
     trusts_start: bool,
     checks_before: bool,
     checks_behind: bool,
     /// Start of its first record or damage, once known.
     first: Option<u64>,
-    damaged_to: Option<u64>,
-    walk: Option<ScanState>,
-    pool: Arc<BlockPool>,
 }
 
 impl RangeScan {
     /// A walk over the records that begin in `begin..end` of a log that ends at `log_end`.
     #[must_use]
     pub fn new(begin: u64, end: u64, log_end: u64, verify_crc: bool, lost: Lost) -> Self {
-        let end = end.min(log_end);
         Self {
-            next: begin,
-            end,
-            log_end,
-            verify_crc,
-            lost,
+            walk: ScanState::new(begin, log_end, verify_crc, lost),
+            end: end.min(log_end),
             begun: false,
             trusts_start: false,
             checks_before: true,
             checks_behind: true,
             first: None,
-            damaged_to: None,
-            walk: None,
-            pool: Arc::default(),
         }
     }
 
@@ -74,9 +60,13 @@ impl RangeScan {
         Self { trusts_start: true, checks_behind: false, ..self }
     }
 
+    pub fn verify(&mut self, verify_crc: bool) {
+        self.walk.verify_crc = verify_crc;
+    }
+
     #[must_use]
     pub fn bytes(&self) -> Range<u64> {
-        self.next..self.end.max(self.next)
+        self.walk.next..self.end.max(self.walk.next)
     }
 
     /// Moves to the first record, before taking parts.
@@ -90,22 +80,23 @@ impl RangeScan {
 
     #[must_use]
     pub fn part(&self, bytes: Range<u64>) -> Self {
-        let part = Self::new(bytes.start, bytes.end, self.log_end, self.verify_crc, self.lost);
-        let begun = self.begun && bytes.start == self.next;
+        let ScanState { next, end, verify_crc, lost, ref pool, .. } = self.walk;
+        let mut part = Self::new(bytes.start, bytes.end, end, verify_crc, lost);
+        part.walk.pool = Arc::clone(pool);
+        let begun = self.begun && bytes.start == next;
         let checks_behind = self.checks_behind || bytes.end != self.end;
-        let pool = Arc::clone(&self.pool);
-        Self { begun, checks_before: false, checks_behind, pool, ..part }
+        Self { begun, checks_before: false, checks_behind, ..part }
     }
 
     #[must_use]
     pub fn found_damage(&self) -> bool {
-        self.damaged_to.is_some()
+        self.walk.damaged_to.is_some()
     }
 
     /// Start of its first record or damage, and its position.
     #[must_use]
     pub fn places(&self) -> Range<u64> {
-        self.first.unwrap_or(self.next)..self.next
+        self.first.unwrap_or(self.walk.next)..self.walk.next
     }
 
     /// Passes items to `take` until it has enough; returns whether there may be more. Damage is never
@@ -116,52 +107,42 @@ impl RangeScan {
         log: &CommitLog,
         mut take: impl FnMut(Range<u64>, Item<'_, '_>) -> Result<Flow>,
     ) -> Result<bool> {
-        let mut scanner = self.resume(log)?;
-        let ended = scanner.each(self.end, Resync::InFile, &mut take);
-        self.pause(log, scanner, ended, &mut take)
-    }
-
-    fn resume<'l>(&mut self, log: &'l CommitLog) -> Result<Scanner<'l>> {
         if self.first.is_none() {
             self.find_start(log)?;
-            self.first = Some(self.next);
+            self.first = Some(self.walk.next);
         }
-        if let Some(walk) = self.walk.take() {
-            return Ok(Scanner::resume(log, walk));
+        if self.walk.next < log.min_offset() {
+            // Deleted records do not count, although they were read.
+            self.walk.forget();
         }
-        let scanner = Scanner::new(log, self.next, self.log_end, self.verify_crc);
-        if scanner.position() > self.next {
-            self.gone(log, self.next)?;
-        }
-        Ok(scanner.sharing(&self.pool).losing(self.lost))
-    }
-
-    fn pause(
-        &mut self,
-        log: &CommitLog,
-        mut scanner: Scanner<'_>,
-        ended: Result<Option<Stop>>,
-        take: &mut Visit<'_>,
-    ) -> Result<bool> {
-        let at = scanner.position();
-        (self.next, self.damaged_to) = (at, scanner.damaged_to());
-        let mut ended = ended?;
-        if scanner.is_stopped() {
-            self.walk = Some(scanner.pause());
+        let ended = self.walk.each(log, self.end, Resync::InFile, &mut take);
+        if self.walk.is_stopped {
+            self.walk.pause();
             return Ok(true);
         }
+        let more = ended.and_then(|ended| self.finish(log, ended, &mut take));
+        self.walk.renew();
+        more
+    }
+
+    fn finish(
+        &mut self,
+        log: &CommitLog,
+        mut ended: Option<Stop>,
+        take: &mut Visit<'_>,
+    ) -> Result<bool> {
+        let ScanState { next: at, end: log_end, damaged_to, .. } = self.walk;
         // A record or blank of this range ends here.
-        let follows = self.damaged_to != Some(at) && self.first.is_some_and(|first| first < at);
-        let is_own = self.checks_behind && follows && at < self.log_end;
+        let follows = damaged_to != Some(at) && self.first.is_some_and(|first| first < at);
+        let is_own = self.checks_behind && follows && at < log_end;
         let mut is_enough = false;
         if ended.is_none() && is_own && !begins_part(log, at) {
-            ended = scanner.each(at.saturating_add(1), Resync::InFile, |range, item| {
+            ended = self.walk.each(log, at.saturating_add(1), Resync::InFile, |range, item| {
                 if matches!(item, Item::Damage(_)) {
                     is_enough = take(range, item)? != Flow::Continue;
                 }
                 Ok(Flow::Retry)
             })?;
-            (self.next, self.damaged_to) = (scanner.position(), scanner.damaged_to());
         }
         if let Some(Stop::End) = ended {
             self.gone(log, at)?;
@@ -170,14 +151,14 @@ impl RangeScan {
     }
 
     fn begin(&mut self, log: &CommitLog) -> Result<()> {
-        if self.next >= self.end {
+        if self.walk.next >= self.end {
             return Ok(());
         }
-        if self.next < log.min_offset() {
-            self.gone(log, self.next)?;
-            self.next = log.min_offset();
+        if self.walk.next < log.min_offset() {
+            self.gone(log, self.walk.next)?;
+            self.walk.next = log.min_offset();
         }
-        let at = self.next;
+        let at = self.walk.next;
         let is_trusted = |found| matches!(found, Found::Message(_) | Found::Blank(_));
         if at >= self.end
             || begins_part(log, at)
@@ -185,10 +166,10 @@ impl RangeScan {
         {
             return Ok(());
         }
-        self.next = match log.run().find(at) {
+        self.walk.next = match log.run().find(at) {
             Some(_) => self.find_record(log, at)?,
             // Within a gap.
-            None => next_file(log, at).unwrap_or(self.log_end),
+            None => next_file(log, at).unwrap_or(self.walk.end),
         };
         // Its file may have been deleted during the search.
         if log.min_offset() > at { self.gone(log, at) } else { Ok(()) }
@@ -196,13 +177,14 @@ impl RangeScan {
 
     fn find_record(&self, log: &CommitLog, from: u64) -> Result<u64> {
         let file_end = file_end(log, from).unwrap_or(from);
-        let limit = self.end.saturating_add(1).min(file_end).min(self.log_end);
+        let ScanState { end: log_end, verify_crc, .. } = self.walk;
+        let limit = self.end.saturating_add(1).min(file_end).min(log_end);
         let mut budget = Budget::new(from);
         let found = find_likely(log, from..limit, |at, head| {
             if !budget.allows(at, head, file_end) {
                 return Ok(None);
             }
-            let is_linked = is_linked(log, at, self.log_end, self.verify_crc)?;
+            let is_linked = is_linked(log, at, log_end, verify_crc)?;
             Ok(is_linked.map(|is_linked| (at, is_linked)))
         })?;
         match found {
@@ -215,9 +197,9 @@ impl RangeScan {
     fn walk_to(&self, log: &CommitLog, from: u64, file_end: u64) -> Result<u64> {
         let base = log.run().find(from).map_or(from, |file| file.base_offset);
         let mut first = None;
-        let scanner = Scanner::new(log, base, self.log_end, self.verify_crc);
-        let mut scanner = scanner.losing(self.lost);
-        scanner.each(file_end, Resync::InFile, |range, item| {
+        let ScanState { end, verify_crc, lost, .. } = self.walk;
+        let mut walk = ScanState::new(base.max(log.min_offset()), end, verify_crc, lost);
+        walk.each(log, file_end, Resync::InFile, |range, item| {
             if range.start < from || matches!(item, Item::Damage(_)) {
                 return Ok(Flow::Continue);
             }
@@ -228,7 +210,7 @@ impl RangeScan {
     }
 
     fn gone(&self, log: &CommitLog, at: u64) -> Result<()> {
-        match self.lost {
+        match self.walk.lost {
             Lost::Accept => Ok(()),
             Lost::Refuse => Err(gone(log, at)),
         }

@@ -67,23 +67,70 @@ pub struct Scanner<'l> {
     walk: ScanState,
 }
 
-/// A paused [`Scanner`], which holds no file open.
+impl<'l> Scanner<'l> {
+    /// A walk from `start`, where a record must begin, to `end`; `verify_crc` checks bodies.
+    #[must_use]
+    pub fn new(log: &'l CommitLog, start: u64, end: u64, verify_crc: bool) -> Self {
+        let walk = ScanState::new(start.max(log.min_offset()), end, verify_crc, Lost::Accept);
+        Self { log, walk }
+    }
+
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.walk.next
+    }
+
+    /// Passes each record, blank and damaged range that begins before `to` to `visit`, with its
+    /// offset and its end, until `visit` ends the walk. Returns why the log ended it, if it did; the
+    /// position is then that of the reason. If `visit` fails, it is that of the item.
+    #[inline]
+    pub fn each(
+        &mut self,
+        to: u64,
+        resync: Resync,
+        visit: impl FnMut(Range<u64>, Item<'_, '_>) -> Result<Flow>,
+    ) -> Result<Option<Stop>> {
+        self.walk.each(self.log, to, resync, visit)
+    }
+
+    /// Moves to where the log goes on behind damage. Returns `false` if it does not.
+    pub fn resync(&mut self, how: Resync) -> Result<bool> {
+        self.walk.resync(self.log, how)
+    }
+}
+
+/// A [`Scanner`] without its log.
 #[derive(Clone, Debug)]
-pub struct ScanState {
-    next: u64,
-    end: u64,
-    verify_crc: bool,
+pub(super) struct ScanState {
+    pub(super) next: u64,
+    pub(super) end: u64,
+    pub(super) verify_crc: bool,
+    pub(super) lost: Lost,
+    pub(super) damaged_to: Option<u64>,
+    pub(super) is_stopped: bool,
+    pub(super) pool: Arc<BlockPool>,
     /// The current file, held open, and its end.
     file: Option<FrameReader>,
     file_end: u64,
-    pool: Arc<BlockPool>,
     budget: Budget,
-    lost: Lost,
-    damaged_to: Option<u64>,
-    is_stopped: bool,
 }
 
 impl ScanState {
+    pub(super) fn new(next: u64, end: u64, verify_crc: bool, lost: Lost) -> Self {
+        Self {
+            next,
+            end,
+            verify_crc,
+            lost,
+            damaged_to: None,
+            is_stopped: false,
+            pool: Arc::default(),
+            file: None,
+            file_end: 0,
+            budget: Budget::new(next),
+        }
+    }
+
     #[inline(always)]
     fn record(&self) -> Option<(MessageView<'_>, &Arc<Block>)> {
         let file = self.file.as_ref()?;
@@ -107,115 +154,57 @@ impl ScanState {
         let end = self.file_end.min(self.end);
         to_usize(end.saturating_sub(self.next))
     }
-}
 
-impl<'l> Scanner<'l> {
-    /// A walk from `start`, where a record must begin, to `end`; `verify_crc` checks bodies.
-    #[must_use]
-    pub fn new(log: &'l CommitLog, start: u64, end: u64, verify_crc: bool) -> Self {
-        let next = start.max(log.min_offset());
-        let walk = ScanState {
-            budget: Budget::new(next),
-            next,
-            end,
-            verify_crc,
-            file: None,
-            file_end: 0,
-            pool: Arc::default(),
-            lost: Lost::Accept,
-            damaged_to: None,
-            is_stopped: false,
-        };
-        Self::resume(log, walk)
-    }
-
-    /// Uses memory of `pool`.
-    #[must_use]
-    pub fn sharing(mut self, pool: &Arc<BlockPool>) -> Self {
-        self.walk.pool = Arc::clone(pool);
-        self
-    }
-
-    #[must_use]
-    pub fn losing(mut self, lost: Lost) -> Self {
-        self.walk.lost = lost;
-        self
-    }
-
-    /// Resumes a walk over the same log; deleted records are skipped.
-    #[inline]
-    #[must_use]
-    pub fn resume(log: &'l CommitLog, walk: ScanState) -> Self {
-        let mut scanner = Self { log, walk };
-        if scanner.walk.next < log.min_offset() {
-            scanner.forget();
-        }
-        scanner
-    }
-
-    #[must_use]
-    pub fn pause(mut self) -> ScanState {
-        if let Some(file) = &mut self.walk.file {
+    /// Holds no file open until the walk goes on.
+    pub(super) fn pause(&mut self) {
+        if let Some(file) = &mut self.file {
             file.close();
         }
-        self.walk
     }
 
-    #[must_use]
-    pub fn position(&self) -> u64 {
-        self.walk.next
-    }
-
-    #[must_use]
-    pub fn damaged_to(&self) -> Option<u64> {
-        self.walk.damaged_to
-    }
-
-    #[must_use]
-    pub fn is_stopped(&self) -> bool {
-        self.walk.is_stopped
-    }
-
-    /// Continues at `offset`.
-    pub fn seek(&mut self, offset: u64) {
-        self.walk.next = offset;
+    fn seek(&mut self, offset: u64) {
+        self.next = offset;
         self.forget();
     }
 
-    fn forget(&mut self) {
-        self.walk.file = None;
-        self.walk.file_end = 0;
+    pub(super) fn forget(&mut self) {
+        self.file = None;
+        self.file_end = 0;
     }
 
-    /// Passes each record, blank and damaged range that begins before `to` to `visit`, with its
-    /// offset and its end, until `visit` ends the walk. Returns why the log ended it, if it did; the
-    /// position is then that of the reason. If `visit` fails, it is that of the item.
-    ///
-    /// The only loop over a log's records: readers differ in `resync` and in their visitor.
+    /// Goes on as a walk that begins here.
+    pub(super) fn renew(&mut self) {
+        self.forget();
+        self.budget = Budget::new(self.next);
+    }
+
+    /// [`Scanner::each`]: the only loop over a log's records. Readers differ in `resync` and in their
+    /// visitor.
     #[inline]
-    pub fn each(
+    pub(super) fn each(
         &mut self,
+        log: &CommitLog,
         to: u64,
         resync: Resync,
         mut visit: impl FnMut(Range<u64>, Item<'_, '_>) -> Result<Flow>,
     ) -> Result<Option<Stop>> {
-        self.walk.is_stopped = false;
+        self.is_stopped = false;
         loop {
             // One call of `visit`, so that it becomes part of the loop.
-            while self.walk.next < to
-                && let Some((view, block)) = self.walk.record()
+            while self.next < to
+                && let Some((view, block)) = self.record()
             {
-                let end = self.walk.next + u64::from(view.store_size());
-                let flow = visit(self.walk.next..end, Item::Record(&view, Some(block)))?;
+                let end = self.next + u64::from(view.store_size());
+                let flow = visit(self.next..end, Item::Record(&view, Some(block)))?;
                 if flow != Flow::Retry {
-                    self.walk.next = end;
+                    self.next = end;
                 }
                 if flow != Flow::Continue {
-                    self.walk.is_stopped = true;
+                    self.is_stopped = true;
                     return Ok(None);
                 }
             }
-            if let ControlFlow::Break(stop) = self.closely(to, resync, &mut visit)? {
+            if let ControlFlow::Break(stop) = self.closely(log, to, resync, &mut visit)? {
                 return Ok(stop);
             }
         }
@@ -225,14 +214,15 @@ impl<'l> Scanner<'l> {
     #[cold]
     fn closely(
         &mut self,
+        log: &CommitLog,
         to: u64,
         resync: Resync,
         visit: &mut Visit<'_>,
     ) -> Result<ControlFlow<Option<Stop>>> {
-        if self.walk.next >= to {
+        if self.next >= to {
             return Ok(ControlFlow::Break(None));
         }
-        let corruption = match self.step()? {
+        let corruption = match self.step(log)? {
             Ok(found) => {
                 let (range, flow) = match found {
                     Some((view, block)) => {
@@ -245,27 +235,27 @@ impl<'l> Scanner<'l> {
                         (range.clone(), visit(range, Item::Record(&view, Some(block)))?)
                     }
                     None => {
-                        let range = self.walk.next..self.walk.file_end;
+                        let range = self.next..self.file_end;
                         (range.clone(), visit(range, Item::Blank)?)
                     }
                 };
                 if flow != Flow::Retry {
-                    self.walk.next = range.end;
+                    self.next = range.end;
                 }
                 return Ok(self.go_on(flow));
             }
             Err(stop) if resync == Resync::Never => return Ok(ControlFlow::Break(Some(stop))),
             Err(Stop::End) => return Ok(ControlFlow::Break(Some(Stop::End))),
-            Err(Stop::Empty) => zeros(self.log, self.walk.next),
+            Err(Stop::Empty) => zeros(log, self.next),
             Err(Stop::Damage(corruption)) => corruption,
         };
-        let begin = self.walk.next;
-        let goes_on = self.resync(resync)?;
-        let bytes = begin..self.walk.next;
+        let begin = self.next;
+        let goes_on = self.resync(log, resync)?;
+        let bytes = begin..self.next;
         let damage = Damage::of_bytes(bytes.clone(), corruption);
         let flow =
             visit(bytes, Item::Damage(Box::new(damage))).inspect_err(|_| self.seek(begin))?;
-        self.walk.damaged_to = Some(self.walk.next);
+        self.damaged_to = Some(self.next);
         Ok(match self.go_on(flow) {
             ControlFlow::Continue(()) if !goes_on => ControlFlow::Break(Some(Stop::End)),
             next => next,
@@ -273,26 +263,27 @@ impl<'l> Scanner<'l> {
     }
 
     fn go_on(&mut self, flow: Flow) -> ControlFlow<Option<Stop>> {
-        self.walk.is_stopped = flow != Flow::Continue;
-        if self.walk.is_stopped { ControlFlow::Break(None) } else { ControlFlow::Continue(()) }
+        self.is_stopped = flow != Flow::Continue;
+        if self.is_stopped { ControlFlow::Break(None) } else { ControlFlow::Continue(()) }
     }
+
     /// The next record, `None` for a blank that ends its file, or why there is neither.
-    fn step(&mut self) -> Result<std::result::Result<Option<InBlock<'_>>, Stop>> {
-        if self.walk.next >= self.walk.end {
+    fn step(&mut self, log: &CommitLog) -> Result<std::result::Result<Option<InBlock<'_>>, Stop>> {
+        if self.next >= self.end {
             return Ok(Err(Stop::End));
         }
-        if !self.walk.is_ready()
-            && let Some(stop) = self.read()?
+        if !self.is_ready()
+            && let Some(stop) = self.read(log)?
         {
             return Ok(Err(stop));
         }
-        let Some(file) = &self.walk.file else { return Ok(Err(Stop::End)) };
+        let Some(file) = &self.file else { return Ok(Err(Stop::End)) };
         let Some(block) = file.block() else { return Ok(Err(Stop::End)) };
-        let (at, file_end) = (self.walk.next, self.walk.file_end);
+        let (at, file_end) = (self.next, self.file_end);
         let frame = message::read_frame(file.rest(at - file.base()));
-        let error = match CommitLog::judge(frame, at, self.walk.room()) {
+        let error = match CommitLog::judge(frame, at, self.room()) {
             Found::Message(view) => {
-                let checked = if self.walk.verify_crc { view.check_body_crc() } else { Ok(()) };
+                let checked = if self.verify_crc { view.check_body_crc() } else { Ok(()) };
                 match checked {
                     Ok(()) => return Ok(Ok(Some((view, block)))),
                     Err(error) => error,
@@ -309,59 +300,59 @@ impl<'l> Scanner<'l> {
         Ok(Err(Stop::Damage(error.damage_in(Some(file.path()), at.saturating_sub(file.base())))))
     }
 
-    fn read(&mut self) -> Result<Option<Stop>> {
-        let lacks_file = self.walk.file.as_ref().is_none_or(|file| !file.is_open());
-        if (lacks_file || self.walk.next >= self.walk.file_end)
-            && let Some(stop) = self.find_file()?
+    fn read(&mut self, log: &CommitLog) -> Result<Option<Stop>> {
+        let lacks_file = self.file.as_ref().is_none_or(|file| !file.is_open());
+        if (lacks_file || self.next >= self.file_end)
+            && let Some(stop) = self.find_file(log)?
         {
             return Ok(Some(stop));
         }
-        let room = self.walk.room();
-        if let Some(file) = &mut self.walk.file {
-            file.read_whole(self.walk.next - file.base(), room)?;
+        let room = self.room();
+        if let Some(file) = &mut self.file {
+            file.read_whole(self.next - file.base(), room)?;
         }
         Ok(None)
     }
 
     /// Opens the current file, or returns why there is none. Deleted files are skipped.
-    fn find_file(&mut self) -> Result<Option<Stop>> {
-        let run = self.log.run();
+    fn find_file(&mut self, log: &CommitLog) -> Result<Option<Stop>> {
+        let run = log.run();
         loop {
-            let Some(file) = run.find(self.walk.next) else {
+            let Some(file) = run.find(self.next) else {
                 // One listing: others add and delete files meanwhile.
                 let files = run.files();
-                let behind = files.partition_point(|file| file.base_offset < self.walk.next);
+                let behind = files.partition_point(|file| file.base_offset < self.next);
                 let stop = match files.get(behind) {
-                    Some(later) if behind > 0 && later.base_offset > self.walk.next => {
-                        Stop::Damage(gap_before(later, self.walk.next))
+                    Some(later) if behind > 0 && later.base_offset > self.next => {
+                        Stop::Damage(gap_before(later, self.next))
                     }
-                    Some(later) if later.base_offset < self.walk.end => {
-                        if self.walk.lost == Lost::Refuse {
-                            return Err(gone(self.log, self.walk.next));
+                    Some(later) if later.base_offset < self.end => {
+                        if self.lost == Lost::Refuse {
+                            return Err(gone(log, self.next));
                         }
-                        self.walk.next = later.base_offset;
+                        self.next = later.base_offset;
                         continue;
                     }
                     _ => Stop::End,
                 };
-                self.walk.file = None;
+                self.file = None;
                 return Ok(Some(stop));
             };
             if let Some(open) = run.open_if_there(&file)? {
-                self.walk.file_end = file.base_offset.saturating_add(run.file_size());
+                self.file_end = file.base_offset.saturating_add(run.file_size());
                 let reader = FrameReader::over(open, &file, run.file_size());
-                self.walk.file = Some(reader.sharing(&self.walk.pool));
+                self.file = Some(reader.sharing(&self.pool));
                 return Ok(None);
             }
         }
     }
 
-    /// Moves to where the log goes on behind damage. Returns `false` if it does not.
-    pub fn resync(&mut self, how: Resync) -> Result<bool> {
-        let ScanState { next, end, ref mut budget, .. } = self.walk;
+    fn resync(&mut self, log: &CommitLog, how: Resync) -> Result<bool> {
+        let Self { next, end, budget, .. } = self;
+        let (next, end) = (*next, *end);
         let found = match how {
-            Resync::InFile => Some(resync::next_in_file(self.log, next, end, budget)?),
-            _ => resync::next(self.log, next, end, budget)?,
+            Resync::InFile => Some(resync::next_in_file(log, next, end, budget)?),
+            _ => resync::next(log, next, end, budget)?,
         };
         self.seek(found.unwrap_or(end));
         Ok(found.is_some())

@@ -86,7 +86,7 @@ impl Scan {
     #[must_use]
     pub fn verifying(mut self, verify_crc: bool) -> Self {
         match &mut self.places {
-            Places::Range(range) => range.verify_crc = verify_crc,
+            Places::Range(range) => range.verify(verify_crc),
             Places::Offsets(offsets) => offsets.verify_crc = verify_crc,
         }
         self
