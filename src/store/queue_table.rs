@@ -96,17 +96,18 @@ fn below(dir: &Path, topic: &[u8], id: i32) -> PathBuf {
 }
 
 impl QueueTable {
-    /// Reads the queues and their ends; lists invalid names and queues of the wrong kind.
+    /// Reads the queues and their ends.
     pub fn load(
         storage: Arc<dyn Storage>,
-        open_files: Arc<OpenFiles>,
         layout: QueueLayout,
         kinds: TopicKinds,
         access: Access,
-    ) -> Result<(Self, Vec<Stray>)> {
-        Self::load_sealed(storage, open_files, layout, kinds, access, (false, false))
+    ) -> Result<Self> {
+        let how = (false, false);
+        Ok(Self::load_sealed(storage, Arc::default(), layout, kinds, access, how)?.0)
     }
 
+    /// Also lists invalid names and queues of the wrong kind.
     pub(crate) fn load_sealed(
         storage: Arc<dyn Storage>,
         open_files: Arc<OpenFiles>,

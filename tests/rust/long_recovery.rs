@@ -145,7 +145,7 @@ fn no_queues(home: &Home) -> QueueTable {
     let layout = queue_layout(&Os, &paths, &home.config).unwrap();
     let layout = QueueLayout { dir: home.path().join("none"), ..layout };
     let kinds = Default::default();
-    QueueTable::load(Arc::new(Os), Arc::default(), layout, kinds, Access::Read).unwrap().0
+    QueueTable::load(Arc::new(Os), layout, kinds, Access::Read).unwrap()
 }
 
 #[test]

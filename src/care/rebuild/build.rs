@@ -88,9 +88,7 @@ impl Build {
                     ..layout.clone()
                 };
                 storage.create_dir(&layout.dir).map_err(Error::io("create", &layout.dir))?;
-                let storage = Arc::clone(storage);
-                let access = Access::ReadWrite;
-                Some(QueueTable::load(storage, Arc::default(), layout, kinds, access)?.0)
+                Some(QueueTable::load(Arc::clone(storage), layout, kinds, Access::ReadWrite)?)
             }
             false => None,
         };

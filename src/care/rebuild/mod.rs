@@ -219,13 +219,8 @@ impl<'a> Job<'a> {
         log.run().refuse_twins()?;
         let mut layout = inspect::queue_layout(&*storage, &paths, &config)?;
         let mut kinds = topics::entered(&*storage, &paths)?.0.kinds;
-        let (queues, _) = QueueTable::load(
-            Arc::clone(&storage),
-            Arc::default(),
-            layout.clone(),
-            kinds.clone(),
-            Access::Read,
-        )?;
+        let (own, kinds_now) = (Arc::clone(&storage), kinds.clone());
+        let queues = QueueTable::load(own, layout.clone(), kinds_now, Access::Read)?;
         for queue in queues.all() {
             kinds.entry(queue.topic().into()).or_insert(queue.kind());
             // A store without configuration may have any queue number.

@@ -83,8 +83,7 @@ impl FoundTopics {
         let layout = inspect::queue_layout(&**storage, paths, config)?;
         self.most_queue_id = layout.most_queue_id;
         let kinds = topics::entered(&**storage, paths)?.0.kinds;
-        let (queues, _) =
-            QueueTable::load(Arc::clone(storage), Arc::default(), layout, kinds, Access::Read)?;
+        let queues = QueueTable::load(Arc::clone(storage), layout, kinds, Access::Read)?;
         for queue in queues.all() {
             self.note_queue(queue.topic(), queue.queue_id(), queue.kind());
         }

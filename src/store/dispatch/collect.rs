@@ -57,8 +57,6 @@ pub struct QueueBatch {
     pub queue_id: i32,
     pub kind: QueueKind,
     pub units: u64,
-    pub first: i64,
-    pub end: i64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -209,7 +207,7 @@ pub struct DispatchCollector<'a> {
     topics: Vec<Topic>,
     by_name: HashMap<Arc<[u8]>, usize>,
     last: usize,
-    collected: DispatchBatch,
+    pub collected: DispatchBatch,
 }
 
 impl<'a> DispatchCollector<'a> {
@@ -221,11 +219,6 @@ impl<'a> DispatchCollector<'a> {
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.collected.units.len().max(self.collected.hashes.len()) >= MOST_COLLECTED
-    }
-
-    #[must_use]
-    pub fn into_batch(self) -> DispatchBatch {
-        self.collected
     }
 
     /// Adds a record of `size` bytes; the view may lack its body.
@@ -280,7 +273,10 @@ impl<'a> DispatchCollector<'a> {
             for (name, id, number) in lmq::pairs(request) {
                 if !lmq::is_taken(queues, name, id) {
                     self.collected.left_out += 1;
-                } else if let Some((batch, _)) = self.batch_of(name, id) {
+                    continue;
+                }
+                self.last = self.find_topic(name);
+                if let Some((batch, _)) = self.batch(id) {
                     let mut unit = request.unit(request.range(QueueKind::Plain), levels);
                     unit.number = number;
                     self.push(batch, false, unit);
@@ -292,18 +288,9 @@ impl<'a> DispatchCollector<'a> {
     #[inline]
     fn push(&mut self, batch: u32, is_own: bool, unit: CqUnit) {
         if let Some(batch) = self.collected.batches.get_mut(batch as usize) {
-            if batch.units == 0 {
-                batch.first = unit.number;
-            }
             batch.units += 1;
-            batch.end = unit.end();
         }
         self.collected.units.push(Queued { batch, is_own, unit });
-    }
-
-    fn batch_of(&mut self, topic: &[u8], queue_id: i32) -> Option<(u32, QueueKind)> {
-        self.last = self.find_topic(topic);
-        self.batch(queue_id)
     }
 
     /// Batch and kind of a queue of the last topic; `None` if the topic is not wanted.
@@ -318,8 +305,7 @@ impl<'a> DispatchCollector<'a> {
         }
         let batches = &mut self.collected.batches;
         let (number, kind) = (saturating_u32(batches.len()), known.kind);
-        let (units, first, end, topic) = (0, 0, 0, Arc::clone(&known.name));
-        batches.push(QueueBatch { topic, queue_id, kind, units, first, end });
+        batches.push(QueueBatch { topic: Arc::clone(&known.name), queue_id, kind, units: 0 });
         known.batches.insert(queue_id, number);
         Some((number, kind))
     }

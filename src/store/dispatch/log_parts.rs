@@ -159,7 +159,7 @@ impl<'a> LogReading<'a> {
             FileEnd::Nothing | FileEnd::Remains(..) => (end, Some(Stop::Empty)),
         };
         let (begin, end) = (base.saturating_add(first), base.saturating_add(end));
-        let mut collected = collector.into_batch();
+        let mut collected = collector.collected;
         collected.whole_from = self.log.min_offset().unwrap_or(0);
         Ok(Some((begin, LogPart { begin, end, stop, last_record, unproven, collected })))
     }

@@ -125,10 +125,7 @@ pub fn read(
         // Skips a listed file that was deleted.
         next = next.max(view.first_listed());
     }
-    let mut result = answer(status, next);
-    result.records = taken.records;
-    result.ends = taken.ends;
-    Ok(result)
+    Ok(ReadResult { records: taken.records, ends: taken.ends, ..answer(status, next) })
 }
 
 const BLOCK: usize = 256;
