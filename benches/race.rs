@@ -309,12 +309,8 @@ fn index_put_lagging(folder: &Path, count: usize) -> f64 {
     let mut all = |from: usize, to: usize| {
         for (number, key) in keys.iter().enumerate().take(to).skip(from) {
             let number = i64::try_from(number).unwrap();
-            let put = IndexPut {
-                key_hash: key_hash(TOPIC, key.as_bytes()),
-                physical_offset: number * 1024,
-                store_timestamp_ms: 1_700_000_000_000 + number,
-            };
-            index.put_many(&[put]).unwrap();
+            let hash = key_hash(TOPIC, key.as_bytes());
+            index.put(number * 1024, 1_700_000_000_000 + number, &[hash]).unwrap();
         }
         index.drain().unwrap();
     };
@@ -336,7 +332,7 @@ fn key_query(folder: &Path, count: usize) -> f64 {
     let keys: Vec<String> = (0..count).map(|_| key(next() % count as u64)).collect();
     let begin = Instant::now();
     for key in keys {
-        let answer = run.query_offsets(TOPIC, key.as_bytes(), 0, i64::MAX, 32).unwrap();
+        let answer = run.query_offsets(&[], TOPIC, key.as_bytes(), (0, i64::MAX), 32).unwrap();
         assert!(!answer.offsets.is_empty());
     }
     begin.elapsed().as_secs_f64()

@@ -324,13 +324,7 @@ impl Error {
         expected: impl Into<String>,
         found: impl Into<String>,
     ) -> Self {
-        Self::Corrupt(Box::new(Corruption {
-            path: Some(path.to_owned()),
-            offset,
-            kind,
-            expected: expected.into(),
-            found: found.into(),
-        }))
+        Self::Corrupt(Box::new(Corruption::new(path, offset, kind, expected, found)))
     }
 }
 
@@ -347,6 +341,19 @@ pub struct Corruption {
     pub expected: String,
     /// Found there.
     pub found: String,
+}
+
+impl Corruption {
+    pub(crate) fn new(
+        path: &Path,
+        offset: u64,
+        kind: CorruptionKind,
+        expected: impl Into<String>,
+        found: impl Into<String>,
+    ) -> Self {
+        let (expected, found) = (expected.into(), found.into());
+        Self { path: Some(path.to_owned()), offset, kind, expected, found }
+    }
 }
 
 impl fmt::Display for Corruption {

@@ -66,6 +66,31 @@ impl Default for IndexHeader {
 }
 
 impl IndexHeader {
+    /// The header of the file behind a full one (`IndexFile`'s constructor).
+    pub(crate) fn next(&self) -> Self {
+        let (offset, time_ms) = (self.end_physical_offset.max(0), self.end_timestamp_ms.max(0));
+        Self {
+            begin_timestamp_ms: time_ms,
+            end_timestamp_ms: time_ms,
+            begin_physical_offset: offset,
+            end_physical_offset: offset,
+            ..Self::default()
+        }
+    }
+
+    /// Counts an entry; the layout has room for it.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, physical_offset: i64, store_timestamp_ms: i64, in_new_slot: bool) {
+        if self.index_count <= 1 {
+            self.begin_physical_offset = physical_offset;
+            self.begin_timestamp_ms = store_timestamp_ms;
+        }
+        self.hash_slot_count = self.hash_slot_count.saturating_add(i32::from(in_new_slot));
+        self.index_count += 1;
+        self.end_physical_offset = physical_offset;
+        self.end_timestamp_ms = store_timestamp_ms;
+    }
+
     #[must_use]
     pub const fn encode(&self) -> [u8; HEADER_LEN] {
         let mut out = [0; HEADER_LEN];

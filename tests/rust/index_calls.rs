@@ -70,7 +70,7 @@ fn put(service: &mut IndexService, offset: i64) -> Result<()> {
 }
 
 fn query(run: &IndexRun) -> Result<Vec<i64>> {
-    Ok(run.query_offsets(b"T", b"k", 0, i64::MAX, 10)?.offsets)
+    Ok(run.query_offsets(&[], b"T", b"k", (0, i64::MAX), 10)?.offsets)
 }
 
 #[test]
@@ -220,6 +220,6 @@ fn a_key_that_the_disk_has_no_room_for_is_told_when_it_comes() {
     index.stage.heal();
     put(&mut service, 55).unwrap();
     service.flush().unwrap();
-    let found = service.run().query_offsets(b"T", b"k", 0, i64::MAX, 100).unwrap().offsets;
+    let found = service.run().query_offsets(&[], b"T", b"k", (0, i64::MAX), 100).unwrap().offsets;
     assert!(found.into_iter().rev().eq(1..=55));
 }

@@ -157,7 +157,7 @@ impl IndexBuilder {
 
     #[cold]
     fn next_file(&mut self) -> Result<()> {
-        let full = self.finish_file(Flush::Now)?;
+        let full = self.finish_file(true)?;
         self.full_until_ms = full.map(|header| header.end_timestamp_ms).or(self.full_until_ms);
         let previous = full.or_else(|| self.previous.take());
         let layout = self.run.layout();
@@ -165,18 +165,11 @@ impl IndexBuilder {
         let (file, listed) = self.run.create(self.clock.now_ms(), |path| {
             storage.create(path, layout.file_len()).map_err(Error::io("create", path))
         })?;
-        let mut header = IndexHeader::default();
-        if let Some(previous) = previous {
-            header.begin_physical_offset = previous.end_physical_offset.max(0);
-            header.end_physical_offset = previous.end_physical_offset.max(0);
-            header.begin_timestamp_ms = previous.end_timestamp_ms.max(0);
-            header.end_timestamp_ms = previous.end_timestamp_ms.max(0);
-        }
         self.files += 1;
         self.file = Some(Building {
             path: listed.path.clone(),
             file,
-            header,
+            header: previous.map(|previous| previous.next()).unwrap_or_default(),
             slots: SlotTable::new(layout.slots(), layout.max_entry_count())?,
             block: Vec::with_capacity(BLOCK + 64),
             block_at: layout.entry_position(1),
@@ -185,7 +178,7 @@ impl IndexBuilder {
         Ok(())
     }
 
-    fn finish_file(&mut self, flush: Flush) -> Result<Option<IndexHeader>> {
+    fn finish_file(&mut self, flushes: bool) -> Result<Option<IndexHeader>> {
         let Some(mut building) = self.file.take() else { return Ok(None) };
         building.write_block()?;
         let at = self.run.layout().slot_position(0);
@@ -198,23 +191,23 @@ impl IndexBuilder {
         const { assert!(BLOCK.is_multiple_of(SLOT_LEN) && HEADER_LEN < BLOCK) };
         building.write(&building.header.encode(), 0)?;
         building.end_early_flush()?;
-        if flush == Flush::Now {
+        if flushes {
             building.file.sync().map_err(Error::flush(&building.path))?;
         }
         Ok(Some(building.header))
     }
 
     pub fn finish(self) -> Result<BuiltIndex> {
-        self.end(Flush::Now)
+        self.end(true)
     }
 
     /// Finishes without flushing the last file, for a caller who adds keys to it.
     pub fn hand_over(self) -> Result<BuiltIndex> {
-        self.end(Flush::Later)
+        self.end(false)
     }
 
-    fn end(mut self, flush: Flush) -> Result<BuiltIndex> {
-        let last = self.finish_file(flush)?;
+    fn end(mut self, flushes: bool) -> Result<BuiltIndex> {
+        let last = self.finish_file(flushes)?;
         let dir = self.run.dir();
         if self.files > 0 {
             self.run.storage().sync_dir(dir).map_err(Error::flush(dir))?;
@@ -228,36 +221,19 @@ impl IndexBuilder {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flush {
-    Now,
-    Later,
-}
-
 impl Building {
     /// `IndexFile#putKey` with a known slot.
     #[inline]
     fn put(&mut self, slot: usize, put: &IndexPut) {
-        let header = &mut self.header;
-        let count = header.index_count;
-        let Some(newest) = self.slots.put(slot, count) else { return };
+        let Some(newest) = self.slots.put(slot, self.header.index_count) else { return };
         let entry = IndexEntry {
             key_hash: put.key_hash,
             physical_offset: put.physical_offset,
-            seconds: seconds_since(header.begin_timestamp_ms, put.store_timestamp_ms),
+            seconds: seconds_since(self.header.begin_timestamp_ms, put.store_timestamp_ms),
             prev_entry: newest,
         };
         self.block.extend_from_slice(&entry.encode());
-        if count <= 1 {
-            header.begin_physical_offset = put.physical_offset;
-            header.begin_timestamp_ms = put.store_timestamp_ms;
-        }
-        if newest == 0 {
-            header.hash_slot_count = header.hash_slot_count.saturating_add(1);
-        }
-        header.index_count = count + 1; // below the layout's number of entries
-        header.end_physical_offset = put.physical_offset;
-        header.end_timestamp_ms = put.store_timestamp_ms;
+        self.header.add(put.physical_offset, put.store_timestamp_ms, newest == 0);
     }
 
     fn write_block(&mut self) -> Result<()> {
@@ -336,7 +312,6 @@ mod tests {
                 IndexService::load(Arc::new(Os), &put, layout, Arc::clone(&clock)).unwrap();
             let mut builder =
                 IndexBuilder::new(Arc::new(Os), &built, layout, Arc::clone(&clock)).unwrap();
-            let (mut puts, mut last_hashes) = (Vec::new(), 0);
             for number in 0..messages {
                 let keys = ["", "a", "a b", "c  a d"][number as usize % 4].to_owned();
                 let transaction =
@@ -357,12 +332,6 @@ mod tests {
                 service.build(&message).unwrap();
                 let hashes: Vec<_> = message.key_hashes().collect();
                 builder.put(message.physical_offset, message.store_timestamp_ms, &hashes).unwrap();
-                last_hashes = hashes.len();
-                puts.extend(hashes.iter().map(|&key_hash| IndexPut {
-                    key_hash,
-                    physical_offset: message.physical_offset,
-                    store_timestamp_ms: message.store_timestamp_ms,
-                }));
             }
             service.flush().unwrap();
             let made = builder.finish().unwrap();
@@ -370,24 +339,6 @@ mod tests {
             assert_eq!(made.files, expected.len() as u64);
             if messages > 0 {
                 assert!(contents(&built) == expected, "{slots} slots, {entries} entries");
-            }
-            // A last message without keys may create a file and is in no batch.
-            if last_hashes == 0 {
-                continue;
-            }
-            for batch in [1, 10, 1000] {
-                let put = dir.path().join(format!("{batch}"));
-                let (mut service, _) =
-                    IndexService::load(Arc::new(Os), &put, layout, Arc::clone(&clock)).unwrap();
-                let of_message =
-                    |one: &IndexPut, next: &IndexPut| one.physical_offset == next.physical_offset;
-                for message in puts.chunk_by(of_message).collect::<Vec<_>>().chunks(batch) {
-                    service.put_many(&message.concat()).unwrap();
-                }
-                service.flush().unwrap();
-                if messages > 0 {
-                    assert!(contents(&put) == expected, "{batch}");
-                }
             }
         }
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::evidence::{Evidence, Neighbours};
 use super::reader::{COUNT_ATTEMPTS, Head, IndexBytes, IndexReader};
-use crate::error::{Corruption, CorruptionKind, Result};
+use crate::error::Result;
 use crate::format::bytes::i32_in;
 use crate::format::index::{ENTRY_LEN, IndexEntry, IndexLayout, SLOT_LEN};
 
@@ -73,13 +73,8 @@ impl<B: IndexBytes> IndexReader<'_, B> {
         } else {
             0
         };
-        self.findings.push(Corruption {
-            path: Some(self.bytes.path().to_owned()),
-            offset: position,
-            kind: CorruptionKind::IndexSlot,
-            expected: format!("an entry below {count}"),
-            found: format!("entry {next}"),
-        });
+        let expected = format!("an entry below {count}");
+        self.report_slot(position, expected, next);
         let before = u32::try_from(before).ok().filter(|before| *before < next);
         Ok(ChainWalk { next: before.unwrap_or(0) })
     }

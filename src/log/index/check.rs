@@ -133,8 +133,8 @@ impl SlotTable {
 impl IndexFile {
     /// All entries that the header counts now, oldest first.
     pub fn entries(&self) -> Result<impl Iterator<Item = Result<(u32, IndexEntry)>>> {
-        let count = self.head()?.count;
-        Ok(self.entries_before(count))
+        let entries = self.records_before(self.head()?.count);
+        Ok(entries.zip(1_u32..).map(|(raw, number)| Ok((number, IndexEntry::decode(&raw?)))))
     }
 
     /// Reads `count` entries from `number` on.
@@ -148,22 +148,13 @@ impl IndexFile {
         Records::new(self, self.layout().entry_position(1), count.saturating_sub(1))
     }
 
-    fn entries_before(&self, count: u32) -> impl Iterator<Item = Result<(u32, IndexEntry)>> {
-        self.records_before(count)
-            .zip(1_u32..)
-            .map(|(raw, number)| Ok((number, IndexEntry::decode(&raw?))))
-    }
-
     /// Used slots with their newest entries, in order.
     pub fn slots(&self) -> impl Iterator<Item = Result<(u32, i32)>> {
-        self.all_slots().filter(|slot| !matches!(slot, Ok((_, 0))))
-    }
-
-    fn all_slots(&self) -> impl Iterator<Item = Result<(u32, i32)>> {
         let first = self.layout().slot_position(0);
         Records::<SLOT_LEN>::new(self, first, self.layout().slots())
             .zip(0_u32..)
             .map(|(raw, slot)| Ok((slot, i32_in::<0, SLOT_LEN>(&raw?))))
+            .filter(|slot| !matches!(slot, Ok((_, 0))))
     }
 
     fn entry_now(&self, number: u32) -> Result<IndexEntry> {
@@ -226,13 +217,7 @@ impl IndexFile {
         let Head { header, count } = self.head()?;
         let layout = self.layout();
         let mut report = |offset: u64, kind, expected: String, found: String| {
-            report(Corruption {
-                path: Some(self.path().to_owned()),
-                offset,
-                kind,
-                expected,
-                found,
-            });
+            report(Corruption::new(self.path(), offset, kind, expected, found));
         };
         // After a clock was set back times are out of order in a valid file.
         if let Some((at, expected, found)) = header_fault(&header, false) {

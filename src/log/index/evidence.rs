@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::locks::Mutex;
 
 use super::reader::{COUNT_ATTEMPTS, Head, IndexBytes, IndexReader};
-use crate::error::{Corruption, CorruptionKind, Result};
+use crate::error::Result;
 use crate::format::bytes::i32_in;
 use crate::format::index::{ENTRY_LEN, IndexEntry, IndexLayout, SLOT_LEN};
 
@@ -107,13 +107,7 @@ impl<B: IndexBytes> IndexReader<'_, B> {
         if evidence.contradicts(newest)
             || (newest == 0 && is_flipped(i32_in::<0, SLOT_LEN>(&self.bytes.fresh(position)?)))
         {
-            self.findings.push(Corruption {
-                path: Some(self.bytes.path().to_owned()),
-                offset: position,
-                kind: CorruptionKind::IndexSlot,
-                expected: "the newest entry of the slot".to_owned(),
-                found: format!("entry {newest}"),
-            });
+            self.report_slot(position, "the newest entry of the slot".to_owned(), newest);
         }
         Ok(())
     }

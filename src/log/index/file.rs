@@ -79,18 +79,14 @@ pub(crate) enum Bytes {
 /// Runs an expression with a reader of a file.
 macro_rules! with_reader {
     ($file:expr, $head:expr, $findings:expr, |$reader:ident| $body:expr) => {{
-        use $crate::log::index::file::Bytes;
+        use $crate::log::index::file::{Bytes, Writer};
         use $crate::log::index::reader::{IndexReader, MapBytes, ReadBytes};
         let (layout, head, findings) = ($file.layout(), $head, $findings);
         match &$file.bytes {
-            Bytes::Written(writer) => {
-                let bytes = &mut MapBytes(&writer.map);
-                let $reader = &mut IndexReader { bytes, layout, head, live: false, findings };
-                $body
-            }
-            Bytes::Mapped(map) => {
+            Bytes::Written(Writer { map, .. }) | Bytes::Mapped(map) => {
+                let live = matches!($file.bytes, Bytes::Mapped(_));
                 let bytes = &mut MapBytes(map);
-                let $reader = &mut IndexReader { bytes, layout, head, live: true, findings };
+                let $reader = &mut IndexReader { bytes, layout, head, live, findings };
                 $body
             }
             Bytes::Read(file) => {
@@ -155,10 +151,7 @@ impl IndexFile {
         map.reserve(position(layout.entry_position(0)))?;
         let mut header = IndexHeader::default();
         if let Some(previous) = previous {
-            let offset = previous.end_physical_offset.max(0);
-            let time_ms = previous.end_timestamp_ms.max(0);
-            (header.begin_physical_offset, header.end_physical_offset) = (offset, offset);
-            (header.begin_timestamp_ms, header.end_timestamp_ms) = (time_ms, time_ms);
+            header = previous.next();
             // RocketMQ writes these fields one by one, and the count not before the first put or
             // flush.
             map.put_at(0, &IndexHeader { index_count: 0, ..header }.encode())?;
@@ -486,15 +479,7 @@ impl Writer {
         // A reader that finds the entry through its slot must find it whole.
         fence(Ordering::Release);
         self.map.put_array(slot_position, &count.to_be_bytes())?;
-        let header = &mut self.header;
-        if count <= 1 {
-            header.begin_physical_offset = put.physical_offset;
-            header.begin_timestamp_ms = put.store_timestamp_ms;
-        }
-        header.hash_slot_count = header.hash_slot_count.saturating_add(i32::from(prev_entry == 0));
-        header.index_count = count + 1; // below the layout's number of entries
-        header.end_physical_offset = put.physical_offset;
-        header.end_timestamp_ms = put.store_timestamp_ms;
+        self.header.add(put.physical_offset, put.store_timestamp_ms, prev_entry == 0);
         fence(Ordering::Release);
         self.write_header()?;
         Ok(true)

@@ -201,13 +201,8 @@ impl Candidates {
             return Ok(true);
         };
         let Some(file) = file else {
-            findings.push(Corruption {
-                path: Some(listed.path.clone()),
-                offset: 0,
-                kind: CorruptionKind::FileLength,
-                expected: "an index file".to_owned(),
-                found: "none: it was removed meanwhile".to_owned(),
-            });
+            let (kind, found) = (CorruptionKind::FileLength, "none: it was removed meanwhile");
+            findings.push(Corruption::new(&listed.path, 0, kind, "an index file", found));
             return Ok(true);
         };
         let slot = file.layout().slot_of(self.key_hash);

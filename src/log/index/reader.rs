@@ -175,12 +175,15 @@ impl<B: IndexBytes> IndexReader<'_, B> {
     /// Reports a fault in an entry, `at` bytes behind its start.
     #[cold]
     pub(crate) fn report(&mut self, number: u32, at: u64, expected: String, found: String) {
-        self.findings.push(Corruption {
-            path: Some(self.bytes.path().to_owned()),
-            offset: self.layout.entry_position(number).saturating_add(at),
-            kind: if at == 16 { CorruptionKind::IndexChain } else { CorruptionKind::IndexEntry },
-            expected,
-            found,
-        });
+        let offset = self.layout.entry_position(number).saturating_add(at);
+        let kind = if at == 16 { CorruptionKind::IndexChain } else { CorruptionKind::IndexEntry };
+        self.findings.push(Corruption::new(self.bytes.path(), offset, kind, expected, found));
+    }
+
+    #[cold]
+    pub(crate) fn report_slot(&mut self, position: u64, expected: String, entry: u32) {
+        let (path, kind) = (self.bytes.path(), CorruptionKind::IndexSlot);
+        let found = format!("entry {entry}");
+        self.findings.push(Corruption::new(path, position, kind, expected, found));
     }
 }

@@ -102,21 +102,9 @@ struct Waiting {
 impl IndexRun {
     /// Finds the newest `max` offsets for a key between two store times by RocketMQ's rules: whole
     /// seconds; a walk ends at the first entry before `begin_ms`, the search at the first file that
-    /// begins before it.
+    /// begins before it. Takes waiting keys of later messages, oldest first: equals the later answer
+    /// of the index.
     pub fn query_offsets(
-        &self,
-        topic: &[u8],
-        key: &[u8],
-        begin_ms: i64,
-        end_ms: i64,
-        max: usize,
-    ) -> Result<IndexAnswer> {
-        self.query_offsets_with(&[], topic, key, (begin_ms, end_ms), max)
-    }
-
-    /// [`IndexRun::query_offsets`] with waiting keys of later messages, oldest first: equals the
-    /// later answer of the index.
-    pub fn query_offsets_with(
         &self,
         waiting: &[IndexPut],
         topic: &[u8],
@@ -260,13 +248,8 @@ impl IndexRun {
             return Ok(begin_timestamp_ms >= wanted.begin_ms);
         };
         if offsets.len() < wanted.max {
-            findings.push(Corruption {
-                path: Some(file.path().to_owned()),
-                offset,
-                kind: CorruptionKind::IndexHeader,
-                expected: expected.to_owned(),
-                found,
-            });
+            let (path, kind) = (file.path(), CorruptionKind::IndexHeader);
+            findings.push(Corruption::new(path, offset, kind, expected, found));
         }
         Ok(true)
     }

@@ -165,7 +165,7 @@ impl IndexRun {
             let path = self.dir.join(&entry.name);
             let name = entry.name.to_str().and_then(parse_index_name);
             let (Some(name), FileKind::File) = (name, entry.kind) else {
-                findings.push(stray(path, entry.kind));
+                findings.push(stray(&path, entry.kind));
                 continue;
             };
             if name >= INDEX_NAMES_END {
@@ -380,27 +380,12 @@ impl IndexRun {
         Err(Error::Corrupt(Box::new(without_successor(&path, newest))))
     }
 
-    /// Removes the files named by `drop`, usable or not, newest first: a crash leaves a whole
-    /// beginning.
-    pub(crate) fn remove_newest_first(
+    /// Removes the files named by `drop`, usable or not. Newest first, a crash leaves a whole
+    /// beginning; oldest first, a whole end.
+    pub(crate) fn remove(
         &self,
-        drop: impl Fn(&IndexRunFile) -> bool,
-    ) -> Result<Vec<PathBuf>> {
-        self.remove(drop, true)
-    }
-
-    /// Removes files oldest first: a crash leaves a whole end.
-    pub(crate) fn remove_oldest_first(
-        &self,
-        drop: impl Fn(&IndexRunFile) -> bool,
-    ) -> Result<Vec<PathBuf>> {
-        self.remove(drop, false)
-    }
-
-    fn remove(
-        &self,
-        drop: impl Fn(&IndexRunFile) -> bool,
         newest_first: bool,
+        drop: impl Fn(&IndexRunFile) -> bool,
     ) -> Result<Vec<PathBuf>> {
         let listing = self.listing();
         let mut doomed: Vec<_> =
@@ -427,25 +412,16 @@ impl IndexRun {
 }
 
 fn without_successor(path: &Path, name: u64) -> Corruption {
-    Corruption {
-        path: Some(path.to_owned()),
-        offset: 0,
-        kind: CorruptionKind::FileName,
-        expected: "a name that leaves room for a later one".to_owned(),
-        found: format!("{name:017}"),
-    }
+    let expected = "a name that leaves room for a later one";
+    Corruption::new(path, 0, CorruptionKind::FileName, expected, format!("{name:017}"))
 }
 
-fn stray(path: PathBuf, kind: FileKind) -> Corruption {
-    Corruption {
-        offset: 0,
-        kind: CorruptionKind::FileName,
-        expected: "a file whose name is 17 digits".to_owned(),
-        found: match kind {
-            FileKind::File => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-            FileKind::Directory => "a folder".to_owned(),
-            FileKind::Other => "no regular file".to_owned(),
-        },
-        path: Some(path),
-    }
+fn stray(path: &Path, kind: FileKind) -> Corruption {
+    let found = match kind {
+        FileKind::File => path.file_name().unwrap_or_default().to_string_lossy(),
+        FileKind::Directory => "a folder".into(),
+        FileKind::Other => "no regular file".into(),
+    };
+    let expected = "a file whose name is 17 digits";
+    Corruption::new(path, 0, CorruptionKind::FileName, expected, found)
 }

@@ -67,10 +67,6 @@ impl IndexFlush {
     }
 }
 
-fn done_of(begun: Option<(i64, usize)>, physical_offset: i64) -> usize {
-    begun.filter(|(of, _)| *of == physical_offset).map_or(0, |(_, keys)| keys)
-}
-
 #[derive(Debug)]
 pub struct IndexService {
     run: Arc<IndexRun>,
@@ -159,30 +155,6 @@ impl IndexService {
         put
     }
 
-    /// A faster [`IndexService::build`] for hashed keys of several messages, each message's keys
-    /// together. May be repeated after an error, too.
-    pub fn put_many(&mut self, puts: &[IndexPut]) -> Result<()> {
-        let mut left = puts;
-        while let Some(first) = left.first() {
-            self.make_room()?;
-            let last_keyed = self.end_physical_offset();
-            let begun = done_of(self.begun.take(), first.physical_offset);
-            let of_one = |put: &&IndexPut| put.physical_offset == first.physical_offset;
-            let keys = left.iter().take_while(of_one).count();
-            let (message, rest) = left.split_at(keys);
-            if first.physical_offset >= last_keyed {
-                for (number, put) in message.iter().enumerate().take(MAX_KEYS).skip(begun) {
-                    if let Err(error) = self.push(*put) {
-                        self.begun = Some((first.physical_offset, number));
-                        return Err(error);
-                    }
-                }
-            }
-            left = rest;
-        }
-        Ok(())
-    }
-
     /// [`IndexService::build`] with [`DispatchRequest::key_hashes`].
     #[inline(always)]
     pub fn put(
@@ -197,7 +169,8 @@ impl IndexService {
         if physical_offset < self.end_physical_offset() {
             return Ok(0);
         }
-        let done = done_of(self.begun.take(), physical_offset);
+        let begun = self.begun.take().filter(|(of, _)| *of == physical_offset);
+        let done = begun.map_or(0, |(_, keys)| keys);
         for (number, &key_hash) in key_hashes.iter().enumerate().skip(done) {
             let put = IndexPut { key_hash, physical_offset, store_timestamp_ms };
             if let Err(error) = self.push(put) {
@@ -396,7 +369,7 @@ impl IndexService {
         self.waiting.clear();
         self.set_current(None);
         self.begun = None;
-        let removed = self.run.remove_newest_first(|file| file.name >= name)?;
+        let removed = self.run.remove(true, |file| file.name >= name)?;
         self.full.retain(|full| !removed.contains(&full.path));
         Ok(removed)
     }
@@ -478,17 +451,14 @@ impl IndexService {
     /// (`IndexService#deleteExpiredFile`).
     pub fn delete_before(&mut self, min_physical_offset: i64) -> Result<Vec<PathBuf>> {
         let files = self.run.files();
-        let mut keep_from = None;
+        let mut expired = Vec::new();
         for file in files.iter().take(files.len().saturating_sub(1)) {
             if self.run.open(file)?.header()?.end_physical_offset >= min_physical_offset {
                 break;
             }
-            keep_from = Some(file.name);
+            expired.push(file.name);
         }
-        let Some(last_expired) = keep_from else { return Ok(Vec::new()) };
-        let expired: Vec<_> =
-            files.iter().map(|file| file.name).filter(|name| *name <= last_expired).collect();
-        let removed = self.run.remove_oldest_first(|file| expired.contains(&file.name))?;
+        let removed = self.run.remove(false, |file| expired.contains(&file.name))?;
         self.full.retain(|full| !removed.contains(&full.path));
         Ok(removed)
     }

@@ -94,7 +94,7 @@ fn as_rocketmq(reader: &Reader, query: &KeyQuery<'_>, text: &[u8]) -> Result<Que
         true => waiting_keys(reader, reader.indexed_offset()?)?,
         false => (Vec::new(), true),
     };
-    let answer = index.query_offsets_with(&waiting, query.topic, text, span, most)?;
+    let answer = index.query_offsets(&waiting, query.topic, text, span, most)?;
     result.complete = is_whole && answer.findings.is_empty();
     let mut offsets = answer.offsets;
     offsets.sort_unstable();

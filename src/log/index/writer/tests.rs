@@ -50,7 +50,7 @@ impl Index {
     fn raw(&mut self, key: &str, begin: i64, end: i64, max: usize) -> Vec<i64> {
         self.service.drain().unwrap();
         let answer =
-            self.service.run().query_offsets(b"T", key.as_bytes(), begin, end, max).unwrap();
+            self.service.run().query_offsets(&[], b"T", key.as_bytes(), (begin, end), max).unwrap();
         assert_eq!(answer.findings, []);
         answer.offsets
     }
@@ -311,13 +311,13 @@ fn a_message_has_as_many_keys_as_its_properties_have_room_for() {
 #[test]
 fn answers_carry_the_end_of_the_newest_file() {
     let mut index = Index::new(10, 4);
-    let answer = index.service.run().query_offsets(b"T", b"k", 0, EVER, 10).unwrap();
+    let answer = index.service.run().query_offsets(&[], b"T", b"k", (0, EVER), 10).unwrap();
     assert_eq!(answer, Default::default());
     for offset in 1..=4 {
         index.build(offset, NOW + offset, "k");
     }
     index.service.drain().unwrap();
-    let answer = index.service.run().query_offsets(b"T", b"none", 0, EVER, 10).unwrap();
+    let answer = index.service.run().query_offsets(&[], b"T", b"none", (0, EVER), 10).unwrap();
     assert_eq!(answer.last_update_physical_offset, 4);
     assert_eq!(answer.last_update_timestamp_ms, NOW + 4);
 }
@@ -445,7 +445,7 @@ fn a_reader_of_another_process_follows_files_that_come_and_go() {
     index.service.drain().unwrap();
     assert_eq!(run.refresh().unwrap(), []);
     assert_eq!(run.last_keyed_offset().unwrap(), Some(5));
-    let all = |run: &IndexRun| run.query_offsets(b"T", b"k", 0, EVER, 10).unwrap();
+    let all = |run: &IndexRun| run.query_offsets(&[], b"T", b"k", (0, EVER), 10).unwrap();
     assert_eq!(all(&run).offsets, [5, 4, 3, 2, 1]);
     index.service.delete_before(3).unwrap();
     assert_eq!(run.refresh().unwrap(), []);
@@ -461,7 +461,7 @@ fn a_file_stays_readable_until_it_is_let_go() {
     }
     index.service.drain().unwrap();
     let run = index.service.run();
-    let all = || run.query_offsets(b"T", b"k", 0, EVER, 10).unwrap().offsets;
+    let all = || run.query_offsets(&[], b"T", b"k", (0, EVER), 10).unwrap().offsets;
     assert_eq!(all(), [4, 3, 2, 1]);
     for file in run.files() {
         fs::remove_file(&file.path).unwrap();

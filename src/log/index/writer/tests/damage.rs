@@ -35,23 +35,23 @@ fn out_of_order() -> Index {
 #[test]
 fn hi06_a_header_out_of_order_is_reported_and_hides_no_file() {
     let index = out_of_order();
-    let answer = index.service.run().query_offsets(b"T", b"k", NOW - 100, EVER, 10).unwrap();
+    let answer = index.service.run().query_offsets(&[], b"T", b"k", (NOW - 100, EVER), 10).unwrap();
     assert_eq!(answer.offsets, [4, 3, 2, 1]);
     let kinds: Vec<_> = answer.findings.iter().map(|finding| finding.kind).collect();
     assert_eq!(kinds, [CorruptionKind::IndexHeader]);
     // That file alone holds enough, so nothing depends on its times.
-    let answer = index.service.run().query_offsets(b"T", b"k", NOW - 100, EVER, 2).unwrap();
+    let answer = index.service.run().query_offsets(&[], b"T", b"k", (NOW - 100, EVER), 2).unwrap();
     assert_eq!((answer.offsets, answer.findings), (vec![4, 3], vec![]));
 }
 
 #[test]
 fn an_answer_has_the_last_update_of_the_newest_file() {
     let index = out_of_order();
-    let answer = index.service.run().query_offsets(b"T", b"k", NOW, EVER, 10).unwrap();
+    let answer = index.service.run().query_offsets(&[], b"T", b"k", (NOW, EVER), 10).unwrap();
     assert_eq!((answer.offsets.len(), answer.findings.len()), (4, 1));
     assert_eq!(answer.last_update_physical_offset, 4);
     let empty = Index::new(10, 3);
-    let answer = empty.service.run().query_offsets(b"T", b"k", NOW, EVER, 10).unwrap();
+    let answer = empty.service.run().query_offsets(&[], b"T", b"k", (NOW, EVER), 10).unwrap();
     assert_eq!((answer.offsets.len(), answer.findings.len()), (0, 0));
     assert_eq!((answer.last_update_timestamp_ms, answer.last_update_physical_offset), (0, 0));
 }
@@ -112,7 +112,7 @@ fn damage_met_by_a_query_hides_only_its_file() {
     index.service.drain().unwrap();
     let middle = index.service.run().files()[1].path.clone();
     fs::OpenOptions::new().write(true).open(&middle).unwrap().set_len(99).unwrap();
-    let answer = index.service.run().query_offsets(b"T", b"k", 0, EVER, 10).unwrap();
+    let answer = index.service.run().query_offsets(&[], b"T", b"k", (0, EVER), 10).unwrap();
     assert_eq!(answer.offsets, [6, 5, 2, 1]);
     assert_eq!(answer.findings.len(), 1);
     let mut candidates = index.service.run().candidates(b"T", b"k", 0, EVER);
@@ -138,7 +138,7 @@ fn hm01_a_file_cut_short_between_queries_hides_only_itself() {
     }
     index.service.drain().unwrap();
     let run = index.service.run();
-    let ask = || run.query_offsets(b"T", b"k", 0, EVER, 10).unwrap();
+    let ask = || run.query_offsets(&[], b"T", b"k", (0, EVER), 10).unwrap();
     for (file, left) in run.files().iter().zip([[6, 5, 4, 3], [6, 5, 2, 1], [4, 3, 2, 1]]) {
         assert_eq!(ask().offsets, [6, 5, 4, 3, 2, 1]);
         let whole = fs::read(&file.path).unwrap();
