@@ -123,10 +123,10 @@ fn select(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> Option<Selected> 
         ends.push(offsets.len());
     }
     let mapped = IndexFile::open(storage, path, layout, IndexOpen::ReadMapped).unwrap();
-    let (mut together, mut met) = (OffsetLists::new(), Vec::new());
+    let (mut together, mut met) = (OffsetLists::default(), Vec::new());
     let hashes: Vec<i32> = HASHES.collect();
     let _ = mapped.select_many(&hashes, 0, i64::MAX, 64, &mut together, &mut met);
-    assert_eq!((together.offsets(), together.ends()), (&*offsets, &*ends), "one by one");
+    assert_eq!((&*together.offsets, &*together.ends), (&*offsets, &*ends), "one by one");
     assert_eq!(met.len(), findings.len(), "one by one");
     let mut faults = 0;
     let _ = black_box(file.check(&mut |_| faults += 1));

@@ -32,17 +32,14 @@ impl IndexFile {
 /// Answers of several look-ups; reusable, keeps its memory.
 #[derive(Clone, Debug, Default)]
 pub struct OffsetLists {
-    offsets: Vec<i64>,
-    ends: Vec<usize>,
+    /// Offsets of all answers, in each the newest first.
+    pub offsets: Vec<i64>,
+    /// End of each answer.
+    pub ends: Vec<usize>,
     scratch: Scratch,
 }
 
 impl OffsetLists {
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// With memory for so many look-ups of one offset each.
     #[must_use]
     pub fn with_capacity(look_ups: usize) -> Self {
@@ -51,53 +48,6 @@ impl OffsetLists {
             ends: Vec::with_capacity(look_ups),
             scratch: Scratch::default(),
         }
-    }
-
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.ends.len()
-    }
-
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
-    }
-
-    /// Offsets of look-up `number`, newest first.
-    #[must_use]
-    pub fn get(&self, number: usize) -> Option<&[i64]> {
-        let end = *self.ends.get(number)?;
-        let start = match number.checked_sub(1) {
-            Some(before) => *self.ends.get(before)?,
-            None => 0,
-        };
-        self.offsets.get(start..end)
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = &[i64]> {
-        (0..self.len()).filter_map(|number| self.get(number))
-    }
-
-    #[must_use]
-    pub fn offsets(&self) -> &[i64] {
-        &self.offsets
-    }
-
-    /// End of each answer in [`OffsetLists::offsets`].
-    #[must_use]
-    pub fn ends(&self) -> &[usize] {
-        &self.ends
-    }
-
-    /// All offsets, and the end of each answer.
-    #[must_use]
-    pub fn into_parts(self) -> (Vec<i64>, Vec<usize>) {
-        (self.offsets, self.ends)
-    }
-
-    pub fn clear(&mut self) {
-        self.offsets.clear();
-        self.ends.clear();
     }
 }
 

@@ -97,7 +97,7 @@ pub(crate) struct OffsetLists {
 impl OffsetLists {
     /// `None` if there are too many offsets for a list.
     pub(crate) fn new(lists: log::OffsetLists) -> Option<Self> {
-        let (offsets, list_ends) = lists.into_parts();
+        let log::OffsetLists { offsets, ends: list_ends, .. } = lists;
         // The last is the largest.
         i32::try_from(offsets.len()).ok()?;
         let mut ends = Vec::with_capacity(list_ends.len() + 1);

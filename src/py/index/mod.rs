@@ -397,7 +397,7 @@ impl IndexFile {
             })?;
             Ok(lists)
         })?;
-        let count = lists.offsets().len();
+        let count = lists.offsets.len();
         py.detach(|| OffsetLists::new(lists))
             .ok_or_else(|| PyOverflowError::new_err(format!("{count} offsets in one answer")))
     }

@@ -25,9 +25,9 @@ fn select_damaged(file: &IndexFile, hash: i32) -> (Vec<i64>, Vec<CorruptionKind>
         .flat_map(|reader| {
             let (mut found, mut findings) = (Vec::new(), Vec::new());
             reader.select(hash, 0, EVER, 10, &mut found, &mut findings).unwrap();
-            let (mut lists, mut others) = (OffsetLists::new(), Vec::new());
+            let (mut lists, mut others) = (OffsetLists::default(), Vec::new());
             reader.select_many(&[hash], 0, EVER, 10, &mut lists, &mut others).unwrap();
-            [(found, findings), (lists.get(0).unwrap().to_vec(), others)]
+            [(found, findings), (lists.offsets, others)]
         })
         .collect::<Vec<_>>();
     assert!(answers.windows(2).all(|pair| pair[0] == pair[1]), "{answers:?}");
@@ -151,7 +151,7 @@ fn hm01_a_file_cut_short_under_a_reader_is_an_error() {
         for reader in &readers {
             let mut findings = Vec::new();
             let selected = reader.select(1, 0, EVER, 10, &mut Vec::new(), &mut findings);
-            let mut lists = OffsetLists::new();
+            let mut lists = OffsetLists::default();
             let many = reader.select_many(&[1, 2], 0, EVER, 10, &mut lists, &mut findings);
             let mapped = matches!(reader.bytes, Bytes::Mapped(_));
             for outcome in [selected, many, reader.header().map(drop)] {
