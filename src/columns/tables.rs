@@ -51,10 +51,9 @@ fn group_column<'a>(
         Grouping::QueueId => {
             Arc::new(Int32Array::from_iter_values(groups.map(|group| group.queue_id)))
         }
-        Grouping::Minute => times(groups.map(|group| group.minute_ms))?,
-        Grouping::QuarterHour => times(groups.map(|group| group.quarter_hour_ms))?,
-        Grouping::Hour => times(groups.map(|group| group.hour_ms))?,
-        Grouping::Day => times(groups.map(|group| group.day_ms))?,
+        Grouping::Minute | Grouping::QuarterHour | Grouping::Hour | Grouping::Day => {
+            times(groups.map(|group| group.begin_ms(grouping)))?
+        }
         Grouping::Tags => {
             Arc::new(groups.map(|group| group.tags.as_deref().map(text)).collect::<StringArray>())
         }

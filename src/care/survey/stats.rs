@@ -3,7 +3,6 @@
 //! One walk over the log in bounded memory: beyond [`StatsOptions::most_bytes`] new groups are
 //! counted together.
 
-use std::hash::{Hash, Hasher};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,9 +20,14 @@ use crate::store::progress::Progress;
 use crate::store::read::scan::{OnDamage, ScanFilter};
 
 const MINUTE_MS: i64 = 60_000;
-const QUARTER_HOUR_MS: i64 = 15 * MINUTE_MS;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
-const DAY_MS: i64 = 24 * HOUR_MS;
+/// Groupings by time and their spans, the longest first.
+const TIMES: [(Grouping, i64); 4] = [
+    (Grouping::Day, 24 * HOUR_MS),
+    (Grouping::Hour, HOUR_MS),
+    (Grouping::QuarterHour, 15 * MINUTE_MS),
+    (Grouping::Minute, MINUTE_MS),
+];
 /// Approximate memory of a group beside topic and tags.
 const GROUP_BYTES: usize = 192;
 
@@ -92,63 +96,33 @@ impl Totals {
 
 /// A group; unused dimensions are empty or 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Group {
-    pub topic: Box<[u8]>,
+pub struct Group<B = Box<[u8]>> {
+    pub topic: B,
     pub queue_id: i32,
-    pub day_ms: i64,
-    pub hour_ms: i64,
-    pub quarter_hour_ms: i64,
-    pub minute_ms: i64,
+    begins_ms: [i64; TIMES.len()],
     /// Tags; `None` without any.
-    pub tags: Option<Box<[u8]>>,
+    pub tags: Option<B>,
 }
 
-struct GroupOf<'a> {
-    topic: &'a [u8],
-    queue_id: i32,
-    day_ms: i64,
-    hour_ms: i64,
-    quarter_hour_ms: i64,
-    minute_ms: i64,
-    tags: Option<&'a [u8]>,
-}
+impl<B> Group<B> {
+    /// Begin of its span of time.
+    #[must_use]
+    pub fn begin_ms(&self, grouping: Grouping) -> i64 {
+        let mut begins = TIMES.iter().zip(self.begins_ms);
+        begins.find(|((of, _), _)| *of == grouping).map_or(0, |(_, begin_ms)| begin_ms)
+    }
 
-impl Hash for GroupOf<'_> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        // Equal to `Group`'s derived hash: a box hashes like its slice.
-        self.topic.hash(state);
-        self.queue_id.hash(state);
-        self.day_ms.hash(state);
-        self.hour_ms.hash(state);
-        self.quarter_hour_ms.hash(state);
-        self.minute_ms.hash(state);
-        self.tags.hash(state);
+    fn map<'a, C>(&'a self, with: impl Fn(&'a B) -> C) -> Group<C> {
+        let Self { topic, queue_id, begins_ms, tags } = self;
+        let tags = tags.as_ref().map(&with);
+        Group { topic: with(topic), queue_id: *queue_id, begins_ms: *begins_ms, tags }
     }
 }
 
-impl Equivalent<Group> for GroupOf<'_> {
+// A box hashes like its slice.
+impl Equivalent<Group> for Group<&[u8]> {
     fn equivalent(&self, group: &Group) -> bool {
-        *self.topic == *group.topic
-            && self.queue_id == group.queue_id
-            && self.day_ms == group.day_ms
-            && self.hour_ms == group.hour_ms
-            && self.quarter_hour_ms == group.quarter_hour_ms
-            && self.minute_ms == group.minute_ms
-            && self.tags == group.tags.as_deref()
-    }
-}
-
-impl From<&GroupOf<'_>> for Group {
-    fn from(group: &GroupOf<'_>) -> Self {
-        Self {
-            topic: group.topic.into(),
-            queue_id: group.queue_id,
-            day_ms: group.day_ms,
-            hour_ms: group.hour_ms,
-            quarter_hour_ms: group.quarter_hour_ms,
-            minute_ms: group.minute_ms,
-            tags: group.tags.map(Into::into),
-        }
+        *self == group.map(|bytes| &**bytes)
     }
 }
 
@@ -186,24 +160,18 @@ pub fn stats(
     let mut others = Totals::default();
     let (mut held, mut stand_ins) = (0_usize, 0);
     let by = |grouping| options.by.contains(&grouping);
-    let (topic, queue_id, day) = (by(Grouping::Topic), by(Grouping::QueueId), by(Grouping::Day));
-    let (hour, tags) = (by(Grouping::Hour), by(Grouping::Tags));
-    let (quarter_hour, minute) = (by(Grouping::QuarterHour), by(Grouping::Minute));
+    let (topic, queue_id, tags) = (by(Grouping::Topic), by(Grouping::QueueId), by(Grouping::Tags));
+    let spans = TIMES.map(|(grouping, span_ms)| by(grouping).then_some(span_ms));
     let skipped = each_message(&store, options.on_damage, progress, |view: &MessageView<'_>| {
         if !options.filter.takes(view) {
             return;
         }
         let time_ms = view.store_timestamp_ms();
-        let begin = |wanted: bool, length: i64| {
-            if wanted { time_ms.div_euclid(length).saturating_mul(length) } else { 0 }
-        };
-        let group = GroupOf {
+        let begin = |span_ms: i64| time_ms.div_euclid(span_ms).saturating_mul(span_ms);
+        let group = Group {
             topic: if topic { view.topic() } else { &[] },
             queue_id: if queue_id { view.queue_id() } else { 0 },
-            day_ms: begin(day, DAY_MS),
-            hour_ms: begin(hour, HOUR_MS),
-            quarter_hour_ms: begin(quarter_hour, QUARTER_HOUR_MS),
-            minute_ms: begin(minute, MINUTE_MS),
+            begins_ms: spans.map(|span_ms| span_ms.map_or(0, begin)),
             tags: if tags { view.property(names::TAGS) } else { None },
         };
         let totals = match groups.get_mut(&group) {
@@ -214,7 +182,7 @@ pub fn stats(
                     &mut others
                 } else {
                     held += size;
-                    groups.entry(Group::from(&group)).or_default()
+                    groups.entry(group.map(|bytes| Box::from(*bytes))).or_default()
                 }
             }
         };
@@ -281,7 +249,8 @@ mod tests {
             std::os::unix::fs::FileExt::write_all_at(&log, &time_ms.to_be_bytes(), at).unwrap();
         }
         let hours = count(dir.path(), &StatsOptions::by(&[Grouping::Hour]));
-        let begins: Vec<_> = hours.groups.iter().map(|(group, _)| group.hour_ms).collect();
+        let begins: Vec<_> =
+            hours.groups.iter().map(|(group, _)| group.begin_ms(Grouping::Hour)).collect();
         assert_eq!(begins, [i64::MIN, -HOUR_MS, 0]);
     }
 }

@@ -77,11 +77,8 @@ pub(crate) fn stats<'py>(
             match grouping {
                 Grouping::Topic => row.append(text(&group.topic)),
                 Grouping::QueueId => row.append(group.queue_id),
-                Grouping::Minute => row.append(group.minute_ms),
-                Grouping::QuarterHour => row.append(group.quarter_hour_ms),
-                Grouping::Hour => row.append(group.hour_ms),
-                Grouping::Day => row.append(group.day_ms),
                 Grouping::Tags => row.append(group.tags.as_deref().map(text)),
+                time => row.append(group.begin_ms(*time)),
             }?;
         }
         let (messages, bytes, first_ms, last_ms) = totals_row(totals);
