@@ -119,19 +119,23 @@ impl ConsumeQueueExt {
         if offset < self.units.start() || offset >= self.units.tail().end() {
             return Ok(TagsCode::Unreadable);
         }
+        let unit = self.unit_at(offset)?;
+        Ok(unit.map_or(TagsCode::Unreadable, |(tags_code, _)| TagsCode::Known(tags_code)))
+    }
+
+    /// Tags code and length of the unit at an offset; `None` if unreadable.
+    fn unit_at(&self, offset: u64) -> Result<Option<(i64, u64)>> {
         // A unit does not cross files.
         let size = self.run().file_size();
-        let room = to_usize(size - offset % size);
-        let mut block = vec![0; room.min(MAX_UNIT_LEN).min(512)];
+        let room = to_usize(size - offset % size).min(MAX_UNIT_LEN);
+        let mut block = vec![0; room.min(512)];
         loop {
             let read = self.units.read_at(&mut block, offset)?;
             match consume_queue_ext::read_unit(&block[..read]) {
-                Ok(ExtFrame::Unit(unit, _)) => return Ok(TagsCode::Known(unit.tags_code)),
+                Ok(ExtFrame::Unit(unit, len)) => return Ok(Some((unit.tags_code, len as u64))),
                 // Longer than most.
-                Err(_) if read == block.len() && read < room.min(MAX_UNIT_LEN) => {
-                    block.resize(room.min(MAX_UNIT_LEN), 0);
-                }
-                _ => return Ok(TagsCode::Unreadable),
+                Err(_) if read == block.len() && read < room => block.resize(room, 0),
+                _ => return Ok(None),
             }
         }
     }
@@ -141,14 +145,7 @@ impl ConsumeQueueExt {
         let Some(offset) = offset.and_then(|offset| u64::try_from(offset).ok()) else {
             return Ok(None);
         };
-        let size = self.run().file_size();
-        let room = to_usize(size - offset % size);
-        let mut block = vec![0; room.min(MAX_UNIT_LEN)];
-        let read = self.units.read_at(&mut block, offset)?;
-        Ok(match consume_queue_ext::read_unit(&block[..read]) {
-            Ok(ExtFrame::Unit(_, len)) => Some((offset, offset + len as u64)),
-            _ => None,
-        })
+        Ok(self.unit_at(offset)?.map(|(_, len)| (offset, offset + len)))
     }
 
     /// Truncates behind the unit of the queue's last entry
