@@ -4,15 +4,15 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashSet;
 
+use super::new_store::topic_table;
 use super::numbering::replaced;
-use super::{ConfigFile, NumberRule, Plan, TOPICS, Transfer, config_files};
+use super::{NumberRule, Plan, Transfer, config_files};
 use crate::care::topics::is_deleted;
 use crate::config::StoreConfig;
 use crate::error::{CorruptionKind, Error, FormatError, Result};
 use crate::files::{Os, Storage};
-use crate::format::config::tables::TopicTable;
 use crate::format::message::properties::{self, names};
 use crate::format::message::{MessageView, Record, sys_flag};
 use crate::format::queue::batch::{self, BatchItem};
@@ -27,45 +27,14 @@ use crate::store::read::scan::ScanFilter;
 const REPORT_EVERY: u64 = 4 << 20;
 
 /// Options of [`copy`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct CopyOptions {
     /// Which messages to copy.
     pub filter: ScanFilter,
-    /// Only messages with one of these keys or unique keys; `None` means all.
-    pub keys: Option<HashSet<Box<[u8]>>>,
     /// Whether each queue is renumbered from 0.
     pub renumber: bool,
     /// Changes to the messages.
     pub redaction: Redaction,
-}
-
-impl Default for CopyOptions {
-    fn default() -> Self {
-        Self {
-            filter: ScanFilter::ALL,
-            keys: None,
-            renumber: false,
-            redaction: Redaction::default(),
-        }
-    }
-}
-
-impl CopyOptions {
-    fn takes_all(&self) -> bool {
-        let filter = &self.filter;
-        let any_time = (filter.begin_ms, filter.end_ms) == (i64::MIN, i64::MAX);
-        self.keys.is_none() && filter.topics.is_none() && filter.tags.is_all() && any_time
-    }
-
-    fn takes(&self, view: &MessageView<'_>) -> bool {
-        self.filter.takes(view)
-            && self.keys.as_ref().is_none_or(|keys| {
-                let found = properties::indexed(view.raw_properties());
-                found.unique_key.is_some_and(|key| keys.contains(key))
-                    || properties::split_keys(found.keys.unwrap_or_default())
-                        .any(|key| keys.contains(key))
-            })
-    }
 }
 
 /// Result of [`copy`].
@@ -89,44 +58,6 @@ pub struct CopyReport {
     pub config_files: Vec<String>,
     /// Topics deleted in the source: their messages are in the copy's log and in no queue.
     pub deleted_topics: Vec<String>,
-}
-
-struct Deleted<'a> {
-    storage: &'a dyn Storage,
-    paths: StorePaths,
-    table: Option<TopicTable>,
-    judged: HashMap<Box<[u8]>, bool>,
-}
-
-impl<'a> Deleted<'a> {
-    fn new(
-        storage: &'a dyn Storage,
-        paths: StorePaths,
-        files: &[ConfigFile],
-        filter: &ScanFilter,
-    ) -> Self {
-        let table = files.iter().find(|(name, bytes)| name == TOPICS && !bytes.is_empty());
-        // A topic requested by name is served.
-        let table = table.filter(|_| filter.topics.is_none());
-        let table = table.and_then(|(_, bytes)| TopicTable::parse(bytes).ok());
-        Self { storage, paths, table, judged: HashMap::new() }
-    }
-
-    fn judge(&mut self, topic: &[u8]) {
-        let Some(table) = &self.table else { return };
-        if !self.judged.contains_key(topic) {
-            let is_deleted = is_deleted(self.storage, &self.paths, table, topic);
-            self.judged.insert(topic.into(), is_deleted);
-        }
-    }
-
-    fn into_names(self) -> Vec<String> {
-        let deleted = self.judged.into_iter().filter(|(_, is_deleted)| *is_deleted);
-        let names = deleted.map(|(topic, _)| String::from_utf8_lossy(&topic).into_owned());
-        let mut names: Vec<_> = names.collect();
-        names.sort_unstable();
-        names
-    }
 }
 
 /// Copies the requested messages of the store at `path` into a new one at `out`, with its
@@ -154,10 +85,12 @@ pub fn copy(
     }
     let paths = StorePaths::new(path, store.config());
     let files = config_files(&*storage, &paths.config())?;
-    let mut deleted = Deleted::new(&*storage, paths, &files, &options.filter);
+    // A topic requested by name is served.
+    let table = topic_table(&files).ok().flatten().filter(|_| topics.is_none());
+    let mut copied: HashSet<Box<[u8]>> = HashSet::new();
     let begin = store.log().min_offset();
     let file_size = store.log().run().file_size();
-    let base_offset = match (options.renumber, options.takes_all()) {
+    let base_offset = match (options.renumber, options.filter.takes_all()) {
         (true, _) => 0,
         (false, true) => begin,
         // Behind the first file: a broker skips entries before the log, but nothing lies before
@@ -182,11 +115,13 @@ pub fn copy(
     };
     let mut transfer = Transfer::begin(Arc::new(Os), out, plan)?;
     each_record(path, &store, progress, |at, view| {
-        if !options.takes(view) {
+        if !options.filter.takes(view) {
             report.left_out += 1;
             return Ok(());
         }
-        deleted.judge(view.topic());
+        if table.is_some() {
+            copied.get_or_insert_with(view.topic(), |topic| topic.into());
+        }
         let record = Record::of(view);
         if record.property_crc {
             // A new checksum must not hide damage.
@@ -204,7 +139,12 @@ pub fn copy(
     report.bytes = transfer.bytes;
     report.stand_ins = transfer.stand_ins;
     report.in_place = transfer.in_place;
-    report.deleted_topics = deleted.into_names();
+    for topic in copied {
+        if table.as_ref().is_some_and(|table| is_deleted(&*storage, &paths, table, &topic)) {
+            report.deleted_topics.push(String::from_utf8_lossy(&topic).into_owned());
+        }
+    }
+    report.deleted_topics.sort_unstable();
     transfer.delete_topics(report.deleted_topics.clone());
     transfer.finish()?;
     Ok(report)

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 use serde_json::Value;
 
+pub(super) use self::new_store::refuse_what_is_there;
 pub use self::new_store::{ConfigFile, NewStore};
-pub(super) use self::new_store::{TOPICS, refuse_what_is_there};
+use self::new_store::{TOPICS, parse_table, topic_table};
 use self::numbering::Numbering;
 pub(super) use self::numbering::has_no_stand_ins;
 pub use self::numbering::{NumberRule, QueueName};
@@ -76,7 +77,8 @@ impl Transfer {
     /// table that would have to change.
     pub fn begin(storage: Arc<dyn Storage>, out: &Path, plan: Plan) -> Result<Self> {
         let Plan { config, base_offset, rule, closed_up, files, expected } = plan;
-        let mut numbering = Numbering::new(rule, kinds(&files)).closing_up(closed_up);
+        let mut numbering = Numbering::new(rule, kinds(&files));
+        numbering.closed_up = closed_up;
         for (name, bytes) in &files {
             if OFFSET_FILES.contains(&name.as_str()) {
                 let table = parse_table(name, bytes, OffsetTable::parse)?;
@@ -214,8 +216,7 @@ pub fn config_files(storage: &dyn Storage, folder: &Path) -> Result<Vec<ConfigFi
 /// Queue kinds by topic, from the table. An unreadable table names none.
 #[must_use]
 pub fn kinds(files: &[ConfigFile]) -> TopicKinds {
-    let table = files.iter().find(|(name, _)| name == TOPICS);
-    let table = table.and_then(|(_, bytes)| TopicTable::parse(bytes).ok());
+    let table = topic_table(files).ok().flatten();
     let kind = |batch| if batch { QueueKind::Batch } else { QueueKind::Plain };
     let topics = table.iter().flat_map(|table| table.iter());
     topics.map(|topic| (topic.name.as_bytes().into(), kind(topic.is_batch_queue()))).collect()
@@ -224,11 +225,11 @@ pub fn kinds(files: &[ConfigFile]) -> TopicKinds {
 /// Adds topics with batch queues to the table, since nothing else tells. Without a table all topics
 /// are added.
 fn enter_topics(files: &mut Vec<ConfigFile>, numbering: &Numbering) -> Result<()> {
-    let known = files.iter().find(|(name, bytes)| name == TOPICS && !bytes.is_empty());
-    let table = known.map(|(name, bytes)| parse_table(name, bytes, TopicTable::parse));
-    let mut table = table.transpose()?.unwrap_or_default();
+    let known = topic_table(files)?;
     let mut changed = false;
-    if known.is_none() {
+    let is_new = known.is_none();
+    let mut table = known.unwrap_or_default();
+    if is_new {
         let mut topics: Vec<_> = numbering.topics().collect();
         topics.sort_unstable();
         for (topic, most) in topics {
@@ -263,17 +264,6 @@ pub fn check_table(name: &str, bytes: &[u8]) -> std::result::Result<(), FormatEr
         name if OFFSET_FILES.contains(&name) => OffsetTable::parse(bytes).map(|_| ()),
         _ => json::parse(bytes).map(|_| ()),
     }
-}
-
-fn parse_table<T: Default>(
-    name: &str,
-    bytes: &[u8],
-    parse: fn(&[u8]) -> std::result::Result<T, FormatError>,
-) -> Result<T> {
-    if bytes.is_empty() {
-        return Ok(T::default());
-    }
-    parse(bytes).map_err(|error| error.in_file(Path::new(name), 0))
 }
 
 fn moved_offsets(name: &str, bytes: &mut Vec<u8>, numbering: &Numbering) -> Result<()> {

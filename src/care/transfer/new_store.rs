@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::config::StoreConfig;
-use crate::error::{Error, PutStatus, Result};
+use crate::error::{Error, FormatError, PutStatus, Result};
 use crate::files::{Access, FileKind, FileRun, Storage, SystemClock};
 use crate::format::config::tables::TopicTable;
 use crate::format::message::{BLANK_LEN, Record};
 use crate::log::CommitLog;
 use crate::log::log_writer::LogWriter;
 use crate::store::folder::paths::{self, StorePaths};
-use crate::store::folder::{lock, remembered, swap};
+use crate::store::folder::{config_file, lock, remembered, swap};
 use crate::store::open::inspect;
 use crate::store::{MessageStore, OpenMode};
 use crate::time::Clock;
@@ -144,7 +144,7 @@ impl Drop for NewStore {
     fn drop(&mut self) {
         if !self.finished {
             self.writing = None;
-            let _ = remove_all(&*self.storage, &self.staging);
+            let _ = swap::remove_tree(&*self.storage, &self.staging);
         }
     }
 }
@@ -184,18 +184,6 @@ fn free_name(storage: &dyn Storage, out: &Path) -> Result<PathBuf> {
     Ok(out.with_extension("partial"))
 }
 
-fn remove_all(storage: &dyn Storage, dir: &Path) -> std::io::Result<()> {
-    for entry in storage.list(dir)? {
-        let path = dir.join(&entry.name);
-        if entry.kind == FileKind::Directory {
-            remove_all(storage, &path)?;
-        } else {
-            storage.remove_file(&path)?;
-        }
-    }
-    storage.remove_dir(dir)
-}
-
 pub(crate) const TOPICS: &str = "topics.json";
 /// A file below `config`: name and content.
 pub type ConfigFile = (String, Vec<u8>);
@@ -217,17 +205,31 @@ fn delete_topics(
             storage.sync_dir(&dir).map_err(Error::flush(&dir))?;
         }
     }
-    let table = |bytes: &[u8]| {
-        TopicTable::parse(bytes).map_err(|error| error.in_file(Path::new(TOPICS), 0))
-    };
     let path = paths.topics();
-    let saved = crate::store::folder::config_file::read_json(storage, &path)?.unwrap_or_default();
-    let given = files.iter().find(|(name, bytes)| name == TOPICS && !bytes.is_empty());
-    let mut kept = given.map(|(_, bytes)| table(bytes)).transpose()?.unwrap_or_default();
-    for topic in table(&saved)?.iter().filter(|topic| !topics.contains(&topic.name)) {
+    let saved = config_file::read_json(storage, &path)?.unwrap_or_default();
+    let mut kept = topic_table(files)?.unwrap_or_default();
+    let saved = parse_table(TOPICS, &saved, TopicTable::parse)?;
+    for topic in saved.iter().filter(|topic| !topics.contains(&topic.name)) {
         if kept.get(&topic.name).as_ref() != Some(&topic) {
             kept.put(&topic, SystemClock.now_ms());
         }
     }
     lock::replace(storage, &path, &kept.to_bytes())
+}
+
+/// The table of topics, if the files have one.
+pub(super) fn topic_table(files: &[ConfigFile]) -> Result<Option<TopicTable>> {
+    let table = files.iter().find(|(name, bytes)| name == TOPICS && !bytes.is_empty());
+    table.map(|(name, bytes)| parse_table(name, bytes, TopicTable::parse)).transpose()
+}
+
+pub(super) fn parse_table<T: Default>(
+    name: &str,
+    bytes: &[u8],
+    parse: fn(&[u8]) -> std::result::Result<T, FormatError>,
+) -> Result<T> {
+    if bytes.is_empty() {
+        return Ok(T::default());
+    }
+    parse(bytes).map_err(|error| error.in_file(Path::new(name), 0))
 }

@@ -38,7 +38,7 @@ pub struct Numbered {
 #[derive(Debug, Default)]
 pub struct Numbering {
     rule: NumberRule,
-    closed_up: HashSet<QueueName>,
+    pub(super) closed_up: HashSet<QueueName>,
     kinds: TopicKinds,
     next: HashMap<Box<[u8]>, HashMap<i32, i64>>,
     watched: HashMap<QueueName, Watched>,
@@ -57,12 +57,6 @@ impl Numbering {
     #[must_use]
     pub fn new(rule: NumberRule, kinds: TopicKinds) -> Self {
         Self { rule, kinds, ..Self::default() }
-    }
-
-    #[must_use]
-    pub fn closing_up(mut self, queues: HashSet<QueueName>) -> Self {
-        self.closed_up = queues;
-        self
     }
 
     /// Watches a queue offset. Called before the first message.
@@ -111,12 +105,11 @@ impl Numbering {
     }
 
     pub fn number(&mut self, record: &Record<'_>) -> Numbered {
-        let transaction = sys_flag::transaction(record.sys_flag);
-        if !matches!(transaction, Transaction::None | Transaction::Commit) {
+        let request = request_of(record);
+        if !request.is_queued() {
             let queue_offset = record.queue_offset;
             return Numbered { queue_offset, ..Numbered::default() };
         }
-        let indexed = properties::indexed(record.properties);
         if sys_flag::is_inner_batch(record.sys_flag) {
             let queues = record.queue_id.saturating_add(1);
             let known = self.batch_topics.entry(record.topic.into()).or_insert(queues);
@@ -124,26 +117,19 @@ impl Numbering {
             self.kinds.insert(record.topic.into(), QueueKind::Batch);
         }
         let kind = self.kinds.get(record.topic).copied().unwrap_or_default();
-        let alone = InnerRange { base_queue_offset: record.queue_offset, message_count: 1 };
-        let range = match kind {
-            QueueKind::Plain => alone,
-            QueueKind::Batch => batch::inner_range(&indexed, record.queue_offset).unwrap_or(alone),
-        };
-        let old = range.base_queue_offset;
-        let count = i64::from(range.message_count);
-        let (new, mut missing) = self.take(record.topic, record.queue_id, old, count);
+        let InnerRange { base_queue_offset: old, message_count } = request.range(kind);
+        let (new, mut missing) =
+            self.take(record.topic, record.queue_id, old, message_count.into());
         if kind == QueueKind::Batch {
             // Entries state their numbers, and a broker continues after a gap.
             missing = Range::default();
         }
         let mut changed = None;
-        if new != old && indexed.inner_base.is_some() {
+        if new != old && request.properties.inner_base.is_some() {
             let new = |_: &[u8]| Some(new.to_string().into_bytes());
             changed = Some(replaced(record.properties, names::INNER_BASE, new));
         }
-        if indexed.multi_dispatch.is_some()
-            && let Some(numbers) = self.number_more(&request_of(record))
-        {
+        if let Some(numbers) = self.number_more(&request) {
             let raw = changed.as_deref().unwrap_or(record.properties);
             let new = |_: &[u8]| Some(numbers.clone().into_bytes());
             changed = Some(replaced(raw, names::INNER_MULTI_QUEUE_OFFSET, new));
@@ -312,6 +298,8 @@ fn request_of<'a>(record: &Record<'a>) -> DispatchRequest<'a> {
     DispatchRequest {
         topic: record.topic,
         queue_id: record.queue_id,
+        queue_offset: record.queue_offset,
+        transaction: sys_flag::transaction(record.sys_flag),
         properties: properties::indexed(record.properties),
         ..DispatchRequest::default()
     }

@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::files::{Os, SystemClock};
 use crate::format::message::{Frame, Record, read_frame};
 use crate::store::NewMessage;
+use crate::store::read::scan::filter::MoreConditions;
 use crate::store::write::append;
 use crate::time::Clock;
 
@@ -219,12 +220,13 @@ pub(crate) fn copy_store<'py>(
     progress: Option<Py<PyAny>>,
     #[pyo3(from_py_with = fields::config_of)] settings: StoreConfig,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let options = CopyOptions {
-        filter: scan_filter(topics, tags, begin_ms, end_ms)?,
-        keys: keys.map(|keys| keys.into_iter().map(|key| key.into_bytes().into()).collect()),
-        renumber,
-        redaction: redaction(rules, salt)?,
-    };
+    let mut filter = scan_filter(topics, tags, begin_ms, end_ms)?;
+    filter.more = keys.map(|keys| {
+        let mut more = MoreConditions::default();
+        more.keys = Some(keys.into_iter().map(|key| key.into_bytes().into()).collect());
+        Box::new(more)
+    });
+    let options = CopyOptions { filter, renumber, redaction: redaction(rules, salt)? };
     let report = with_progress(py, progress.as_ref(), |report_progress| {
         care::copy(path.storage, &path.path, &out, settings, &options, report_progress)
     })?;

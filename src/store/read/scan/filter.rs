@@ -28,6 +28,11 @@ impl ScanFilter {
         more: None,
     };
 
+    #[must_use]
+    pub fn takes_all(&self) -> bool {
+        self.takes_any() && (self.begin_ms, self.end_ms) == (i64::MIN, i64::MAX)
+    }
+
     #[inline]
     #[must_use]
     pub fn takes(&self, view: &MessageView<'_>) -> bool {
@@ -46,6 +51,12 @@ impl ScanFilter {
         self.topics.as_ref().is_none_or(|topics| topics.contains(view.topic()))
             && (self.tags.is_all() || self.tags.matches_tags(view.property(names::TAGS)))
             && self.more.as_ref().is_none_or(|more| more.takes(view))
+    }
+}
+
+impl Default for ScanFilter {
+    fn default() -> Self {
+        Self::ALL
     }
 }
 
