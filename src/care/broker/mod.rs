@@ -283,8 +283,6 @@ pub(in crate::care) fn owner_command(path: &Path, paths: &StorePaths) -> Option<
     Some(format!("chown -R --reference={store} {path} && chmod -R u+rwX {path}"))
 }
 
-const BLOCK: usize = 4096;
-
 /// Delayed messages that were due before the newest message, and that a start delivers again: a level
 /// without an offset begins at its queue's first message (`ScheduleMessageService#start`).
 pub(super) fn delivered_again(
@@ -306,15 +304,8 @@ pub(super) fn delivered_again(
             continue;
         }
         let newest_ms = *newest_ms.get_or_insert_with(|| newest_store_time(log, queues));
-        let mut number = queue.min_offset();
-        loop {
-            let units = queue.units(number, BLOCK)?;
-            let Some(last) = units.last() else { break };
-            number = last.number.saturating_add(1);
-            // An entry of this topic has the time of delivery for a tags code.
-            again += units.iter().filter(|unit| (1..=newest_ms).contains(&unit.tags_code)).count()
-                as u64;
-        }
+        // An entry of this topic has the time of delivery for a tags code.
+        queue.each_unit(|unit| again += u64::from((1..=newest_ms).contains(&unit.tags_code)))?;
     }
     Ok(again)
 }

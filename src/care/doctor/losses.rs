@@ -5,7 +5,6 @@ use crate::format::width::{clamp_u64, saturating_i64};
 use crate::store::queue_table::QueueTable;
 use crate::store::read::missing_end::MissingEnd;
 
-const BLOCK: usize = 4096;
 const MOST_QUEUES: usize = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,37 +57,31 @@ pub(super) fn count(
             continue;
         }
         let mut found: Option<LostInQueue> = None;
-        let mut number = queue.min_offset();
-        loop {
-            let units = queue.units(number, BLOCK)?;
-            let Some(last) = units.last() else { break };
-            number = last.number.saturating_add(i64::from(last.count.max(1)));
-            for unit in &units {
-                let Ok(place) = u64::try_from(unit.physical_offset) else { continue };
-                if unit.store_size <= 0 {
-                    continue;
-                }
-                let behind = gaps.partition_point(|gap| gap.from <= place);
-                let gap = behind.checked_sub(1).and_then(|at| gaps.get(at));
-                let gap = gap.filter(|gap| place < gap.to);
-                if gap.is_none() && place < end {
-                    continue;
-                }
-                if let Some(gap) = gap.or(gaps.last().filter(|_| place >= end)) {
-                    lost.from_ms = [lost.from_ms, gap.after_ms].into_iter().flatten().min();
-                    lost.to_ms = lost.to_ms.max(gap.before_ms);
-                }
-                let of_queue = found.get_or_insert_with(|| LostInQueue {
-                    topic: String::from_utf8_lossy(queue.topic()).into_owned(),
-                    queue_id: queue.queue_id(),
-                    messages: 0,
-                    first: unit.number,
-                    last: unit.number,
-                });
-                of_queue.messages += clamp_u64(unit.count.max(1));
-                of_queue.last = unit.number;
+        queue.each_unit(|unit| {
+            let Ok(place) = u64::try_from(unit.physical_offset) else { return };
+            if unit.store_size <= 0 {
+                return;
             }
-        }
+            let behind = gaps.partition_point(|gap| gap.from <= place);
+            let gap = behind.checked_sub(1).and_then(|at| gaps.get(at));
+            let gap = gap.filter(|gap| place < gap.to);
+            if gap.is_none() && place < end {
+                return;
+            }
+            if let Some(gap) = gap.or(gaps.last().filter(|_| place >= end)) {
+                lost.from_ms = [lost.from_ms, gap.after_ms].into_iter().flatten().min();
+                lost.to_ms = lost.to_ms.max(gap.before_ms);
+            }
+            let of_queue = found.get_or_insert_with(|| LostInQueue {
+                topic: String::from_utf8_lossy(queue.topic()).into_owned(),
+                queue_id: queue.queue_id(),
+                messages: 0,
+                first: unit.number,
+                last: unit.number,
+            });
+            of_queue.messages += clamp_u64(unit.count.max(1));
+            of_queue.last = unit.number;
+        })?;
         if let Some(found) = found {
             lost.messages += found.messages;
             if lost.queues.len() < MOST_QUEUES {

@@ -25,6 +25,7 @@ pub use self::unit::{Added, CqUnit, QueueKind};
 use self::verified_tags::VerifiedTags;
 
 const ATTEMPTS: usize = 4;
+const BLOCK: usize = 4096;
 
 #[derive(Debug)]
 pub struct Queue {
@@ -252,6 +253,17 @@ impl Queue {
         }
         let position = self.position_of(from, |unit| unit.end() <= from)?;
         self.entries.units(position, to_usize(clamp_u64(left)).min(count))
+    }
+
+    /// Passes all entries to `take`.
+    pub fn each_unit(&self, mut take: impl FnMut(&CqUnit)) -> Result<()> {
+        let mut number = self.min_offset();
+        loop {
+            let units = self.units(number, BLOCK)?;
+            let Some(last) = units.last() else { return Ok(()) };
+            number = last.number.saturating_add(i64::from(last.count.max(1)));
+            units.iter().for_each(&mut take);
+        }
     }
 
     pub fn unit(&self, number: i64) -> Result<Option<CqUnit>> {
