@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use self::recovery::Cut;
-pub(super) use self::recovery::cut;
+pub(super) use self::recovery::{cut, first_time_ms};
 pub use self::settings::{Line, read_line};
 pub(super) use self::settings::{WrongSize, proven};
 use super::finding::{Code, Finding};

@@ -1,10 +1,8 @@
 //! Where a start's recovery begins to read the log, and where it ends it.
 
-use std::path::Path;
-
 use crate::config::StoreConfig;
 use crate::error::Result;
-use crate::files::{Access, Storage};
+use crate::files::{Access, RunFile, Storage};
 use crate::format::checkpoint::CheckpointFields;
 use crate::format::message::{MessageView, peek};
 use crate::format::release::Release;
@@ -39,12 +37,6 @@ pub(super) fn range(
     reach: Option<i64>,
 ) -> (u64, u64) {
     let files = log.run().files();
-    let first_time = |path: &Path, base: u64| {
-        let file = storage.open(path, Access::Read).ok()?;
-        let mut head = [0; peek::HEAD];
-        let read = file.read_at(&mut head, 0).ok()?;
-        peek::store_timestamp_ms(head.get(..read)?, base)
-    };
     let matches = |base: u64, time: i64| {
         let base = saturating_i64(base);
         match reach {
@@ -62,8 +54,8 @@ pub(super) fn range(
         .rev()
         .take(most)
         .find(|file| {
-            let time = first_time(&file.path, file.base_offset);
-            time.is_some_and(|time| time != 0 && matches(file.base_offset, time))
+            first_time_ms(storage, file)
+                .is_some_and(|time| time != 0 && matches(file.base_offset, time))
                 && (release < Release::V5_4 || is_good_at(log, config, file.base_offset))
         })
         .or_else(|| files.get(files.len().saturating_sub(most)))
@@ -71,9 +63,17 @@ pub(super) fn range(
     let used = files
         .iter()
         .rev()
-        .find(|file| first_time(&file.path, file.base_offset).is_some())
+        .find(|file| first_time_ms(storage, file).is_some())
         .map_or(from, |file| file.base_offset.saturating_add(file.len));
     (from, used.saturating_sub(from))
+}
+
+/// Store time of a file's first message.
+pub(in crate::care) fn first_time_ms(storage: &dyn Storage, file: &RunFile) -> Option<i64> {
+    let open = storage.open(&file.path, Access::Read).ok()?;
+    let mut head = [0; peek::HEAD];
+    let read = open.read_at(&mut head, 0).ok()?;
+    peek::store_timestamp_ms(head.get(..read)?, file.base_offset)
 }
 
 /// Why recovery takes no record, if it does not (`CommitLog#checkMessageAndReturnSize`).

@@ -62,15 +62,8 @@ pub(crate) struct Listed {
 }
 
 pub(crate) fn list(cx: &Context<'_>, log: &FileRun) -> Listed {
-    let begins = |path: &Path, base: u64| -> Option<bool> {
-        let file = cx.storage.open(path, crate::files::Access::Read).ok()?;
-        let mut head = [0; peek::HEAD];
-        let read = file.read_at(&mut head, 0).ok()?;
-        let head = head.get(..read)?;
-        Some(peek::store_timestamp_ms(head, base).is_some())
-    };
     let files = log.files();
-    let last = files.iter().rfind(|file| begins(&file.path, file.base_offset) == Some(true));
+    let last = files.iter().rfind(|file| first_time_ms(&*cx.storage, file).is_some());
     Listed { last: last.map(|file| file.base_offset), files }
 }
 
@@ -305,7 +298,8 @@ impl RecordCheck<'_> {
         let rolled_back = request.transaction == Transaction::Rollback;
         let none = Indexed::default();
         let properties = if rolled_back { &none } else { &request.properties };
-        self.index.check(self.topic_hash, properties, request.physical_offset, time)
+        let (topic, at) = (self.topic_hash, request.physical_offset);
+        self.index.check(&Keyed { topic, properties, at, store_timestamp_ms: time })
     }
 
     fn go_to_topic(&mut self, topic: &[u8]) {
