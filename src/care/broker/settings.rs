@@ -82,27 +82,13 @@ fn read_value(setting: &Setting, value: &str) -> Option<String> {
 
 type Size = fn(&mut StoreConfig) -> &mut Option<u64>;
 
-const SIZES: [(&str, Size, u64); 4] = [
-    (
-        "mapped_file_size_commit_log",
-        |config| &mut config.mapped_file_size_commit_log,
-        StoreConfig::COMMIT_LOG_FILE,
-    ),
-    (
-        "mapped_file_size_consume_queue",
-        |config| &mut config.mapped_file_size_consume_queue,
-        StoreConfig::CONSUME_QUEUE_FILE,
-    ),
-    (
-        "mapper_file_size_batch_consume_queue",
-        |config| &mut config.mapper_file_size_batch_consume_queue,
-        StoreConfig::BATCH_QUEUE_FILE,
-    ),
-    (
-        "mapped_file_size_consume_queue_ext",
-        |config| &mut config.mapped_file_size_consume_queue_ext,
-        StoreConfig::QUEUE_EXT_FILE,
-    ),
+const SIZES: [(&str, Size); 4] = [
+    ("mapped_file_size_commit_log", |config| &mut config.mapped_file_size_commit_log),
+    ("mapped_file_size_consume_queue", |config| &mut config.mapped_file_size_consume_queue),
+    ("mapper_file_size_batch_consume_queue", |config| {
+        &mut config.mapper_file_size_batch_consume_queue
+    }),
+    ("mapped_file_size_consume_queue_ext", |config| &mut config.mapped_file_size_consume_queue_ext),
 ];
 
 /// The settings without file sizes that the files contradict, and those. RocketMQ does not load files
@@ -115,7 +101,7 @@ pub(crate) fn proven(
     let mut config = config.clone();
     let is_brokers = config.given.contains(StoreConfig::BROKER_CONF);
     let mut wrong = Vec::new();
-    for (name, size, default) in SIZES {
+    for (name, size) in SIZES {
         let mut alone = StoreConfig::default();
         *size(&mut alone) = *size(&mut config);
         let read = match name {
@@ -130,7 +116,9 @@ pub(crate) fn proven(
         };
         let (dir, found) = inspect::proven_file_size(storage, paths, name)?;
         let Some(found) = found else { continue };
-        let name = Setting::of(name).map_or(name, |setting| setting.conf_name);
+        let Some(setting) = Setting::of(name) else { continue };
+        let Kind::Number { default: Some(default), .. } = setting.kind else { continue };
+        let name = setting.conf_name;
         let expected = match size(&mut config).take_if(|_| differs) {
             Some(given) => format!("files of {given} bytes, as {name} says"),
             None if is_brokers && size(&mut config).is_none() && found != default => {
