@@ -135,8 +135,7 @@ fn lost_rows(
         return Ok(none);
     }
     let log = found::open_log(storage, &StorePaths::new(root, config), config)?;
-    let counted = count(databases, &database, &log, is_damaged);
-    match counted {
+    match count(databases, &database, &log, is_damaged) {
         // The check of the database reports it.
         Err(Error::Corrupt(_) | Error::Unsupported { .. }) => Ok(none),
         counted => counted,

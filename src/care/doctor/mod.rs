@@ -28,7 +28,6 @@ use crate::config::StoreConfig;
 use crate::error::Result;
 use crate::files::{Access, Os, Storage};
 use crate::format::java::key_hash;
-use crate::format::message::properties::{self, split_keys};
 use crate::format::release::Release;
 use crate::format::width::{Unsigned, saturating_i64};
 use crate::log::{CommitLog, StoreCheckpoint};
@@ -110,10 +109,9 @@ fn doctor_at_rest(
     let mut read_config = config.clone();
     let parts = load_parts(paths, &mut read_config, &storage, Access::Read).ok();
     let log = found::open_log(&storage, paths, config)?;
-    let end = log.end_offset();
     let queue_file_size = inspect::queue_layout(&*storage, paths, config)
         .map_or(StoreConfig::CONSUME_QUEUE_FILE, |layout| layout.file_size);
-    let span = end.saturating_sub(log.min_offset()).max(1);
+    let span = log.end_offset().saturating_sub(log.min_offset()).max(1);
     // The second walk reads the log alone.
     let facts = log_facts::read(&log, queue_file_size, &mut |done| {
         let done = u128::from(whole) * u128::from(done) / u128::from(span);
@@ -168,10 +166,10 @@ fn doctor_at_rest(
     barred.recovery |= cuts_messages;
     let out = verdict::salvaged(&*storage, path);
     let states = gathered(examined.diagnoses, &cause);
-    let more: Vec<_> = states.iter().flat_map(|(state, _)| state.more_cures.clone()).collect();
+    let more: Vec<_> = states.iter().flat_map(|state| state.more_cures.clone()).collect();
     let mut diagnoses: Vec<_> = states
         .into_iter()
-        .map(|(state, follows)| state.diagnosis(path, &out, barred, follows))
+        .map(|state| state.diagnosis(path, &out, barred))
         .map(|diagnosis| verdict::with_log_folder(diagnosis, paths))
         .collect();
     let (missing, mut lost) = (behind.as_ref(), Lost::default());
@@ -203,20 +201,14 @@ fn doctor_at_rest(
     Ok(DoctorReport { diagnoses, verdict })
 }
 
-fn gathered(states: BTreeMap<Code, State>, cause: &Cause) -> Vec<(State, Vec<(Code, u64)>)> {
+fn gathered(states: BTreeMap<Code, State>, cause: &Cause) -> Vec<State> {
     let main = states.keys().copied().find(|code| cause.names(*code));
-    let (mut follows, mut kept) = (Vec::new(), Vec::new());
-    for (code, state) in states {
-        if main.is_some() && !cause.names(code) && cause.explains(code) {
-            follows.push((code, (state.evidence.len() + state.more) as u64));
-        } else {
-            kept.push((state, Vec::new()));
-        }
-    }
-    for (state, of_it) in &mut kept {
-        if Some(state.code) == main {
-            *of_it = std::mem::take(&mut follows);
-        }
+    let follows_it =
+        |state: &State| main.is_some() && !cause.names(state.code) && cause.explains(state.code);
+    let (follows, mut kept): (Vec<_>, Vec<_>) = states.into_values().partition(follows_it);
+    if let Some(main) = kept.iter_mut().find(|state| Some(state.code) == main) {
+        let count = |state: &State| (state.evidence.len() + state.more) as u64;
+        main.follows = follows.iter().map(|state| (state.code, count(state))).collect();
     }
     kept
 }
@@ -230,6 +222,7 @@ struct State {
     place: Option<(QueuePlace, String)>,
     cure: Option<String>,
     more_cures: Vec<String>,
+    follows: Vec<(Code, u64)>,
 }
 
 impl State {
@@ -247,13 +240,7 @@ impl State {
         }
     }
 
-    fn diagnosis(
-        mut self,
-        store: &Path,
-        out: &Path,
-        barred: Barred,
-        follows: Vec<(Code, u64)>,
-    ) -> Diagnosis {
+    fn diagnosis(mut self, store: &Path, out: &Path, barred: Barred) -> Diagnosis {
         if self.more > 0 {
             self.evidence.push(format!("and {} more", self.more));
         }
@@ -277,7 +264,7 @@ impl State {
         let mut commands = cure::commands_in(self.code.fix()).filter(|_| !is_no_cure);
         let own = commands.find(|command| !barred.bars(command));
         let cure = self.cure.or_else(|| own.and_then(|own| cure::fill(own, store, &words)));
-        let Self { code, severity, evidence, .. } = self;
+        let Self { code, severity, evidence, follows, .. } = self;
         Diagnosis { code, severity, evidence, cure, follows }
     }
 }
@@ -303,6 +290,7 @@ impl Examined<'_> {
             place: None,
             cure: None,
             more_cures: Vec::new(),
+            follows: Vec::new(),
         })
     }
 
@@ -502,10 +490,7 @@ impl Examined<'_> {
         let Ok(record) = self.log.get(place, self.log.end_offset()) else { return Ok(None) };
         let Some(view) = queue_read::view_of(&record) else { return Ok(None) };
         let request = DispatchRequest::of(&view);
-        let properties = properties::indexed(view.raw_properties());
-        let keys = properties.unique_key.into_iter();
-        let keys = keys.chain(split_keys(properties.keys.unwrap_or_default()));
-        Ok(Some((request.topic.to_vec(), keys.map(<[u8]>::to_vec).collect())))
+        Ok(Some((request.topic.to_vec(), request.keys().map(<[u8]>::to_vec).collect())))
     }
 
     /// Adds times that step back, or tie at the end of a queue file.

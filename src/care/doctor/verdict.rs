@@ -163,16 +163,7 @@ impl Cause {
             Self::None => false,
             Self::Misplaced(_) | Self::Ledger(_) => is_of_log || is_of_files || is_derived,
             Self::EndMissing(_) => {
-                is_derived
-                    || matches!(
-                        code,
-                        Code::LogShort
-                            | Code::LogEmpty
-                            | Code::FileLength
-                            | Code::FileGap
-                            | Code::EmptyFile
-                            | Code::StrayName
-                    )
+                is_derived || is_of_files || matches!(code, Code::LogShort | Code::LogEmpty)
             }
             Self::BrokenRun => is_of_log || is_derived,
             Self::Damage(_) | Self::Epoch(_) | Self::Numbers => is_derived,
