@@ -1,8 +1,6 @@
 //! Compares each message's keys and tags with the index during the log walk, side by side: both
 //! have the same order.
 
-use std::sync::Arc;
-
 use super::{Entries, Index, Judge, keys_of};
 use crate::care::finding::{Code, Severity};
 use crate::care::verify::context::{Context, State, Walked};
@@ -13,6 +11,14 @@ use crate::format::java::TopicHash;
 use crate::format::message::properties::Indexed;
 use crate::format::width::saturating_i64;
 use crate::log::queue::unit::MAX_KEYS;
+
+/// What the index has of a message.
+pub(crate) struct Keyed<'a> {
+    pub(crate) topic: TopicHash,
+    pub(crate) properties: &'a Indexed<'a>,
+    pub(crate) at: i64,
+    pub(crate) store_timestamp_ms: i64,
+}
 
 /// Keys of a message that must be indexed.
 const KEYS_ASKED: usize = MAX_KEYS;
@@ -25,9 +31,7 @@ struct Unindexed {
 
 impl Unindexed {
     fn add(&mut self, at: i64) {
-        self.messages += 1;
-        let first = self.span.map_or(at, |(first, _)| first.min(at));
-        self.span = Some((first, self.span.map_or(at, |(_, last)| last.max(at))));
+        self.join(&Self { messages: 1, span: Some((at, at)) });
     }
 
     fn join(&mut self, other: &Self) {
@@ -174,29 +178,15 @@ impl<'a> IndexCheck<'a> {
     }
 
     #[inline]
-    pub(crate) fn check(
-        &mut self,
-        topic: TopicHash,
-        properties: &Indexed<'_>,
-        at: i64,
-        store_timestamp_ms: i64,
-    ) -> Result<()> {
-        if self.pass_own(topic, properties, at, store_timestamp_ms) {
-            return Ok(());
-        }
-        self.check_closely(topic, properties, at, store_timestamp_ms)
+    pub(crate) fn check(&mut self, message: &Keyed<'_>) -> Result<()> {
+        if self.pass_own(message) { Ok(()) } else { self.check_closely(message) }
     }
 
     /// Fast path: whether the next entries are exactly the message's keys, followed by another
     /// message's; skips them then. False if more must be read.
     #[inline]
-    fn pass_own(
-        &mut self,
-        topic: TopicHash,
-        properties: &Indexed<'_>,
-        at: i64,
-        store_timestamp_ms: i64,
-    ) -> bool {
+    fn pass_own(&mut self, message: &Keyed<'_>) -> bool {
+        let Keyed { topic, properties, at, store_timestamp_ms } = *message;
         let Some(entries) = &mut self.entries else { return false };
         let seconds = seconds_since(entries.begin_ms, store_timestamp_ms);
         let mut left = entries.in_block().iter().map(IndexEntry::decode);
@@ -237,88 +227,25 @@ impl<'a> IndexCheck<'a> {
         true
     }
 
-    fn check_closely(
-        &mut self,
-        topic: TopicHash,
-        properties: &Indexed<'_>,
-        at: i64,
-        store_timestamp_ms: i64,
-    ) -> Result<()> {
+    fn check_closely(&mut self, message: &Keyed<'_>) -> Result<()> {
+        let Keyed { topic, properties, at, store_timestamp_ms } = *message;
         while let Some((number, entry)) = self.head()?.filter(|(_, e)| e.physical_offset < at) {
             self.astray(number, &entry)?;
         }
         self.damaged.damaged.clear();
-        let mut keys = keys_of(properties);
-        let tags = tags_of(properties);
         if self.entries.is_none() {
             // Behind the last entry of the index.
-            let count = keys.take(KEYS_ASKED).count() as u64;
+            let count = keys_of(properties).take(KEYS_ASKED).count() as u64;
             if count > 0 {
                 self.miss(at, count);
             }
             return Ok(());
         }
-        for key in keys.by_ref().take(KEYS_ASKED) {
-            let hash = topic.with_key(key);
-            match self.head()? {
-                Some((number, entry)) if entry.physical_offset == at && entry.key_hash == hash => {
-                    self.check_time(number, &entry, store_timestamp_ms);
-                    self.advance();
-                }
-                _ => return self.check_others(topic, properties, at, store_timestamp_ms, hash),
-            }
-        }
-        let mut has_tags = false;
-        if let (Some(tags), Some((number, entry))) = (tags, self.head()?)
-            && entry.physical_offset == at
-            && entry.key_hash == topic.with_tags(tags)
-        {
-            self.check_time(number, &entry, store_timestamp_ms);
-            self.advance();
-            has_tags = true;
-        }
-        if self.head()?.is_some_and(|(_, entry)| entry.physical_offset == at) {
-            return self.check_others(topic, properties, at, store_timestamp_ms, -1);
-        }
-        self.note_tags(at, tags.map(|_| has_tags));
-        if self.reach.gap.missing > 0 || self.reach.gap.wrong > 0 || self.reach.first_gap.is_none()
-        {
-            self.close_gap();
-        }
-        Ok(())
-    }
-
-    fn note_tags(&mut self, at: i64, has_tags: Option<bool>) {
-        let is_within = self.index.span().is_some_and(|(first, last)| first <= at && at < last);
-        if let Some(has_tags) = has_tags.filter(|has_tags| *has_tags || is_within) {
-            self.reach.tags.add(at, has_tags);
-        }
-    }
-
-    #[inline]
-    fn check_time(&self, number: u32, entry: &IndexEntry, store_timestamp_ms: i64) {
-        if let (Some(state), Some(entries)) = (self.index.files.get(self.at), &self.entries) {
-            self.judge.time(&entries.open, state, number, entry, store_timestamp_ms);
-        }
-    }
-
-    /// Handles a message whose entries, from `next` on, are not exactly its keys.
-    #[cold]
-    fn check_others(
-        &mut self,
-        topic: TopicHash,
-        properties: &Indexed<'_>,
-        at: i64,
-        store_timestamp_ms: i64,
-        next: i32,
-    ) -> Result<()> {
         let mut wanted = std::mem::take(&mut self.wanted);
         wanted.clear();
         wanted.extend(keys_of(properties).map(|key| (topic.with_key(key), false)));
-        let done = wanted.iter().position(|(hash, _)| *hash == next).unwrap_or(wanted.len());
-        wanted.iter_mut().take(done).for_each(|(_, seen)| *seen = true);
         let keys = wanted.len();
-        wanted.extend(tags_of(properties).map(|tags| (topic.with_tags(tags), next == -1)));
+        wanted.extend(tags_of(properties).map(|tags| (topic.with_tags(tags), false)));
         while let Some((number, entry)) = self.head()?.filter(|(_, e)| e.physical_offset == at) {
             let hash = entry.key_hash;
             let unseen = wanted.iter().position(|(key, seen)| *key == hash && !seen);
@@ -327,15 +254,14 @@ impl<'a> IndexCheck<'a> {
             if let Some(wanted) = unseen.and_then(|key| wanted.get_mut(key)) {
                 wanted.1 = true;
             }
+            let Some(entries) = &self.entries else { break };
             if unseen.is_some() || again {
-                self.check_time(number, &entry, store_timestamp_ms);
+                self.judge.time(entries, number, &entry, store_timestamp_ms);
             } else {
                 self.reach.gap.wrong += 1;
-                if let Some(entries) = &self.entries {
-                    let expected = "a message with a key of this hash";
-                    let found = format!("entry {number} with hash {hash}, physical offset {at}");
-                    self.judge.add(Code::IndexOther, &entries.open, number, 0, expected, found);
-                }
+                let expected = "a message with a key of this hash";
+                let found = format!("entry {number} with hash {hash}, physical offset {at}");
+                self.judge.add(Code::IndexOther, &entries.open, number, 0, expected, found);
             }
             self.advance();
         }
@@ -352,18 +278,22 @@ impl<'a> IndexCheck<'a> {
         Ok(())
     }
 
+    fn note_tags(&mut self, at: i64, has_tags: Option<bool>) {
+        let is_within = self.index.span().is_some_and(|(first, last)| first <= at && at < last);
+        if let Some(has_tags) = has_tags.filter(|has_tags| *has_tags || is_within) {
+            self.reach.tags.add(at, has_tags);
+        }
+    }
+
     fn miss(&mut self, at: i64, keys: u64) {
         let unknown = |(from, to): &(i64, i64)| *from <= at && at <= *to;
         if self.index.unknown.iter().any(unknown) {
             return;
         }
+        let is_closed = self.cx.state == State::Closed;
         match self.index.span() {
             Some((first, _)) if at < first => self.reach.before.add(at),
-            Some((_, last)) if at < last => {
-                self.reach.gap.messages.add(at);
-                self.reach.gap.missing += keys;
-            }
-            Some((_, last)) if at == last && self.cx.state == State::Closed => {
+            Some((_, last)) if at < last || (at == last && is_closed) => {
                 self.reach.gap.messages.add(at);
                 self.reach.gap.missing += keys;
             }
@@ -374,9 +304,7 @@ impl<'a> IndexCheck<'a> {
     #[cold]
     fn astray(&mut self, number: u32, entry: &IndexEntry) -> Result<()> {
         let Some(entries) = &self.entries else { return Ok(()) };
-        let Some(state) = self.index.files.get(self.at) else { return Ok(()) };
-        let open = Arc::clone(&entries.open);
-        if !self.judge.entry(&open, state, number, entry, Some(&self.damaged))? {
+        if !self.judge.entry(entries, number, entry, &self.damaged)? {
             self.reach.gap.wrong += 1;
         }
         self.advance();

@@ -170,7 +170,7 @@ impl Index {
         let Some(run) = &self.run else { return Ok(()) };
         for state in &self.unordered {
             let open = run.open(&state.file)?;
-            let mut entries = Entries::new(state, Arc::clone(&open), 1);
+            let mut entries = Entries::new(state, open, 1);
             let mut judge = Judge::new(cx, log);
             let mut before = i64::MIN;
             let mut misplaced = None;
@@ -180,7 +180,7 @@ impl Index {
                 if at.is_some_and(|at| at < walked.log_start) {
                     continue;
                 }
-                if judge.entry(&open, state, number, &entry, Some(walked))? {
+                if judge.entry(&entries, number, &entry, walked)? {
                     if entry.physical_offset < before {
                         misplaced.get_or_insert((number, entry.physical_offset, before));
                     }
@@ -188,10 +188,9 @@ impl Index {
                 }
             }
             if let Some((number, offset, before)) = misplaced {
-                let at = open.layout().entry_position(number);
                 let expected = format!("an offset of {before} or more");
                 let found = format!("entry {number} with physical offset {offset}");
-                cx.findings.add(Code::IndexEntry, open.path(), Some(at), expected, found);
+                judge.add(Code::IndexEntry, &entries.open, number, 0, expected, found);
             }
         }
         Ok(())
@@ -370,12 +369,12 @@ impl<'a> Judge<'a> {
     /// otherwise.
     pub(crate) fn entry(
         &mut self,
-        open: &IndexFile,
-        state: &IndexState,
+        entries: &Entries,
         number: u32,
         entry: &IndexEntry,
-        walked: Option<&Walked>,
+        walked: &Walked,
     ) -> Result<bool> {
+        let open = &entries.open;
         let found = format!(
             "entry {number} with hash {}, physical offset {}",
             entry.key_hash, entry.physical_offset
@@ -389,7 +388,7 @@ impl<'a> Judge<'a> {
         let good = match record {
             None => {
                 let known = at.is_some_and(|at| {
-                    walked.is_some_and(|walked| walked.is_damaged(at))
+                    walked.is_damaged(at)
                         || (self.log.find(at).is_none() && at < self.log.end_offset().unwrap_or(0))
                 });
                 if !known {
@@ -401,7 +400,7 @@ impl<'a> Judge<'a> {
             Some((view, _)) => {
                 let has_key = hashes(&view).any(|hash| hash == entry.key_hash);
                 if has_key {
-                    self.time(open, state, number, entry, view.store_timestamp_ms());
+                    self.time(entries, number, entry, view.store_timestamp_ms());
                 } else {
                     let expected = "a message with a key of this hash";
                     self.add(Code::IndexOther, open, number, 0, expected, found);
@@ -417,17 +416,16 @@ impl<'a> Judge<'a> {
     #[inline]
     pub(crate) fn time(
         &self,
-        open: &IndexFile,
-        state: &IndexState,
+        entries: &Entries,
         number: u32,
         entry: &IndexEntry,
         store_timestamp_ms: i64,
     ) {
-        let seconds = seconds_since(state.seen.begin_ms, store_timestamp_ms);
+        let seconds = seconds_since(entries.begin_ms, store_timestamp_ms);
         if entry.seconds != seconds && number > 1 && entry.seconds >= 0 {
             let expected = format!("{seconds} seconds");
             let found = format!("entry {number} with {}", entry.seconds);
-            self.add(Code::IndexTime, open, number, 12, expected, found);
+            self.add(Code::IndexTime, &entries.open, number, 12, expected, found);
         }
     }
 }
