@@ -60,8 +60,8 @@ impl Window {
         self.bytes.as_chunks().0.get(at).map(QueueEntry::decode)
     }
 
-    fn units(&self) -> impl Iterator<Item = CqUnit> {
-        self.bytes.as_chunks().0.iter().map(BatchQueueEntry::decode).map(CqUnit::batch)
+    fn first(&self) -> Option<CqUnit> {
+        self.bytes.as_chunks().0.first().map(BatchQueueEntry::decode).map(CqUnit::batch)
     }
 
     fn find(&self, physical_offset: i64) -> Option<(i64, CqUnit)> {
@@ -320,13 +320,14 @@ impl<'a> QueueCheck<'a> {
         let number = range.base_queue_offset;
         let entries = self.entries * ENTRY_LEN / QueueKind::Batch.entry_len();
         match find_batch(known, window, entries, request.physical_offset, number)? {
-            Has::Entry(position, unit) => {
+            Ok((position, unit)) => {
                 let is_size = u32::try_from(unit.store_size) == Ok(request.store_size);
                 window.matched += u64::from(is_size && is_range(&unit, range));
                 self.check_fields(known, position, &unit, request);
             }
-            Has::Broken => {}
-            Has::Other(unit) => {
+            // An invalid entry between its neighbours.
+            Err(Some(unit)) if !unit.is_valid() && number < known.end => {}
+            Err(Some(unit)) if unit.is_valid() && unit.number == number => {
                 let leads = clamp_u64(unit.physical_offset);
                 if let Some((view, _)) = probe(self.log, leads, &mut self.probed)? {
                     let other = DispatchRequest::of(&view);
@@ -335,7 +336,7 @@ impl<'a> QueueCheck<'a> {
                     }
                 }
             }
-            Has::Nothing => {
+            Err(_) => {
                 miss(self.queues, &known.topic, known.id, Some(known), number, request);
             }
         }
@@ -426,24 +427,18 @@ fn messages_in(
     })
 }
 
-enum Has {
-    Entry(i64, CqUnit),
-    Other(CqUnit),
-    Broken,
-    Nothing,
-}
-
 /// Searches the entry of the record at `physical_offset` whose first message has `number`: by both,
-/// in case one is damaged. Keeps at most so many `entries` behind it.
+/// in case one is damaged; an error is the entry in its place. Keeps at most so many `entries` behind
+/// it.
 fn find_batch(
     queue: &Queue,
     window: &mut Window,
     entries: usize,
     physical_offset: i64,
     number: i64,
-) -> Result<Has> {
-    if let Some((position, unit)) = window.find(physical_offset) {
-        return Ok(Has::Entry(position, unit));
+) -> Result<std::result::Result<(i64, CqUnit), Option<CqUnit>>> {
+    if let Some(found) = window.find(physical_offset) {
+        return Ok(Ok(found));
     }
     let by_place = partition_point_by(queue, |unit| unit.physical_offset < physical_offset)?;
     window.read(queue, by_place, entries)?;
@@ -451,13 +446,7 @@ fn find_batch(
         let by_number = partition_point_by(queue, |unit| unit.end() <= number)?;
         window.read(queue, by_number, entries)?;
     }
-    Ok(match (window.find(physical_offset), window.units().next()) {
-        (Some((position, unit)), _) => Has::Entry(position, unit),
-        (None, Some(first)) if first.is_valid() && first.number == number => Has::Other(first),
-        // An invalid entry between its neighbours.
-        (None, Some(first)) if !first.is_valid() && number < queue.end => Has::Broken,
-        (None, _) => Has::Nothing,
-    })
+    Ok(window.find(physical_offset).ok_or_else(|| window.first()))
 }
 
 fn partition_point_by(queue: &Queue, before: impl Fn(&CqUnit) -> bool) -> Result<i64> {
