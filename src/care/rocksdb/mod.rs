@@ -240,23 +240,22 @@ fn report_missing(
                 report.add(Code::RocksMissing, &database, &expected, "no database");
             }
         }
-        Err(
-            error @ (Error::InvalidConfig { .. } | Error::Corrupt(_) | Error::Unsupported { .. }),
-        ) => report_unknown(report, &database, &error),
-        Err(error) => match &error {
-            Error::Io { path, .. } if path.starts_with(root) => {
-                report_unknown(report, &database, &error);
+        // An error that keeps the log from being read is to be cured first.
+        Err(error) => {
+            let is_of_log = match &error {
+                Error::Io { path, .. } => path.starts_with(root),
+                Error::InvalidConfig { .. } | Error::Corrupt(_) | Error::Unsupported { .. } => true,
+                _ => false,
+            };
+            if !is_of_log {
+                return Err(error);
             }
-            _ => return Err(error),
-        },
+            let (code, found) = (Code::RocksMissing.at(Severity::Info), "no database; its rows");
+            let found = format!("{found} are not known: {error}");
+            report.add(code, &database, "rows, by storeType", &found);
+        }
     }
     Ok(())
-}
-
-/// An error that keeps the log from being read is to be cured first.
-fn report_unknown(report: &mut DatabaseReport, database: &Path, error: &Error) {
-    let found = format!("no database; its rows are not known: {error}");
-    report.add(Code::RocksMissing.at(Severity::Info), database, "rows, by storeType", &found);
 }
 
 /// Number of rows in each database of a store, by their kind.

@@ -43,15 +43,11 @@ impl Context<'_> {
         self.meter.advance(bytes);
     }
 
-    pub(crate) fn list(&self, dir: &Path) -> Result<Vec<DirEntry>> {
-        match self.storage.list(dir) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => {
-                self.error(dir, Error::io("list", dir)(error));
-                Ok(Vec::new())
-            }
-            Ok(entries) => Ok(entries),
-        }
+    pub(crate) fn list(&self, dir: &Path) -> Vec<DirEntry> {
+        self.storage.list_if_there(dir).map(Option::unwrap_or_default).unwrap_or_else(|error| {
+            self.error(dir, error);
+            Vec::new()
+        })
     }
 
     pub(crate) fn is_folder(&self, dir: &Path) -> Result<bool> {

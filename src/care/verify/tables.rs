@@ -403,14 +403,8 @@ pub(crate) fn read_checkpoint(cx: &Context<'_>) -> Option<CheckpointFields> {
     let path = cx.paths.checkpoint();
     let checkpoint = match StoreCheckpoint::load(&*cx.storage, &path, Access::Read) {
         Ok(checkpoint) => checkpoint,
-        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => {
-            let expected = "the file `checkpoint`";
-            let found = "no regular file";
-            cx.findings.add(Code::NoRegularFile, &path, None, expected, found);
-            return None;
-        }
         Err(error) => {
-            cx.error(&path, error);
+            unopened(cx, &path, "checkpoint", error);
             return None;
         }
     };
@@ -432,22 +426,26 @@ pub(crate) fn read_checkpoint(cx: &Context<'_>) -> Option<CheckpointFields> {
 }
 
 pub(crate) fn read_mark(cx: &Context<'_>) -> Option<Mark> {
-    let path = cx.paths.mark();
     match Mark::read(&*cx.storage, &cx.paths) {
         Ok(mark) => mark,
         Err(Error::Corrupt(fault)) => {
             cx.corruption(Code::LogMark, *fault);
             None
         }
-        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => {
-            let (expected, found) = ("the file `mqstore.mark`", "no regular file");
-            cx.findings.add(Code::NoRegularFile, &path, None, expected, found);
-            None
-        }
         Err(error) => {
-            cx.error(&path, error);
+            unopened(cx, &cx.paths.mark(), "mqstore.mark", error);
             None
         }
+    }
+}
+
+fn unopened(cx: &Context<'_>, path: &Path, name: &str, error: Error) {
+    match error {
+        Error::Io { source, .. } if source.kind() == io::ErrorKind::InvalidInput => {
+            let expected = format!("the file `{name}`");
+            cx.findings.add(Code::NoRegularFile, path, None, expected, "no regular file");
+        }
+        error => cx.error(path, error),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use super::{Entries, Queue, ReadEntry, each_block, each_entry, is_of, is_range, tags_code};
+use super::{Entries, Queue, ReadEntry, each_block, is_of, is_range, tags_code};
 use crate::care::finding::{Code, Graded, Severity};
 use crate::care::verify::context::{Context, State, Walked, spot};
 use crate::error::{Error, Result};
@@ -197,7 +197,7 @@ pub(crate) fn check_entries(
     walked: &Walked,
 ) -> Result<()> {
     let mut buffer = Vec::new();
-    each_entry(cx, queue, |position, entry| {
+    let mut check = |(position, entry)| {
         let ReadEntry::Entry(unit) = entry else { return Ok(()) };
         let Ok(at) = u64::try_from(unit.physical_offset) else { return Ok(()) };
         let is_behind = queue.kind() == QueueKind::Plain && position >= queue.end;
@@ -212,7 +212,7 @@ pub(crate) fn check_entries(
                 // A missing file was reported.
                 None if log.find(at).is_none() => None,
                 None => Some((Code::QueueNowhere, "the beginning of a message".to_owned(), found)),
-                Some((view, size)) => judge(queue, position, unit, found, &view, size),
+                Some((view, size)) => judge(queue, position, &unit, found, &view, size),
             }
         };
         let Some((code, expected, found)) = wrong else { return Ok(()) };
@@ -222,6 +222,9 @@ pub(crate) fn check_entries(
         let code = if unclean { code.at(Severity::Warning) } else { code.into() };
         cx.findings.add(code, &path, Some(offset), expected, found);
         Ok(())
+    };
+    each_block(cx, queue, |block| {
+        (block.first..).zip((0..).map_while(|at| block.entry(at))).try_for_each(&mut check)
     })
 }
 

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::locks::Mutex;
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 
 use super::context::{self, Context, State};
 use crate::care::finding::{Code, Severity};
@@ -251,31 +252,6 @@ impl Queues {
     pub(crate) fn get(&self, number: u32) -> Option<&Queue> {
         self.list.get(usize::try_from(number).ok()?)
     }
-
-    pub(crate) fn miss(&self, topic: &[u8], id: i32, note: impl FnOnce(&mut Missing)) {
-        let mut missing = self.missing.lock();
-        let known = missing.len();
-        match missing.entry((topic.into(), id)) {
-            hashbrown::hash_map::Entry::Occupied(mut entry) => note(entry.get_mut()),
-            hashbrown::hash_map::Entry::Vacant(entry) if known < MOST_MISSING => {
-                note(entry.insert(Missing {
-                    position: u64::MAX,
-                    oldest_ms: i64::MAX,
-                    ..Missing::default()
-                }));
-            }
-            hashbrown::hash_map::Entry::Vacant(_) => {
-                self.missing_elsewhere.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-    }
-
-    pub(crate) fn take_missing(&self) -> Vec<(Name, Missing)> {
-        let mut missing = self.missing.lock();
-        let mut list: Vec<_> = missing.drain().collect();
-        list.sort_by(|a, b| a.0.cmp(&b.0));
-        list
-    }
 }
 
 fn each_folder(
@@ -287,7 +263,7 @@ fn each_folder(
         return Ok(());
     }
     let has_database = inventory::is_database(&*cx.storage, root)?;
-    let mut topics = cx.list(root)?;
+    let mut topics = cx.list(root);
     topics.sort_by(|a, b| a.name.cmp(&b.name));
     for topic in topics {
         let topic_dir = root.join(&topic.name);
@@ -299,7 +275,7 @@ fn each_folder(
             cx.stray(&Stray { path: topic_dir, kind: topic.kind });
             continue;
         }
-        for queue in cx.list(&topic_dir)? {
+        for queue in cx.list(&topic_dir) {
             let path = topic_dir.join(&queue.name);
             match (queue.name.to_str().and_then(parse_queue_id), queue.kind) {
                 (Some(id), FileKind::Directory) => take(name, id, path)?,
@@ -332,21 +308,6 @@ pub(crate) fn find(of_topic: &[(i32, u32)], id: i32) -> Option<u32> {
     }
     let at = of_topic.binary_search_by_key(&id, |(id, _)| *id).ok()?;
     of_topic.get(at).map(|(_, number)| *number)
-}
-
-/// Iterates over entries with their position; empty ranges are skipped and reported.
-pub(crate) fn each_entry(
-    cx: &Context<'_>,
-    queue: &Queue,
-    mut take: impl FnMut(i64, &ReadEntry) -> Result<()>,
-) -> Result<()> {
-    each_block(cx, queue, |block| {
-        if block.bytes.is_empty() {
-            return take(block.first, &ReadEntry::Empty);
-        }
-        let all = (0..).map_while(|at| block.entry(at));
-        (block.first..).zip(all).try_for_each(|(position, entry)| take(position, &entry))
-    })
 }
 
 /// Consecutive whole entries, as bytes; none means an empty range.
@@ -463,20 +424,30 @@ pub(crate) fn miss(
     number: i64,
     request: &DispatchRequest<'_>,
 ) {
-    let behind = queue.is_none_or(|queue| number >= queue.end);
-    let at = clamp_u64(request.physical_offset);
-    queues.miss(topic, id, |missing: &mut Missing| {
-        missing.position = missing.position.min(at);
-        missing.last = missing.last.max(at);
-        if behind {
-            missing.behind += 1;
-            missing.oldest_ms = missing.oldest_ms.min(request.store_timestamp_ms);
-            let (least, most) = missing.numbers.unwrap_or((number, number));
-            missing.numbers = Some((least.min(number), most.max(number)));
-        } else {
-            missing.inside += 1;
+    let mut all = queues.missing.lock();
+    let known = all.len();
+    let missing = match all.entry((topic.into(), id)) {
+        Entry::Occupied(entry) => entry.into_mut(),
+        Entry::Vacant(entry) if known < MOST_MISSING => {
+            let none = Missing::default();
+            entry.insert(Missing { position: u64::MAX, oldest_ms: i64::MAX, ..none })
         }
-    });
+        Entry::Vacant(_) => {
+            queues.missing_elsewhere.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+    };
+    let at = clamp_u64(request.physical_offset);
+    missing.position = missing.position.min(at);
+    missing.last = missing.last.max(at);
+    if queue.is_none_or(|queue| number >= queue.end) {
+        missing.behind += 1;
+        missing.oldest_ms = missing.oldest_ms.min(request.store_timestamp_ms);
+        let (least, most) = missing.numbers.unwrap_or((number, number));
+        missing.numbers = Some((least.min(number), most.max(number)));
+    } else {
+        missing.inside += 1;
+    }
 }
 
 #[cold]
@@ -528,7 +499,9 @@ pub(crate) fn report_missing(
     grew: bool,
 ) -> Result<()> {
     let (mut tail, mut tail_from) = (queues.missing_elsewhere.load(Ordering::Relaxed), u64::MAX);
-    for ((topic, id), missing) in queues.take_missing() {
+    let mut all: Vec<_> = queues.missing.lock().drain().collect();
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    for ((topic, id), missing) in all {
         let kind = queues.kind_of(&topic);
         let queue = queues.number_of(kind, &topic, id).and_then(|number| queues.get(number));
         let end = queue.map_or(0, |queue| queue.end);
