@@ -141,6 +141,7 @@ pub(crate) fn spot(run: &FileRun, place: u64) -> (PathBuf, u64) {
     }
 }
 
+#[derive(Default)]
 pub(crate) struct Walked {
     pub(crate) log_start: u64,
     pub(crate) log_end: u64,

@@ -104,13 +104,10 @@ impl IndexRun {
         storage: Arc<dyn Storage>,
         dir: &Path,
         layout: IndexLayout,
-        unreadable: &mut dyn FnMut(&Path, Error),
+        unreadable: &mut dyn FnMut(&Path, Error) -> Result<()>,
     ) -> Result<(Self, Vec<Corruption>)> {
         let run = Self::new(storage, dir, layout, IndexOpen::Read);
-        let findings = run.list(&mut |path, error| {
-            unreadable(path, error);
-            Ok(())
-        })?;
+        let findings = run.list(unreadable)?;
         Ok((run, findings))
     }
 

@@ -136,15 +136,15 @@ impl<'a> IndexCheck<'a> {
             judge: Judge::new(cx, log),
             at: 0,
             entries: None,
-            damaged: Walked { log_start: 0, log_end: 0, damaged: Vec::new(), forgot: false },
+            damaged: Walked::default(),
             wanted: Vec::new(),
             reach: Reach::default(),
         };
         let start = saturating_i64(start);
-        check.at = index.files.partition_point(|state| state.seen.last < start);
+        check.at = index.files.partition_point(|state| state.last < start);
         if let (Some(state), Some(run)) = (index.files.get(check.at), &index.run) {
             let open = run.open(&state.file)?;
-            let number = if state.seen.first >= start { 1 } else { open.first_entry_from(start)? };
+            let number = if state.first >= start { 1 } else { open.first_entry_from(start)? };
             check.entries = Some(Entries::new(state, open, number));
         }
         Ok(check)

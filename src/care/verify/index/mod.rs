@@ -30,11 +30,6 @@ const INDEX_READERS: usize = 4;
 
 pub(crate) struct IndexState {
     pub(crate) file: Arc<IndexRunFile>,
-    pub(crate) seen: IndexCoverage,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct IndexCoverage {
     count: u32,
     pub(crate) first: i64,
     pub(crate) last: i64,
@@ -100,28 +95,37 @@ impl Index {
     fn load(cx: &Context<'_>, layout: IndexLayout) -> Result<Self> {
         let dir = cx.paths.index();
         let storage = Arc::clone(&cx.storage);
-        let unreadable = &mut |path: &_, error| cx.error(path, error);
+        let unreadable = &mut |path: &_, error| {
+            cx.error(path, error);
+            Ok(())
+        };
         let (run, faults) = IndexRun::load_readable(storage, &dir, layout, unreadable)?;
         let newest = run.files().last().map(|file| file.path.clone());
         for fault in faults {
             let code = match fault.kind {
-                CorruptionKind::FileName if fault.found == "no regular file" => Code::NoRegularFile,
-                CorruptionKind::FileName => Code::StrayName,
-                _ => Code::IndexUnusable,
-            };
-            let code = match fault.kind {
-                CorruptionKind::FileName => code.at(Severity::Warning),
-                CorruptionKind::FileLength if fault.path > newest && fault.offset == 0 => {
-                    cx.new_file(code)
+                CorruptionKind::FileName if fault.found == "no regular file" => {
+                    Code::NoRegularFile.at(Severity::Warning)
                 }
-                _ => code.into(),
+                CorruptionKind::FileName => Code::StrayName.into(),
+                CorruptionKind::FileLength if fault.path > newest && fault.offset == 0 => {
+                    cx.new_file(Code::IndexUnusable)
+                }
+                _ => Code::IndexUnusable.into(),
             };
             cx.corruption(code, fault);
         }
         let mut unusable: Vec<_> = run.unusable().iter().map(|file| file.name).collect();
         let listed = run.files();
         let mut states = Vec::with_capacity(listed.len());
-        let read = |file: &Arc<IndexRunFile>| Ok(read_state(cx, &run, file));
+        let read = |file: &Arc<IndexRunFile>| match read_state(cx, &run, file) {
+            Err(error) => {
+                if !error.is_not_found() {
+                    cx.error(&file.path, error);
+                }
+                Ok(None)
+            }
+            state => state.map(Some),
+        };
         in_order(&listed, cx.threads.min(INDEX_READERS), &dir, read, |_, state| {
             states.push(state);
             Ok(ControlFlow::Continue(()))
@@ -133,13 +137,12 @@ impl Index {
                 unusable.push(file.name);
                 continue;
             };
-            index.entry_count += u64::from(state.seen.count.saturating_sub(1));
-            if state.seen.count <= 1 {
+            index.entry_count += u64::from(state.count.saturating_sub(1));
+            if state.count <= 1 {
                 continue;
             }
-            let follows =
-                index.files.last().is_none_or(|before| before.seen.last <= state.seen.first);
-            if state.seen.in_order && follows {
+            let follows = index.files.last().is_none_or(|before| before.last <= state.first);
+            if state.in_order && follows {
                 index.files.push(state);
             } else {
                 index.unordered.push(state);
@@ -149,8 +152,8 @@ impl Index {
         for name in unusable {
             let next = index.files.partition_point(|state| state.file.name < name);
             let before = next.checked_sub(1).and_then(|at| index.files.get(at));
-            let from = before.map_or(i64::MIN, |state| state.seen.last);
-            let to = index.files.get(next).map_or(i64::MAX, |state| state.seen.first);
+            let from = before.map_or(i64::MIN, |state| state.last);
+            let to = index.files.get(next).map_or(i64::MAX, |state| state.first);
             index.unknown.push((from, to));
         }
         index.run = Some(run);
@@ -158,7 +161,7 @@ impl Index {
     }
 
     pub(crate) fn span(&self) -> Option<(i64, i64)> {
-        Some((self.files.first()?.seen.first, self.files.last()?.seen.last))
+        Some((self.files.first()?.first, self.files.last()?.last))
     }
 
     pub(crate) fn check_unordered(
@@ -197,43 +200,27 @@ impl Index {
     }
 }
 
-fn read_state(cx: &Context<'_>, run: &IndexRun, file: &Arc<IndexRunFile>) -> Option<IndexState> {
-    match try_read_state(cx, run, file) {
-        Ok(state) => Some(state),
-        Err(error) if error.is_not_found() => None,
-        Err(error) => {
-            cx.error(&file.path, error);
-            None
-        }
-    }
-}
-
-fn try_read_state(
-    cx: &Context<'_>,
-    run: &IndexRun,
-    file: &Arc<IndexRunFile>,
-) -> Result<IndexState> {
+fn read_state(cx: &Context<'_>, run: &IndexRun, file: &Arc<IndexRunFile>) -> Result<IndexState> {
     let open = run.open(file)?;
     let header = open.header()?;
     let layout = *open.layout();
-    let seen = IndexCoverage {
+    let mut state = IndexState {
+        file: Arc::clone(file),
         count: header.index_count.unsigned_abs(),
         first: 0,
         last: 0,
         begin_ms: header.begin_timestamp_ms,
         in_order: true,
     };
-    let mut state = IndexState { file: Arc::clone(file), seen };
     if !cx.full {
         return Ok(state);
     }
     if let Some((count, span)) = sound(&open, cx.threads)? {
-        state.seen.count = count.saturating_add(1);
-        (state.seen.first, state.seen.last) = span;
-        state.seen.in_order = span.0 >= 0;
+        state.count = count.saturating_add(1);
+        (state.first, state.last) = span;
+        state.in_order = span.0 >= 0;
         return Ok(state);
     }
-    let mut misplaced = Vec::new();
     let read = open.check(&mut |fault: Corruption| {
         let in_entry = fault
             .offset
@@ -241,9 +228,7 @@ fn try_read_state(
             .and_then(|offset| offset.checked_rem(ENTRY_LEN as u64));
         // Only the log tells which of two entries is out of order.
         if fault.kind == CorruptionKind::IndexEntry && in_entry == Some(4) {
-            state.seen.in_order = false;
-            misplaced.push(fault.offset);
-            misplaced.truncate(1);
+            state.in_order = false;
             return;
         }
         let code = match fault.kind {
@@ -254,14 +239,14 @@ fn try_read_state(
         };
         cx.corruption(code, fault);
     })?;
-    state.seen.count = read.saturating_add(1);
-    if state.seen.count > 1 {
+    state.count = read.saturating_add(1);
+    if state.count > 1 {
         let mut entries = Entries::new(&state, Arc::clone(&open), 1);
         let first = entries.head()?.map(|(_, entry)| entry.physical_offset);
-        let mut entries = Entries::new(&state, open, state.seen.count - 1);
+        let mut entries = Entries::new(&state, open, state.count - 1);
         let last = entries.head()?.map(|(_, entry)| entry.physical_offset);
-        (state.seen.first, state.seen.last) = (first.unwrap_or(0), last.unwrap_or(0));
-        state.seen.in_order &= state.seen.first >= 0;
+        (state.first, state.last) = (first.unwrap_or(0), last.unwrap_or(0));
+        state.in_order &= state.first >= 0;
     }
     Ok(state)
 }
@@ -293,7 +278,7 @@ pub(crate) struct Entries {
 
 impl Entries {
     pub(crate) fn new(state: &IndexState, open: Arc<IndexFile>, number: u32) -> Self {
-        let (begin_ms, count) = (state.seen.begin_ms, state.seen.count);
+        let (begin_ms, count) = (state.begin_ms, state.count);
         Self { open, begin_ms, number, count, from: number, bytes: Vec::new() }
     }
 
