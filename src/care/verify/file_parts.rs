@@ -99,6 +99,7 @@ impl FileWalk {
     }
 }
 
+#[derive(Default)]
 pub(crate) struct Joined {
     pub(crate) messages: u64,
     pub(crate) end: u64,
@@ -109,13 +110,8 @@ pub(crate) struct Joined {
 
 pub(crate) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[FileWalk]) -> Joined {
     let log_start = log.min_offset().unwrap_or(0);
-    let mut joined = Joined {
-        messages: 0,
-        end: log_start,
-        newest_ms: 0,
-        walked: Walked { log_start, log_end: log_start, damaged: Vec::new(), forgot: false },
-        grew: false,
-    };
+    let walked = Walked { log_start, log_end: log_start, ..Walked::default() };
+    let mut joined = Joined { end: log_start, walked, ..Joined::default() };
     let has_data =
         |walk: &FileWalk| walk.end > 0 || walk.failed || !matches!(walk.how, FileEnd::Nothing);
     let last = walks.iter().rposition(has_data);
@@ -146,17 +142,17 @@ pub(crate) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
             cx.findings.add(code, &file.path, Some(offset), expected, found);
         };
         let from = file.base_offset.saturating_add(walk.end);
-        match &walk.how {
-            FileEnd::Blank | FileEnd::Whole => {}
-            _ if walk.failed => joined.walked.damaged.push((from, file_end)),
-            FileEnd::Nothing if is_last || short || cx.is_cancelled() => {}
+        let damaged_to = match &walk.how {
+            FileEnd::Blank | FileEnd::Whole => None,
+            _ if walk.failed => Some(file_end),
+            FileEnd::Nothing if is_last || short || cx.is_cancelled() => None,
             FileEnd::Nothing | FileEnd::Bad(_)
                 if !is_last
                     && cx.state == State::InUse
                     && is_written(log, file, walk.end).unwrap_or(false) =>
             {
                 joined.grew = true;
-                joined.walked.damaged.push((from, file_end));
+                Some(file_end)
             }
             FileEnd::Nothing => {
                 let found = match walk.end < log.file_size() {
@@ -164,10 +160,10 @@ pub(crate) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
                     false => "the end of the file".to_owned(),
                 };
                 add(Code::LogHole.into(), walk.end, "a message or a blank", found);
-                joined.walked.damaged.push((from, file_end));
+                Some(file_end)
             }
             FileEnd::Bad(damage) if short && damage.error.kind == CorruptionKind::Truncated => {
-                joined.walked.damaged.push((from, file_end));
+                Some(file_end)
             }
             FileEnd::Bad(damage) => {
                 let code = match (is_last, cx.state) {
@@ -179,8 +175,7 @@ pub(crate) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
                 let offset = damage.at.saturating_add(damage.error.position as u64);
                 let found = format!("{}; no message behind in this file", damage.error.found);
                 add(code, offset, &damage.error.expected, found);
-                let to = if is_last { from.saturating_add(1) } else { file_end };
-                joined.walked.damaged.push((from, to));
+                Some(if is_last { from.saturating_add(1) } else { file_end })
             }
             FileEnd::Remains(damage, older) => {
                 let found = format!(
@@ -189,8 +184,10 @@ pub(crate) fn join(cx: &Context<'_>, log: &FileRun, listed: &Listed, walks: &[Fi
                 );
                 let expected = "zeros behind the end of the log";
                 add(Code::LogRemains.into(), damage.at, expected, found);
+                None
             }
-        }
+        };
+        joined.walked.damaged.extend(damaged_to.map(|to| (from, to)));
     }
     oddities.report(cx, log, joined.messages);
     joined.walked.damaged.sort_unstable();
