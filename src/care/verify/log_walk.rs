@@ -320,7 +320,7 @@ impl RecordCheck<'_> {
         let usual = (0..=self.most_queue_id).contains(&id);
         if self.topic_is_good
             && request.queue_offset >= 0
-            && (usual || self.all_queues.has(request.topic, id))
+            && (usual || self.all_queues.queue(request.topic, id).is_some())
         {
             return true;
         }

@@ -1,8 +1,6 @@
 //! Checks the entries and the extension of a queue by themselves, and with the log where the walk left
 //! some unmatched.
 
-use std::path::PathBuf;
-
 use super::{Entries, Queue, ReadEntry, each_block, is_of, is_range, tags_code};
 use crate::care::finding::{Code, Graded, Severity};
 use crate::care::verify::context::{Context, State, Walked, spot};
@@ -185,8 +183,7 @@ impl Structure<'_> {
     }
 
     fn add(&self, code: impl Into<Graded>, position: i64, expected: String, found: String) {
-        let (path, offset) = self.queue.spot(position);
-        self.cx.findings.add(code, &path, Some(offset), expected, found);
+        self.queue.report(self.cx, code, position, expected, found);
     }
 }
 
@@ -216,11 +213,10 @@ pub(crate) fn check_entries(
             }
         };
         let Some((code, expected, found)) = wrong else { return Ok(()) };
-        let (path, offset) = queue.spot(position);
         // A crash may leave entries of messages that were not flushed.
         let unclean = at >= walked.log_end && cx.state != State::Closed;
         let code = if unclean { code.at(Severity::Warning) } else { code.into() };
-        cx.findings.add(code, &path, Some(offset), expected, found);
+        queue.report(cx, code, position, expected, found);
         Ok(())
     };
     each_block(cx, queue, |block| {
@@ -326,12 +322,6 @@ pub(crate) struct ExtCheck<'a> {
     block: Vec<u8>,
 }
 
-pub(crate) struct EntryPlace {
-    pub(crate) number: i64,
-    pub(crate) path: PathBuf,
-    pub(crate) offset: u64,
-}
-
 impl<'a> ExtCheck<'a> {
     pub(crate) const fn new(cx: &'a Context<'a>) -> Self {
         Self { cx, queue: None, from: 0, block: Vec::new() }
@@ -341,11 +331,11 @@ impl<'a> ExtCheck<'a> {
         &mut self,
         queue: &Queue,
         queue_number: u32,
-        entry: &EntryPlace,
+        number: i64,
         address: i64,
         request: &DispatchRequest<'_>,
     ) -> Result<()> {
-        let (cx, number) = (self.cx, entry.number);
+        let cx = self.cx;
         let offset =
             consume_queue_ext::offset_of(address).and_then(|offset| u64::try_from(offset).ok());
         let offset = offset.unwrap_or(u64::MAX);
@@ -380,7 +370,7 @@ impl<'a> ExtCheck<'a> {
         };
         if let Some(expected) = expected {
             let found = format!("entry {number} with address {offset}");
-            cx.findings.add(Code::ExtAddress, &entry.path, Some(entry.offset), expected, found);
+            queue.report(cx, Code::ExtAddress, number, expected, found);
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
 use super::context::{self, Context, State};
-use crate::care::finding::{Code, Severity};
+use crate::care::finding::{Code, Graded, Severity};
 use crate::error::{Error, Result};
 use crate::files::run::file_run::{OpenFiles, Stray};
 use crate::files::{Access, FileKind, FileRun};
@@ -101,9 +101,18 @@ impl Queue {
         *shifted = Some((first.min(position), most.max(shift), count + 1));
     }
 
-    fn spot(&self, position: i64) -> (PathBuf, u64) {
+    /// Adds a finding at an entry.
+    fn report(
+        &self,
+        cx: &Context<'_>,
+        code: impl Into<Graded>,
+        position: i64,
+        expected: impl Into<String>,
+        found: String,
+    ) {
         let offset = clamp_u64(position).saturating_mul(self.kind().entry_len() as u64);
-        context::spot(self.run(), offset)
+        let (path, offset) = context::spot(self.run(), offset);
+        cx.findings.add(code, &path, Some(offset), expected, found);
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -217,15 +226,14 @@ impl Queues {
     /// Numbers of a queue's messages still in the log, including those without entries. `None` if
     /// there is no such queue.
     pub(crate) fn end_of(&self, topic: &[u8], id: i32) -> Option<(i64, i64)> {
-        let kind = self.kind_of(topic);
-        let queue = self.number_of(kind, topic, id).and_then(|number| self.get(number));
+        let queue = self.queue(topic, id);
         let missing = self.missing.lock();
         let numbers = missing.get(&(topic.into(), id)).and_then(|missing| missing.numbers);
         let most = numbers.map(|(_, most)| most.saturating_add(1));
         match (queue, numbers) {
             (Some(queue), _) => {
                 let live = saturating_i64(queue.live);
-                let first = match kind {
+                let first = match queue.kind() {
                     QueueKind::Plain => queue.end.saturating_sub(live),
                     // An entry covers many messages.
                     QueueKind::Batch => queue.first,
@@ -245,8 +253,8 @@ impl Queues {
         find(self.of_topic(kind, topic), id)
     }
 
-    pub(crate) fn has(&self, topic: &[u8], id: i32) -> bool {
-        self.number_of(self.kind_of(topic), topic, id).is_some()
+    pub(crate) fn queue(&self, topic: &[u8], id: i32) -> Option<&Queue> {
+        self.get(self.number_of(self.kind_of(topic), topic, id)?)
     }
 
     pub(crate) fn get(&self, number: u32) -> Option<&Queue> {
@@ -287,13 +295,8 @@ fn each_folder(
 }
 
 fn load(cx: &Context<'_>, open: &Arc<OpenFiles>, dir: PathBuf, file_size: u64) -> Result<FileRun> {
-    let (run, strays) = FileRun::load(
-        Arc::clone(&cx.storage),
-        Arc::clone(open),
-        vec![dir],
-        file_size,
-        Access::Read,
-    )?;
+    let (storage, open) = (Arc::clone(&cx.storage), Arc::clone(open));
+    let (run, strays) = FileRun::load(storage, open, vec![dir], file_size, Access::Read)?;
     strays.iter().for_each(|stray| cx.stray(stray));
     cx.check_files(&run);
     Ok(run)
@@ -475,7 +478,6 @@ pub(crate) fn report_twice(
 pub(crate) fn report_shifted(cx: &Context<'_>, queues: &Queues) {
     for queue in queues.list.iter().filter(|queue| !queue.topic.starts_with(lmq::PREFIX)) {
         let Some((first, most, count)) = *queue.shifted.lock() else { continue };
-        let (path, offset) = queue.spot(first);
         // One message alone claims a number that the queue never reached.
         let beyond = first.saturating_add(2)..=first.saturating_add(most);
         let code = match count == 1 && beyond.contains(&queue.end) {
@@ -483,8 +485,7 @@ pub(crate) fn report_shifted(cx: &Context<'_>, queues: &Queues) {
             false => Code::QueueShifted,
         };
         let found = format!("{count} messages from entry {first} on, shifted by {most}");
-        let expected = "each message in the entry of its number";
-        cx.findings.add(code, &path, Some(offset), expected, found);
+        queue.report(cx, code, first, "each message in the entry of its number", found);
     }
 }
 
@@ -503,7 +504,7 @@ pub(crate) fn report_missing(
     all.sort_by(|a, b| a.0.cmp(&b.0));
     for ((topic, id), missing) in all {
         let kind = queues.kind_of(&topic);
-        let queue = queues.number_of(kind, &topic, id).and_then(|number| queues.get(number));
+        let queue = queues.queue(&topic, id);
         let end = queue.map_or(0, |queue| queue.end);
         let below = cx.paths.root().join(kind.folder());
         let dir = below.join(&*String::from_utf8_lossy(&topic)).join(id.to_string());

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::entry_check::{EntryPlace, ExtCheck};
+use super::entry_check::ExtCheck;
 use super::{Queue, Queues, find, is_of, is_range, miss, report_twice, tags_code};
 use crate::care::finding::Code;
 use crate::care::verify::context::Context;
@@ -139,9 +139,8 @@ impl<'a> QueueCheck<'a> {
     }
 
     pub(crate) fn is_known(&self, request: &DispatchRequest<'_>) -> Result<bool> {
-        let kind = self.queues.kind_of(request.topic);
-        let queue = self.queues.number_of(kind, request.topic, request.queue_id);
-        let Some(queue) = queue.and_then(|queue| self.queues.get(queue)) else { return Ok(false) };
+        let queue = self.queues.queue(request.topic, request.queue_id);
+        let Some(queue) = queue else { return Ok(false) };
         let wanted = request.physical_offset;
         let entries = &queue.entries;
         let position = entries
@@ -245,10 +244,8 @@ impl<'a> QueueCheck<'a> {
         entry: QueueEntry,
         request: &DispatchRequest<'_>,
     ) -> Result<()> {
-        let (path, offset) = queue.spot(number);
         if consume_queue_ext::is_address(entry.tags_code) {
-            let at = EntryPlace { number, path, offset };
-            return self.exts.compare(queue, queue_number, &at, entry.tags_code, request);
+            return self.exts.compare(queue, queue_number, number, entry.tags_code, request);
         }
         // The broker sets the delays.
         if request.topic == SCHEDULE_TOPIC {
@@ -256,7 +253,7 @@ impl<'a> QueueCheck<'a> {
         }
         let expected = format!("tags code {}", tags_code(self.cx, request));
         let found = format!("entry {number} with tags code {}", entry.tags_code);
-        self.cx.findings.add(Code::QueueTags, &path, Some(offset), expected, found);
+        queue.report(self.cx, Code::QueueTags, number, expected, found);
         Ok(())
     }
 
@@ -356,10 +353,9 @@ impl<'a> QueueCheck<'a> {
             (Code::BatchTime, "time", time, unit.store_timestamp_ms),
         ] {
             if expected != found {
-                let (path, offset) = queue.spot(position);
                 let found = format!("entry {position} with {name} {found}");
                 let expected = format!("{name} {expected}");
-                self.cx.findings.add(code, &path, Some(offset), expected, found);
+                queue.report(self.cx, code, position, expected, found);
             }
         }
     }
