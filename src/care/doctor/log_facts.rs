@@ -25,7 +25,7 @@ const MOST_NAMES: usize = 100_000;
 const MOST_GAPS: usize = 100_000;
 const STEP: u64 = 16 << 20;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Collision {
     pub(super) hash: i32,
     pub(super) places: [u64; 2],
@@ -33,7 +33,7 @@ pub(super) struct Collision {
     pub(super) key: Box<[u8]>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct QueuePlace {
     pub(super) topic: Box<[u8]>,
     pub(super) queue_id: i32,
@@ -41,16 +41,10 @@ pub(super) struct QueuePlace {
     pub(super) time_ms: i64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally<T> {
     pub(super) count: u64,
     pub(super) first: Option<T>,
-}
-
-impl<T> Default for Tally<T> {
-    fn default() -> Self {
-        Self { count: 0, first: None }
-    }
 }
 
 impl<T> Tally<T> {

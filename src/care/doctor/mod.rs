@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use self::cure::Words;
 pub use self::groups::{Fate, GroupFate};
-use self::log_facts::{LogFacts, QueuePlace};
+use self::log_facts::LogFacts;
 pub use self::losses::{Lost, LostInQueue};
 use self::verdict::{Barred, Cause, MOST_EVIDENCE, not_readable};
 pub use self::verdict::{Diagnosis, Verdict, next_start, swap_commands};
@@ -219,7 +219,8 @@ struct State {
     evidence: Vec<String>,
     more: usize,
     topics: BTreeSet<String>,
-    place: Option<(QueuePlace, String)>,
+    /// Queue, time and key of an example.
+    place: Option<(i32, i64, String)>,
     cure: Option<String>,
     more_cures: Vec<String>,
     follows: Vec<(Code, u64)>,
@@ -248,10 +249,8 @@ impl State {
             Words { topics: self.topics.iter().map(|t| &**t).collect(), ..Words::default() };
         words.out = out.to_str().unwrap_or_default();
         words.needs_topics = self.code == Code::DocTopicDeleted;
-        if let Some((place, key)) = &self.place {
-            words.queue_id = place.queue_id;
-            words.time_ms = place.time_ms;
-            words.key = key;
+        if let Some((queue_id, time_ms, key)) = &self.place {
+            (words.queue_id, words.time_ms, words.key) = (*queue_id, *time_ms, key.as_str());
         }
         let is_no_cure = match self.code {
             Code::ConfigUnreadable => {
@@ -459,7 +458,11 @@ impl Examined<'_> {
         let [older, newer] = collision.places;
         let (topic, key) =
             (String::from_utf8_lossy(&collision.topic), String::from_utf8_lossy(&collision.key));
-        let other = self.key_with(older, collision.hash)?.unwrap_or_else(|| "another".to_owned());
+        let other = self.keys_at(older)?.and_then(|(topic, keys)| {
+            let key = keys.iter().find(|key| key_hash(&topic, key) == collision.hash)?;
+            Some(format!("{}#{}", String::from_utf8_lossy(&topic), String::from_utf8_lossy(key)))
+        });
+        let other = other.unwrap_or_else(|| "another".to_owned());
         let evidence = format!(
             "{:?} at physical offset {newer} and {other:?} at {older} have the hash {}, as have {} \
              messages more",
@@ -467,21 +470,11 @@ impl Examined<'_> {
             collision.hash,
             self.facts.collisions.count - 1
         );
-        let place =
-            QueuePlace { topic: collision.topic.clone(), queue_id: 0, queue_offset: 0, time_ms: 0 };
         let state = self.state(Code::DocKeyCollision);
         state.topics.insert(topic.into_owned());
-        state.place = Some((place, key.into_owned()));
+        state.place = Some((0, 0, key.into_owned()));
         state.report(evidence);
         Ok(())
-    }
-
-    fn key_with(&self, place: u64, hash: i32) -> Result<Option<String>> {
-        let Some((topic, keys)) = self.keys_at(place)? else { return Ok(None) };
-        let key = keys.iter().find(|key| key_hash(&topic, key) == hash);
-        Ok(key.map(|key| {
-            format!("{}#{}", String::from_utf8_lossy(&topic), String::from_utf8_lossy(key))
-        }))
     }
 
     #[expect(clippy::type_complexity, reason = "a topic and its keys, used twice here")]
@@ -509,10 +502,7 @@ impl Examined<'_> {
             if let Some((topic, keys)) = keys {
                 let key = keys.first().map(|key| String::from_utf8_lossy(key).into_owned());
                 state.topics.insert(String::from_utf8_lossy(&topic).into_owned());
-                let (queue_id, queue_offset) = (0, 0);
-                let topic = topic.into();
-                let place = QueuePlace { topic, queue_id, queue_offset, time_ms };
-                state.place = key.map(|key| (place, key));
+                state.place = key.map(|key| (0, time_ms, key));
             }
             state.report(evidence);
         }
@@ -532,7 +522,7 @@ impl Examined<'_> {
             let state = self.state(Code::DocTimeLookup);
             if state.place.is_none() {
                 state.topics.insert(topic);
-                state.place = Some((place.clone(), String::new()));
+                state.place = Some((place.queue_id, place.time_ms, String::new()));
             }
             state.report(evidence);
         }
