@@ -114,22 +114,19 @@ impl Counts {
             None => MOST_TOPICS,
         };
         self.topics.get_mut(id).unwrap_or(&mut self.others).add(size, time_ms);
-        let cell = self.cells.entry((begin(time_ms, STEPS_MS[self.level]), id)).or_default();
-        cell.0 = cell.0.saturating_add(1);
-        cell.1 = cell.1.saturating_add(u64::from(size));
+        self.count(time_ms, id, (1, size.into()));
         while self.cells.len() > MOST_CELLS && self.level + 1 < STEPS_MS.len() {
             self.level += 1;
-            self.lengthen();
+            for ((begin_ms, id), counted) in std::mem::take(&mut self.cells) {
+                self.count(begin_ms, id, counted);
+            }
         }
     }
 
-    fn lengthen(&mut self) {
-        let step_ms = STEPS_MS[self.level];
-        for ((begin_ms, id), (messages, bytes)) in std::mem::take(&mut self.cells) {
-            let cell = self.cells.entry((begin(begin_ms, step_ms), id)).or_default();
-            cell.0 = cell.0.saturating_add(messages);
-            cell.1 = cell.1.saturating_add(bytes);
-        }
+    fn count(&mut self, time_ms: i64, id: usize, (messages, bytes): (u64, u64)) {
+        let begin_ms = begin(time_ms, STEPS_MS[self.level]);
+        let cell = self.cells.entry((begin_ms, id)).or_default();
+        *cell = (cell.0.saturating_add(messages), cell.1.saturating_add(bytes));
     }
 
     fn finish(self, latency: Latency, skipped: Skipped) -> Survey {
