@@ -65,13 +65,8 @@ impl NewStore {
         };
         let folder = new.staging.join(paths::COMMIT_LOG);
         new.storage.create_dir(&folder).map_err(Error::io("create", &folder))?;
-        let (run, _) = FileRun::load(
-            Arc::clone(&new.storage),
-            Arc::default(),
-            vec![folder],
-            file_size,
-            Access::ReadWrite,
-        )?;
+        let (storage, dirs) = (Arc::clone(&new.storage), vec![folder]);
+        let (run, _) = FileRun::load(storage, Arc::default(), dirs, file_size, Access::ReadWrite)?;
         let log = Arc::new(CommitLog::new(run, base_offset - base_offset % file_size.max(1)));
         new.writing = Some((Arc::clone(&log), LogWriter::new(log)));
         Ok(new)
@@ -122,16 +117,9 @@ impl NewStore {
             lock::replace(&*storage, &folder.join(name), bytes)?;
         }
         inspect::remember(&storage, &paths, &self.config, true)?;
-        let clock = Arc::new(SystemClock);
-        let config = self.config.clone();
-        MessageStore::open_with(
-            &self.staging,
-            OpenMode::Create,
-            config,
-            Arc::clone(&storage),
-            clock,
-        )?
-        .close()?;
+        let (config, clock) = (self.config.clone(), Arc::new(SystemClock));
+        let (dir, mode) = (&self.staging, OpenMode::Create);
+        MessageStore::open_with(dir, mode, config, Arc::clone(&storage), clock)?.close()?;
         delete_topics(&*storage, &paths, config_files, &self.deleted)?;
         storage.rename(&self.staging, &self.out).map_err(Error::io("rename", &self.out))?;
         self.finished = true;

@@ -249,13 +249,8 @@ fn prepare<'a>(
     let fields = checkpoint.unwrap_or_default();
     let flushed = Flushed::of(&*cx.storage, &cx.paths, mark, &fields, false);
     (cx.durable, cx.flushed_ms) = (flushed.offset, flushed.before_ms);
-    let (log, strays) = FileRun::load(
-        Arc::clone(&cx.storage),
-        Arc::default(),
-        cx.paths.commit_log().to_vec(),
-        log_file,
-        Access::Read,
-    )?;
+    let (storage, dirs) = (Arc::clone(&cx.storage), cx.paths.commit_log().to_vec());
+    let (log, strays) = FileRun::load(storage, Arc::default(), dirs, log_file, Access::Read)?;
     strays.iter().for_each(|stray| cx.stray(stray));
     if let Some(dir) = found::find_ledger(&*cx.storage, &cx.paths)? {
         let Corruption { expected, found, .. } = found::ledger_damage(&dir);
@@ -404,13 +399,10 @@ fn read_queue(cx: &Context<'_>, queue: &mut Queue, log_start: u64) -> u64 {
         Ok(entries)
     });
     cx.advance(queue.bytes());
-    match entries {
-        Ok(entries) => entries,
-        Err(error) => {
-            cx.error(&queue.dir(), error);
-            0
-        }
-    }
+    entries.unwrap_or_else(|error| {
+        cx.error(&queue.dir(), error);
+        0
+    })
 }
 
 fn check_behind(
